@@ -42,9 +42,9 @@ def test_a_signature_is_the_one_that_botocore_gives(
         data=body,
         headers={"Content-Type": CONTENT_TYPE, "X-Amz-Target": target},
     )
-    held = botocore_credentials.Credentials("AKIDEXAMPLE", secret, token)
+    credentials = botocore_credentials.Credentials("AKIDEXAMPLE", secret, token)
     with patch("botocore.auth.get_current_datetime", return_value=now.replace(tzinfo=None)):
-        SigV4Auth(held, "dynamodb", "eu-west-1").add_auth(request)
+        SigV4Auth(credentials, "dynamodb", "eu-west-1").add_auth(request)
 
     signer = Signer(url, "dynamodb", "eu-west-1")
     mine = signer.headers(

@@ -84,8 +84,8 @@ def follower_of(data: bytes) -> Follower | None:
 
 
 def body_of(data: bytes) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(inflate(data))
-    return found
+    body: dict[str, Any] = json.loads(inflate(data))
+    return body
 
 
 def later(body: dict[str, Any], **more: Any) -> dict[str, Any]:

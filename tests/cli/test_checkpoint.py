@@ -97,10 +97,10 @@ def retain(emulator: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("LAKESYNC_STACK", STACK)
     monkeypatch.setenv("LAKESYNC_GATEWAY", GATEWAY)
     monkeypatch.chdir(tmp_path)
-    held = Retain(emulator, monkeypatch)
-    yield held
-    for key in held.objects.list_objects("checkpoints/"):
-        held.objects.delete_object(key)
+    retain = Retain(emulator, monkeypatch)
+    yield retain
+    for key in retain.objects.list_objects("checkpoints/"):
+        retain.objects.delete_object(key)
 
 
 def run(*words: str) -> Result:

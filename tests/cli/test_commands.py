@@ -106,8 +106,8 @@ def test_pull_goes_on_from_a_cursor_and_says_which() -> None:
     run("push", "--table", "first", "--row", "r", "--set", "a=1")
     cursor = run("pull").stderr.strip().rpartition(" ")[2]
     run("push", "--table", "second", "--row", "r", "--set", "a=1")
-    found = lines(run("pull", "--json", "--since", cursor).stdout)
-    assert [delta["table"] for delta in found] == ["second"]
+    deltas = lines(run("pull", "--json", "--since", cursor).stdout)
+    assert [delta["table"] for delta in deltas] == ["second"]
 
 
 def test_pull_reads_a_source_and_goes_on_from_where_it_was(gateway: LocalGateway) -> None:
@@ -209,8 +209,8 @@ def test_a_token_of_the_environment_is_used_and_speaks_for_its_client(
 ) -> None:
     monkeypatch.setenv("LAKESYNC_TOKEN", gateway.token("tablet"))
     run("push", "--table", "own", "--row", "r", "--set", "a=1")
-    found = lines(run("pull", "--json", "--table", "own").stdout)
-    assert [delta["clientId"] for delta in found] == ["tablet"]
+    deltas = lines(run("pull", "--json", "--table", "own").stdout)
+    assert [delta["clientId"] for delta in deltas] == ["tablet"]
     refused = run("flush")
     assert refused.exit_code == 4
     assert refused.stderr.startswith("error: this route needs a token whose role is admin")

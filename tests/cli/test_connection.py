@@ -34,14 +34,14 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_stack_file_is_found_upwards(folder: Path) -> None:
-    found = resolve(Given(), {}, folder)
-    assert (found.url, found.gateway) == (STACK["http"], "demo")
-    assert (found.endpoint, found.region, found.stack) == (
+    connection = resolve(Given(), {}, folder)
+    assert (connection.url, connection.gateway) == (STACK["http"], "demo")
+    assert (connection.endpoint, connection.region, connection.stack) == (
         STACK["endpoint"],
         "us-east-1",
         "lakesync-local",
     )
-    assert found.emulated
+    assert connection.emulated
 
 
 def test_the_environment_wins_over_a_stack_file_and_an_option_over_both(folder: Path) -> None:
@@ -61,16 +61,16 @@ def test_the_environment_wins_over_a_stack_file_and_an_option_over_both(folder: 
 def test_the_secret_of_a_stack_that_was_only_found_never_signs_for_another(
     given: Given, environment: dict[str, str], folder: Path
 ) -> None:
-    found = resolve(given, environment, folder)
-    assert found.jwt_secret is None
-    assert found.endpoint is None
-    assert not found.emulated
+    connection = resolve(given, environment, folder)
+    assert connection.jwt_secret is None
+    assert connection.endpoint is None
+    assert not connection.emulated
 
 
 def test_a_stack_file_that_was_asked_for_is_used_with_another_url(folder: Path) -> None:
     path = folder.parent.parent / ".local" / "stack.json"
-    found = resolve(Given(url="http://tunnel", stack_file=path), {}, folder)
-    assert (found.url, found.jwt_secret) == ("http://tunnel", STACK["jwt_secret"])
+    connection = resolve(Given(url="http://tunnel", stack_file=path), {}, folder)
+    assert (connection.url, connection.jwt_secret) == ("http://tunnel", STACK["jwt_secret"])
 
 
 def test_aws_variables_are_the_standard_ones(tmp_path: Path) -> None:
@@ -80,9 +80,9 @@ def test_aws_variables_are_the_standard_ones(tmp_path: Path) -> None:
         "AWS_ENDPOINT_URL": "http://localhost:1",
         "AWS_REGION": "eu-west-1",
     }
-    found = resolve(Given(), environment, tmp_path)
-    assert (found.endpoint, found.region) == ("http://localhost:1", "eu-west-1")
-    assert not found.emulated
+    connection = resolve(Given(), environment, tmp_path)
+    assert (connection.endpoint, connection.region) == ("http://localhost:1", "eu-west-1")
+    assert not connection.emulated
 
 
 def test_without_any_hint_the_answer_says_what_to_do(tmp_path: Path) -> None:

@@ -32,12 +32,12 @@ NOBODY = {"version": 1, "buckets": [{"name": "own", "tables": [], "filters": [FI
 
 def rows(folder: Path, table: str) -> dict[str, dict[str, Any]]:
     """Read a table's file."""
-    found: dict[str, dict[str, Any]] = {}
+    columns: dict[str, dict[str, Any]] = {}
     for line in (folder / f"{table}.ndjson").read_text().split("\n")[:-1]:
         delta = json.loads(line)
         assert delta["table"] == table
-        found.setdefault(delta["rowId"], {}).update(delta["columns"])
-    return found
+        columns.setdefault(delta["rowId"], {}).update(delta["columns"])
+    return columns
 
 
 def exported(kept: Kept, folder: Path, pulls: Any = None) -> dict[str, Any]:
@@ -118,10 +118,10 @@ def test_it_is_of_one_stamp_and_goes_on_after_an_interruption(
         assert not (tmp_path / MANIFEST).exists()
     last = Interrupted(kept, 100)
     exported(kept, tmp_path, last)
-    found = rows(tmp_path, "todos")
+    copied = rows(tmp_path, "todos")
 
-    assert len(found) == 902
-    assert found["a"] == found["z"]
+    assert len(copied) == 902
+    assert copied["a"] == copied["z"]
     assert last.served < 10, "it went on where it was"
 
 

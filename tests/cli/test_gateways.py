@@ -41,7 +41,7 @@ def test_a_deleted_gateway_is_told_to_be_gone_and_refuses_all(gateway: LocalGate
     assert not report["proved"]
     assert not any(report["left"].values())
     assert "is the proof from" in done.stderr
-    assert not gateway.objects.held
+    assert not gateway.objects.bodies
     for words in (("push", "-"), ("pull",), ("schema", "list")):
         refused = run(*words, text=ROW)
         assert refused.exit_code == 1

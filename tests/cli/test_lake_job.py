@@ -67,7 +67,7 @@ def test_two_erasures_of_the_same_rows_take_no_request_from_each_other() -> None
 
     assert len({*keys}) == 2
     assert all(key.startswith("maintenance/erase-") for key in keys)
-    assert [json.loads(objects.held[key]) for key in keys] == [{"rows": ["ann", "bob"]}] * 2
+    assert [json.loads(objects.bodies[key]) for key in keys] == [{"rows": ["ann", "bob"]}] * 2
     assert [given["--only"] for given in stack.started] == ["g/users"] * 2
     assert not any("ann" in str(given) for given in stack.started), "everybody sees arguments"
 

@@ -60,13 +60,13 @@ def test_filters_are_understood_or_left_out(where: str, tests: list[Pushed]) -> 
     database = duckdb.connect()
     database.execute("SET TimeZone = 'UTC'")
     sql = f"select _id from t where {where}"  # noqa: S608 - of the test's own words
-    found = needed(database, sql, {"t": SCHEMA})["t"]
+    need = needed(database, sql, {"t": SCHEMA})["t"]
 
-    if found.comparisons:  # what is split at an AND inside of a text is not understood
-        assert list(found.comparisons) == tests
+    if need.comparisons:  # what is split at an AND inside of a text is not understood
+        assert list(need.comparisons) == tests
     else:
         assert not tests or ") AND (" in where
-    assert {test.column for test in tests} <= found.columns
+    assert {test.column for test in tests} <= need.columns
 
 
 def test_columns_are_those_that_the_query_names() -> None:

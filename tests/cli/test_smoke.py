@@ -64,7 +64,7 @@ def test_every_step_is_done_and_told_and_nothing_stays(gateway: LocalGateway) ->
         assert all(line["well"] for line in steps(done))
         assert steps(done)[-1]["what"].startswith(f"the gateway {SCRATCH}-")
     assert gateway.buffer.gateways() == []
-    assert gateway.objects.held == {}
+    assert gateway.objects.bodies == {}
 
 
 def test_a_gateway_that_is_named_stays_without_its_rows(gateway: LocalGateway) -> None:

@@ -179,18 +179,18 @@ def test_aws_that_does_not_answer_is_one_sentence(monkeypatch: pytest.MonkeyPatc
 def _queue(emulator: Emulator, name: str) -> tuple[Any, str]:
     client = boto3.client("cloudformation", **emulator.client_options())
     outputs = client.describe_stacks(StackName=STACK)["Stacks"][0]["Outputs"]
-    url = next(held["OutputValue"] for held in outputs if held["OutputKey"] == f"{name}Url")
+    url = next(output["OutputValue"] for output in outputs if output["OutputKey"] == f"{name}Url")
     return boto3.client("sqs", **emulator.client_options()), url
 
 
 def _bodies(emulator: Emulator, name: str) -> list[str]:
     client, url = _queue(emulator, name)
-    found = []
+    bodies = []
     while messages := client.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages"):
         for message in messages:
-            found.append(message["Body"])
+            bodies.append(message["Body"])
             client.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
-    return sorted(found)
+    return sorted(bodies)
 
 
 def test_a_replay_moves_every_message_and_keeps_its_body_and_attributes(
@@ -241,8 +241,8 @@ def test_claims_that_were_set_aside_are_shown_with_their_reason_and_put_back(
     assert run("replay", "claims", "--limit", "1").stdout == "1 claim put back\n"
     assert lines(run("replay", "claims", "--json")) == [{"queue": "claims", "moved": 1}]
     assert lines(run("replay", "claims", "--json")) == [{"queue": "claims", "moved": 0}]
-    held = s3.get_object(Bucket="some-lake", Key="claims/acme/todos/2-3.json")
-    assert held["Body"].read() == b"2-3"
+    claim = s3.get_object(Bucket="some-lake", Key="claims/acme/todos/2-3.json")
+    assert claim["Body"].read() == b"2-3"
     assert len(_bodies(emulator, "AnnounceQueue")) == 2
 
 
@@ -252,14 +252,14 @@ WIRE_NAME = "ToDos"
 
 
 def catalogue_of(emulator: Emulator) -> Any:
-    held = emulator.client_options()
+    options = emulator.client_options()
     return load_catalog(
         "lake",
         **{
             "type": "glue",
             "glue.endpoint": emulator.endpoint,
             "s3.endpoint": emulator.endpoint,
-            "client.region": held["region_name"],
+            "client.region": options["region_name"],
             "client.access-key-id": "test",
             "client.secret-access-key": "test",
         },
@@ -314,10 +314,10 @@ def test_a_query_sees_wire_names_and_neither_tombstones_nor_bookkeeping() -> Non
 
 @pytest.mark.usefixtures("lake")
 def test_all_columns_shows_tombstones_and_bookkeeping() -> None:
-    found = lines(run("query", SQL, "--json", "--all-columns"))
-    assert [row["_id"] for row in found] == ["r1", "r2", "r3"]
-    assert found[1]["_is_deleted"] is True
-    assert found[0]["_hlc"] == 7
+    rows = lines(run("query", SQL, "--json", "--all-columns"))
+    assert [row["_id"] for row in rows] == ["r1", "r2", "r3"]
+    assert rows[1]["_is_deleted"] is True
+    assert rows[0]["_hlc"] == 7
 
 
 @pytest.mark.usefixtures("lake")
@@ -347,8 +347,8 @@ def test_the_past_is_found_by_snapshot_by_time_and_by_commit_stamp(
     (first, first_ms, _), (second, _, _) = lake
     moment = datetime.fromtimestamp(first_ms / 1000, UTC).isoformat()
     for words in ([str(first)], [moment], ["100"], ["199"]):
-        found = lines(run("query", SQL, "--json", "--as-of", *words))
-        assert [row["_id"] for row in found] == ["r1"], words
+        rows = lines(run("query", SQL, "--json", "--as-of", *words))
+        assert [row["_id"] for row in rows] == ["r1"], words
     for words in ([str(second)], ["200"], ["2100-01-01"]):
         assert len(lines(run("query", SQL, "--json", "--as-of", *words))) == 2
     for words in (["99"], ["2001-01-01T00:00:00Z"]):

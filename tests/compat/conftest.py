@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[LocalGateway]:
-    with serve_gateway() as held:
-        yield held
+    with serve_gateway() as served:
+        yield served
 
 
 @pytest.fixture

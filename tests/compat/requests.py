@@ -46,8 +46,8 @@ class Asker:
         role: str = "client", **request: Any,
     ) -> httpx.Response:  # fmt: skip
         """Ask; ``{}`` in the path is the gateway's id."""
-        held = token or self.served.token(client, gateway=self.id, role=role)
-        headers = {"Authorization": f"Bearer {held}"} | request.pop("headers", {})
+        bearer = token or self.served.token(client, gateway=self.id, role=role)
+        headers = {"Authorization": f"Bearer {bearer}"} | request.pop("headers", {})
         url = self.served.url + path.format(self.id)
         return _SENDER.request(method, url, headers=headers, **request)
 

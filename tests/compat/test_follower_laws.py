@@ -592,9 +592,9 @@ def test_what_held_nothing_is_not_read_again(world: World) -> None:
     entries = world.buffer.entries
 
     def counted(gateway: str, shard: str, after: int, until: int, count_max: int) -> object:
-        found = entries(gateway, shard, after, until, count_max)
-        read.append(len(found.entries))
-        return found
+        log = entries(gateway, shard, after, until, count_max)
+        read.append(len(log.entries))
+        return log
 
     world.buffer.entries = counted  # type: ignore[method-assign, assignment]
     a.sync()

@@ -36,8 +36,8 @@ def meant(type_name: str | None, value: object) -> Any:
     name = f"c{TYPES.index(type_name)}" if type_name else "c0"
     table = "todos" if type_name else "others"
     pushed = insert("r1", at=at_ms(1), client="a", table=table, **{name: value})
-    found = as_meant(MemoryBuffer(), "g1", CONFIG, Push("a", ((0, pushed),)))
-    ((_, delta),) = found.deltas
+    read = as_meant(MemoryBuffer(), "g1", CONFIG, Push("a", ((0, pushed),)))
+    ((_, delta),) = read.deltas
     ((_, kept),) = delta.columns
     return parse(kept)
 
@@ -59,24 +59,24 @@ def meant(type_name: str | None, value: object) -> Any:
     ],
 )  # fmt: skip
 def test_a_value_is_made_to_fit_or_stays(type_name: str | None, value: object, kept: Any) -> None:
-    found = meant(type_name, value)
+    taken = meant(type_name, value)
 
-    assert (found, type(found)) == (kept, type(kept))
+    assert (taken, type(taken)) == (kept, type(kept))
 
 
 @pytest.mark.law("F7")
 @given(st.sampled_from([*TYPES, None]), NESTED | st.text(st.characters(codec="utf-8")))
 def test_nothing_is_lost_by_it(type_name: str | None, value: object) -> None:
     """What SQLite makes of both is the same, and JSON text stays the same JSON."""
-    found = meant(type_name, value)
-    if isinstance(found, dict | list) and isinstance(value, str):
-        assert canonical(json.loads(value)) == canonical(found)
-    elif isinstance(found, bool):
-        assert found == value
-    elif isinstance(value, str) and not isinstance(found, str):
-        assert canonical(found).decode() == value
+    taken = meant(type_name, value)
+    if isinstance(taken, dict | list) and isinstance(value, str):
+        assert canonical(json.loads(value)) == canonical(taken)
+    elif isinstance(taken, bool):
+        assert taken == value
+    elif isinstance(value, str) and not isinstance(taken, str):
+        assert canonical(taken).decode() == value
     else:
-        assert canonical(found) == canonical(value)
+        assert canonical(taken) == canonical(value)
 
 
 @pytest.fixture

@@ -93,8 +93,8 @@ class TestPush:
         body = refused(gateway.push(*sent), 400, "VALIDATION_ERROR")
 
         assert body["field"] == "deltas[1].table"
-        found = gateway.pull(client="client-2").json()["deltas"]
-        assert [delta["rowId"] for delta in found] == ["r1", "r3"]
+        deltas = gateway.pull(client="client-2").json()["deltas"]
+        assert [delta["rowId"] for delta in deltas] == ["r1", "r3"]
 
     def test_our_own_clients_read_what_became_of_each(self, gateway: Asker) -> None:
         sent = [row("r1"), row("r2", table="no table; DROP")]
@@ -131,9 +131,9 @@ class TestPull:
         sent = [row("r1"), row("r1", "UPDATE", hlc=str(int(HLC) + 1)), row("r2", "DELETE")]
         gateway.push(*sent)
         answer = gateway.pull(client="client-2").json()
-        found = [{k: v for k, v in delta.items() if k != "deltaId"} for delta in answer["deltas"]]
+        deltas = [{k: v for k, v in delta.items() if k != "deltaId"} for delta in answer["deltas"]]
 
-        assert found == sent
+        assert deltas == sent
         assert all(len(delta["deltaId"]) == 64 for delta in answer["deltas"])
         assert (answer["serverHlc"].isdigit(), answer["hasMore"]) == (True, False)
 
@@ -149,13 +149,13 @@ class TestPull:
     def test_a_limit_ends_the_page_and_the_next_one_goes_on(self, gateway: Asker) -> None:
         for number in range(3):
             gateway.push(row(f"r{number}", hlc=str(int(HLC) + number)))
-        found, since, more = [], "0", True
+        row_ids, since, more = [], "0", True
         while more:
             page = gateway.pull(since, client="client-2", limit="1").json()
-            found += [delta["rowId"] for delta in page["deltas"]]
+            row_ids += [delta["rowId"] for delta in page["deltas"]]
             since, more = page["serverHlc"], page["hasMore"]
 
-        assert found == ["r0", "r1", "r2"]
+        assert row_ids == ["r0", "r1", "r2"]
 
     @pytest.mark.law("F1")
     def test_a_page_that_is_cut_to_fit_and_lost_counts_as_given_once(
@@ -172,17 +172,17 @@ class TestPull:
         since = gateway.push(
             row("mine", hlc=now(), clientId="client-2"), clientId="client-2"
         ).json()["serverHlc"]
-        found, more = set(), True
+        row_ids, more = set(), True
         while more:
             params = {"since": since, "limit": "1000"}
             answer = gateway.ask(
                 "GET", "/sync/{}/pull", params=params, headers=plain, client="client-2"
             )
             assert len(answer.content) <= 12_000
-            found |= {delta["rowId"] for delta in answer.json()["deltas"]}
+            row_ids |= {delta["rowId"] for delta in answer.json()["deltas"]}
             since, more = answer.json()["serverHlc"], answer.json()["hasMore"]
 
-        assert found >= {"r0", "r1", "r2", "r3"}
+        assert row_ids >= {"r0", "r1", "r2", "r3"}
 
     def test_an_empty_gateway_gives_an_empty_page(self, gateway: Asker) -> None:
         page = gateway.pull().json()
@@ -337,10 +337,10 @@ def test_the_reviver_of_existing_clients_turns_exactly_the_stamps_into_numbers(
             return [pair for item in value for pair in named(item)]
         if not isinstance(value, dict):
             return []
-        return [pair for name, held in value.items() for pair in [(name, held), *named(held)]]
+        return [pair for name, each in value.items() for pair in [(name, each), *named(each)]]
 
     stamps = [
-        held for answer in answers for name, held in named(answer) if name[-3:].lower() == "hlc"
+        each for answer in answers for name, each in named(answer) if name[-3:].lower() == "hlc"
     ]
     assert len(stamps) == 3
-    assert all(isinstance(held, str) and held.isdigit() for held in stamps)
+    assert all(isinstance(each, str) and each.isdigit() for each in stamps)

@@ -10,8 +10,8 @@ SCRIPT = "../compat/two_clients.mjs"
 
 def test_two_existing_clients_end_with_exactly_what_they_may_see() -> None:
     with serve_gateway() as served:
-        found = run_node(SCRIPT, {"url": served.url, "gateway": GATEWAY, "secret": SECRET})
+        rows = run_node(SCRIPT, {"url": served.url, "gateway": GATEWAY, "secret": SECRET})
 
-    assert found["a"] == found["b"] == found["c"]
-    assert len(found["a"]) == 4
+    assert rows["a"] == rows["b"] == rows["c"]
+    assert len(rows["a"]) == 4
     assert any(request.startswith("GET /sync/g1/pull?since=0&") for request in served.requests)

@@ -124,24 +124,24 @@ class World:
 
     def visible(self, client_id: str, row_ids: list[str]) -> dict[tuple[str, str], dict[str, Any]]:
         """Give what a client may see, said in other words than the product's."""
-        held = self.buffer.rows(GATEWAY, [(TABLE, row_id) for row_id in row_ids])
-        states = {key: decode_row_state(stored.state) for key, stored in held.items()}
+        stored_rows = self.buffer.rows(GATEWAY, [(TABLE, row_id) for row_id in row_ids])
+        states = {key: decode_row_state(stored.state) for key, stored in stored_rows.items()}
         rows = {
             key: None if self.delete_wins and not state.alive else view(state)
             for key, state in states.items()
         }
-        found = {
+        rows = {
             key: {name: parse(value) for name, value in row.items()}
             for key, row in rows.items()
             if row is not None
         }
         if not self.rules:
-            return found
+            return rows
         teams = self.claims[client_id]["teams"]
         hides = self.rules is OTHER_RULES
         seen = {
             key: row
-            for key, row in found.items()
+            for key, row in rows.items()
             if row.get("owner") in teams and (not hides or row.get("state") not in {None, "hidden"})
         }
         if self.rules is not OMITTING or client_id == "b":
@@ -186,11 +186,11 @@ class Direct:
 
     def push(self, deltas: list[Delta]) -> Stamp | None:
         self.world.time.now_ms += 1
-        found = list(enumerate(deltas))
-        broken = [item for item in found if UNREADABLE in dict(item[1].columns)]
+        numbered = list(enumerate(deltas))
+        broken = [item for item in numbered if UNREADABLE in dict(item[1].columns)]
         push = Push(
             self.client_id,
-            tuple(item for item in found if item not in broken),
+            tuple(item for item in numbered if item not in broken),
             claims=self.world.claims[self.client_id],
             own_cursor=False,
             unreadable=tuple(

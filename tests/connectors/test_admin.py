@@ -156,7 +156,7 @@ def test_removing_leaves_what_was_brought_and_nothing_else(world: World) -> None
     assert world.poll() == "gone"
     assert world.by_hand.secrets.stored == {}
     assert world.by_hand.schedules == {}
-    assert world.by_hand.objects.held == {}
+    assert world.by_hand.objects.bodies == {}
     assert len(pulled(world.buffer, G)) == 1
     with pytest.raises(NotFound):
         world.admin.remove(G, "shop")

@@ -130,7 +130,7 @@ def test_what_was_given_is_not_kept(api: Api) -> None:
     world.poll_to_the_end()
 
     assert len(world.rows("orders")) == 25
-    assert not [key for key, body in world.objects.held.items() if b"of its own" in body]
+    assert not [key for key, body in world.objects.bodies.items() if b"of its own" in body]
 
 
 @pytest.mark.law("N1", "N15")

@@ -54,7 +54,7 @@ def later() -> int:
 
 def bearing(objects: Objects) -> list[str]:
     """Give the objects in which the value stands."""
-    return [key for key, body in objects.held.items() if SECRET.encode() in body]
+    return [key for key, body in objects.bodies.items() if SECRET.encode() in body]
 
 
 def lists_of(rows: dict[str, dict[str, Any]]) -> Listing:
@@ -131,7 +131,7 @@ def test_who_lost_the_lease_writes_over_nothing() -> None:
     objects, rows = Objects(), {"ann": {"mail": SECRET}}
     storage = Storage(objects, GATEWAY, NAME)
     listing.read("users", lists_of(rows), storage, "", 1)
-    store, before = registered(), dict(objects.held)
+    store, before = registered(), dict(objects.bodies)
     times = iter([NOW_MS, NOW_MS + 60_000])
 
     def slow() -> int:
@@ -140,7 +140,7 @@ def test_who_lost_the_lease_writes_over_nothing() -> None:
         return ms
 
     assert erase(store, objects, GATEWAY, [ANN], slow) == [NAME]
-    assert objects.held == before
+    assert objects.bodies == before
 
 
 @pytest.mark.emulator

@@ -372,7 +372,7 @@ def test_a_deletion_is_noticed_of_an_issue_that_a_webhook_alone_brought(site: Ji
     world.poll()
 
     assert world.came == [("1", "INSERT"), ("1", "DELETE")]
-    assert not [name for name in world.by_hand.objects.held if "/webhooks/" in name]
+    assert not [name for name in world.by_hand.objects.bodies if "/webhooks/" in name]
 
 
 @pytest.mark.law("N14")

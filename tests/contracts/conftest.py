@@ -26,11 +26,11 @@ def servers() -> Iterator[Servers]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AWS_ACCESS_KEY_ID", "test")
         patch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-        held = Servers()
+        servers = Servers()
         try:
-            yield held
+            yield servers
         finally:
-            held.close()
+            servers.close()
 
 
 @pytest.fixture(scope="session")

@@ -81,7 +81,7 @@ class Crowd:
     def reader(self, deltas_max: int) -> list[Delta]:
         """Page from the beginning to where the writers ended."""
         service = puller(self.buffer)
-        found: list[Delta] = []
+        deltas: list[Delta] = []
         cursor = 0
         while True:
             last_round = self.written.is_set()
@@ -91,17 +91,17 @@ class Crowd:
                     self.gateway,
                     Pull("r", since=cursor, deltas_max=deltas_max, at_least=at_least),
                 )
-                found += deltas_of(page)
+                deltas += deltas_of(page)
                 assert page.cursor >= cursor
                 cursor = page.cursor
                 if last_round and not page.has_more:
-                    return found
+                    return deltas
 
 
 def rows_of(buffer: Buffer, gateway: str, deltas: list[Delta]) -> dict[str, RowState]:
     """Give the rows' states as the buffer holds them."""
-    found = buffer.rows(gateway, {(delta.table, delta.row_id) for delta in deltas})
-    return {key[1]: decode_row_state(row.state) for key, row in found.items()}
+    rows = buffer.rows(gateway, {(delta.table, delta.row_id) for delta in deltas})
+    return {key[1]: decode_row_state(row.state) for key, row in rows.items()}
 
 
 @pytest.mark.law("B2")

@@ -93,9 +93,9 @@ def test_more_than_a_hundred_marks_are_read_in_transactions(buffer: Buffer, writ
         writer.write(marks=dict.fromkeys(clients[first : first + 65], mark))
     wanted = [(shard, client) for shard in ("main", "other") for client in clients]
 
-    found = buffer.read_marks_serializable(writer.gateway, wanted + wanted[:1])
-    assert found == buffer.marks(writer.gateway, wanted)
-    assert found.keys() == {("main", client) for client in clients}
+    marks = buffer.read_marks_serializable(writer.gateway, wanted + wanted[:1])
+    assert marks == buffer.marks(writer.gateway, wanted)
+    assert marks.keys() == {("main", client) for client in clients}
     assert buffer.read_marks_serializable(writer.gateway, []) == {}
 
 
@@ -145,8 +145,8 @@ def test_a_commit_shows_whole(buffer: Buffer, writer: Writer) -> None:
     heads = buffer.lane_heads(writer.gateway, ["main", "other"])
     assert heads == {"main": expected, "other": expected}
     for shard in ("main", "other"):
-        found = buffer.entries(writer.gateway, shard, 0, commit.stamp, 10)
-        assert found.entries == (commit.lanes[shard].entry,)
+        log = buffer.entries(writer.gateway, shard, 0, commit.stamp, 10)
+        assert log.entries == (commit.lanes[shard].entry,)
         assert buffer.marks(writer.gateway, [(shard, "phone")])[shard, "phone"].mark == mark
     assert buffer.rows(writer.gateway, [R1, R2]) == {R1: (b"\x00one", commit.stamp)}
 
@@ -347,7 +347,7 @@ def test_entries_come_in_order_without_gaps_whatever_the_page(
     buffer: Buffer, writer: Writer, count_max: int
 ) -> None:
     stamps = [writer.write(count=1 + number % 3).stamp for number in range(30)]
-    found, after = [], 0
+    read, after = [], 0
     while after < stamps[-1]:
         part = buffer.entries(writer.gateway, "main", after, stamps[-1], count_max)
         assert part.entries
@@ -355,19 +355,19 @@ def test_entries_come_in_order_without_gaps_whatever_the_page(
         if part.until < stamps[-1]:
             assert sum(entry.count for entry in part.entries) >= count_max
         assert sum(entry.count for entry in part.entries[:-1]) < count_max
-        found += [entry.stamp for entry in part.entries]
+        read += [entry.stamp for entry in part.entries]
         after = part.until
 
-    assert found == stamps
+    assert read == stamps
 
 
 @pytest.mark.law("B8")
 def test_a_range_of_the_log_is_open_below_and_closed_above(buffer: Buffer, writer: Writer) -> None:
     stamps = [writer.write().stamp for _ in range(4)]
-    found = buffer.entries(writer.gateway, "main", stamps[0], stamps[2], 100)
+    log = buffer.entries(writer.gateway, "main", stamps[0], stamps[2], 100)
 
-    assert [entry.stamp for entry in found.entries] == stamps[1:3]
-    assert found.until == stamps[2]
+    assert [entry.stamp for entry in log.entries] == stamps[1:3]
+    assert log.until == stamps[2]
     assert buffer.entries(writer.gateway, "main", 5, 5, 100).entries == ()
 
 
@@ -376,10 +376,10 @@ def test_a_read_of_large_entries_ends_at_a_megabyte_and_says_so(
     buffer: Buffer, writer: Writer
 ) -> None:
     stamps = [writer.write(records=bytes(300_000)).stamp for _ in range(9)]
-    found = buffer.entries(writer.gateway, "main", 0, 1 << 62, 10_000)
+    log = buffer.entries(writer.gateway, "main", 0, 1 << 62, 10_000)
 
-    assert 1_048_576 <= sum(len(entry.records) for entry in found.entries) < 1_400_000
-    assert found.until == found.entries[-1].stamp < stamps[-1]
+    assert 1_048_576 <= sum(len(entry.records) for entry in log.entries) < 1_400_000
+    assert log.until == log.entries[-1].stamp < stamps[-1]
 
 
 # --- configuration
@@ -647,15 +647,15 @@ def test_a_slice_says_how_old_the_oldest_commit_is_that_waits(buffer: Buffer, ga
 
 def scanned(buffer: Buffer, gateway: str, table: str, count_max: int) -> list[tuple[str, bytes]]:
     """Give all rows of a table, slice by slice."""
-    found: list[tuple[str, bytes]] = []
+    rows: list[tuple[str, bytes]] = []
     place = ""
     while True:
         part = buffer.scan_rows(gateway, table, place, count_max)
         assert len(part.rows) <= count_max
-        found += [(row_id, row.state) for row_id, row in part.rows]
+        rows += [(row_id, row.state) for row_id, row in part.rows]
         place = part.place
         if not place:
-            return found
+            return rows
 
 
 @pytest.mark.law("B11")
@@ -667,9 +667,9 @@ def test_a_scan_gives_every_row_of_a_table_once(
     writer.write(rows={("todos", row_id): row_id.encode() for row_id in ids})
     writer.write(rows={("notes", "r1"): b"another table"})
 
-    found = scanned(buffer, writer.gateway, "todos", count_max)
+    rows = scanned(buffer, writer.gateway, "todos", count_max)
 
-    assert sorted(found) == sorted((row_id, row_id.encode()) for row_id in ids)
+    assert sorted(rows) == sorted((row_id, row_id.encode()) for row_id in ids)
     assert scanned(buffer, writer.gateway, "nothing", 10) == []
 
 
@@ -703,21 +703,21 @@ def test_the_parts_of_a_table_give_every_row_once_in_the_order_of_ids(
 ) -> None:
     ids = [*(f"r{number}" for number in range(60)), *ODD_IDS]
     writer.write(rows={("todos", row_id): row_id.encode() for row_id in ids})
-    found: list[str] = []
+    scanned_ids: list[str] = []
     for part in range(ROW_PARTS):
         after, of_part = "", []
         while True:
-            held = buffer.scan_part(writer.gateway, "todos", part, after, count_max)
-            assert len(held.rows) <= count_max
-            assert all(row.state == row_id.encode() for row_id, row in held.rows)
-            of_part += [row_id for row_id, _ in held.rows]
-            after = held.place
+            scan = buffer.scan_part(writer.gateway, "todos", part, after, count_max)
+            assert len(scan.rows) <= count_max
+            assert all(row.state == row_id.encode() for row_id, row in scan.rows)
+            of_part += [row_id for row_id, _ in scan.rows]
+            after = scan.place
             if not after:
                 break
         assert of_part == sorted(of_part)
-        found += of_part
+        scanned_ids += of_part
 
-    assert sorted(found) == sorted(ids)
+    assert sorted(scanned_ids) == sorted(ids)
     assert len({part for part in range(ROW_PARTS)
                 if buffer.scan_part(writer.gateway, "todos", part, "", 1).rows}) > 8  # fmt: skip
 

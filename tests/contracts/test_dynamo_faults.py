@@ -333,8 +333,8 @@ def test_in_any_weather_every_delta_is_logged_exactly_once(
                 services[number % 3].push(gateway, push(delta, client=client))
                 break
 
-    found = pulled(address.buffer(), gateway)
-    assert Counter(d.delta_id for d in found) == Counter(d.delta_id for d in pushed)
+    deltas = pulled(address.buffer(), gateway)
+    assert Counter(d.delta_id for d in deltas) == Counter(d.delta_id for d in pushed)
 
 
 def test_contention_is_named_as_such(address: Address, gateway: str) -> None:

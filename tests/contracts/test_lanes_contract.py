@@ -344,8 +344,8 @@ def test_entries_lie_in_the_head_until_they_move_into_the_log_together(
     assert head is not None
     assert (head.recent, head.stored_until) == ((), last.stamp)
     assert head.logged_bytes == 4 * len(RECORDS)
-    found = buffer.entries(writer.gateway, "main", 0, last.stamp, 1)
-    assert (found.entries, found.until) == (entries, last.stamp)
+    log = buffer.entries(writer.gateway, "main", 0, last.stamp, 1)
+    assert (log.entries, log.until) == (entries, last.stamp)
 
 
 @pytest.mark.law("B8")
@@ -400,8 +400,8 @@ def test_what_moved_together_goes_once_all_of_it_is_below_the_horizon(
     assert buffer.drop_entries(writer.gateway, "main", stamps[4], 10)
 
     assert [entry.stamp for entry in log_of(writer, "main", stamps[2])] == stamps[3:]
-    found = buffer.entries(writer.gateway, "main", 0, stamps[5], 100).entries
-    assert [entry.stamp for entry in found] == stamps[3:6]
+    read = buffer.entries(writer.gateway, "main", 0, stamps[5], 100).entries
+    assert [entry.stamp for entry in read] == stamps[3:6]
     assert buffer.drop_entries(writer.gateway, "main", stamps[6], 10)
     assert [entry.stamp for entry in log_of(writer, "main", stamps[5])] == stamps[6:]
 

@@ -227,21 +227,21 @@ def _is_value(value: object) -> bool:
 @given(hostile.filter(_is_value), hostile.filter(is_operand))
 def test_no_value_makes_a_decision_fail(value: object, operand: str | float) -> None:
     """And each pair is equal or different, and in order one way at most."""
-    found = {op: passes(value, op, operand) for op in OPERATORS}
+    passed = {op: passes(value, op, operand) for op in OPERATORS}
 
     scalar = isinstance(value, str | int | float) and len(canonical(value)) <= RULE_VALUE_BYTES_MAX
-    assert found["eq"] + found["neq"] == scalar
-    assert found["eq"] == found["in"]
-    assert found["lt"] + found["gt"] <= 1
-    assert (found["gte"], found["lte"]) in {
-        (found["gt"], found["lt"]),
-        (not found["lt"], not found["gt"]),
+    assert passed["eq"] + passed["neq"] == scalar
+    assert passed["eq"] == passed["in"]
+    assert passed["lt"] + passed["gt"] <= 1
+    assert (passed["gte"], passed["lte"]) in {
+        (passed["gt"], passed["lt"]),
+        (not passed["lt"], not passed["gt"]),
     }
-    if found["lt"] or found["gt"]:
-        assert not found["eq"]
-        assert found["gte"] != found["lte"]
-    ordered = found["lte"] or found["gte"]
-    if found["eq"] and not isinstance(value, bool) and not isinstance(operand, bool):
+    if passed["lt"] or passed["gt"]:
+        assert not passed["eq"]
+        assert passed["gte"] != passed["lte"]
+    ordered = passed["lte"] or passed["gte"]
+    if passed["eq"] and not isinstance(value, bool) and not isinstance(operand, bool):
         assert ordered, "what is equal is of one kind"
 
 
@@ -278,8 +278,8 @@ def test_instants_stand_as_python_has_it(one: str, two: str) -> None:
 
 
 def _datetime(text: str) -> datetime:
-    found = datetime.fromisoformat(text)
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+    instant = datetime.fromisoformat(text)
+    return instant if instant.tzinfo else instant.replace(tzinfo=UTC)
 
 
 @given(spelled_instants)

@@ -31,11 +31,11 @@ MORE = Column("note", "string")
 def test_the_first_schema_is_version_1_and_registering_it_again_changes_nothing(
     schema: TableSchema,
 ) -> None:
-    held = evolve(None, schema)
+    before = evolve(None, schema)
 
-    assert held == replace(schema, version=1)
-    assert evolve(held, schema) is held
-    assert evolve(held, replace(schema, version=77)) is held
+    assert before == replace(schema, version=1)
+    assert evolve(before, schema) is before
+    assert evolve(before, replace(schema, version=77)) is before
 
 
 def changed(name: str, **fields: Any) -> TableSchema:
@@ -91,9 +91,9 @@ def test_a_schema_may_grow_and_its_version_with_it(wanted: TableSchema) -> None:
     ],
 )
 def test_what_adapters_do_from_now_on_may_change_back_and_forth(wanted: TableSchema) -> None:
-    held = replace(TODOS, soft_delete=True, source_table="dbo.todos")
+    before = replace(TODOS, soft_delete=True, source_table="dbo.todos")
 
-    assert evolve(held, wanted) == replace(wanted, version=2)
+    assert evolve(before, wanted) == replace(wanted, version=2)
 
 
 @pytest.mark.law("S3")
@@ -160,9 +160,9 @@ def test_what_was_once_declared_of_the_table_stays(
 @pytest.mark.parametrize("held", [None, TODOS])
 @pytest.mark.parametrize("name", ["later", "body"])
 def test_no_table_is_partitioned_by_what_makes_no_folders(
-    held: TableSchema | None, name: str
+    before: TableSchema | None, name: str
 ) -> None:
     with pytest.raises(SchemaMismatch, match="by which no table is partitioned; use") as refused:
-        evolve(held, replace(TODOS, partition=("rank", name)))
+        evolve(before, replace(TODOS, partition=("rank", name)))
 
     assert refused.value.field == "partition"

@@ -13,7 +13,7 @@ tables = st.sets(st.sampled_from(["todos", "lists"]), max_size=2).map(frozenset)
 columns = st.integers(0, RULE_COLUMNS_MAX * 2).map(lambda number: f"c{number}")
 filters = st.lists(columns.map(lambda name: Filter(name, "eq", 1)), max_size=5).map(tuple)
 buckets = st.builds(Bucket, st.just("some"), tables, filters)
-rules = st.lists(buckets, max_size=3).map(lambda held: SyncRules(1, tuple(held)))
+rules = st.lists(buckets, max_size=3).map(lambda each: SyncRules(1, tuple(each)))
 
 
 @pytest.mark.law("V7")
@@ -21,14 +21,14 @@ rules = st.lists(buckets, max_size=3).map(lambda held: SyncRules(1, tuple(held))
 def test_what_any_filter_needs_is_kept_from_then_on_or_the_generation_tells(
     history: list[SyncRules],
 ) -> None:
-    held = LoggedColumns()
+    logged = LoggedColumns()
     for declared in history:
-        before, held = held, held.with_rules(declared)
+        before, logged = logged, logged.with_rules(declared)
         for table in ("todos", "lists", "others"):
-            assert declared.columns(table) <= held.of(table)
-            assert len(held.of(table)) <= RULE_COLUMNS_MAX
-            assert before.of(table) <= held.of(table) or held.generation > before.generation
-        assert logged_from_json(logged_to_json(held)) == held
+            assert declared.columns(table) <= logged.of(table)
+            assert len(logged.of(table)) <= RULE_COLUMNS_MAX
+            assert before.of(table) <= logged.of(table) or logged.generation > before.generation
+        assert logged_from_json(logged_to_json(logged)) == logged
 
 
 def test_without_rules_nothing_is_kept() -> None:

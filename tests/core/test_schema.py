@@ -174,11 +174,13 @@ def test_what_is_no_object_is_no_schema(body: object) -> None:
 
 
 @pytest.mark.law("S4")
-@given(held=st.lists(table_schemas(), max_size=3), version=st.integers(0, 99), strict=st.booleans())
+@given(
+    tables=st.lists(table_schemas(), max_size=3), version=st.integers(0, 99), strict=st.booleans()
+)
 def test_schemas_come_back_from_their_json(
-    held: list[TableSchema], version: int, *, strict: bool
+    tables: list[TableSchema], version: int, *, strict: bool
 ) -> None:
-    schemas = Schemas(version, tuple(held), strict)
+    schemas = Schemas(version, tuple(tables), strict)
 
     assert schemas_from_json(schemas_to_json(schemas)) == schemas
 

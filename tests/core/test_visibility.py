@@ -84,21 +84,21 @@ class TestBuckets:
     def test_claims_are_found_by_path_and_lists_are_alternatives(
         self, path: str, value: object, *, seen: bool
     ) -> None:
-        eyes = viewer(bucket(Filter("held", "eq", Claim(tuple(path.split("."))))))
+        seer = viewer(bucket(Filter("held", "eq", Claim(tuple(path.split("."))))))
 
-        assert eyes.sees("todos", row(held=value)) == seen
+        assert seer.sees("todos", row(held=value)) == seen
 
     def test_claims_may_be_any_mapping(self) -> None:
-        held = MappingProxyType({"org": MappingProxyType({"id": 7})})
-        eyes = Viewer(SyncRules(1, (bucket(Filter("held", "eq", Claim(("org", "id")))),)), held)
+        claims = MappingProxyType({"org": MappingProxyType({"id": 7})})
+        seer = Viewer(SyncRules(1, (bucket(Filter("held", "eq", Claim(("org", "id")))),)), claims)
 
-        assert eyes.sees("todos", row(held=7))
+        assert seer.sees("todos", row(held=7))
 
     @pytest.mark.parametrize("op", OPERATORS)
     def test_a_missing_claim_matches_nothing(self, op: str) -> None:
-        eyes = viewer(bucket(Filter("held", op, Claim(("nobody",)))))
+        seer = viewer(bucket(Filter("held", op, Claim(("nobody",)))))
 
-        assert not eyes.sees("todos", row(held="x"))
+        assert not seer.sees("todos", row(held="x"))
 
 
 @pytest.mark.law("V4")
@@ -229,7 +229,9 @@ rows = st.dictionaries(st.sampled_from(["owner", "size", "more"]), values).map(l
 
 @pytest.mark.law("V1", "V6")
 @given(buckets, rows)
-def test_rules_of_one_scope_show_the_same_rows(some: list[Bucket], held: dict[str, bytes]) -> None:
+def test_rules_of_one_scope_show_the_same_rows(
+    some: list[Bucket], values: dict[str, bytes]
+) -> None:
     """A bucket turned into one of its values, or said twice, decides as before."""
     eyes = viewer(*some)
     filled = [
@@ -239,5 +241,7 @@ def test_rules_of_one_scope_show_the_same_rows(some: list[Bucket], held: dict[st
     ]  # fmt: skip
 
     assert viewer(*filled).scope() == eyes.scope()
-    assert viewer(*filled).sees("t", held) == eyes.sees("t", held)
-    assert eyes.sees("t", held) == (not some or any(viewer(one).sees("t", held) for one in some))
+    assert viewer(*filled).sees("t", values) == eyes.sees("t", values)
+    assert eyes.sees("t", values) == (
+        not some or any(viewer(one).sees("t", values) for one in some)
+    )

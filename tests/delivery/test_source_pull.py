@@ -190,8 +190,8 @@ class Reader:
     @property
     def seen(self) -> dict[tuple[str, str], Any]:
         """The rows that it holds."""
-        held = {key: view(state) for key, state in self.rows.items()}
-        return {key: row for key, row in held.items() if row is not None}
+        views = {key: view(state) for key, state in self.rows.items()}
+        return {key: row for key, row in views.items() if row is not None}
 
 
 @pytest.fixture(params=KINDS)

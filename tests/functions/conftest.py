@@ -82,8 +82,8 @@ ENVIRONMENT = {
 
 def event(name: str) -> dict[str, Any]:
     """Give a sample event."""
-    found: dict[str, Any] = json.loads((ROOT / "events" / f"{name}.json").read_text())
-    return found
+    event: dict[str, Any] = json.loads((ROOT / "events" / f"{name}.json").read_text())
+    return event
 
 
 class Context:
@@ -141,13 +141,13 @@ class Functions:
     def http(self, name: str, sent: str | dict[str, Any]) -> Answer:
         """Send one HTTP event to a function."""
         wanted = event(sent) if isinstance(sent, str) else sent
-        found = self.load(name)(wanted, Context())
-        body = found["body"].encode()
-        if found["isBase64Encoded"]:
+        answer = self.load(name)(wanted, Context())
+        body = answer["body"].encode()
+        if answer["isBase64Encoded"]:
             body = base64.b64decode(body)
-        if found["headers"].get("content-encoding") == "gzip":
+        if answer["headers"].get("content-encoding") == "gzip":
             body = gzip.decompress(body)
-        return Answer(found["statusCode"], found["headers"], body)
+        return Answer(answer["statusCode"], answer["headers"], body)
 
 
 @pytest.fixture
@@ -156,8 +156,8 @@ def functions(monkeypatch: pytest.MonkeyPatch) -> Iterator[Functions]:
         monkeypatch.setenv(name, value)
     for name in ("AWS_ENDPOINT_URL", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
-    held, access = MemoryBuffer(), MemoryAccess()
-    monkeypatch.setattr(wiring, "buffer", lambda _: held)
+    buffer, access = MemoryBuffer(), MemoryAccess()
+    monkeypatch.setattr(wiring, "buffer", lambda _: buffer)
     monkeypatch.setattr(wiring_access, "store", lambda _: access)
     connectors = MemoryConnectors()
     monkeypatch.setattr(wiring_connectors, "connector_store", lambda _: connectors)
@@ -173,7 +173,7 @@ def functions(monkeypatch: pytest.MonkeyPatch) -> Iterator[Functions]:
     asyncio.set_event_loop(loop)
     attachments = MemorySignedObjects()
     monkeypatch.setattr(wiring_attachments, "signed_objects", lambda _: attachments)
-    yield Functions(held, access, quotas, audit, attachments)
+    yield Functions(buffer, access, quotas, audit, attachments)
     asyncio.set_event_loop(None)
     loop.close()
 

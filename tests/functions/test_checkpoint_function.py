@@ -45,8 +45,8 @@ class Served:
         sent = event("pull_checkpoint")
         path = f"/sync/{GATEWAY}/checkpoint"
         sent["rawPath"] = sent["requestContext"]["http"]["path"] = path
-        held = {"sub": "phone-1", "gw": GATEWAY, "role": "client", "exp": 4102444800}
-        claims_json = json.dumps({**held, **claims})
+        own = {"sub": "phone-1", "gw": GATEWAY, "role": "client", "exp": 4102444800}
+        claims_json = json.dumps({**own, **claims})
         sent["requestContext"]["authorizer"]["lambda"]["claims"] = claims_json
         sent["rawQueryString"] = "&".join(f"{name}={value}" for name, value in query.items())
         if gzip:
@@ -68,13 +68,13 @@ class Served:
 
 def frames(body: bytes) -> list[list[Delta]]:
     """Read a stream as existing clients do."""
-    found = []
+    runs = []
     while body:
         size = int.from_bytes(body[:4], "big")
         assert len(body) >= 4 + size
-        found.append(decode_records(body[4 : 4 + size]))
+        runs.append(decode_records(body[4 : 4 + size]))
         body = body[4 + size :]
-    return found
+    return runs
 
 
 @pytest.fixture
@@ -114,16 +114,16 @@ def test_existing_clients_are_streamed_all_of_it(served: Served) -> None:
     assert answer.status == 200
     assert answer.headers["content-type"] == "application/x-lakesync-checkpoint-stream"
     assert answer.headers["x-checkpoint-hlc"] == str(served.gateway.latest().since)
-    found = frames(answer.body)
-    assert len(found) == sum(held.parts for held in served.gateway.latest().tables.values())
-    assert {delta.row_id for held in found for delta in held} == {
+    runs = frames(answer.body)
+    assert len(runs) == sum(table.parts for table in served.gateway.latest().tables.values())
+    assert {delta.row_id for run in runs for delta in run} == {
         *(f"r{number}" for number in range(10)), "n1", "l1",
     }  # fmt: skip
 
 
 @pytest.mark.law("F2")
 def test_a_row_is_one_insert_for_who_begins(served: Served) -> None:
-    deltas = [delta for held in frames(served.get().body) for delta in held]
+    deltas = [delta for run in frames(served.get().body) for delta in run]
 
     assert {delta.row_id: delta.op.name for delta in deltas} == {
         **{f"r{number}": "INSERT" for number in range(10)},
@@ -137,7 +137,7 @@ def test_a_row_is_one_insert_for_who_begins(served: Served) -> None:
 @pytest.mark.law("F2")
 def test_a_row_is_sent_as_it_is_to_who_may_hold_it(served: Served) -> None:
     served.gateway.buffer.save_client_state(GATEWAY, "phone-1", None, pack(Follower()))
-    deltas = [delta for held in frames(served.get().body) for delta in held]
+    deltas = [delta for run in frames(served.get().body) for delta in run]
 
     of_row = [delta.op.name for delta in deltas if delta.row_id == "r5"]
     assert of_row == ["DELETE", "INSERT", "UPDATE"]
@@ -157,14 +157,14 @@ def test_each_row_is_decided_and_comes_as_one_insert(served: Served) -> None:
     served.rules(["todos", "lists"])
     served.rebuild()
 
-    found = [delta for held in frames(served.get().body) for delta in held]
+    deltas = [delta for run in frames(served.get().body) for delta in run]
 
-    assert {(delta.table, delta.row_id) for delta in found} == {
+    assert {(delta.table, delta.row_id) for delta in deltas} == {
         ("todos", "r0"), ("todos", "r5"), ("lists", "l1"),
     }  # fmt: skip
-    assert len(found) == 3
-    assert {delta.op.name for delta in found} == {"INSERT"}
-    (changed,) = [delta for delta in found if delta.row_id == "r5"]
+    assert len(deltas) == 3
+    assert {delta.op.name for delta in deltas} == {"INSERT"}
+    (changed,) = [delta for delta in deltas if delta.row_id == "r5"]
     assert dict(changed.columns)["n"] == b"55"
     assert frames(served.get(claims={"sub": "nobody"}).body) == []
 
@@ -181,19 +181,19 @@ def test_one_from_before_the_rules_is_not_served_to_who_sees_less(served: Served
     named = served.get({"checkpoint": first.id, "part": "0"})
     assert (named.status, named.json["code"]) == (410, "CURSOR_EXPIRED")
     served.rebuild()
-    rows = {delta.row_id for held in frames(served.get().body) for delta in held}
+    rows = {delta.row_id for run in frames(served.get().body) for delta in run}
     assert rows == {"r0", "l1"}
 
 
 @pytest.mark.law("R3")
 def test_its_parts_are_read_one_after_the_other(served: Served) -> None:
     whole = frames(served.get().body)
-    found = []
+    runs = []
     query: dict[str, str] = {"part": "0"}
     while True:
         answer = served.get(query)
         assert answer.status == 200
-        found += frames(answer.body)
+        runs += frames(answer.body)
         following = answer.headers.get("x-checkpoint-next")
         if following is None:
             break
@@ -201,8 +201,8 @@ def test_its_parts_are_read_one_after_the_other(served: Served) -> None:
         assert query["checkpoint"] == answer.headers["x-checkpoint-id"]
 
     # The whole is for existing clients, which get one insert of what was written in parts.
-    assert [shown(held) for held in found] == [shown(held) for held in whole]
-    assert len(found) > 3
+    assert [shown(run) for run in runs] == [shown(run) for run in whole]
+    assert len(runs) > 3
 
 
 def shown(deltas: list[Delta]) -> dict[tuple[str, str], Any]:
@@ -221,7 +221,7 @@ def test_parts_stay_those_of_one_checkpoint_until_that_is_gone(served: Served) -
 
     answer = served.get({"checkpoint": first.id, "table": "todos", "part": "1"})
     assert answer.headers["x-checkpoint-id"] == first.id
-    for key in list(served.gateway.objects.held):
+    for key in list(served.gateway.objects.bodies):
         if first.id in key:
             served.gateway.objects.delete_object(key)
     gone = served.get({"checkpoint": first.id, "table": "todos", "part": "1"})

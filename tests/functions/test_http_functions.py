@@ -84,8 +84,8 @@ def test_a_delta_in_the_name_of_another_client_is_forbidden(functions: Functions
 def by_user(name: str, user: str) -> dict[str, Any]:
     """Give a sample event with another user's token."""
     sent = event(name)
-    held = sent["requestContext"]["authorizer"]["lambda"]
-    held["claims"] = json.dumps(json.loads(held["claims"]) | {"sub": user})
+    authorised = sent["requestContext"]["authorizer"]["lambda"]
+    authorised["claims"] = json.dumps(json.loads(authorised["claims"]) | {"sub": user})
     return sent
 
 
@@ -180,15 +180,15 @@ def test_what_each_gateway_used_is_in_the_log(
 
 def metrics_of(text: str) -> dict[str, Any]:
     """Give the metrics of gateways in some output, by name; each is of one stack and gateway."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for line in map(json.loads, text.splitlines()):
         for directive in line.get("_aws", {}).get("CloudWatchMetrics", []):
             if any("gateway" in names for names in directive["Dimensions"]):
                 assert directive["Namespace"] == "LakeSync"
                 assert directive["Dimensions"] == [["stack", "gateway"]]
                 assert line["gateway"] == "demo"
-                found |= {each["Name"]: sum(line[each["Name"]]) for each in directive["Metrics"]}
-    return found
+                values |= {each["Name"]: sum(line[each["Name"]]) for each in directive["Metrics"]}
+    return values
 
 
 def test_what_each_gateway_used_is_metrics_of_its_own_where_the_stack_asks_for_them(
@@ -238,8 +238,8 @@ def test_an_administrator_shuts_out_and_lets_in(functions: Functions) -> None:
 def test_an_administrator_sees_whose_a_client_is_and_releases_it(functions: Functions) -> None:
     def user() -> str | None:
         sent = event("admin_access") | {"rawQueryString": "client=phone-1"}
-        held: str | None = functions.http("admin", sent).json["user"]
-        return held
+        user: str | None = functions.http("admin", sent).json["user"]
+        return user
 
     assert user() is None
     functions.http("push", by_user("push_json", "ann"))
@@ -464,10 +464,10 @@ def test_an_administrator_saves_and_reads_sync_rules(functions: Functions) -> No
     saved = functions.http("admin", "admin_sync_rules")
     sent = event("admin_sync_rules")
     sent["requestContext"]["http"]["method"] = "GET"
-    held = functions.http("admin", sent | {"body": ""})
+    answer = functions.http("admin", sent | {"body": ""})
 
     assert (saved.status, saved.json) == (200, {"saved": True})
-    assert held.json == json.loads(event("admin_sync_rules")["body"])
+    assert answer.json == json.loads(event("admin_sync_rules")["body"])
 
 
 def _try(functions: Functions, query: str, body: object = None) -> Any:
@@ -487,7 +487,7 @@ def test_rules_are_tried_and_not_saved(functions: Functions) -> None:
 
     assert (checked.status, tried.status) == (200, 200)
     assert checked.json["saved"] is False
-    assert [held["table"] for held in checked.json["tables"]] == ["todos"]
+    assert [trial["table"] for trial in checked.json["tables"]] == ["todos"]
     [todos] = tried.json["tables"]
     assert (todos["seen"]["count"], todos["inForce"], todos["leave"]["count"]) == (1, 2, 1)
     assert tried.json["complete"] is True

@@ -30,12 +30,12 @@ class Lake:
     announce_queue: str
 
     def written(self) -> list[str]:
-        found = boto3.client("s3").list_objects_v2(Bucket="lake").get("Contents", [])
-        return [item["Key"] for item in found]
+        objects = boto3.client("s3").list_objects_v2(Bucket="lake").get("Contents", [])
+        return [item["Key"] for item in objects]
 
     def messages(self, url: str) -> list[Any]:
-        found = boto3.client("sqs").receive_message(QueueUrl=url, MaxNumberOfMessages=10)
-        return [json.loads(item["Body"]) for item in found.get("Messages", [])]
+        received = boto3.client("sqs").receive_message(QueueUrl=url, MaxNumberOfMessages=10)
+        return [json.loads(item["Body"]) for item in received.get("Messages", [])]
 
 
 @pytest.fixture

@@ -35,12 +35,12 @@ SETTINGS = {
 
 @pytest.fixture
 def gateway(monkeypatch: pytest.MonkeyPatch) -> Kept:
-    held = Kept()
-    held.push(insert("r1", at=at_ms(1)), insert("r2", at=at_ms(2)), delete("r1", at=at_ms(3)))
-    held.flushed()
-    monkeypatch.setattr(wiring, "objects", lambda *_: held.objects)
-    monkeypatch.setattr(wiring, "wall_clock", held.time.wall_clock)
-    return held
+    kept = Kept()
+    kept.push(insert("r1", at=at_ms(1)), insert("r2", at=at_ms(2)), delete("r1", at=at_ms(3)))
+    kept.flushed()
+    monkeypatch.setattr(wiring, "objects", lambda *_: kept.objects)
+    monkeypatch.setattr(wiring, "wall_clock", kept.time.wall_clock)
+    return kept
 
 
 @pytest.fixture
@@ -55,8 +55,8 @@ def run(
         wanted = event(f"retain_{name}") | more
         if "gateway" in wanted:
             wanted["gateway"] = GATEWAY
-        found: dict[str, Any] = functions.load("retain")(wanted, Context(remaining_ms))
-        return found
+        answer: dict[str, Any] = functions.load("retain")(wanted, Context(remaining_ms))
+        return answer
 
     return task
 
@@ -89,8 +89,8 @@ def test_from_the_first_task_to_the_last(run: Callable[..., dict[str, Any]], gat
     assert gateway.buffer.heads(GATEWAY)["main"].trimmed > 0
     assert run("forget", place="")["rows"] == 0  # nor a month
     gateway.time.now_ms += 30 * DAY_MS
-    found = run("forget", place="")
-    assert (found["rows"], found["finished"], found["place"]) == (1, True, "")
+    answer = run("forget", place="")
+    assert (answer["rows"], answer["finished"], answer["place"]) == (1, True, "")
     assert set(gateway.rows()) == {("todos", "r2")}
     assert gateway.buffer.config(GATEWAY).tombstone_horizons["todos"] > at_ms(3) > WALL_MS
     assert run("clean") == {"objects": 0, "finished": True, "place": ""}
@@ -118,9 +118,9 @@ def test_a_task_without_time_says_that_it_is_not_finished(
     gateway.time.now_ms += 40 * DAY_MS
     assert run("trim", remaining_ms=1_000)["finished"] is False
     run("trim")
-    found = run("forget", remaining_ms=1_000, place="")
-    assert (found["finished"], found["place"]) == (False, "todos|")
-    assert run("forget", place=found["place"])["rows"] == 1
+    answer = run("forget", remaining_ms=1_000, place="")
+    assert (answer["finished"], answer["place"]) == (False, "todos|")
+    assert run("forget", place=answer["place"])["rows"] == 1
 
 
 @pytest.mark.law("E1")
@@ -139,7 +139,7 @@ def test_a_gateway_is_deleted_and_left_alone_from_then_on(
     deletion = run("delete")
 
     assert (deletion["finished"], deletion["gone"], deletion["proved"]) == (True, True, False)
-    assert gateway.objects.held == {}
+    assert gateway.objects.bodies == {}
     gateway.time.now_ms += QUIET_MS
     assert run("delete")["proved"]
     assert run("names") == {"gateways": []}
@@ -153,7 +153,7 @@ def test_who_deletes_what_is_not_there_is_told(
     monkeypatch.setattr(wiring, "buffer", lambda _: empty)
     items = MemoryItems(empty, functions.access, functions.quotas)
     monkeypatch.setattr(wiring_access, "items", lambda _: items)
-    gateway.objects.held.clear()
+    gateway.objects.bodies.clear()
 
     assert run("delete")["code"] == "NOT_FOUND"
 

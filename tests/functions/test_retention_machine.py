@@ -62,7 +62,7 @@ def walked(
     entered: list[str] = []
     for gateway in handler({"task": "names"}, Context())["gateways"]:
         flow = MACHINE["States"]["Each"]["ItemProcessor"]
-        name, place, flushed, found = flow["StartAt"], "", "", {}
+        name, place, flushed, answer = flow["StartAt"], "", "", {}
         while len(entered) < states_max:
             state = flow["States"][name]
             entered.append(name)
@@ -74,15 +74,15 @@ def walked(
                 arguments = {"{% $gateway %}": gateway, "{% $place %}": place}
                 payload = state["Arguments"]["Payload"]
                 asked = {key: arguments.get(value, value) for key, value in payload.items()}
-                found = handler(asked, Context())
-                place = found["place"]
-                flushed = found.get("flushed", flushed)
+                answer = handler(asked, Context())
+                place = answer["place"]
+                flushed = answer.get("flushed", flushed)
             if state.get("End"):
                 break
             if state["Type"] == "Choice":
                 (choice,) = state["Choices"]
                 holds = {
-                    "{% $states.input.finished %}": found.get("finished"),
+                    "{% $states.input.finished %}": answer.get("finished"),
                     '{% $flushed != "" %}': flushed != "",
                 }
                 name = choice["Next"] if holds[choice["Condition"]] else state["Default"]
@@ -108,12 +108,12 @@ def due() -> Kept:
 
 def left(gateway: Kept) -> dict[str, Any]:
     """Give what is left of a gateway."""
-    held = gateway.buffer._gateways[GATEWAY]
+    stored = gateway.buffer._gateways[GATEWAY]
     return {
         "rows": gateway.rows(),
-        "log": [entry.stamp for chunk in held.logs["main"] for entry in chunk],
-        "horizons": (held.heads["main"].trimmed, *held.config.tombstone_horizons.values()),
-        "objects": gateway.objects.held,
+        "log": [entry.stamp for chunk in stored.logs["main"] for entry in chunk],
+        "horizons": (stored.heads["main"].trimmed, *stored.config.tombstone_horizons.values()),
+        "objects": gateway.objects.bodies,
     }
 
 

@@ -152,9 +152,9 @@ def test_what_is_decided_to_be_a_runs_is_no_fault_and_what_fails_is_counted(
     materialise_handler(runs, 4, Small(taken, runs, 3))(SENT, Context())
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line[SMALL_FAULTS] for line in lines if SMALL_FAULTS in line] == [[1.0]]
-    [told] = [each for each in caplog.records if each.getMessage() == "left to a Glue run"]
-    assert told.levelname == "WARNING"
-    assert "OSError: denied" in told.__dict__["reasons"].values()
+    [record] = [each for each in caplog.records if each.getMessage() == "left to a Glue run"]
+    assert record.levelname == "WARNING"
+    assert "OSError: denied" in record.__dict__["reasons"].values()
 
 
 def test_no_table_is_begun_that_may_not_be_ended(tmp_path: Path) -> None:

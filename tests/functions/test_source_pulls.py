@@ -130,10 +130,10 @@ def test_a_function_that_does_not_answer_is_503(
     functions: Functions, monkeypatch: pytest.MonkeyPatch, act: Callable[[], tuple[bool, bytes]]
 ) -> None:
     monkeypatch.setattr(wiring, "invoker", lambda *_: lambda _: act())
-    found = functions.load("pull")(event("pull_source_first_page"), Context())
+    answer = functions.load("pull")(event("pull_source_first_page"), Context())
 
-    assert found["statusCode"] == 503
-    assert json.loads(found["body"])["code"] == "SOURCE_UNAVAILABLE"
-    assert "TooManyRequests" not in found["body"], "what is in the account is for the log"
-    assert found["headers"]["retry-after"]
-    assert found["headers"]["content-type"].startswith("application/json")
+    assert answer["statusCode"] == 503
+    assert json.loads(answer["body"])["code"] == "SOURCE_UNAVAILABLE"
+    assert "TooManyRequests" not in answer["body"], "what is in the account is for the log"
+    assert answer["headers"]["retry-after"]
+    assert answer["headers"]["content-type"].startswith("application/json")

@@ -41,10 +41,10 @@ def time() -> GivenTime:
 
 @pytest.fixture
 def buffer(time: GivenTime) -> MemoryBuffer:
-    held = MemoryBuffer()
+    buffer = MemoryBuffer()
     for table in ("events", "clicks"):
-        administrator(held, time_=time).register_schema(GATEWAY, schema(table))
-    return held
+        administrator(buffer, time_=time).register_schema(GATEWAY, schema(table))
+    return buffer
 
 
 @pytest.fixture

@@ -178,10 +178,10 @@ def test_whatever_is_pushed_a_reader_holds_the_row_if_there_is_one(
 ) -> None:
     """Under rules that show every row that there is, decided row by row."""
     world = World({"column": "owner", "op": "neq", "value": "nobody"})
-    held = EMPTY
+    state = EMPTY
     deltas = [owned(delta) for delta in made]
     for part in (deltas[:cut], deltas[cut:]):
         world.push(*part, sub="ann")
-        held = fold(world.news("x"), held)
+        state = fold(world.news("x"), state)
 
-    assert view(as_read(held, delete_wins=True)) == view(as_read(fold(deltas), delete_wins=True))
+    assert view(as_read(state, delete_wins=True)) == view(as_read(fold(deltas), delete_wins=True))

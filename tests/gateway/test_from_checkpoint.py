@@ -128,7 +128,7 @@ def middle(gateway: Kept) -> PullPage:
 def test_a_checkpoint_that_is_gone_is_410_and_begun_again() -> None:
     gateway = built()
     page = middle(gateway)
-    for key in list(gateway.objects.held):
+    for key in list(gateway.objects.bodies):
         gateway.objects.delete_object(key)
     for fresh in (gateway.checkpoints, Checkpoints(gateway.objects)):
         gateway.reader = gateway.pulls(fresh)
@@ -246,7 +246,7 @@ def test_each_row_of_a_checkpoint_is_decided_by_rules_and_claims(
     assert {key[1] for key in reader.states} == {f"r{number}" for number in range(1, 12, 2)}
     assert view(reader.states["todos", "r3"]) == {"owner": b'"bob"', "n": b"33"}
     assert {owner for page in reader.pages for owner in owner_of(page)} == {b'"bob"'}
-    assert {key: held for key, held in gateway.rows().items()
+    assert {key: state for key, state in gateway.rows().items()
             if key in reader.states} == reader.bytes()  # fmt: skip
 
 

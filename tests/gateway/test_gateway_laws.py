@@ -70,7 +70,7 @@ class Cursor:
 
     deltas_max: int
     at: int = 0
-    held: list[Delta] = field(default_factory=list)
+    received: list[Delta] = field(default_factory=list)
 
 
 class Gateway(RuleBasedStateMachine):
@@ -204,9 +204,9 @@ class Gateway(RuleBasedStateMachine):
         # Less than one commit beyond what was asked for; a commit holds 8 items at most, but a
         # row may be changed by several of its deltas.
         assert len(deltas) < cursor.deltas_max + 12
-        cursor.held += deltas
+        cursor.received += deltas
         cursor.at = page.cursor
-        read = set(cursor.held)
+        read = set(cursor.received)
         for whole in self.together:
             assert whole <= read or not whole & read
 
@@ -219,9 +219,9 @@ class Gateway(RuleBasedStateMachine):
 
     @invariant()
     def rows_are_what_their_deltas_make_of_them(self) -> None:
-        found = self.buffer.rows(GATEWAY, self.states)
+        stored_rows = self.buffer.rows(GATEWAY, self.states)
         for (table, row_id), state in self.states.items():
-            stored = found.get((table, row_id))
+            stored = stored_rows.get((table, row_id))
             assert decode_row_state(stored.state if stored else None) == state
             mine = [d for d in self.accepted if (d.table, d.row_id) == (table, row_id)]
             assert view(state) == expected_row(mine)
@@ -229,7 +229,7 @@ class Gateway(RuleBasedStateMachine):
     def teardown(self) -> None:
         for cursor in getattr(self, "known", []):
             rest = pulled(self.buffer, GATEWAY, since=cursor.at, deltas_max=cursor.deltas_max)
-            assert Counter(cursor.held + rest) == Counter(self.effective)
+            assert Counter(cursor.received + rest) == Counter(self.effective)
 
 
 @pytest.mark.law("B1")

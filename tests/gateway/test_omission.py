@@ -170,7 +170,7 @@ class TestWrites:
         made = insert("r1", owner="ann", at=1), insert("r2", owner="ann", title="x", at=2)
 
         assert world.push(*made, sub="ann") == ["COLUMN_OMITTED"]
-        assert [key[1] for key in held(world)] == ["r1"]
+        assert [key[1] for key in rows_of(world)] == ["r1"]
         assert world.push(delete("r1", at=3), sub="ann") == []
 
     def test_write_filters_let_nobody_write_it(self, world: World) -> None:
@@ -274,7 +274,7 @@ def left_out(omit: list[dict[str, Any]], claims: dict[str, Any]) -> set[str]:
     return {name.lower() for each in omit if each not in kept for name in each["columns"]}
 
 
-def held(world: World) -> dict[RowKey, tuple[bool, dict[str, Any]]]:
+def rows_of(world: World) -> dict[RowKey, tuple[bool, dict[str, Any]]]:
     """Give the rows there are: whether they were inserted, and their columns."""
     stored = world.buffer.rows(GATEWAY, [("todos", f"r{number}") for number in range(9)])
     states = {key: decode_row_state(row.state) for key, row in stored.items()}
@@ -345,7 +345,7 @@ class Story:
 
     def due(self, reader: Reader) -> dict[RowKey, dict[str, Any]]:
         due = {}
-        for key, (was_inserted, row) in held(self.world).items():
+        for key, (was_inserted, row) in rows_of(self.world).items():
             shown = {name: row[name] for name in row.keys() - self.omitted(reader)}
             if may_see(self.rules, reader.sub, row) and (shown or was_inserted):
                 due[key] = shown

@@ -49,10 +49,10 @@ def fill(buffer: MemoryBuffer, time: GivenTime, commits: int, deltas: int, text:
     """Push commits of so many deltas."""
     service = pusher(buffer, time_=time)
     for number in range(commits):
-        held = [
+        made = [
             insert(f"r{number}-{place}", at=at_ms(number, place), n=text) for place in range(deltas)
         ]
-        service.push(GATEWAY, push(*held))
+        service.push(GATEWAY, push(*made))
 
 
 # --- pages
@@ -110,9 +110,9 @@ def test_cursors_that_this_log_cannot_honour_are_expired(
             heads = super().heads(gateway, since, at_once=at_once)
             return {lane: replace(head, epoch="e2", trimmed=100) for lane, head in heads.items()}
 
-    held = Restored()
-    fill(held, time, commits=1, deltas=1)
-    service = puller(held)
+    buffer = Restored()
+    fill(buffer, time, commits=1, deltas=1)
+    service = puller(buffer)
     top = service.pull(GATEWAY, Pull("r", since=100))
     assert (top.epoch, top.count) == ("e2", 1)
 
@@ -290,8 +290,8 @@ def test_two_administrators_both_get_their_way(buffer: MemoryBuffer, time: Given
                 administrator(self, time_=time).place_table(gateway, "notes", "side")
             super().save_config(gateway, config, seen, lanes, to)
 
-    held = Interleaved()
-    config = administrator(held, time_=time).place_table(GATEWAY, "todos", "hot")
+    buffer = Interleaved()
+    config = administrator(buffer, time_=time).place_table(GATEWAY, "todos", "hot")
 
     assert config.version == 2
     assert config.layout.tables.keys() == {"todos", "notes"}

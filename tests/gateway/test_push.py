@@ -335,7 +335,9 @@ def test_what_was_accepted_is_not_refused_for_a_clock_that_went_back_meanwhile()
     receipt = pusher(Moving(), time_=time, limits=one_row).push(GATEWAY, push(*deltas))
 
     assert receipt.accepted == 2
-    assert [(held.index, held.kind) for held in receipt.outcomes] == [(0, OutcomeKind.DUPLICATE)]
+    assert [(outcome.index, outcome.kind) for outcome in receipt.outcomes] == [
+        (0, OutcomeKind.DUPLICATE)
+    ]
 
 
 class TestTables:

@@ -52,8 +52,8 @@ class World:
         self, *buckets: dict[str, Any], omit: Any = (), **claims: Any
     ) -> dict[str, TableTrial]:
         body = {"buckets": list(buckets), "omit": list(omit)}
-        found = self.admin.try_rules(GATEWAY, body, claims or None)
-        return {held.table: held for held in found}
+        trials = self.admin.try_rules(GATEWAY, body, claims or None)
+        return {trial.table: trial for trial in trials}
 
     def sees(self, **claims: Any) -> set[tuple[str, str]]:
         """Give the rows of todos that a new client pulls, by the rules in force."""
@@ -68,8 +68,8 @@ class World:
 
 @pytest.fixture
 def world() -> World:
-    held = World()
-    held.push(
+    world = World()
+    world.push(
         insert("r1", at=at_ms(1), owner="ann", state="open", title="a"),
         insert("r2", at=at_ms(2), owner="ann", state="done", title="b"),
         insert("r3", at=at_ms(3), owner="bob", state="open", title="c"),
@@ -77,8 +77,8 @@ def world() -> World:
         insert("n1", at=at_ms(5), table="notes", owner="ann"),
         insert("e1", at=at_ms(6), table="events", owner="ann"),
     )
-    held.push(delete("r4", at=at_ms(7)))
-    return held
+    world.push(delete("r4", at=at_ms(7)))
+    return world
 
 
 def ids(shown: Any) -> set[object]:
@@ -108,11 +108,11 @@ class TestTrial:
         world.rules(omit=[no_owner])
 
         not_hr = {"claim": "role", "op": "eq", "value": "hr"}
-        found = world.tries(
+        trials = world.tries(
             bucket(OPEN), omit=[{"tables": ["todos"], "columns": ["Title"], "except": [not_hr]}],
             sub="ann",
         )  # fmt: skip
-        todos = found["todos"]
+        todos = trials["todos"]
 
         assert todos.seen is not None
         assert [row["columns"] for row in todos.seen.rows] == [
@@ -121,7 +121,7 @@ class TestTrial:
         assert [row["columns"] for row in todos.leave.rows] == [{"state": "done", "title": "b"}]
         assert (todos.omitted, todos.changes) == (("title",), True)
         again = world.tries(omit=[no_owner | {"columns": ["OWNER"]}])
-        assert [held.changes for held in again.values()] == [False] * 3
+        assert [trial.changes for trial in again.values()] == [False] * 3
         assert again["todos"].omitted == ("owner",)
 
     def test_nothing_is_saved_and_nothing_is_written(self, world: World) -> None:
@@ -142,15 +142,15 @@ class TestTrial:
     def test_without_claims_it_tells_what_tables_are_concerned(self, world: World) -> None:
         world.rules(bucket(MINE), bucket(name="all notes", tables=["notes"]))
 
-        found = world.tries(bucket(MINE, name="renamed"), bucket(OPEN, name="more"))
+        trials = world.tries(bucket(MINE, name="renamed"), bucket(OPEN, name="more"))
 
-        assert {name: (held.buckets, held.changes) for name, held in found.items()} == {
+        assert {name: (trial.buckets, trial.changes) for name, trial in trials.items()} == {
             "events": ((), False), "notes": ((), True), "todos": (("renamed", "more"), True),
         }  # fmt: skip
         again = world.tries(bucket(name="x", tables=["notes"]), bucket(MINE, name="renamed"))
-        assert [held.changes for held in again.values()] == [False] * 3
-        assert all(held.seen is None for held in found.values())
-        assert "'seen':" not in str(trial_to_json(list(found.values())))
+        assert [trial.changes for trial in again.values()] == [False] * 3
+        assert all(trial.seen is None for trial in trials.values())
+        assert "'seen':" not in str(trial_to_json(list(trials.values())))
 
     def test_it_tells_who_writes(self, world: World) -> None:
         def writers(*buckets: dict[str, Any]) -> str:
@@ -225,33 +225,33 @@ class TestBounds:
     ) -> None:
         monkeypatch.setattr(trial, "TRIAL_SHOWN_BYTES_MAX", 1)
 
-        found = world.tries(bucket(OPEN), sub="ann")
+        trials = world.tries(bucket(OPEN), sub="ann")
 
-        todos = found["todos"].seen
+        todos = trials["todos"].seen
         assert todos is not None
         assert (todos.count, todos.rows) == (2, [])
-        assert len(found["notes"].leave.rows) == 1
+        assert len(trials["notes"].leave.rows) == 1
 
     def test_one_that_reads_too_much_ends_and_says_so(
         self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(trial, "TRIAL_BYTES_MAX", 1)
 
-        found = world.tries(sub="ann")
-        answer = trial_to_json(list(found.values()))
+        trials = world.tries(sub="ann")
+        answer = trial_to_json(list(trials.values()))
 
         assert answer["complete"] is False
-        assert [held.complete for held in found.values()] == [True, True, False]
-        assert found["notes"].seen is not None
-        assert found["notes"].seen.count == 1
+        assert [trial.complete for trial in trials.values()] == [True, True, False]
+        assert trials["notes"].seen is not None
+        assert trials["notes"].seen.count == 1
 
     def test_one_that_takes_too_long_ends_and_says_so(self) -> None:
         class Slow(MemoryBuffer):
             def scan_rows(self, gateway: str, table: str, place: str, count_max: int) -> RowSlice:
                 time.now_ms += trial.TRIAL_MS_MAX / 2
-                found = super().scan_rows(gateway, table, place, min(count_max, 1))
+                scan = super().scan_rows(gateway, table, place, min(count_max, 1))
                 asked.append(table)
-                return found
+                return scan
 
         asked: list[str] = []
         time = GivenTime(WALL_MS)
@@ -259,20 +259,20 @@ class TestBounds:
         asked.clear()
         slow.push(*(insert(f"r{n}", at=at_ms(1, n), owner="ann") for n in range(9)))
 
-        found = slow.tries(sub="ann")
+        trials = slow.tries(sub="ann")
 
         assert asked == ["notes", "todos"]
-        assert (found["notes"].complete, found["todos"].complete) == (True, False)
-        assert found["todos"].seen is not None
-        assert found["todos"].seen.count == 1
+        assert (trials["notes"].complete, trials["todos"].complete) == (True, False)
+        assert trials["todos"].seen is not None
+        assert trials["todos"].seen.count == 1
 
     def test_tables_that_can_show_nothing_are_not_read(self, world: World) -> None:
         world.rules(bucket(MINE))
         world.buffer.scan_rows = None  # type: ignore[method-assign, assignment]  # not to be asked
 
-        found = world.tries(bucket(MINE, OPEN), region="eu")
+        trials = world.tries(bucket(MINE, OPEN), region="eu")
 
-        assert all(held.seen is None or held.seen.count == 0 for held in found.values())
+        assert all(trial.seen is None or trial.seen.count == 0 for trial in trials.values())
 
 
 # --- it tells the truth
@@ -284,7 +284,7 @@ _FILTERS = st.sampled_from(
 )  # fmt: skip
 _BUCKETS = st.lists(
     st.builds(lambda filters: bucket(*filters), st.lists(_FILTERS, max_size=2)), max_size=3
-).map(lambda found: [item | {"name": str(place)} for place, item in enumerate(found)])
+).map(lambda items: [item | {"name": str(place)} for place, item in enumerate(items)])
 
 
 @pytest.mark.law("V9")

@@ -32,17 +32,17 @@ class Registry:
         self.service: PushService = pusher(self.buffer, time_=self.time)
 
     def register(self, table: str, *columns: str, **more: object) -> Any:
-        held = [dict(zip(("name", "type"), item.split(":"), strict=True)) for item in columns]
-        body = {"table": table, "columns": held} | more
+        listed = [dict(zip(("name", "type"), item.split(":"), strict=True)) for item in columns]
+        body = {"table": table, "columns": listed} | more
         return self.admin.register_schema(GATEWAY, body)
 
     def rules(self, *buckets: dict[str, Any]) -> None:
-        body = {"buckets": [{"name": str(n), **held} for n, held in enumerate(buckets)]}
+        body = {"buckets": [{"name": str(n), **each} for n, each in enumerate(buckets)]}
         self.admin.save_rules(GATEWAY, body)
 
     def names(self, claims: dict[str, Any]) -> list[str]:
-        held = self.admin.schemas_for(GATEWAY, claims)
-        return [schema.table for schema in held.tables]
+        shown = self.admin.schemas_for(GATEWAY, claims)
+        return [schema.table for schema in shown.tables]
 
 
 @pytest.fixture
@@ -57,14 +57,17 @@ def test_schemas_are_listed_with_their_versions_and_can_be_registered_again(
     registry.register("notes", "body:json")
     registry.register("todos", "title:string", "done:boolean", softDelete=True)
 
-    held = registry.admin.schemas(GATEWAY)
+    registered = registry.admin.schemas(GATEWAY)
 
-    assert [(item.table, item.version) for item in held.tables] == [("notes", 1), ("todos", 2)]
-    assert held.version == 3
-    for schema in held.tables:
+    assert [(item.table, item.version) for item in registered.tables] == [
+        ("notes", 1),
+        ("todos", 2),
+    ]
+    assert registered.version == 3
+    for schema in registered.tables:
         again = registry.admin.register_schema(GATEWAY, schema_to_json(schema))
         assert again == schema
-    assert registry.admin.schemas(GATEWAY) == held
+    assert registry.admin.schemas(GATEWAY) == registered
 
 
 def test_one_table_is_told_of_or_is_not_there(registry: Registry) -> None:
@@ -78,9 +81,9 @@ def test_one_table_is_told_of_or_is_not_there(registry: Registry) -> None:
 
 
 def test_a_gateway_without_schemas_has_version_0(registry: Registry) -> None:
-    held = registry.admin.schemas(GATEWAY)
+    registered = registry.admin.schemas(GATEWAY)
 
-    assert (held.version, held.tables) == (0, ())
+    assert (registered.version, registered.tables) == (0, ())
 
 
 @pytest.mark.law("S2")
@@ -97,7 +100,7 @@ def test_each_delta_of_a_push_is_checked_by_itself(registry: Registry) -> None:
 
     receipt = registry.service.push(GATEWAY, push(*deltas))
 
-    refused = [(held.index, held.error) for held in receipt.outcomes if held.error]
+    refused = [(outcome.index, outcome.error) for outcome in receipt.outcomes if outcome.error]
     assert [(index, error.code, error.field) for index, error in refused] == [
         (1, "SCHEMA_ERROR", "colour"), (2, "SCHEMA_ERROR", "title"), (4, "SCHEMA_ERROR", "n"),
     ]  # fmt: skip
@@ -116,7 +119,7 @@ def test_a_warm_process_takes_a_new_column_with_the_next_push(registry: Registry
 
     assert (receipt.accepted, receipt.outcomes) == (1, ())
     wrong = registry.service.push(GATEWAY, push(insert("r2", at=at_ms(2), done=1)))
-    assert [held.error and held.error.field for held in wrong.outcomes] == ["done"]
+    assert [outcome.error and outcome.error.field for outcome in wrong.outcomes] == ["done"]
 
 
 @pytest.mark.law("S2", "S3")
@@ -250,12 +253,12 @@ def test_deletes_win_from_the_first_row_on_and_for_good(registry: Registry) -> N
     assert refused.value.field == "deleteWins"
     registry.register("jots", "title:string")
 
-    held = registry.admin.schemas(GATEWAY).tables
-    assert {schema.table: schema.delete_wins for schema in held} == {
+    registered = registry.admin.schemas(GATEWAY).tables
+    assert {schema.table: schema.delete_wins for schema in registered} == {
         "jots": False, "notes": False, "todos": True,
     }  # fmt: skip
-    told = registry.admin.schemas_for(GATEWAY, {}).tables
-    assert [schema.table for schema in told if schema.delete_wins] == ["todos"]
+    shown = registry.admin.schemas_for(GATEWAY, {}).tables
+    assert [schema.table for schema in shown if schema.delete_wins] == ["todos"]
 
 
 @pytest.mark.law("S3")

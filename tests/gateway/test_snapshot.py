@@ -86,25 +86,25 @@ class Trimmed:
 
     def rows(self) -> dict[tuple[str, str], RowState]:
         """Give all rows as the buffer holds them."""
-        held = self.buffer._gateways[GATEWAY].rows
-        return {key: decode_row_state(row.state) for key, row in held.items()}
+        stored = self.buffer._gateways[GATEWAY].rows
+        return {key: decode_row_state(row.state) for key, row in stored.items()}
 
 
 def read_on(
     gateway: Trimmed, pull: Pull, between: Callable[[], None] = lambda: None
 ) -> dict[tuple[str, str], RowState]:
     """Pull to the end, and merge what comes."""
-    found: dict[tuple[str, str], RowState] = {}
+    rows: dict[tuple[str, str], RowState] = {}
     while True:
         page = gateway.reader.pull(GATEWAY, pull)
         for run in page.records:
             for delta in decode_records(run):
                 key = (delta.table, delta.row_id)
-                found[key] = fold([delta], found.get(key, EMPTY))
+                rows[key] = fold([delta], rows.get(key, EMPTY))
         pull = Pull("r", page.cursor, pull.deltas_max, page.epoch, page.snapshot)
         between()
         if not page.has_more:
-            return found
+            return rows
 
 
 @pytest.mark.law("B11")
@@ -113,9 +113,9 @@ def test_a_snapshot_and_the_log_behind_it_give_every_row(deltas_max: int) -> Non
     gateway = Trimmed()
     gateway.push(update("r3", at=at_ms(50), n=50), insert("r9", at=at_ms(51), n=9))
 
-    found = read_on(gateway, Pull("r", 0, deltas_max, snapshot=SNAPSHOT))
+    rows = read_on(gateway, Pull("r", 0, deltas_max, snapshot=SNAPSHOT))
 
-    assert found == gateway.rows()
+    assert rows == gateway.rows()
 
 
 @pytest.mark.law("B11")
@@ -130,9 +130,9 @@ def test_rows_that_change_while_a_snapshot_is_read_come_in_the_log_behind_it() -
                 *[update(f"r{at % 6}", at=at_ms(at), n=at), insert(f"x{at}", at=at_ms(at, 1))]
             )
 
-    found = read_on(gateway, Pull("r", 0, 1, snapshot=SNAPSHOT), edit)
+    rows = read_on(gateway, Pull("r", 0, 1, snapshot=SNAPSHOT), edit)
 
-    assert found == gateway.rows()
+    assert rows == gateway.rows()
 
 
 @pytest.mark.law("B11")

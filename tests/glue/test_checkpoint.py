@@ -94,17 +94,17 @@ class Gateway(Kept):
 
     def runs(self, manifest: Manifest) -> dict[tuple[str, str], bytes]:
         """Give the bytes of each row of a checkpoint in the lake's folder."""
-        found = {
+        runs = {
             (table, row.row_id): row.run
-            for table, held in manifest.tables.items()
-            for number in range(held.parts)
-            if (place := held.place(number))
+            for table, shape in manifest.tables.items()
+            for number in range(shape.parts)
+            if (place := shape.place(number))
             for row in row_runs(
                 self.checkpoints.part(GATEWAY, manifest.id, place), frozenset()
             )
         }  # fmt: skip
-        assert len(found) == sum(held.rows for held in manifest.tables.values())
-        return found
+        assert len(runs) == sum(shape.rows for shape in manifest.tables.values())
+        return runs
 
 
 @pytest.fixture
@@ -163,8 +163,8 @@ def test_rows_out_of_the_lake_are_byte_for_byte_those_of_the_row_states(
 
     assert list(gateway.runs(from_lake).items()) == list(gateway.runs(from_states).items())
     assert gateway.runs(from_lake).keys() == gateway.rows().keys()
-    assert {name: held.tombstones for name, held in from_lake.tables.items()} == {
-        name: held.tombstones for name, held in from_states.tables.items()
+    assert {name: shape.tombstones for name, shape in from_lake.tables.items()} == {
+        name: shape.tombstones for name, shape in from_states.tables.items()
     }
     assert from_lake.since == gateway.buffer.flush_state(GATEWAY).watermark
     assert built.rows == len(gateway.rows())
@@ -294,8 +294,8 @@ def test_tombstones_that_may_be_forgotten_are_left_out(gateway: Gateway, *, fina
     gateway.push(delete("r4", at=at_ms(2)), update("r4", at=at_ms(3), a=1))
     gateway.flush()
     gateway.materialise()
-    held = gateway.buffer._gateways[GATEWAY]
-    held.config = replace(held.config, tombstone_horizons={TABLE: at_ms(3)})
+    stored = gateway.buffer._gateways[GATEWAY]
+    stored.config = replace(stored.config, tombstone_horizons={TABLE: at_ms(3)})
     built = gateway.build_in_spark()
     manifest = gateway.checkpoints.manifest(GATEWAY, built.checkpoint)
 

@@ -45,7 +45,7 @@ def kill(patch: pytest.MonkeyPatch, owner: Any, step: str, *, after: bool, call:
 
     patch.setattr(owner, step, step_and_die)
     # The lease of a process that is gone stays on record, and is renewed no more.
-    patch.setattr(lease.Lease, "__exit__", lambda held, *_: held._released.set())
+    patch.setattr(lease.Lease, "__exit__", lambda one, *_: one._released.set())
 
 
 POINTS = [
@@ -278,11 +278,11 @@ def test_epochs_go_on_growing_though_the_lease_itself_was_lost(lake: Lake) -> No
 @pytest.mark.law("L8")
 def test_a_run_that_finds_another_at_work_goes_home_in_peace(lake: Lake) -> None:
     lake.put([insert("r1", at=5, n=1)])
-    held = Lease.acquire(lake.store, group_of(lake.gateway), "another")  # type: ignore[arg-type]
-    lake.store.meanwhile = held.check if held else None
+    other = Lease.acquire(lake.store, group_of(lake.gateway), "another")  # type: ignore[arg-type]
+    lake.store.meanwhile = other.check if other else None
     report = lake.run()
 
-    assert held is not None
+    assert other is not None
     assert report.held_by_another
     assert report.problem() == ""
     assert len(lake.pending()) == 1

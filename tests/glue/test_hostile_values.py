@@ -127,8 +127,8 @@ def test_spark_and_the_gateway_agree_on_hostile_texts(spark: SparkSession) -> No
     for row in rows:
         text = row["text"].encode()
         for column in columns:
-            found = row[column.name]
-            value = bytes(found) if isinstance(found, bytearray) else found
+            read = row[column.name]
+            value = bytes(read) if isinstance(read, bytearray) else read
             got = (value, (row["kept"] or {}).get(column.name))
             expected = (comparable(typed_value(column.type, text)), kept_text(column.type, text))
             if row[f"back_{column.name}"] != row["text"]:

@@ -78,8 +78,10 @@ def test_what_a_killed_process_left_is_finished_by_the_next(
     }
 
     assert lake.run().problem() == ""
-    held = lake.states()
-    assert {row_id: held_row(s.alive, s.deleted, s.columns) for row_id, s in held.items()} == model
+    states = lake.states()
+    assert {
+        row_id: held_row(s.alive, s.deleted, s.columns) for row_id, s in states.items()
+    } == model
     assert [(row["_id"], row["_delta_id"]) for row in lake.changes()] == once(everything)
     assert {mark.commit for mark in lake.marks().values()} == {len(everything)}
     assert lake.pending() == []

@@ -51,8 +51,8 @@ def tables(draw: st.DrawFn) -> list[Delta]:
     """Deltas of many rows, in no order."""
     some = st.lists(row_delta, min_size=1, max_size=8)
     rows = draw(st.lists(some, min_size=ROWS, max_size=ROWS))
-    found = [moved(delta, f"r{place % 50}") for place, row in enumerate(rows) for delta in row]
-    return draw(st.permutations(found))
+    deltas = [moved(delta, f"r{place % 50}") for place, row in enumerate(rows) for delta in row]
+    return draw(st.permutations(deltas))
 
 
 def fresh(lake: Lake) -> Lake:
@@ -79,7 +79,7 @@ def by_row(deltas: list[Delta]) -> dict[str, list[Delta]]:
 
 def states_of(deltas: list[Delta]) -> dict[str, RowState]:
     """Give the rows as the core has them."""
-    return {row_id: fold(found) for row_id, found in by_row(deltas).items()}
+    return {row_id: fold(row) for row_id, row in by_row(deltas).items()}
 
 
 FINAL = TableSchema("todos", tuple(Column(name, "json") for name in "pqr"), delete_wins=True)
@@ -96,8 +96,8 @@ def agree(lake: Lake, deltas: list[Delta], *, delete_wins: bool = False) -> None
     }
     assert {row_id: row for row_id, row in seen.items() if row is not None} == {
         row_id: row
-        for row_id, found in by_row(deltas).items()
-        if (row := expected_row(found, delete_wins=delete_wins)) is not None
+        for row_id, one in by_row(deltas).items()
+        if (row := expected_row(one, delete_wins=delete_wins)) is not None
     }
     exists = {row_id for row_id, row in seen.items() if row is not None}
     assert set(lake.visible()) == exists

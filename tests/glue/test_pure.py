@@ -88,7 +88,7 @@ def batch(after: int, last: int, deltas: int = 1) -> Batch:
 
 
 def spans(batches: Any) -> list[tuple[int, int]]:
-    return [(found.after, found.last) for found in batches]
+    return [(batch.after, batch.last) for batch in batches]
 
 
 @pytest.mark.law("L5")
@@ -136,8 +136,8 @@ def test_a_chain_covers_each_commit_once_and_jumps_none(
 
     taken = [link.batch for link in chain.links]
     assert sorted(spans([*taken, *chain.covered, *chain.waiting])) == sorted(spans(batches))
-    assert all(found.last <= reached for found in chain.covered)
-    assert all(found.after > reached for found in chain.waiting)
+    assert all(batch.last <= reached for batch in chain.covered)
+    assert all(batch.after > reached for batch in chain.waiting)
 
 
 GROUP = 7
@@ -205,10 +205,10 @@ def test_two_that_take_an_expired_lease_at_once_get_one_lease(
     real = store.read
 
     def read(key: str) -> Any:
-        held = real(key)
+        read = real(key)
         monkeypatch.setattr(store, "read", real)
         assert Lease.acquire(store, GROUP, "b") is not None
-        return held
+        return read
 
     monkeypatch.setattr(store, "read", read)
 

@@ -74,10 +74,10 @@ def test_who_reads_on_by_commit_misses_nothing_of_a_run_that_commits_several_tim
 
 @pytest.mark.parametrize(("held", "operation"), [(1, "overwrite"), (9, "delete")])
 def test_a_batch_no_smaller_than_the_table_writes_it_anew(
-    lake: Lake, held: int, operation: str
+    lake: Lake, rows: int, operation: str
 ) -> None:
     """Otherwise its rows go to files of their own, and delete files take the old ones away."""
-    lake.put([insert(f"r{n}", at=9, n=1) for n in range(held)])
+    lake.put([insert(f"r{n}", at=9, n=1) for n in range(rows)])
     lake.run()
     lake.put([update("r0", at=10, n=2)])
     lake.run()

@@ -197,7 +197,7 @@ def dying_after(patch: pytest.MonkeyPatch, owner: Any, step: str) -> None:
         raise Killed
 
     patch.setattr(owner, step, step_and_die)
-    patch.setattr(lease.Lease, "__exit__", lambda held, *_: held._released.set())
+    patch.setattr(lease.Lease, "__exit__", lambda one, *_: one._released.set())
 
 
 @pytest.mark.law("E6")

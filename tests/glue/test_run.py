@@ -118,16 +118,16 @@ def test_a_longer_repeat_of_an_applied_batch_adds_only_what_is_new(lake: Lake) -
 @pytest.mark.law("L1", "L4")
 def test_the_order_in_which_batches_arrive_does_not_matter(lake: Lake) -> None:
     writes = [insert(at=3, n=1), update(at=9, n=2), update(at=5, n=3), delete(at=4)]
-    found: list[Lake] = []
+    lakes: list[Lake] = []
     for order in itertools.permutations(writes[:3]):
-        one = Lake(lake.spark, lake.store, f"{lake.gateway}-{len(found)}")
+        one = Lake(lake.spark, lake.store, f"{lake.gateway}-{len(lakes)}")
         for delta in (*order, writes[3]):
             one.put([delta])
-        found.append(one)
+        lakes.append(one)
     lake.run()
 
-    assert {str(one.states()) for one in found} == {str(found[0].states())}
-    assert found[0].visible() == {"r1": {"n": "2"}}
+    assert {str(one.states()) for one in lakes} == {str(lakes[0].states())}
+    assert lakes[0].visible() == {"r1": {"n": "2"}}
 
 
 @pytest.mark.law("L9")

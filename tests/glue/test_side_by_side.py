@@ -121,9 +121,9 @@ def test_a_group_whose_run_was_killed_is_taken_by_the_run_beside_it(lake: Lake) 
 @pytest.mark.law("L8", "L9")
 def test_a_run_leaves_the_group_of_another_alone_and_does_the_rest(lake: Lake) -> None:
     many = lakes(lake, 3)
-    held = Lease.acquire(lake.store, group_of(many[0].gateway), "another")  # type: ignore[arg-type]
-    assert held is not None
-    lake.store.meanwhile = held.check
+    other = Lease.acquire(lake.store, group_of(many[0].gateway), "another")  # type: ignore[arg-type]
+    assert other is not None
+    lake.store.meanwhile = other.check
     report = lake.run()
 
     assert report.held_by_another

@@ -84,9 +84,9 @@ GOOD = {
     for row_id, columns in rows_of(kind, [value for value, _ in pairs]).items()
 }
 EXPECTED = {
-    f"{kind}/{canonical(value).decode()}": found
+    f"{kind}/{canonical(value).decode()}": expected
     for kind, p in FITTING.items()
-    for value, found in p
+    for value, expected in p
 }
 BAD = {
     row_id: columns
@@ -249,12 +249,12 @@ def test_a_table_is_partitioned_by_its_schema_and_rows_move_between_partitions(
     lake.run()
 
     assert partition_of(lake) == [*by, "c6"]
-    found = lake.visible()
-    assert found.keys() == {"r1", "r3"}
-    assert [found["r1"][name] for name in names] == [
+    rows = lake.visible()
+    assert rows.keys() == {"r1", "r3"}
+    assert [rows["r1"][name] for name in names] == [
         "b", -2.0, False, 2**63 - 1, Decimal("-999.99"), datetime(2024, 3, 1), date(2024, 3, 1),  # noqa: DTZ001
     ]  # fmt: skip
-    assert (found["r3"]["c0"], found["r3"]["c6"]) == ("b", date(2024, 2, 29))
+    assert (rows["r3"]["c0"], rows["r3"]["c6"]) == ("b", date(2024, 2, 29))
     files = lake.read(f"{lake.name.rows}.partitions").collect()
     assert {f["partition"]["c0"] for f in files if f["record_count"]} >= {"b"}
 
@@ -273,27 +273,27 @@ def test_an_append_table_has_one_row_for_each_delta(lake: Lake) -> None:
     lake.put([insert("e3", at=7, n="x")], schema=schema)
     lake.claim(lake.batches[0], schema)
     lake.run()
-    found = lake.read(lake.name.rows).orderBy("_commit").collect()
+    rows = lake.read(lake.name.rows).orderBy("_commit").collect()
 
-    assert [(row["_id"], row["n"], row["_commit"]) for row in found] == [
+    assert [(row["_id"], row["n"], row["_commit"]) for row in rows] == [
         ("e1", 1, 1), ("e2", 2, 2), ("e3", None, 3),
     ]  # fmt: skip
-    assert found[2]["_texts"] == {"n": '"x"'}
+    assert rows[2]["_texts"] == {"n": '"x"'}
     assert "changes" not in lake.marks()
 
 
 def test_a_type_never_changes_in_a_way_the_registry_does_not_allow() -> None:
-    held = [LakeColumn("n", "number", "n")]
+    columns = [LakeColumn("n", "number", "n")]
 
     with pytest.raises(SchemaMismatch, match="cannot become date"):
-        evolve(held, [LakeColumn("n", "date", "n")])
+        evolve(columns, [LakeColumn("n", "date", "n")])
 
 
 def test_an_older_schema_takes_nothing_back() -> None:
-    held = [LakeColumn("n", "decimal(9,2)", "n"), LakeColumn("s", "string", "s")]
+    columns = [LakeColumn("n", "decimal(9,2)", "n"), LakeColumn("s", "string", "s")]
     older = [LakeColumn("n", "decimal(5,2)", "n"), LakeColumn("s", "json", "s")]
 
-    assert evolve(held, older)[:3] == ((), (), ())
+    assert evolve(columns, older)[:3] == ((), (), ())
 
 
 def test_a_column_is_what_was_recorded_and_until_then_what_its_comment_says() -> None:

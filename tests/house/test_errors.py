@@ -73,7 +73,7 @@ def test_the_drawing_says_when_to_try_again() -> None:
 
 
 def test_there_is_no_error_outside_the_tree() -> None:
-    found = [
+    faults = [
         f"{module.name}: {node.name}"
         for module in product_modules()
         for node in ast.walk(module.tree)
@@ -82,4 +82,4 @@ def test_there_is_no_error_outside_the_tree() -> None:
         and {ast.unparse(base).split(".")[-1] for base in node.bases} & {k.__name__ for k in EVERY}
     ]
 
-    assert found == []
+    assert faults == []

@@ -80,25 +80,25 @@ def test_glue_jobs_stand_on_the_pure_core() -> None:
 
 @pytest.mark.parametrize("kind", ["common", "iceberg", "bigquery"])
 def test_a_folder_of_spark_uses_what_all_share_and_no_other_kind(kind: str) -> None:
-    found = [
+    faults = [
         f"{module.name} imports {name}"
         for module in modules(f"glue_jobs/lakesync_spark/{kind}/")
         for name in imported(module)
         if name.startswith("lakesync_spark.") and name.split(".")[1] not in {kind, "common"}
     ]
 
-    assert found == []
+    assert faults == []
 
 
 def test_spark_transforms_do_no_io_of_their_own() -> None:
-    found = [
+    faults = [
         f"{module.name} imports {name}"
         for module in modules("glue_jobs/lakesync_spark/")
         for name in imported(module)
         if name.split(".")[0] in {"boto3", "botocore", "requests", "urllib", "socket"}
     ]
 
-    assert found == []
+    assert faults == []
 
 
 def test_only_the_lake_adapter_and_the_edges_know_aws() -> None:
@@ -110,18 +110,18 @@ def test_only_the_lake_adapter_and_the_edges_know_aws() -> None:
         "runtime/",
         "cli/",
     )
-    found = [
+    faults = [
         module.name
         for module in library_modules()
         if not module.name.split("/lakesync/", 2)[-1].startswith(edges)
         and imported(module) & {"boto3", "botocore"}
     ]
 
-    assert found == []
+    assert faults == []
 
 
 def test_the_product_never_imports_its_tests_or_tools() -> None:
-    found = [
+    faults = [
         f"{module.name} imports {name}"
         for module in modules("layers/lakesync/", "functions/", "glue_jobs/")
         for name in imported(module)
@@ -130,4 +130,4 @@ def test_the_product_never_imports_its_tests_or_tools() -> None:
         and (name.split(".")[0] != "pytest" or "/lakesync/testing/" not in module.name)
     ]
 
-    assert found == []
+    assert faults == []

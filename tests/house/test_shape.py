@@ -135,14 +135,14 @@ def test_nothing_is_left_unfinished() -> None:
 
 
 def test_no_comment_excuses_its_code() -> None:
-    found = [
+    faults = [
         f"{module.name}:{token.start[0]}: {token.string}"
         for module in product_modules()
         for token in tokenize.generate_tokens(io.StringIO(module.text).readline)
         if token.type == tokenize.COMMENT and EXCUSES.search(token.string)
     ]
 
-    assert found == []
+    assert faults == []
 
 
 def test_the_product_does_not_know_where_it_is_tested() -> None:

@@ -75,9 +75,9 @@ def test_every_law_that_the_code_cites_stands_on_the_page_it_names() -> None:
     for module in product_modules():
         for letters, first, last, page in CITED.findall(module.text):
             path = ROOT / page
-            held = pages.stated_laws(path) if path.exists() else []
+            stated = pages.stated_laws(path) if path.exists() else []
             wanted = {f"{letters}{number}" for number in range(int(first), int(last or first) + 1)}
-            missing += [f"{module.name}: {page} has no {law}" for law in wanted - set(held)]
+            missing += [f"{module.name}: {page} has no {law}" for law in wanted - set(stated)]
 
     assert sorted(missing) == []
 

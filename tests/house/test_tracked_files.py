@@ -27,7 +27,7 @@ HOMES = re.compile(r"(?<![\w.])(/home/[a-z]|/Users/[A-Za-z]|/root/|[A-Z]:\\Users
 
 def test_no_file_names_a_folder_of_one_machine() -> None:
     here = {str(ROOT), str(Path.home())} - {"/"}
-    found = [
+    faults = [
         f"{name}:{number}: {line.strip()}"
         for name, text in texts()
         for number, line in enumerate(text.splitlines(), 1)
@@ -35,7 +35,7 @@ def test_no_file_names_a_folder_of_one_machine() -> None:
         and (HOMES.search(line) or any(f"{folder}/" in line for folder in here))
     ]
 
-    assert found == []
+    assert faults == []
 
 
 PRIVATE = re.compile(r"--(extra-)?index-url|--trusted-host|--find-links|PIP_INDEX_URL=")
@@ -44,13 +44,13 @@ PUBLIC_HOSTS = {"pypi.org", "files.pythonhosted.org", "repo1.maven.org", "repo.m
 
 def test_packages_come_from_wherever_the_machine_gets_them() -> None:
     """Lock files hold names, versions and hashes; the registry is the machine's affair."""
-    found = []
+    faults = []
     for name, text in texts():
         if not name.startswith(("requirements/", "layers/", "functions/", ".ci/")):
             continue
         if name.endswith((".lock", ".in", "requirements.txt", "run")):
             hosts = set(re.findall(r"https?://([^/\s:\"']+)", text))
-            found += [f"{name}: {host}" for host in sorted(hosts - PUBLIC_HOSTS)]
-            found += [f"{name}: {match[0]}" for match in PRIVATE.finditer(text)]
+            faults += [f"{name}: {host}" for host in sorted(hosts - PUBLIC_HOSTS)]
+            faults += [f"{name}: {match[0]}" for match in PRIVATE.finditer(text)]
 
-    assert found == []
+    assert faults == []

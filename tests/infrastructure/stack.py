@@ -42,15 +42,15 @@ def template() -> dict[str, Any]:
 def resources(kind: str) -> dict[str, dict[str, Any]]:
     """Give the resources of one type, by logical id."""
     every: dict[str, dict[str, Any]] = template()["Resources"]
-    return {name: held for name, held in every.items() if held["Type"] == kind}
+    return {name: resource for name, resource in every.items() if resource["Type"] == kind}
 
 
 def functions() -> dict[str, dict[str, Any]]:
     """Give each function's properties, those of ``Globals`` beneath its own."""
     shared = template()["Globals"]["Function"]
     return {
-        name: shared | held["Properties"]
-        for name, held in resources("AWS::Serverless::Function").items()
+        name: shared | resource["Properties"]
+        for name, resource in resources("AWS::Serverless::Function").items()
     }
 
 
@@ -61,8 +61,8 @@ def folder_of(properties: dict[str, Any]) -> str:
 
 def statements() -> Iterator[tuple[str, dict[str, Any]]]:
     """Give every statement that allows something to a function, job or state machine of ours."""
-    for name, held in template()["Resources"].items():
-        properties = held.get("Properties", {})
+    for name, resource in template()["Resources"].items():
+        properties = resource.get("Properties", {})
         for policy in properties.get("Policies", []):
             if "Fn::If" in policy:  # the ARN of an operator's own policy, if there is one
                 continue

@@ -160,8 +160,8 @@ def test_a_job_imports_nothing_of_ours_that_its_bundle_lacks(job: str, tmp_path:
 def test_the_job_script_runs_the_job_out_of_its_own_bundle(tmp_path: Path) -> None:
     bundle = script("bundle_job.py")
     archive = io.BytesIO(bundle["archive"]())
-    with zipfile.ZipFile(archive, "a") as held:
-        held.writestr(
+    with zipfile.ZipFile(archive, "a") as file:
+        file.writestr(
             "trial.py",
             "import lakesync.core.merge, os, sys\n"
             "print(lakesync.core.merge.__file__.startswith(os.environ['LAKESYNC_PACKAGES']))\n"

@@ -23,11 +23,11 @@ def next_states(state: dict[str, Any]) -> set[str]:
 def flows(flow: dict[str, Any]) -> list[dict[str, Any]]:
     """Give a flow, and those inside it."""
     inner = [state["ItemProcessor"] for state in flow["States"].values() if state["Type"] == "Map"]
-    return [flow, *(held for one in inner for held in flows(one))]
+    return [flow, *(nested for one in inner for nested in flows(one))]
 
 
 def each_state(machine: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    return [held for flow in flows(machine) for held in flow["States"].items()]
+    return [state for flow in flows(machine) for state in flow["States"].items()]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -60,7 +60,9 @@ def test_what_is_done_for_each_of_many_fails_for_itself(path: Any) -> None:
     for flow in flows(json.loads(path.read_text()))[1:]:
         for name, state in flow["States"].items():
             if state["Type"] == "Task":
-                assert [held["ErrorEquals"] for held in state["Catch"]] == [["States.ALL"]], name
+                assert [catcher["ErrorEquals"] for catcher in state["Catch"]] == [["States.ALL"]], (
+                    name
+                )
 
 
 def test_the_sweep_starts_a_run_only_if_a_claim_waits_and_none_is_at_work() -> None:

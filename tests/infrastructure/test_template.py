@@ -122,11 +122,11 @@ def test_only_these_write_to_the_buffer() -> None:
 def test_an_administrator_deletes_no_data() -> None:
     connections = {"Fn::GetAtt": ["ConnectionsTable", "Arn"]}
     (statement,) = [
-        held
-        for owner, held in statements()
+        statement
+        for owner, statement in statements()
         if owner == "AdminFunction"
-        and "dynamodb:DeleteItem" in as_list(held["Action"])
-        and held["Resource"] != connections
+        and "dynamodb:DeleteItem" in as_list(statement["Action"])
+        and statement["Resource"] != connections
     ]
     ((_, keys_allowed),) = statement["Condition"]["ForAllValues:StringLike"].items()
 
@@ -206,17 +206,17 @@ def s3_statements(owner: str) -> tuple[dict[str, set[str]], list[str]]:
 def test_who_reads_objects_is_told_of_one_that_it_is_missing_rather_than_forbidden() -> None:
     """S3 says 404 only to who may list the bucket: a reader of one object names no prefix."""
     lake = {"Fn::GetAtt": ["LakeBucket", "Arn"]}
-    readers, told = set(), set()
+    readers, listers = set(), set()
     for name, one in statements():
         read = {"s3:GetObject", "s3:GetObject*"} & set(as_list(one["Action"]))
         if read and "${LakeBucket.Arn}" in json.dumps(one["Resource"]):
             readers.add(name)
         lists = "s3:ListBucket" in as_list(one["Action"]) and lake in as_list(one["Resource"])
         if lists and not {"StringLike", "StringEquals"} & set(one.get("Condition", {})):
-            told.add(name)
+            listers.add(name)
 
     assert "PullFunction" in readers
-    assert readers <= told
+    assert readers <= listers
 
 
 def test_of_the_lake_a_pull_reads_checkpoints_alone() -> None:
@@ -237,10 +237,10 @@ def test_retention_reads_checkpoints_alone_and_removes_what_a_gateway_may_leave(
 
 def test_only_the_authoriser_reads_the_secret_and_who_delivers_those_of_databases() -> None:
     read = {
-        owner: held["Resource"]
-        for owner, held in statements()
-        if any(action.startswith("secretsmanager:") for action in as_list(held["Action"]))
-        and "/connectors/*" not in json.dumps(held["Resource"])
+        owner: statement["Resource"]
+        for owner, statement in statements()
+        if any(action.startswith("secretsmanager:") for action in as_list(statement["Action"]))
+        and "/connectors/*" not in json.dumps(statement["Resource"])
         and owner not in {"ActionsFunction", "FlowFunction"}
     }
 
@@ -259,10 +259,10 @@ def test_who_polls_reads_the_secrets_of_what_it_polls_and_no_others(
     name: str, of: list[str]
 ) -> None:
     [reads] = [
-        as_list(held["Resource"])
-        for owner, held in statements()
+        as_list(statement["Resource"])
+        for owner, statement in statements()
         if owner == name
-        and any(action.startswith("secretsmanager:") for action in as_list(held["Action"]))
+        and any(action.startswith("secretsmanager:") for action in as_list(statement["Action"]))
     ]
 
     assert [resource["Fn::Sub"].partition(":secret:")[2] for resource in reads] == [
@@ -284,9 +284,9 @@ def test_every_function_that_reads_urls_of_databases_is_in_their_subnets() -> No
     }
     reading = {
         owner
-        for owner, held in statements()
-        if "secretsmanager:GetSecretValue" in as_list(held["Action"])
-        and "/destinations/*" in json.dumps(held["Resource"])
+        for owner, statement in statements()
+        if "secretsmanager:GetSecretValue" in as_list(statement["Action"])
+        and "/destinations/*" in json.dumps(statement["Resource"])
     }
     inside = {name: each["VpcConfig"] for name, each in functions().items() if "VpcConfig" in each}
     reading.remove("BigQueryJobRole")  # which asks Google, over the internet
@@ -300,15 +300,15 @@ def test_flows_between_databases_are_polled_and_counted_where_their_drivers_are(
     assert {"DriversLayer", "GoogleLayer"} <= set(layers)
     askers = [
         owner
-        for owner, held in statements()
-        if "lambda:InvokeFunction" in as_list(held["Action"])
-        and "FlowFunction" in json.dumps(held["Resource"])
+        for owner, statement in statements()
+        if "lambda:InvokeFunction" in as_list(statement["Action"])
+        and "FlowFunction" in json.dumps(statement["Resource"])
     ]
     assert sorted(askers) == ["AdminFunction", "PollConnector"]
 
 
 def test_who_reads_sources_reads_none_of_the_rows_and_is_asked_by_pulls_alone() -> None:
-    own = [held for owner, held in statements() if owner == "PullSourceFunction"]
+    own = [statement for owner, statement in statements() if owner == "PullSourceFunction"]
     of_buffer = {
         action: statement["Condition"]["ForAllValues:StringLike"]["dynamodb:LeadingKeys"]
         for statement in own
@@ -317,9 +317,9 @@ def test_who_reads_sources_reads_none_of_the_rows_and_is_asked_by_pulls_alone() 
     }
     askers = [
         owner
-        for owner, held in statements()
-        if "lambda:InvokeFunction" in as_list(held["Action"])
-        and "PullSourceFunction" in json.dumps(held["Resource"])
+        for owner, statement in statements()
+        if "lambda:InvokeFunction" in as_list(statement["Action"])
+        and "PullSourceFunction" in json.dumps(statement["Resource"])
     ]
 
     assert of_buffer == {
@@ -347,23 +347,23 @@ def test_tickets_are_put_by_one_function_and_taken_by_another_and_they_touch_no_
         and owner in {"AuthoriseFunction", "PullFunction"}
     ]
 
-    assert {owner: held["Action"] for owner, held in of_connections} == {
+    assert {owner: statement["Action"] for owner, statement in of_connections} == {
         "AuthoriseFunction": "dynamodb:DeleteItem",
         "PullFunction": "dynamodb:PutItem",
     }
-    for _, held in of_connections:
-        assert held["Condition"] == {
+    for _, statement in of_connections:
+        assert statement["Condition"] == {
             "ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["|ticket|*"]}
         }
 
 
 def test_who_delivers_writes_to_the_buffer_how_it_goes_and_nothing_else() -> None:
-    held = [
+    allowed = [
         statement
         for owner, statement in statements()
         if owner == "DeliverFunction" and "dynamodb:PutItem" in as_list(statement["Action"])
     ]
-    [statement] = held
+    [statement] = allowed
     [pattern] = statement["Condition"]["ForAllValues:StringLike"]["dynamodb:LeadingKeys"]
 
     assert set(statement["Action"]) == {"dynamodb:PutItem", "dynamodb:DeleteItem"}
@@ -444,9 +444,9 @@ def test_the_catalogue_is_described_once_and_can_be_read() -> None:
 def test_secrets_of_connectors_are_below_the_name_that_the_functions_are_told() -> None:
     prefix = "${AWS::StackName}/connectors/"
     users = {
-        owner: as_list(held["Action"])
-        for owner, held in statements()
-        if f"secret:{prefix}*" in json.dumps(held["Resource"])
+        owner: as_list(statement["Action"])
+        for owner, statement in statements()
+        if f"secret:{prefix}*" in json.dumps(statement["Resource"])
     }
     expected = {
         name
@@ -461,14 +461,14 @@ def test_secrets_of_connectors_are_below_the_name_that_the_functions_are_told() 
 
 
 def test_who_runs_actions_reads_none_of_the_rows_and_reaches_what_the_operator_names() -> None:
-    own = [held for owner, held in statements() if owner == "ActionsFunction"]
+    own = [one for owner, one in statements() if owner == "ActionsFunction"]
     of_buffer = {
-        action: statement["Condition"]["ForAllValues:StringLike"]["dynamodb:LeadingKeys"]
-        for statement in own
-        if is_of_buffer(statement)
-        for action in as_list(statement["Action"])
+        action: one["Condition"]["ForAllValues:StringLike"]["dynamodb:LeadingKeys"]
+        for one in own
+        if is_of_buffer(one)
+        for action in as_list(one["Action"])
     }
-    may = {action: held["Resource"] for held in own for action in as_list(held["Action"])}
+    may = {action: one["Resource"] for one in own for action in as_list(one["Action"])}
 
     assert of_buffer == {
         "dynamodb:GetItem": ["|action|*", "|revoked|*", "|user|*"],
@@ -487,7 +487,7 @@ def test_who_runs_actions_reads_none_of_the_rows_and_reaches_what_the_operator_n
 
 
 def test_who_signs_addresses_reads_rows_and_stores_nothing_but_attachments() -> None:
-    own = [held for owner, held in statements() if owner == "AttachmentsFunction"]
+    own = [statement for owner, statement in statements() if owner == "AttachmentsFunction"]
     of_buffer = [
         (action, statement.get("Condition"))
         for statement in own
@@ -497,7 +497,7 @@ def test_who_signs_addresses_reads_rows_and_stores_nothing_but_attachments() -> 
     reads = ("dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Query")
 
     assert sorted(action for action, condition in of_buffer if not condition) == sorted(reads)
-    [(action, condition)] = [(action, held) for action, held in of_buffer if held]
+    [(action, condition)] = [(action, asked) for action, asked in of_buffer if asked]
     assert action == "dynamodb:UpdateItem"
     assert condition == {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["|quota|*"]}}
     assert fnmatchcase(keys.quota_pk("g"), "|quota|*")
@@ -510,8 +510,9 @@ def test_who_signs_addresses_reads_rows_and_stores_nothing_but_attachments() -> 
 def test_nobody_else_reads_attachments() -> None:
     readers = {
         owner
-        for owner, held in statements()
-        if "attachments/*" in json.dumps(held["Resource"]) and "s3:GetObject" in held["Action"]
+        for owner, statement in statements()
+        if "attachments/*" in json.dumps(statement["Resource"])
+        and "s3:GetObject" in statement["Action"]
     }
 
     assert readers == {"AttachmentsFunction"}
@@ -816,8 +817,8 @@ def test_every_folder_and_every_event_belongs_to_a_function() -> None:
 )
 def test_each_function_is_told_what_it_asks_and_no_more(name: str, kind: Any) -> None:
     own = functions()[name]["Environment"]["Variables"].keys() - {"POWERTOOLS_SERVICE_NAME"}
-    known = {held.metadata["variable"] for held in fields(kind)}
-    needed = {held.metadata["variable"] for held in fields(kind) if held.default is MISSING}
+    known = {field.metadata["variable"] for field in fields(kind)}
+    needed = {field.metadata["variable"] for field in fields(kind) if field.default is MISSING}
 
     assert needed - SET_BY_LAMBDA <= own <= known
 

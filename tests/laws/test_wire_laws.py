@@ -53,12 +53,12 @@ def test_a_push_comes_back(encoding: ModuleType, push: Push) -> None:
 @both
 @given(made=pages())
 def test_a_page_comes_back(encoding: ModuleType, made: tuple[PullPage, list[Delta]]) -> None:
-    page, held = made
+    page, sent = made
 
     back = encoding.decode_page(encoding.encode_page(page))
 
-    assert [delta for run in back.records for delta in decode_records(run)] == held
-    assert (back.count, back.cursor) == (len(held), page.cursor)
+    assert [delta for run in back.records for delta in decode_records(run)] == sent
+    assert (back.count, back.cursor) == (len(sent), page.cursor)
     assert (back.has_more, back.epoch) == (page.has_more, page.epoch)
     assert (back.schema_version, back.behind_ms) == (page.schema_version, page.behind_ms)
 

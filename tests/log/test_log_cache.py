@@ -69,8 +69,8 @@ def source(log: Log, epoch: str = "") -> tail.Tail:
     return Tails(log).of(epoch)  # type: ignore[arg-type]
 
 
-def stamps(found: LogSlice) -> list[int]:
-    return [entry.stamp for entry in found.entries]
+def stamps(log: LogSlice) -> list[int]:
+    return [entry.stamp for entry in log.entries]
 
 
 @pytest.mark.law("B9")
@@ -259,7 +259,7 @@ steps = st.lists(
 def test_reading_to_the_end_gives_the_log_itself_whatever_was_read_before(
     happened: list[tuple[str, int, int]], room: int
 ) -> None:
-    held, tail.TAIL_BYTES_MAX = tail.TAIL_BYTES_MAX, room  # type: ignore[misc]
+    before, tail.TAIL_BYTES_MAX = tail.TAIL_BYTES_MAX, room  # type: ignore[misc]
     try:
         log, now = Log(), 0
         of = source(log)
@@ -273,10 +273,10 @@ def test_reading_to_the_end_gives_the_log_itself_whatever_was_read_before(
                 in_head = min(more // 2, len(log.all) - 1)
                 read_ahead(of, {"main": log.head(in_head)}, after, more)
             while after < now:
-                found = of.entries(GATEWAY, "main", after, now, more)
-                assert found.until > after
-                read += stamps(found)
-                after = found.until
+                log = of.entries(GATEWAY, "main", after, now, more)
+                assert log.until > after
+                read += stamps(log)
+                after = log.until
             assert read == [entry.stamp for entry in log.all if entry.stamp > number]
     finally:
-        tail.TAIL_BYTES_MAX = held  # type: ignore[misc]
+        tail.TAIL_BYTES_MAX = before  # type: ignore[misc]

@@ -50,10 +50,10 @@ class Patient(LaggingBuffer):
 
     def heads(self, gateway: str, since: Stamp = 0, *, at_once: bool = False) -> dict[str, Head]:
         """Give the heads, maybe as of another configuration."""
-        found = super().heads(gateway, since, at_once=at_once)
+        heads = super().heads(gateway, since, at_once=at_once)
         if not self.version:
-            return found
-        return {lane: replace(head, config_version=99) for lane, head in found.items()}
+            return heads
+        return {lane: replace(head, config_version=99) for lane, head in heads.items()}
 
 
 @pytest.mark.law("B8")

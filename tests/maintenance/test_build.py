@@ -128,9 +128,9 @@ def test_a_build_that_dies_anywhere_is_finished_by_the_next_with_the_same_bytes(
             gateway.builder(Life(calls, last_happens=last_happens)).build(GATEWAY)
         except Killed:
             gateway.build()
-            assert gateway.objects.held == whole.objects.held
+            assert gateway.objects.bodies == whole.objects.bodies
         else:
-            assert gateway.objects.held == whole.objects.held
+            assert gateway.objects.bodies == whole.objects.bodies
             return
     pytest.fail("a build takes more calls than this test allows")
 
@@ -176,8 +176,8 @@ def test_any_number_build_at_once_and_every_manifest_is_true(
 
     for checkpoint in gateway.checkpoints.ids(GATEWAY):
         manifest = gateway.checkpoints.manifest(GATEWAY, checkpoint)
-        for held in manifest.tables.values():
-            for chunk in held.chunks:
+        for table in manifest.tables.values():
+            for chunk in table.chunks:
                 body = gateway.objects.get_object(chunk.key)
                 assert (len(body), digest(body)) == (chunk.size, chunk.sha256)
                 assert sum(part.size for part in chunk.parts) == chunk.size
@@ -190,7 +190,7 @@ def test_a_chunk_is_never_larger_than_it_may_be() -> None:
     gateway = busy(chunk_bytes=700)
     gateway.build()
 
-    sizes = [chunk.size for held in gateway.latest().tables.values() for chunk in held.chunks]
+    sizes = [chunk.size for table in gateway.latest().tables.values() for chunk in table.chunks]
 
     assert len(sizes) > 3
     assert max(sizes) <= 700
@@ -200,9 +200,9 @@ def test_a_row_that_is_larger_than_a_chunk_has_one_for_itself() -> None:
     gateway = busy(chunk_bytes=100)
     gateway.build()
 
-    found = gateway.latest().tables["todos"]
+    table = gateway.latest().tables["todos"]
 
-    assert [part.rows for chunk in found.chunks for part in chunk.parts] == [1] * 20
+    assert [part.rows for chunk in table.chunks for part in chunk.parts] == [1] * 20
 
 
 def test_a_part_ends_where_a_page_would_be_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,10 +251,10 @@ def test_one_is_due_when_the_rules_are_newer() -> None:
     gateway.admin.save_rules(GATEWAY, body)
     gateway.time.now_ms += 10 * MINUTE_MS
 
-    found = gateway.builder().build(GATEWAY, every_ms=1 << 40)
+    manifest = gateway.builder().build(GATEWAY, every_ms=1 << 40)
 
-    assert found.checkpoint > first.checkpoint
-    assert found.since >= gateway.buffer.config(GATEWAY).logged.since
+    assert manifest.checkpoint > first.checkpoint
+    assert manifest.since >= gateway.buffer.config(GATEWAY).logged.since
 
 
 def test_a_gateway_without_anything_has_no_checkpoint() -> None:
@@ -262,7 +262,7 @@ def test_a_gateway_without_anything_has_no_checkpoint() -> None:
     unflushed = Kept()
     unflushed.push(insert("r1", at=at_ms(1)))
     assert unflushed.build() == build.BuildReport()
-    assert unflushed.objects.held == {}
+    assert unflushed.objects.bodies == {}
 
 
 def test_tables_of_several_shards_and_without_rows() -> None:
@@ -287,7 +287,7 @@ def test_a_build_that_came_to_be_of_no_use_is_begun_anew(late: str) -> None:
     killed = gateway.builder(Life(2))
     with pytest.raises(Killed):
         killed.build(GATEWAY)
-    assert progress_key(GATEWAY) in gateway.objects.held
+    assert progress_key(GATEWAY) in gateway.objects.bodies
     gateway.push(insert("new", at=at_ms(80)))
     gateway.flushed()
     if late == "epoch":
@@ -335,15 +335,15 @@ def test_a_part_that_is_gone_or_damaged_says_so() -> None:
     manifest = gateway.latest()
     place = manifest.tables["todos"].place(0)
     assert place is not None
-    body = gateway.objects.held[place.key]
+    body = gateway.objects.bodies[place.key]
     for damaged in (body[: place.part.size - 1], b"\0" + body):
-        gateway.objects.held[place.key] = damaged
+        gateway.objects.bodies[place.key] = damaged
         with pytest.raises(AdapterFailed, match="manifest"):
             gateway.checkpoints.part(GATEWAY, manifest.id, place)
-    del gateway.objects.held[place.key]
+    del gateway.objects.bodies[place.key]
     with pytest.raises(Exception, match="no object"):
         gateway.checkpoints.part(GATEWAY, manifest.id, place)
-    for key in list(gateway.objects.held):
+    for key in list(gateway.objects.bodies):
         gateway.objects.delete_object(key)
     with pytest.raises(CursorExpired):
         gateway.checkpoints.part(GATEWAY, manifest.id, place)

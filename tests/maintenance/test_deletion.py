@@ -117,7 +117,7 @@ class World:
 
     def all_left(self, gateway: str) -> dict[str, int]:
         """Count without any help of what deletes."""
-        keys = [key for key in self.objects.held if f"/{gateway}/" in key]
+        keys = [key for key in self.objects.bodies if f"/{gateway}/" in key]
         return {**self.items.count(gateway, ()), "objects": len(keys)}
 
 

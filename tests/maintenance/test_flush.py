@@ -67,7 +67,7 @@ class Lake:
         """Give each announced batch by its object; the same one again must be the same."""
         batches: dict[str, Batch] = {}
         for body in self.queue.sent:
-            batch = json.loads(self.objects.held[json.loads(body)["claim"]])
+            batch = json.loads(self.objects.bodies[json.loads(body)["claim"]])
             assert batches.setdefault(batch["object"], batch) == batch
         return batches
 
@@ -76,7 +76,7 @@ class Lake:
         return [
             row | {"table": batch["table"]}
             for batch in self.announced().values()
-            for row in pq.read_table(io.BytesIO(self.objects.held[batch["object"]])).to_pylist()
+            for row in pq.read_table(io.BytesIO(self.objects.bodies[batch["object"]])).to_pylist()
         ]
 
     def check(self) -> None:
@@ -100,9 +100,9 @@ def ids(deltas: list[Delta]) -> Counter[str]:
 
 @pytest.fixture
 def lake() -> Lake:
-    held = Lake()
-    held.fill()
-    return held
+    lake = Lake()
+    lake.fill()
+    return lake
 
 
 @pytest.mark.law("D1")
@@ -120,7 +120,7 @@ def test_a_batch_says_what_it_is(lake: Lake) -> None:
     lake.administrator.register_schema(GATEWAY, schema)
     lake.flusher().flush(GATEWAY)
     batch = next(batch for batch in lake.announced().values() if batch["table"] == "notes")
-    body = lake.objects.held[batch["object"]]
+    body = lake.objects.bodies[batch["object"]]
 
     assert batch["gateway"] == GATEWAY
     assert batch["deltas"] == 2
@@ -128,7 +128,7 @@ def test_a_batch_says_what_it_is(lake: Lake) -> None:
     assert batch["schema"]["columns"] == [{"name": "n", "type": "integer", "nullable": True}]
     assert batch["object"] == f"staging/g/notes/{0:020d}-{int(batch['last']):020d}.parquet"
     claim = f"claims/g/notes/{0:020d}-{int(batch['last']):020d}.json"
-    assert json.loads(lake.objects.held[claim]) == batch
+    assert json.loads(lake.objects.bodies[claim]) == batch
 
 
 @pytest.mark.law("S3")
@@ -147,7 +147,9 @@ def test_a_claim_carries_the_schema_that_is_newest_when_it_is_made(lake: Lake) -
 
     lake.flusher().flush(GATEWAY)
 
-    [batch] = [held for held in lake.announced().values() if held["table"] == "grown"]
+    [batch] = [
+        announced for announced in lake.announced().values() if announced["table"] == "grown"
+    ]
     assert batch["schema"]["version"] == 3
     assert [column["type"] for column in batch["schema"]["columns"]] == [
         "null", "integer", "timestamp",
@@ -160,7 +162,7 @@ def test_a_row_of_a_batch_is_its_delta(lake: Lake) -> None:
     logged = {delta.delta_id: delta for delta in pulled(lake.buffer, GATEWAY)}
 
     for batch in lake.announced().values():
-        for row in pq.read_table(io.BytesIO(lake.objects.held[batch["object"]])).to_pylist():
+        for row in pq.read_table(io.BytesIO(lake.objects.bodies[batch["object"]])).to_pylist():
             delta = logged[row["_delta_id"]]
             assert (row["_op"], row["_row_id"]) == (delta.op.name, delta.row_id)
             assert (row["_client_id"], row["_hlc"]) == (delta.client_id, delta.hlc)
@@ -191,9 +193,9 @@ def test_a_flush_that_died_is_repeated_under_the_same_names_with_the_same_bytes(
     assert died == (writes < 15)
     lake.check()
     for key, body in lake.objects.written:
-        assert lake.objects.held[key] == body
+        assert lake.objects.bodies[key] == body
     if 1 <= writes < 14 or (writes == 0 and last_happens):
-        assert quiet.objects.held.items() <= lake.objects.held.items()
+        assert quiet.objects.bodies.items() <= lake.objects.bodies.items()
     assert unflushed(lake.buffer, GATEWAY) == 0
     assert due_gateways(lake.buffer) == []
 
@@ -230,7 +232,7 @@ def test_two_flushes_at_once_announce_the_same_batches(lake: Lake, pause: int) -
 
     lake.check()
     for key, body in lake.objects.written:
-        assert lake.objects.held[key] == body
+        assert lake.objects.bodies[key] == body
     assert unflushed(lake.buffer, GATEWAY) == 0
 
 
@@ -332,7 +334,7 @@ def test_a_range_is_the_same_however_its_tables_are_laid_out(
         {"todos": "hot"},
         {"todos": "a", "notes": "b", "Private": "c"},
     ]
-    found = []
+    sizes = []
     for layout in layouts:
         lake = Lake()
         for table, shard in layout.items():
@@ -340,10 +342,10 @@ def test_a_range_is_the_same_however_its_tables_are_laid_out(
         lake.fill(40, atomic=True)
         lake.flusher().flush(GATEWAY)
         lake.check()
-        found.append([batch["deltas"] for batch in lake.announced().values()])
+        sizes.append([batch["deltas"] for batch in lake.announced().values()])
 
-    assert found[0] == found[1] == found[2]
-    assert len(found[0]) > 10
+    assert sizes[0] == sizes[1] == sizes[2]
+    assert len(sizes[0]) > 10
 
 
 @pytest.mark.law("D5")
@@ -411,9 +413,9 @@ def test_columns_that_few_rows_carry_do_not_make_an_object_large(
 
     lake.flusher().flush(GATEWAY)
 
-    found = list(lake.announced().values())
-    assert [batch["deltas"] for batch in found] == [20] * 5
-    assert all(len(batch["columns"]) == 20 for batch in found)
+    batches = list(lake.announced().values())
+    assert [batch["deltas"] for batch in batches] == [20] * 5
+    assert all(len(batch["columns"]) == 20 for batch in batches)
     lake.check()
 
 
@@ -431,7 +433,7 @@ def test_an_announcement_is_small_whatever_the_batch_carries(
     lake.flusher().flush(GATEWAY)
 
     [batch] = lake.announced().values()
-    assert len(lake.objects.held[json.loads(lake.queue.sent[0])["claim"]]) > 256 * 1024
+    assert len(lake.objects.bodies[json.loads(lake.queue.sent[0])["claim"]]) > 256 * 1024
     assert len(batch["columns"]) == 5_000
     assert len(lake.queue.sent[0]) < 1_000
 

@@ -94,6 +94,6 @@ def test_a_job_is_told_of_the_merged_tables_that_were_flushed() -> None:
     log = ReadBarrier(gateway.buffer).raise_heads(GATEWAY)
     state = gateway.buffer.flush_state(GATEWAY)
 
-    found = flushed_of(log, state, gateway.buffer.flushed_tables(GATEWAY))
+    flushed = flushed_of(log, state, gateway.buffer.flushed_tables(GATEWAY))
 
-    assert found.tables == {TABLE: state.watermark}
+    assert flushed.tables == {TABLE: state.watermark}

@@ -69,7 +69,7 @@ def test_what_is_kept_is_whole_after_cleaning_and_the_rest_is_gone() -> None:
     assert keeper(gateway).clean(GATEWAY, "").objects > 3
 
     assert gateway.checkpoints.ids(GATEWAY) == kept
-    assert all(any(name in key for name in kept) for key in gateway.objects.held)
+    assert all(any(name in key for name in kept) for key in gateway.objects.bodies)
     for name in kept:
         assert gateway.runs_of(gateway.checkpoints.manifest(GATEWAY, name))
     assert keeper(gateway).clean(GATEWAY, "") == CleanReport()
@@ -89,7 +89,7 @@ def test_cleaning_that_dies_anywhere_is_finished_by_the_next() -> None:
             for name in gateway.checkpoints.ids(GATEWAY):
                 assert gateway.runs_of(gateway.checkpoints.manifest(GATEWAY, name))
             keeper(gateway).clean(GATEWAY, "")
-            assert gateway.objects.held == whole.objects.held
+            assert gateway.objects.bodies == whole.objects.bodies
         else:
             return
     pytest.fail("cleaning takes more calls than this test allows")
@@ -102,12 +102,12 @@ def test_chunks_of_a_build_under_way_are_left_alone() -> None:
     gateway.flushed()
     with pytest.raises(Killed):
         gateway.builder(Life(3)).build(GATEWAY)
-    before = dict(gateway.objects.held)
+    before = dict(gateway.objects.bodies)
     gateway.time.now_ms += PROGRESS_MS_MAX
 
     keeper(gateway).clean(GATEWAY, "")
 
-    assert gateway.objects.held == before
+    assert gateway.objects.bodies == before
     gateway.build()
     gateway.time.now_ms += 2 * PROGRESS_MS_MAX
     keeper(gateway).clean(GATEWAY, "")

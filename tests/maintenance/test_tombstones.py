@@ -56,7 +56,9 @@ def horizon_of(gateway: Kept, table: str = "todos") -> int:
 
 
 def codes(receipt: PushReceipt) -> list[str]:
-    return [held.error.code if held.error else held.kind.value for held in receipt.outcomes]
+    return [
+        outcome.error.code if outcome.error else outcome.kind.value for outcome in receipt.outcomes
+    ]
 
 
 @pytest.mark.law("R5")
@@ -203,7 +205,7 @@ def test_a_push_that_was_decided_before_is_decided_again(*, warm: bool) -> None:
     receipt = late.push(GATEWAY, push(update("r1", at=at_ms(25), n=9)))
 
     assert done == [3]
-    assert [held.kind for held in receipt.outcomes] == [OutcomeKind.REFUSED]
+    assert [outcome.kind for outcome in receipt.outcomes] == [OutcomeKind.REFUSED]
     assert ("todos", "r1") not in gateway.rows()
 
 
@@ -213,10 +215,10 @@ def test_a_row_that_came_back_meanwhile_is_not_forgotten() -> None:
     scanning = gateway.buffer.scan_rows
 
     def scan_rows(*asked: Any) -> Any:
-        found = scanning(*asked)
+        scan = scanning(*asked)
         if asked[1] == "todos":
             gateway.push(insert("r1", at=at_ms(HOUR_MS), n=7))
-        return found
+        return scan
 
     gateway.time.now_ms += HOUR_MS
     gateway.buffer.scan_rows = scan_rows  # type: ignore[method-assign,assignment]
@@ -276,10 +278,10 @@ def test_tombstones_that_were_found_stay_if_their_table_is_to_keep_them_by_then(
     scanning = gateway.buffer.scan_rows
 
     def scan_rows(*asked: Any) -> Any:
-        found = scanning(*asked)
+        scan = scanning(*asked)
         if asked[1] == "todos":
             keeps(gateway)
-        return found
+        return scan
 
     gateway.buffer.scan_rows = scan_rows  # type: ignore[method-assign,assignment]
 
@@ -414,12 +416,12 @@ def test_whoever_begins_afterwards_holds_what_is_left() -> None:
 def test_a_configuration_keeps_its_horizon() -> None:
     gateway = old()
     gateway.forgetter().forget(GATEWAY)
-    held = gateway.buffer.config(GATEWAY)
+    config = gateway.buffer.config(GATEWAY)
     body = {"table": "lists", "columns": [{"name": "n", "type": "integer"}]}
     gateway.admin.register_schema(GATEWAY, body)
 
     again = gateway.forgetter(HOUR_MS).forget(GATEWAY)
 
     assert again.rows == 0
-    assert held.tombstone_horizons.keys() == {"todos", "notes"}
-    assert gateway.buffer.config(GATEWAY).tombstone_horizons == held.tombstone_horizons
+    assert config.tombstone_horizons.keys() == {"todos", "notes"}
+    assert gateway.buffer.config(GATEWAY).tombstone_horizons == config.tombstone_horizons

@@ -34,11 +34,11 @@ moments = st.integers(0, WALL_MS)
 def test_the_horizon_passes_nothing_that_somebody_needs(
     watermark: int, now_ms: int, keep_ms: int, covered: int | None
 ) -> None:
-    found = trim_horizon(stamp(watermark), now_ms, keep_ms, covered and stamp(covered))
+    horizon = trim_horizon(stamp(watermark), now_ms, keep_ms, covered and stamp(covered))
 
-    assert found <= stamp(watermark)
-    assert found <= stamp(max(now_ms - max(keep_ms, VISIBLE_MS_MAX), 0))
-    assert not covered or found <= stamp(covered)
+    assert horizon <= stamp(watermark)
+    assert horizon <= stamp(max(now_ms - max(keep_ms, VISIBLE_MS_MAX), 0))
+    assert not covered or horizon <= stamp(covered)
 
 
 @pytest.fixture(autouse=True)

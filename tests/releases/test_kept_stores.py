@@ -42,7 +42,7 @@ def test_all_that_a_release_stored_is_read(number: int) -> None:
     kept, read = loaded(number)
 
     assert json.loads(json.dumps(contents(kept))) == read
-    claims = {key: body for key, body in kept.objects.held.items() if key.startswith("claims/")}
+    claims = {key: body for key, body in kept.objects.bodies.items() if key.startswith("claims/")}
     assert {parse_claim(key, body).gateway for key, body in claims.items()} == {GATEWAY}
 
 

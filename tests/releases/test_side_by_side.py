@@ -113,16 +113,16 @@ class Deployment:
 
     def item(self, pk: str, sk: str) -> dict[str, Any]:
         """Give an item as it is stored."""
-        found = self.model.dynamo.items.get((pk, sk))
-        assert found is not None
-        return dict(found)
+        item = self.model.dynamo.items.get((pk, sk))
+        assert item is not None
+        return dict(item)
 
     def claims(self) -> list[dict[str, Any]]:
         """Give the claims that were announced, each once, as the job reads them."""
         keys_ = {json.loads(body)["claim"] for body in self.queue.sent}
         for key in keys_:
-            parse_claim(key, self.objects.held[key])
-        return [json.loads(self.objects.held[key]) for key in sorted(keys_)]
+            parse_claim(key, self.objects.bodies[key])
+        return [json.loads(self.objects.bodies[key]) for key in sorted(keys_)]
 
 
 def run(seed: int) -> Deployment:
@@ -167,7 +167,7 @@ def test_the_lake_gets_every_edit_once_whichever_release_took_and_flushed_it(
     rows = [
         row["_delta_id"]
         for claim in claims
-        for row in pq.read_table(io.BytesIO(deployment.objects.held[claim["object"]])).to_pylist()
+        for row in pq.read_table(io.BytesIO(deployment.objects.bodies[claim["object"]])).to_pylist()
     ]
     spans: dict[str, list[tuple[int, int]]] = {}
     for claim in claims:
@@ -192,5 +192,5 @@ def test_what_the_next_release_stored_is_there_after_this_one_has_written(
     assert deployment.item(*main)["ln"]["S"].endswith(";added")
     assert document["added"] == {"deep": [1]}
     assert any(
-        b'"added"' in body for key, body in deployment.objects.held.items() if "claims" in key
+        b'"added"' in body for key, body in deployment.objects.bodies.items() if "claims" in key
     )

@@ -39,16 +39,16 @@ def a_later_release() -> Iterator[None]:
 @pytest.fixture
 def deployment() -> Deployment:
     """A gateway with data, whose configuration a later release has just changed."""
-    held = Deployment(0)
-    held.old.declare(1)
+    deployment = Deployment(0)
+    deployment.old.declare(1)
     for _ in range(5):
-        held.push(held.old)
-    held.old.pulls.pull(GATEWAY, Pull("ann"))
+        deployment.push(deployment.old)
+    deployment.old.pulls.pull(GATEWAY, Pull("ann"))
     with a_later_release():
-        fresh = Release(held.model, held.objects, held.queue, held.time, 7)
+        fresh = Release(deployment.model, deployment.objects, deployment.queue, deployment.time, 7)
         fresh.declare(2)
-        held.push(fresh)
-    return held
+        deployment.push(fresh)
+    return deployment
 
 
 ACTIONS: dict[str, Callable[[Release], object]] = {
@@ -70,13 +70,13 @@ def test_nothing_is_done_by_a_release_that_cannot_read_the_configuration(
     warm, world = deployment.old, (deployment.model, deployment.objects, deployment.queue)
     release = warm if is_warm else Release(*world, deployment.time, 8)
     before = copy.deepcopy(vars(deployment.model.dynamo.items))
-    objects = dict(deployment.objects.held)
+    objects = dict(deployment.objects.bodies)
 
     with pytest.raises(UpgradeRequired, match="the configuration was written by a later release"):
         ACTIONS[action](release)
 
     assert vars(deployment.model.dynamo.items) == before
-    assert deployment.objects.held == objects
+    assert deployment.objects.bodies == objects
 
 
 @pytest.mark.law("B14")

@@ -41,8 +41,8 @@ def shared(fetch: Callable[[], object], clock: Callable[[], float] = time.monoto
     return Authorities(HS256, "", fetch, lambda _: PublicKeys(dict), clock)
 
 
-def secrets(**held: str) -> Keys:
-    store = held or {"current": CURRENT, "previous": PREVIOUS}
+def secrets(**given: str) -> Keys:
+    store = given or {"current": CURRENT, "previous": PREVIOUS}
     _, keys = shared(lambda: store).of("g1")
     return keys
 

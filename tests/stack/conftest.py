@@ -102,8 +102,8 @@ def credentials() -> Iterator[None]:
 def paused(aws: Aws, function: str) -> Iterator[None]:
     """A function reads no messages meanwhile."""
     client = aws.client("lambda")
-    found = client.list_event_source_mappings(FunctionName=aws.output(function))
-    mappings = [mapping["UUID"] for mapping in found["EventSourceMappings"]]
+    listed = client.list_event_source_mappings(FunctionName=aws.output(function))
+    mappings = [mapping["UUID"] for mapping in listed["EventSourceMappings"]]
     for mapping in mappings:
         client.update_event_source_mapping(UUID=mapping, Enabled=False)
     try:

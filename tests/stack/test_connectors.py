@@ -51,12 +51,12 @@ def rows_of(tenant: Tenant, table: str, column: str) -> dict[str, Any]:
         "GET", f"/sync/{tenant.gateway}/pull?since=0&limit=1000&fresh=true",
         token=tenant.token("phone"),
     ).json()  # fmt: skip
-    held: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for delta in pulled["deltas"]:
         if delta["table"] == table:
             columns = {each["column"]: each["value"] for each in delta["columns"]}
-            held[delta["rowId"]] = columns.get(column)
-    return {row_id: value for row_id, value in held.items() if value is not None}
+            values[delta["rowId"]] = columns.get(column)
+    return {row_id: value for row_id, value in values.items() if value is not None}
 
 
 @pytest.mark.law("N1", "N8")

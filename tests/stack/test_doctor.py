@@ -104,13 +104,13 @@ def test_a_function_that_was_put_back_to_its_version_before_is_named(
 ) -> None:
     """As in docs/upgrade.md § Undoing, after a deployment that changed a setting."""
     client, name = aws.client("lambda"), physical(aws, "OpenFunction")
-    held = client.get_function_configuration(FunctionName=name)["Environment"]["Variables"]
+    variables = client.get_function_configuration(FunctionName=name)["Environment"]["Variables"]
     before = client.get_alias(FunctionName=name, Name="live")["FunctionVersion"]
     others = [word for check in CHECKS if check != "functions" for word in ("--skip", check)]
 
     def deploy(**more: str) -> None:
         client.update_function_configuration(
-            FunctionName=name, Environment={"Variables": held | more}
+            FunctionName=name, Environment={"Variables": variables | more}
         )
         client.get_waiter("function_updated_v2").wait(FunctionName=name)
         version = client.publish_version(FunctionName=name)["Version"]

@@ -34,12 +34,12 @@ def test_a_flush_that_is_killed_is_finished_by_the_next_one(
     tenant.flush()
     assert tenant.flush()["batches"] == 0
     for table in TABLES:
-        found = [claim for claim in claims(tenant) if claim["table"] == table]
+        made = [claim for claim in claims(tenant) if claim["table"] == table]
         # The killed one's range came first, whole, and what was pushed later is a batch of its
         # own; unless the range had not been recorded yet.
-        assert [claim["deltas"] for claim in found] == ([20] if killed_before == 0 else [10, 10])
-        begins = [claim["after"] for claim in found]
-        assert begins == ["0", *(claim["last"] for claim in found[:-1])]
+        assert [claim["deltas"] for claim in made] == ([20] if killed_before == 0 else [10, 10])
+        begins = [claim["after"] for claim in made]
+        assert begins == ["0", *(claim["last"] for claim in made[:-1])]
     path = f"/admin/metrics/{tenant.gateway}"
     metrics = tenant.call("GET", path, token=tenant.token(role="admin")).json()
     assert (metrics["unflushedBytes"], metrics["unflushedAgeMs"]) == (0, 0)

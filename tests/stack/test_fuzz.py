@@ -29,7 +29,7 @@ GENERATED_ONCE = settings(
 def test_no_input_makes_an_operation_fail(stack: Stack) -> None:
     tenant = Tenant(stack)
     description: Any = schemathesis.openapi.from_url(f"{stack.http}/openapi.json")
-    operations = [found.ok() for found in description.get_all_operations()]
+    operations = [operation.ok() for operation in description.get_all_operations()]
     seen = {operation.label: statuses_of(operation, tenant) for operation in operations}
     assert "POST /sync/{gateway}/push" in seen
     # The requests got past the token, and some of them were good; what is named is not there.

@@ -118,16 +118,16 @@ def flushed(tenant: Tenant, turn: int) -> list[str]:
 def take(tenant: Tenant, keys: list[str]) -> dict[str, bytes]:
     """Hold claims back, as if they had not come yet."""
     objects = bucket(tenant)
-    held = {key: objects.get_object(key) for key in keys}
+    bodies = {key: objects.get_object(key) for key in keys}
     for key in keys:
         objects.delete_object(key)
-    return held
+    return bodies
 
 
-def put_back(tenant: Tenant, held: dict[str, bytes]) -> None:
+def put_back(tenant: Tenant, bodies: dict[str, bytes]) -> None:
     """Let claims come, for the first time or again."""
     objects = bucket(tenant)
-    for key, body in held.items():
+    for key, body in bodies.items():
         objects.put_object(key, body, "application/json")
 
 

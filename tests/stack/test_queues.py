@@ -81,5 +81,5 @@ def test_a_dead_letter_is_shown_without_being_moved(aws: Aws, lakesync: Callable
 
 def depth(lakesync: Callable[..., Any], queue: str) -> dict[str, Any]:
     """Give how many messages wait, and how many are dead."""
-    found: list[dict[str, Any]] = lakesync("status")["queues"]
-    return next(held for held in found if held["queue"] == queue)
+    queues: list[dict[str, Any]] = lakesync("status")["queues"]
+    return next(one for one in queues if one["queue"] == queue)

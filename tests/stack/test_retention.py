@@ -45,12 +45,12 @@ def streamed(tenant: Tenant, **query: str) -> Any:
 
 
 def rows_of(body: bytes) -> set[tuple[str, str]]:
-    found = set()
+    rows = set()
     while body:
         size = int.from_bytes(body[:4], "big")
-        found |= {(delta.row_id, delta.op.name) for delta in decode_records(body[4 : 4 + size])}
+        rows |= {(delta.row_id, delta.op.name) for delta in decode_records(body[4 : 4 + size])}
         body = body[4 + size :]
-    return found
+    return rows
 
 
 def test_a_checkpoint_is_there_once_retention_ran(kept: Tenant, aws: Aws) -> None:
@@ -76,19 +76,19 @@ def few_are_many(aws: Aws) -> Iterator[None]:
     client = aws.client("lambda")
     name, _, alias = aws.output("RetainFunction").rpartition(":")
     before = client.get_alias(FunctionName=name, Name=alias)["FunctionVersion"]
-    held = client.get_function_configuration(FunctionName=name)["Environment"]["Variables"]
+    variables = client.get_function_configuration(FunctionName=name)["Environment"]["Variables"]
 
     def configure(variables: dict[str, str]) -> None:
         client.update_function_configuration(
             FunctionName=name, Environment={"Variables": variables}
         )
 
-    configure({**held, "CHECKPOINT_LAKE_ROWS": str(ROWS)})
+    configure({**variables, "CHECKPOINT_LAKE_ROWS": str(ROWS)})
     changed = client.publish_version(FunctionName=name)["Version"]
     client.update_alias(FunctionName=name, Name=alias, FunctionVersion=changed)
     yield
     client.update_alias(FunctionName=name, Name=alias, FunctionVersion=before)
-    configure(held)
+    configure(variables)
 
 
 @pytest.mark.usefixtures("few_are_many")
@@ -128,7 +128,7 @@ def test_each_task_can_be_asked_for_by_hand(kept: Tenant, aws: Aws, task: str) -
     client = aws.client("lambda")
     payload = json.dumps({"task": task, "gateway": kept.gateway})
 
-    found = client.invoke(FunctionName=aws.output("RetainFunction"), Payload=payload)
+    invoked = client.invoke(FunctionName=aws.output("RetainFunction"), Payload=payload)
 
-    answer = json.loads(found["Payload"].read())
+    answer = json.loads(invoked["Payload"].read())
     assert answer["finished"] is True, answer

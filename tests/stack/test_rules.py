@@ -108,9 +108,9 @@ class Team:
 
 @pytest.fixture
 def team(governed: Tenant, tmp_path: Path) -> Iterator[Team]:
-    held = Team(governed, tmp_path)
-    yield held
-    held.close()
+    team = Team(governed, tmp_path)
+    yield team
+    team.close()
 
 
 def titles(client: Client) -> dict[str, str]:
@@ -201,8 +201,8 @@ def test_a_page_names_its_scope_and_another_one_is_read_again(governed: Tenant) 
             params={"since": since, "removes": "true"} | query,
         )  # fmt: skip
         assert answer.status_code == 200, answer.text
-        found: dict[str, Any] = answer.json()
-        return found
+        answered: dict[str, Any] = answer.json()
+        return answered
 
     first = page("0", "x")
     assert [delta["rowId"] for delta in first["deltas"]] == ["a"]
@@ -275,10 +275,10 @@ def columns_in(page: PullPage) -> set[str]:
 
 def test_two_existing_clients_end_with_exactly_what_they_may_see(stack: Stack) -> None:
     tenant = Tenant(stack)
-    found = run_node(
+    answered = run_node(
         "../compat/two_clients.mjs",
         {"url": stack.http, "gateway": tenant.gateway, "secret": stack.jwt_secret},
     )
 
-    assert found["a"] == found["b"] == found["c"]
-    assert len(found["a"]) == 4
+    assert answered["a"] == answered["b"] == answered["c"]
+    assert len(answered["a"]) == 4

@@ -38,11 +38,11 @@ def test_no_log_holds_a_token_or_the_secret(tenant: Tenant, aws: Aws, stack: Sta
         for path in ("pull", "push", "nowhere"):
             tenant.call("POST", f"/sync/{tenant.gateway}/{path}", token=token, content=b"{")
     # What proves that this looks in the right place: the functions did log these requests.
-    found = list(lines(aws))
-    logs = {name for name, _ in found}
+    logged = list(lines(aws))
+    logs = {name for name, _ in logged}
     assert any("Authorise" in name for name in logs)
     assert any("Push" in name for name in logs)
     # Every token of ours, whole or in part, begins so: it is {"alg":"HS256" in base64.
     start = tenant.token().partition(".")[0][:12]
-    assert [line for line in found if start in line[1]] == []
-    assert [line for line in found if stack.jwt_secret in line[1]] == []
+    assert [line for line in logged if start in line[1]] == []
+    assert [line for line in logged if stack.jwt_secret in line[1]] == []

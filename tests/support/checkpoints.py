@@ -64,14 +64,14 @@ class Kept:
     def flushed(self) -> None:
         """Have all of the log flushed, and long visible."""
         self.time.now_ms += 10 * MINUTE_MS
-        held = self.buffer._gateways[GATEWAY]
+        stored = self.buffer._gateways[GATEWAY]
         entries = [entry for log in logged(self.buffer, GATEWAY).values() for entry in log]
         tables = {name for entry in entries for name in entry.tables}
-        top = max((head.commit for head in held.heads.values()), default=0)
-        for table in {*tables, *held.flushed}:
+        top = max((head.commit for head in stored.heads.values()), default=0)
+        for table in {*tables, *stored.flushed}:
             self.buffer.save_flushed_table(GATEWAY, table, top)
-        held.flush = FlushState(top)
-        for lane, head in held.heads.items():
+        stored.flush = FlushState(top)
+        for lane, head in stored.heads.items():
             self.buffer.note_flushed(GATEWAY, lane, top, head.logged_bytes)
 
     def trim(self, covered: int | None = None) -> None:
@@ -82,10 +82,10 @@ class Kept:
 
     def forgetter(self, keep_ms: int = 0, buffer: Any = None) -> Forgetter:
         """Give what forgets deletions that are so old."""
-        held, clock = buffer or self.buffer, self.time.wall_clock
+        chosen, clock = buffer or self.buffer, self.time.wall_clock
         sleep_ms, chance = self.time.sleep_ms, SeededChance()
-        declare = Declare(held, wall_clock=clock, sleep_ms=sleep_ms, chance=chance)
-        return Forgetter(held, self.checkpoints, declare, wall_clock=clock, keep_ms=keep_ms)
+        declare = Declare(chosen, wall_clock=clock, sleep_ms=sleep_ms, chance=chance)
+        return Forgetter(chosen, self.checkpoints, declare, wall_clock=clock, keep_ms=keep_ms)
 
     def builder(self, life: Life | None = None) -> Builder:
         """Give a builder, as a process that may die has it."""
@@ -101,19 +101,19 @@ class Kept:
 
     def latest(self) -> Manifest:
         """Give the latest checkpoint."""
-        found = self.checkpoints.latest(GATEWAY, "", 0)
-        assert found is not None
-        return found
+        latest = self.checkpoints.latest(GATEWAY, "", 0)
+        assert latest is not None
+        return latest
 
     def rows(self) -> dict[RowKey, bytes]:
         """Give all rows as the buffer holds them."""
-        held = self.buffer._gateways[GATEWAY].rows
-        return {key: row.state for key, row in held.items()}
+        rows = self.buffer._gateways[GATEWAY].rows
+        return {key: row.state for key, row in rows.items()}
 
     def runs_of(self, manifest: Manifest) -> list[bytes]:
         """Give all parts of a checkpoint."""
-        places = [held.place(number) for held in manifest.tables.values()
-                  for number in range(held.parts)]  # fmt: skip
+        places = [shape.place(number) for shape in manifest.tables.values()
+                  for number in range(shape.parts)]  # fmt: skip
         return [self.checkpoints.part(GATEWAY, manifest.id, place) for place in places if place]
 
 

@@ -69,8 +69,8 @@ class Tenant:
         self, client: str = "c1", *, role: str = "client", ttl_s: int = 600, **claims: object
     ) -> str:
         """Sign a token with the stack's secret; claims may be wrong on purpose."""
-        held = {"sub": client, "gw": self.gateway, "role": role} | claims
-        return sign(held, ttl_s, self.stack.jwt_secret, int(time.time()))
+        own = {"sub": client, "gw": self.gateway, "role": role} | claims
+        return sign(own, ttl_s, self.stack.jwt_secret, int(time.time()))
 
     def call(
         self, method: str, path: str, *, token: str | None = None, **request: Any
@@ -102,23 +102,23 @@ class Tenant:
 
     def push(self, deltas: Iterable[Delta], *, atomic: bool = False) -> PushReceipt:
         """Push deltas of one client, and remember them."""
-        held = list(deltas)
-        client = held[0].client_id
+        made = list(deltas)
+        client = made[0].client_id
         with self.transport(client) as transport:
-            receipt = transport.push(Push(client, tuple(enumerate(held)), atomic=atomic))
-        self.deltas += held
+            receipt = transport.push(Push(client, tuple(enumerate(made)), atomic=atomic))
+        self.deltas += made
         return receipt
 
     def pull(self, client: str = "c1", since: int = 0) -> list[Delta]:
         """Pull every page, up to now: a page of a busy gateway may otherwise end 250 ms back."""
-        found: list[Delta] = []
+        received: list[Delta] = []
         with self.transport(client) as transport:
             while True:
                 page = transport.pull(Pull(client, since, 1_000, at_least=STAMP_MAX))
-                found += [delta for run in page.records for delta in decode_records(run)]
+                received += [delta for run in page.records for delta in decode_records(run)]
                 since = page.cursor
                 if not page.has_more:
-                    return found
+                    return received
 
     def flush(self) -> dict[str, Any]:
         """Flush over HTTP, as an administrator."""
@@ -190,15 +190,15 @@ class Glue:
 
     def runs(self) -> list[dict[str, Any]]:
         """Give all runs, the latest first."""
-        found: list[dict[str, Any]] = self.client.get_job_runs(JobName=self.job, MaxResults=200)[
+        runs: list[dict[str, Any]] = self.client.get_job_runs(JobName=self.job, MaxResults=200)[
             "JobRuns"
         ]
-        return sorted(found, key=lambda run: run["StartedOn"], reverse=True)
+        return sorted(runs, key=lambda run: run["StartedOn"], reverse=True)
 
     def allow_at_once(self, runs: int) -> None:
         """Let this many runs be at work at once."""
-        held = self.client.get_job(JobName=self.job)["Job"]
-        kept = {name: held[name] for name in _JOB_FIELDS if name in held}
+        job = self.client.get_job(JobName=self.job)["Job"]
+        kept = {name: job[name] for name in _JOB_FIELDS if name in job}
         # The emulator keeps a template's numbers as the text that parameters are.
         numbers = {name: int(kept[name]) for name in _JOB_NUMBERS if name in kept}
         update = {**kept, **numbers, "ExecutionProperty": {"MaxConcurrentRuns": runs}}
@@ -250,8 +250,8 @@ def executed(
     execution = client.start_execution(**request)["executionArn"]
     deadline = time.monotonic() + seconds_max
     while True:
-        found: dict[str, Any] = client.describe_execution(executionArn=execution)
-        if found["status"] != "RUNNING":
-            return found
+        described: dict[str, Any] = client.describe_execution(executionArn=execution)
+        if described["status"] != "RUNNING":
+            return described
         assert time.monotonic() < deadline
         time.sleep(0.1)

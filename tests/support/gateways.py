@@ -122,5 +122,5 @@ def deltas_of(page: PullPage) -> list[Delta]:
 
 def pulled(buffer: Buffer, gateway: str, *, since: int = 0, deltas_max: int = 100) -> list[Delta]:
     """Give every delta after a cursor, in the order in which they come."""
-    found = pages(buffer, gateway, since=since, deltas_max=deltas_max)
-    return [delta for page in found for delta in deltas_of(page)]
+    read = pages(buffer, gateway, since=since, deltas_max=deltas_max)
+    return [delta for page in read for delta in deltas_of(page)]

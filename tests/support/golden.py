@@ -73,10 +73,10 @@ def messages() -> Mapping[str, bytes]:
 
 def kept() -> dict[str, bytes]:
     """Give the kept bytes: text as it is, protobuf from hex."""
-    held: dict[str, str] = json.loads(PATH.read_text("utf-8")) if PATH.exists() else {}
+    kept: dict[str, str] = json.loads(PATH.read_text("utf-8")) if PATH.exists() else {}
     return {
         name: text.encode() if name.endswith("JSON") else bytes.fromhex(text)
-        for name, text in held.items()
+        for name, text in kept.items()
     }
 
 

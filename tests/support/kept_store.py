@@ -79,8 +79,8 @@ class Kept:
 
     def documents(self) -> dict[str, bytes]:
         """Give the objects but for the rows of batches, whose bytes are Parquet's matter."""
-        held = sorted(self.objects.held.items())
-        return {key: body for key, body in held if not key.endswith(_PARQUET)}
+        stored = sorted(self.objects.bodies.items())
+        return {key: body for key, body in stored if not key.endswith(_PARQUET)}
 
 
 def written() -> Kept:
@@ -121,7 +121,7 @@ def loaded(number: int) -> tuple[Kept, dict[str, Any]]:
     kept = Kept(body["nowMs"])
     for item in body["items"]:
         kept.model.dynamo.items.put(item)
-    kept.objects.held = {key: b64decode(text) for key, text in body["objects"].items()}
+    kept.objects.bodies = {key: b64decode(text) for key, text in body["objects"].items()}
     return kept, body["read"]
 
 

@@ -93,8 +93,8 @@ def claims(tenant: Tenant) -> list[dict[str, Any]]:
     """Give the claims of a tenant, in the order of their ranges."""
     objects = bucket(tenant)
     keys = objects.list_objects(f"claims/{tenant.gateway}/")
-    found = [json.loads(objects.get_object(key)) for key in keys]
-    return sorted(found, key=lambda claim: (claim["table"], int(claim["after"])))
+    claims = [json.loads(objects.get_object(key)) for key in keys]
+    return sorted(claims, key=lambda claim: (claim["table"], int(claim["after"])))
 
 
 def bucket(tenant: Tenant) -> S3Objects:

@@ -52,30 +52,30 @@ class LaggingBuffer(MemoryBuffer):
 
     def rows(self, gateway: str, wanted: Iterable[RowKey]) -> dict[RowKey, StoredRow]:
         """Give rows, maybe as they were before the latest commit."""
-        found = super().rows(gateway, wanted)
+        rows = super().rows(gateway, wanted)
         if not self._lagging():
-            return found
-        held = {key: row for key, row in found.items() if row.commit != self.hidden}
-        return held | {key: row for key, row in self._old_rows.items() if key in found}
+            return rows
+        seen = {key: row for key, row in rows.items() if row.commit != self.hidden}
+        return seen | {key: row for key, row in self._old_rows.items() if key in rows}
 
     def marks(self, gateway: str, wanted: Iterable[MarkKey]) -> dict[MarkKey, StoredMark]:
         """Give marks, maybe as they were before the latest commit."""
-        found = super().marks(gateway, wanted)
-        if not found or not self._lagging():
-            return found
-        held = {key: mark for key, mark in found.items() if mark.commit != self.hidden}
-        return held | {key: mark for key, mark in self._old_marks.items() if key in found}
+        marks = super().marks(gateway, wanted)
+        if not marks or not self._lagging():
+            return marks
+        seen = {key: mark for key, mark in marks.items() if mark.commit != self.hidden}
+        return seen | {key: mark for key, mark in self._old_marks.items() if key in marks}
 
     def scan_rows(self, gateway: str, table: str, place: str, count_max: int) -> RowSlice:
         """Give a part of a table's rows, maybe as they were before the latest commit."""
-        found = super().scan_rows(gateway, table, place, count_max)
+        scan = super().scan_rows(gateway, table, place, count_max)
         if not self._lagging():
-            return found
+            return scan
         rows = [
             (row_id, self._old_rows.get((table, row_id)) if row.commit == self.hidden else row)
-            for row_id, row in found.rows
+            for row_id, row in scan.rows
         ]
-        return replace(found, rows=tuple((row_id, row) for row_id, row in rows if row))
+        return replace(scan, rows=tuple((row_id, row) for row_id, row in rows if row))
 
     def read_marks_serializable(
         self, gateway: str, wanted: Iterable[MarkKey]
@@ -89,12 +89,12 @@ class LaggingBuffer(MemoryBuffer):
         self, gateway: str, lane: str, after: Stamp, until: Stamp, count_max: int
     ) -> LogSlice:
         """Give entries, maybe without those that the latest commit put into the log."""
-        found = super().entries(gateway, lane, after, until, count_max)
+        log = super().entries(gateway, lane, after, until, count_max)
         if not self._lagging():
-            return found
+            return log
         hidden = self._stored.get(self.hidden, set())
-        entries = tuple(entry for entry in found.entries if entry.stamp not in hidden)
-        return replace(found, entries=entries)
+        entries = tuple(entry for entry in log.entries if entry.stamp not in hidden)
+        return replace(log, entries=entries)
 
     def log_items(
         self, gateway: str, wanted: Mapping[str, Stamp]

@@ -18,20 +18,20 @@ class Objects:
     """`lakesync.ports.ObjectStore` in a dictionary, which remembers every write."""
 
     def __init__(self) -> None:
-        self.held: dict[str, bytes] = {}
+        self.bodies: dict[str, bytes] = {}
         self.written: list[tuple[str, bytes]] = []
 
     def put_object(self, key: str, body: bytes, content_type: str) -> None:
         """Store an object."""
         assert content_type
-        self.held[key] = body
+        self.bodies[key] = body
         self.written.append((key, body))
 
     def get_object(self, key: str) -> bytes:
         """Give an object's bytes."""
-        if key not in self.held:
+        if key not in self.bodies:
             raise NotFound(f"there is no object {key}")
-        return self.held[key]
+        return self.bodies[key]
 
     def get_range(self, key: str, start: int, size: int) -> bytes:
         """Give some bytes of an object."""
@@ -42,11 +42,11 @@ class Objects:
 
     def list_objects(self, prefix: str) -> list[str]:
         """Give the keys under a prefix, in order."""
-        return sorted(key for key in self.held if key.startswith(prefix))
+        return sorted(key for key in self.bodies if key.startswith(prefix))
 
     def delete_object(self, key: str) -> None:
         """Remove an object."""
-        self.held.pop(key, None)
+        self.bodies.pop(key, None)
 
 
 class Messages:

@@ -131,16 +131,16 @@ class LocalGateway:
 @contextmanager
 def serve_gateway() -> Iterator[LocalGateway]:
     """Serve a gateway on a free port for as long as the block runs."""
-    held = LocalGateway()
+    local = LocalGateway()
     # Metrics would go to standard output, among what the commands under test print.
     quiet = patch.dict(os.environ, {"POWERTOOLS_METRICS_DISABLED": "true"})
-    with quiet, _responding(held) as respond, _listening(held, respond) as port:
-        held.url = f"http://127.0.0.1:{port}"
-        yield held
+    with quiet, _responding(local) as respond, _listening(local, respond) as port:
+        local.url = f"http://127.0.0.1:{port}"
+        yield local
 
 
 @contextmanager
-def _listening(held: LocalGateway, respond: Any) -> Iterator[int]:
+def _listening(local: LocalGateway, respond: Any) -> Iterator[int]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
         # Head and body leave apart; else the body would wait for the other side's delayed ACK.
@@ -148,7 +148,7 @@ def _listening(held: LocalGateway, respond: Any) -> Iterator[int]:
 
         def _serve(self) -> None:
             body = self.rfile.read(int(self.headers.get("content-length") or 0))
-            held.requests.append(f"{self.command} {self.path}")
+            local.requests.append(f"{self.command} {self.path}")
             status, headers, answer = respond(self.command, self.path, dict(self.headers), body)
             self.send_response(status)
             for name, value in headers.items():
@@ -175,30 +175,32 @@ def _listening(held: LocalGateway, respond: Any) -> Iterator[int]:
 
 
 @contextmanager
-def _responding(held: LocalGateway) -> Iterator[Any]:
-    wall_clock, chance = (lambda: time.time_ns() // 1_000_000 + held.ahead_ms), _Chance()
-    push = PushService(held.buffer, wall_clock=wall_clock, sleep_ms=lambda _: None, chance=chance)
-    admin = AdminService(held.buffer, wall_clock=wall_clock, sleep_ms=lambda _: None, chance=chance)
-    flusher = Flusher(held.buffer, held.objects, _Queue(), ParquetEncoder(), _Queue())
-    checkpoints = Checkpoints(held.objects)
+def _responding(local: LocalGateway) -> Iterator[Any]:
+    wall_clock, chance = (lambda: time.time_ns() // 1_000_000 + local.ahead_ms), _Chance()
+    push = PushService(local.buffer, wall_clock=wall_clock, sleep_ms=lambda _: None, chance=chance)
+    admin = AdminService(
+        local.buffer, wall_clock=wall_clock, sleep_ms=lambda _: None, chance=chance
+    )
+    flusher = Flusher(local.buffer, local.objects, _Queue(), ParquetEncoder(), _Queue())
+    checkpoints = Checkpoints(local.objects)
 
     def flush_now(gateway: str) -> Mapping[str, object]:
         report = flusher.flush(gateway)
         return {"batches": report.batches, "deltas": report.deltas}
 
-    declare = Declare(held.buffer, wall_clock=wall_clock, sleep_ms=lambda _: None, chance=chance)
+    declare = Declare(local.buffer, wall_clock=wall_clock, sleep_ms=lambda _: None, chance=chance)
     polling = PollingByHand(
         push.push,
         wall_clock,
-        objects=held.objects,
-        access=held.access,
-        secrets=held.secrets,
-        rows=held.buffer,
+        objects=local.objects,
+        access=local.access,
+        secrets=local.secrets,
+        rows=local.buffer,
     )
-    acting = held.acting
+    acting = local.acting
     acting.wall_clock = wall_clock
-    items = MemoryItems(held.buffer, held.access, held.quotas, polling.store, acting.handlers)
-    stores = held.buffer, items, held.access, held.objects
+    items = MemoryItems(local.buffer, local.access, local.quotas, polling.store, acting.handlers)
+    stores = local.buffer, items, local.access, local.objects
     task = delete_task(Deleter(*stores, declare, wall_clock=wall_clock), wall_clock)
 
     def delete_now(gateway: str, by: str) -> Mapping[str, object]:
@@ -207,28 +209,28 @@ def _responding(held: LocalGateway) -> Iterator[Any]:
 
         return delete_and_wait(invoke)(gateway, by)
 
-    audit = Audit(held.audit, wall_clock=wall_clock, token=chance.token)
+    audit = Audit(local.audit, wall_clock=wall_clock, token=chance.token)
     clients = ClientsAdmin(
-        held.access,
-        held.buffer,
-        held.connections,
-        Delivery(held.sockets, held.connections, seconds=time.monotonic, sleep_s=time.sleep),
+        local.access,
+        local.buffer,
+        local.connections,
+        Delivery(local.sockets, local.connections, seconds=time.monotonic, sleep_s=time.sleep),
         cursor_of=cursor_of,
     )
-    destinations = DestinationAdmin(held.buffer, held.objects, _Queue(), wall_clock=wall_clock)
-    pulls = PullService(held.buffer, wall_clock=wall_clock, checkpoints=checkpoints)
+    destinations = DestinationAdmin(local.buffer, local.objects, _Queue(), wall_clock=wall_clock)
+    pulls = PullService(local.buffer, wall_clock=wall_clock, checkpoints=checkpoints)
     app = create_app(
         push_routes(
-            FollowingPushes(push, held.buffer),
-            Quotas(held.quotas, Quota(0, 0, 0), wall_clock=wall_clock),
+            FollowingPushes(push, local.buffer),
+            Quotas(local.quotas, Quota(0, 0, 0), wall_clock=wall_clock),
             body_bytes_max=4_500_000,
         ),
-        pull_routes(FollowingPulls(pulls, held.buffer, wall_clock=wall_clock)),
-        checkpoint_routes(CheckpointService(held.buffer, checkpoints)),
+        pull_routes(FollowingPulls(pulls, local.buffer, wall_clock=wall_clock)),
+        checkpoint_routes(CheckpointService(local.buffer, checkpoints)),
         ticket_routes(SocketTickets(MemoryTickets(), wall_clock=wall_clock)),
         admin_routes(
             admin,
-            AccessAdmin(held.access, wall_clock=wall_clock),
+            AccessAdmin(local.access, wall_clock=wall_clock),
             destinations,
             flush_now,
             and_actions(lambda: acting.admin, and_connectors(lambda: polling.admin, delete_now)),
@@ -236,16 +238,16 @@ def _responding(held: LocalGateway) -> Iterator[Any]:
             lambda: acting.admin,
             audit,
             lambda: clients,
-            lambda: polling.flow_admin(held.buffer, destinations),
+            lambda: polling.flow_admin(local.buffer, destinations),
         ),
         action_routes(acting.service),
         attachment_routes(
-            lambda: AttachmentService(held.buffer, held.signed, bytes_max=100_000_000),
-            Quotas(held.quotas, Quota(0, 0, 0), wall_clock=wall_clock),
+            lambda: AttachmentService(local.buffer, local.signed, bytes_max=100_000_000),
+            Quotas(local.quotas, Quota(0, 0, 0), wall_clock=wall_clock),
         ),
         webhook_routes(polling.webhooks),
         open_routes(),
-        access=Access(held.access, wall_clock=wall_clock),
+        access=Access(local.access, wall_clock=wall_clock),
         audit=audit,
     )
     signers: Any = Authorities(TokenRules(("HS256",)), "", lambda: {"current": SECRET}, None)  # type: ignore[arg-type]  # there are no public keys
@@ -254,7 +256,7 @@ def _responding(held: LocalGateway) -> Iterator[Any]:
     # A Lambda function serves one request at a time, on a thread with an event loop.
     loop = asyncio.new_event_loop()
     function = ThreadPoolExecutor(1, initializer=asyncio.set_event_loop, initargs=(loop,))
-    handler = function.submit(held.sources.beside, app, held.buffer).result()
+    handler = function.submit(local.sources.beside, app, local.buffer).result()
 
     def invoke(event: dict[str, Any]) -> dict[str, Any]:
         event["requestContext"]["authorizer"] = {"lambda": authorise(event, None)["context"]}

@@ -46,7 +46,7 @@ class NextObjects(Objects):
 
     def __init__(self, shared: Objects) -> None:
         super().__init__()
-        self.held, self.written = shared.held, shared.written
+        self.bodies, self.written = shared.bodies, shared.written
 
     def put_object(self, key: str, body: bytes, content_type: str) -> None:
         """Store an object; a document with more in it."""

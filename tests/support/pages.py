@@ -61,12 +61,12 @@ def marks_in(module: Module) -> list[tuple[str, tuple[str, ...]]]:
 
 def proofs() -> dict[str, list[str]]:
     """Give the ids of the tests that name each law."""
-    found: dict[str, list[str]] = {}
+    tests: dict[str, list[str]] = {}
     for module in modules("tests/"):
         for test, laws in marks_in(module):
             for law in laws:
-                found.setdefault(law, []).append(test)
-    return found
+                tests.setdefault(law, []).append(test)
+    return tests
 
 
 def law_number(law: str) -> tuple[str, int]:
@@ -151,8 +151,8 @@ def limits_in(module: Module) -> Iterator[Limit]:
                 yield Limit(f"{prefix}.{name}", _value(owner, name), _words(below))
 
     if any(LIMIT.search(line) for line in module.text.splitlines()):
-        held = importlib.import_module(module.dotted)
-        yield from walk(module.tree.body, held, module.dotted.removeprefix("lakesync."))
+        loaded = importlib.import_module(module.dotted)
+        yield from walk(module.tree.body, loaded, module.dotted.removeprefix("lakesync."))
 
 
 def _assigned(node: ast.stmt) -> str | None:
@@ -203,11 +203,11 @@ def limit_table() -> str:
 def with_section(text: str, title: str, body: str) -> str:
     """Give a page with the section of this title renewed, or added at the end."""
     section = f"## {title}\n\n{body}\n"
-    found = re.search(rf"^## {title}\n.*?(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
-    if found is None:
+    old = re.search(rf"^## {title}\n.*?(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    if old is None:
         return f"{text.rstrip()}\n\n{section}"
-    rest = text[found.end() :]
-    return f"{text[: found.start()]}{section}" + (f"\n{rest}" if rest else "")
+    rest = text[old.end() :]
+    return f"{text[: old.start()]}{section}" + (f"\n{rest}" if rest else "")
 
 
 def renewed(page: Path) -> str:

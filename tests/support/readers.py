@@ -159,14 +159,14 @@ class Reader:
 
 
 def shown(rows: dict[tuple[str, str], RowState]) -> dict[tuple[str, str], dict[str, Any]]:
-    found = {}
+    rows = {}
     for key, state in rows.items():
         columns = view(state)
         if columns is not None:
-            found[key] = {name: parse(raw) for name, raw in columns.items()}
-    return found
+            rows[key] = {name: parse(raw) for name, raw in columns.items()}
+    return rows
 
 
 def truth(world: World) -> dict[tuple[str, str], dict[str, Any]]:
-    held = world.buffer.rows(GATEWAY, [("todos", f"r{number}") for number in range(9)])
-    return shown({key: decode_row_state(stored.state) for key, stored in held.items()})
+    stored_rows = world.buffer.rows(GATEWAY, [("todos", f"r{number}") for number in range(9)])
+    return shown({key: decode_row_state(stored.state) for key, stored in stored_rows.items()})

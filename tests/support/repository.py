@@ -49,13 +49,13 @@ class Module:
 @functools.cache
 def modules(*folders: str) -> tuple[Module, ...]:
     """Give the tracked Python files under some folders; generated ones are left out."""
-    found = []
+    parsed = []
     for path in tracked():
         name = name_of(path)
         if path.suffix == ".py" and name.startswith(folders) and not name.endswith("_pb2.py"):
             text = path.read_text("utf-8")
-            found.append(Module(name, text, ast.parse(text)))
-    return tuple(found)
+            parsed.append(Module(name, text, ast.parse(text)))
+    return tuple(parsed)
 
 
 def product_modules() -> tuple[Module, ...]:

@@ -188,10 +188,10 @@ receipts = st.builds(
 def pages(draw: st.DrawFn) -> tuple[PullPage, list[Delta]]:
     """Any page, and the deltas that its runs hold."""
     commits = draw(st.lists(st.lists(deltas(), min_size=1, max_size=3), max_size=3))
-    held = [delta for commit in commits for delta in commit]
+    sent = [delta for commit in commits for delta in commit]
     page = PullPage(
         tuple(map(encode_records, commits)),
-        len(held),
+        len(sent),
         draw(st.integers(0, STAMP_MAX)),
         draw(st.booleans()),
         draw(texts),
@@ -199,4 +199,4 @@ def pages(draw: st.DrawFn) -> tuple[PullPage, list[Delta]]:
         schema_version=draw(st.integers(0, 2**32 - 1)),
         behind_ms=draw(st.integers(0, 2**32 - 1)),
     )
-    return page, held
+    return page, sent

@@ -24,6 +24,6 @@ def test_the_generated_code_is_current(tmp_path: Path) -> None:
 
     for name in ("lakesync_pb2.py", "lakesync_pb2.pyi"):
         fresh = (tmp_path / "lakesync" / "wire" / name).read_text("utf-8")
-        held = (SOURCES / "lakesync" / "wire" / name).read_text("utf-8")
+        kept = (SOURCES / "lakesync" / "wire" / name).read_text("utf-8")
 
-        assert RELEASE.sub("", held) == RELEASE.sub("", fresh), "run `make proto`"
+        assert RELEASE.sub("", kept) == RELEASE.sub("", fresh), "run `make proto`"

@@ -30,15 +30,15 @@ def check(row_id: str, state: RowState) -> None:
     assert count == len(wanted)
 
 
-@given(held=row_deltas)
-def test_both_ways_give_the_same_bytes(held: list[Delta]) -> None:
-    if held:
-        check("r1", fold(held))
+@given(row=row_deltas)
+def test_both_ways_give_the_same_bytes(row: list[Delta]) -> None:
+    if row:
+        check("r1", fold(row))
 
 
-@given(held=st.lists(deltas(), min_size=1, max_size=3))
-def test_whatever_names_and_values_there_are(held: list[Delta]) -> None:
-    check(held[0].row_id, fold(held))
+@given(row=st.lists(deltas(), min_size=1, max_size=3))
+def test_whatever_names_and_values_there_are(row: list[Delta]) -> None:
+    check(row[0].row_id, fold(row))
 
 
 def test_lengths_of_more_than_one_byte() -> None:
@@ -46,22 +46,26 @@ def test_lengths_of_more_than_one_byte() -> None:
         long, client = "\u00e9" * size, "c" * min(size, 128)
         row_id = "r" * min(size, 512)
         one = insert(row_id, title=long, at=5, client=client, n=1)
-        for held in ([one], [one, update(row_id, note=long, at=6)], [update(row_id, at=3, n=1)]):
-            check(row_id, fold(held))
+        for row in (
+            [one],
+            [one, update(row_id, note=long, at=6)],
+            [update(row_id, at=3, n=1)],
+        ):
+            check(row_id, fold(row))
 
 
 def test_no_delta_is_larger_than_one_that_is_pushed() -> None:
     half = "x" * 150_000
     many: dict[str, Any] = {f"c{number}": number for number in range(500)}
     more: dict[str, Any] = {f"d{number}": number for number in range(500)}
-    for held in (
+    for row in (
         [insert(at=2, a=half), update(at=2, b=half)],
         [insert(at=2, a=half), update(at=2, b=half), update(at=3, c=1)],
         [insert(at=2, **many), update(at=2, **more)],
         [insert(at=2, **many), update(at=2, **more), update(at=3, c=1)],
     ):
-        check("r1", fold(held))
-        check("r1", fold([delete(at=1), *held]))
+        check("r1", fold(row))
+        check("r1", fold([delete(at=1), *row]))
 
 
 def test_a_tombstone_is_one_delete() -> None:
@@ -69,7 +73,7 @@ def test_a_tombstone_is_one_delete() -> None:
 
 
 def test_rows_come_back_one_by_one_with_what_was_asked_for() -> None:
-    held = {
+    rows = {
         "r1": [insert("r1", at=1, n=1, title="a")],
         "r2": [insert("r2", at=1, n=2), update("r2", at=2, client="d", title="b")],
         "r3": [delete("r3", at=9)],
@@ -77,13 +81,13 @@ def test_rows_come_back_one_by_one_with_what_was_asked_for() -> None:
     }
     records = RowRecords("todos")
     runs = {row_id: records.encode(row_id, encode_row_state(fold(made)))
-            for row_id, made in held.items()}  # fmt: skip
+            for row_id, made in rows.items()}  # fmt: skip
 
-    found = list(row_runs(b"".join(run for run, _ in runs.values()), frozenset({"title"})))
+    read = list(row_runs(b"".join(run for run, _ in runs.values()), frozenset({"title"})))
 
-    assert {row.row_id: (row.run, row.deltas) for row in found} == runs
-    assert [row.values for row in found] == [{"title": b'"a"'}, {"title": b'"b"'}, None, {}]
-    assert [fold(decode_records(row.run)) for row in found] == [fold(x) for x in held.values()]
+    assert {row.row_id: (row.run, row.deltas) for row in read} == runs
+    assert [row.values for row in read] == [{"title": b'"a"'}, {"title": b'"b"'}, None, {}]
+    assert [fold(decode_records(row.run)) for row in read] == [fold(x) for x in rows.values()]
 
 
 @pytest.mark.law("M10")

@@ -65,8 +65,8 @@ class FileStore:
 
     def put_if_unchanged(self, key: str, body: bytes, etag: str | None) -> str | None:
         with self._lock:
-            held = self.read(key)
-            if (held.etag if held else None) != etag:
+            stored = self.read(key)
+            if (stored.etag if stored else None) != etag:
                 return None
             self.put(key, body)
             return hashlib.sha256(body).hexdigest()
@@ -92,5 +92,5 @@ class FileStore:
 
     def keys(self, prefix: str) -> list[str]:
         """List what is there, but for the lake's own files."""
-        found = (path for path in (self.folder / prefix).glob("**/*") if path.is_file())
-        return sorted(path.relative_to(self.folder).as_posix() for path in found)
+        files = (path for path in (self.folder / prefix).glob("**/*") if path.is_file())
+        return sorted(path.relative_to(self.folder).as_posix() for path in files)

@@ -66,11 +66,11 @@ class Lake:
     ) -> Batch:
         """Write a batch and its claim; by default it continues the last one, a commit a delta."""
         start = (self.batches[-1].last if self.batches else 0) if after is None else after
-        found = list(deltas)
-        stamps = commits or range(start + 1, start + 1 + len(found))
+        all_deltas = list(deltas)
+        stamps = commits or range(start + 1, start + 1 + len(all_deltas))
         rows = tuple(
             BatchRow(s, place, d.op.name, d.row_id, d.client_id, d.hlc, d.delta_id, d.columns)
-            for place, (s, d) in enumerate(zip(stamps, found, strict=True))
+            for place, (s, d) in enumerate(zip(stamps, all_deltas, strict=True))
         )
         names = sorted({name for row in rows for name, _ in row.columns})
         columns = {name: staged_column(name) for name in names}
@@ -93,9 +93,9 @@ class Lake:
 
     def rows(self) -> dict[str, dict[str, Any]]:
         """Give the state table, by row id."""
-        found = self.read(self.name.rows).collect()
-        assert len({row["_id"] for row in found}) == len(found), "one row for each id"
-        return {row["_id"]: row.asDict(recursive=True) for row in found}
+        rows = self.read(self.name.rows).collect()
+        assert len({row["_id"] for row in rows}) == len(rows), "one row for each id"
+        return {row["_id"]: row.asDict(recursive=True) for row in rows}
 
     def visible(self) -> dict[str, dict[str, Any]]:
         """Give the rows that exist, with their own columns only."""
