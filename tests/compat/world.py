@@ -126,13 +126,13 @@ class World:
         """Give what a client may see, said in other words than the product's."""
         stored_rows = self.buffer.rows(GATEWAY, [(TABLE, row_id) for row_id in row_ids])
         states = {key: decode_row_state(stored.state) for key, stored in stored_rows.items()}
-        rows = {
+        views = {
             key: None if self.delete_wins and not state.alive else view(state)
             for key, state in states.items()
         }
         rows = {
             key: {name: parse(value) for name, value in row.items()}
-            for key, row in rows.items()
+            for key, row in views.items()
             if row is not None
         }
         if not self.rules:

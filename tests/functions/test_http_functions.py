@@ -238,8 +238,8 @@ def test_an_administrator_shuts_out_and_lets_in(functions: Functions) -> None:
 def test_an_administrator_sees_whose_a_client_is_and_releases_it(functions: Functions) -> None:
     def user() -> str | None:
         sent = event("admin_access") | {"rawQueryString": "client=phone-1"}
-        user: str | None = functions.http("admin", sent).json["user"]
-        return user
+        bound: str | None = functions.http("admin", sent).json["user"]
+        return bound
 
     assert user() is None
     functions.http("push", by_user("push_json", "ann"))

@@ -110,9 +110,9 @@ def test_cursors_that_this_log_cannot_honour_are_expired(
             heads = super().heads(gateway, since, at_once=at_once)
             return {lane: replace(head, epoch="e2", trimmed=100) for lane, head in heads.items()}
 
-    buffer = Restored()
-    fill(buffer, time, commits=1, deltas=1)
-    service = puller(buffer)
+    restored = Restored()
+    fill(restored, time, commits=1, deltas=1)
+    service = puller(restored)
     top = service.pull(GATEWAY, Pull("r", since=100))
     assert (top.epoch, top.count) == ("e2", 1)
 
@@ -290,8 +290,8 @@ def test_two_administrators_both_get_their_way(buffer: MemoryBuffer, time: Given
                 administrator(self, time_=time).place_table(gateway, "notes", "side")
             super().save_config(gateway, config, seen, lanes, to)
 
-    buffer = Interleaved()
-    config = administrator(buffer, time_=time).place_table(GATEWAY, "todos", "hot")
+    interleaved = Interleaved()
+    config = administrator(interleaved, time_=time).place_table(GATEWAY, "todos", "hot")
 
     assert config.version == 2
     assert config.layout.tables.keys() == {"todos", "notes"}

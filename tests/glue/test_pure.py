@@ -205,10 +205,10 @@ def test_two_that_take_an_expired_lease_at_once_get_one_lease(
     real = store.read
 
     def read(key: str) -> Any:
-        read = real(key)
+        stored = real(key)
         monkeypatch.setattr(store, "read", real)
         assert Lease.acquire(store, GROUP, "b") is not None
-        return read
+        return stored
 
     monkeypatch.setattr(store, "read", read)
 

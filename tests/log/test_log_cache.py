@@ -273,10 +273,10 @@ def test_reading_to_the_end_gives_the_log_itself_whatever_was_read_before(
                 in_head = min(more // 2, len(log.all) - 1)
                 read_ahead(of, {"main": log.head(in_head)}, after, more)
             while after < now:
-                log = of.entries(GATEWAY, "main", after, now, more)
-                assert log.until > after
-                read += stamps(log)
-                after = log.until
+                part = of.entries(GATEWAY, "main", after, now, more)
+                assert part.until > after
+                read += stamps(part)
+                after = part.until
             assert read == [entry.stamp for entry in log.all if entry.stamp > number]
     finally:
         tail.TAIL_BYTES_MAX = before  # type: ignore[misc]

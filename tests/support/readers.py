@@ -159,12 +159,12 @@ class Reader:
 
 
 def shown(rows: dict[tuple[str, str], RowState]) -> dict[tuple[str, str], dict[str, Any]]:
-    rows = {}
+    views = {}
     for key, state in rows.items():
         columns = view(state)
         if columns is not None:
-            rows[key] = {name: parse(raw) for name, raw in columns.items()}
-    return rows
+            views[key] = {name: parse(raw) for name, raw in columns.items()}
+    return views
 
 
 def truth(world: World) -> dict[tuple[str, str], dict[str, Any]]:
