@@ -134,7 +134,7 @@ WIDER = {("decimal(5,2)", "decimal(7,2)")}
 
 @pytest.mark.law("S3")
 @pytest.mark.parametrize("wanted", ONE_OF_EACH)
-@pytest.mark.parametrize("held", ONE_OF_EACH)
+@pytest.mark.parametrize("declared", ONE_OF_EACH)
 def test_the_table_of_widening(declared: str, wanted: str) -> None:
     allowed = declared in {"null", wanted} or (declared, wanted) in WIDER
 

@@ -157,7 +157,7 @@ def test_what_was_once_declared_of_the_table_stays(
 
 
 @pytest.mark.law("S3")
-@pytest.mark.parametrize("held", [None, TODOS])
+@pytest.mark.parametrize("before", [None, TODOS])
 @pytest.mark.parametrize("name", ["later", "body"])
 def test_no_table_is_partitioned_by_what_makes_no_folders(
     before: TableSchema | None, name: str

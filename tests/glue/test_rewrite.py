@@ -72,7 +72,7 @@ def test_who_reads_on_by_commit_misses_nothing_of_a_run_that_commits_several_tim
     assert seen == lake.rows()
 
 
-@pytest.mark.parametrize(("held", "operation"), [(1, "overwrite"), (9, "delete")])
+@pytest.mark.parametrize(("rows", "operation"), [(1, "overwrite"), (9, "delete")])
 def test_a_batch_no_smaller_than_the_table_writes_it_anew(
     lake: Lake, rows: int, operation: str
 ) -> None:
