@@ -401,8 +401,8 @@ def test_actions_are_awaited(world: World) -> None:
             async with client.transaction() as tx:
                 (await tx.insert("todos", "t1", {})).unwrap()
                 second = (await tx.run_action("shipping", "ship", {"order": 2})).unwrap()
-                found = (await actions.find(queued.action_id)).unwrap()
-                blocked = await found.result(SOON_S)
+                started = (await actions.find(queued.action_id)).unwrap()
+                blocked = await started.result(SOON_S)
                 assert isinstance(blocked, Err)
                 assert isinstance(blocked.error, TransactionOpen)
             assert len((await actions.pending()).unwrap()) == 1

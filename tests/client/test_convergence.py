@@ -106,8 +106,8 @@ class Story:
 
 def deliver_all(transport: MemoryTransport) -> None:
     """Deliver delayed requests."""
-    held, transport._delayed = transport._delayed, []
-    for late in held:
+    late_ones, transport._delayed = transport._delayed, []
+    for late in late_ones:
         late()
 
 

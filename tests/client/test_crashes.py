@@ -120,8 +120,8 @@ def _crash_at(number: int, world: World) -> None:
     client = world.client(transport=life.transport)
     check_sound(client)
     kept = client.pending().unwrap() + client.quarantined().unwrap()
-    held = {entry.delta.delta_id for entry in kept} | {d.delta_id for d in world.deltas()}
-    assert {delta.delta_id for delta in life.promised} <= held, number
+    kept_ids = {entry.delta.delta_id for entry in kept} | {d.delta_id for d in world.deltas()}
+    assert {delta.delta_id for delta in life.promised} <= kept_ids, number
     for _ in range(3):
         client.sync()
     check_sound(client)

@@ -211,7 +211,7 @@ def test_clients_and_gateway_read_the_same_rows(
     assert world.gateway.rows("todos") == seen
     visible = {row: v for row, v in seen.items() if not ruled or v.get("title", "y") != "y"}
     for client in clients.values():
-        held = shown(client)
+        kept = shown(client)
         # What rules hide of its own writes, a client is told nothing of, and keeps.
-        assert {row: held.get(row) for row in (visible if ruled else held | visible)} == visible
+        assert {row: kept.get(row) for row in (visible if ruled else kept | visible)} == visible
     world.gateway.close()

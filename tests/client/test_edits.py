@@ -288,8 +288,8 @@ def test_declared_columns_have_types_and_indexes(client: Client) -> None:
     client.declare("todos", types, indexes=[["title"]]).unwrap()
     client.insert("todos", "t1", {"title": "x", "n": "9007199254740993", "price": "1.10"}).unwrap()
 
-    found = client.query("SELECT name, type FROM pragma_table_info('todos')").unwrap()
-    assert {row["name"]: row["type"] for row in found} == {
+    columns = client.query("SELECT name, type FROM pragma_table_info('todos')").unwrap()
+    assert {row["name"]: row["type"] for row in columns} == {
         "_row_id": "TEXT",
         "title": "TEXT",
         "n": "INTEGER",

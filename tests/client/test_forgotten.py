@@ -68,14 +68,14 @@ class World:
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    held = World(tmp_path)
+    world = World(tmp_path)
     for row_id in ("r1", "r2", "r3"):
-        held.home.insert("todos", row_id, {"title": f"old {row_id}", "n": 1}).unwrap()
-    held.home.sync().unwrap()
-    held.away.sync().unwrap()
-    yield held
-    held.away.close()
-    held.home.close()
+        world.home.insert("todos", row_id, {"title": f"old {row_id}", "n": 1}).unwrap()
+    world.home.sync().unwrap()
+    world.away.sync().unwrap()
+    yield world
+    world.away.close()
+    world.home.close()
 
 
 @pytest.mark.law("K16")
@@ -119,13 +119,13 @@ def test_an_edit_from_before_of_what_was_forgotten_is_set_aside_with_its_reason(
     world.forgets()
     world.away.sync().unwrap()
 
-    (held,) = world.away.quarantined().unwrap()
-    assert (held.code, held.delta.row_id) == ("ROW_FORGOTTEN", "r1")
+    (entry,) = world.away.quarantined().unwrap()
+    assert (entry.code, entry.delta.row_id) == ("ROW_FORGOTTEN", "r1")
     assert world.away.get("todos", "r2").unwrap() == {"title": "made while away", "n": 1}
     world.home.sync().unwrap()
     assert world.home.get("todos", "r1").unwrap() is None
     assert world.home.get("todos", "r2").unwrap() == {"title": "made while away", "n": 1}
 
-    world.away.discard(held.delta.delta_id).unwrap()
+    world.away.discard(entry.delta.delta_id).unwrap()
     assert world.away.get("todos", "r1").unwrap() is None
     check_sound(world.away)

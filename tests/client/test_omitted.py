@@ -31,9 +31,9 @@ NO_TITLE = {
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    held = World(tmp_path)
-    yield held
-    for client, _ in held.clients.values():
+    world = World(tmp_path)
+    yield world
+    for client, _ in world.clients.values():
         client.close()
 
 

@@ -38,15 +38,15 @@ class World:
         self.claims: dict[str, dict[str, object]] = {}
 
     def register(self, table: str, *columns: str) -> None:
-        held = [{"name": name, "type": "string"} for name in columns]
-        self.admin.register_schema(GATEWAY, {"table": table, "columns": held})
+        listed = [{"name": name, "type": "string"} for name in columns]
+        self.admin.register_schema(GATEWAY, {"table": table, "columns": listed})
 
     def client(self, name: str, kind: type[HttpTransport] = HttpTransport, **claims: Any) -> Client:
         """Start a client, or start it again with other claims."""
 
         def token() -> str:
-            held = {"sub": name, "gw": GATEWAY, "exp": int(time.time()) + 600, **claims}
-            return jwt.encode(held, SECRET, algorithm="HS256")
+            own = {"sub": name, "gw": GATEWAY, "exp": int(time.time()) + 600, **claims}
+            return jwt.encode(own, SECRET, algorithm="HS256")
 
         transport = kind(self.gateway.url, GATEWAY, token=token)
         client = Client(self._folder / f"{name}.db", client_id=name, transport=transport)
@@ -58,16 +58,16 @@ class World:
         return sum(request.endswith("/schema") for request in self.gateway.requests)
 
     def close(self) -> None:
-        for held in self._open:
-            held.close()
+        for each in self._open:
+            each.close()
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
     with serve_gateway() as gateway:
-        held = World(gateway, tmp_path)
-        yield held
-        held.close()
+        world = World(gateway, tmp_path)
+        yield world
+        world.close()
 
 
 def names(schema: TableSchema | None) -> list[str]:

@@ -77,9 +77,9 @@ class World:
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    held = World(tmp_path)
-    yield held
-    for client, _ in held.clients.values():
+    world = World(tmp_path)
+    yield world
+    for client, _ in world.clients.values():
         client.close()
 
 
@@ -122,8 +122,8 @@ class TestSight:
 
         assert ann.get("todos", "t1").unwrap() == {"title": "still mine"}
         ann.push().unwrap()
-        held = world.gateway.buffer.rows(GATEWAY, [("todos", "t1")])
-        columns = decode_row_state(held["todos", "t1"].state).columns
+        rows = world.gateway.buffer.rows(GATEWAY, [("todos", "t1")])
+        columns = decode_row_state(rows["todos", "t1"].state).columns
         assert parse(columns["title"][2]) == "still mine"
 
     def test_an_edit_of_a_row_that_left_is_set_aside_with_its_reason(self, world: World) -> None:
@@ -137,8 +137,8 @@ class TestSight:
 
         [set_aside] = ann.quarantined().unwrap()
         assert set_aside.code == "FORBIDDEN"
-        held = world.gateway.buffer.rows(GATEWAY, [("todos", "t1")])
-        columns = decode_row_state(held["todos", "t1"].state).columns
+        rows = world.gateway.buffer.rows(GATEWAY, [("todos", "t1")])
+        columns = decode_row_state(rows["todos", "t1"].state).columns
         assert parse(columns["title"][2]) == "a"
 
     def test_a_change_of_rules_takes_away_and_brings_and_keeps_the_outbox(
@@ -181,8 +181,8 @@ class TestSight:
         summary = ann.push().unwrap()
 
         assert (summary.accepted, summary.quarantined) == (1, 1)
-        (held,) = ann.quarantined().unwrap()
-        assert held.code == "FORBIDDEN"
+        (entry,) = ann.quarantined().unwrap()
+        assert entry.code == "FORBIDDEN"
 
 
 @pytest.mark.law("K15")

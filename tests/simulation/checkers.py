@@ -158,20 +158,22 @@ def check_end(world: World) -> None:
 def _check_client(device: Device, expected: dict[Key, Row], world: World) -> None:
     client = device.client
     assert client is not None
-    held = states(client)
+    shown = states(client)
     if world.rulings.were_there:
         check_sight(device, world)
-        expected = held
+        expected = shown
     names = {table.name: client.sql_name(table.name).unwrap() for table in world.scenario.tables}
-    for key in {*held, *expected}:
+    for key in {*shown, *expected}:
         row = expected.get(key) or row_of(())
-        if is_in_lake_only(world.history, device.client_id, key, held.get(key, row_of(()))):
+        if is_in_lake_only(world.history, device.client_id, key, shown.get(key, row_of(()))):
             continue
         if key not in expected and _is_taken_for_held(world.history, key):
             continue
         remembered = world.history.remembered
-        if remembered(key[0], held.get(key, row_of(()))) != remembered(key[0], row):
-            raise Violation("clients converge", f"{device.client_id} {key}: {held.get(key)}, {row}")
+        if remembered(key[0], shown.get(key, row_of(()))) != remembered(key[0], row):
+            raise Violation(
+                "clients converge", f"{device.client_id} {key}: {shown.get(key)}, {row}"
+            )
         _check_seen(client, key, row, names[key[0]])
 
 
@@ -191,7 +193,7 @@ def _is_taken_for_held(history: History, key: Key) -> bool:
 def _shares_its_stamp(history: History, delta: Delta) -> bool:
     """Tell whether another client stamped so too: of two such, one may stay lost."""
     every = [*history.deltas.values(), *(lost for _, lost in history.lost)]
-    return any(held.hlc == delta.hlc and held.client_id != delta.client_id for held in every)
+    return any(one.hlc == delta.hlc and one.client_id != delta.client_id for one in every)
 
 
 def _check_restored(world: World, expected: dict[Key, Row]) -> None:
@@ -207,7 +209,7 @@ def _check_restored(world: World, expected: dict[Key, Row]) -> None:
             continue
         if history.appends(key[0]) and all(delta.delta_id in flushed for delta in deltas):
             continue  # an event that was trimmed is in the lake, and no client need hold it
-        whole, held = row_of([*history.of_row.get(key, ()), *deltas]), expected.get(key, NOTHING)
+        whole, actual = row_of([*history.of_row.get(key, ()), *deltas]), expected.get(key, NOTHING)
         for delta in deltas:
             owner = owners.get(delta.client_id)
             if owner is None or key in owner.session.taken_back:
@@ -215,21 +217,21 @@ def _check_restored(world: World, expected: dict[Key, Row]) -> None:
             writes = {name: (delta.hlc, delta.client_id.encode(), value)
                       for name, value in delta.columns}  # fmt: skip
             won = {name for name, write in writes.items() if whole.columns.get(name) == write}
-            missing = {name for name in won if held.columns.get(name) != whole.columns[name]}
-            gone = whole.deleted == delta.hlc > held.deleted
+            missing = {name for name in won if actual.columns.get(name) != whole.columns[name]}
+            gone = whole.deleted == delta.hlc > actual.deleted
             gone = gone and not history.may_be_forgotten(delta.table, delta.hlc)
             if missing or (gone and not _shares_its_stamp(history, delta)):
-                raise Violation("restores lose no own edit", f"{key}: {delta}, {missing}, {held}")
+                raise Violation("restores lose no own edit", f"{key}: {delta}, {missing}, {actual}")
 
 
 def _check_seen(client: Client, key: Key, row: Row, table: str | None) -> None:
     """Hold what the app sees against the row, by both ways of reading."""
-    found = client.get(*key).unwrap()
+    shown = client.get(*key).unwrap()
     if client.schema(key[0]).unwrap() is not None:  # who may see no row of a table is told none
         row = seen(key[0], row)
     due = None if row.values is None else {name: parse(raw) for name, raw in row.values.items()}
-    if found != due:
-        raise Violation("the app sees the row", f"{key}: {found}, not {due}")
+    if shown != due:
+        raise Violation("the app sees the row", f"{key}: {shown}, not {due}")
     if table is None:
         return
     rows = client.query(f'SELECT * FROM "{table}" WHERE _row_id = ?', (key[1],)).unwrap()  # noqa: S608
@@ -244,10 +246,10 @@ def _check_gateway(world: World, expected: dict[Key, Row]) -> None:
     merged = {key: row for key, row in expected.items() if not world.history.appends(key[0])}
     for key in {*rows, *merged}:
         stored = rows.get(key)
-        held = held_row(*decode_row_state(stored.state if stored else None))
+        actual = held_row(*decode_row_state(stored.state if stored else None))
         remembered = world.history.remembered
-        if remembered(key[0], held) != remembered(key[0], merged.get(key, row_of(()))):
-            raise Violation("the gateway converges", f"{key}: {held}, not {merged.get(key)}")
+        if remembered(key[0], actual) != remembered(key[0], merged.get(key, row_of(()))):
+            raise Violation("the gateway converges", f"{key}: {actual}, not {merged.get(key)}")
 
 
 def _check_lake(world: World, expected: dict[Key, Row]) -> None:
@@ -257,15 +259,15 @@ def _check_lake(world: World, expected: dict[Key, Row]) -> None:
         if history.appends(table):
             continue
         deltas = history.of_row[table, row_id]
-        found = world.lake.table(table).rows.get(row_id)
-        if found is None and not deltas:
+        stored = world.lake.table(table).rows.get(row_id)
+        if stored is None and not deltas:
             continue
         lost = [
             delta for _, delta in history.lost if (delta.table, delta.row_id) == (table, row_id)
         ]
-        held, most = _normal(found or LakeRow()), row_of([*deltas, *lost])
-        if not (at_least(held, row) and at_least(most, held)):
-            raise Violation("the lake converges", f"{table} {row_id}: {found}, not {row}")
+        actual, most = _normal(stored or LakeRow()), row_of([*deltas, *lost])
+        if not (at_least(actual, row) and at_least(most, actual)):
+            raise Violation("the lake converges", f"{table} {row_id}: {stored}, not {row}")
 
 
 def _check_changes(world: World) -> None:
@@ -280,9 +282,9 @@ def _check_changes(world: World) -> None:
     for name in {*due, *(name for name in world.lake.tables if name.endswith("__changes"))}:
         everything = [(commit, delta_id) for commit, _, delta_id in world.lake.table(name).changes]
         # What was flushed stays in the lake, though a restored buffer lost it.
-        held = [item for item in everything if item not in lost.get(name, ())]
-        if Counter(held) != Counter(due.get(name, [])) or len(set(everything)) < len(everything):
-            raise Violation("exactly once in the changes", f"{name}: {len(held)}")
+        kept = [item for item in everything if item not in lost.get(name, ())]
+        if Counter(kept) != Counter(due.get(name, [])) or len(set(everything)) < len(everything):
+            raise Violation("exactly once in the changes", f"{name}: {len(kept)}")
         if [commit for commit, _ in everything] != sorted(commit for commit, _ in everything):
             raise Violation("changes in commit order", name)
 

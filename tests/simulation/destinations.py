@@ -290,10 +290,10 @@ class Destinations:
 
     def _check(self, destination: Destination, table: str, eyes: Eyes) -> None:
         page = self.databases[destination.secret].rows_after(table, "", 1_000_000).unwrap()
-        held = {row_id: held_row(*state) for row_id, state in page.rows.items()}
+        stored = {row_id: held_row(*state) for row_id, state in page.rows.items()}
         due = self._due(table, eyes)
-        for row_id in {*held, *due}:
-            there, wanted = (seen(table, rows.get(row_id, row_of(()))) for rows in (held, due))
+        for row_id in {*stored, *due}:
+            there, wanted = (seen(table, rows.get(row_id, row_of(()))) for rows in (stored, due))
             if self._world.counts["restored"]:  # what was flushed stays, though the buffer lost it
                 is_right = at_least(there, wanted._replace(deleted=0))
             else:

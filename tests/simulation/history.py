@@ -133,10 +133,10 @@ class History:
 
     def row(self, key: Key) -> Row:
         """Give what a row must be after all that was committed."""
-        held = self._rows.get(key)
-        if held is None:
-            held = self._rows[key] = row_of(self.of_row.get(key, ()))
-        return held
+        row = self._rows.get(key)
+        if row is None:
+            row = self._rows[key] = row_of(self.of_row.get(key, ()))
+        return row
 
     # --- commits ----------------------------------------------------------------------------------
 
@@ -190,8 +190,8 @@ class History:
 
     def restored(self, log: list[Logged]) -> None:
         """Note that the buffer holds what it held at an earlier moment, and nothing else."""
-        held, gone = set(log), set(self.log)
-        self.lost += [(item.stamp, delta) for item in sorted(gone - held)
+        kept, gone = set(log), set(self.log)
+        self.lost += [(item.stamp, delta) for item in sorted(gone - kept)
                       for delta in self.decoded(item)]  # fmt: skip
         self.log = list(log)
         self._unsettled.clear()
@@ -202,7 +202,7 @@ class History:
                 self.deltas[delta.delta_id] = delta
                 self.commit_of[delta.delta_id] = item.stamp
                 self.of_row[delta.table, delta.row_id].append(delta)
-        for item in gone - held:
+        for item in gone - kept:
             self.parted.update(
                 delta.delta_id for delta in self.decoded(item) if self._is_parted(delta)
             )
@@ -380,7 +380,7 @@ class History:
                 if delta.op.name == "REMOVE":
                     continue
                 key = (delta.table, delta.row_id)
-                commits = [(self.commit_of[held.delta_id], held) for held in self.of_row[key]]
+                commits = [(self.commit_of[one.delta_id], one) for one in self.of_row[key]]
                 event = self.appends(delta.table)
                 if not may_be_sent(delta, Moments(commits), begun, eyes, event=event):
                     raise Violation("nobody is sent what is hidden", f"{delta}: {eyes}")
@@ -433,5 +433,5 @@ class History:
 
     def deltas_until(self, until: int, key: Key) -> list[Delta]:
         """Give a row's deltas that were committed up to a stamp."""
-        held: Iterable[Delta] = self.of_row.get(key, ())
-        return [delta for delta in held if self.commit_of[delta.delta_id] <= until]
+        deltas: Iterable[Delta] = self.of_row.get(key, ())
+        return [delta for delta in deltas if self.commit_of[delta.delta_id] <= until]

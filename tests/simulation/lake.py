@@ -166,8 +166,8 @@ class Materialiser:
         targets = [f"{table}__changes"] if claim["append"] else [f"{table}__changes", table]
         batch: list[tuple[int, int, Delta]] | None = None
         for target in targets:
-            held = self._world.lake.table(target)
-            mark, snapshot = self._gate.call("load", held.summary)
+            stored = self._world.lake.table(target)
+            mark, snapshot = self._gate.call("load", stored.summary)
             if mark >= int(claim["last"]):
                 continue
             if mark < int(claim["after"]):

@@ -33,7 +33,7 @@ class Row(NamedTuple):
     @property
     def values(self) -> dict[str, bytes] | None:
         """The row as readers see it; None if there is none."""
-        return {name: held[2] for name, held in self.columns.items()} if self.exists else None
+        return {name: write[2] for name, write in self.columns.items()} if self.exists else None
 
 
 NOTHING = Row(0, 0, {})
@@ -81,10 +81,10 @@ def at_least(row: Row, least: Row) -> bool:
     if row.deleted < least.deleted or (row.alive < least.alive and row.deleted < least.alive):
         return False
     for name, write in least.columns.items():
-        held = row.columns.get(name)
-        if held is None:
+        last = row.columns.get(name)
+        if last is None:
             if write[0] > row.deleted:
                 return False
-        elif held < write:
+        elif last < write:
             return False
     return True

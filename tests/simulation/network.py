@@ -411,8 +411,8 @@ class Front:
 
     def _free(self, route: str) -> Any:
         pool = self._pools[route]
-        pool[:] = [held for held in pool if held.process.alive]
-        free = [held for held in pool if not held.busy]
+        pool[:] = [one for one in pool if one.process.alive]
+        free = [one for one in pool if not one.busy]
         full = len(pool) >= self._world.scenario.functions
         if free and (full or self._random.random() < WARM):
             return self._random.choice(free)

@@ -139,12 +139,12 @@ class Eyes(NamedTuple):
 
     def _operands(self, value: object) -> list[Any]:
         if isinstance(value, str) and value.startswith("jwt:"):
-            found: Any = self.claims
+            claim: Any = self.claims
             for name in value[4:].split("."):
-                found = found.get(name) if isinstance(found, dict) else None
-            value = found
-        found = value if isinstance(value, list) else [value]
-        return [item for item in found if isinstance(item, str | int | float)]
+                claim = claim.get(name) if isinstance(claim, dict) else None
+            value = claim
+        claim = value if isinstance(value, list) else [value]
+        return [item for item in claim if isinstance(item, str | int | float)]
 
 
 def holds(op: str, value: object, operands: list[Any]) -> bool:

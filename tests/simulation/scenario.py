@@ -268,32 +268,34 @@ def scenario_of(seed: int) -> Scenario:
     for name, (rare, share) in RARE_THEMES.items():
         if theme is PLAIN and Random(f"{seed}/theme of {name}").random() < share:
             theme = rare
-    found = changed(
+    scenario = changed(
         replace(
             drawn, **_upkeep(seed, span_ms), **_rules(seed), firewall=_firewall(seed),
             **_destinations(seed),
         ),
         theme,
     )  # fmt: skip
-    if found.deleted:
-        found = replace(found, destinations=0)
-    elif found.span_ms <= SOCKETS_SPAN_MS_MAX:
-        found = changed(found, _sockets(seed))
+    if scenario.deleted:
+        scenario = replace(scenario, destinations=0)
+    elif scenario.span_ms <= SOCKETS_SPAN_MS_MAX:
+        scenario = changed(scenario, _sockets(seed))
     # However long it takes, the schedule alone is not to be most of what happens.
-    return replace(found, flush_every_s=max(found.flush_every_s, found.span_ms // 2_000_000))
+    return replace(
+        scenario, flush_every_s=max(scenario.flush_every_s, scenario.span_ms // 2_000_000)
+    )
 
 
 def _upkeep(seed: int, span_ms: int) -> dict[str, Any]:
     random = Random(f"{seed}/scenario of upkeep")
     trimmed = random.random() < 0.5
-    found = {
+    settings = {
         "trim_every_s": max(random.choice([20, 60, 120]), span_ms // 8_000) if trimmed else 0,
         "keep_ms": random.choice([60_000, 60_000, 120_000, 600_000]),
         "restores": random.choice([0, 0, 0, 1]),
         "retain_every_s": random.choice([0, 0, max(60, span_ms // 8_000)]),
     }
     forgotten_ms = random.choice([0, FORGET_MS_MIN, 600_000])
-    return {**found, "forget_ms": forgotten_ms if found["retain_every_s"] else 0}
+    return {**settings, "forget_ms": forgotten_ms if settings["retain_every_s"] else 0}
 
 
 def _rules(seed: int) -> dict[str, Any]:
@@ -338,10 +340,10 @@ def _firewall(seed: int) -> float:
 
 
 def _tables(random: Random) -> tuple[Table, ...]:
-    found = []
+    actions = []
     for place in range(random.choice([1, 2, 2, 3, 4])):
         append = random.random() < 0.3
-        found.append(
+        actions.append(
             Table(
                 f"table{place}",
                 append=append,
@@ -349,7 +351,7 @@ def _tables(random: Random) -> tuple[Table, ...]:
                 shard=random.choice(["main", "main", "hot", f"s{place}"]),
             )
         )
-    return tuple(found)
+    return tuple(actions)
 
 
 RATES = {
@@ -384,12 +386,12 @@ SOCKET_RATES = {
 
 def _faults(random: Random) -> Faults:
     quiet = random.random() < 0.1
-    found = {}
+    rates = {}
     for name, most in RATES.items():
         drawn, rate = random.random(), random.random()
         if not quiet and drawn < 0.45:
-            found[name] = round(most * rate, 4)
-    return Faults(**found)
+            rates[name] = round(most * rate, 4)
+    return Faults(**rates)
 
 
 def _conflicts(seed: int) -> float:

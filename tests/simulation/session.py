@@ -142,11 +142,11 @@ class Session:
         for (run,) in connection.execute("SELECT run FROM _lakesync_outbox"):
             for delta in decode_records(run):
                 outbox.setdefault((delta.table, delta.row_id), []).append(delta)
-        held = _states(client)
-        for key in {**held, **self._history.of_row, **outbox}:
-            self._check_row(key, held.get(key, NOTHING), outbox.get(key, []))
+        shown = _states(client)
+        for key in {**shown, **self._history.of_row, **outbox}:
+            self._check_row(key, shown.get(key, NOTHING), outbox.get(key, []))
 
-    def _check_row(self, key: Key, held: Row, waiting: list[Delta]) -> None:
+    def _check_row(self, key: Key, shown: Row, waiting: list[Delta]) -> None:
         history, until = self._history, self._cursor
         known = [*history.deltas_until(until, key), *waiting]
         ruled = history.rulings.were_there
@@ -154,13 +154,13 @@ class Session:
             behind = history.in_lake_only[self._client_id]
             known = [d for d in known if not 0 < history.commit_of.get(d.delta_id, 0) <= behind]
         # Under rules a row may have gone from sight; see `tests.simulation.sights`.
-        if not ruled and not at_least(held, history.remembered(key[0], row_of(known))):
-            raise Violation("no row lacks a page", f"{key}: {held}, not {row_of(known)}")
+        if not ruled and not at_least(shown, history.remembered(key[0], row_of(known))):
+            raise Violation("no row lacks a page", f"{key}: {shown}, not {row_of(known)}")
         own = history.accepted_of.get((self._client_id, *key), ())
         ahead = history.deltas_until(max(until, history.seen_ahead[self._client_id]), key)
         most = row_of([*known, *own, *ahead])
-        if not at_least(most, held):
-            raise Violation("no row is made up", f"{key}: {held}, at most {most}")
+        if not at_least(most, shown):
+            raise Violation("no row is made up", f"{key}: {shown}, at most {most}")
 
     def settled(self, accepted: Iterable[Delta]) -> None:
         """Hold all edits against what became of them: none may be lost."""

@@ -36,35 +36,35 @@ def has_read_everything(client: Client, world: World) -> bool:
 def check_sight(device: Device, world: World) -> None:
     """Hold the rows of a client that has read everything against the rules and its claims."""
     assert device.client is not None
-    history, held = world.history, bases(device.client)
+    history, bases_of = world.history, bases(device.client)
     (eyes,) = world.rulings.eyes(device.link.claims)
-    for key in {*held, *history.of_row}:
-        _check_row(device, key, held.get(key, NOTHING), history, eyes)
+    for key in {*bases_of, *history.of_row}:
+        _check_row(device, key, bases_of.get(key, NOTHING), history, eyes)
 
 
-def _check_row(device: Device, key: Key, held: Row, history: History, eyes: Eyes) -> None:
+def _check_row(device: Device, key: Key, base: Row, history: History, eyes: Eyes) -> None:
     row = history.row(key)
 
     def message() -> str:
-        return f"{device.client_id} {key}: {held}, {row}, {eyes}"
+        return f"{device.client_id} {key}: {base}, {row}, {eyes}"
 
     if not eyes.see(key[0], row):
-        if seen(key[0], held).exists and not own_only(held, device.client_ids):
+        if seen(key[0], base).exists and not own_only(base, device.client_ids):
             raise Violation("clients hold nothing that is hidden", message())
         return
-    everything, held = held, eyes.shown(key[0], held)
-    left_out = {name: one for name, one in everything.columns.items() if name not in held.columns}
-    if not own_only(held._replace(columns=left_out), device.client_ids):
+    everything, base = base, eyes.shown(key[0], base)
+    left_out = {name: one for name, one in everything.columns.items() if name not in base.columns}
+    if not own_only(base._replace(columns=left_out), device.client_ids):
         raise Violation("clients hold nothing that is left out", message())
-    if is_in_lake_only(history, device.client_id, key, held, eyes):
+    if is_in_lake_only(history, device.client_id, key, base, eyes):
         return
     due = eyes.shown(key[0], row)
-    if history.remembered(key[0], held) != history.remembered(key[0], due):
+    if history.remembered(key[0], base) != history.remembered(key[0], due):
         raise Violation("clients hold all that they may see", message())
 
 
 def is_in_lake_only(
-    history: History, client_id: str, key: Key, held: Row, eyes: Eyes | None = None
+    history: History, client_id: str, key: Key, base: Row, eyes: Eyes | None = None
 ) -> bool:
     """Tell whether all that is missing of an event was trimmed before the client pulled.
 
@@ -79,7 +79,7 @@ def is_in_lake_only(
     rows = (
         row_of([*due, *seen]) for count in range(len(old) + 1) for seen in combinations(old, count)
     )
-    return any(held == (eyes.shown(key[0], row) if eyes else row) for row in rows)
+    return any(base == (eyes.shown(key[0], row) if eyes else row) for row in rows)
 
 
 def bases(client: Client) -> dict[Key, Row]:

@@ -126,8 +126,8 @@ class Store(MemoryBuffer):
         Returns:
             After how many milliseconds all of it is visible.
         """
-        held = self._of(commit.gateway)
-        known = commit.token in held.tokens
+        stored = self._of(commit.gateway)
+        known = commit.token in stored.tokens
         before = self._before(commit)
         super().commit(commit)
         self._written(before)
@@ -170,14 +170,14 @@ class Store(MemoryBuffer):
             self._hidden.pop(item, None)
 
     def _before(self, commit: Commit) -> dict[Item, Any]:
-        held = self._of(commit.gateway)
-        found: dict[Item, Any] = {("row", key): held.rows.get(key) for key in commit.rows}
-        found |= {("mark", key): held.marks.get(key) for key in commit.marks}
+        stored = self._of(commit.gateway)
+        items: dict[Item, Any] = {("row", key): stored.rows.get(key) for key in commit.rows}
+        items |= {("mark", key): stored.marks.get(key) for key in commit.marks}
         for lane, part in commit.lanes.items():
-            found["head", lane] = held.heads.get(lane)
+            items["head", lane] = stored.heads.get(lane)
             if part.chunk:
-                found["chunk", (lane, commit.stamp)] = None
-        return found
+                items["chunk", (lane, commit.stamp)] = None
+        return items
 
     def raise_head(self, gateway: str, lane: str, seen: Head | None, to: int, main: Head) -> bool:
         """Move a lane's head up."""
@@ -238,10 +238,10 @@ class Store(MemoryBuffer):
 
     def drop_entries(self, gateway: str, lane: str, until: int, entries_max: int) -> bool:
         """Delete entries below the horizon, and hold that against what may go."""
-        held = self._of(gateway)
-        before = list(held.logs[lane])
+        stored = self._of(gateway)
+        before = list(stored.logs[lane])
         finished = super().drop_entries(gateway, lane, until, entries_max)
-        left = len(held.logs[lane])
+        left = len(stored.logs[lane])
         gone = before[: len(before) - left]
         self.check_gone(gateway, [entry for chunk in gone for entry in chunk])
         return finished
@@ -272,12 +272,12 @@ class Store(MemoryBuffer):
     def _covered(self) -> int:
         """Give up to where some checkpoint holds what was in the log."""
         epoch = self.void("g1")[1]
-        found = [
+        manifests = [
             json.loads(body)
             for key, body in self._world.objects.items()
             if key.startswith("checkpoints/g1/manifests/")
         ]
-        return max((int(held["since"]) for held in found if held["epoch"] == epoch), default=0)
+        return max((int(each["since"]) for each in manifests if each["epoch"] == epoch), default=0)
 
     def begin_epoch(
         self, gateway: str, seen: Head | None, lanes: Lanes, to: int, config_version: int
@@ -319,36 +319,36 @@ class Store(MemoryBuffer):
 
     def scan_rows(self, gateway: str, table: str, place: str, count_max: int) -> RowSlice:
         """Give a part of a table's rows, as far as they are visible."""
-        found = super().scan_rows(gateway, table, place, count_max)
+        scan = super().scan_rows(gateway, table, place, count_max)
         if not self._hidden:
-            return found
-        rows = {(table, row_id): row for row_id, row in found.rows}
+            return scan
+        rows = {(table, row_id): row for row_id, row in scan.rows}
         seen = tuple((row_id, row) for (_, row_id), row in self._seen("row", rows).items())
-        return replace(found, rows=seen)
+        return replace(scan, rows=seen)
 
-    def _seen(self, kind: str, found: dict[Any, Any]) -> dict[Any, Any]:
+    def _seen(self, kind: str, items: dict[Any, Any]) -> dict[Any, Any]:
         if not self._hidden:
-            return found
+            return items
         seen = {}
-        for key, held in found.items():
-            _, was = self._hidden.get((kind, key), ("", held))
+        for key, item in items.items():
+            _, was = self._hidden.get((kind, key), ("", item))
             if was is not None:
                 seen[key] = was
         return seen
 
     def entries(self, gateway: str, lane: str, after: int, until: int, count_max: int) -> LogSlice:
         """Give the visible entries of a range."""
-        found = super().entries(gateway, lane, after, until, count_max)
+        log = super().entries(gateway, lane, after, until, count_max)
         if not self._hidden:
-            return found
+            return log
         hidden = {
             entry.stamp
             for chunk in self._of(gateway).logs[lane]
             if ("chunk", (lane, chunk[-1].stamp)) in self._hidden
             for entry in chunk
         }
-        visible = [entry for entry in found.entries if entry.stamp not in hidden]
-        return replace(found, entries=tuple(visible))
+        visible = [entry for entry in log.entries if entry.stamp not in hidden]
+        return replace(log, entries=tuple(visible))
 
     def log_items(self, gateway: str, wanted: Mapping[str, int]) -> dict[str, tuple[LogEntry, ...]]:
         """Give items of the log, as far as they are visible."""
@@ -363,10 +363,10 @@ class Store(MemoryBuffer):
         return self._of(gateway)
 
 
-def _copied(held: Any) -> Any:
+def _copied(items: Any) -> Any:
     """Give a gateway's items once more: what is in them never changes."""
-    logs = defaultdict(list, {lane: list(log) for lane, log in held.logs.items()})
+    logs = defaultdict(list, {lane: list(log) for lane, log in items.logs.items()})
     return replace(
-        held, heads=dict(held.heads), logs=logs, rows=dict(held.rows), marks=dict(held.marks),
-        flushed=dict(held.flushed), tokens=set(held.tokens), delivered=dict(held.delivered),
+        items, heads=dict(items.heads), logs=logs, rows=dict(items.rows), marks=dict(items.marks),
+        flushed=dict(items.flushed), tokens=set(items.tokens), delivered=dict(items.delivered),
     )  # fmt: skip

@@ -101,10 +101,10 @@ class World:
 
     def stream(self, name: str) -> Random:
         """Give a stream of chance of its own, so that leaving one part out changes no other."""
-        held = self._streams.get(name)
-        if held is None:
-            held = self._streams[name] = Random(f"{self.scenario.seed}/{name}")
-        return held
+        stream = self._streams.get(name)
+        if stream is None:
+            stream = self._streams[name] = Random(f"{self.scenario.seed}/{name}")
+        return stream
 
     def number(self) -> int:
         """Give a number that is never given again."""

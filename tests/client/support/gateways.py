@@ -120,8 +120,8 @@ class NaiveGateway:
         ):
             return SchemaMismatch("title is text", field="title")
         if delta.table in self.events and delta.hlc <= self._mark(delta.client_id):
-            held = [own for own in self._own_events(delta.client_id)[-1:] if own == delta]
-            return None if held else OutOfOrder("late")
+            before = [own for own in self._own_events(delta.client_id)[-1:] if own == delta]
+            return None if before else OutOfOrder("late")
         return self.judge(delta)
 
     def _own_events(self, client_id: str) -> list[Delta]:

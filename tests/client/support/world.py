@@ -71,14 +71,14 @@ class World:
 
     def deltas(self) -> list[Delta]:
         """Give everything that the gateway holds, in commit order."""
-        found: list[Delta] = []
+        received: list[Delta] = []
         cursor = 0
         while True:
             page = self.gateway.pull(GATEWAY, Pull("observer", cursor, 1_000))
-            found += [delta for run in page.records for delta in decode_records(run)]
+            received += [delta for run in page.records for delta in decode_records(run)]
             cursor = page.cursor
             if not page.has_more:
-                return found
+                return received
 
     def rows(self) -> dict[tuple[str, str], dict[str, Any]]:
         """Give the rows that those deltas make, by the oracle."""
@@ -147,20 +147,20 @@ def _app_rows(client: Client, table_id: int, sql_name: str) -> dict[str, dict[st
     names = client.query(
         "SELECT name, sql_name FROM _lakesync_columns WHERE table_id = ?", (table_id,)
     ).unwrap()
-    held = client.query(
+    stored = client.query(
         "SELECT row_id, state FROM _lakesync_rows WHERE table_id = ?", (table_id,)
     ).unwrap()
     state_of = states_in(client._file.database._reader)
-    present = {row["row_id"]: state_of(table_id, row["state"]).columns for row in held}
+    present = {row["row_id"]: state_of(table_id, row["state"]).columns for row in stored}
     rows = client.query(f'SELECT * FROM "{sql_name}"').unwrap()  # noqa: S608 - our own name
-    found = {}
+    views = {}
     for row in rows:
         known = present[row["_row_id"]]
         values = {name["name"]: row[name["sql_name"]] for name in names if name["sql_name"]}
         # A column that the row does not have must be NULL; one that is null is, too.
         assert all(value is None for name, value in values.items() if name not in known)
-        found[row["_row_id"]] = {name: value for name, value in values.items() if name in known}
-    return found
+        views[row["_row_id"]] = {name: value for name, value in values.items() if name in known}
+    return views
 
 
 def user_tables(client: Client) -> list[str]:

@@ -74,9 +74,9 @@ def build_from_the_watermark() -> list[Replaced]:
 def last_chunk_is_lost() -> list[Replaced]:
     def put(objects: ObjectStore, manifest: Manifest) -> None:
         tables = {
-            name: TableChunks(held.chunks[:-1], held.tombstones)
-            for name, held in manifest.tables.items()
-            if len(held.chunks) > 1
+            name: TableChunks(table.chunks[:-1], table.tombstones)
+            for name, table in manifest.tables.items()
+            if len(table.chunks) > 1
         }
         put_manifest(objects, replace(manifest, tables=tables))
 
@@ -90,7 +90,7 @@ def last_chunk_is_lost() -> list[Replaced]:
 def checkpoint_of_another_epoch() -> list[Replaced]:
     def latest(self: Checkpoints, gateway: str, epoch: str, since_min: Stamp) -> Manifest | None:
         del since_min
-        found = [self.manifest(gateway, name) for name in self.ids(gateway)]
-        return replace(found[-1], epoch=epoch) if found else None
+        manifests = [self.manifest(gateway, name) for name in self.ids(gateway)]
+        return replace(manifests[-1], epoch=epoch) if manifests else None
 
     return [(Checkpoints, "latest", latest)]

@@ -89,10 +89,10 @@ def pages_replace_edits() -> list[Replaced]:
     def merged(table: Any, by_row: Any, stored: Any, echoed: Any) -> Iterator[Any]:
         del echoed
         for row_id, deltas in by_row.items():
-            held = stored.get(row_id, NOT_STORED)
-            base = held.state if held.base is None else held.base
+            row = stored.get(row_id, NOT_STORED)
+            base = row.state if row.base is None else row.base
             after = fold(deltas, decode_row_state(base or None))
-            yield table, row_id, after, held.base, held.waiting
+            yield table, row_id, after, row.base, row.waiting
 
     return [(apply_module, "_merged", merged)]
 

@@ -127,11 +127,11 @@ def range_must_fit_its_shares() -> list[Replaced]:
 @deliberate("the end of a range is not recorded: whoever repeats it makes another one", FLUSHES)
 def ranges_are_not_recorded() -> list[Replaced]:
     def save(self: MemoryBuffer, gateway: str, seen: FlushState, state: FlushState) -> bool:
-        held = self._of(gateway)
-        if held.flush.watermark != seen.watermark:
+        stored = self._of(gateway)
+        if stored.flush.watermark != seen.watermark:
             return False
         if not state.until:
-            held.flush = state
+            stored.flush = state
         return True
 
     return [(MemoryBuffer, "save_flush_state", save)]
@@ -152,13 +152,13 @@ def ranges_leave_a_commit_out() -> list[Replaced]:
     real = MemoryBuffer.flush_state
 
     def state(self: MemoryBuffer, gateway: str) -> FlushState:
-        held = real(self, gateway)
+        planned = real(self, gateway)
         later = [e.stamp for log in logged(self, gateway).values() for e in log
-                 if e.stamp > held.watermark]  # fmt: skip
-        if held.until or len(later) < 2:
-            return held
-        return replace(held, watermark=held.watermark + (min(later) - held.watermark) * (
-            held.watermark > 0))  # fmt: skip
+                 if e.stamp > planned.watermark]  # fmt: skip
+        if planned.until or len(later) < 2:
+            return planned
+        return replace(planned, watermark=planned.watermark + (min(later) - planned.watermark) * (
+            planned.watermark > 0))  # fmt: skip
 
     return [(MemoryBuffer, "flush_state", state)]
 

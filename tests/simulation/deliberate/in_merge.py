@@ -28,7 +28,7 @@ def everywhere(apply: Callable[[RowState, Delta], RowState]) -> list[Replaced]:
 @deliberate("a row is one register: the later delta wins whole")
 def merge_by_row_stamp() -> list[Replaced]:
     def apply(state: RowState, delta: Delta) -> RowState:
-        latest = max([held[0] for held in state.columns.values()], default=0)
+        latest = max([one[0] for one in state.columns.values()], default=0)
         return state if delta.hlc <= max(latest, state.alive) else real(state, delta)
 
     return everywhere(apply)
@@ -38,9 +38,9 @@ def merge_by_row_stamp() -> list[Replaced]:
 def ties_by_arrival() -> list[Replaced]:
     def apply(state: RowState, delta: Delta) -> RowState:
         columns = {
-            name: held
-            for name, held in state.columns.items()
-            if not (held[0] == delta.hlc and (name, held[2]) not in delta.columns
+            name: one
+            for name, one in state.columns.items()
+            if not (one[0] == delta.hlc and (name, one[2]) not in delta.columns
                     and name in dict(delta.columns))
         }  # fmt: skip
         if len(columns) == len(state.columns):

@@ -35,8 +35,8 @@ def unseen_writes_stay_together() -> list[Replaced]:
             "SELECT row_id FROM _lakesync_pending_echo WHERE table_id = ? AND accepted > ?",
             (table_id, until),
         ).fetchall()
-        found = real(self, table_id, rows, until)
-        return {row_id: writes for row_id, writes in found.items() if (row_id,) not in later}
+        echoes = real(self, table_id, rows, until)
+        return {row_id: writes for row_id, writes in echoes.items() if (row_id,) not in later}
 
     return [(PendingEcho, "on_page", on_page)]
 

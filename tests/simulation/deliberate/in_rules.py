@@ -43,8 +43,8 @@ def transitions(changed: dict[Transition, Transition]) -> list[Replaced]:
     """Take some transitions for others."""
 
     def transition(saw: bool, sees: bool, *, ends: bool) -> Transition:  # noqa: FBT001 - as the real
-        found = transition_of(saw, sees, ends=ends)
-        return changed.get(found, found)
+        real = transition_of(saw, sees, ends=ends)
+        return changed.get(real, real)
 
     return [(rule_filter_module, "transition_of", transition)]
 
@@ -53,12 +53,12 @@ def transitions(changed: dict[Transition, Transition]) -> list[Replaced]:
 def filter_on_the_delta() -> list[Replaced]:
     def entry_of(self: RuleFilter, entry: LogEntry, rows: RowsToRead) -> Records:
         del rows
-        found = []
+        deltas_sent = []
         for delta in decode_records(entry.records):
             row = rule_columns(delta.columns, self.columns(delta.table))
             if delta.op is Op.DELETE or self.viewer.sees(delta.table, row):
-                found.append(delta)
-        return Records((encode_records(found),), len(found))
+                deltas_sent.append(delta)
+        return Records((encode_records(deltas_sent),), len(deltas_sent))
 
     return [(RuleFilter, "_entry", entry_of)]
 

@@ -42,8 +42,8 @@ def decided_by_anothers_scope() -> list[Replaced]:
     def groups(
         self: Broadcaster, log: FinalLog, connections: Iterable[Connection]
     ) -> tuple[list[Group], set[str]]:
-        found, rescoped = real(self, log, connections)
-        same = [replace(found[0], connections=group.connections) for group in found]
+        real_groups, rescoped = real(self, log, connections)
+        same = [replace(real_groups[0], connections=group.connections) for group in real_groups]
         return same, rescoped
 
     return [(Broadcaster, "_groups", groups)]
