@@ -184,7 +184,7 @@ def stored(gateway: LocalGateway) -> Callable[[], list[int]]:
     keys = [object_key(GATEWAY, file) for file in FILES]
     for key in keys:
         gateway.objects.put_object(key, b"bytes", "image/png")
-    return lambda: [number for number, key in enumerate(keys) if key in gateway.objects.held]
+    return lambda: [number for number, key in enumerate(keys) if key in gateway.objects.bodies]
 
 
 @pytest.mark.law("E11")
