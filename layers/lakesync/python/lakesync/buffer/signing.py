@@ -34,8 +34,7 @@ class Signer:
         default_port = {"http": 80, "https": 443}.get(parts.scheme)
         host = parts.hostname or ""
         self._host = host if parts.port in {None, default_port} else f"{host}:{parts.port}"
-        self._service = service
-        self._region = region
+        self._scope = _Scope(service, region)
 
     def headers(
         self, target: str, body: bytes, credentials: Credentials, now: str
@@ -48,26 +47,19 @@ class Signer:
             credentials: who signs.
             now: the time as ``20260131T235959Z``.
         """
-        access_key, secret_key, token = credentials
+        token = credentials.token
         secured = f"x-amz-security-token:{token}\n" if token else ""
         signed = _SIGNED_IN_SESSION if token else _SIGNED
         canonical = (
             f"POST\n/\n\ncontent-type:{CONTENT_TYPE}\nhost:{self._host}\nx-amz-date:{now}\n"
             f"{secured}x-amz-target:{target}\n\n{signed}\n{hashlib.sha256(body).hexdigest()}"
         )
-        scope = f"{now[:8]}/{self._region}/{self._service}/aws4_request"
-        digest = hashlib.sha256(canonical.encode()).hexdigest()
-        key = _signing_key(secret_key, now[:8], self._region, self._service)
-        signature = _hmac(key, f"AWS4-HMAC-SHA256\n{now}\n{scope}\n{digest}").hex()
         headers = {
             "Content-Type": CONTENT_TYPE,
             "Host": self._host,
             "X-Amz-Date": now,
             "X-Amz-Target": target,
-            "Authorization": (
-                f"AWS4-HMAC-SHA256 Credential={access_key}/{scope}, SignedHeaders={signed}, "
-                f"Signature={signature}"
-            ),
+            "Authorization": self._scope.authorization(canonical, signed, credentials, now),
         }
         if token:
             headers["X-Amz-Security-Token"] = token
@@ -79,8 +71,7 @@ class RestSigner:
 
     def __init__(self, host: str, service: str, region: str) -> None:
         self._host = host
-        self._service = service
-        self._region = region
+        self._scope = _Scope(service, region)
 
     def headers(
         self, method: str, path: str, body: bytes, credentials: Credentials, now: str
@@ -94,7 +85,7 @@ class RestSigner:
             credentials: who signs.
             now: the time as ``20260131T235959Z``.
         """
-        access_key, secret_key, token = credentials
+        token = credentials.token
         secured = f"x-amz-security-token:{token}\n" if token else ""
         signed = "host;x-amz-date;x-amz-security-token" if token else "host;x-amz-date"
         canonical = (
@@ -102,21 +93,32 @@ class RestSigner:
             f"{method}\n{quote(path, safe='/~')}\n\nhost:{self._host}\nx-amz-date:{now}\n"
             f"{secured}\n{signed}\n{hashlib.sha256(body).hexdigest()}"
         )
-        scope = f"{now[:8]}/{self._region}/{self._service}/aws4_request"
-        digest = hashlib.sha256(canonical.encode()).hexdigest()
-        key = _signing_key(secret_key, now[:8], self._region, self._service)
-        signature = _hmac(key, f"AWS4-HMAC-SHA256\n{now}\n{scope}\n{digest}").hex()
         headers = {
             "Host": self._host,
             "X-Amz-Date": now,
-            "Authorization": (
-                f"AWS4-HMAC-SHA256 Credential={access_key}/{scope}, SignedHeaders={signed}, "
-                f"Signature={signature}"
-            ),
+            "Authorization": self._scope.authorization(canonical, signed, credentials, now),
         }
         if token:
             headers["X-Amz-Security-Token"] = token
         return headers
+
+
+class _Scope(NamedTuple):
+    """What a signature is for: a service in a region (AWS calls it the credential scope)."""
+
+    service: str
+    region: str
+
+    def authorization(self, canonical: str, signed: str, credentials: Credentials, now: str) -> str:
+        """Give the header that proves who asks for a request in its canonical form."""
+        scope = f"{now[:8]}/{self.region}/{self.service}/aws4_request"
+        digest = hashlib.sha256(canonical.encode()).hexdigest()
+        key = _signing_key(credentials.secret_key, now[:8], self.region, self.service)
+        signature = _hmac(key, f"AWS4-HMAC-SHA256\n{now}\n{scope}\n{digest}").hex()
+        return (
+            f"AWS4-HMAC-SHA256 Credential={credentials.access_key}/{scope}, "
+            f"SignedHeaders={signed}, Signature={signature}"
+        )
 
 
 @lru_cache(maxsize=4)
