@@ -186,7 +186,7 @@ def _idle(database: Database) -> Entry:
     time_.sleep_ms(600_000)  # past the overlap: nothing is read again
     by_hand.polls.poll("g", "shop", 0, lambda: True)
     counted = _Counted(by_hand.store)
-    by_hand.store = counted  # type: ignore[assignment]
+    by_hand.store = counted
     by_hand.__post_init__()
     start = time.perf_counter()
     for _ in range(10):

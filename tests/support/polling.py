@@ -62,7 +62,7 @@ class PollingByHand:
 
     push: Callable[[str, Push], PushReceipt]
     wall_clock: Callable[[], int]
-    store: MemoryConnectors = field(default_factory=MemoryConnectors)
+    store: Any = field(default_factory=MemoryConnectors)
     secrets: MemorySecrets = field(default_factory=MemorySecrets)
     objects: Any = field(default_factory=Objects)
     access: MemoryAccess = field(default_factory=MemoryAccess)
@@ -74,14 +74,7 @@ class PollingByHand:
     """What flows move between, by the name of the secret and whose tables they are."""
 
     def __post_init__(self) -> None:
-        flows = FlowRoutes(
-            self.secrets, self.push, self.rows, self._opened,
-            wall_clock=self.wall_clock, outside=self.outside,
-        )  # fmt: skip
-        self.polls = Polls(
-            self.store, self.secrets, self.objects, self.push, self.rows,
-            wall_clock=self.wall_clock, outside=self.outside, flows=flows,
-        )  # fmt: skip
+        self.polls = self.polls_at("")
         self.webhooks = Webhooks(
             self.store, self.secrets, self.objects, self.push, self.rows, self.deliveries,
             wall_clock=self.wall_clock, outside=self.outside,
@@ -89,6 +82,17 @@ class PollingByHand:
         self.admin = ConnectorAdmin(
             self.store, self.secrets, self, self.objects, self.access,
             wall_clock=self.wall_clock, outside=self.outside,
+        )  # fmt: skip
+
+    def polls_at(self, place: str) -> Polls:
+        """Give what polls in one of the functions, or, without a place, all there is."""
+        flows = FlowRoutes(
+            self.secrets, self.push, self.rows, self._opened,
+            wall_clock=self.wall_clock, outside=self.outside, place=place,
+        )  # fmt: skip
+        return Polls(
+            self.store, self.secrets, self.objects, self.push, self.rows,
+            wall_clock=self.wall_clock, outside=self.outside, flows=flows,
         )  # fmt: skip
 
     def flow_admin(self, buffer: Buffer, destinations: DestinationAdmin) -> FlowAdmin:
