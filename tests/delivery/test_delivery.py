@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lakesync.core.claims import DeliveryPlace
-from lakesync.errors import AdapterUnreachable, Contention, NotFound
+from lakesync.errors import AdapterRefused, AdapterUnreachable, Contention, NotFound
 from tests.delivery.world import GATEWAY, World
 from tests.support.builders import at_ms, delete, insert, update
 from tests.support.lake import Killed, Life, unflushed
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lakesync.core.delta import Delta
+    from lakesync.errors import LakeSyncError
 
 MINE = [{"name": "mine", "tables": [], "filters": [{"column": "n", "op": "lt", "value": 10}]}]
 
@@ -67,6 +68,37 @@ def test_who_applied_a_batch_takes_it_from_nobody_else() -> None:
     world.databases["second"].is_away = False
     world.sweep()
     world.check(name="second")
+
+
+@pytest.mark.law("D9")
+def test_a_database_that_cannot_be_opened_is_noted_until_it_can(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    world.declare()
+    world.deliver()
+    world.push(*some(3))
+    world.flush()
+    refused = AdapterRefused("the secret cannot be read")
+    with monkeypatch.context() as patch:
+        patch.setattr(world, "databases", Unopened(refused))
+        assert world.deliver() == [refused]
+    noted = world.buffer.delivery_states(GATEWAY, "warehouse")["todos"]
+    assert noted.error == "ADAPTER_REFUSED: the secret cannot be read"
+
+    world.sweep()
+    world.check()
+    assert world.buffer.delivery_states(GATEWAY, "warehouse")["todos"].error == ""
+
+
+class Unopened:
+    """Databases none of which can be opened."""
+
+    def __init__(self, error: LakeSyncError) -> None:
+        self._error = error
+
+    def __getitem__(self, secret: str) -> Any:
+        raise self._error
 
 
 @pytest.mark.law("D9")

@@ -144,7 +144,7 @@ class Deliverer:
             return Delivered()
         if wait_ms:
             return Delivered(finished=False, again_s=-(-wait_ms // 1000))
-        database = self._open_database(place.gateway, destination)
+        database = self._opened(place, destination)
         desk = Desk(
             self._buffer,
             self._objects,
@@ -170,6 +170,14 @@ class Deliverer:
         finally:
             database.close()
         return Delivered(table.deltas, finished)
+
+    def _opened(self, place: DeliveryPlace, destination: Destination) -> DestinationDatabase:
+        """Open the database; that it cannot be, for want of its secret perhaps, is noted too."""
+        try:
+            return self._open_database(place.gateway, destination)
+        except LakeSyncError as error:
+            self._note_failure(place, error, state_of(self._buffer, place).wrote_ms)
+            raise
 
     def _announce_tables(self, place: DeliveryPlace, destination: Destination) -> None:
         """Announce each table of which something waits; ask for fillings, if all is to be filled.

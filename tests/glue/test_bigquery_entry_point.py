@@ -1,0 +1,244 @@
+"""The BigQuery job as it is deployed: the bundle, started by the function, by the template's role.
+
+Its arguments and its role are those of ``template.yaml``, DynamoDB, S3, SQS and secrets an emulator
+that refuses what a role may not, and Spark is started as Glue starts it. Law D17.
+"""
+
+from __future__ import annotations
+
+import json
+import runpy
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+
+from lakesync.core.claims import delivery_place
+from lakesync.core.pace import GATHER_MS
+from lakesync.core.schema_json import schema_to_json
+from lakesync.runtime import wiring, wiring_deliver
+from lakesync.runtime.settings import DeliverSettings
+from tests.delivery.world import GATEWAY, World
+from tests.infrastructure.stack import template
+from tests.support.bigquery import DATASET, bigquery_destination
+from tests.support.builders import at_ms, insert, update
+from tests.support.destinations import new_table, schema
+from tests.support.gateways import GivenTime, administrator, pusher, real_wall_clock
+from tests.support.repository import ROOT
+from tools.local_stack.aws_emulator import start_emulator
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from lakesync.core.delta import Delta
+    from lakesync.delivery.deliver import Deliverer
+    from tests.support.bigquery import BigQueryDestination
+    from tests.support.lake import Life
+    from tools.local_stack.aws_emulator import Emulator
+    from tools.local_stack.bigquery import BigQueryServer
+
+pytestmark = [pytest.mark.spark, pytest.mark.emulator, pytest.mark.timeout(300)]
+
+STACK = "acme-sync"
+ARTEFACTS = "aws-sam-cli-managed-default-jobs"
+SECRETS = f"{STACK}/destinations/{GATEWAY}/"
+LARGE = 4
+"""From so many deltas on a table is the job's."""
+DEPLOYED = ("BufferTable", "LakeBucket", "DeliverQueue", "DeliverDlq", "BigQueryJob",
+            "BigQueryJobRole")  # fmt: skip
+
+
+@pytest.fixture
+def emulator(tmp_path: Path) -> Iterator[Emulator]:
+    """What the job needs of the template, on an emulator that asks each role what it may."""
+    with start_emulator(enforce_iam=True) as running, pytest.MonkeyPatch.context() as patch:
+        for name, value in running.environment().items():
+            patch.setenv(name, value)
+        boto3.client("s3").create_bucket(Bucket=ARTEFACTS)
+        main = runpy.run_path(str(ROOT / "layers" / "bundle_job.py"), run_name="imported")["main"]
+        main.__globals__["OUTPUT"] = tmp_path
+        main()
+        script = (tmp_path / "materialise_bigquery.py").read_bytes()
+        boto3.client("s3").put_object(Bucket=ARTEFACTS, Key="job.py", Body=script)
+        client = boto3.client("cloudformation")
+        client.create_stack(
+            StackName=STACK, TemplateBody=json.dumps(deployed()), Capabilities=["CAPABILITY_IAM"]
+        )
+        client.get_waiter("stack_create_complete").wait(
+            StackName=STACK, WaiterConfig={"Delay": 1, "MaxAttempts": 30}
+        )
+        yield running
+
+
+def deployed() -> dict[str, Any]:
+    """Give those resources of the template as they are, with the script where it was put."""
+    whole = json.loads(json.dumps(template()))
+    resources = {name: whole["Resources"][name] for name in DEPLOYED}
+    job = resources["BigQueryJob"]["Properties"]
+    job["Command"]["ScriptLocation"] = f"s3://{ARTEFACTS}/job.py"
+    parameters = whole["Parameters"]
+    parameters["BigQueryJobDeltas"]["Default"] = LARGE
+    return {
+        "Parameters": parameters,
+        "Conditions": whole["Conditions"],
+        "Mappings": whole.get("Mappings", {}),
+        "Resources": resources,
+    }
+
+
+class Deployed(World):
+    """A gateway on those resources, whose table goes to a destination of its own in BigQuery."""
+
+    def __init__(self, emulator: Emulator, table: str, time_: GivenTime) -> None:
+        super().__init__()
+        self.table, self.emulator = table, emulator
+        self.place = f"deliveries/{GATEWAY}/{table}/{table}/"
+        client = boto3.client("cloudformation")
+        self.ids = {
+            one["LogicalResourceId"]: one["PhysicalResourceId"]
+            for one in client.list_stack_resources(StackName=STACK)["StackResourceSummaries"]
+        }
+        self.settings = DeliverSettings(
+            region=emulator.region,
+            endpoint=emulator.endpoint,
+            buffer_table=self.ids["BufferTable"],
+            lake_bucket=self.ids["LakeBucket"],
+            deliver_queue_url=self.ids["DeliverQueue"],
+            secret_prefix=f"{STACK}/destinations/",
+            bigquery_job=self.ids["BigQueryJob"],
+            bigquery_job_deltas=LARGE,
+        )
+        self.time = time_
+        self.buffer = wiring.buffer(self.settings)  # type: ignore[assignment]
+        self.objects = wiring.objects(self.settings, self.settings.lake_bucket)  # type: ignore[assignment]
+        self.admin = administrator(self.buffer, time_=self.time)
+        self.pushes = pusher(self.buffer, time_=self.time)
+        self.admin.register_schema(GATEWAY, schema_to_json(schema(table, {"n": "integer"})))
+        self.declare(table, kind="bigquery", tables=[table])
+        self.follow()
+
+    def deliverer(self, life: Life | None = None) -> Deliverer:
+        """Give the function's, as the stack has it."""
+        assert life is None
+        return wiring_deliver.deliverer(self.settings)
+
+    def follow(self) -> None:
+        """Let the function work on what waits, after as long as it gathers at the most."""
+        self.time.now_ms += GATHER_MS
+        for place in (f"deliveries/{GATEWAY}/{self.table}/", self.place):
+            self.deliverer().deliver(delivery_place(place))
+
+    def put(self, *deltas: Delta) -> None:
+        """Push deltas and flush them: one batch."""
+        self.push(*deltas)
+        self.flush()
+
+    def run_of_the_job(self) -> dict[str, Any]:
+        """Wait for the end of the latest run, which somebody else started; gives its record."""
+        glue: Any = boto3.client("glue")
+        job = self.settings.bigquery_job
+        while True:
+            runs = glue.get_job_runs(JobName=job)["JobRuns"]
+            latest: dict[str, Any] = max(runs, key=lambda run: run["StartedOn"])
+            if latest["JobRunState"] not in {"STARTING", "RUNNING"}:
+                self.time.now_ms = real_wall_clock()  # the job goes by the machine's clock
+                return latest
+            time.sleep(0.25)
+
+    def printed(self, run: dict[str, Any]) -> list[dict[str, Any]]:
+        """Give what a run said, in order; Spark says more."""
+        log = self.emulator.folder / "logs" / "glue" / f"{run['Id']}.log"
+        lines = log.read_text().splitlines()
+        return [json.loads(line) for line in lines if line.startswith("{")]
+
+    def announced(self) -> list[str]:
+        """Take from the queue what the function was told."""
+        client, url = boto3.client("sqs"), self.settings.deliver_queue_url
+        messages = client.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages", [])
+        for one in messages:
+            client.delete_message(QueueUrl=url, ReceiptHandle=one["ReceiptHandle"])
+        return [json.loads(one["Body"])["claim"] for one in messages]
+
+
+@pytest.fixture
+def dataset(bigquery: BigQueryServer) -> Iterator[BigQueryDestination]:
+    dataset = bigquery_destination(bigquery)
+    yield dataset
+    dataset.close()
+
+
+@pytest.fixture
+def world(
+    emulator: Emulator, bigquery: BigQueryServer, monkeypatch: pytest.MonkeyPatch
+) -> Deployed:
+    url = f"bigquery://{bigquery.project}/{DATASET}?endpoint={bigquery.endpoint}"
+    table = new_table()
+    secrets = boto3.client("secretsmanager")
+    secrets.create_secret(Name=SECRETS + table, SecretString=json.dumps({"url": url}))
+    given = GivenTime(real_wall_clock() - 3_600_000)
+    monkeypatch.setattr(wiring, "wall_clock", given.wall_clock)
+    return Deployed(emulator, table, given)
+
+
+def some(world: Deployed, first: int = 1) -> list[Delta]:
+    """Give as many inserts of rows as are the job's."""
+    made = partial(insert, table=world.table)
+    return [made(f"r{n}", at=at_ms(n), n=n) for n in range(first, first + LARGE)]
+
+
+@pytest.mark.law("D17")
+def test_the_function_starts_the_job_which_reports_what_it_brought(
+    world: Deployed, dataset: BigQueryDestination
+) -> None:
+    world.put(*some(world))
+    world.put(update("r1", at=at_ms(50), table=world.table, n=7))
+    world.follow()
+    run = world.run_of_the_job()
+    assert run["JobRunState"] == "SUCCEEDED", run["ErrorMessage"]
+
+    *progress, report = world.printed(run)
+    assert progress[0] == {"event": "delivered", "table": world.place, "deltas": LARGE + 1}
+    assert report == {"delivered": {world.place: LARGE + 1}, "failed": {}}
+    rows = {f"r{n}": (n,) for n in range(1, LARGE + 1)}
+    assert dataset.rows(world.table, "n") == rows | {"r1": (7,)}
+    assert world.waiting(world.table) == []
+    assert world.place in world.announced(), "what is left there is the function's"
+
+
+@pytest.mark.law("D17", "D9")
+def test_a_run_that_could_not_go_on_fails_with_its_reason_and_the_function_goes_on(
+    world: Deployed, dataset: BigQueryDestination
+) -> None:
+    world.put(*some(world))
+    iam, role = boto3.client("iam"), world.ids["BigQueryJobRole"]
+    secrets = {"Effect": "Deny", "Action": "secretsmanager:*", "Resource": "*"}
+    denied = json.dumps({"Version": "2012-10-17", "Statement": [secrets]})
+    iam.put_role_policy(RoleName=role, PolicyName="none", PolicyDocument=denied)
+    try:
+        world.follow()
+        run = world.run_of_the_job()
+    finally:
+        iam.delete_role_policy(RoleName=role, PolicyName="none")
+
+    refused = f"{world.place}: AdapterRefused: the secret {SECRETS}{world.table} cannot be read"
+    assert run["JobRunState"] == "FAILED"
+    assert refused in run["ErrorMessage"]
+    assert list(world.printed(run)[-1]["failed"]) == [world.place]
+    assert dataset.rows(world.table) == {}
+
+    world.follow()
+    assert set(dataset.rows(world.table, "n")) == {f"r{n}" for n in range(1, LARGE + 1)}
+    assert world.waiting(world.table) == []
+
+
+@pytest.mark.law("D17")
+def test_a_run_without_its_arguments_fails_and_names_them(world: Deployed) -> None:
+    glue, job = boto3.client("glue"), world.settings.bigquery_job
+    glue.start_job_run(JobName=job, Arguments={"--deltas_min": "none"})
+    run = world.run_of_the_job()
+
+    assert run["JobRunState"] == "FAILED"
+    assert run["ErrorMessage"].endswith("--deltas_min is a number above 0")
