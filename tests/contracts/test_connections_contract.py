@@ -153,6 +153,26 @@ def test_whose_turn_was_taken_over_ends_nothing(connections: Connections, gatewa
     assert not connections.begin(gateway, "third", LATER + 2, LATER + 9)
 
 
+@pytest.mark.law("T8")
+@pytest.mark.parametrize("place", ["", "L0SM9cOFvHcCIhw="])
+def test_a_turn_that_is_handed_on_is_anybodys_who_goes_on_where_it_was(
+    connections: Connections, gateway: str, place: str
+) -> None:
+    connections.begin(gateway, "me", NOW, LATER)
+    connections.leave(gateway, 7, NOW)
+    connections.hand_on(gateway, "me", NotifyState(5, place=place))
+    assert connections.of_gateway(gateway)[1] == NotifyState(5, 7, place)
+    assert not connections.leave(gateway, 8, NOW), "nobody is at work"
+    assert connections.begin(gateway, "other", NOW, LATER)
+    connections.hand_on(gateway, "me", NotifyState(1))
+    assert connections.of_gateway(gateway)[1] == NotifyState(5, 7, place)
+    assert not connections.begin(gateway, "third", NOW, LATER)
+    assert not connections.end(gateway, "other", 6)
+    assert connections.of_gateway(gateway)[1] == NotifyState(6, 7)
+    assert connections.end(gateway, "other", 7)
+    assert connections.of_gateway(gateway)[1] == NotifyState(7)
+
+
 # --- tickets --------------------------------------------------------------------------------------
 
 CLAIMS = {"sub": "ann|1", "gw": "g", "exp": 1_795_251_600.5, "teams": ["red", "\U0001f600"]}

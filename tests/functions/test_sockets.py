@@ -13,7 +13,7 @@ import pytest
 from lakesync.buffer.memory_connections import MemoryConnections
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.messages import Pull, Push
-from lakesync.ports import Revocation
+from lakesync.ports import Connection, Revocation
 from lakesync.runtime import wiring, wiring_connectors, wiring_realtime
 from lakesync.runtime.realtime import frames as frames_module
 from lakesync.runtime.realtime.frames import FRAMES_PER_S_MAX
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 NAME = "L0SM9cOFvHcCIhw="
 GATEWAY = "demo"
+NOTHING_TOLD: dict[str, Any] = {"gateways": 0, "batchItemFailures": []}
 
 
 class Api:
@@ -423,6 +424,44 @@ def test_a_commit_is_told_to_who_is_connected(api: Api) -> None:
     assert (tag, proto.decode_page(body).is_poke) == (Tag.BROADCAST, True)
 
 
+class Stepping(Context):
+    """Time that goes by as somebody looks at it."""
+
+    def get_remaining_time_in_millis(self) -> int:
+        self.remaining_ms -= 250
+        return self.remaining_ms
+
+
+@pytest.mark.law("T8")
+def test_a_batch_without_time_for_all_comes_again_and_each_gateway_has_its_share(
+    api: Api, functions: Functions
+) -> None:
+    """One gateway's connections, however many, do not keep those of another waiting."""
+    sent = event("notify_commits")
+    sent["Records"] = sent["Records"][:1]
+    sent["Records"].append(json.loads(json.dumps(sent["Records"][0]).replace("demo", "other")))
+    for gateway, count in (("demo", 200), ("other", 3)):
+        for number in range(count):
+            name = f"{gateway}-{number:03}"
+            connection = Connection(gateway, name, name, "ann", 4e9, int(time.time() * 1000), {})
+            api.connections.add(connection)
+    service = wiring_realtime.frame_service(wiring.load(FramesSettings))
+    for gateway in ("demo", "other"):
+        service._pushes.push(gateway, some_push("laptop"))
+    notify = functions.load("notify")
+    answer = notify(sent, Stepping(60_000))
+
+    first = sent["Records"][0]["dynamodb"]["SequenceNumber"]
+    assert answer["batchItemFailures"] == [{"itemIdentifier": first}]
+    told = sum(name.startswith("demo-") for name in api.sockets.sent)
+    assert 0 < told < 200
+    assert sum(name.startswith("other-") for name in api.sockets.sent) == 3
+    again = notify(sent, Context())
+    assert again["batchItemFailures"] == []
+    assert all(len(api.sockets.sent[f"demo-{number:03}"]) == 1 for number in range(200))
+    assert len(api.sockets.sent) == 203
+
+
 @pytest.mark.law("T6")
 def test_who_is_shut_out_is_closed_by_the_stream(api: Api) -> None:
     api.connect()
@@ -441,10 +480,10 @@ def test_records_that_tell_nothing_are_passed_over(api: Api) -> None:
     for pk, sk in keys:
         record = json.loads(json.dumps(sent["Records"][0]))
         record["dynamodb"]["Keys"] = {"pk": {"S": pk}, "sk": {"S": sk}}
-        assert api.call("notify", {"Records": [record]}) == {"gateways": 0}
+        assert api.call("notify", {"Records": [record]}) == NOTHING_TOLD
     removal = json.loads(json.dumps(sent["Records"][0]))
     del removal["dynamodb"]["NewImage"]
-    assert api.call("notify", {"Records": [removal]}) == {"gateways": 0}
+    assert api.call("notify", {"Records": [removal]}) == NOTHING_TOLD
     assert api.sockets.sent == {}
 
 

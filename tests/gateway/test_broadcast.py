@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 
 from lakesync.core.clock import STAMP_MAX
 from lakesync.core.messages import Pull
+from lakesync.errors import Unavailable
 from lakesync.gateway import broadcast as module
-from lakesync.gateway import connected
+from lakesync.gateway import broadcast_pages, connected
 from lakesync.gateway.connected import CLIENT_CONNECTIONS_MAX
-from lakesync.ports import GATEWAY_KIND, Revocation
+from lakesync.gateway.pull import PullService
+from lakesync.ports import CONNECTION_S_MAX, GATEWAY_KIND, Revocation
 from tests.support.builders import at_ms, insert, push, update
 from tests.support.gateways import administrator, deltas_of, puller, pusher
 from tests.support.sockets import GATEWAY, Hub
@@ -130,7 +132,7 @@ def test_groups_that_take_too_long_to_decide_are_poked(
 ) -> None:
     world.connect("ann")
     settled(world)
-    monkeypatch.setattr(module, "DECIDE_MS_MAX", 0)
+    monkeypatch.setattr(broadcast_pages, "DECIDE_MS_MAX", 0)
     world.write("bob", "r1", title="Buy milk")
     world.notify()
 
@@ -276,7 +278,7 @@ def test_the_sweep_closes_what_nobody_was_told_of(world: World) -> None:
     world.connect("carl")
     world.access.revoke(GATEWAY, Revocation("user", "carl", 1, "ops"))
 
-    assert world.broadcaster.sweep(lambda: True) == 2
+    assert world.sweep.sweep(lambda: True) == 2
     assert sorted(world.sockets.closed) == ["to-ann", "to-carl"]
 
 
@@ -309,7 +311,7 @@ def test_of_a_gateways_connections_the_youngest_are_closed(
         world.connect(client)
         world.time.sleep_ms(1_000)
 
-    assert world.broadcaster.sweep(lambda: True) == 1
+    assert world.sweep.sweep(lambda: True) == 1
     assert world.sockets.closed == ["to-carl"]
     assert world.sockets.refusals("to-carl")[0].error.code == "RATE_LIMITED"
 
@@ -374,6 +376,213 @@ def test_a_turn_whose_process_died_is_taken_over(world: World) -> None:
 
     rows = [delta.row_id for delta in deltas_of(only(world.sockets.pages("to-ann")))]
     assert rows == ["r1", "r2"]
+
+
+@pytest.mark.law("T8")
+def test_a_turn_that_ends_while_somebody_asks_for_it_is_taken_over(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (name,) = some_readers(world, 1)
+    world.write("bob", "r1", title="first")
+    now_ms = world.time.wall_clock()
+    assert world.connections.begin(GATEWAY, "dead", now_ms, now_ms)
+    leave, asked = world.connections.leave, []
+
+    def leaving(gateway: str, commit: int, at_ms: int) -> bool:
+        asked.append(commit)
+        assert len(asked) < 3, "it asks for ever"
+        world.time.sleep_ms(1)
+        return leave(gateway, commit, at_ms + 1)
+
+    monkeypatch.setattr(world.connections, "leave", leaving)
+    world.notify()
+
+    assert only(world.sockets.pages(name)).count == 1
+
+
+class Running:
+    """Time that is over after so many frames."""
+
+    def __init__(self, world: World, frames: int) -> None:
+        self._sent = world.sockets.sent
+        self._most = sum(map(len, self._sent.values())) + frames
+
+    def __call__(self) -> bool:
+        return sum(map(len, self._sent.values())) < self._most
+
+
+def some_readers(world: World, count: int) -> list[str]:
+    """Connect readers, in the order of their connections' names."""
+    names = [f"reader-{number:02}" for number in range(count)]
+    for name in names:
+        world.connect(name, name=name)
+    settled(world)
+    return names
+
+
+@pytest.mark.law("T8")
+def test_whoever_has_no_time_for_all_hands_the_rest_on(world: World) -> None:
+    names = some_readers(world, 6)
+    world.write("bob", "r1", title="first")
+    first = world.newest()
+    assert not world.broadcaster.notify(GATEWAY, first, "batch", Running(world, 2))
+    assert [name for name in names if world.sockets.sent[name]] == names[:2]
+
+    # The same batch comes again, to whatever process.
+    assert not world.process().notify(GATEWAY, first, "batch", Running(world, 3))
+    assert [name for name in names if world.sockets.sent[name]] == names[:5]
+    assert world.process().notify(GATEWAY, first, "batch")
+    assert world.process().notify(GATEWAY, first, "batch")
+    pages = [only(world.sockets.pages(name)) for name in names]
+    assert [page.is_poke for page in pages] == [False, False, True, True, True, True]
+    assert all(page.cursor >= first for page in pages)
+
+
+@pytest.mark.law("T8")
+def test_nobody_waits_for_ever_while_commits_go_on_and_time_never_suffices(world: World) -> None:
+    names = some_readers(world, 7)
+    told: set[str] = set()
+    for number in range(7):
+        world.write("bob", f"r{number}", title="x")
+        commit = world.newest()
+        assert not world.process().notify(GATEWAY, commit, f"batch-{number}", Running(world, 1))
+        told |= {name for name in names if world.sockets.pages(name)}
+
+    assert told == set(names)
+
+
+@pytest.mark.law("T1", "T8")
+def test_behind_a_round_that_was_handed_on_broadcasts_say_where_they_begin(world: World) -> None:
+    names = some_readers(world, 3)
+    since = world.connections.of_gateway(GATEWAY)[1].notified
+    world.write("bob", "r1", title="first")
+    first = world.newest()
+    world.broadcaster.notify(GATEWAY, first, "one", Running(world, 1))
+    world.write("bob", "r2", title="second")
+    assert world.process().notify(GATEWAY, world.newest(), "two")
+
+    once, again = world.sockets.pages(names[0])
+    assert [d.row_id for page in (once, again) for d in deltas_of(page)] == ["r1", "r2"]
+    assert once.follows(since)
+    assert again.follows(first)
+    for name in names[1:]:
+        late = only(world.sockets.pages(name))
+        assert late.is_poke
+        assert late.cursor >= world.newest()
+
+
+@pytest.mark.law("T8")
+def test_without_time_nothing_is_begun_and_nothing_lost(world: World) -> None:
+    (name,) = some_readers(world, 1)
+    world.write("bob", "r1", title="first")
+    assert not world.broadcaster.notify(GATEWAY, world.newest(), "batch", lambda: False)
+    assert world.sockets.pages(name) == []
+    world.notify()
+
+    assert only(world.sockets.pages(name)).count == 1
+
+
+@pytest.mark.law("T8")
+def test_a_commit_that_was_left_to_whoever_had_no_time_is_handed_on_too(world: World) -> None:
+    (name,) = some_readers(world, 1)
+    world.write("bob", "r1", title="first")
+    first = world.newest()
+    second = world.process()
+
+    def has_time() -> bool:
+        if not world.sockets.sent[name]:
+            return True
+        if world.newest() == first:
+            world.write("bob", "r2", title="second")
+            assert second.notify(GATEWAY, world.newest(), "other"), "it is left to the first"
+        return False
+
+    assert not world.broadcaster.notify(GATEWAY, first, "batch", has_time)
+    assert world.broadcaster.notify(GATEWAY, first, "batch")
+    rows = [d.row_id for page in world.sockets.pages(name) for d in deltas_of(page)]
+    assert rows == ["r1", "r2"]
+
+
+@pytest.mark.law("T8")
+def test_a_broadcast_that_fails_is_made_anew_by_whoever_is_next(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (name,) = some_readers(world, 1)
+    world.write("bob", "r1", title="first")
+
+    def failing(*_: object) -> Any:
+        raise Unavailable("DynamoDB is away")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PullService, "final_log", failing)
+        with pytest.raises(Unavailable):
+            world.notify()
+    world.broadcaster = world.process()
+    world.broadcaster.notify(GATEWAY, world.newest(), "another batch")
+
+    assert only(world.sockets.pages(name)).count == 1
+
+
+@pytest.mark.law("T6")
+def test_a_scope_that_cannot_be_noted_keeps_nobody_waiting(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = some_readers(world, 2)
+
+    def failing(_: object) -> None:
+        raise Unavailable("DynamoDB is away")
+
+    monkeypatch.setattr(world.connections, "rescope", failing)
+    world.save_rules({"buckets": [bucket("all", "owner", "all")]})
+    world.notify(rules_changed=True)
+
+    assert all(only(world.sockets.pages(name)).is_poke for name in names)
+
+
+@pytest.mark.law("T6")
+def test_the_sweep_forgets_whom_api_gateway_has_ended(world: World) -> None:
+    world.connect("ann")
+    world.time.sleep_ms(1_000 * CONNECTION_S_MAX + 1)
+    world.connect("bob")
+    world.write("carl", "r1", title="Buy milk")
+    world.notify()
+    assert world.sockets.sent.keys() == {"to-bob"}, "nobody is at the other end"
+
+    assert world.sweep.sweep(lambda: True) == 1
+    assert [one.id for one in world.connections.of_gateway(GATEWAY)[0]] == ["to-bob"]
+    assert world.sockets.closed == [], "there is nothing to close"
+
+
+@pytest.mark.law("T9")
+def test_who_is_there_no_more_takes_no_place(world: World) -> None:
+    for number in range(CLIENT_CONNECTIONS_MAX):
+        world.connect("ann", name=f"dead-{number}")
+    world.time.sleep_ms(1_000 * CONNECTION_S_MAX + 1)
+    world.connect("ann", name="living")
+
+    assert world.sweep.sweep(lambda: True) == CLIENT_CONNECTIONS_MAX
+    assert [one.id for one in world.connections.of_gateway(GATEWAY)[0]] == ["living"]
+
+
+@pytest.mark.law("T6")
+def test_a_sweep_without_time_goes_on_where_it_was(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for letter in "abc":
+        world.connections.add(replace(world.connect(letter), gateway=f"g-{letter}", expires_s=1))
+        world.connections.remove(GATEWAY, f"to-{letter}")
+    places: list[str] = []
+    scan = world.connections.scan
+
+    def scanning(place: str) -> Any:
+        places.append(place)
+        return scan(place)
+
+    monkeypatch.setattr(world.connections, "scan", scanning)
+    for _ in range(3):
+        world.sweep.sweep(lambda: False)
+
+    assert places == ["", "g-a", "g-b"]
 
 
 class Reader:

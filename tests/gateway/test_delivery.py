@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import pytest
 
 from lakesync.buffer.memory_connections import MemoryConnections
-from lakesync.errors import Revoked, Unavailable
+from lakesync.errors import AdapterRefused, LakeSyncError, Revoked, Unavailable, Unreachable
 from lakesync.gateway.delivery import SENT_PER_S_MAX, SLOW_TIMES_MAX, Delivery, Outgoing
 from lakesync.ports import Connection
 from tests.support.sockets import GATEWAY, FakeSockets
@@ -14,15 +16,20 @@ from tests.support.sockets import GATEWAY, FakeSockets
 class World:
     """Connections, and a clock that only waiting moves."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, readers: int) -> None:
         self.sockets = FakeSockets()
         self.connections = MemoryConnections()
         self.now_s = 0.0
+        self.failures: list[LakeSyncError] = []
         self.delivery = Delivery(
-            self.sockets, self.connections, seconds=lambda: self.now_s, sleep_s=self._sleep
+            self.sockets,
+            self.connections,
+            seconds=lambda: self.now_s,
+            sleep_s=self._sleep,
+            on_failure=self.failures.append,
         )
         self.open = [
-            Connection(GATEWAY, f"c{number}", "ann", "ann", 4e9, 0, {}) for number in range(count)
+            Connection(GATEWAY, f"c{number}", "ann", "ann", 4e9, 0, {}) for number in range(readers)
         ]
         for connection in self.open:
             self.connections.add(connection)
@@ -32,7 +39,7 @@ class World:
 
     def send(self) -> None:
         """Send a frame to all."""
-        self.delivery.send(GATEWAY, [Outgoing(one, "frame", "poke") for one in self.open])
+        self.delivery.send([Outgoing(one, "frame", "poke") for one in self.open])
 
 
 @pytest.mark.law("T5")
@@ -87,30 +94,91 @@ def test_where_many_are_busy_nobody_is_to_blame() -> None:
     assert world.sockets.closed == []
 
 
+FAILURES = [
+    Unavailable("API Gateway fails (HTTP 500)"),
+    Unreachable("no answer came back"),
+    AdapterRefused("API Gateway refused POST of a connection: HTTP 403"),
+]
+
+
 @pytest.mark.law("T5")
-def test_a_frame_without_an_answer_keeps_nobody_elses(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(3)
+@pytest.mark.parametrize("failure", FAILURES)
+def test_whatever_becomes_of_a_frame_keeps_nobody_elses(
+    monkeypatch: pytest.MonkeyPatch, failure: LakeSyncError
+) -> None:
+    world = World(300)
     send = world.sockets.send
 
     def failing(connection_id: str, frame: str) -> object:
-        if connection_id == "c0":
-            raise Unavailable("nobody answers")
+        if connection_id in {"c0", "c7"}:
+            raise failure
         return send(connection_id, frame)
 
     monkeypatch.setattr(world.sockets, "send", failing)
     world.send()
 
-    assert world.sockets.sent["c2"] == ["frame"]
+    told = [one.id for one in world.open if world.sockets.sent[one.id] == ["frame"]]
+    assert told == [one.id for one in world.open if one.id not in {"c0", "c7"}]
+    assert world.failures == [failure], "it is told of once"
+
+
+@pytest.mark.law("T5")
+def test_who_cannot_be_forgotten_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(30)
+    world.sockets.gone.add("c1")
+
+    def failing(gateway: str, connection_id: str) -> None:
+        raise Unavailable("DynamoDB is away")
+
+    monkeypatch.setattr(world.connections, "remove", failing)
+    world.send()
+
+    assert sum(frames == ["frame"] for frames in world.sockets.sent.values()) == 29
+    assert [error.code for error in world.failures] == ["UNAVAILABLE"]
+
+
+@pytest.mark.law("T5")
+def test_those_there_is_no_time_for_are_the_last_ones() -> None:
+    world = World(1_000)
+    outgoing = [Outgoing(one, "frame", "poke") for one in world.open]
+    asked = count()
+    sent = world.delivery.send(outgoing, lambda: next(asked) < 450)
+
+    assert 400 < sent <= 450
+    told = [bool(world.sockets.sent[one.id]) for one in world.open]
+    assert told == [True] * sent + [False] * (1_000 - sent)
+
+
+@pytest.mark.law("T5")
+def test_a_busy_account_is_sent_less_and_later_as_much_as_before() -> None:
+    world = World(2_000)
+    world.sockets.busy |= {one.id for one in world.open}
+    world.send()
+    assert world.now_s > 5
+    world.sockets.busy.clear()
+    for _ in range(2):
+        world.send()
+    before_s = world.now_s
+    world.send()
+
+    assert world.now_s - before_s <= 2_000 / SENT_PER_S_MAX
 
 
 @pytest.mark.law("T6")
-def test_who_cannot_be_closed_stays_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(1)
+@pytest.mark.parametrize("failure", FAILURES)
+def test_who_cannot_be_closed_stays_remembered_and_keeps_nobody_open(
+    monkeypatch: pytest.MonkeyPatch, failure: LakeSyncError
+) -> None:
+    world = World(2)
+    close = world.sockets.close
 
     def failing(connection_id: str) -> None:
-        raise Unavailable("nobody answers")
+        if connection_id == "c0":
+            raise failure
+        close(connection_id)
 
     monkeypatch.setattr(world.sockets, "close", failing)
-    world.delivery.refuse([(world.open[0], Revoked("shut out"))])
+    world.delivery.refuse([(one, Revoked("shut out")) for one in world.open])
 
     assert world.connections.get(GATEWAY, "c0") is not None
+    assert world.connections.get(GATEWAY, "c1") is None

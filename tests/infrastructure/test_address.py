@@ -43,7 +43,7 @@ def test_pushes_and_pulls_have_limits_of_their_own_and_every_other_route_the_def
     assert stage["DefaultRouteSettings"] == _limit("RequestsPerSecond")
 
 
-@pytest.mark.parametrize("kind", ["Push", "Pull", "Authorise"])
+@pytest.mark.parametrize("kind", ["Push", "Pull", "Authorise", "Notify"])
 def test_executions_are_reserved_where_that_is_asked_for(kind: str) -> None:
     parameter = f"{kind}Concurrency"
 

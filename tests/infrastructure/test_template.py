@@ -19,6 +19,8 @@ from lakesync.adapters.attachments.s3 import S3SignedObjects
 from lakesync.buffer import keys
 from lakesync.core.clock import VISIBLE_MS_MAX
 from lakesync.core.layout import MAIN_LANE
+from lakesync.gateway.broadcast import TURN_MS_MAX
+from lakesync.gateway.delivery import SENT_PER_S_MAX
 from lakesync.log.limits import Limits
 from lakesync.maintenance.deletion import OBJECT_KINDS
 from lakesync.materialise.catalogue import LakeCatalogue
@@ -648,6 +650,27 @@ def test_the_stream_is_asked_for_all_heads_configurations_and_revocations() -> N
     assert resources("AWS::DynamoDB::Table")["BufferTable"]["Properties"][
         "StreamSpecification"
     ] == {"StreamViewType": "NEW_IMAGE"}
+
+
+def test_what_is_sent_to_connections_is_bounded_in_processes_and_pace() -> None:
+    notify = functions()["NotifyFunction"]
+    parameters = template()["Parameters"]
+    pace = parameters["SentFramesPerSecond"]
+
+    assert notify["Environment"]["Variables"]["SENT_PER_S"] == {"Ref": "SentFramesPerSecond"}
+    assert pace["Default"] == SENT_PER_S_MAX
+    assert pace["MaxValue"] == 10_000, "of all APIs of an account"
+    assert notify["ReservedConcurrentExecutions"]["Fn::If"][1] == {"Ref": "NotifyConcurrency"}
+    assert parameters["NotifyConcurrency"]["MinValue"] == 0
+
+
+def test_notifying_ends_within_its_time_and_hands_the_rest_on() -> None:
+    source = resources("AWS::Lambda::EventSourceMapping")["NotifySource"]["Properties"]
+    timeout_ms = 1_000 * functions()["NotifyFunction"]["Timeout"]
+
+    assert source["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
+    assert source["MaximumRecordAgeInSeconds"] * 1_000 >= 4 * timeout_ms
+    assert timeout_ms == TURN_MS_MAX, "a process that died is taken over from, no sooner"
 
 
 # --- nothing fails unseen -------------------------------------------------------------------------

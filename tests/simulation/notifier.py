@@ -15,6 +15,8 @@ STREAM_MS: Final = 600
 """How long a change takes to the function, at the most, while all goes well."""
 TRIED_AGAIN_MS: Final = 60_000
 """How long Lambda tries a batch again."""
+LOOKS_MAX: Final = 1_000_000
+"""How often a process finds that it has time, while it has."""
 PROCESSES_MAX: Final = 2
 """Batches that are worked on at once: the shards of a stream."""
 
@@ -55,8 +57,10 @@ class Notifier:
         world = self._world
         if not world.scenario.sockets:
             return
-        change = {"Keys": {"pk": {"S": pk}, "sk": {"S": sk}}, "NewImage": image}
-        self._records.append({"eventID": world.unique(), "dynamodb": change})
+        name = world.unique()
+        keys = {"pk": {"S": pk}, "sk": {"S": sk}}
+        change = {"Keys": keys, "NewImage": image, "SequenceNumber": name}
+        self._records.append({"eventID": name, "dynamodb": change})
         if len(self._records) == 1:
             world.later("stream", self._batch, int(20 + self._random.random() * STREAM_MS))
 
@@ -76,7 +80,10 @@ class Notifier:
         def work() -> None:
             nonlocal is_done
             try:
-                notifying.handle(event)
+                answer = notifying.handle(event, self._looks())
+                if answer.get("batchItemFailures"):
+                    world.count("broadcast handed on")
+                    self._again(event, until_ms)
             except Exception as error:  # noqa: BLE001 - Lambda tries it again, whatever it was
                 world.note(process.name, "%r", error)
                 self._again(event, until_ms)
@@ -95,6 +102,12 @@ class Notifier:
         process.on_kill = [died]
         world.scheduler.spawn(process, process.name, work)
         world.later("time-out", time_out, TURN_MS_MAX)
+
+    def _looks(self) -> int:
+        """Give how often a process finds that it has time: sometimes not for all connections."""
+        if self._random.random() >= self._world.faults.short_of_time:
+            return LOOKS_MAX
+        return 1 + int(self._random.random() * 6)
 
     def _again(self, event: dict[str, Any], until_ms: int) -> None:
         if self._world.scheduler.now_ms < until_ms:

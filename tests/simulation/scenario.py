@@ -74,6 +74,8 @@ class Faults:
     """A frame comes whenever, and behind later ones."""
     double_frame: float = 0.0
     slow_reader: float = 0.0
+    short_of_time: float = 0.0
+    """A process that notifies has no time for all connections."""
     """A connection has no room for a frame."""
     broken_socket: float = 0.0
     """A connection ends under a frame, in either direction."""
@@ -379,6 +381,7 @@ SOCKET_RATES = {
     "late_frame": 0.4,
     "double_frame": 0.3,
     "slow_reader": 0.2,
+    "short_of_time": 0.3,
     "broken_socket": 0.15,
 }
 """The same, of what happens to frames."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from itertools import chain, repeat
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.gateway.broadcast import TURN_MS_MAX, Broadcaster
 from lakesync.gateway.delivery import Delivery
 from lakesync.gateway.pull import PullService
+from lakesync.gateway.sweep import ConnectionSweep
 from lakesync.runtime.realtime.connect import connect_handler, disconnect_handler
 from lakesync.runtime.realtime.frames import FrameService
 from lakesync.runtime.realtime.notify import notify_handler
@@ -18,13 +20,11 @@ from tests.simulation.ports import Gate, SimulatedBuffer
 from tests.simulation.scheduler import Process
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from lakesync.ports import Delivered
     from tests.simulation.world import World
 
-A = TypeVar("A")
-B = TypeVar("B")
 READS: Final = {"get", "of_gateway", "scan"}
 """What of `lakesync.ports.Connections` writes nothing."""
 
@@ -78,32 +78,38 @@ class Notifying:
         connections: Any = SimulatedConnections(world, self.process)
         self._sockets = SimulatedSockets(world, self.process)
         buffer: Any = SimulatedBuffer(world, self.process)
+        access = world.gate.access(clock)
+        delivery = OneByOne(
+            self._sockets,
+            connections,
+            seconds=lambda: world.scheduler.now_ms / 1000,
+            sleep_s=lambda seconds: world.scheduler.sleep(1000 * seconds),
+        )
         broadcaster = Broadcaster(
             PullService(buffer, wall_clock=clock, limits=world.limits),
             connections,
-            OneByOne(
-                self._sockets,
-                connections,
-                seconds=lambda: world.scheduler.now_ms / 1000,
-                sleep_s=lambda seconds: world.scheduler.sleep(1000 * seconds),
-            ),
-            access=world.gate.access(clock),
+            delivery,
+            access=access,
             wall_clock=clock,
         )
-        self._handler = notify_handler(broadcaster)
+        sweep = ConnectionSweep(connections, delivery, access, clock)
+        self._handler = notify_handler(broadcaster, sweep)
 
-    def handle(self, event: dict[str, Any]) -> None:
-        """Do what an event asks for."""
+    def handle(self, event: dict[str, Any], looks: int) -> dict[str, object]:
+        """Do what an event asks for, with time for so many looks at the clock."""
         self._sockets.begin()
-        time = SimpleNamespace(get_remaining_time_in_millis=lambda: TURN_MS_MAX)
-        self._handler(event, time)
+        left_ms = chain(repeat(TURN_MS_MAX, looks), repeat(0))
+        time = SimpleNamespace(get_remaining_time_in_millis=lambda: next(left_ms))
+        answer: dict[str, object] = self._handler(event, time)
+        return answer
 
 
 class OneByOne(Delivery):
     """Sends frames one after the other: between any two of them others may run, or it may die."""
 
-    def _each(self, act: Callable[[A], B], items: Sequence[A]) -> list[B]:
-        return [act(item) for item in items]
+    def _run(self, work: Callable[[], None], times: int) -> None:
+        del times
+        work()
 
 
 class SimulatedConnections:

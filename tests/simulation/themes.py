@@ -392,6 +392,7 @@ SOCKETS: dict[str, Any] = {
     "faults.late_frame": 0.2,
     "faults.double_frame": 0.1,
     "faults.broken_socket": 0.02,
+    "faults.short_of_time": 0.2,
 }
 """Clients keep WebSockets with short tokens, whose frames are lost and late."""
 DELETED: dict[str, Any] = {

@@ -13,6 +13,7 @@ from lakesync.gateway.access import Access
 from lakesync.gateway.broadcast import Broadcaster
 from lakesync.gateway.connected import rules_digest, scoped
 from lakesync.gateway.delivery import Delivery
+from lakesync.gateway.sweep import ConnectionSweep
 from lakesync.ports import Connection, Delivered
 from lakesync.wire import frames, proto
 from lakesync.wire.frames import Tag
@@ -74,19 +75,26 @@ class Hub:
 
     def __post_init__(self) -> None:
         self.broadcaster = self.process()
+        access = Access(self.access, wall_clock=self.time.wall_clock)
+        self.sweep = ConnectionSweep(
+            self.connections, self.delivery(), access, self.time.wall_clock
+        )
 
-    def process(self) -> Broadcaster:
-        """Give another process that notifies."""
-        delivery = Delivery(
+    def delivery(self) -> Delivery:
+        """Give what sends the frames of one process."""
+        return Delivery(
             self.sockets,
             self.connections,
             seconds=lambda: self.time.now_ms / 1000,
             sleep_s=lambda seconds: self.time.sleep_ms(seconds * 1000),
         )
+
+    def process(self) -> Broadcaster:
+        """Give another process that notifies."""
         return Broadcaster(
             puller(self.buffer, time_=self.time),
             self.connections,
-            delivery,
+            self.delivery(),
             access=Access(self.access, wall_clock=self.time.wall_clock),
             wall_clock=self.time.wall_clock,
         )

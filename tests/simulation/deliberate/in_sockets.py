@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lakesync.core.messages import PullPage
-from lakesync.gateway import broadcast, connected
+from lakesync.gateway import broadcast_pages, connected
 from lakesync.gateway.broadcast import Broadcaster
+from lakesync.gateway.broadcast_pages import BroadcastPages
 from lakesync.gateway.connected import refusal_of
 from lakesync.runtime.realtime import frames
 from tests.simulation.deliberate.registry import Replaced, deliberate
@@ -37,21 +38,21 @@ def cursor_over_a_gap() -> list[Replaced]:
 
 @deliberate("all connections are sent what the first of them may see", RULED)
 def decided_by_anothers_scope() -> list[Replaced]:
-    real = Broadcaster._groups
+    real = BroadcastPages._groups
 
     def groups(
-        self: Broadcaster, log: FinalLog, connections: Iterable[Connection]
-    ) -> tuple[list[Group], set[str]]:
-        real_groups, rescoped = real(self, log, connections)
+        self: BroadcastPages, log: FinalLog, connections: Iterable[Connection]
+    ) -> tuple[list[Group], list[Connection], set[str]]:
+        real_groups, rescoped, moved = real(self, log, connections)
         same = [replace(real_groups[0], connections=group.connections) for group in real_groups]
-        return same, rescoped
+        return same, rescoped, moved
 
-    return [(Broadcaster, "_groups", groups)]
+    return [(BroadcastPages, "_groups", groups)]
 
 
 @deliberate("what a client wrote is broadcast to it", SOCKETS)
 def echo_to_the_sender() -> list[Replaced]:
-    return [(broadcast, "writers_of", lambda _: set())]
+    return [(broadcast_pages, "writers_of", lambda _: set())]
 
 
 @deliberate("a connection outlives its token", SOCKETS)
@@ -70,19 +71,19 @@ def who_is_shut_out_listens() -> list[Replaced]:
         anybody: Any = _Anybody()
         return refusal_of(connection, anybody, now_s)
 
-    return [(connected, "refusal_of", refused), (Broadcaster, "shut_out", lambda *_: None)]
+    return [(connected, "refusal_of", refused), (Broadcaster, "shut_out", lambda *_: True)]
 
 
 @deliberate("a group that once saw nothing new is taken to have seen nothing since", RULED)
 def quiet_for_ever() -> list[Replaced]:
-    real = Broadcaster._page
+    real = BroadcastPages._page
 
-    def page(self: Broadcaster, log: FinalLog, group: Group, since: Stamp) -> PullPage | None:
+    def page(self: BroadcastPages, log: FinalLog, group: Group, since: Stamp) -> PullPage | None:
         for key, quiet in self._quiet.items():
             self._quiet[key] = quiet._replace(until=since)
         return real(self, log, group, since)
 
-    return [(Broadcaster, "_page", page)]
+    return [(BroadcastPages, "_page", page)]
 
 
 class _Anybody:

@@ -4,13 +4,14 @@
 item                  pk             sk               attributes
 ====================  =============  ===============  =======================================
 connection            gateway        connection id    cl us ex op d sc rl x
-notify state          gateway        ``|notify``      n w ow u x
+notify state          gateway        ``|notify``      n w pl ow u x
 ====================  =============  ===============  =======================================
 
 A gateway's connections are one item collection: one query reads them, and how far they were
 notified. A connection id holds no ``|``. Attributes: ``cl`` client, ``d`` claims, ``ex`` when the
-token expires, ``n`` notified, ``op`` opened, ``ow`` owner of the turn, ``rl`` rules, ``sc`` scope,
-``u`` until when the turn lasts, ``us`` user, ``w`` wanted, ``x`` when DynamoDB may remove it.
+token expires, ``n`` notified, ``op`` opened, ``ow`` owner of the turn, ``pl`` the last connection
+that there was time for, ``rl`` rules, ``sc`` scope, ``u`` until when the turn lasts, ``us`` user,
+``w`` wanted, ``x`` when DynamoDB may remove it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from lakesync.buffer.keys import check_gateway
 from lakesync.buffer.requests import encode, key
 from lakesync.buffer.requests import number as number_of
 from lakesync.buffer.requests import text as text_of
-from lakesync.ports import Connection, NotifyState
+from lakesync.ports import CONNECTION_S_MAX, Connection, NotifyState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
     from lakesync.core.clock import Stamp
 
 NOTIFY_SK: Final = "|notify"
-LIFE_S_MAX: Final = 7_500
-"""How long a connection is remembered: API Gateway ends each after two hours."""
 
 
 class StoredClaims(Mapping[str, Any]):
@@ -76,7 +75,7 @@ def connection_item(connection: Connection) -> dict[str, Any]:
         "d": text_of(json.dumps(dict(connection.claims), separators=(",", ":"))),
         "sc": text_of(connection.scope),
         "rl": text_of(connection.rules),
-        "x": number_of(connection.opened_ms // 1000 + LIFE_S_MAX),
+        "x": number_of(connection.opened_ms // 1000 + CONNECTION_S_MAX),
     }
 
 
@@ -97,7 +96,8 @@ def connection_of(item: dict[str, Any]) -> Connection:
 
 def state_of(item: dict[str, Any]) -> NotifyState:
     """Read how far the connections of a gateway were notified."""
-    return NotifyState(_stamp(item, "n"), _stamp(item, "w"))
+    place = text(item, "pl") if "pl" in item else ""
+    return NotifyState(_stamp(item, "n"), _stamp(item, "w"), place)
 
 
 def _stamp(item: dict[str, Any], name: str) -> Stamp:
@@ -114,7 +114,7 @@ def begin_turn(table: str, gateway: str, owner: str, now_ms: int, until_ms: int)
         {
             ":o": text_of(owner),
             ":u": number_of(until_ms),
-            ":x": number_of(until_ms // 1000 + LIFE_S_MAX),
+            ":x": number_of(until_ms // 1000 + CONNECTION_S_MAX),
             ":now": number_of(now_ms),
         },
     )
@@ -134,7 +134,7 @@ def leave_commit(table: str, gateway: str, commit: Stamp, now_ms: int) -> bytes:
 def note_notified(table: str, gateway: str, owner: str, notified: Stamp) -> bytes:
     """Give what notes how far was notified, whatever was left meanwhile."""
     values = {":n": number_of(notified), ":o": text_of(owner)}
-    return _update(table, gateway, "SET n = :n", "ow = :o", values)
+    return _update(table, gateway, "SET n = :n REMOVE pl", "ow = :o", values)
 
 
 def end_turn(table: str, gateway: str, owner: str, notified: Stamp) -> bytes:
@@ -142,10 +142,20 @@ def end_turn(table: str, gateway: str, owner: str, notified: Stamp) -> bytes:
     return _update(
         table,
         gateway,
-        "SET n = :n REMOVE ow, u, w",
+        "SET n = :n REMOVE ow, u, w, pl",
         "ow = :o AND (attribute_not_exists(w) OR w <= :n)",
         {":n": number_of(notified), ":o": text_of(owner)},
     )
+
+
+def hand_on_turn(table: str, gateway: str, owner: str, state: NotifyState) -> bytes:
+    """Give what ends a turn whose time was over, and notes where the next one goes on."""
+    values = {":n": number_of(state.notified), ":o": text_of(owner)}
+    change = "SET n = :n REMOVE ow, u, pl"
+    if state.place:
+        values[":p"] = text_of(state.place)
+        change = "SET n = :n, pl = :p REMOVE ow, u"
+    return _update(table, gateway, change, "ow = :o", values)
 
 
 def _update(table: str, gateway: str, change: str, condition: str, values: dict[str, Any]) -> bytes:

@@ -102,6 +102,11 @@ class DynamoConnections(TableCalls):
             "ow" in item and number(item, "u") >= now_ms and items.state_of(item).wanted >= commit
         )
 
+    def hand_on(self, gateway: str, owner: str, state: NotifyState) -> None:
+        """End the turn, and note where whoever is next goes on; a write unit."""
+        body = items.hand_on_turn(self._table, gateway, owner, state)
+        self._conditionally("UpdateItem", body)
+
     def end(self, gateway: str, owner: str, notified: Stamp) -> bool:
         """Note how far was notified, and end the turn; a write unit."""
         if self._conditionally("UpdateItem", items.end_turn(self._table, gateway, owner, notified)):

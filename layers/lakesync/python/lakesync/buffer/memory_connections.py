@@ -85,6 +85,14 @@ class MemoryConnections:
             turn.state = replace(turn.state, wanted=max(turn.state.wanted, commit))
             return True
 
+    def hand_on(self, gateway: str, owner: str, state: NotifyState) -> None:
+        """End the turn, and note where whoever is next goes on."""
+        with self._lock:
+            turn = self._turns[check_gateway(gateway)]
+            if turn.owner == owner:
+                turn.state = replace(state, wanted=turn.state.wanted)
+                turn.owner, turn.until_ms = "", 0
+
     def end(self, gateway: str, owner: str, notified: Stamp) -> bool:
         """Note how far was notified, and end the turn."""
         with self._lock:

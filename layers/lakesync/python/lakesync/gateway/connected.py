@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lakesync.core.messages import PullPage
 from lakesync.core.rules import rules_to_json
 from lakesync.core.scope import digest_of
 from lakesync.core.visibility import Viewer
 from lakesync.errors import AuthFailed, GatewayDeleted, RateLimited, Revoked
-from lakesync.ports import GATEWAY_KIND
+from lakesync.ports import CONNECTION_S_MAX, GATEWAY_KIND
 from lakesync.wire.frames import encode_broadcast
 from lakesync.wire.records import decode_records
 
@@ -72,19 +72,32 @@ def concerned(connections: Sequence[Connection], kind: str, name: str) -> list[C
     ]
 
 
-def told_apart(
-    connections: Sequence[Connection], access: Access, now_s: float
-) -> tuple[list[Connection], list[tuple[Connection, LakeSyncError]]]:
-    """Give those of a gateway's connections that may be served, and the others with the reason."""
+class ToldApart(NamedTuple):
+    """A gateway's connections, by what becomes of them."""
+
+    allowed: list[Connection]
+    refused: list[tuple[Connection, LakeSyncError]]
+    """Those that may not be served any longer, and why."""
+    dead: list[Connection]
+    """Those that API Gateway has ended, whether it said so or not."""
+
+
+def told_apart(connections: Sequence[Connection], access: Access, now_s: float) -> ToldApart:
+    """Tell a gateway's connections apart: who may be served, who may not, who is there no more."""
     allowed, refused = [], []
-    surplus = surplus_of(connections)
-    for connection in connections:
+    oldest_ms = 1000 * (now_s - CONNECTION_S_MAX)
+    living = [each for each in connections if each.opened_ms >= oldest_ms]
+    dead = []
+    if len(living) < len(connections):
+        dead = [each for each in connections if each.opened_ms < oldest_ms]
+    surplus = surplus_of(living)
+    for connection in living:
         error = refusal_of(connection, access, now_s) or surplus.get(connection.id)
         if error is None:
             allowed.append(connection)
         else:
             refused.append((connection, error))
-    return allowed, refused
+    return ToldApart(allowed, refused, dead)
 
 
 def surplus_of(connections: Sequence[Connection]) -> dict[str, LakeSyncError]:

@@ -2,7 +2,9 @@
 
 A frame that a reader has no room for is replaced by a poke; who has room for none of those either,
 `SLOW_TIMES_MAX` times in a row, gets the reason and is closed: it connects again, and pulls. Where
-many are busy at once it is the account that sends too much, which is no reader's fault.
+many are busy at once it is the account that sends too much, which is no reader's fault: frames are
+sent more slowly then. Whatever becomes of one frame keeps no other.
+
 Law T5: ``docs/spec/realtime.md``.
 """
 
@@ -11,14 +13,13 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from lakesync.errors import RateLimited, Unavailable
+from lakesync.errors import LakeSyncError, RateLimited
 from lakesync.ports import Connection, Delivered
 from lakesync.wire.frames import encode_refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from lakesync.errors import LakeSyncError
     from lakesync.ports import Connections, Sockets
 
 A = TypeVar("A")
@@ -27,6 +28,8 @@ SENDERS_MAX: Final = 16
 """Frames that one process sends at once."""
 SENT_PER_S_MAX: Final = 2_000
 """Frames that one process sends in a second: a fifth of what an account may ask of API Gateway."""
+SENT_PER_S_MIN: Final = 100
+"""Frames a second that one process goes on with, however busy the account is."""
 SLICE: Final = 200
 """Frames between two looks at the clock."""
 SLOW_TIMES_MAX: Final = 3
@@ -45,6 +48,11 @@ class Outgoing(NamedTuple):
     poke: str
 
 
+def always() -> bool:
+    """There is time: nobody waits for the end."""
+    return True
+
+
 class Delivery:
     """Sends frames, and forgets connections that are gone. One for each process.
 
@@ -53,6 +61,8 @@ class Delivery:
         connections: who is connected.
         seconds: a clock that never goes back.
         sleep_s: waits.
+        per_s: the frames that this process sends in a second at the most.
+        on_failure: hears of what API Gateway refuses, once for each call.
     """
 
     def __init__(
@@ -62,87 +72,158 @@ class Delivery:
         *,
         seconds: Callable[[], float],
         sleep_s: Callable[[float], None],
+        per_s: int = SENT_PER_S_MAX,
+        on_failure: Callable[[LakeSyncError], None] = lambda _: None,
     ) -> None:
         self._sockets = sockets
         self._connections = connections
         self._seconds = seconds
         self._sleep_s = sleep_s
+        self._per_s_max = self._per_s = float(per_s)
+        self._on_failure = on_failure
+        self._failure: LakeSyncError | None = None
         self._slow: dict[str, int] = {}
         self._pool: ThreadPoolExecutor | None = None
 
-    def send(self, gateway: str, outgoing: Sequence[Outgoing]) -> None:
-        """Send frames to connections of a gateway. What cannot be sent is not sent again."""
+    def send(self, outgoing: Sequence[Outgoing], has_time: Callable[[], bool] = always) -> int:
+        """Send frames to connections, in their order, while there is time.
+
+        Returns:
+            To how many of them. What could not be sent to one of these is not sent again.
+        """
         busy: list[Outgoing] = []
+        sent = 0
         for at in range(0, len(outgoing), SLICE):
             began_s = self._seconds()
             some = outgoing[at : at + SLICE]
-            results = self._all([(each.connection.id, each.frame) for each in some])
-            for each, result in zip(some, results, strict=True):
-                if result is Delivered.GONE:
-                    self._connections.remove(gateway, each.connection.id)
-                elif result is Delivered.BUSY:
+            frames = [(each.connection, each.frame) for each in some]
+            results = self.side_by_side(self._post, frames, has_time)
+            busy_before = len(busy)
+            for each, result in zip(some, results, strict=False):
+                if result is Delivered.BUSY:
                     busy.append(each)
                 elif self._slow:
                     self._slow.pop(each.connection.id, None)
-            if at + SLICE < len(outgoing):
-                self._sleep_s(max(len(some) / SENT_PER_S_MAX - (self._seconds() - began_s), 0))
+            sent += len(results)
+            if len(results) < len(some):
+                break
+            self._pace(len(busy) - busy_before, len(some))
+            if sent < len(outgoing):
+                self._sleep_s(max(len(some) / self._per_s - (self._seconds() - began_s), 0))
         if busy:
-            self._poke(busy, is_account=len(busy) > max(BUSY_SHARE_MAX * len(outgoing), 1))
+            is_account = len(busy) > max(BUSY_SHARE_MAX * sent, 1)
+            self._poke(busy, has_time, is_account=is_account)
+        self._report()
+        return sent
 
-    def _poke(self, busy: Sequence[Outgoing], *, is_account: bool) -> None:
+    def refuse(
+        self,
+        refused: Sequence[tuple[Connection, LakeSyncError]],
+        has_time: Callable[[], bool] = always,
+    ) -> int:
+        """Send connections the reason, close and forget them, while there is time.
+
+        Safe to repeat. Gives how many of them it came to.
+        """
+        done = len(self.side_by_side(self._refuse, refused, has_time))
+        self._report()
+        return done
+
+    def forget(self, dead: Sequence[Connection], has_time: Callable[[], bool] = always) -> int:
+        """Forget connections that are there no more, while there is time; gives how many."""
+        done = len(self.side_by_side(self._remove, dead, has_time))
+        self._report()
+        return done
+
+    def side_by_side(
+        self, act: Callable[[A], B], items: Sequence[A], has_time: Callable[[], bool] = always
+    ) -> list[B]:
+        """Do something with each of some items, several at once, while there is time.
+
+        Gives the results of those that there was time for: the first ones, in order.
+        """
+        results: dict[int, B] = {}
+        left = iter(enumerate(items))  # whose next step is one step for all threads
+
+        def work() -> None:
+            while has_time():
+                step = next(left, None)
+                if step is None:
+                    return
+                results[step[0]] = act(step[1])
+
+        self._run(work, min(SENDERS_MAX, len(items)))
+        return [results[place] for place in range(len(results))]
+
+    def _run(self, work: Callable[[], None], times: int) -> None:
+        """Have work done by so many at once."""
+        if times < 2:  # noqa: PLR2004 - one needs no thread
+            work()
+            return
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(SENDERS_MAX, "sockets")
+        # One task for each sender: one for each frame would cost more than the frame.
+        for done in [self._pool.submit(work) for _ in range(times)]:
+            done.result()
+
+    def _pace(self, busy: int, sent: int) -> None:
+        """Send half as fast while the account is busy, and by and by as fast as it may again."""
+        if busy > BUSY_SHARE_MAX * sent:
+            self._per_s = max(self._per_s / 2, min(SENT_PER_S_MIN, self._per_s_max))
+        else:
+            self._per_s = min(self._per_s * 1.25, self._per_s_max)
+
+    def _poke(
+        self, busy: Sequence[Outgoing], has_time: Callable[[], bool], *, is_account: bool
+    ) -> None:
         """Poke readers that had no room; close those that have been too slow for too long."""
-        results = self._all([(each.connection.id, each.poke) for each in busy])
-        for each, result in zip(busy, results, strict=True):
+        pokes = [(each.connection, each.poke) for each in busy]
+        results = self.side_by_side(self._post, pokes, has_time)
+        too_slow = []
+        for each, result in zip(busy, results, strict=False):
             name = each.connection.id
-            if result is Delivered.GONE:
-                self._connections.remove(each.connection.gateway, name)
             if result is not Delivered.BUSY or is_account:
                 continue
             self._slow[name] = self._slow.pop(name, 0) + 1
             if self._slow[name] >= SLOW_TIMES_MAX:
                 del self._slow[name]
-                self._refuse(
-                    (each.connection, RateLimited("this reader is too slow; pull instead"))
-                )
+                reason: LakeSyncError = RateLimited("this reader is too slow; pull instead")
+                too_slow.append((each.connection, reason))
+        self.side_by_side(self._refuse, too_slow, has_time)
         while len(self._slow) > SLOW_REMEMBERED_MAX:
             del self._slow[next(iter(self._slow))]
 
-    def refuse(self, refused: Sequence[tuple[Connection, LakeSyncError]]) -> None:
-        """Send connections the reason, close and forget them. Safe to repeat."""
-        self._each(self._refuse, refused)
+    def _post(self, sent: tuple[Connection, str]) -> Delivered:
+        """Post a frame; who is gone is forgotten. A failure, whatever it is, is taken for busy."""
+        connection, frame = sent
+        try:
+            result = self._sockets.send(connection.id, frame)
+        except LakeSyncError as error:
+            self._failure = error
+            return Delivered.BUSY
+        if result is Delivered.GONE:
+            self._remove(connection)
+        return result
 
     def _refuse(self, refused: tuple[Connection, LakeSyncError]) -> None:
         connection, error = refused
-        self._one((connection.id, encode_refusal(error, 0, closes=True)))
+        if self._post((connection, encode_refusal(error, 0, closes=True))) is Delivered.GONE:
+            return
         try:
             self._sockets.close(connection.id)
-        except Unavailable:
+        except LakeSyncError as failure:
+            self._failure = failure
             return  # it stays remembered, and the sweep tries again
-        self._connections.remove(connection.gateway, connection.id)
+        self._remove(connection)
 
-    def _all(self, frames: Sequence[tuple[str, str]]) -> list[Delivered]:
-        return self._each(self._one, frames)
-
-    def _each(self, act: Callable[[A], B], items: Sequence[A]) -> list[B]:
-        """Do something with each of some items, side by side; gives the results in order."""
-        if len(items) < 2:  # noqa: PLR2004 - one needs no thread
-            return [act(item) for item in items]
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(SENDERS_MAX, "sockets")
-        # One task for each sender: one for each frame would cost more than the frame.
-        results: dict[int, B] = {}
-        left = iter(enumerate(items))  # whose next step is one step for all threads
-
-        def work() -> None:
-            for place, item in left:
-                results[place] = act(item)
-
-        for done in [self._pool.submit(work) for _ in range(min(SENDERS_MAX, len(items)))]:
-            done.result()
-        return [results[place] for place in range(len(items))]
-
-    def _one(self, frame: tuple[str, str]) -> Delivered:
+    def _remove(self, connection: Connection) -> None:
         try:
-            return self._sockets.send(*frame)
-        except Unavailable:
-            return Delivered.BUSY
+            self._connections.remove(connection.gateway, connection.id)
+        except LakeSyncError as error:
+            self._failure = error  # the next frame, or the sweep, finds it gone again
+
+    def _report(self) -> None:
+        """Tell of one failure, as a thousand would say the same."""
+        if self._failure is not None:
+            self._on_failure(self._failure)
+            self._failure = None

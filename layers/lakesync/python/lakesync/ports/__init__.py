@@ -63,6 +63,7 @@ from lakesync.ports.configuration import (
     DestinationStore,
 )
 from lakesync.ports.connections import (
+    CONNECTION_S_MAX,
     Connection,
     Connections,
     Delivered,
@@ -116,6 +117,7 @@ from lakesync.ports.upkeep import (
 )
 
 __all__ = [
+    "CONNECTION_S_MAX",
     "GATEWAY_KIND",
     "NO_HEAD",
     "ROW_PARTS",

@@ -7,6 +7,7 @@ from enum import Enum
 from typing import (
     TYPE_CHECKING,
     Any,
+    Final,
     Protocol,
 )
 
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lakesync.core.clock import Stamp
+
+CONNECTION_S_MAX: Final = 7_500
+"""How long a connection is remembered: API Gateway ends each after two hours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,9 @@ class NotifyState:
     """Broadcasts were made of all commits up to here; 0 if none ever was."""
     wanted: Stamp = 0
     """A commit that was left to whoever was at work."""
+    place: str = ""
+    """Time was over behind this connection: those with greater ids lack what was sent up to
+    `notified`. "" if all were sent to."""
 
 
 class Connections(Protocol):
@@ -90,6 +97,13 @@ class Connections(Protocol):
 
     def leave(self, gateway: str, commit: Stamp, now_ms: int) -> bool:
         """Leave a commit to whoever is at work; False if nobody is any more."""
+        ...
+
+    def hand_on(self, gateway: str, owner: str, state: NotifyState) -> None:
+        """End the turn, and note where whoever is next goes on; commits that were left stay so.
+
+        Whose turn was taken over changes nothing.
+        """
         ...
 
     def end(self, gateway: str, owner: str, notified: Stamp) -> bool:

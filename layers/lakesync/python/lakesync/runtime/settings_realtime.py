@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lakesync.gateway.delivery import SENT_PER_S_MAX
 from lakesync.runtime.settings import (
     AdminSettings,
     AuthoriseSettings,
@@ -12,6 +13,7 @@ from lakesync.runtime.settings import (
     PullSettings,
     PushSettings,
     not_empty,
+    positive,
     variable,
 )
 from lakesync.runtime.settings_sources import PullAndSourceSettings
@@ -59,6 +61,9 @@ class FramesSettings(PushSettings, PullSettings, SocketSettings):
 @dataclass(frozen=True, kw_only=True)
 class NotifySettings(BufferSettings, SocketSettings):
     """What ``functions/notify`` needs."""
+
+    sent_per_s: int = variable("SENT_PER_S", positive, SENT_PER_S_MAX)
+    """Frames that one process sends in a second at the most."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,6 @@ from lakesync.runtime import wiring, wiring_access
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakesync.gateway.broadcast import Broadcaster
     from lakesync.gateway.clients import ClientsAdmin
     from lakesync.ports import Connections, Sockets, Tickets
     from lakesync.runtime.auth import TokenClaims
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
         NotifySettings,
         SocketSettings,
     )
+    from lakesync.runtime.tasks import Handler
 
 
 def connections(settings: ConnectionsSettings) -> Connections:
@@ -95,20 +95,31 @@ def frame_service(settings: FramesSettings) -> FrameService:
     )
 
 
-def broadcaster(settings: NotifySettings) -> Broadcaster:
-    """Give what ``functions/notify`` asks."""
+def notifier(settings: NotifySettings) -> Handler:
+    """Give what ``functions/notify`` is."""
     from lakesync.gateway.broadcast import Broadcaster  # noqa: PLC0415
     from lakesync.gateway.delivery import Delivery  # noqa: PLC0415
     from lakesync.gateway.pull import PullService  # noqa: PLC0415
+    from lakesync.gateway.sweep import ConnectionSweep  # noqa: PLC0415
+    from lakesync.runtime import observe  # noqa: PLC0415
+    from lakesync.runtime.realtime.notify import notify_handler  # noqa: PLC0415
 
     open_connections = connections(settings)
+    access = wiring_access.access(settings)
     delivery = Delivery(
-        sockets(settings), open_connections, seconds=time.monotonic, sleep_s=time.sleep
+        sockets(settings),
+        open_connections,
+        seconds=time.monotonic,
+        sleep_s=time.sleep,
+        per_s=settings.sent_per_s,
+        on_failure=lambda error: observe.failure(error, task="notify"),
     )
-    return Broadcaster(
+    broadcaster = Broadcaster(
         PullService(wiring.buffer(settings), wall_clock=wiring.wall_clock),
         open_connections,
         delivery,
-        access=wiring_access.access(settings),
+        access=access,
         wall_clock=wiring.wall_clock,
     )
+    sweep = ConnectionSweep(open_connections, delivery, access, wiring.wall_clock)
+    return notify_handler(broadcaster, sweep)

@@ -25,7 +25,9 @@ _PUSHES_PER_S: Final = 500
 """The template's default of PushesPerSecond."""
 _OTHERS_PER_S: Final = {"PullsPerSecond": 2_000, "RequestsPerSecond": 100}
 """The other throttles of the template, and their defaults."""
-_RESERVED: Final = ("AuthoriseConcurrency", "PushConcurrency", "PullConcurrency")
+_RESERVED: Final = (
+    "AuthoriseConcurrency", "PushConcurrency", "PullConcurrency", "NotifyConcurrency",
+)  # fmt: skip
 """What the stack has set aside for its own functions, which are no less served for it."""
 _RAISE: Final = "ask for more in Service Quotas, or lower PushesPerSecond or PullsPerSecond"
 

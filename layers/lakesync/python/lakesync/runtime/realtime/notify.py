@@ -1,13 +1,14 @@
 """The handler of ``functions/notify``: the stream of the buffer's table, and the sweep.
 
-A batch of the stream is taken up gateway by gateway. What fails is tried again by Lambda for a
-minute, and then given up: clients pull what they missed.
+A batch of the stream is taken up gateway by gateway; each has its share of the time that is left,
+so that none waits for another's connections. What fails, or had no time, is tried again by Lambda
+for some minutes, and then given up: clients pull what they missed.
 """
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.buffer.stream import changes_of
 from lakesync.errors import GatewayDeleted, LakeSyncError, Retry
@@ -17,48 +18,78 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lakesync.gateway.broadcast import Broadcaster
+    from lakesync.gateway.sweep import ConnectionSweep
     from lakesync.runtime.tasks import Handler
 
-_MARGIN_MS = 10_000
-"""Left of a function's time when the sweep reads no further."""
+_MARGIN_MS: Final = 10_000
+"""Left of a function's time when no further frame is sent: one without an answer takes 6 s."""
 
 
-def notify_handler(broadcaster: Broadcaster) -> Handler:
+def notify_handler(broadcaster: Broadcaster, sweep: ConnectionSweep) -> Handler:
     """Give the handler of the stream's batches, and of the schedule's ticks."""
 
     def handler(event: dict[str, Any], context: Any) -> dict[str, object]:
         try:
             if "Records" in event:
-                return _notify(broadcaster, event["Records"])
-            closed = broadcaster.sweep(lambda: context.get_remaining_time_in_millis() > _MARGIN_MS)
-            return {"closed": closed}
+                return _notify(broadcaster, event["Records"], context)
+            return {"closed": sweep.sweep(_share(context, 1))}
         finally:
             observe.publish()
 
     return handler
 
 
-def _notify(broadcaster: Broadcaster, records: list[dict[str, Any]]) -> dict[str, object]:
+def _notify(
+    broadcaster: Broadcaster, records: list[dict[str, Any]], context: Any
+) -> dict[str, object]:
     changes = changes_of(records)
     owner = str(records[0].get("eventID", ""))
+    tasks: list[Callable[[Callable[[], bool]], bool]] = [
+        partial(broadcaster.shut_out, gateway, kind, name)
+        for gateway, kind, name in changes.revocations
+    ]
+    tasks += [
+        partial(
+            broadcaster.notify,
+            gateway,
+            changes.commits.get(gateway, 0),
+            owner,
+            rules_changed=gateway in changes.configs,
+        )
+        for gateway in sorted(changes.commits.keys() | changes.configs)
+    ]
     again: list[LakeSyncError] = []
-    for gateway, kind, name in changes.revocations:
-        again += _tried(partial(broadcaster.shut_out, gateway, kind, name))
-    for gateway in changes.commits.keys() | changes.configs:
-        commit, changed = changes.commits.get(gateway, 0), gateway in changes.configs
-        again += _tried(partial(broadcaster.notify, gateway, commit, owner, rules_changed=changed))
+    is_whole = True
+    for number, task in enumerate(tasks):
+        is_done, errors = _tried(task, _share(context, len(tasks) - number))
+        is_whole, again = is_whole and is_done, again + errors
     if again:
         raise again[0]  # the whole batch comes again; what is done is not done twice
-    return {"gateways": len(changes.commits)}
+    failures = []
+    if not is_whole:
+        observe.count("BroadcastsHandedOn")
+        failures = [{"itemIdentifier": records[0]["dynamodb"]["SequenceNumber"]}]
+    return {"gateways": len(changes.commits), "batchItemFailures": failures}
 
 
-def _tried(call: Callable[[], None]) -> list[LakeSyncError]:
-    """Make a call; gives the error if it may succeed later. What failed keeps no neighbour."""
+def _share(context: Any, parts: int) -> Callable[[], bool]:
+    """Give what tells whether there is time left of one of so many equal parts of the rest."""
+    left_ms = context.get_remaining_time_in_millis()
+    ends_ms = left_ms - max(left_ms - _MARGIN_MS, 0) / parts
+    return lambda: context.get_remaining_time_in_millis() > ends_ms
+
+
+def _tried(
+    task: Callable[[Callable[[], bool]], bool], has_time: Callable[[], bool]
+) -> tuple[bool, list[LakeSyncError]]:
+    """Do something; tells whether it is done, and gives the error if it may succeed later.
+
+    What failed keeps no neighbour.
+    """
     try:
-        call()
+        return task(has_time), []
     except GatewayDeleted:
-        return []  # its connections are closed by its revocation
+        return True, []  # its connections are closed by its revocation
     except LakeSyncError as error:
         observe.failure(error, task="notify")
-        return [error] if error.retry is Retry.LATER else []
-    return []
+        return True, [error] if error.retry is Retry.LATER else []

@@ -1,0 +1,65 @@
+"""The sweep of connections: what may not be served any longer is closed, what is dead forgotten.
+
+Laws T6, T9: ``docs/spec/realtime.md``.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from lakesync.gateway.connected import told_apart
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakesync.gateway.access import Access
+    from lakesync.gateway.delivery import Delivery
+    from lakesync.ports import Connection, Connections, WallClock
+
+
+class ConnectionSweep:
+    """Looks through the connections of all gateways. One for each process; one call at a time.
+
+    Args:
+        connections: who is connected.
+        delivery: closes and forgets them.
+        access: knows who is shut out.
+        wall_clock: the clock.
+    """
+
+    def __init__(
+        self, connections: Connections, delivery: Delivery, access: Access, wall_clock: WallClock
+    ) -> None:
+        self._connections = connections
+        self._delivery = delivery
+        self._access = access
+        self._wall_clock = wall_clock
+        self._place = ""
+        """Where the sweep goes on, as the last one had no time for the rest."""
+
+    def sweep(self, has_time: Callable[[], bool]) -> int:
+        """Close or forget what may not be served any longer; gives how many.
+
+        Whoever runs out of time goes on from there the next time.
+        """
+        over = 0
+        gathered: list[Connection] = []
+        while True:
+            some, self._place = self._connections.scan(self._place)
+            gathered += some
+            is_last = not self._place or not has_time()
+            # A gateway's connections come one after the other, and may go on in the next part.
+            last = "" if is_last else gathered[-1].gateway if gathered else ""
+            for gateway, of_gateway in groupby(gathered, key=lambda each: each.gateway):
+                if gateway != last:
+                    over += self._sweep_gateway(list(of_gateway), has_time)
+            if is_last:
+                return over
+            gathered = [each for each in gathered if each.gateway == last]
+
+    def _sweep_gateway(self, connections: list[Connection], has_time: Callable[[], bool]) -> int:
+        now_s = self._wall_clock() / 1000
+        _, refused, dead = told_apart(connections, self._access, now_s)
+        forgotten = self._delivery.forget(dead, has_time)
+        return forgotten + self._delivery.refuse(refused, has_time)
