@@ -1,4 +1,4 @@
-"""The Glue job: brings to BigQuery what of its destinations is too large for a function.
+"""The Glue job: delivers to BigQuery what is too large for a function.
 
 Arguments: ``--lake_bucket``, ``--buffer_table``, ``--deliver_queue_url``, ``--secret_prefix``,
 ``--region``, and ``--deltas_min``, from how many waiting deltas on a table is the job's. It is

@@ -1,4 +1,4 @@
-"""One table of a BigQuery destination, as the job delivers to it: only what is large.
+"""Delivers the large batches of one table of a BigQuery destination.
 
 The chain, the claims, gaps and objects that are gone are seen to as by the function: it is the
 same `TableDelivery`. Other is who reads the batches, how many are one write, and whose turn it is.

@@ -1,4 +1,4 @@
-"""Prepares a write of a BigQuery table in Spark's tasks: read, brought together by row, staged.
+"""Prepares a write of a BigQuery table in Spark tasks: reads, shuffles by row id, stages.
 
 A transform with Python in it: a row's state is bytes that `core.merge` makes, so the adapter's own
 functions run here (`lakesync.adapters.bigquery.bulk`), each on the rows of a range of ids. Rows go

@@ -1,4 +1,4 @@
-"""One run of the job: every table of which so much waits that it is the job's, several at once."""
+"""One run of the job: all tables with enough waiting deltas, several at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Brings deltas into the state table: merges the rows that they are of, or writes all rows anew.
+"""Brings deltas into the state table: merges matching rows on a branch, or rewrites all rows.
 
 Laws L1, L6, L7: ``docs/spec/lake.md``.
 """

@@ -1,4 +1,4 @@
-"""What administrators do with action handlers: register, look, remove. Law X6.
+"""Administration of action handlers: registered, listed, removed. Law X6.
 
 Secrets are taken out of the settings before anything else is stored, and are given to nobody but
 the handler itself.

@@ -1,4 +1,4 @@
-"""What the built-in handlers' settings have in common: actions that are declared."""
+"""What the settings of the built-in handlers share: declared actions and their parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may run what: permissions of an action handler, by role, token claims and parameters.
+"""Permissions of an action handler: which roles, token claims and parameters may run what.
 
 A permission names actions and conditions; all of its conditions must hold, and one permission is
 enough. Conditions compare as sync rules do (`lakesync.core.comparing`): what is missing matches

@@ -1,4 +1,4 @@
-"""Python's search for cycles, paused while many small things are made that hold none."""
+"""Pauses Python's cycle collector while many small objects without cycles are made."""
 
 from __future__ import annotations
 

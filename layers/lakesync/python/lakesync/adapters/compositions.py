@@ -1,4 +1,4 @@
-"""Databases made of databases: by table, one and its followers, what is new and what is old.
+"""Compositions of databases: routed by table, fanned out to followers, split by age.
 
 Each is a `DatabaseAdapter` of `DatabaseAdapter`s, so they nest. None keeps anything of its own: the
 marks of the databases show what remains to be done, so nothing is lost when a process dies.

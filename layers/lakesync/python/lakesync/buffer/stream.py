@@ -1,4 +1,4 @@
-"""What the stream of the buffer's table carries: commits, other configurations, who is shut out."""
+"""Records of the buffer table's stream: commits, new configurations, revocations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From which commit stamp the log goes on behind rows that were read while pushes went on.
+"""The commit stamp at which the log must be replayed behind rows that were read during pushes.
 
 Why that gives the right rows
     1. The log goes on from a stamp below which everything was visible before the first row was

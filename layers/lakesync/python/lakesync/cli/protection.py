@@ -1,4 +1,4 @@
-"""What a restore leaves off a table, switched on: recovery, protection from deletion, the stream.
+"""Switches on what a restored table lacks: recovery, deletion protection, the stream.
 
 DynamoDB restores items, keys and encryption, but none of these
 (https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/pointintimerecovery_howitworks.html).

@@ -1,4 +1,4 @@
-"""What of the tables a query needs: the columns that it names, and filters that can be pushed down.
+"""What a query needs of its tables: the columns it names, and filters that can be pushed down.
 
 DuckDB itself says it: the query is planned over tables of one empty row, and the plan shows which
 columns each scan reads and which filters it applies. A filter that is not understood here is left

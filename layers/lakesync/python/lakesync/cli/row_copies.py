@@ -1,4 +1,4 @@
-"""Where values of one row are stored, of now or of before: what erasing a row has to end with.
+"""Where values of one row are stored, current and former: what an erasure has to remove.
 
 Every store is read in full as far as it can hold the row: the log from its beginning, all chunks of
 checkpoints, all batches, what connectors keep, all snapshots of the lake. It takes the operator's

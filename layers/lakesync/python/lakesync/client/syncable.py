@@ -1,4 +1,4 @@
-"""What a `SyncLoop` syncs."""
+"""The interface of what a `SyncLoop` syncs."""
 
 from __future__ import annotations
 

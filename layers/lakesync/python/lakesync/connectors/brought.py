@@ -1,4 +1,4 @@
-"""Which rows of a gateway a connector brought: it finds deletions by them."""
+"""Which rows of a gateway came from a connector: deletions at the source are found by them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a connector gave of one table, to notice what the source no longer has.
+"""Which rows a connector has read of one table, to notice those that the source no longer has.
 
 Rows belong to *owners*, which can be listed: an issue owns itself, or its comments. Ids are kept in
 the connector's storage, in objects of a thousand owners or so.

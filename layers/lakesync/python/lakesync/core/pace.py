@@ -1,4 +1,4 @@
-"""How much goes to a kind of destination at once, and how often: what a batch costs there differs.
+"""How many deltas a kind of destination gets at once, and how often: costs of a write differ.
 
 BigQuery changes a table by jobs that take seconds each, and allows 1,500 changes of a table a day.
 Every write there is one change of each of a table's tables, however many deltas it brings, so small

@@ -1,4 +1,4 @@
-"""In which order a snapshot reads tables, as its words say it: all else in them is the gateway's.
+"""In which order a snapshot reads its tables, as its token says.
 
 A client begins a snapshot by ``begin``, or by ``begin:todos,notes`` to have these tables first. The
 words of each page name the order again, and the table that comes next; so an order stands until the

@@ -1,4 +1,4 @@
-"""What is stored, read again by another release than the one that wrote it.
+"""Versions of stored formats: read again by another release than the one that wrote them.
 
 - Nothing is checked: it was, when it came in. A release that checks more must not refuse what is
   there already.

@@ -1,4 +1,4 @@
-"""What a token's claims are to sync rules and permissions: values that filters compare.
+"""A token's claims as sync rules and permissions see them: values that filters compare.
 
 What is missing, null or no scalar matches nothing. Law V1: ``docs/spec/visibility.md``.
 """

@@ -1,4 +1,4 @@
-"""What the work on one table of a destination needs, and what it is decided by."""
+"""What work on one table of a destination needs: its stores, its database, its declaration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is too large for a function is decided here and nowhere else; a job with Spark takes it.
+"""Decides which batches are too large for a function, and are delivered by a Spark job instead.
 
 Both ask this module before each write of a table, so that who has the table's next write is decided
 by what waits for it. Two that ask at two moments may both begin: the second to write finds that the

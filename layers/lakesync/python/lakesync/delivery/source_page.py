@@ -1,4 +1,4 @@
-"""One page of a source, while it is filled: what belongs together is in it whole or not at all."""
+"""One page of a source while it is filled: deltas of one commit are in it whole or not at all."""
 
 from __future__ import annotations
 

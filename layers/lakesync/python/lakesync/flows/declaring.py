@@ -1,4 +1,4 @@
-"""Declarations of flows, as connectors and destinations have them, and compared with each other."""
+"""Declarations of flows, compiled to those of connectors and destinations, and compared."""
 
 from __future__ import annotations
 

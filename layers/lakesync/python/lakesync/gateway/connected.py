@@ -1,4 +1,4 @@
-"""What is known of a connection: why it may no longer be served, and with whom it sees the same."""
+"""State of a connection: why it may no longer be served, and which connections share its scope."""
 
 from __future__ import annotations
 

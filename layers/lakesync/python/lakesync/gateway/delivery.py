@@ -1,4 +1,4 @@
-"""Frames on their way to connections: side by side, paced, and what becomes of slow readers.
+"""Sends frames to connections: side by side, paced; slow readers get pokes, then are closed.
 
 A frame that a reader has no room for is replaced by a poke; who has room for none of those either,
 `SLOW_TIMES_MAX` times in a row, gets the reason and is closed: it connects again, and pulls. Where

@@ -1,4 +1,4 @@
-"""Commits that made more rows visible to a client than one answer carries: rows in pages before."""
+"""Commits that make more rows visible than one answer carries: their rows come in pages first."""
 
 from __future__ import annotations
 

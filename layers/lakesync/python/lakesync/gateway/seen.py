@@ -1,4 +1,4 @@
-"""When what is seen of a client is worth a write: law U7, ``docs/spec/access.md``."""
+"""When a client's last contact is worth a write: law U7, ``docs/spec/access.md``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How old what a process remembers is: never taken for younger than it is."""
+"""Ages of what a process remembers, by both of its clocks: never understated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What heads say to a push before it is merged: backpressure, and the epoch of the buffer.
+"""Checks of heads before a push is merged: backpressure, and the epoch of the buffer.
 
 Pushes are refused for now, never dropped, while flushing is behind; and as long as their client has
 not read the buffer that they go to. Law B12: ``docs/spec/commit.md``.

@@ -1,4 +1,4 @@
-"""What sync rules have to do with a push: may this client write the row, and what to log of it."""
+"""Sync rules applied to a push: may this client write the row, and which columns to log of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What maintenance of a lake table pays for: decided by counts of its files and snapshots. Pure.
+"""Decides which maintenance of a lake table pays, by counts of files and snapshots. Pure.
 
 A reader opens every data file, every delete file and every manifest, and whoever keeps a table pays
 for what only old snapshots name. Whatever is below its threshold here costs less than the work.

@@ -1,4 +1,4 @@
-"""How engines that read the lake write what views need: names, lists, JSON, the last of a group."""
+"""SQL of views in each engine that reads the lake: names, lists, JSON, last of a group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The views of a table in the lake: rows that exist, without what LakeSync keeps for itself.
+"""The views of a lake table: rows that exist, without LakeSync's own columns.
 
 ``flights__rows`` shows what the state table has, ``flights__live`` beside it what waits in the
 changes table for the next merge. An events table has the first alone, a changes table none. The one

@@ -1,4 +1,4 @@
-"""Who may come in, and how much a gateway may use."""
+"""Stores for access control and quotas."""
 
 from __future__ import annotations
 

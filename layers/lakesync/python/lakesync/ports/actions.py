@@ -1,4 +1,4 @@
-"""What actions keep: handlers, and what was run."""
+"""Stores for action handlers and runs of actions."""
 
 from __future__ import annotations
 

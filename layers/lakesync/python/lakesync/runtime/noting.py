@@ -1,4 +1,4 @@
-"""What pulls tell of the clients that make them, noted for administrators."""
+"""Notes what pulls reveal about their clients, for administrators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is let in, and with how much, as the settings say. Part of `lakesync.runtime.wiring`."""
+"""Builds access control and quotas. Part of `lakesync.runtime.wiring`."""
 
 from __future__ import annotations
 

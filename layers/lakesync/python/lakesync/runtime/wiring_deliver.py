@@ -1,4 +1,4 @@
-"""What functions ask that know declared databases. Part of `lakesync.runtime.wiring`."""
+"""Builds what opens declared databases for functions. Part of `lakesync.runtime.wiring`."""
 
 from __future__ import annotations
 

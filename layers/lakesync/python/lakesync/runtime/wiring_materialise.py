@@ -1,4 +1,4 @@
-"""What ``functions/materialise`` asks, as its settings say. Part of `lakesync.runtime.wiring`."""
+"""Builds what ``functions/materialise`` needs. Part of `lakesync.runtime.wiring`."""
 
 from __future__ import annotations
 

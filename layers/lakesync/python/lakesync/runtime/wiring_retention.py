@@ -1,4 +1,4 @@
-"""What ``functions/retain`` asks, as its settings say. Part of `lakesync.runtime.wiring`."""
+"""Builds what ``functions/retain`` needs. Part of `lakesync.runtime.wiring`."""
 
 from __future__ import annotations
 

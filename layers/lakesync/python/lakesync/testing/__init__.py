@@ -1,1 +1,1 @@
-"""What your tests of extensions of LakeSync stand on: contract suites that ship."""
+"""For tests of apps and extensions: a gateway in memory, and contract suites to inherit."""

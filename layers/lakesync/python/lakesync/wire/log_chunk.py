@@ -1,4 +1,4 @@
-"""The stored form of a run of log entries of one lane, which lie in one item together."""
+"""The stored form of several log entries of one lane in one item."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the answers of a vendor's API mean for an action: refused, not begun, or nobody knows.
+"""What a vendor's answer means for an action: refused, not begun, or outcome unknown.
 
 Part of the handlers that ask with `lakesync.connectors.http`.
 """

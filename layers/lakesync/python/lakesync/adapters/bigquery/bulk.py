@@ -1,4 +1,4 @@
-"""A batch for many processes at once: each merges and stages some of it, one writes all of that.
+"""One batch, prepared by many processes: each merges and stages a part, one write takes all parts.
 
 What a part does is what the adapter does with a whole batch, by the same functions: it reads the
 states of its rows, has `core.merge` merge its deltas into them, and loads what comes of it into

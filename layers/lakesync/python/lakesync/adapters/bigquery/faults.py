@@ -1,4 +1,4 @@
-"""BigQuery's errors made ours, each once, by what they are: class, status and reason."""
+"""Maps BigQuery's errors to LakeSync's, by class, status and reason."""
 
 from __future__ import annotations
 

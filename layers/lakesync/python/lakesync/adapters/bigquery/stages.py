@@ -1,4 +1,4 @@
-"""Stages: tables of one write, that rows and commits are loaded into before a script takes them."""
+"""Stages: temporary tables of one write, filled by load jobs and then taken by one script."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Heads: what a table consists of, each version an object of its own, written once.
+"""Heads: the list of files that make up a table; each version is an object, written once.
 
 Rules of this module
     1. A write puts its files first and the next head last. Only one writer can make a version, so

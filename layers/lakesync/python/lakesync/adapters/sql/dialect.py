@@ -1,4 +1,4 @@
-"""A dialect: all that one SQL database does otherwise than another."""
+"""A dialect: everything in which one SQL database differs from the others."""
 
 from __future__ import annotations
 

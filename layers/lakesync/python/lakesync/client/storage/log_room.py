@@ -1,4 +1,4 @@
-"""Room in SQLite's log: a commit then writes over blocks that the log's file has already.
+"""Preallocates SQLite's write-ahead log, so that commits overwrite blocks instead of growing it.
 
 While that file grows, each sync has the file system record its new length too, which costs as much
 again as the sync itself. SQLite begins its log at the front again after each checkpoint, and never

@@ -1,4 +1,4 @@
-"""Queries: that they read and do nothing else, and of which tables."""
+"""Checks of queries: that they only read, and which tables they read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What libraries would log of secrets: tokens in handshakes, and signed addresses."""
+"""Keeps secrets out of the logs of libraries: tokens in handshakes, and signed addresses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of dlt that no cursor dates, compared with those of the extraction before, by digests."""
+"""Rows of dlt without a cursor, compared by digests with those of the extraction before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How one of dlt's resources is read: where it may be left and gone on with, what is deleted.
+"""How one dlt resource is read: where reading may resume, and which rows are deletions.
 
 Uses what dlt does not promise to keep (the parts of a pipe); `requirements` pin its version, and
 the contract suite is run against it.

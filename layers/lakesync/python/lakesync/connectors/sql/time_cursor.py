@@ -1,4 +1,4 @@
-"""How far a table is that is read by times: its cursor, and where the next poll begins. Pure."""
+"""The cursor of a table that is read by change times, and where a poll begins. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns that the source does not tell of a row under a new key: they are read from the table.
+"""Columns that a change of key does not carry in the source log: read from the table.
 
 A value that is stored apart from its row (TOAST) and did not change is not in the log. Under the
 same key the gateway has it already; a row that comes under another key would lack it. What is read
