@@ -153,16 +153,23 @@ def make_table(
     """Write a state table of rows that were inserted once, with a mark."""
     from pyspark.sql import functions as sf  # noqa: PLC0415
 
+    from lakesync.core.partitioning import PartitionField  # noqa: PLC0415
     from lakesync.materialise.columns import LakeColumn  # noqa: PLC0415
     from lakesync.materialise.shape import STATE_TABLE  # noqa: PLC0415
+    from lakesync.materialise.table_layout import LayoutField, TableLayout  # noqa: PLC0415
     from lakesync_spark.common.queries import asked  # noqa: PLC0415
+    from lakesync_spark.iceberg.layout import keep_layout  # noqa: PLC0415
     from lakesync_spark.iceberg.state import AT, KEPT, closed  # noqa: PLC0415
     from lakesync_spark.iceberg.tables import create_table, evolve_table  # noqa: PLC0415
     from lakesync_spark.iceberg.writing import overwrite  # noqa: PLC0415
 
     columns = [LakeColumn(name, kind, name) for name, (kind, _) in VALUES.items()]
-    table = create_table(bench.spark, name, STATE_TABLE, columns, partition, STACK)
-    evolve_table(bench.spark, table, columns, partition, {})
+    table = create_table(bench.spark, name, STATE_TABLE, columns, STACK)
+    evolve_table(bench.spark, table, columns, (), {})
+    fields = tuple(
+        LayoutField(one, PartitionField(one).transform_of(VALUES[one][0]), 0) for one in partition
+    )
+    keep_layout(bench.spark, table, TableLayout(fields))
     hlc = f"({_WALL_MS} + id) * 65536"
     at = f"named_struct('hlc', {hlc}, 'client_id', concat('c', id % 7))"
     made = bench.spark.range(rows).selectExpr(

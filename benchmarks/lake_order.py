@@ -165,7 +165,7 @@ def _written_once(bench: Workbench, name: str) -> str:
 
     table = find_table(bench.spark, name, STACK)
     assert table is not None
-    fresh = create_table(bench.spark, lake_name("fresh"), STATE_TABLE, table.columns(), (), STACK)
+    fresh = create_table(bench.spark, lake_name("fresh"), STATE_TABLE, table.columns(), STACK)
     overwrite(bench.spark.table(name), fresh, sf.lit(True), bench.properties(1, "fresh"))
     return fresh.name
 

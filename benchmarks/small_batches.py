@@ -201,7 +201,8 @@ def make_tables(emulator: Emulator) -> None:
             change.set_properties({COLUMNS: json.dumps(by_id)})
         table = IcebergTable(made.refresh())
         marked = {COMMIT: str(ROWS), EPOCH: "1"}
-        table.commit(table.rows(state_rows(columns) if kind is STATE_TABLE else []), [], marked)
+        rows = table.rows(state_rows(columns) if kind is STATE_TABLE else [])
+        table.commit(table.parts(rows), [], marked)
 
 
 def state_rows(columns: list[LakeColumn]) -> list[dict[str, Any]]:

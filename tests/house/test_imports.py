@@ -64,7 +64,10 @@ def test_glue_jobs_stand_on_the_pure_core() -> None:
     checkpoints = ("lakesync.checkpoint", "lakesync.adapters.lake.s3")
     maintenance = "lakesync.maintenance.lake_plan"
 
-    tables = ("catalogue", "chain", "columns", "comments", "groups", "lease", "shape", "storage")
+    tables = (
+        *("catalogue", "chain", "columns", "comments", "groups", "lease", "shape", "storage"),
+        "table_layout",
+    )
     shared = (*tables, "glue_views", "views")
     materialise = [f"lakesync.materialise.{name}" for name in shared]
 

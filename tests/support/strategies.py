@@ -96,6 +96,7 @@ def table_schemas(draw: st.DrawFn) -> TableSchema:
         tuple(draw(st.permutations(folders)))[: draw(st.integers(0, 5))],
         draw(st.booleans()),
         not append and draw(st.booleans()),
+        tuple(draw(st.permutations(folders)))[: draw(st.integers(0, 3))],
     )
 
 

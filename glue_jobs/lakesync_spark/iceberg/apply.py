@@ -92,18 +92,15 @@ def prepare(bench: Workbench, name: TableName, kind: Kind, batches: Sequence[Bat
     others = [bench.find(each) for each in (name.changes, name.rows)]
     current = [column for other in others if other for column in other.columns]
     wanted = wanted_columns(batches, current)
-    partition = next((b.schema.partition for b in reversed(batches) if b.schema), ())
     table = name.changes if kind is CHANGES_TABLE else name.rows
     target = bench.find(table)
     if target is None:
         delete_wins = any(b.schema.delete_wins for b in batches if b.schema)
-        made = create_table(
-            bench.spark, name, kind, wanted, partition, bench.stack, delete_wins=delete_wins
-        )
+        made = create_table(bench.spark, name, kind, wanted, bench.stack, delete_wins=delete_wins)
         target = Target(made, made.batch_mark(), made.columns())
     bench.lease.check()
     properties = bench.properties(target.batch_mark.commit, "retype")
-    columns = evolve_table(bench.spark, target.table, wanted, partition, properties)
+    columns = evolve_table(bench.spark, target.table, wanted, batches, properties)
     return target._replace(batch_mark=target.table.batch_mark(), columns=columns)
 
 

@@ -146,11 +146,6 @@ class LakeTable:
         """Tell whether there is a column, or a field of one, under a dotted name."""
         return self._table.schema().findField(name) is not None
 
-    def partition_fields(self) -> set[str]:
-        """Give the columns that the table is partitioned by."""
-        schema = self._table.schema()
-        return {str(schema.findColumnName(f.sourceId())) for f in self._table.spec().fields()}
-
     def batch_mark(self) -> BatchMark:
         """Give the table's mark: the greatest among the snapshots that led to the current one.
 

@@ -89,8 +89,13 @@ class TableFiles:
             "max-file-group-size-bytes": GROUP_BYTES_MAX,
             "max-files-to-rewrite": FILES_REWRITTEN_MAX,
         }
-        _with(self._actions.rewriteDataFiles(self._table), options, properties).execute()
+        _with(self._rewrite_action(), options, properties).execute()
         self._refresh()
+
+    def _rewrite_action(self) -> Any:
+        """Give the action that writes data files anew, sorted as the table is."""
+        action = self._actions.rewriteDataFiles(self._table)
+        return action.sort() if self._table.sortOrder().isSorted() else action
 
     def rewrite_dead(self, properties: Mapping[str, str]) -> None:
         """Write all files anew of which any row is taken away: afterwards none holds a dead row.
@@ -105,7 +110,7 @@ class TableFiles:
             "max-file-group-size-bytes": GROUP_BYTES_MAX,
             "delete-file-threshold": 1,
         }
-        _with(self._actions.rewriteDataFiles(self._table), options, properties).execute()
+        _with(self._rewrite_action(), options, properties).execute()
         self._refresh()
         self.rewrite_deletes(properties)
 

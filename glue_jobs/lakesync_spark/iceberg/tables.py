@@ -9,9 +9,11 @@ from lakesync.errors import Conflict
 from lakesync.materialise.columns import evolve
 from lakesync.materialise.comments import table_comment
 from lakesync.materialise.shape import DELETE_WINS, GATEWAY, KIND, STACK, WRITTEN
+from lakesync.materialise.table_layout import wanted_layout
 from lakesync_spark.iceberg.comments import edited_comments, keep_comments
 from lakesync_spark.iceberg.json_text import definition, spark_type
 from lakesync_spark.iceberg.lake_table import LakeTable
+from lakesync_spark.iceberg.layout import keep_layout
 from lakesync_spark.iceberg.retype import retype
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from lakesync.core.claims import Batch
     from lakesync.materialise.columns import LakeColumn
     from lakesync.materialise.shape import Kind
 
@@ -30,7 +33,7 @@ _PROPERTIES: Final = {
     # What is taken away from one file comes to one task: delete files are as few as files.
     "write.delete.distribution-mode": "hash",
     "write.spark.advisory-partition-size-bytes": str(64 << 20),
-    # Rows arrive hashed by row id, or partitioned by the write itself: no sort before it.
+    # Rows arrive hashed by row id, or partitioned by the write itself: no sort by partition.
     "write.spark.fanout.enabled": "true",
     # Stamps and ids hardly repeat; a smaller dictionary finds out sooner.
     "write.parquet.dict-size-bytes": "131072",
@@ -110,7 +113,6 @@ def create_table(
     name: TableName,
     kind: Kind,
     columns: Sequence[LakeColumn],
-    partition: Sequence[str],
     stack: str,
     *,
     delete_wins: bool = False,
@@ -121,21 +123,19 @@ def create_table(
         Conflict: another stack, or another table of the gateway, made it meanwhile.
     """
     table = name.changes if kind.name == "changes" else name.rows
-    fields = _partition_fields(columns, partition) if kind.may_partition else {}
     properties = {
         **_PROPERTIES,
-        "write.distribution-mode": "hash" if fields else "none",
+        "write.distribution-mode": "none",
         KIND: kind.name,
         STACK: stack,
         GATEWAY: name.gateway,
         WRITTEN: name.table,
         **({DELETE_WINS: "true"} if delete_wins else {}),
     }
-    partitioned = f"PARTITIONED BY ({', '.join(fields.values())})" if fields else ""
     spark.sql(f"CREATE DATABASE IF NOT EXISTS {name.database}")
     spark.sql(
         f"CREATE TABLE IF NOT EXISTS {table} ({', '.join(_definitions(kind, columns))})"
-        f" USING iceberg {partitioned} COMMENT '{table_comment(kind, name.table)}'"
+        f" USING iceberg COMMENT '{table_comment(kind, name.table)}'"
         f" TBLPROPERTIES ({_listed(properties)})"
     )
     made = LakeTable(spark, table)
@@ -155,7 +155,7 @@ def evolve_table(
     spark: SparkSession,
     table: LakeTable,
     wanted: Sequence[LakeColumn],
-    partition: Sequence[str],
+    batches: Sequence[Batch],
     properties: Mapping[str, str],
 ) -> tuple[LakeColumn, ...]:
     """Bring a table to the wanted columns, and give the columns that it has then.
@@ -164,7 +164,7 @@ def evolve_table(
         spark: the session.
         table: the table, refreshed.
         wanted: the columns that a batch needs.
-        partition: the wire names of the partition's columns.
+        batches: those that need them; the newest schema says how the table is laid out.
         properties: what the snapshot of a conversion carries: the mark as it is.
 
     Raises:
@@ -184,27 +184,13 @@ def evolve_table(
     if evolution.retyped:
         retype(spark, table, evolution, properties)
     if table.kind.may_partition:
-        _add_partition_fields(spark, table, evolution.columns, partition)
+        layout = wanted_layout(batches, evolution.columns)
+        if layout is not None:
+            keep_layout(spark, table, layout)
     table.record_columns(evolution.columns)
     said = {column.name: column.comment for column in wanted}
     keep_comments(table, said | edited)
     return table.columns()
-
-
-def _add_partition_fields(
-    spark: SparkSession, table: LakeTable, columns: Sequence[LakeColumn], partition: Sequence[str]
-) -> None:
-    present = table.partition_fields()
-    for name, field in _partition_fields(columns, partition).items():
-        if name not in present:
-            spark.sql(f"ALTER TABLE {table.name} ADD PARTITION FIELD {field}")
-
-
-def _partition_fields(columns: Sequence[LakeColumn], partition: Sequence[str]) -> dict[str, str]:
-    """Give the partition's expression for each of its columns: time by day, all else as it is."""
-    by_written = {folded(column.written): column for column in columns}
-    fields = [by_written[folded(written)] for written in partition]
-    return {c.name: f"days(`{c.name}`)" if c.type == "timestamp" else f"`{c.name}`" for c in fields}
 
 
 def _listed(properties: Mapping[str, str]) -> str:

@@ -128,7 +128,12 @@ def map_schema(column_map: ColumnMap, schema: TableSchema) -> TableSchema:
         columns=tuple(columns),
         primary_key=tuple(column_map.target(name) or name for name in schema.primary_key),
         external_id_column=external and column_map.target(external),
-        partition=tuple(filter(None, map(column_map.target, schema.partition))),
+        partition=tuple(
+            str(replace(field, column=target))
+            for field in schema.partition_fields
+            if (target := column_map.target(field.column)) is not None
+        ),
+        sort=tuple(filter(None, map(column_map.target, schema.sort))),
     )
 
 

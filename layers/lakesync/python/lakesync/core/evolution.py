@@ -6,31 +6,29 @@ Law S3: ``docs/spec/schema.md``, with the table of what may change.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from lakesync.core.column_types import widens
 from lakesync.core.names import first_spellings, folded, name_taken
-from lakesync.errors import Conflict, SchemaMismatch
+from lakesync.core.partitioning import check_partition_type, check_sort_type
+from lakesync.errors import Conflict
 
 if TYPE_CHECKING:
     from lakesync.core.schema import Column, TableSchema
-
-_NO_PARTITION: Final = frozenset({"json", "null", "bytes"})
-"""Column types whose values are no sensible folders, or whose type is still to come."""
 
 
 def evolve(current: TableSchema | None, wanted: TableSchema) -> TableSchema:
     """Give the schema that is in force after ``wanted`` is registered; the same one, if unchanged.
 
     Raises:
-        SchemaMismatch: a column cannot partition a table.
+        SchemaMismatch: a column cannot partition a table, or sort it.
         NameTaken: a column is declared under another spelling.
         Conflict: the change would break rows or clients that exist; the message says how to get
             there instead.
     """
     if current is not None and replace(wanted, version=current.version) == current:
         return current
-    _check_partition_types(wanted)
+    _check_layout(wanted)
     if current is None:
         return replace(wanted, version=1)
     _check_table(current, wanted)
@@ -51,22 +49,20 @@ def evolve(current: TableSchema | None, wanted: TableSchema) -> TableSchema:
     return replace(wanted, version=current.version + 1)
 
 
-def _check_partition_types(schema: TableSchema) -> None:
+def _check_layout(schema: TableSchema) -> None:
+    """Refuse what a table cannot be partitioned or sorted by."""
     types = {column.name: column.type for column in schema.columns}
-    for name in schema.partition:
-        if types[name] in _NO_PARTITION:
-            raise SchemaMismatch(
-                f"column {name} is {types[name]}, by which no table is partitioned; use a date, a "
-                "timestamp, text, a boolean or a number",
-                field="partition",
-            )
+    for field in schema.partition_fields:
+        check_partition_type(field, types[field.column])
+    for name in schema.sort:
+        check_sort_type(name, types[name])
 
 
 def _check_table(current: TableSchema, wanted: TableSchema) -> None:
     """Refuse a change of what is declared of the table as a whole.
 
-    ``softDelete``, ``sourceTable`` and ``keepTombstones`` say what is done from now on, and may
-    change freely.
+    ``softDelete``, ``sourceTable``, ``keepTombstones``, ``partition`` and ``sort`` say what is done
+    from now on, and may change freely.
     """
     if wanted.append != current.append:
         raise Conflict("append cannot change; make a new table and copy the rows", field="append")
@@ -87,12 +83,6 @@ def _check_table(current: TableSchema, wanted: TableSchema) -> None:
             f"externalIdColumn cannot change: other systems know the rows by "
             f"{current.external_id_column}; make a new table and copy the rows",
             field="externalIdColumn",
-        )
-    if wanted.partition[: len(current.partition)] != current.partition:
-        raise Conflict(
-            f"partition begins with {', '.join(current.partition)}, and stays so: the lake's files "
-            "are laid out by it; add columns behind, or make a new table and copy the rows",
-            field="partition",
         )
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from lakesync.core.column_types import fits, precision_scale
 from lakesync.core.delta import COLUMNS_MAX, check_identifier
 from lakesync.core.names import first_spellings, folded, name_taken
+from lakesync.core.partitioning import partition_field
 from lakesync.core.values import NULL
 from lakesync.errors import SchemaMismatch, ValidationFailed
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from lakesync.core.delta import Delta
+    from lakesync.core.partitioning import PartitionField
 
 SOURCE_TABLE_CHARACTERS_MAX: Final = 256
 """The name of a table in another system, with whatever it is qualified by there."""
@@ -80,12 +82,14 @@ class TableSchema:
     append: bool = False
     """Rows are events: written once, never merged, at a fraction of the cost."""
     partition: tuple[str, ...] = ()
-    """The Iceberg table is partitioned by these columns, timestamps by day."""
+    """What the Iceberg table is partitioned by; see `lakesync.core.partitioning`."""
     keep_tombstones: bool = False
     """Deletions are never forgotten, so deltas of any age are merged: for tables that history is
     loaded into; see ``docs/adr/0008-loading-old-data.md``."""
     delete_wins: bool = False
     """An update never brings a row back, only a newer insert does; see `core.merge.as_read`."""
+    sort: tuple[str, ...] = ()
+    """The columns by which rows are sorted within the files of the Iceberg table."""
 
     def __post_init__(self) -> None:
         check_identifier(self.table, "table")
@@ -99,7 +103,8 @@ class TableSchema:
         external = () if self.external_id_column is None else (self.external_id_column,)
         for field, used in (
             ("primaryKey", self.primary_key),
-            ("partition", self.partition),
+            ("partition", tuple(field.column for field in self.partition_fields)),
+            ("sort", self.sort),
             ("externalIdColumn", external),
         ):
             if len(set(used)) != len(used):
@@ -112,6 +117,11 @@ class TableSchema:
             raise SchemaMismatch(
                 f"sourceTable is 1 to {SOURCE_TABLE_CHARACTERS_MAX} characters", field="sourceTable"
             )
+
+    @property
+    def partition_fields(self) -> tuple[PartitionField, ...]:
+        """What `partition` says."""
+        return tuple(map(partition_field, self.partition))
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,5 +175,5 @@ def shown_to_clients(
     )
     return replace(
         schema, columns=columns, soft_delete=False, external_id_column=None, source_table=None,
-        partition=(), keep_tombstones=False,
+        partition=(), sort=(), keep_tombstones=False,
     ) if columns else None  # fmt: skip

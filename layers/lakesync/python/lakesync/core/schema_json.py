@@ -34,9 +34,10 @@ def schema_from_json(body: object) -> TableSchema:
         external_id_column=_typed(fields, "externalIdColumn", str, None),
         source_table=_typed(fields, "sourceTable", str, None),
         append=_typed(fields, "append", bool, default=False),
-        partition=_names(fields, "partition"),
+        partition=tuple(one.replace(" ", "") for one in _names(fields, "partition")),
         keep_tombstones=_typed(fields, "keepTombstones", bool, default=False),
         delete_wins=_typed(fields, "deleteWins", bool, default=False),
+        sort=_names(fields, "sort"),
     )
 
 
@@ -51,6 +52,7 @@ def schema_to_json(schema: TableSchema) -> dict[str, object]:
         "partition": list(schema.partition),
         "keepTombstones": schema.keep_tombstones,
         "deleteWins": schema.delete_wins,
+        "sort": list(schema.sort),
     }
     head = {
         "table": schema.table,
@@ -84,7 +86,7 @@ def schemas_from_json(body: object) -> Schemas:
 
 _OPTIONAL_FIELDS: Final = frozenset(
     {"version", "primaryKey", "softDelete", "externalIdColumn", "sourceTable", "append",
-     "partition", "keepTombstones", "deleteWins"}
+     "partition", "keepTombstones", "deleteWins", "sort"}
 )  # fmt: skip
 _OPTIONAL_OF_COLUMN: Final = frozenset({"nullable", "references", "description"})
 

@@ -51,6 +51,7 @@ STORED_FIELDS: Final = {
     "partition": "partition",
     "keepTombstones": "keep_tombstones",
     "deleteWins": "delete_wins",
+    "sort": "sort",
 }
 """The fields of a stored schema, with their names here."""
 

@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.expressions import AlwaysTrue
-from pyiceberg.io.pyarrow import ArrowScan, _dataframe_to_data_files
+from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.table.update import AssertCurrentSchemaId, AssertDefaultSpecId, AssertTableUUID
 from pyiceberg.table.update.snapshot import ManageSnapshots
 
 from lakesync.errors import Conflict
 from lakesync.materialise.columns import described
+from lakesync.materialise.laid_out import data_files, parts_of
 from lakesync.materialise.shape import (
     COLUMNS,
     COMMIT,
@@ -37,6 +38,7 @@ from lakesync.materialise.shape import (
     BatchMark,
     delete_wins,
 )
+from lakesync.materialise.table_layout import TableLayout, recorded_layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import FileScanTask, Table
 
     from lakesync.materialise.columns import LakeColumn
+    from lakesync.materialise.laid_out import Part
     from lakesync.materialise.shape import Kind
 
 
@@ -85,9 +88,18 @@ class IcebergTable:
         return delete_wins(self._table.properties)
 
     @property
-    def is_partitioned(self) -> bool:
-        """Whether rows lie by partitions."""
-        return not self._table.spec().is_unpartitioned()
+    def may_partition(self) -> bool:
+        """Whether the layout of its schema applies."""
+        return self.kind is not None and self.kind.may_partition
+
+    @property
+    def layout(self) -> TableLayout:
+        """The layout that the table was given last."""
+        return recorded_layout(self._table.properties) or TableLayout()
+
+    def parts(self, rows: pa.Table) -> list[Part]:
+        """Give rows by the partitions that they belong to, as `commit` takes them."""
+        return parts_of(self._table.metadata, rows)
 
     def columns(self) -> tuple[LakeColumn, ...]:
         """Give the table's own columns, without LakeSync's."""
@@ -142,7 +154,7 @@ class IcebergTable:
         return pa.Table.from_pylist(list(rows), schema=self._table.schema().as_arrow())
 
     def commit(
-        self, rows: pa.Table, replaced: Iterable[DataFile], properties: Mapping[str, str]
+        self, parts: Sequence[Part], replaced: Iterable[DataFile], properties: Mapping[str, str]
     ) -> None:
         """Put rows in the place of whole files, with the mark and its tag, in one commit.
 
@@ -154,9 +166,8 @@ class IcebergTable:
         update = transaction.update_snapshot(snapshot_properties=dict(properties))
         replaced = list(replaced)
         producer: Any = update.overwrite() if replaced else update.fast_append()
-        if rows.num_rows:  # else the mark alone is new
-            for file in _dataframe_to_data_files(table.metadata, rows, table.io):
-                producer.append_data_file(file)
+        for file in data_files(table.metadata, parts, table.io):  # without any, the mark is new
+            producer.append_data_file(file)
         for file in replaced:
             producer.delete_data_file(file)
         producer.commit()

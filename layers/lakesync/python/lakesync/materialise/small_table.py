@@ -7,7 +7,7 @@
 The steps, the marks and the lease are those of Spark's run (`lakesync_spark.iceberg.apply`): each
 step is done once, whoever does it, and may be repeated by the other. What a function cannot do, or
 should not, it leaves as it is, with a reason: a table that is not there yet, columns that change,
-partitions, a gap, a large table. Laws L1, L4-L8 and L19: ``docs/spec/lake.md``.
+a layout that changes, a gap, a large table. Laws L1, L4-L8 and L19: ``docs/spec/lake.md``.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from lakesync.materialise.left import LeftToSpark, MergeLeft
 from lakesync.materialise.shape import BATCH, COMMIT, EPOCH, EVENTS_TABLE, ID, STATE_TABLE
 from lakesync.materialise.staged import change_row, folded, read_deltas
 from lakesync.materialise.state_rows import row_of, state_in
+from lakesync.materialise.table_layout import wanted_layout
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -47,6 +48,8 @@ REWRITTEN_BYTES_MAX: Final = 32 << 20
 """Of the data files that do hold one: they are read whole, and written anew."""
 REWRITTEN_ROWS_MAX: Final = 400_000
 """Of the same: what compresses well takes memory all the same."""
+PARTITIONS_MAX: Final = 50
+"""Of one commit: each is a file of its own, which is written to S3."""
 
 
 class Target(NamedTuple):
@@ -110,8 +113,6 @@ class SmallTable:
     def _target(self, table: IcebergTable) -> Target:
         if table.stack != self._stack:
             raise LeftToSpark("the table is another stack's")
-        if table.is_partitioned:
-            raise LeftToSpark("the table is partitioned")
         mark = table.batch_mark()
         if mark is None:
             raise LeftToSpark("the table has no mark")
@@ -128,13 +129,17 @@ class SmallTable:
             rows, replaced = merged(target, folded(new), chain.last, self._now)
         else:
             rows, replaced = appended(target, new, self._now), []
+        parts = target.table.parts(rows)
+        if len(parts) > PARTITIONS_MAX:
+            left = MergeLeft if target.table.kind is STATE_TABLE else LeftToSpark
+            raise left("its rows are in too many partitions")
         lease.check()
         properties = {
             COMMIT: str(chain.last),
             BATCH: chain.links[-1].batch.name,
             EPOCH: str(lease.epoch),
         }
-        target.table.commit(rows, replaced, properties)
+        target.table.commit(parts, replaced, properties)
 
     @property
     def _now(self) -> Any:
@@ -159,8 +164,9 @@ def check_columns(targets: Sequence[Target], chain: Chain) -> None:
         if any(comments[c.name] != c.comment and is_own_comment(c.name, comments[c.name])
                for c in wanted):  # fmt: skip
             raise LeftToSpark("the comments of its columns change")
-    if any(batch.schema and batch.schema.partition for batch in batches):
-        raise LeftToSpark("its schema asks for partitions")
+        layout = wanted_layout(batches, target.columns) if target.table.may_partition else None
+        if layout is not None and layout != target.table.layout:
+            raise LeftToSpark("its layout changes")
 
 
 def appended(target: Target, deltas: Sequence[StagedDelta], at: Any) -> pa.Table:

@@ -147,7 +147,15 @@ ADMIN_COMPONENTS: Final[dict[str, Schema]] = {
             "externalIdColumn": NAME,
             "sourceTable": TEXT | {"minLength": 1, "maxLength": SOURCE_TABLE_CHARACTERS_MAX},
             "append": FLAG | {"description": "Rows are events: written once, never changed."},
-            "partition": list_of(NAME),
+            "partition": list_of(
+                TEXT
+                | {
+                    "pattern": r"^([a-z]+\([0-9, ]*)?[A-Za-z_][A-Za-z0-9_]*\)?$",
+                    "description": "What the lake's table is partitioned by: a column, or a "
+                    "transform of one: `month(day)`, `bucket(16,customer)`, `truncate(4,code)`.",
+                }
+            ),
+            "sort": list_of(NAME),
             "keepTombstones": FLAG | {"description": "Deletions are never forgotten."},
             "deleteWins": FLAG | {"description": "No update makes a row exist. Never changes."},
         },

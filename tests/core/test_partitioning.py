@@ -1,0 +1,110 @@
+"""lakesync.core.partitioning: what a table may be partitioned and sorted by, and how it is said."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakesync.core.column_map import ColumnMap, map_schema
+from lakesync.core.evolution import evolve
+from lakesync.core.partitioning import PARTITION_WIDTH_MAX, PartitionField, partition_field
+from lakesync.core.schema import Column, TableSchema
+from lakesync.core.schema_json import schema_from_json
+from lakesync.errors import SchemaMismatch
+from tests.support.strategies import identifiers
+
+KINDS = ("string", "integer", "decimal(9,2)", "number", "boolean", "date", "timestamp")
+NONE = ("json", "bytes", "null")
+TODOS = TableSchema("todos", tuple(Column(f"c_{kind[:7]}", kind) for kind in (*KINDS, *NONE)))
+ALLOWED = {
+    "{}": set(KINDS),
+    "year({})": {"date", "timestamp"},
+    "month({})": {"date", "timestamp"},
+    "day({})": {"date", "timestamp"},
+    "hour({})": {"timestamp"},
+    "bucket(16,{})": {"string", "integer", "decimal(9,2)", "date", "timestamp"},
+    "truncate(3,{})": {"string", "integer", "decimal(9,2)"},
+}
+
+
+@pytest.mark.law("S4")
+@given(
+    identifiers,
+    st.sampled_from(["", "year", "month", "day", "hour"])
+    | st.tuples(st.sampled_from(["bucket", "truncate"]), st.integers(1, PARTITION_WIDTH_MAX)),
+)
+def test_a_field_comes_back_from_what_is_written(column: str, by: str | tuple[str, int]) -> None:
+    field = PartitionField(column, by) if isinstance(by, str) else PartitionField(column, *by)
+
+    assert partition_field(str(field)) == field
+
+
+@pytest.mark.law("S3")
+@pytest.mark.parametrize("written", ALLOWED)
+@pytest.mark.parametrize("column", TODOS.columns, ids=lambda column: column.type)
+def test_each_type_has_its_transforms_and_others_are_refused_with_those(
+    written: str, column: Column
+) -> None:
+    wanted = replace(TODOS, partition=(written.format(column.name),))
+    if column.type in ALLOWED[written]:
+        assert evolve(None, wanted) == wanted
+        return
+    with pytest.raises(SchemaMismatch, match="by which no table is partitioned as") as refused:
+        evolve(None, wanted)
+
+    assert refused.value.field == "partition"
+
+
+@pytest.mark.law("S3")
+@pytest.mark.parametrize("kind", NONE)
+def test_no_table_is_sorted_by_what_has_no_order(kind: str) -> None:
+    with pytest.raises(SchemaMismatch, match="by which no table is sorted") as refused:
+        evolve(None, replace(TODOS, sort=(f"c_{kind}",)))
+
+    assert refused.value.field == "sort"
+
+
+@pytest.mark.parametrize(
+    ("written", "reason"),
+    [
+        ("week(c_date)", "neither a column nor one of year"),
+        ("bucket(16,c_date", "neither a column nor one of year"),
+        ("c_date)", "neither a column nor one of year"),
+        ("", "neither a column nor one of year"),
+        ("month(c_date); DROP TABLE x", "neither a column nor one of year"),
+        ("bucket(c_date)", "take a number of 1 to 1,000"),
+        ("bucket(0,c_date)", "take a number of 1 to 1,000"),
+        ("truncate(1001,c_string)", "take a number of 1 to 1,000"),
+        ("month(2,c_date)", "the others take none"),
+        ("month(nothing)", "names no declared column"),
+    ],
+)
+def test_what_is_no_field_is_refused(written: str, reason: str) -> None:
+    with pytest.raises(SchemaMismatch, match=reason) as refused:
+        replace(TODOS, partition=(written,))
+
+    assert refused.value.field == "partition"
+
+
+def test_a_column_is_there_once() -> None:
+    with pytest.raises(SchemaMismatch, match="names a column twice"):
+        replace(TODOS, partition=("month(c_date)", "bucket(4,c_date)"))
+
+
+@pytest.mark.law("S4")
+def test_spaces_in_a_field_do_not_matter() -> None:
+    columns = [{"name": "a", "type": "string"}]
+    body = {"table": "t", "columns": columns, "partition": ["bucket( 16, a )"], "sort": ["a"]}
+
+    schema = schema_from_json(body)
+    assert (schema.partition, schema.sort) == (("bucket(16,a)",), ("a",))
+
+
+def test_a_destination_that_renames_columns_keeps_the_layout() -> None:
+    laid_out = replace(TODOS, partition=("month(c_date)", "c_string"), sort=("c_string",))
+    mapped = map_schema(ColumnMap(rename={"c_date": "day"}, drop=frozenset({"c_string"})), laid_out)
+
+    assert (mapped.partition, mapped.sort) == (("month(day)",), ())
