@@ -13,7 +13,7 @@ from lakesync.client.storage.app_table import AppTable
 from lakesync.client.storage.edit_template import EditTemplate
 from lakesync.client.storage.stored_state import States
 from lakesync.client.storage.tables import CLIENTS
-from lakesync.client.storage.writing import encoded_columns
+from lakesync.client.storage.writing import checked_columns
 from lakesync.core.delta import DELTA_BYTES_MAX, Op, make_delta
 from lakesync.core.merge import fold
 from lakesync.errors import DeltaTooLarge, ValidationFailed
@@ -54,9 +54,10 @@ def _table(names: tuple[str, ...], unseen: int = 0, *, only: bool | None = None)
 def test_an_edit_is_the_same_whichever_way_it_is_encoded(
     written: dict[str, Any], order: list[str], unseen: int, only: Any, row_id: str
 ) -> None:
-    names, given_, encoded = encoded_columns(Op.INSERT, "todos", row_id, written)
+    names, given_ = checked_columns(Op.INSERT, "todos", row_id, written)
     table, again = (_table(tuple(order), unseen, only=only) for _ in range(2))
     template, states = _template(names, table)
+    encoded = template.values(given_)
     expected = make_delta(
         Op.INSERT, "todos", row_id, dict(sorted(written.items())), client_id=CLIENT, hlc=77
     )
@@ -75,10 +76,10 @@ def test_an_edit_is_the_same_whichever_way_it_is_encoded(
 @pytest.mark.parametrize("op", [Op.UPDATE, Op.DELETE])
 def test_an_edit_of_any_kind_is(op: Op) -> None:
     written = {"a": 1} if op is Op.UPDATE else {}
-    names, _, encoded = encoded_columns(op, "todos", "r1", written)
+    names, given_ = checked_columns(op, "todos", "r1", written)
     template, _ = _template(names, _table(NAMES), op)
 
-    delta = template.delta("r1", 5, encoded)
+    delta = template.delta("r1", 5, template.values(given_))
 
     assert delta == make_delta(op, "todos", "r1", written, client_id=CLIENT, hlc=5)
     assert template.run(delta) == encode_record(delta)

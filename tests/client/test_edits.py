@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing, suppress
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -299,9 +300,9 @@ def test_declared_columns_have_types_and_indexes(client: Client) -> None:
     plan = client.query("EXPLAIN QUERY PLAN SELECT * FROM todos WHERE title = 'x'").unwrap()
     assert "_lakesync_index_" in plan[0]["detail"]
     assert client.query("SELECT n, price FROM todos").unwrap() == [
-        {"n": 9007199254740993, "price": "1.10"}
+        {"n": 9007199254740993, "price": Decimal("1.10")}
     ]
-    assert client.get("todos", "t1").unwrap()["n"] == "9007199254740993"  # type: ignore[index]
+    assert client.get("todos", "t1").unwrap()["n"] == 9007199254740993  # type: ignore[index]
 
 
 def test_columns_can_be_declared_after_rows_exist(world: World) -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from lakesync.client import AsyncClient, Client, LostWrite
 from lakesync.client.download.lost_writes import ROWS_NOTED_MAX, LostWrites
+from lakesync.client.storage.app_table import AppTable
 from lakesync.client.storage.rows import StoredRow
 from lakesync.core.merge import EMPTY, fold
 from tests.support.builders import delete, insert, update
@@ -150,7 +151,9 @@ def test_of_many_rows_that_were_accepted_the_oldest_are_forgotten() -> None:
     for row, reported in (("r0", 0), ("r1", 1)):
         after = fold([theirs], before)
         stored = StoredRow(before, None, 0)
-        lost.compare(("todos", row), stored, (before, after), [theirs], delete_wins=False)
+        lost.compare(
+            ("todos", row), stored, (before, after), [theirs], AppTable(1, "todos", "todos")
+        )
         assert len(lost.take()) == reported
 
 
@@ -188,7 +191,8 @@ def test_what_is_reported_is_what_the_row_shows_instead(
     lost = LostWrites(ME)
     lost.accepted([mine], 5)
     stored = StoredRow(before, None, 0)
-    lost.compare(("todos", "r1"), stored, (before, after), deltas, delete_wins=delete_wins)
+    table = AppTable(1, "todos", "todos", delete_wins=delete_wins)
+    lost.compare(("todos", "r1"), stored, (before, after), deltas, table)
     for report in lost.take():
         assert report.own == value
         assert report.other_client != ME

@@ -166,7 +166,6 @@ REFUSED: list[tuple[Any, Any, str]] = [
     ("UPDATE nowhere SET x = 1", (), "declare it first"),
     ("UPDATE todos SET title = ?", (b"bytes",), "need the type bytes"),
     ("UPDATE todos SET n = 9e999", (), ""),
-    ("UPDATE todos SET n = 9007199254740993", (), ""),
     ("INSERT INTO todos (_row_id) VALUES ('')", (), ""),
     ("DELETE FROM todos RETURNING *", (), "RETURNING"),
     ("DELETE FROM todos; DELETE FROM todos", (), "one statement"),
@@ -271,8 +270,8 @@ def test_values_are_those_of_the_columns_types(world: World) -> None:
         "flag": False,
         "list": [1, 2],
         "text": "[1]",
-        "price": "12.30",
-        "at": "2026-05-17T08:00:00+00:00",
+        "price": Decimal("12.30"),
+        "at": at,
         "raw": {"a": 1},
     }
 

@@ -152,7 +152,9 @@ def _app_rows(client: Client, table_id: int, sql_name: str) -> dict[str, dict[st
     ).unwrap()
     state_of = states_in(client._file.database._reader)
     present = {row["row_id"]: state_of(table_id, row["state"]).columns for row in stored}
-    rows = client.query(f'SELECT * FROM "{sql_name}"').unwrap()  # noqa: S608 - our own name
+    # As SQLite stores them: a query reads some as Python's types.
+    row_names, cells = client._file.database.read(f'SELECT * FROM "{sql_name}"')  # noqa: S608 - our own name
+    rows = [dict(zip(row_names, row, strict=True)) for row in cells]
     views = {}
     for row in rows:
         known = present[row["_row_id"]]

@@ -203,8 +203,8 @@ def plain_edits_join_transactions() -> list[Replaced]:
     ) -> Delta:
         if not file.connection.in_transaction:
             return real(file, op, table, row_id, columns)
-        encoded = writing.encoded_columns(op, table, row_id, columns)
-        return writing.write(file, op, table, row_id, encoded, file.clock.now())
+        given = writing.checked_columns(op, table, row_id, columns)
+        return writing.write(file, op, table, row_id, given, file.clock.now())
 
     return [(client, "record", record)]
 

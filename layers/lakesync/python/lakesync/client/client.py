@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from lakesync.client.storage.database import Durability
     from lakesync.client.storage.edits import Transaction
     from lakesync.client.storage.encryption import GivenKey
+    from lakesync.client.storage.kinds import Kinds
     from lakesync.client.storage.reading import Answer
     from lakesync.client.summaries import PullSummary, SyncSummary
     from lakesync.client.upload.push import PushSummary
@@ -141,8 +142,8 @@ class Client(Connecting, OutboxKeeper):
     def _read(self, sql: str, parameters: object) -> Answer:
         return self._file.database.read(sql, parameters)
 
-    def _boolean_names(self) -> frozenset[str]:
-        return self._file.database.boolean_names()
+    def _kinds(self, names: list[str], sql: str, parameters: object) -> Kinds:
+        return self._file.database.kinds(names, sql, parameters)
 
     def _attempt(self, operation: Callable[[], T]) -> Result[T, LakeSyncError]:
         return attempt(operation, lambda: is_sound(self._file))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import re
 from datetime import UTC, date, datetime
+from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
@@ -100,22 +101,36 @@ def _fits_text(check: Callable[[str], object]) -> Callable[[CanonicalJson], bool
     return fits_text
 
 
-def _timestamp(text: str) -> datetime:
+def timestamp_of(text: str) -> datetime:
+    """Give the time that the text of a timestamp names, with its offset, if it names one.
+
+    What is behind microseconds is cut off. ``ValueError`` or ``OverflowError`` for another text.
+    """
     if _TIMESTAMP.fullmatch(text) is None:
         raise ValueError(text)
     moment = datetime.fromisoformat(text)
-    # The years 1 to 9999 are those of UTC: so stores keep an instant.
-    return moment.astimezone(UTC) if moment.tzinfo else moment
+    if moment.tzinfo:
+        moment.astimezone(UTC)  # the years 1 to 9999 are those of UTC: so stores keep an instant
+    return moment
 
 
-def _date(text: str) -> date:
+def date_of(text: str) -> date:
+    """Give the date that a text names; ``ValueError`` for another text."""
     if _DATE.fullmatch(text) is None:
         raise ValueError(text)
     return date.fromisoformat(text)
 
 
-def _base64(text: str) -> bytes:
+def bytes_of(text: str) -> bytes:
+    """Give the bytes of base64; ``ValueError`` for another text."""
     return base64.b64decode(text, validate=True)
+
+
+def decimal_of(text: str) -> Decimal:
+    """Give the decimal that a text names, digit by digit; ``ValueError`` for another text."""
+    if _DECIMAL_VALUE.fullmatch(text) is None:
+        raise ValueError(text[:40])
+    return Decimal(text)
 
 
 _FITS: Final[Mapping[str, Callable[[CanonicalJson], bool]]] = {
@@ -125,9 +140,9 @@ _FITS: Final[Mapping[str, Callable[[CanonicalJson], bool]]] = {
     "json": lambda _: True,
     "null": lambda _: False,
     "integer": _fits_integer,
-    "timestamp": _fits_text(_timestamp),
-    "date": _fits_text(_date),
-    "bytes": _fits_text(_base64),
+    "timestamp": _fits_text(timestamp_of),
+    "date": _fits_text(date_of),
+    "bytes": _fits_text(bytes_of),
 }
 
 

@@ -169,9 +169,7 @@ def _merged(
         before = row.state
         after = fold(deltas, before)
         if lost is not None and after is not before:
-            lost.compare(
-                (table.name, row_id), row, (before, after), deltas, delete_wins=table.delete_wins
-            )
+            lost.compare((table.name, row_id), row, (before, after), deltas, table)
         if row.base is None:
             if after is not before:
                 yield table, row_id, after, None, 0

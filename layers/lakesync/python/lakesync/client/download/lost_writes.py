@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from lakesync.core.delta import Op
-from lakesync.core.values import parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from lakesync.client.storage.app_table import AppTable
     from lakesync.client.storage.rows import StoredRow
     from lakesync.core.clock import Stamp
     from lakesync.core.delta import Delta
@@ -88,8 +88,7 @@ class LostWrites:
         stored: StoredRow,
         states: tuple[RowState, RowState],
         deltas: Sequence[Delta],
-        *,
-        delete_wins: bool,
+        table: AppTable,
     ) -> None:
         """Note what a row lost by a page's deltas, which took it from one state to the other.
 
@@ -101,7 +100,7 @@ class LostWrites:
         before, after = states
         known = before if stored.base is None else stored.known
         at = {(delta.hlc, delta.client_id): place for place, delta in enumerate(deltas)}
-        is_gone = delete_wins and not after.alive
+        is_gone = table.delete_wins and not after.alive
         deleters = {delta.hlc: delta for delta in deltas if delta.op is Op.DELETE}
         for name, register in self._own(before, known, noted.columns if noted else {}):
             stamp, _, value = register
@@ -112,8 +111,9 @@ class LostWrites:
             was_first = at.get((stamp, self._me), len(deltas)) < at.get(won, -1)
             if won[1] == self._me or was_first or (deleter is None and winner[2] == value):
                 continue
-            other = None if deleter else parse(winner[2])
-            lost = LostWrite(*row, name, parse(value), other, won[1], deleter is not None)
+            own, other = (table.value(name, of) for of in (value, winner[2]))
+            is_deleted = deleter is not None
+            lost = LostWrite(*row, name, own, None if is_deleted else other, won[1], is_deleted)
             self._lost.append(lost)
 
     def _own(

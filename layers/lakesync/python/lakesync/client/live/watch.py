@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
 
 from lakesync.client.live.changes import Subscriber, folded_names
 from lakesync.client.storage.failures import query_result
+from lakesync.client.storage.python_values import as_cells
 from lakesync.client.storage.shapes import shape
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class LiveQuery(Reading[list[T]]):
     ) -> None:
         self._database = database
         self._sql = sql
-        self._parameters = dict(parameters) if hasattr(parameters, "keys") else parameters
+        self._parameters = as_cells(parameters)
         self._shape = shape(as_)
         self._last: object = None
         read = query_result(lambda: database.tables_of(sql, self._parameters)).unwrap()
@@ -71,11 +72,11 @@ class LiveQuery(Reading[list[T]]):
 
         def rows() -> list[T] | Unchanged:
             names, answer = self._database.read(self._sql, self._parameters)
-            booleans = self._database.boolean_names()
-            state = names, answer, [name.lower() in booleans for name in names]
+            kinds = self._database.kinds(names, self._sql, self._parameters)
+            state = names, answer, kinds
             if state == self._last:
                 return UNCHANGED
-            given: list[T] = self._shape(names, answer, booleans)
+            given: list[T] = self._shape(names, answer, kinds)
             self._last = state
             return given
 

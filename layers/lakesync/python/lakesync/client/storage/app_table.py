@@ -17,6 +17,7 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from lakesync.client.storage.python_values import kind_of, read_value
 from lakesync.client.storage.row_names import Places
 from lakesync.client.storage.tables import PREFIX
 from lakesync.core.merge import as_read
@@ -75,6 +76,10 @@ class AppTable:
     def as_read(self, state: RowState) -> RowState:
         """Give a row as its table reads it; see `lakesync.core.merge.as_read`."""
         return as_read(state, delete_wins=self.delete_wins)
+
+    def value(self, name: str, raw: CanonicalJson) -> Any:
+        """Give the value of a column as Python has it."""
+        return read_value(kind_of(self.declared.get(name, "")), raw)
 
     def prepare(self) -> None:
         """Compose the statements for the columns as they are now."""

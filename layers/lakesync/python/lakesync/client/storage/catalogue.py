@@ -79,7 +79,7 @@ class Catalogue:
             if is_boolean != 0:
                 self._by_id[table_id].booleans[name] = is_boolean and True
             if declared:
-                self._by_id[table_id].declared[name] = declared
+                self._by_id[table_id].declared[name] = declared.replace(" ", "")
         for table in self._tables.values():
             table.prepare()
 
@@ -119,6 +119,7 @@ class Catalogue:
     def keep_declared(self, table: AppTable, types: Mapping[str, str]) -> None:
         """Store the types that the app declared."""
         table.declared |= types
+        table.templates.clear()  # values are written by their types
         self._connection.executemany(
             "UPDATE _lakesync_columns SET declared = ? WHERE table_id = ? AND name = ?",
             [(type_name, table.id, name) for name, type_name in types.items()],
@@ -159,8 +160,8 @@ class Catalogue:
 
     def keep_kinds(self, table: AppTable) -> None:
         """Store what was decided of a table's columns when its rows were composed."""
-        if table.kinds:  # by which the answers of any table may be read otherwise
-            self._changed |= self._by_id
+        if table.kinds:  # by which answers are read otherwise
+            self.note_change(table)
         for name, is_boolean in table.kinds.items():
             self._connection.execute(
                 "UPDATE _lakesync_columns SET is_boolean = ? WHERE table_id = ? AND name = ?",

@@ -18,14 +18,16 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar, get_args
 
 from lakesync.client.storage.app_table import COLLATION, compare
 from lakesync.client.storage.failures import translated
+from lakesync.client.storage.kinds import CommittedKinds
 from lakesync.client.storage.log_room import LOG_PAGES_MAX, LogRoom
-from lakesync.client.storage.reading import answer_of, boolean_names, only_reads, tables_of
+from lakesync.client.storage.reading import answer_of, only_reads, tables_in
 from lakesync.errors import TransactionOpen, ValidationFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from lakesync.client.storage.encryption import Key
+    from lakesync.client.storage.kinds import Kinds
     from lakesync.client.storage.reading import Answer
 
 T = TypeVar("T")
@@ -55,8 +57,6 @@ class Database:
         self._commits: list[Callable[[], None]] = []
         self._version: int | None = None
         self._version_seen: int | None = None
-        self._names_version: int | None = None
-        self._boolean_names: frozenset[str] = frozenset()
         self._was_full = False
         self._in_use = False
         self.writer = self._connect(connect, str(path), connection_class)
@@ -69,6 +69,7 @@ class Database:
             uri = f"{Path(path).absolute().as_uri()}?mode=ro"
             self._reader = self._connect(connect, uri, sqlite3.Connection)
             self._reader.set_authorizer(only_reads)
+            self._kinds = CommittedKinds(self._reader)
         except BaseException:
             self.writer.close()
             raise
@@ -222,16 +223,12 @@ class Database:
         SQLite itself tells, views and all, without running it.
         """
         with self._reading:
-            return tables_of(self._reader, sql, parameters)
+            return tables_in(self._kinds.reads_of(sql, parameters))
 
-    def boolean_names(self) -> frozenset[str]:
-        """Give the `boolean_names` that are committed, read again only when something was."""
+    def kinds(self, names: list[str], sql: str, parameters: object) -> Kinds:
+        """Give as what the columns of a query's answer are read, by what is committed."""
         with self._reading:
-            version: int = self._reader.execute("PRAGMA data_version").fetchone()[0]
-            if version != self._names_version:
-                self._boolean_names = boolean_names(self._reader)
-                self._names_version = version
-            return self._boolean_names
+            return self._kinds.of(names, sql, parameters)
 
     def read_own(self, sql: str, parameters: object) -> Answer:
         """Run one query inside the caller's transaction, which sees what that wrote."""

@@ -41,11 +41,12 @@ def declare(
     """Give a table typed columns and indexes; safe to repeat."""
     with file.database.transaction() as connection:
         _check_types(table, columns, indexes)
-        sql_types = {name: _sql_type(type_name) for name, type_name in columns.items()}
+        types = {name: type_name.replace(" ", "") for name, type_name in columns.items()}
+        sql_types = {name: _sql_type(type_name) for name, type_name in types.items()}
         declared = file.catalogue.table(table, ())
         new = {name: kind for name, kind in sql_types.items() if name not in declared.columns}
         file.catalogue.widen(declared, new)
-        file.catalogue.keep_declared(declared, columns)
+        file.catalogue.keep_declared(declared, types)
         file.catalogue.note_change(declared)
         _retype(connection, declared, sql_types)
         for index in indexes:
@@ -69,8 +70,7 @@ def _is_list(value: object) -> TypeGuard[Sequence[Any]]:
 
 
 def _sql_type(type_name: str) -> str:
-    plain = type_name.replace(" ", "")
-    return _SQL_TYPES[plain] if precision_scale(plain) is None else DECIMAL
+    return _SQL_TYPES[type_name] if precision_scale(type_name) is None else DECIMAL
 
 
 def _retype(connection: sqlite3.Connection, table: AppTable, sql_types: Mapping[str, str]) -> None:

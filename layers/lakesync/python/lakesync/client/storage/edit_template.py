@@ -7,12 +7,15 @@ comes of it is what `lakesync.core.delta`, `States` and `AppTable.cells` make of
 
 from __future__ import annotations
 
-from operator import itemgetter
+from operator import call, itemgetter
 from typing import TYPE_CHECKING, Final
 
 from lakesync.client.storage.app_table import cell
+from lakesync.client.storage.python_values import encoder, undeclared
 from lakesync.core.delta import Delta, check_row_id, check_size, check_stamp
 from lakesync.core.identity import filled_id, id_template
+from lakesync.core.values import canonical
+from lakesync.errors import InvalidInput
 from lakesync.wire.records import RecordTemplate
 
 if TYPE_CHECKING:
@@ -39,8 +42,8 @@ class EditTemplate:
     """
 
     __slots__ = (
-        *("run", "_arrange", "_client_id", "_id", "_names", "_op", "_opening", "_places"),
-        *("_shown", "_states", "_table"),
+        *("run", "_arrange", "_client_id", "_encoders", "_id", "_names", "_op", "_opening"),
+        *("_places", "_shown", "_states", "_table"),
     )
 
     def __init__(
@@ -48,6 +51,11 @@ class EditTemplate:
     ) -> None:
         self._op, self._table, self._names = op, table, names
         self._client_id, self._states = client_id, states
+        declared = table.declared
+        self._encoders = [
+            encoder(table.name, name, declared[name]) if name in declared else canonical
+            for name in names
+        ]
         self._id = id_template(client_id, names, table.name)
         self.run = RecordTemplate(op, table.name, names, client_id).encode
         """Gives the run of an edit's delta."""
@@ -59,6 +67,24 @@ class EditTemplate:
         self._places = {name: place for place, name in enumerate(names)}
         shown = list(map(self._places.get, table.shown))
         self._shown = None if shown == list(range(len(names))) else shown
+
+    def values(self, given: Sequence[object]) -> list[CanonicalJson]:
+        """Give the canonical bytes of an edit's values, by the types that the app declared.
+
+        Raises:
+            ValidationFailed: one is no value.
+            SchemaMismatch: one is not of its column's type.
+        """
+        values: list[CanonicalJson] = []
+        try:
+            values.extend(map(call, self._encoders, given))
+        except InvalidInput as error:
+            name, value = self._names[len(values)], given[len(values)]
+            needed = None if name in self._table.declared else undeclared(name, value)
+            raised = needed or error
+            raised.field = f"columns.{name[:64]}"
+            raise raised from error.__cause__
+        return values
 
     def delta(self, row_id: str, hlc: Stamp, values: Sequence[CanonicalJson]) -> Delta:
         """Give the delta of an edit.

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 from lakesync.client.storage.catalogue import checked_name, checked_text
 from lakesync.client.storage.failures import query_result
+from lakesync.client.storage.python_values import as_cells, kind_of, read_value
 from lakesync.client.storage.row_names import Places
 from lakesync.client.storage.shapes import shape
 from lakesync.client.storage.stored_state import decode
@@ -19,10 +21,12 @@ from lakesync.errors import ValidationFailed
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from lakesync.client.storage.kinds import Kinds
     from lakesync.client.storage.reading import Answer
     from lakesync.client.storage.writing import Writer
     from lakesync.core.delta import Delta
     from lakesync.core.merge import RowState
+    from lakesync.core.values import CanonicalJson
     from lakesync.errors import LakeSyncError
     from lakesync.result import Result
 
@@ -32,6 +36,8 @@ _NOTHING: Final[Mapping[str, object]] = {}
 _STATE: Final = (
     "SELECT state, (SELECT group_concat(name) FROM (SELECT columns.name FROM _lakesync_columns "
     "AS columns WHERE columns.table_id = id ORDER BY place)), "
+    "(SELECT json_group_object(columns.name, declared) FROM _lakesync_columns AS columns "
+    "WHERE columns.table_id = id AND declared IS NOT NULL), "
     "(SELECT CASE WHEN schemas LIKE '%deleteWins%' THEN EXISTS (SELECT 1 FROM "
     "json_each(schemas, '$.tables') WHERE json_extract(value, '$.table') = _lakesync_tables.name "
     "COLLATE NOCASE AND json_extract(value, '$.deleteWins')) ELSE 0 END FROM _lakesync_sync) "
@@ -44,6 +50,14 @@ def _state(stored: bytes, names: str | None, delete_wins: int) -> RowState:
     """Give a row, as its table reads it, with its values; whose they are is not looked up."""
     state = decode(stored, Places((names or "").split(",")), str)
     return as_read(state, delete_wins=bool(delete_wins))
+
+
+def _values(columns: Mapping[str, CanonicalJson], declared: str) -> dict[str, Any]:
+    """Give a row's values as Python has them."""
+    if declared == "{}":
+        return {name: parse(raw) for name, raw in columns.items()}
+    types = json.loads(declared)
+    return {name: read_value(kind_of(types.get(name, "")), raw) for name, raw in columns.items()}
 
 
 class Editor(ABC):
@@ -76,13 +90,19 @@ class Editor(ABC):
         return self._edit(Op.DELETE, table, row_id, _NOTHING)
 
     def get(self, table: str, row_id: str) -> Result[dict[str, Any] | None, LakeSyncError]:
-        """Give a row's columns as they were written (true is true, a list a list), or None."""
+        """Give a row's columns as they were written (true is true, a list a list), or None.
+
+        A column that was declared gives Python's ``date``, ``datetime``, ``Decimal`` or ``bytes``.
+        """
 
         def state() -> dict[str, Any] | None:
             key = checked_name(table, "table"), check_row_id(checked_text(row_id, "rowId"))
             _, rows = self._read(_STATE, key)
-            columns = view(_state(*rows[0])) if rows else None  # type: ignore[arg-type]
-            return columns and {name: parse(raw) for name, raw in columns.items()}
+            if not rows:
+                return None
+            stored, names, declared, delete_wins = rows[0]
+            columns = view(_state(stored, names, delete_wins))  # type: ignore[arg-type]
+            return columns and _values(columns, str(declared))
 
         return self._attempt(state)
 
@@ -110,18 +130,21 @@ class Editor(ABC):
         """Run one statement that only reads; each row is a dictionary.
 
         Every table has its row ids in ``_row_id``. A second column of one name is ``name:1``, as
-        in SQLite's own subqueries. Booleans are stored as 1 and 0, and read as True and False in
-        an answer's column that is named as one that has held nothing else. Objects and lists read
-        as JSON text. ``VALIDATION_ERROR`` if SQLite refuses it, or it would do anything but read.
+        in SQLite's own subqueries. A column of the answer that bears the name of one that the query
+        reads is read as that: declared dates, timestamps, decimals, bytes and booleans as Python's,
+        and booleans where nothing else was ever written. Under another name it is what SQLite
+        stores: text, numbers, 1 and 0. Objects and lists read as JSON text. ``VALIDATION_ERROR`` if
+        SQLite refuses it, or it would do anything but read.
 
         ``as_`` makes each row a ``tuple``, or an object of a dataclass or pydantic model: its
-        fields are the columns of their names, and dates, decimals, bytes and lists are Python's.
+        fields are the columns of their names, and a field's type decides what it is given.
+        Parameters may be dates and decimals.
         """
 
         def rows() -> list[Any]:
-            shaped = shape(as_)
-            names, answer = self._read(sql, parameters)
-            return shaped(names, answer, self._boolean_names())
+            shaped, given = shape(as_), as_cells(parameters)
+            names, answer = self._read(sql, given)
+            return shaped(names, answer, self._kinds(names, sql, given))
 
         return query_result(rows)
 
@@ -177,7 +200,7 @@ class Editor(ABC):
     def _read(self, sql: str, parameters: object) -> Answer: ...
 
     @abstractmethod
-    def _boolean_names(self) -> frozenset[str]: ...
+    def _kinds(self, names: list[str], sql: str, parameters: object) -> Kinds: ...
 
     @abstractmethod
     def _attempt(self, operation: Callable[[], Any]) -> Result[Any, LakeSyncError]: ...

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from lakesync.client.storage.editor import Editor
 from lakesync.client.storage.failures import attempt
-from lakesync.client.storage.reading import boolean_names
+from lakesync.client.storage.kinds import own_kinds
 from lakesync.client.storage.statements import execute
-from lakesync.client.storage.writing import Writer, encoded_columns, write
+from lakesync.client.storage.writing import Writer, checked_columns, write
 from lakesync.core.values import parse
 from lakesync.result import Err, Result
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from lakesync.client.storage.file import ClientFile
+    from lakesync.client.storage.kinds import Kinds
     from lakesync.client.storage.reading import Answer
     from lakesync.core.delta import Delta, Op
     from lakesync.errors import LakeSyncError
@@ -85,8 +86,8 @@ class Transaction(Editor):
         self._must_be_open()
         return self._file.database.read_own(sql, parameters)
 
-    def _boolean_names(self) -> frozenset[str]:
-        return boolean_names(self._file.connection)
+    def _kinds(self, names: list[str], sql: str, parameters: object) -> Kinds:
+        return own_kinds(self._file.connection, names, sql, parameters)
 
     def _attempt(self, operation: Callable[[], Any]) -> Result[Any, LakeSyncError]:
         self._must_be_open()
@@ -118,8 +119,8 @@ def record(
     file: ClientFile, op: Op, table: str, row_id: str, columns: Mapping[str, object]
 ) -> Delta:
     """Commit one edit to disk."""
-    encoded = encoded_columns(op, table, row_id, columns)
-    return file.database.write(lambda: write(file, op, table, row_id, encoded, file.clock.now()))
+    given = checked_columns(op, table, row_id, columns)
+    return file.database.write(lambda: write(file, op, table, row_id, given, file.clock.now()))
 
 
 def amend(file: ClientFile, delta_id: str, columns: Mapping[str, object]) -> Delta:

@@ -1,11 +1,14 @@
-"""Checks of queries: that they only read, and which tables they read."""
+"""Checks of queries: that they only read, and which columns of which tables they read."""
 
 from __future__ import annotations
 
 import sqlite3
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from lakesync.client.storage.tables import PREFIX
+
+if TYPE_CHECKING:
+    from lakesync.client.storage.kinds import ColumnKey
 
 Answer: TypeAlias = "tuple[list[str], list[tuple[object, ...]]]"
 """The column names and the rows of a query."""
@@ -24,36 +27,33 @@ _PRAGMAS_BARE: Final = {
 """Those that only tell as long as they are given nothing."""
 
 
-def tables_of(
+def reads_of(
     connection: sqlite3.Connection, sql: str, parameters: object = ()
-) -> frozenset[str] | None:
-    """Give the tables that a query reads, in small letters; None if not only an app's own.
+) -> frozenset[ColumnKey]:
+    """Give the columns that a query reads, and views of which it reads columns.
 
     SQLite itself tells, views and all, without running it.
     """
-    tables: set[str] = set()
+    read: set[ColumnKey] = set()
 
-    def note(action: int, subject: str | None, *details: Any) -> int:
+    def note(action: int, subject: str | None, detail: str | None, *details: Any) -> int:
         if action == sqlite3.SQLITE_READ and subject:
-            tables.add(subject.lower())
-        return only_reads(action, subject, *details)
+            read.add((subject.lower(), (detail or "").lower()))
+        return only_reads(action, subject, detail, *details)
 
     connection.set_authorizer(note)
     try:
         answer_of(connection, f"EXPLAIN {sql}", parameters)
     finally:
         connection.set_authorizer(only_reads)
+    return frozenset(read)
+
+
+def tables_in(read: frozenset[ColumnKey]) -> frozenset[str] | None:
+    """Give the tables of `reads_of`, in small letters; None if not only an app's own."""
+    tables = frozenset(table for table, _ in read)
     internal = any(name.startswith((PREFIX, "sqlite_", "pragma_")) for name in tables)
-    return frozenset(tables) if tables and not internal else None
-
-
-def boolean_names(connection: sqlite3.Connection) -> frozenset[str]:
-    """Give the columns, in small letters, that hold only booleans in every table that has them."""
-    rows = connection.execute(
-        "SELECT lower(sql_name) FROM _lakesync_columns WHERE sql_name IS NOT NULL "
-        "GROUP BY sql_name HAVING min(is_boolean) = 1"
-    ).fetchall()
-    return frozenset(name for (name,) in rows)
+    return tables if tables and not internal else None
 
 
 def answer_of(connection: sqlite3.Connection, sql: str, parameters: object = ()) -> Answer:

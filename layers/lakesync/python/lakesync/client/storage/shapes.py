@@ -1,12 +1,12 @@
 """The rows of an answer as the app wants them: dictionaries, tuples, or objects of its own.
 
-Cells hold what SQLite stores. Booleans are read by the names of columns that hold nothing else; an
-object's field of a certain type (``date``, ``Decimal``, ``bytes``, ``list`` …) gets that.
+Cells hold what SQLite stores, and are read by the kinds of their columns
+(`lakesync.client.storage.kinds`). An object's field of a certain type (``str``, ``date``,
+``Decimal``, ``bytes``, ``list`` …) gets that, whatever its column is.
 """
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 import json
 import types
@@ -16,27 +16,48 @@ from functools import lru_cache
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, Union, get_args, get_origin
 
+from lakesync.client.storage.python_values import READ
+from lakesync.core.column_types import bytes_of
 from lakesync.errors import ValidationFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterable, Mapping
+
+    from lakesync.client.storage.kinds import Kinds
 
 T = TypeVar("T")
-Shape: TypeAlias = "Callable[[list[str], list[tuple[object, ...]], Collection[str]], list[Any]]"
-"""Makes rows of the names of an answer, its rows, and the names of columns of booleans."""
+Shape: TypeAlias = "Callable[[list[str], list[tuple[object, ...]], Kinds], list[Any]]"
+"""Makes rows of the names of an answer, its rows, and the kinds of its columns."""
 
 _CLASSES_REMEMBERED: Final = 256
-_CONVERTED: Final[dict[Any, Callable[[Any], Any]]] = {
+
+
+def _by_text(made: Callable[[str], Any]) -> Callable[[Any], Any]:
+    return lambda value: made(value) if isinstance(value, str) else value
+
+
+_BYTES: Final = _by_text(bytes_of)
+_JSON: Final = _by_text(json.loads)
+_CONVERTED: Final[dict[Any, Callable[[Any], Any] | None]] = {
+    str: None,
+    int: None,
     bool: lambda value: bool(value) if value in (0, 1) else value,
     float: lambda value: float(value) if isinstance(value, int) else value,
     Decimal: lambda value: Decimal(str(value)),
     datetime: datetime.fromisoformat,
     date: lambda value: date.fromisoformat(value[:10]),
-    bytes: base64.b64decode,
-    list: lambda value: json.loads(value) if isinstance(value, str) else value,
-    dict: lambda value: json.loads(value) if isinstance(value, str) else value,
+    bytes: _BYTES,
+    list: _JSON,
+    dict: _JSON,
 }
-"""What a field of a type makes of what SQLite stores; of another type it takes that as it is."""
+"""What a field of a type makes of what SQLite stores, None for nothing. A field of another type
+takes what the column is read as."""
+_CONVERTED_FOR_PYDANTIC: Final[dict[Any, Callable[[Any], Any] | None]] = {
+    **dict.fromkeys((str, int)),
+    **dict.fromkeys((list, dict, tuple, set), _JSON),
+    bytes: _BYTES,
+}
+"""The same for a pydantic model, which reads the rest from either."""
 
 
 def shape(as_: Any) -> Shape:
@@ -51,37 +72,33 @@ def shape(as_: Any) -> Shape:
         return _tuples
     if isinstance(as_, type) and dataclasses.is_dataclass(as_):
         return _dataclasses(as_)
-    validated = getattr(as_, "model_validate", None)
-    if isinstance(as_, type) and callable(validated):
-        return lambda names, answer, booleans: [
-            _made(lambda row=row: validated(row), as_)  # type: ignore[misc]
-            for row in _dicts(names, answer, booleans)
-        ]
+    if isinstance(as_, type) and callable(getattr(as_, "model_validate", None)):
+        return _pydantic_models(as_)
     raise ValidationFailed(
         f"as_ is dict, tuple, a dataclass or a pydantic model, not {as_!r}", field="as_"
     )
 
 
 def _dicts(
-    names: list[str], answer: list[tuple[object, ...]], booleans: Collection[str]
+    names: list[str], answer: list[tuple[object, ...]], kinds: Kinds
 ) -> list[dict[str, Any]]:
     distinct = _distinct(names)
     # As dict(zip(...)) for each row, a quarter faster.
     rows: list[dict[str, Any]] = list(map(dict, map(zip, repeat(distinct), answer)))
     for name, shown in zip(names, distinct, strict=True):
-        for row in rows if name.lower() in booleans else ():
-            value = row[shown]
-            if value.__class__ is int and 0 <= value <= 1:
-                row[shown] = value == 1
+        if name in kinds:
+            read = READ[kinds[name]]
+            for row in rows:
+                row[shown] = read(row[shown])
     return rows
 
 
 def _tuples(
-    names: list[str], answer: list[tuple[object, ...]], booleans: Collection[str]
+    names: list[str], answer: list[tuple[object, ...]], kinds: Kinds
 ) -> list[tuple[object, ...]]:
-    if not any(name.lower() in booleans for name in names):
+    if not kinds:
         return answer
-    return [tuple(row.values()) for row in _dicts(names, answer, booleans)]
+    return [tuple(row.values()) for row in _dicts(names, answer, kinds)]
 
 
 @lru_cache(_CLASSES_REMEMBERED)
@@ -94,35 +111,70 @@ def _dataclasses(cls: Any) -> Shape:
     except Exception as exc:
         raise ValidationFailed(f"the types of {cls.__name__} are unknown: {exc}") from exc
     made = [field for field in dataclasses.fields(cls) if field.init]
-    convert = {field.name: _CONVERTED.get(_plain(hints[field.name])) for field in made}
+    convert = _of_fields({field.name: hints[field.name] for field in made}, _CONVERTED)
     missing = dataclasses.MISSING
+    fields = [field.name for field in made]
     needed = {field.name for field in made if field.default is missing is field.default_factory}
 
-    def rows(
-        names: list[str], answer: list[tuple[object, ...]], booleans: Collection[str]
-    ) -> list[Any]:
+    def rows(names: list[str], answer: list[tuple[object, ...]], kinds: Kinds) -> list[Any]:
         if lacking := sorted(needed - set(names)):
             raise ValidationFailed(
                 f"{cls.__name__} needs {', '.join(lacking)}, which the query does not give",
                 field="as_",
             )
         return [
-            _made(lambda row=row: _object(cls, row, convert), cls)  # type: ignore[misc]
-            for row in _dicts(names, answer, booleans)
+            _made(lambda row=row: cls(**_converted(row, convert, fields)), cls)  # type: ignore[misc]
+            for row in _dicts(names, answer, _without(kinds, convert))
         ]
 
     return rows
 
 
-def _object(cls: Any, row: dict[str, Any], convert: dict[str, Any]) -> Any:
-    return cls(
-        **{
-            name: value if value is None or change is None else change(value)
-            for name, change in convert.items()
-            if name in row
-            for value in (row[name],)
-        }
-    )
+@lru_cache(_CLASSES_REMEMBERED)
+def _pydantic_models(cls: Any) -> Shape:
+    """Give what makes objects of a pydantic model, which checks what it is given."""
+    hints: dict[str, Any] = {}
+    for name, field in getattr(cls, "model_fields", {}).items():
+        # Metadata such as that of Base64Bytes and Json says that the field reads text itself.
+        reads_text = any(
+            hasattr(part, "encoder") or part.__class__.__name__ == "Json" for part in field.metadata
+        )
+        for key in {name, field.alias, field.validation_alias}:
+            if isinstance(key, str):
+                hints[key] = str if reads_text else field.annotation
+    convert = _of_fields(hints, _CONVERTED_FOR_PYDANTIC)
+    return lambda names, answer, kinds: [
+        _made(lambda row=row: cls.model_validate(_converted(row, convert, row)), cls)  # type: ignore[misc]
+        for row in _dicts(names, answer, _without(kinds, convert))
+    ]
+
+
+def _of_fields(
+    hints: Mapping[str, Any], converted: Mapping[Any, Callable[[Any], Any] | None]
+) -> dict[str, Callable[[Any], Any] | None]:
+    """Give the changes of those fields whose type says what they are given."""
+    plain = {name: _plain(hint) for name, hint in hints.items()}
+    return {name: converted[hint] for name, hint in plain.items() if _is_known(hint, converted)}
+
+
+def _is_known(hint: Any, converted: Mapping[Any, object]) -> bool:
+    return isinstance(hint, type) and hint in converted
+
+
+def _without(kinds: Kinds, names: Collection[str]) -> Kinds:
+    return {name: kind for name, kind in kinds.items() if name not in names} if kinds else kinds
+
+
+def _converted(
+    row: dict[str, Any], convert: Mapping[str, Callable[[Any], Any] | None], fields: Iterable[str]
+) -> dict[str, Any]:
+    """Give the values of an object's fields; null is null."""
+    return {
+        name: value if value is None or change is None else change(value)
+        for name in fields
+        if name in row
+        for value, change in ((row[name], convert.get(name)),)
+    }
 
 
 def _plain(hint: Any) -> Any:

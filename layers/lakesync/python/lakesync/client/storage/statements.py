@@ -11,10 +11,6 @@ Rules of this module
 from __future__ import annotations
 
 import base64
-import json
-from collections.abc import Mapping
-from datetime import date
-from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,13 +23,12 @@ from lakesync.client.storage.local_tables import (
     run_local,
     targets_of,
 )
+from lakesync.client.storage.python_values import as_cells
 from lakesync.core.delta import Op
 from lakesync.core.values import parse
 from lakesync.errors import ValidationFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from lakesync.client.storage.app_table import AppTable
     from lakesync.client.storage.capture import Note
     from lakesync.client.storage.file import ClientFile
@@ -42,6 +37,8 @@ if TYPE_CHECKING:
 
 _MISSING: Final = object()
 _TARGETS_REMEMBERED: Final = 512
+_AS_TEXT: Final = (list, dict)
+"""Parameters that are written as their JSON text."""
 
 
 def execute(file: ClientFile, writer: Writer, sql: str, parameters: object) -> int:
@@ -49,7 +46,7 @@ def execute(file: ClientFile, writer: Writer, sql: str, parameters: object) -> i
 
     Of a synced table they are edits; a local one is written as it is.
     """
-    given = _adapted(parameters)
+    given = as_cells(parameters, _AS_TEXT)
     prepared = file.capture.targets
     table = file.catalogue.by_sql_name(prepared.get(str(sql), ""))
     if table is None:
@@ -160,26 +157,3 @@ def _value(name: str, cell: object, kind: str | None, table: AppTable, before: o
         except ValidationFailed:
             return cell
     return cell
-
-
-_ADAPTED: Final[dict[type, Callable[[Any], object]]] = {
-    Decimal: str,
-    list: json.dumps,
-    dict: json.dumps,
-}
-
-
-def _adapted(parameters: object) -> Any:
-    """Give parameters as SQLite takes them: dates, decimals and lists as on the wire."""
-    if isinstance(parameters, Mapping):
-        return {name: _plain(value) for name, value in parameters.items()}
-    if isinstance(parameters, list | tuple):
-        return tuple(map(_plain, parameters))
-    return parameters
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, date):  # a datetime too
-        return value.isoformat()
-    change = _ADAPTED.get(type(value))
-    return value if change is None else change(value)

@@ -17,7 +17,6 @@ from lakesync.client.upload.outbox import ADD
 from lakesync.core.delta import Op, check_columns, check_identifier
 from lakesync.core.forgetting import is_tombstone
 from lakesync.core.merge import apply, view
-from lakesync.core.values import canonical
 from lakesync.errors import ValidationFailed
 
 if TYPE_CHECKING:
@@ -27,8 +26,8 @@ if TYPE_CHECKING:
     from lakesync.core.delta import Delta
     from lakesync.core.values import CanonicalJson
 
-Encoded: TypeAlias = "tuple[tuple[str, ...], list[object], list[CanonicalJson]]"
-"""Columns of an edit: names in order, values as the app has them, and in canonical form."""
+Columns: TypeAlias = "tuple[tuple[str, ...], list[object]]"
+"""Columns of an edit: names in order, and values as the app has them."""
 
 _TEMPLATES_MAX: Final = 64
 """Sets of columns of one table for which it is remembered how their edits are encoded."""
@@ -52,11 +51,11 @@ class Writer:
 
     def write(self, op: Op, table: str, row_id: str, columns: Mapping[str, object]) -> Delta:
         """Write one edit."""
-        encoded = encoded_columns(op, table, row_id, columns)
+        given = checked_columns(op, table, row_id, columns)
         hlc = self._file.clock.now()
         if self._is_group:
             self._group = self._group or hlc
-        return write(self._file, op, table, row_id, encoded, hlc, self._group)
+        return write(self._file, op, table, row_id, given, hlc, self._group)
 
 
 def write(
@@ -64,13 +63,14 @@ def write(
     op: Op,
     table: str,
     row_id: str,
-    columns: Encoded,
+    columns: Columns,
     hlc: Stamp,
     group: Stamp | None = None,
 ) -> Delta:
     """Write one edit inside a transaction of the file."""
-    names, given, values = columns
+    names, given = columns
     app, template = _template(file, op, table, names)
+    values = template.values(given)
     delta = template.delta(row_id, hlc, values)
     run = file.connection.execute
     cells: list[Cell] | None
@@ -125,8 +125,8 @@ def _merge(file: ClientFile, app: AppTable, delta: Delta) -> Mapping[str, Canoni
     return view(app.as_read(after))
 
 
-def encoded_columns(op: Op, table: object, row_id: object, columns: object) -> Encoded:
-    """Give the columns' canonical bytes; what typing cannot promise is checked here."""
+def checked_columns(op: Op, table: object, row_id: object, columns: object) -> Columns:
+    """Give the columns of an edit; what typing cannot promise of them is checked here."""
     checked_text(table, "table")
     checked_text(row_id, "rowId")
     if not isinstance(columns, dict | Mapping):  # a dictionary is known sooner than a mapping
@@ -134,14 +134,7 @@ def encoded_columns(op: Op, table: object, row_id: object, columns: object) -> E
     names = _sorted_names(tuple(columns))
     if op is Op.UPDATE and not names:
         raise ValidationFailed("an update names at least one column", field="columns")
-    given = [columns[name] for name in names]
-    values: list[CanonicalJson] = []
-    try:
-        values.extend(map(canonical, given))
-    except ValidationFailed as error:
-        error.field = f"columns.{names[len(values)][:64]}"
-        raise
-    return names, given, values
+    return names, [columns[name] for name in names]
 
 
 @lru_cache(_ORDERS_REMEMBERED)

@@ -1,0 +1,135 @@
+"""As which of Python's types the columns of an answer are read.
+
+SQLite says which columns of which tables a query reads, views and all, but not which of them a
+column of its answer is made of. So an answer's column is read as the column whose name it bears: if
+the query reads one of that name, and no other of another type. Under any other name (``AS text``)
+it is what SQLite stores.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+from lakesync.client.storage.python_values import kind_of
+from lakesync.client.storage.reading import reads_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+ColumnKey: TypeAlias = tuple[str, str]
+"""SQLite's names of a table and a column of it, in small letters."""
+Kinds: TypeAlias = "Mapping[str, str]"
+"""By the name of an answer's column, its `kind_of`, where that is read as a type of Python's."""
+
+_QUERIES_REMEMBERED: Final = 512
+_COLUMNS: Final = (
+    "SELECT lower(tables.sql_name), lower(columns.sql_name), is_boolean, declared "
+    "FROM _lakesync_columns AS columns JOIN _lakesync_tables AS tables ON id = table_id "
+    "WHERE columns.sql_name IS NOT NULL AND (is_boolean = 1 "
+    "OR declared IN ('boolean', 'date', 'timestamp', 'bytes') OR declared LIKE 'decimal%')"
+)
+_PYTHON: Final = frozenset({"boolean", "date", "timestamp", "bytes", "decimal"})
+
+
+class StoredKinds(NamedTuple):
+    """The columns of the app's tables that are read as types of Python's."""
+
+    columns: Mapping[ColumnKey, str]
+    """Their types: declared, or booleans because they have held nothing else."""
+    names: frozenset[str]
+    """What those are called."""
+    tables: frozenset[str]
+    """All synced tables."""
+
+    def of(self, names: Sequence[str], reads: Callable[[], frozenset[ColumnKey]]) -> Kinds:
+        """Give the types of an answer's columns; ``reads`` is asked only if any may have one."""
+        folded = {name: small for name in names if (small := name.lower()) in self.names}
+        if not folded:
+            return folded
+        read: dict[str, set[str]] = {}
+        for table, column in reads():
+            if table in self.tables:  # no view, which is told of beside what it reads
+                read.setdefault(column, set()).add(self.columns.get((table, column), ""))
+        kinds = {name: read.get(small, ()) for name, small in folded.items()}
+        return {name: next(iter(of)) for name, of in kinds.items() if len(of) == 1 and "" not in of}
+
+
+NO_KINDS: Final = StoredKinds({}, frozenset(), frozenset())
+
+
+def stored_kinds(connection: sqlite3.Connection) -> StoredKinds:
+    """Read which columns have such types; what is declared counts before what was written."""
+    columns = {}
+    for table, column, is_boolean, declared in connection.execute(_COLUMNS).fetchall():
+        kind = kind_of(declared) if declared else ""
+        if kind in _PYTHON or (not kind and is_boolean):
+            columns[table, column] = kind or "boolean"
+    if not columns:
+        return NO_KINDS
+    tables = connection.execute("SELECT lower(sql_name) FROM _lakesync_tables").fetchall()
+    names = frozenset(column for _, column in columns)
+    return StoredKinds(columns, names, frozenset(name for (name,) in tables))
+
+
+class CommittedKinds:
+    """The types of what is committed, for a connection that only reads.
+
+    What the tables' columns are is read again only when something was committed, and what a query
+    reads when it is first asked for: an answer without such columns costs nothing by the cell.
+    """
+
+    def __init__(self, reader: sqlite3.Connection) -> None:
+        self._reader = reader
+        self._version: int | None = None
+        self._schema_version: int | None = None
+        self._stored = NO_KINDS
+        self._reads: dict[str, frozenset[ColumnKey]] = {}
+
+    def of(self, names: Sequence[str], sql: str, parameters: object) -> Kinds:
+        """Give as what the columns of a query's answer are read."""
+        self._look_again()
+        return self._stored.of(names, lambda: _read_by(partial(self.reads_of, sql, parameters)))
+
+    def reads_of(self, sql: str, parameters: object) -> frozenset[ColumnKey]:
+        """Give the columns that a query reads; see `lakesync.client.storage.reading.reads_of`."""
+        self._look_again()
+        read = self._reads.get(sql)
+        if read is None:
+            read = reads_of(self._reader, sql, parameters)
+            if len(self._reads) >= _QUERIES_REMEMBERED:
+                self._reads.clear()
+            self._reads[sql] = read
+        return read
+
+    def _look_again(self) -> None:
+        version: int = self._reader.execute("PRAGMA data_version").fetchone()[0]
+        if version == self._version:
+            return
+        schema: int = self._reader.execute("PRAGMA schema_version").fetchone()[0]
+        if schema != self._schema_version:
+            self._reads.clear()
+        self._stored = stored_kinds(self._reader)
+        self._schema_version, self._version = schema, version
+
+
+def own_kinds(
+    writer: sqlite3.Connection, names: Sequence[str], sql: str, parameters: object
+) -> Kinds:
+    """Do the same inside a transaction of the connection that writes, by what that wrote."""
+
+    def reads() -> frozenset[ColumnKey]:
+        try:
+            return _read_by(partial(reads_of, writer, sql, parameters))
+        finally:
+            writer.set_authorizer(None)
+
+    return stored_kinds(writer).of(names, reads)
+
+
+def _read_by(reads: Callable[[], frozenset[ColumnKey]]) -> frozenset[ColumnKey]:
+    try:
+        return reads()
+    except sqlite3.Error:  # what is an EXPLAIN itself cannot be explained
+        return frozenset()

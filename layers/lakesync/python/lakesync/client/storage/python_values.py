@@ -1,0 +1,181 @@
+"""Values of declared columns as Python has them: dates, decimals, bytes, booleans, large integers.
+
+JSON has no form for most of them, so they travel as text (``docs/spec/schema.md``, S1). A column
+that the app declares takes and gives Python's. What a declared column holds that is of another
+type, because somebody else wrote it, is given as it was written.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
+
+from lakesync.core.column_types import bytes_of, date_of, decimal_of, fits, timestamp_of
+from lakesync.core.values import NULL, canonical, parse
+from lakesync.errors import SchemaMismatch, ValidationFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakesync.core.values import CanonicalJson
+
+_EXACT_INTS: Final = range(-(1 << 53) + 1, 1 << 53)
+_NUMBER_START: Final = b"-0123456789"
+_DECLARED_AS: Final[tuple[tuple[type[Any], str], ...]] = (
+    (datetime, "timestamp"),
+    (date, "date"),
+    (Decimal, "decimal(p,s)"),
+    (bytes, "bytes"),
+    (bytearray, "bytes"),
+    (memoryview, "bytes"),
+)
+"""Types that only a declared column takes."""
+_WANTED: Final = {
+    "string": "text",
+    "number": "a float or an int",
+    "boolean": "True or False",
+    "null": "None",
+    "integer": "an int of 64 bits",
+    "decimal": "a Decimal with no more digits",
+    "timestamp": "a datetime, or text such as 2026-05-17T08:00:00Z",
+    "date": "a date, or text such as 2026-05-17",
+    "bytes": "bytes, or base64 with its padding",
+}
+
+
+def kind_of(type_name: str) -> str:
+    """Give a type without its digits: ``decimal`` for ``decimal(9,2)``."""
+    return type_name.partition("(")[0]
+
+
+def encoder(table: str, column: str, type_name: str) -> Callable[[object], CanonicalJson]:
+    """Give what makes the canonical bytes of a value of a declared column; it checks as S2 does.
+
+    It raises `SchemaMismatch` for a value of another type. Any column may be null.
+    """
+    kind = kind_of(type_name)
+    as_json = _AS_JSON.get(kind)
+
+    def encode(value: object) -> CanonicalJson:
+        if value is None:
+            return NULL
+        given = value if as_json is None else as_json(value)
+        if not isinstance(given, _PYTHON_ONLY):
+            raw = canonical(given)
+            if fits(type_name, raw):
+                return raw
+        raise SchemaMismatch(
+            f"{table}.{column} is declared {type_name}, which this {type(value).__name__} is not: "
+            f"give it {_WANTED[kind]}, or declare it otherwise"
+        )
+
+    return canonical if kind == "json" else encode
+
+
+def undeclared(column: str, value: object) -> ValidationFailed | None:
+    """Give the error for a value that only a declared column takes; None for any other value."""
+    for python_type, type_name in _DECLARED_AS:
+        if isinstance(value, python_type):
+            return ValidationFailed(
+                f"a {type(value).__name__} is not JSON: declare the column {column} as "
+                f"{type_name}, which is written and read as one, or convert it first"
+            )
+    return None
+
+
+def read_value(kind: str, raw: CanonicalJson) -> Any:
+    """Give the Python value of a declared column, by its `kind_of`."""
+    if kind == "decimal" and raw[0] in _NUMBER_START:
+        return _decimal(raw.decode())
+    value = parse(raw)
+    read = READ.get(kind)
+    return value if read is None else read(value)
+
+
+def as_cells(parameters: object, as_text: tuple[type, ...] = ()) -> Any:
+    """Give parameters as SQLite takes them: dates and decimals as they are stored.
+
+    Those of the types ``as_text`` become their JSON text.
+    """
+
+    def cell(value: object) -> object:
+        if isinstance(value, date):  # a datetime too
+            return _timestamp_as_json(value) if isinstance(value, datetime) else value.isoformat()
+        if isinstance(value, Decimal):
+            return str(value)
+        return json.dumps(value) if type(value) in as_text else value
+
+    if isinstance(parameters, Mapping):
+        return {name: cell(value) for name, value in parameters.items()}
+    return tuple(map(cell, parameters)) if isinstance(parameters, list | tuple) else parameters
+
+
+def _date_as_json(value: object) -> object:
+    is_date = isinstance(value, date) and not isinstance(value, datetime)
+    return value.isoformat() if is_date else value  # type: ignore[attr-defined]
+
+
+def _timestamp_as_json(value: object) -> object:
+    if not isinstance(value, datetime):
+        return value
+    offset = value.utcoffset()
+    if offset is not None and offset.total_seconds() % 60:
+        value = value.astimezone(UTC)  # RFC 3339 has no seconds in an offset, as old zones do
+    return value.isoformat()
+
+
+def _decimal_as_json(value: object) -> object:
+    return format(value, "f") if isinstance(value, Decimal) else _integer_as_json(value)
+
+
+def _integer_as_json(value: object) -> object:
+    return str(int(value)) if isinstance(value, int) and value not in _EXACT_INTS else value
+
+
+def _bytes_as_json(value: object) -> object:
+    if isinstance(value, bytes | bytearray | memoryview):
+        return base64.b64encode(value).decode()
+    return value
+
+
+def _text_as(made: Callable[[str], Any]) -> Callable[[Any], Any]:
+    """Give what reads a cell by its text; what is no such text stays as it is."""
+
+    def read(cell: Any) -> Any:
+        if cell.__class__ is not str:
+            return cell
+        try:
+            return made(cell)
+        except (ValueError, OverflowError):
+            return cell
+
+    return read
+
+
+def _integer(cell: Any) -> Any:
+    is_integer = isinstance(cell, str) and fits("integer", f'"{cell}"'.encode())
+    return int(cell) if is_integer else cell
+
+
+_PYTHON_ONLY: Final = tuple(python_type for python_type, _ in _DECLARED_AS)
+_AS_JSON: Final[Mapping[str, Callable[[object], object]]] = {
+    "date": _date_as_json,
+    "timestamp": _timestamp_as_json,
+    "decimal": _decimal_as_json,
+    "integer": _integer_as_json,
+    "bytes": _bytes_as_json,
+}
+_decimal: Final = _text_as(decimal_of)
+READ: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "boolean": lambda cell: cell == 1 if cell.__class__ is int and 0 <= cell <= 1 else cell,
+    "date": _text_as(date_of),
+    "timestamp": _text_as(timestamp_of),
+    "decimal": _decimal,
+    "integer": _integer,
+    "bytes": _text_as(bytes_of),
+}
+"""By `kind_of`, what reads a value, or the cell that SQLite stores for it."""

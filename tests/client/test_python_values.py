@@ -1,0 +1,428 @@
+"""Declared columns take and give Python's values, and no others; see law K34."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal
+from typing import TYPE_CHECKING, Annotated, Any
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from pydantic import Base64Bytes, BaseModel, ConfigDict, Field
+
+from lakesync.client import AsyncClient
+from lakesync.client.storage.python_values import encoder, kind_of, read_value
+from lakesync.core.column_types import fits
+from lakesync.errors import SchemaMismatch, ValidationFailed
+from lakesync.result import Err
+from lakesync.testing.memory_gateway import MemoryGateway
+from tests.client.support.world import reopened
+from tests.support.strategies import json_values
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from lakesync.client import Client, LostWrite
+    from tests.client.support.world import World
+
+TYPES = {
+    "title": "string",
+    "done": "boolean",
+    "due": "date",
+    "at": "timestamp",
+    "price": "decimal(12, 2)",
+    "photo": "bytes",
+    "n": "integer",
+    "weight": "number",
+    "tags": "json",
+}
+ROW: dict[str, Any] = {
+    "title": "x",
+    "done": True,
+    "due": date(2026, 5, 17),
+    "at": datetime(2026, 5, 17, 8, 30, 0, 120, tzinfo=timezone(timedelta(hours=2))),
+    "price": Decimal("12.30"),
+    "photo": b"\x00\xff",
+    "n": 2**62,
+    "weight": 2.5,
+    "tags": ["a", {"b": 1}],
+}
+
+
+@pytest.fixture
+def client(world: World) -> Client:
+    client = world.client()
+    client.declare("todos", TYPES).unwrap()
+    return client
+
+
+def same(one: Any, other: Any) -> bool:
+    """Tell whether two values are equal and of the same type."""
+    return repr(one) == repr(other)
+
+
+@pytest.mark.law("K34")
+def test_what_was_written_is_read_on_every_device_and_over_restarts(
+    world: World, client: Client
+) -> None:
+    client.insert("todos", "t1", ROW).unwrap()
+    other = world.client("b")
+    other.declare("todos", TYPES).unwrap()
+    client.sync().unwrap()
+    other.sync().unwrap()
+
+    shown = ROW | {"tags": '["a",{"b":1}]', "_row_id": "t1"}
+    for one in (reopened(world, client), other):
+        row = one.get("todos", "t1").unwrap()
+        assert row is not None
+        assert all(same(row[name], value) for name, value in ROW.items())
+        (row,) = one.query("SELECT * FROM todos").unwrap()
+        assert all(same(row[name], value) for name, value in shown.items())
+
+
+@pytest.mark.law("K34")
+def test_each_way_of_writing_takes_them(world: World, client: Client) -> None:
+    client.insert_many("todos", {"t1": ROW, "t2": {"due": date(2026, 5, 18)}}).unwrap()
+    client.update("todos", "t1", {"price": Decimal("1E+3")}).unwrap()
+    with client.transaction() as tx:
+        tx.upsert("todos", "t3", {"due": date(2026, 5, 19)}).unwrap()
+        assert tx.query("SELECT due FROM todos ORDER BY due").unwrap()[2] == {
+            "due": date(2026, 5, 19)
+        }
+        assert tx.get("todos", "t3").unwrap() == {"due": date(2026, 5, 19)}
+    sql = "UPDATE todos SET due = ?, photo = ?, n = ? WHERE _row_id = 't3'"
+    client.execute(sql, (date(2026, 5, 20), b"hello", 2**60)).unwrap()
+
+    assert client.get("todos", "t1").unwrap() == ROW | {"price": Decimal(1000)}
+    assert client.get("todos", "t3").unwrap() == {
+        "due": date(2026, 5, 20),
+        "photo": b"hello",
+        "n": 2**60,
+    }
+
+    async def write() -> Any:
+        async with AsyncClient(
+            world.folder / "async.db", client_id="async", transport=world.transport()
+        ) as other:
+            (await other.declare("todos", TYPES)).unwrap()
+            (await other.insert("todos", "t1", ROW)).unwrap()
+            rows = (await other.query("SELECT due, photo FROM todos")).unwrap()
+            return rows, (await other.get("todos", "t1")).unwrap()
+
+    assert asyncio.run(write()) == ([{"due": ROW["due"], "photo": ROW["photo"]}], ROW)
+
+
+WRONG: list[tuple[str, Any]] = [
+    ("title", 7),
+    ("title", date(2026, 5, 17)),
+    ("done", 1),
+    ("due", datetime(2026, 5, 17, tzinfo=UTC)),
+    ("due", "tomorrow"),
+    ("due", "2026-W20-7"),
+    ("due", 20260517),
+    ("at", date(2026, 5, 17)),
+    ("at", "2026-05-17"),
+    ("at", datetime.max.replace(tzinfo=timezone(-timedelta(hours=1)))),
+    ("price", Decimal("0.001")),
+    ("price", Decimal("1e10")),
+    ("price", Decimal("NaN")),
+    ("price", "12,30"),
+    ("photo", "no base64!"),
+    ("photo", 7),
+    ("n", 2**63),
+    ("n", True),
+    ("n", 1.5),
+    ("weight", "2"),
+    ("weight", Decimal(2)),
+]
+
+
+@pytest.mark.law("K34")
+@pytest.mark.parametrize(("name", "value"), WRONG)
+def test_a_value_of_another_type_is_refused_where_it_is_written(
+    client: Client, name: str, value: Any
+) -> None:
+    client.insert("todos", "t1", ROW).unwrap()
+    before = len(client.pending().unwrap())
+
+    result = client.update("todos", "t1", {"done": False, name: value})
+
+    assert isinstance(result, Err)
+    assert result.error.code == "SCHEMA_ERROR"
+    assert result.error.field == f"columns.{name}"
+    sentence = str(result.error)
+    assert f"todos.{name} is declared {TYPES[name].replace(' ', '')}" in sentence
+    assert "give it" in sentence
+    assert client.get("todos", "t1").unwrap() == ROW
+    assert len(client.pending().unwrap()) == before
+    if not isinstance(value, date):  # which SQLite takes as text
+        written = client.execute(f"UPDATE todos SET {name} = ?", ("?",))  # noqa: S608
+        assert isinstance(written, Err) is (name not in {"title", "tags"})
+
+
+@pytest.mark.law("K34")
+@pytest.mark.parametrize("value", [date(2026, 5, 17), Decimal(1), b"x", datetime.now(UTC)])
+def test_a_column_that_is_not_declared_says_what_such_a_value_needs(
+    client: Client, value: Any
+) -> None:
+    result = client.insert("todos", "t1", {"other": value})
+
+    assert isinstance(result, Err)
+    assert result.error.code == "VALIDATION_ERROR"
+    assert "declare the column other as" in str(result.error)
+    assert client.get("todos", "t1").unwrap() is None
+
+
+# What a column may be given: Python's values, and any JSON.
+any_value = st.one_of(
+    st.dates(), st.datetimes(), st.decimals(), st.binary(max_size=8), st.integers(), json_values,
+    st.datetimes(timezones=st.timezones()), st.decimals(-(10**9), 10**9, places=2),
+    st.from_regex(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(T[0-9]{2}:[0-9]{2}Z?)?", fullmatch=True),
+)  # fmt: skip
+
+
+@pytest.mark.law("K34", "S2")
+@given(st.sampled_from(sorted(TYPES.values())), any_value)
+@example("timestamp", datetime(1890, 1, 1, tzinfo=timezone(timedelta(minutes=19, seconds=32))))
+@example("decimal(12, 2)", Decimal("-0"))
+@example("decimal(12, 2)", 2**53)
+def test_what_is_taken_is_what_the_gateway_takes_and_is_read_as_it_was(
+    type_name: str, value: Any
+) -> None:
+    declared = type_name.replace(" ", "")
+    try:
+        raw = encoder("t", "c", declared)(value)
+    except (SchemaMismatch, ValidationFailed):
+        return
+    assert value is None or fits(declared, raw)
+    back = read_value(kind_of(declared), raw)
+    text = isinstance(value, str) and kind_of(declared) not in {"string", "json"}
+    assert text or type_name == "json" or back == value
+    again = encoder("t", "c", declared)(back)
+    assert read_value(kind_of(declared), again) == back
+
+
+@pytest.mark.law("K34")
+def test_what_somebody_else_wrote_of_another_type_is_as_it_was_written(
+    world: World, client: Client
+) -> None:
+    other = world.client("b")
+    written = {"due": "soon", "at": 7, "price": "much", "photo": "?", "n": "many", "done": "yes"}
+    other.insert("todos", "t1", written).unwrap()
+    other.sync().unwrap()
+    client.sync().unwrap()
+
+    assert client.get("todos", "t1").unwrap() == written
+    names = ", ".join(written)
+    (row,) = client.query(f"SELECT {names} FROM todos").unwrap()  # noqa: S608
+    assert row == written | {"at": "7"}
+
+
+@pytest.mark.law("K34")
+def test_a_column_of_an_answer_is_read_as_the_one_whose_name_it_bears(client: Client) -> None:
+    client.insert("todos", "t1", ROW).unwrap()
+    client.insert("notes", "n1", {"due": "2026-05-17", "todo": "t1"}).unwrap()
+    client.declare("plans", {"due": "timestamp"}).unwrap()
+    client.execute("CREATE TABLE drafts (due TEXT)").unwrap()
+    client.execute("INSERT INTO drafts VALUES ('2026-05-17')").unwrap()
+    with client._file.database.transaction() as connection:
+        connection.execute("CREATE VIEW soon AS SELECT due, due AS until FROM todos")
+    due, text = date(2026, 5, 17), "2026-05-17"
+    expected: list[tuple[str, Any]] = [
+        ("SELECT due FROM todos", due),
+        ("SELECT DUE FROM todos", due),
+        ("SELECT t.due FROM todos AS t", due),
+        ("SELECT max(due) AS due FROM todos", due),
+        ("SELECT max(due) FROM todos", text),
+        ("SELECT due AS text FROM todos", text),
+        ("SELECT due FROM soon", due),
+        ("SELECT until FROM soon", text),
+        ("WITH q AS (SELECT due FROM todos) SELECT due FROM q", due),
+        ("SELECT due FROM notes", text),
+        ("SELECT due FROM drafts", text),
+        ("SELECT todos.due FROM todos JOIN notes ON todo = todos._row_id", due),
+        ("SELECT due FROM todos UNION SELECT due FROM notes", text),
+        ("SELECT todos.due FROM todos JOIN notes ON todos.due = notes.due", text),
+        ("SELECT due FROM todos UNION SELECT due FROM plans", text),
+        ("SELECT upper('x') AS due FROM todos WHERE due > ''", "X"),
+        ("SELECT count(*) AS due FROM todos WHERE due > ''", 1),
+    ]
+    for sql, value in expected:
+        ((read,),) = client.query(sql, as_=tuple).unwrap()
+        assert same(read, value), sql
+        with client.transaction() as tx:
+            ((read,),) = tx.query(sql, as_=tuple).unwrap()
+            assert same(read, value), sql
+
+
+@pytest.mark.law("K34")
+def test_what_a_column_is_read_as_follows_its_declaration(world: World) -> None:
+    client = world.client()
+    client.insert("todos", "t1", {"due": "2026-05-17"}).unwrap()
+    sql = "SELECT due FROM todos"
+    assert client.query(sql).unwrap() == [{"due": "2026-05-17"}]
+    with client.watch(sql) as watch:
+        assert next(watch) == [{"due": "2026-05-17"}]
+        client.declare("todos", {"due": "date"}).unwrap()
+        assert next(watch) == [{"due": date(2026, 5, 17)}]
+        client.update("todos", "t1", {"due": date(2026, 5, 18)}).unwrap()
+        assert next(watch) == [{"due": date(2026, 5, 18)}]
+    client.declare("todos", {"due": "string"}).unwrap()
+    assert client.query(sql).unwrap() == [{"due": "2026-05-18"}]
+    with client._file.database.transaction() as connection:
+        connection.execute("CREATE VIEW v AS SELECT title AS due FROM notes")
+        connection.execute("CREATE TABLE notes (title)")
+    client.declare("todos", {"due": "date"}).unwrap()
+    assert client.query("SELECT due FROM v").unwrap() == []
+    with client._file.database.transaction() as connection:
+        connection.execute("DROP VIEW v")
+        connection.execute("CREATE VIEW v AS SELECT due FROM todos")
+    assert client.query("SELECT due FROM v").unwrap() == [{"due": date(2026, 5, 18)}]
+
+
+@pytest.mark.law("K34")
+def test_an_answer_without_such_columns_is_given_as_sqlite_gave_it(client: Client) -> None:
+    client.insert("todos", "t1", ROW).unwrap()
+    client.query("SELECT due FROM todos").unwrap()
+    kinds = client._file.database.kinds
+    names, sql = ["title", "n", "weight", "tags", "_row_id"], "SELECT 1 / 0 FROM nowhere"
+    assert kinds(names, sql, ()) == {}  # which is not even prepared
+    assert kinds(["due", "title"], "SELECT due, title FROM todos", ()) == {"due": "date"}
+
+
+@dataclass
+class Texts:
+    due: str
+    done: int
+    price: str
+    photo: str
+
+
+@dataclass
+class Anything:
+    due: Any
+    photo: object
+
+
+class Model(BaseModel):
+    model_config = ConfigDict(strict=True)
+    due: date
+    at: datetime
+    price: Decimal
+    photo: bytes
+    tags: list[Any]
+    done: bool
+    weight: Annotated[float, Field(ge=0)]
+
+
+class Other(BaseModel):
+    due: str
+    photo: Base64Bytes
+    picture: bytes | None = Field(None, alias="plain")
+
+
+@pytest.mark.law("K34")
+def test_an_objects_field_decides_what_it_is_given(client: Client) -> None:
+    client.insert("todos", "t1", ROW | {"plain": "aGVsbG8="}).unwrap()
+
+    def read(as_: Any) -> Any:
+        (row,) = client.query("SELECT * FROM todos", as_=as_).unwrap()
+        return row
+
+    assert read(Texts) == Texts("2026-05-17", 1, "12.30", "AP8=")
+    assert read(Anything) == Anything(date(2026, 5, 17), b"\x00\xff")
+    wanted = {name: ROW[name] for name in Model.model_fields}
+    assert read(Model) == Model(**wanted)
+    other = read(Other)
+    assert (other.due, other.photo, other.picture) == ("2026-05-17", b"\x00\xff", b"hello")
+
+
+def test_bytes_of_a_local_table_stay_bytes(client: Client) -> None:
+    @dataclass
+    class Draft:
+        photo: bytes
+
+    client.execute("CREATE TABLE drafts (photo BLOB)").unwrap()
+    client.execute("INSERT INTO drafts VALUES (?)", (b"aGVsbG8=",)).unwrap()
+    assert client.query("SELECT * FROM drafts", as_=Draft).unwrap() == [Draft(b"aGVsbG8=")]
+
+
+@pytest.mark.law("K34")
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20)
+@given(
+    st.lists(
+        st.tuples(
+            st.dates(),
+            st.datetimes(timezones=st.none() | st.just(UTC)),
+            st.decimals(min_value=-(10**9), max_value=10**9, places=2),
+            st.binary(max_size=20),
+            st.integers(-(2**63), 2**63 - 1),
+            st.booleans(),
+        ),
+        min_size=1,
+        max_size=5,
+    )
+)
+def test_any_values_come_back_by_every_way(
+    tmp_path_factory: pytest.TempPathFactory, rows: Sequence[tuple[Any, ...]]
+) -> None:
+    names = ("due", "at", "price", "photo", "n", "done")
+    folder: Path = tmp_path_factory.mktemp("values")
+    columns = [{"name": name, "type": TYPES[name].replace(" ", "")} for name in names]
+    with MemoryGateway(folder) as gateway:
+        gateway.put_schema({"table": "todos", "columns": columns})
+        mine, other = gateway.client("mine"), gateway.client("other")
+        for client in (mine, other):
+            client.declare("todos", TYPES).unwrap()
+        for place, row in enumerate(rows):
+            mine.insert("todos", f"t{place}", dict(zip(names, row, strict=True))).unwrap()
+        mine.sync().unwrap()
+        assert mine.quarantined().unwrap() == []  # the gateway takes what the client takes
+        other.sync().unwrap()
+        for client in (mine, other):
+            sql = f"SELECT {', '.join(names)} FROM todos ORDER BY _row_id"  # noqa: S608
+            assert client.query(sql, as_=tuple).unwrap() == list(rows)
+            for place, row in enumerate(rows):
+                read = client.get("todos", f"t{place}").unwrap()
+                assert read == dict(zip(names, row, strict=True))
+
+
+def test_a_refused_edit_is_amended_by_such_values(world: World) -> None:
+    client = world.client()
+    client.insert("todos", "t1", {"due": "soon", "n": "1"}).unwrap()
+    (entry,) = client.pending().unwrap()
+    with client._file.database.transaction():
+        kept = client._file.outbox.find(entry.delta.delta_id)
+        assert kept is not None
+        client._file.quarantine([(kept, SchemaMismatch("it is no date"))])
+    client.declare("todos", {"due": "date"}).unwrap()
+
+    amended = client.amend(entry.delta.delta_id, {"due": date(2026, 5, 17)}).unwrap()
+
+    assert dict(amended.columns) == {"due": b'"2026-05-17"', "n": b'"1"'}
+    assert client.get("todos", "t1").unwrap() == {"due": date(2026, 5, 17), "n": "1"}
+
+
+@pytest.mark.law("K34", "K27")
+def test_a_write_that_lost_is_reported_in_such_values(world: World, client: Client) -> None:
+    other = world.client("b")
+    lost: list[LostWrite] = []
+    told = threading.Event()
+
+    def tell(write: LostWrite) -> None:
+        lost.append(write)
+        told.set()
+
+    with client.on_conflict(tell):
+        client.insert("todos", "t1", {"due": date(2026, 5, 17)}).unwrap()
+        world.clock.ms += 10
+        other.insert("todos", "t1", {"due": "2026-05-18"}).unwrap()
+        other.sync().unwrap()
+        client.sync().unwrap()
+        assert told.wait(5)
+    assert [(one.own, one.other) for one in lost] == [(date(2026, 5, 17), date(2026, 5, 18))]
