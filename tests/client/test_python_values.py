@@ -426,3 +426,13 @@ def test_a_write_that_lost_is_reported_in_such_values(world: World, client: Clie
         client.sync().unwrap()
         assert told.wait(5)
     assert [(one.own, one.other) for one in lost] == [(date(2026, 5, 17), date(2026, 5, 18))]
+
+
+def test_a_query_takes_dates_and_decimals(client: Client) -> None:
+    client.insert("todos", "t1", ROW).unwrap()
+    by_place = "SELECT 1 FROM todos WHERE due = ? AND at = ? AND price = ?"
+    given_ = (ROW["due"], ROW["at"], ROW["price"])
+    assert client.query(by_place, given_, as_=tuple).unwrap() == [(1,)]
+    by_name = "SELECT 1 FROM todos WHERE due = :due AND at = :at"
+    with client.watch(by_name, {"due": ROW["due"], "at": ROW["at"]}, as_=tuple) as watch:
+        assert next(watch) == [(1,)]
