@@ -143,7 +143,7 @@ def check_sound(client: Client) -> None:
         assert _app_rows(client, table_id, table["sql_name"]) == shown[table_id]
 
 
-def _app_rows(client: Client, table_id: int, sql_name: str) -> dict[str, dict[str, object]]:
+def _app_rows(client: Client, table_id: int, sql_name: str) -> dict[Any, dict[str, object]]:
     names = client.query(
         "SELECT name, sql_name FROM _lakesync_columns WHERE table_id = ?", (table_id,)
     ).unwrap()

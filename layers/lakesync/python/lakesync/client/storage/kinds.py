@@ -86,11 +86,19 @@ class CommittedKinds:
         self._schema_version: int | None = None
         self._stored = NO_KINDS
         self._reads: dict[str, frozenset[ColumnKey]] = {}
+        self._answers: dict[str, tuple[Sequence[str], Kinds]] = {}
 
     def of(self, names: Sequence[str], sql: str, parameters: object) -> Kinds:
         """Give as what the columns of a query's answer are read."""
         self._look_again()
-        return self._stored.of(names, lambda: _read_by(partial(self.reads_of, sql, parameters)))
+        known = self._answers.get(sql)
+        if known is None or known[0] != names:  # they are others once the tables are
+            reads = partial(self.reads_of, sql, parameters)
+            known = names, self._stored.of(names, lambda: _read_by(reads))
+            if len(self._answers) >= _QUERIES_REMEMBERED:
+                self._answers.clear()
+            self._answers[sql] = known
+        return known[1]
 
     def reads_of(self, sql: str, parameters: object) -> frozenset[ColumnKey]:
         """Give the columns that a query reads; see `lakesync.client.storage.reading.reads_of`."""
@@ -108,10 +116,12 @@ class CommittedKinds:
         if version == self._version:
             return
         schema: int = self._reader.execute("PRAGMA schema_version").fetchone()[0]
+        stored = stored_kinds(self._reader)
         if schema != self._schema_version:
             self._reads.clear()
-        self._stored = stored_kinds(self._reader)
-        self._schema_version, self._version = schema, version
+        if schema != self._schema_version or stored != self._stored:
+            self._answers.clear()
+        self._stored, self._schema_version, self._version = stored, schema, version
 
 
 def own_kinds(

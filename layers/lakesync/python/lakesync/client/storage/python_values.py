@@ -59,8 +59,11 @@ def encoder(table: str, column: str, type_name: str) -> Callable[[object], Canon
     """
     kind = kind_of(type_name)
     as_json = _AS_JSON.get(kind)
+    always_fit = _ALWAYS_FIT.get(kind, ())
 
     def encode(value: object) -> CanonicalJson:
+        if value.__class__ in always_fit:
+            return canonical(value)
         if value is None:
             return NULL
         given = value if as_json is None else as_json(value)
@@ -161,6 +164,12 @@ def _integer(cell: Any) -> Any:
     return int(cell) if is_integer else cell
 
 
+_ALWAYS_FIT: Final[Mapping[str, tuple[type, ...]]] = {
+    "string": (str,),
+    "boolean": (bool,),
+    "number": (float, int),
+}
+"""Classes whose values are of a type, all of them."""
 _PYTHON_ONLY: Final = tuple(python_type for python_type, _ in _DECLARED_AS)
 _AS_JSON: Final[Mapping[str, Callable[[object], object]]] = {
     "date": _date_as_json,
