@@ -18,8 +18,8 @@ from lakesync.client.storage.reading import reads_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-ColumnKey: TypeAlias = tuple[str, str]
-"""SQLite's names of a table and a column of it, in small letters."""
+    from lakesync.client.storage.reading import ColumnKey
+
 Kinds: TypeAlias = "Mapping[str, str]"
 """By the name of an answer's column, its `kind_of`, where that is read as a type of Python's."""
 

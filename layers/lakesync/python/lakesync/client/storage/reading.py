@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from lakesync.client.storage.tables import PREFIX
 
-if TYPE_CHECKING:
-    from lakesync.client.storage.kinds import ColumnKey
-
 Answer: TypeAlias = "tuple[list[str], list[tuple[object, ...]]]"
 """The column names and the rows of a query."""
+ColumnKey: TypeAlias = tuple[str, str]
+"""SQLite's names of a table and a column of it, in small letters."""
 
 _READING: Final = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE}
 _PRAGMAS: Final = {
