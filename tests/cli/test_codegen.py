@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from lakesync.cli.app import app
 from lakesync.cli.commands.codegen import module_text
+from lakesync.client.storage.row_class import column_types
 from lakesync.testing.memory_gateway import MemoryGateway
 from tests.support.local_gateway import GATEWAY, SECRET, serve_gateway
 
@@ -59,8 +60,9 @@ def test_rows_come_as_the_classes_of_the_module(tmp_path: Path) -> None:
     with MemoryGateway(tmp_path) as gateway:
         gateway.put_schema(SCHEMA)
         client = gateway.client("phone")
-        for table, columns in tables.TABLES.items():
-            client.declare(table, columns).unwrap()
+        client.declare("my_todos", tables.MyTodos).unwrap()
+        named = {name: kind for name, kind in TYPES.items() if name != "class"}
+        assert column_types(tables.MyTodos) == named
         row = {
             "title": "x",
             "done": True,

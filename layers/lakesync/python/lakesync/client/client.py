@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lakesync.client.storage.database import Durability
+    from lakesync.client.storage.declare import DeclaredColumns
     from lakesync.client.storage.edits import Transaction
     from lakesync.client.storage.encryption import GivenKey
     from lakesync.client.storage.kinds import Kinds
@@ -175,13 +176,13 @@ class Client(Connecting, OutboxKeeper):
         self.edited.set()
 
     def declare(
-        self, table: str, columns: Mapping[str, str], *, indexes: Sequence[Sequence[str]] = ()
+        self, table: str, columns: DeclaredColumns, *, indexes: Sequence[Sequence[str]] = ()
     ) -> Result[None, LakeSyncError]:
         """Give a table typed columns and indexes before, or after, rows arrive. Safe to repeat.
 
-        The types are ``string number boolean json integer decimal(p,s) timestamp date bytes``;
-        ``indexes`` are the columns of each index. ``VALIDATION_ERROR`` or ``SCHEMA_ERROR`` if a
-        name or a type is none.
+        The types are ``string number boolean json integer decimal(p,s) timestamp date bytes``, or
+        those of a dataclass or pydantic model; ``indexes`` are the columns of each index.
+        ``VALIDATION_ERROR`` or ``SCHEMA_ERROR`` if a name or a type is none.
         """
         return self._attempt(lambda: declare(self._file, table, columns, indexes))
 

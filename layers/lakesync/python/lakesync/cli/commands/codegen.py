@@ -24,7 +24,8 @@ _TYPES: Final = {
 _HEAD: Final = '''"""Rows of the tables of the gateway {gateway}.
 
 Made by ``lakesync codegen``: make it again when a schema grows, and edit nothing here.
-``client.query("SELECT * FROM …", as_=…)`` and ``watch`` give rows as these.
+``client.declare("…", …)`` takes these, and ``client.query("SELECT * FROM …", as_=…)`` and ``watch``
+give rows as these.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ _ = _builtins, _datetime, _decimal
 def codegen(session: Session) -> None:
     """Print a Python module with a typed class for each table that has a schema.
 
-    TABLES in it are the tables for `client.declare`. Rows come as these classes with `as_`.
+    Rows come as these classes with `as_`, and `client.declare("todos", Todos)` takes them. TABLES
+    has the types of all columns, those of no Python name too.
 
     Example:
       lakesync codegen > tables.py
@@ -91,8 +93,8 @@ def _class(name: str, table: str, columns: Mapping[str, str]) -> str:
 
 def _hint(kind: str, columns: Mapping[str, str]) -> str:
     if kind.startswith("decimal"):
-        return "_decimal.Decimal"
-    hint = _TYPES.get(kind, "_typing.Any")
+        return f'_typing.Annotated[_decimal.Decimal, "{kind}"]'
+    hint = _TYPES.get(kind, f'_typing.Annotated[_typing.Any, "{kind}"]')
     # In its class a column of a type's name stands for that column.
     return f"_builtins.{hint}" if hint in columns else hint
 

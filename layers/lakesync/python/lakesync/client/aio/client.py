@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lakesync.client.loop import SyncLoop
+    from lakesync.client.storage.declare import DeclaredColumns
     from lakesync.client.summaries import PullSummary, SyncSummary
     from lakesync.client.upload.entries import OutboxEntry
     from lakesync.client.upload.push import PushSummary
@@ -102,7 +103,7 @@ class AsyncClient(AsyncObservable):
                 threads.leave_block()
 
     async def declare(
-        self, table: str, columns: Mapping[str, str], *, indexes: Sequence[Sequence[str]] = ()
+        self, table: str, columns: DeclaredColumns, *, indexes: Sequence[Sequence[str]] = ()
     ) -> Result[None, LakeSyncError]:
         """As `Client.declare`."""
         return await self._write(lambda: self.client.declare(table, columns, indexes=indexes))

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeGuard
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeGuard
 
 from lakesync.client.storage.app_table import ROW_ID, quote
 from lakesync.client.storage.catalogue import DECIMAL, checked_name, table_sql
+from lakesync.client.storage.row_class import column_types
 from lakesync.core.column_types import precision_scale
 from lakesync.errors import ValidationFailed
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from lakesync.client.storage.app_table import AppTable
     from lakesync.client.storage.file import ClientFile
 
+DeclaredColumns: TypeAlias = "Mapping[str, str] | type[Any]"
+"""Types by names, or the class of the table's rows: a dataclass or a pydantic model."""
 _SQL_TYPES: Final = {
     "string": "TEXT",
     "number": "REAL",
@@ -36,9 +39,14 @@ _SQL_TYPES: Final = {
 
 
 def declare(
-    file: ClientFile, table: str, columns: Mapping[str, str], indexes: Sequence[Sequence[str]]
+    file: ClientFile,
+    table: str,
+    columns: DeclaredColumns,
+    indexes: Sequence[Sequence[str]],
 ) -> None:
     """Give a table typed columns and indexes; safe to repeat."""
+    if isinstance(columns, type):
+        columns = column_types(columns)
     with file.database.transaction() as connection:
         _check_types(table, columns, indexes)
         types = {name: type_name.replace(" ", "") for name, type_name in columns.items()}
