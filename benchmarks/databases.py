@@ -13,7 +13,11 @@ from benchmarks.flights import batches
 from lakesync.adapters.database import PlacedDelta, Position, TableBatch
 from lakesync.adapters.sql.adapter import SqlAdapter
 from lakesync.core.schema import Column, TableSchema
-from tests.support.destinations import SqlDestination, mariadb_dialect, postgres_dialect
+from tests.support.destinations import (
+    SqlDestination,
+    mariadb_dialect,
+    postgres_dialect,
+)
 from tools.local_stack.databases import start_mariadb, start_postgres
 
 if TYPE_CHECKING:

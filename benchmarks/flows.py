@@ -11,7 +11,10 @@ from benchmarks.entries import at_least
 from lakesync.buffer.memory import MemoryBuffer
 from lakesync.flows.routes import keeper
 from lakesync.gateway.destinations import DestinationAdmin
-from tests.support.destinations import SqlDestination, mariadb_dialect
+from tests.support.destinations import (
+    SqlDestination,
+    mariadb_dialect,
+)
 from tests.support.gateways import GivenTime, pusher
 from tests.support.lake import Messages, Objects
 from tests.support.polling import PollingByHand

@@ -48,8 +48,12 @@ from lakesync.errors import (
     SchemaMismatch,
 )
 from lakesync.result import Err
+from lakesync.testing.batches import batch, merged, schema
 from tests.support.bigquery import DATASET, EmulatedJobs, bigquery_destination, check_statement
-from tests.support.destinations import batch, merged, new_gateway, new_table, schema
+from tests.support.destinations import (
+    new_gateway,
+    new_table,
+)
 
 if TYPE_CHECKING:
     from lakesync.core.delta import Delta

@@ -35,7 +35,11 @@ from lakesync.errors import (
     ValidationFailed,
 )
 from lakesync.result import Err
-from tests.support.destinations import batch, changed_rows, merged, new_table, schema
+from lakesync.testing.batches import batch, merged, schema
+from tests.support.destinations import (
+    changed_rows,
+    new_table,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -166,6 +170,33 @@ def test_a_row_that_does_not_fit_is_a_dead_letter_until_it_does() -> None:
     mended = database.insert_deltas(batch(TABLE, [put("a", 9, n=1)], after=1)).unwrap()
     assert mended.dead_letters == database.dead_letters(TABLE).unwrap() == ()
     assert seen(objects)["a"] == {"n": 1}
+
+
+@pytest.mark.law("P7")
+def test_a_row_that_no_longer_fits_is_shown_as_it_was_until_it_does() -> None:
+    objects = MemoryAdapter()
+    database = ObjectsDatabase(objects, "", "g")
+    typed = schema(TABLE, {"n": "integer", "s": "string"})
+    rows = [put("a", 1, n=1, s=',"lakesync_state":"'), put("b", 2, n=2)]
+    database.insert_deltas(batch(TABLE, rows, schema=typed)).unwrap()
+    former = seen(objects)
+    newer: dict[str, Any] = {"n": "many", "s": "newer"}
+    for after in (1, 2):  # the second time it is tried again
+        again = [put("a", 3, **newer)] if after == 1 else []
+        taken = database.insert_deltas(batch(TABLE, again, after=after, schema=typed)).unwrap()
+        assert [one.row_id for one in taken.dead_letters] == ["a"]
+        assert seen(objects) == former
+        assert database.latest_state(TABLE, "a").unwrap() == newer
+    states = database.rows_after(TABLE, "", 10).unwrap().rows
+    assert list(states) == ["a", "b"]
+
+    mended = [put("a", 9, n=5)]
+    database.insert_deltas(batch(TABLE, mended, after=3, schema=typed)).unwrap()
+    assert seen(objects)["a"] == {"n": 5, "s": "newer"}
+    assert database.dead_letters(TABLE).unwrap() == ()
+    gone = [put("a", 10, Op.DELETE)]
+    database.insert_deltas(batch(TABLE, gone, after=4, schema=typed)).unwrap()
+    assert seen(objects) == {"b": former["b"]}
 
 
 @pytest.mark.law("P5")

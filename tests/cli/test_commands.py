@@ -19,7 +19,7 @@ from lakesync.cli.app import app
 from lakesync.cli.output import Output
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.destinations import Destination
-from tests.support.destinations import batch
+from lakesync.testing.batches import batch
 from tests.support.local_gateway import GATEWAY, SECRET, LocalGateway, serve_gateway
 
 if TYPE_CHECKING:

@@ -11,9 +11,12 @@ from google.auth.credentials import AnonymousCredentials
 
 from lakesync.adapters.connect import database_adapter
 from lakesync.core.delta import Op, make_delta
+from lakesync.testing.batches import batch, schema
 from tests.cli.test_declaring import run
 from tests.support.bigquery import DATASET
-from tests.support.destinations import batch, new_table, schema
+from tests.support.destinations import (
+    new_table,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -20,24 +20,22 @@ from lakesync.core.delta import Op, make_delta
 from lakesync.core.merge import state_of
 from lakesync.errors import Conflict, CursorExpired
 from lakesync.result import Err
+from lakesync.testing.batches import batch, merged, numbered, schema
+from lakesync.testing.database_contract import DatabaseContract, history
 from tests.support.bigquery import PartsAdapter, bigquery_destination
 from tests.support.buckets import BucketDatabases
 from tests.support.destinations import (
     SqlDestination,
-    batch,
     changed_rows,
     mariadb_dialect,
-    merged,
     new_table,
     postgres_dialect,
-    schema,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from lakesync.adapters.database import DatabaseAdapter
-    from lakesync.core.delta import Delta
     from lakesync.core.merge import RowState
     from tools.local_stack.bigquery import BigQueryServer
 
@@ -114,31 +112,6 @@ def table() -> str:
     return new_table()
 
 
-def numbered(table: str, count: int) -> list[Delta]:
-    """Give inserts of rows, one after another."""
-    return [
-        make_delta(Op.INSERT, table, f"r{n}", {"n": n}, client_id="c", hlc=n + 1)
-        for n in range(count)
-    ]
-
-
-def history(adapter: DatabaseAdapter, table: str, deltas_max: int = 3) -> list[Delta]:
-    """Read all of a table's history, page by page."""
-    position, pages = Position(), 0
-    read: list[Delta] = []
-    while True:
-        page = adapter.query_deltas_since(table, position, deltas_max).unwrap()
-        assert len(page.deltas) <= deltas_max
-        assert [placed.position for placed in page.deltas] == sorted(
-            placed.position for placed in page.deltas if placed.position > position
-        )
-        read += [delta for _, delta in page.deltas]
-        position, pages = page.position, pages + 1
-        if not page.has_more:
-            return read
-        assert pages < 1_000
-
-
 @pytest.mark.law("P1", "P2", "P3")
 @few
 @given(data=st.data())
@@ -188,142 +161,14 @@ def rows_and_history_are_those_inserted(adapter: DatabaseAdapter, data: st.DataO
     assert compare_table(adapter, target, table).unwrap().is_equal
 
 
-@pytest.mark.law("P1", "M10")
-def test_where_deletes_win_an_update_behind_a_delete_is_no_row(
-    make: Callable[[], DatabaseAdapter], table: str
-) -> None:
-    adapter, wanted = make(), schema(table, {"n": "number"}, delete_wins=True)
-    deltas = [
-        make_delta(Op.INSERT, table, "r1", {"n": 1}, client_id="c1", hlc=1),
-        make_delta(Op.DELETE, table, "r1", {}, client_id="c1", hlc=2),
-        make_delta(Op.UPDATE, table, "r1", {"n": 3}, client_id="c1", hlc=3),
-    ]
-    adapter.insert_deltas(batch(table, deltas, schema=wanted)).unwrap()
-    assert adapter.latest_state(table, "r1").unwrap() is None
+@pytest.mark.law("P1", "P2", "P3", "P9", "M10")
+class TestDatabases(DatabaseContract):
+    """Those of this repository, and their compositions."""
 
-    again = [make_delta(Op.INSERT, table, "r1", {}, client_id="c1", hlc=4)]
-    adapter.insert_deltas(batch(table, again, after=adapter.mark(table).unwrap())).unwrap()
-    assert adapter.latest_state(table, "r1").unwrap() == {"n": 3}
-
-
-def test_a_table_without_batches_is_empty(make: Callable[[], DatabaseAdapter], table: str) -> None:
-    adapter = make()
-    assert adapter.mark(table).unwrap() == 0
-    assert adapter.latest_state(table, "r1").unwrap() is None
-    assert adapter.query_deltas_since(table, Position(), 10).unwrap().deltas == ()
-    assert adapter.rows_after(table, "", 10).unwrap().rows == {}
-    assert table not in adapter.tables().unwrap()
-
-
-@pytest.mark.law("P2")
-def test_batches_may_come_again_overlap_or_be_empty(
-    make: Callable[[], DatabaseAdapter], table: str
-) -> None:
-    adapter = make()
-    deltas = numbered(table, 6)
-    first, overlapping = batch(table, deltas[:4]), batch(table, deltas)
-    assert adapter.insert_deltas(first).unwrap().deltas == 4
-    assert adapter.insert_deltas(overlapping).unwrap().deltas == 2
-    assert adapter.insert_deltas(first).unwrap().deltas == 0
-    empty = batch(table, [], after=3)
-    assert adapter.insert_deltas(empty).unwrap().deltas == 0
-    assert adapter.mark(table).unwrap() == empty.last
-    assert history(adapter, table) == deltas
-
-
-@pytest.mark.law("P1")
-def test_a_delta_that_says_nothing_makes_no_row(
-    make: Callable[[], DatabaseAdapter], table: str
-) -> None:
-    adapter = make()
-    nothing = make_delta(Op.UPDATE, table, "r1", {}, client_id="c", hlc=6)
-    inserted = adapter.insert_deltas(batch(table, [nothing])).unwrap()
-    assert (inserted.deltas, inserted.rows) == (1, 0)
-    assert adapter.rows_after(table, "", 10).unwrap().rows == {}
-    assert history(adapter, table) == [nothing]
-
-
-@pytest.mark.law("P2")
-def test_a_batch_waits_for_the_one_before_it(
-    make: Callable[[], DatabaseAdapter], table: str
-) -> None:
-    adapter = make()
-    result = adapter.insert_deltas(batch(table, numbered(table, 1), after=5))
-    assert isinstance(result, Err)
-    assert isinstance(result.error, Conflict)
-    assert adapter.mark(table).unwrap() == 0
-
-
-@pytest.mark.law("P3")
-def test_rows_are_read_in_pages_in_the_order_of_their_bytes(
-    make: Callable[[], DatabaseAdapter], table: str
-) -> None:
-    adapter = make()
-    ids = ["b", "a", "é", "\uffee", "\U0001f600", "B", "a ", "a\x00"]
-    deltas = [make_delta(Op.INSERT, table, row, {}, client_id="c", hlc=1) for row in ids]
-    adapter.insert_deltas(batch(table, deltas)).unwrap()
-    read, after = list[str](), ""
-    while True:
-        page = adapter.rows_after(table, after, 3).unwrap()
-        read += page.rows
-        after = read[-1]
-        if not page.has_more:
-            break
-    assert read == sorted(ids, key=str.encode)
-    some = adapter.rows_of(table, ["B", "é", "none"]).unwrap()
-    assert some == {delta.row_id: state_of(delta) for delta in deltas if delta.row_id in {"B", "é"}}
-    assert adapter.rows_of(table, []).unwrap() == {}
-
-
-@pytest.mark.law("P9")
-def test_what_is_forgotten_of_history_is_told_and_rows_stay(
-    make: Callable[[], DatabaseAdapter], table: str
-) -> None:
-    adapter = make()
-    deltas = numbered(table, 6)
-    adapter.insert_deltas(batch(table, deltas)).unwrap()
-    if isinstance(adapter, FanOut):
-        adapter.follow("second").unwrap()  # what no secondary has taken is not forgotten
-    adapter.forget_history(table, 2).unwrap()
-    expired = adapter.query_deltas_since(table, Position(), 10)
-    assert isinstance(expired, Err)
-    assert isinstance(expired.error, CursorExpired)
-    behind = adapter.query_deltas_since(table, Position(2, 99), 10).unwrap().deltas
-    assert [delta for _, delta in behind] == deltas[4:]
-    assert adapter.latest_state(table, "r0").unwrap() == {"n": 0}
-    assert adapter.mark(table).unwrap() == 3
-
-
-@pytest.mark.law("P9")
-@pytest.mark.parametrize("is_forgotten", [False, True])
-@pytest.mark.parametrize("is_source", [False, True])
-def test_a_copy_goes_on_from_its_mark_and_is_verified(
-    make: Callable[[], DatabaseAdapter], table: str, *, is_forgotten: bool, is_source: bool
-) -> None:
-    other: DatabaseAdapter = MemoryDatabase()
-    source, target = (make(), other) if is_source else (other, make())
-    wanted = schema(table, {"n": "number"})
-    source.ensure_schema(wanted).unwrap()
-    deltas = numbered(table, 9)
-    deltas.append(make_delta(Op.DELETE, table, "r3", client_id="c", hlc=50))
-    source.insert_deltas(batch(table, deltas[:6], schema=wanted)).unwrap()
-    if not is_forgotten:
-        assert copy_table(source, target, table, until=2).unwrap().until == 2
-    source.insert_deltas(batch(table, deltas[6:], after=3, schema=wanted)).unwrap()
-    if is_forgotten:
-        if isinstance(source, FanOut):
-            source.follow("second").unwrap()
-        source.forget_history(table, 4).unwrap()
-    assert not compare_table(source, target, table).unwrap().is_equal
-    copied = copy_table(source, target, table).unwrap()
-    assert copied.until == source.mark(table).unwrap() == target.mark(table).unwrap()
-    compared = compare_table(source, target, table).unwrap()
-    assert (compared.is_equal, compared.rows) == (True, 9)
-    assert compared.checksum == compare_table(target, source, table).unwrap().checksum
-    assert copy_table(source, target, table).unwrap().deltas == 0
-    assert target.tables().unwrap()[table] == wanted
-    if not is_forgotten:
-        assert history(target, table) == deltas
+    def caught_up(self, adapter: DatabaseAdapter) -> None:
+        """What no secondary has taken is not forgotten."""
+        if isinstance(adapter, FanOut):
+            adapter.follow("second").unwrap()
 
 
 @pytest.mark.law("P10")

@@ -7,7 +7,6 @@ throttles or signs anybody out: those errors are given in S3's own words below.
 from __future__ import annotations
 
 import itertools
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import boto3
@@ -18,7 +17,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from moto import mock_aws
 
-from lakesync.adapters.lake.adapter import KEY_BYTES_MAX, PAGE_KEYS_MAX
 from lakesync.adapters.lake.memory import MemoryAdapter
 from lakesync.adapters.lake.s3_adapter import S3Adapter, s3_adapter
 from lakesync.errors import (
@@ -27,10 +25,9 @@ from lakesync.errors import (
     AdapterRefused,
     AdapterTimedOut,
     AdapterUnreachable,
-    NotFound,
     Retry,
-    ValidationFailed,
 )
+from lakesync.testing.lake_contract import LakeContract
 from tools.local_stack.aws_emulator import start_emulator
 
 if TYPE_CHECKING:
@@ -76,53 +73,13 @@ def lake(request: pytest.FixtureRequest) -> Iterator[LakeAdapter]:
         yield s3_adapter(bucket, endpoint=address, region=REGION, path_style=True)
 
 
-def test_an_object_comes_back_and_storing_it_again_changes_nothing(lake: LakeAdapter) -> None:
-    for _ in range(2):
-        lake.put_object("g/\u00e9 =.parquet", b"\x00bytes", "application/x")
-    assert lake.get_object("g/\u00e9 =.parquet") == b"\x00bytes"
-    assert lake.get_range("g/\u00e9 =.parquet", 1, 3) == b"byt"
-    head = lake.head_object("g/\u00e9 =.parquet")
-    assert (head.key, head.size_bytes) == ("g/\u00e9 =.parquet", 6)
-    assert head.modified_at.tzinfo is not None
-    lake.put_object("g/\u00e9 =.parquet", b"other", "application/x")
-    assert lake.head_object("g/\u00e9 =.parquet").etag != head.etag
-    assert lake.get_object("g/\u00e9 =.parquet") == b"other"
-
-
-def test_what_is_not_there_is_not_found_and_can_be_removed(lake: LakeAdapter) -> None:
-    for ask in (lake.get_object, lake.head_object, lambda key: lake.get_range(key, 0, 1)):
-        with pytest.raises(NotFound):
-            ask("nowhere")
-    lake.delete_object("nowhere")
-    lake.delete_objects(["nowhere", "neither"])
-    lake.put_object("once", b"", "text/plain")
-    lake.delete_object("once")
-    with pytest.raises(NotFound):
-        lake.get_object("once")
-
-
-def test_a_new_object_is_written_over_nothing(lake: LakeAdapter) -> None:
-    assert lake.put_new_object("claim", b"first", "text/plain")
-    assert not lake.put_new_object("claim", b"second", "text/plain")
-    assert lake.get_object("claim") == b"first"
-    lake.delete_object("claim")
-    assert lake.put_new_object("claim", b"third", "text/plain")
-
-
-def test_of_many_at_once_one_stores_a_new_object(lake: LakeAdapter) -> None:
-    with ThreadPoolExecutor(4) as threads:
-        stored = list(
-            threads.map(
-                lambda number: lake.put_new_object("claim", b"%d" % number, "text/plain"), range(8)
-            )
-        )
-    assert stored.count(True) == 1
-    assert lake.get_object("claim") == b"%d" % stored.index(True)
+class TestObjectStores(LakeContract):
+    """Those of this repository."""
 
 
 @settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(names=st.lists(keys, unique=True, max_size=8), size=st.integers(1, 4))
-def test_pages_give_each_key_once_in_the_order_of_its_bytes(
+def test_pages_give_keys_of_any_characters_in_the_order_of_their_bytes(
     lake: LakeAdapter, names: list[str], size: int
 ) -> None:
     for name in names:
@@ -154,19 +111,6 @@ def test_more_objects_than_one_request_takes_are_removed(
     assert lake.list_page("many/", keys_max=7).has_more
     lake.delete_objects(iter(names))
     assert lake.list_objects("many/") == []
-
-
-@pytest.mark.parametrize("keys_max", [0, PAGE_KEYS_MAX + 1])
-def test_a_page_that_is_none_is_refused(lake: LakeAdapter, keys_max: int) -> None:
-    with pytest.raises(ValidationFailed, match=str(PAGE_KEYS_MAX)):
-        lake.list_page("", "", keys_max)
-
-
-@pytest.mark.parametrize("key", ["", "é" * (KEY_BYTES_MAX // 2) + "x"])
-def test_a_key_that_is_none_is_refused(lake: LakeAdapter, key: str) -> None:
-    for put in (lake.put_object, lake.put_new_object):
-        with pytest.raises(ValidationFailed, match="key"):
-            put(key, b"", "text/plain")
 
 
 # --- S3's errors ----------------------------------------------------------------------------------

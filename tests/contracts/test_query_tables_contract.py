@@ -27,16 +27,15 @@ from lakesync.errors import (
     SchemaMismatch,
 )
 from lakesync.result import Err
+from lakesync.testing.batches import batch, merged, schema
+from lakesync.testing.materialisable_contract import MaterialisableContract
 from tests.support.bigquery import PartsAdapter, bigquery_destination
 from tests.support.destinations import (
     SqlDestination,
-    batch,
     changed_rows,
     mariadb_dialect,
-    merged,
     new_table,
     postgres_dialect,
-    schema,
 )
 from tests.support.interrupted import CUTS_MAX
 
@@ -44,7 +43,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lakesync.core.delta import Delta
-    from tests.support.destinations import Destination
+    from tests.support.destinations import (
+        Destination,
+    )
     from tools.local_stack.bigquery import BigQueryServer
 
 pytestmark = pytest.mark.emulator
@@ -141,6 +142,11 @@ def rows_are_merged(destination: Destination, data: st.DataObject) -> None:
     assert all("\0" in row_id + repr(expected.get(row_id)) or "\\x00" in repr(expected[row_id])
                for row_id in refused)  # fmt: skip
     destination.close()
+
+
+@pytest.mark.law("P1", "P6", "P7")
+class TestTablesToQuery(MaterialisableContract):
+    """Those of this repository's databases."""
 
 
 # --- exactly once ---------------------------------------------------------------------------------
@@ -315,27 +321,6 @@ def test_a_table_of_other_rows_is_refused(destination: Destination, table: str) 
     other.ensure_schema(replace(wanted, source_table=f"{table}_2")).unwrap()
 
 
-@pytest.mark.law("P6")
-@pytest.mark.parametrize("soft", [True, False])
-def test_deleted_rows_go_or_are_marked(destination: Destination, table: str, *, soft: bool) -> None:
-    wanted = schema(table, {"n": "number"}, soft_delete=soft)
-    adapter = destination.adapter()
-    stamp = 1_700_000_000_000 << 16
-    deltas = [insert(table, "r1", {"n": 1}), delete(table, "r1", hlc=stamp)]
-    adapter.insert_deltas(batch(table, deltas[:1], schema=wanted)).unwrap()
-    adapter.insert_deltas(batch(table, deltas[1:], after=1, schema=wanted)).unwrap()
-    rows = destination.rows(table, "n", "deleted_at")
-    if soft:
-        ((number, deleted_at),) = rows.values()
-        assert number == 1.0
-        assert deleted_at.replace(tzinfo=None).isoformat() == "2023-11-14T22:13:20"
-    else:
-        assert rows == {}
-    back = insert(table, "r1", {"n": 2}, hlc=stamp + 1)
-    adapter.insert_deltas(batch(table, [back], after=2, schema=wanted)).unwrap()
-    assert destination.rows(table, "n", "deleted_at") == {"r1": (2.0, None)}
-
-
 @pytest.mark.law("P11")
 @pytest.mark.parametrize("soft", [True, False])
 def test_a_row_that_is_removed_leaves_the_table_and_its_dead_letter_goes(
@@ -387,20 +372,6 @@ def test_a_deleted_row_can_be_removed_behind_the_mark_with_what_a_soft_delete_le
     follows = batch(table, [insert(table, "r3", {"n": 3})], after=mark, schema=wanted)
     adapter.insert_deltas(follows).unwrap()
     assert destination.rows(table, "n").keys() == {"r2", "r3"}
-
-
-@pytest.mark.law("P6")
-def test_props_are_never_touched(destination: Destination, table: str) -> None:
-    adapter = destination.adapter()
-    wanted = schema(table, {"n": "number"})
-    adapter.insert_deltas(batch(table, [insert(table, "r1", {"n": 1})], schema=wanted)).unwrap()
-    destination.set_props(table, '{"mine": 1}')
-    change = update(table, "r1", {"n": 2})
-    adapter.insert_deltas(batch(table, [change], after=1, schema=wanted)).unwrap()
-    adapter.rewrite(table).unwrap()
-    ((number, props),) = destination.rows(table, "n", "props").values()
-    assert number == 2.0
-    assert "mine" in str(props)
 
 
 @pytest.mark.law("P6")

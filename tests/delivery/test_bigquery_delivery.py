@@ -8,10 +8,13 @@ import pytest
 
 from lakesync.core.pace import GATHER_MS
 from lakesync.core.schema_json import schema_to_json
+from lakesync.testing.batches import schema
 from tests.delivery.world import GATEWAY, World
 from tests.support.bigquery import BigQueryDestination, bigquery_destination
 from tests.support.builders import at_ms, delete, insert, update
-from tests.support.destinations import new_table, schema
+from tests.support.destinations import (
+    new_table,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

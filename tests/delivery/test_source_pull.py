@@ -33,11 +33,11 @@ from lakesync.errors import (
     ValidationFailed,
 )
 from lakesync.result import Err
+from lakesync.testing.batches import batch
 from lakesync.wire.records import decode_records
 from tests.support.builders import WALL_MS
 from tests.support.destinations import (
     SqlDestination,
-    batch,
     mariadb_dialect,
     new_table,
     postgres_dialect,

@@ -17,9 +17,9 @@ from lakesync.errors import AdapterUnreachable, SourceUnavailable
 from lakesync.flows.routes import FlowRoutes
 from lakesync.runtime import flow_counts, wiring_connectors
 from lakesync.runtime.flow_counts import COUNT_S, counted_by, with_counts
+from lakesync.testing.batches import batch
 from tests.functions.conftest import Context, event
 from tests.support.builders import insert
-from tests.support.destinations import batch
 
 if TYPE_CHECKING:
     from tests.functions.conftest import Functions

@@ -13,9 +13,9 @@ from lakesync.core.delta import Op, make_delta
 from lakesync.core.destinations import Destination
 from lakesync.errors import AdapterRefused, AdapterUnreachable
 from lakesync.runtime import wiring, wiring_deliver
+from lakesync.testing.batches import batch
 from lakesync.wire.proto import decode_page
 from tests.functions.conftest import Context, event
-from tests.support.destinations import batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable

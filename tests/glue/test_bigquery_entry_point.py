@@ -20,11 +20,14 @@ from lakesync.core.pace import GATHER_MS
 from lakesync.core.schema_json import schema_to_json
 from lakesync.runtime import wiring, wiring_deliver
 from lakesync.runtime.settings import DeliverSettings
+from lakesync.testing.batches import schema
 from tests.delivery.world import GATEWAY, World
 from tests.infrastructure.stack import template
 from tests.support.bigquery import DATASET, bigquery_destination
 from tests.support.builders import at_ms, insert, update
-from tests.support.destinations import new_table, schema
+from tests.support.destinations import (
+    new_table,
+)
 from tests.support.gateways import GivenTime, administrator, pusher, real_wall_clock
 from tests.support.repository import ROOT
 from tools.local_stack.aws_emulator import start_emulator

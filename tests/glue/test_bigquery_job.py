@@ -22,6 +22,7 @@ from lakesync.core.schema_json import schema_to_json
 from lakesync.delivery.deliver import Deliverer
 from lakesync.delivery.large import JobRuns, large_places
 from lakesync.delivery.table import TableDelivery
+from lakesync.testing.batches import schema
 from lakesync_spark.bigquery import parts as parts_module
 from lakesync_spark.bigquery.large_delivery import LargeDelivery
 from lakesync_spark.bigquery.run import run
@@ -29,7 +30,9 @@ from tests.delivery.world import GATEWAY, World
 from tests.glue.support.objects import FolderObjects
 from tests.support.bigquery import DATASET, EmulatedJobs, InterruptedJobs, bigquery_destination
 from tests.support.builders import at_ms, delete, insert, push, update
-from tests.support.destinations import new_table, schema
+from tests.support.destinations import (
+    new_table,
+)
 from tests.support.gateways import pulled
 from tests.support.lake import Killed, Life
 

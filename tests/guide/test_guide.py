@@ -38,7 +38,9 @@ def code(page: Path) -> str:
     return "\n".join(lines)
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if p.stem != "testing"], ids=lambda p: p.stem)
+@pytest.mark.parametrize(
+    "page", [p for p in PAGES if p.stem not in {"testing", "adapters"}], ids=lambda p: p.stem
+)
 def test_the_code_of_a_page_runs(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,6 +89,17 @@ def test_the_tests_of_the_page_on_testing_pass(pytester: pytest.Pytester) -> Non
     result = pytester.runpytest_inprocess("-p", "no:cacheprovider", "-W", "error")
 
     result.assert_outcomes(passed=6)
+
+
+def test_the_contracts_of_the_page_on_adapters_are_passed(pytester: pytest.Pytester) -> None:
+    text = (ROOT / "docs" / "guide" / "adapters.md").read_text("utf-8")
+    pytester.makepyfile("\n\n".join(BLOCK.findall(text)))
+
+    result = pytester.runpytest_inprocess("-p", "no:cacheprovider", "-W", "error")
+
+    outcomes = result.parseoutcomes()
+    assert outcomes.keys() == {"passed"}
+    assert outcomes["passed"] == 20, "of both suites"
 
 
 def test_links_of_the_guide_lead_somewhere() -> None:

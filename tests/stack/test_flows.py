@@ -12,7 +12,10 @@ import pytest
 from lakesync.runtime.poll_schedules import schedule_name
 from tests.stack.test_connectors import rows_of, until
 from tests.support.deployed import executed
-from tests.support.destinations import SqlDestination, mariadb_dialect
+from tests.support.destinations import (
+    SqlDestination,
+    mariadb_dialect,
+)
 from tests.support.sources import SqlSource
 
 if TYPE_CHECKING:

@@ -16,7 +16,9 @@ from lakesync.adapters.bigquery.bulk import Change, stage_commits, stage_rows
 from lakesync.adapters.bigquery.names import column_type, quoted
 from lakesync.errors import AdapterUnreachable
 from lakesync.wire.records import encode_record
-from tests.support.destinations import new_gateway
+from tests.support.destinations import (
+    new_gateway,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -8,20 +8,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from hypothesis import strategies as st
 
-from lakesync.adapters.database import PlacedDelta, Position, TableBatch
 from lakesync.adapters.mysql import MySql
 from lakesync.adapters.postgres import Postgres
 from lakesync.adapters.sql.adapter import SqlAdapter
 from lakesync.core.delta import Op, make_delta
-from lakesync.core.merge import as_read, fold, view
-from lakesync.core.schema import Column, TableSchema
-from lakesync.core.values import parse
 from tests.support.interrupted import interrupted
 from tests.support.strategies import ids, json_values
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from lakesync.adapters.sql.dialect import Dialect
     from lakesync.core.delta import Delta
     from tools.local_stack.databases import Database
@@ -167,44 +161,6 @@ def new_gateway() -> str:
 def new_table() -> str:
     """Give the name of a table that nobody else uses."""
     return f"t{next(_numbers)}"
-
-
-def batch(
-    table: str,
-    deltas: Sequence[Delta],
-    *,
-    after: int = 0,
-    schema: TableSchema | None = None,
-    commit_deltas: int = 2,
-) -> TableBatch:
-    """Make a batch: commits of a few deltas each, behind a stamp."""
-    placed = [
-        PlacedDelta(Position(after + 1 + number // commit_deltas, number % commit_deltas), delta)
-        for number, delta in enumerate(deltas)
-    ]
-    last = placed[-1].position.commit if placed else after + 1
-    return TableBatch(table, after, last, placed, schema)
-
-
-def merged(deltas: Iterable[Delta], *, delete_wins: bool = False) -> dict[str, dict[str, Any]]:
-    """Give the rows that deltas merge to, by row id, as their table reads them."""
-    by_row: dict[str, list[Delta]] = {}
-    for delta in deltas:
-        by_row.setdefault(delta.row_id, []).append(delta)
-    rows = {
-        row_id: view(as_read(fold(changes), delete_wins=delete_wins))
-        for row_id, changes in by_row.items()
-    }
-    return {
-        row_id: {name: parse(raw) for name, raw in values.items()}
-        for row_id, values in rows.items()
-        if values is not None
-    }
-
-
-def schema(table: str, columns: dict[str, str], **more: Any) -> TableSchema:
-    """Make a schema of nullable columns."""
-    return TableSchema(table, tuple(Column(name, kind) for name, kind in columns.items()), **more)
 
 
 @st.composite

@@ -134,8 +134,8 @@ def start_postgres() -> Iterator[Database]:
 
 
 @contextlib.contextmanager
-def start_mariadb() -> Iterator[Database]:
-    """A MariaDB for as long as the block runs.
+def start_mariadb(*options: str) -> Iterator[Database]:
+    """A MariaDB for as long as the block runs, with more options of the server's if need be.
 
     Raises:
         LocalStackError: there is none for this machine, it cannot be fetched, or does not start.
@@ -172,6 +172,7 @@ def start_mariadb() -> Iterator[Database]:
                 "--skip-ssl",
                 # As distributions set it; unasked, MariaDB 11.4 takes Latin 1.
                 "--character-set-server=utf8mb4", "--collation-server=utf8mb4_uca1400_ai_ci",
+                *options,
             ],
             signal.SIGKILL,
         )  # fmt: skip

@@ -2,7 +2,8 @@
 
 `DatabaseAdapter` keeps a gateway's deltas and the rows they merge to; `Materialisable` keeps tables
 beside them that anybody can query. An adapter that you write passes
-``tests/contracts/test_database_contract.py``. Laws P1-P8: ``docs/spec/databases.md``.
+`lakesync.testing.database_contract`, and `materialisable_contract`.
+Laws P1-P8: ``docs/spec/databases.md``.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A `LakeAdapter` is a `lakesync.ports.ObjectStore`, which is what the engine asks of S3, with what
 those need besides who keep data of their own there: metadata, bounded pages, removal of many, and a
-put that writes over nothing. One that you write passes ``tests/contracts/test_lake_contract.py``.
+put that writes over nothing. One that you write passes `lakesync.testing.lake_contract`.
 """
 
 from __future__ import annotations

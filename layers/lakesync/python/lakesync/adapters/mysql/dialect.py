@@ -12,29 +12,23 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import pymysql
-from pymysql.constants import CR, ER
 
+from lakesync.adapters.mysql.faults import is_row_fault, translated
 from lakesync.adapters.sql.adapter import SqlAdapter
 from lakesync.adapters.sql.dialect import STAGE, quoted, scoped
 from lakesync.core.column_types import precision_scale
-from lakesync.errors import (
-    AdapterFailed,
-    AdapterRefused,
-    AdapterTimedOut,
-    AdapterUnreachable,
-    ConstraintViolated,
-    LakeSyncError,
-    SchemaMismatch,
-)
+from lakesync.errors import AdapterTimedOut, SchemaMismatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from lakesync.adapters.sql.dialect import Connection
+    from lakesync.errors import LakeSyncError
 
 CONNECT_TIMEOUT_S: Final = 10
 STATEMENT_TIMEOUT_S: Final = 120
-"""How long one statement may take."""
+"""How long one statement may take, waiting for a lock included."""
+_ANSWER_S: Final = 10
 STATEMENT_BYTES_MAX: Final = 4 * 1024 * 1024
 """Bytes of one insert: a quarter of the smallest ``max_allowed_packet`` that is a default."""
 DECIMAL_SCALE_MAX: Final = 30
@@ -92,14 +86,20 @@ class MySql:
             database=self.database,
             charset="utf8mb4",
             connect_timeout=CONNECT_TIMEOUT_S,
-            read_timeout=STATEMENT_TIMEOUT_S,
-            write_timeout=STATEMENT_TIMEOUT_S,
+            # Later than the server's own end of a statement, which also frees what it has locked.
+            read_timeout=STATEMENT_TIMEOUT_S + _ANSWER_S,
+            write_timeout=STATEMENT_TIMEOUT_S + _ANSWER_S,
             ssl=cast("Any", self.tls),
             sql_mode="STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION",
             init_command="SET time_zone = '+00:00'",
         )
         with connection.cursor() as cursor:
             cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+            # By default a day, or a year, for a table that somebody else has locked.
+            for name in ("lock_wait_timeout", "innodb_lock_wait_timeout"):
+                cursor.execute(f"SET SESSION {name} = {STATEMENT_TIMEOUT_S}")
+            if self.is_mariadb:
+                cursor.execute(f"SET SESSION max_statement_time = {STATEMENT_TIMEOUT_S}")
         return cast("Connection", connection)
 
     def quote(self, name: str) -> str:
@@ -204,45 +204,11 @@ class MySql:
 
     def is_row_fault(self, error: Exception) -> bool:
         """Distinguish data and constraint errors from all others."""
-        if isinstance(error, pymysql.err.DataError | pymysql.err.IntegrityError):
-            return True
-        return isinstance(error, pymysql.MySQLError) and _code(error) in _ROW_FAULTS
+        return is_row_fault(error)
 
     def translate(self, error: Exception) -> LakeSyncError | None:
         """Translate PyMySQL's errors by their number."""
-        if isinstance(error, OSError):
-            return AdapterUnreachable(f"MySQL: {error}")
-        if isinstance(error, RuntimeError) and "cryptography" in str(error):
-            return AdapterRefused(f"MySQL: {error}; pip install 'pymysql[rsa]', or use TLS")
-        if not isinstance(error, pymysql.MySQLError):
-            return None
-        message = f"MySQL: {' '.join(str(error).split())[:300]}"
-        if self.is_row_fault(error):
-            return ConstraintViolated(message)
-        return _ERRORS.get(_code(error), AdapterFailed)(message)
-
-
-_ROW_FAULTS: Final = frozenset({3140, 3819, 4025, ER.TRUNCATED_WRONG_VALUE_FOR_FIELD, 1264, 1265})
-"""Invalid JSON, a CHECK constraint (MySQL's number, MariaDB's), values that do not fit."""
-_ERRORS: Final[Mapping[int, type[LakeSyncError]]] = {
-    CR.CR_CONN_HOST_ERROR: AdapterUnreachable,
-    CR.CR_CONNECTION_ERROR: AdapterUnreachable,
-    CR.CR_SERVER_GONE_ERROR: AdapterUnreachable,
-    CR.CR_SERVER_LOST: AdapterUnreachable,
-    ER.CON_COUNT_ERROR: AdapterUnreachable,
-    ER.LOCK_WAIT_TIMEOUT: AdapterTimedOut,
-    ER.LOCK_DEADLOCK: AdapterTimedOut,
-    ER.ACCESS_DENIED_ERROR: AdapterRefused,
-    ER.DBACCESS_DENIED_ERROR: AdapterRefused,
-    ER.TABLEACCESS_DENIED_ERROR: AdapterRefused,
-    ER.SPECIFIC_ACCESS_DENIED_ERROR: AdapterRefused,
-    ER.BAD_DB_ERROR: AdapterRefused,
-    ER.OPTION_PREVENTS_STATEMENT: AdapterRefused,
-}
-
-
-def _code(error: Exception) -> int:
-    return error.args[0] if error.args and isinstance(error.args[0], int) else 0
+        return translated(error)
 
 
 def mysql_adapter(dialect: MySql, gateway: str) -> SqlAdapter:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from lakesync.core.merge import RowState
 
 STATE: Final = f"{PREFIX}state"
+_STATE_FIELD: Final = b",%b:" % canonical(STATE)
 _LEVEL: Final = 1
 _BEGINS: Final = b'{"row_id":'
 _DECODER: Final = json.JSONDecoder()
@@ -45,7 +46,7 @@ class Line(NamedTuple):
 
 
 def row_line(definition: Definition, row_id: str, state: RowState) -> Line:
-    """Give a row's line; a row that does not fit its columns has none of them."""
+    """Give a row's line; a row that does not fit its columns has none of them, and is hidden."""
     encoded = base64.b64encode(encode_row_state(state))
     values = view(definition.as_read(state))
     fields = [(ROW_ID, canonical(row_id))]
@@ -64,6 +65,15 @@ def row_line(definition: Definition, row_id: str, state: RowState) -> Line:
     fields.append((STATE, b'"%b"' % encoded))
     text = b",".join(b"%b:%b" % (canonical(name), value) for name, value in fields)
     return Line(b"{%b}" % text, hidden, refusal)
+
+
+def as_it_was(former: bytes, refused: Line) -> Line:
+    """Give the line of a row that is refused where it was shown before: with its former columns.
+
+    Its state, which is the last field, is its newest.
+    """
+    columns, newest = (line.rpartition(_STATE_FIELD) for line in (former, refused.text))
+    return Line(b"".join((columns[0], *newest[1:])), hidden=False, refusal=refused.refusal)
 
 
 def _checked(definition: Definition, name: str, kind: str, value: bytes | None) -> bytes | None:

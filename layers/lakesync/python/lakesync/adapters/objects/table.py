@@ -11,6 +11,7 @@ from uuid import uuid4
 
 from lakesync.adapters.objects.heads import Head, HistoryFile, RowFile, file_name
 from lakesync.adapters.objects.lines import (
+    as_it_was,
     commit_lines,
     commits_in,
     file_of,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from lakesync.adapters.database import PlacedDelta
     from lakesync.adapters.lake.adapter import LakeAdapter
+    from lakesync.adapters.objects.lines import Line
     from lakesync.adapters.sql.definition import Definition
     from lakesync.core.clock import Stamp
     from lakesync.core.merge import RowState
@@ -151,27 +153,33 @@ class _Write:
                 for row_id, text in self._table.lines(file).items():
                     if row_id not in states:
                         lines[row_id] = row_line(self._definition, row_id, state_in(text))
-        refused |= {row_id: line.refusal for row_id, line in lines.items() if line.refusal}
+        unfit = {row_id: line for row_id, line in lines.items() if line.refusal}
+        refused |= {row_id: line.refusal for row_id, line in unfit.items()}
         if len(refused) > DEAD_LETTERS_MAX:
             raise ConstraintViolated(
                 f"more than {DEAD_LETTERS_MAX} rows of {self._definition.table} were refused, the "
                 f"first because {next(iter(refused.values()))}; mend the schema or the rows, then "
                 "repeat"
             )
+        if not anew:  # else what was shown has columns that are none now
+            lines |= self._as_they_were(unfit)
         for hidden in (False, True):
             leaves = () if anew else _leaves(self._head, hidden=hidden)
             mine = {row_id: line.text for row_id, line in lines.items() if line.hidden is hidden}
             self._merge(leaves, mine, [one for one in states if one not in mine], hidden=hidden)
         history, forgotten = self._history(deltas)
         return replace(
-            self._head,
-            version=self._version,
-            files=tuple(self._files),
-            refused=refused,
-            definition=self._definition.to_json(),
-            history=history,
-            forgotten=forgotten,
-        )
+            self._head, version=self._version, files=tuple(self._files), refused=refused,
+            definition=self._definition.to_json(), history=history, forgotten=forgotten,
+        )  # fmt: skip
+
+    def _as_they_were(self, refused: Mapping[str, Line]) -> dict[str, Line]:
+        """Give the lines of rows that are refused, of those that are shown, as they are shown."""
+        shown: dict[str, Line] = {}
+        for file, row_ids in _by_file(_leaves(self._head, hidden=False), list(refused)):
+            lines = self._table.lines(file)
+            shown |= {one: as_it_was(lines[one], refused[one]) for one in row_ids if one in lines}
+        return shown
 
     def _merge(
         self,

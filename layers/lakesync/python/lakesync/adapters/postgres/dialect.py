@@ -16,6 +16,7 @@ from lakesync.adapters.sql.values import Unfit
 from lakesync.core.column_types import precision_scale
 from lakesync.errors import (
     AdapterFailed,
+    AdapterQuotaExceeded,
     AdapterRefused,
     AdapterTimedOut,
     AdapterUnreachable,
@@ -191,6 +192,10 @@ _ERRORS: Final[Sequence[tuple[Any, type[LakeSyncError]]]] = (
             psycopg.errors.ConnectionTimeout,
         ),
         AdapterTimedOut,
+    ),
+    (
+        (pg.DiskFull, pg.OutOfMemory, pg.InsufficientResources, pg.ConfigurationLimitExceeded),
+        AdapterQuotaExceeded,
     ),
     ((psycopg.IntegrityError, psycopg.DataError), ConstraintViolated),
 )  # fmt: skip

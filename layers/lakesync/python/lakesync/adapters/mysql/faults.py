@@ -1,0 +1,95 @@
+"""What MySQL and MariaDB say, as errors of ours: by number, which no language changes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pymysql
+from pymysql.constants import CR, ER
+
+from lakesync.errors import (
+    AdapterFailed,
+    AdapterQuotaExceeded,
+    AdapterRefused,
+    AdapterTimedOut,
+    AdapterUnreachable,
+    ConstraintViolated,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lakesync.errors import LakeSyncError
+
+_INVALID_JSON: Final = 3140
+_CHECKS: Final = (3819, 4025)
+"""A CHECK constraint, of MySQL and of MariaDB."""
+_ROW_FAULTS: Final = frozenset(
+    {
+        _INVALID_JSON,
+        *_CHECKS,
+        ER.TRUNCATED_WRONG_VALUE_FOR_FIELD,
+        ER.WARN_DATA_OUT_OF_RANGE,
+        ER.WARN_DATA_TRUNCATED,
+    }
+)
+_CONNECTION_KILLED: Final = 1927
+_STATEMENT_TIMEOUTS: Final = (1969, 3024)
+"""A statement that took too long, of MariaDB and of MySQL."""
+_READ_ONLY_TRANSACTION: Final = 1792
+_ERRORS: Final[Mapping[int, type[LakeSyncError]]] = {
+    CR.CR_CONN_HOST_ERROR: AdapterUnreachable,
+    CR.CR_CONNECTION_ERROR: AdapterUnreachable,
+    CR.CR_SERVER_GONE_ERROR: AdapterUnreachable,
+    CR.CR_SERVER_LOST: AdapterUnreachable,
+    ER.CON_COUNT_ERROR: AdapterUnreachable,
+    ER.TOO_MANY_USER_CONNECTIONS: AdapterUnreachable,
+    ER.SERVER_SHUTDOWN: AdapterUnreachable,
+    _CONNECTION_KILLED: AdapterUnreachable,
+    ER.LOCK_WAIT_TIMEOUT: AdapterTimedOut,
+    ER.LOCK_DEADLOCK: AdapterTimedOut,
+    ER.QUERY_INTERRUPTED: AdapterTimedOut,
+    **dict.fromkeys(_STATEMENT_TIMEOUTS, AdapterTimedOut),
+    ER.USER_LIMIT_REACHED: AdapterQuotaExceeded,
+    ER.DISK_FULL: AdapterQuotaExceeded,
+    ER.RECORD_FILE_FULL: AdapterQuotaExceeded,
+    ER.ACCESS_DENIED_ERROR: AdapterRefused,
+    ER.DBACCESS_DENIED_ERROR: AdapterRefused,
+    ER.TABLEACCESS_DENIED_ERROR: AdapterRefused,
+    ER.SPECIFIC_ACCESS_DENIED_ERROR: AdapterRefused,
+    ER.BAD_DB_ERROR: AdapterRefused,
+    ER.OPTION_PREVENTS_STATEMENT: AdapterRefused,
+    _READ_ONLY_TRANSACTION: AdapterRefused,
+}
+
+
+def is_row_fault(error: Exception) -> bool:
+    """Distinguish data and constraint errors from all others."""
+    if isinstance(error, pymysql.err.DataError | pymysql.err.IntegrityError):
+        return True
+    return isinstance(error, pymysql.MySQLError) and _code(error) in _ROW_FAULTS
+
+
+def translated(error: Exception) -> LakeSyncError | None:
+    """Give one of our errors for one of PyMySQL's, or of the connection's; None for any other."""
+    if isinstance(error, OSError):
+        return AdapterUnreachable(f"MySQL: {error}")
+    if isinstance(error, RuntimeError) and "cryptography" in str(error):
+        return AdapterRefused(f"MySQL: {error}; pip install 'pymysql[rsa]', or use TLS")
+    if not isinstance(error, pymysql.MySQLError):
+        return None
+    return _kind_of(error)(f"MySQL: {' '.join(str(error).split())[:300]}")
+
+
+def _kind_of(error: pymysql.MySQLError) -> type[LakeSyncError]:
+    if is_row_fault(error):
+        return ConstraintViolated
+    if "No space left" in str(error):  # the system's words, which come under several numbers
+        return AdapterQuotaExceeded
+    if _code(error) == CR.CR_SERVER_LOST and "timed out" in str(error):
+        return AdapterTimedOut
+    return _ERRORS.get(_code(error), AdapterFailed)
+
+
+def _code(error: Exception) -> int:
+    return error.args[0] if error.args and isinstance(error.args[0], int) else 0

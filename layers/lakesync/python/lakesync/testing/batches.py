@@ -1,0 +1,90 @@
+"""Batches made of deltas, and the rows they merge to: what the contract suites bring and expect."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
+
+from lakesync.adapters.database import PlacedDelta, Position, TableBatch
+from lakesync.core.delta import Op, make_delta
+from lakesync.core.merge import as_read, fold, view
+from lakesync.core.schema import Column, TableSchema
+from lakesync.core.values import parse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from lakesync.core.delta import Delta
+
+_ROWS: Final = ("r1", "r 2", "é", "\U0001f600")
+_CLIENTS: Final = ("c1", "é")
+_COLUMNS: Final = ("a", "B", "order")
+_VALUES: Final = (None, True, 0, -1.5, "", "O'Brien \\ % \U0001f600", [1, [None]], {"k": {"": 2}})
+
+
+def new_table() -> str:
+    """Give the name of a table that nobody else uses."""
+    return f"t{uuid4().hex[:12]}"
+
+
+def schema(table: str, columns: dict[str, str], **more: Any) -> TableSchema:
+    """Make a schema of nullable columns."""
+    return TableSchema(table, tuple(Column(name, kind) for name, kind in columns.items()), **more)
+
+
+def batch(
+    table: str,
+    deltas: Sequence[Delta],
+    *,
+    after: int = 0,
+    schema: TableSchema | None = None,
+    commit_deltas: int = 2,
+) -> TableBatch:
+    """Make a batch: commits of a few deltas each, behind a stamp."""
+    placed = [
+        PlacedDelta(Position(after + 1 + number // commit_deltas, number % commit_deltas), delta)
+        for number, delta in enumerate(deltas)
+    ]
+    last = placed[-1].position.commit if placed else after + 1
+    return TableBatch(table, after, last, placed, schema)
+
+
+def numbered(table: str, count: int) -> list[Delta]:
+    """Give inserts of rows ``r0``, ``r1`` and so on, one after another."""
+    return [
+        make_delta(Op.INSERT, table, f"r{n}", {"n": n}, client_id="c", hlc=n + 1)
+        for n in range(count)
+    ]
+
+
+def mixed(table: str, seed: int, count: int = 12) -> list[Delta]:
+    """Give deltas of few rows, stamps and clients, so that they meet; ties and repeats too."""
+    chance = random.Random(seed)  # noqa: S311 - the same deltas each time
+    made: list[Delta] = []
+    for _ in range(count):
+        if made and chance.random() < 0.1:
+            made.append(chance.choice(made))
+            continue
+        op = chance.choice([Op.INSERT, Op.UPDATE, Op.UPDATE, Op.DELETE])
+        named = [] if op is Op.DELETE else chance.sample(_COLUMNS, chance.randint(0, 2))
+        columns = {name: chance.choice(_VALUES) for name in named}
+        row, client, hlc = chance.choice(_ROWS), chance.choice(_CLIENTS), chance.randint(1, 6)
+        made.append(make_delta(op, table, row, columns, client_id=client, hlc=hlc))
+    return made
+
+
+def merged(deltas: Iterable[Delta], *, delete_wins: bool = False) -> dict[str, dict[str, Any]]:
+    """Give the rows that deltas merge to, by row id, as their table reads them."""
+    by_row: dict[str, list[Delta]] = {}
+    for delta in deltas:
+        by_row.setdefault(delta.row_id, []).append(delta)
+    rows = {
+        row_id: view(as_read(fold(changes), delete_wins=delete_wins))
+        for row_id, changes in by_row.items()
+    }
+    return {
+        row_id: {name: parse(raw) for name, raw in values.items()}
+        for row_id, values in rows.items()
+        if values is not None
+    }

@@ -1,0 +1,206 @@
+"""What every database promises, as tests: inherit `DatabaseContract`, and give it databases.
+
+::
+
+    class TestMine(DatabaseContract):
+        @pytest.fixture
+        def make(self) -> Callable[[], DatabaseAdapter]: ...
+
+pytest collects the inherited tests. Each call of ``make`` gives an adapter that has taken nothing;
+to close it is the fixture's. What keeps tables to query beside inherits `MaterialisableContract` of
+`lakesync.testing.materialisable_contract` too. Laws P1-P3, P8, P9: ``docs/spec/databases.md``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from lakesync.adapters.copying import compare_table, copy_table
+from lakesync.adapters.database import Position
+from lakesync.adapters.memory import MemoryDatabase
+from lakesync.core.delta import Op, make_delta
+from lakesync.core.merge import state_of
+from lakesync.errors import Conflict, CursorExpired
+from lakesync.result import Err
+from lakesync.testing.batches import batch, merged, mixed, new_table, numbered, schema
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakesync.adapters.database import DatabaseAdapter
+    from lakesync.core.delta import Delta
+
+    Make = Callable[[], DatabaseAdapter]
+
+SEEDS: Final = 6
+"""Sets of deltas that rows and history are tried with."""
+_PAGES_MAX: Final = 1_000
+
+
+def history(adapter: DatabaseAdapter, table: str, deltas_max: int = 3) -> list[Delta]:
+    """Read all of a table's history, page by page: in order, and no page too long."""
+    position, pages = Position(), 0
+    read: list[Delta] = []
+    while True:
+        page = adapter.query_deltas_since(table, position, deltas_max).unwrap()
+        assert len(page.deltas) <= deltas_max
+        places = [placed.position for placed in page.deltas]
+        assert places == sorted(place for place in places if place > position)
+        read += [delta for _, delta in page.deltas]
+        position, pages = page.position, pages + 1
+        if not page.has_more:
+            return read
+        assert pages < _PAGES_MAX, "the history has no end"
+
+
+class DatabaseContract:
+    """The promises. A subclass has the fixture ``make``."""
+
+    def caught_up(self, adapter: DatabaseAdapter) -> None:
+        """Do what lets history be forgotten, where others still have to read it."""
+
+    def test_rows_are_those_of_the_merge_and_history_is_what_was_inserted(self, make: Make) -> None:
+        """However deltas are cut into batches, and whichever come again."""
+        adapter = make()
+        for seed in range(SEEDS):
+            table = new_table()
+            deltas = mixed(table, seed)
+            after, cut = 0, seed % len(deltas)
+            for part in (deltas[:cut], deltas[cut:]):
+                taken = batch(table, part, after=after)
+                adapter.insert_deltas(taken).unwrap()
+                again = adapter.insert_deltas(taken).unwrap()
+                assert (again.deltas, again.rows) == (0, 0)
+                after = taken.last
+
+            expected = merged(deltas)
+            for row_id in {delta.row_id for delta in deltas}:
+                assert adapter.latest_state(table, row_id).unwrap() == expected.get(row_id)
+            assert history(adapter, table) == deltas
+
+    def test_where_deletes_win_an_update_behind_a_delete_is_no_row(self, make: Make) -> None:
+        """The schema says so; the row is there again once it is inserted."""
+        adapter, table = make(), new_table()
+        wanted = schema(table, {"n": "number"}, delete_wins=True)
+        deltas = [
+            make_delta(Op.INSERT, table, "r1", {"n": 1}, client_id="c1", hlc=1),
+            make_delta(Op.DELETE, table, "r1", {}, client_id="c1", hlc=2),
+            make_delta(Op.UPDATE, table, "r1", {"n": 3}, client_id="c1", hlc=3),
+        ]
+        adapter.insert_deltas(batch(table, deltas, schema=wanted)).unwrap()
+        assert adapter.latest_state(table, "r1").unwrap() is None
+
+        again = [make_delta(Op.INSERT, table, "r1", {}, client_id="c1", hlc=4)]
+        adapter.insert_deltas(batch(table, again, after=adapter.mark(table).unwrap())).unwrap()
+        assert adapter.latest_state(table, "r1").unwrap() == {"n": 3}
+
+    def test_a_table_without_batches_is_empty(self, make: Make) -> None:
+        """It is asked for, and nothing is there: no error, and no table is made."""
+        adapter, table = make(), new_table()
+
+        assert adapter.mark(table).unwrap() == 0
+        assert adapter.latest_state(table, "r1").unwrap() is None
+        assert adapter.query_deltas_since(table, Position(), 10).unwrap().deltas == ()
+        assert adapter.rows_after(table, "", 10).unwrap().rows == {}
+        assert table not in adapter.tables().unwrap()
+
+    def test_batches_may_come_again_overlap_or_be_empty(self, make: Make) -> None:
+        """What is marked is skipped."""
+        adapter, table = make(), new_table()
+        deltas = numbered(table, 6)
+        first, overlapping = batch(table, deltas[:4]), batch(table, deltas)
+        assert adapter.insert_deltas(first).unwrap().deltas == 4
+        assert adapter.insert_deltas(overlapping).unwrap().deltas == 2
+        assert adapter.insert_deltas(first).unwrap().deltas == 0
+        empty = batch(table, [], after=3)
+        assert adapter.insert_deltas(empty).unwrap().deltas == 0
+
+        assert adapter.mark(table).unwrap() == empty.last
+        assert history(adapter, table) == deltas
+
+    def test_a_delta_that_says_nothing_makes_no_row(self, make: Make) -> None:
+        """It is history all the same."""
+        adapter, table = make(), new_table()
+        nothing = make_delta(Op.UPDATE, table, "r1", {}, client_id="c", hlc=6)
+        inserted = adapter.insert_deltas(batch(table, [nothing])).unwrap()
+
+        assert (inserted.deltas, inserted.rows) == (1, 0)
+        assert adapter.rows_after(table, "", 10).unwrap().rows == {}
+        assert history(adapter, table) == [nothing]
+
+    def test_a_batch_waits_for_the_one_before_it(self, make: Make) -> None:
+        """It is an `Err`, and nothing is changed."""
+        adapter, table = make(), new_table()
+        result = adapter.insert_deltas(batch(table, numbered(table, 1), after=5))
+
+        assert isinstance(result, Err)
+        assert isinstance(result.error, Conflict)
+        assert adapter.mark(table).unwrap() == 0
+
+    def test_rows_are_read_in_pages_in_the_order_of_their_bytes(self, make: Make) -> None:
+        """Whatever the database's own order of text is."""
+        adapter, table = make(), new_table()
+        ids = ["b", "a", "é", "\uffee", "\U0001f600", "B", "a ", "a\x00"]
+        deltas = [make_delta(Op.INSERT, table, row, {}, client_id="c", hlc=1) for row in ids]
+        adapter.insert_deltas(batch(table, deltas)).unwrap()
+        read, after = list[str](), ""
+        while True:
+            page = adapter.rows_after(table, after, 3).unwrap()
+            read += page.rows
+            after = read[-1]
+            if not page.has_more:
+                break
+
+        assert read == sorted(ids, key=str.encode)
+        wanted = {delta.row_id: state_of(delta) for delta in deltas if delta.row_id in {"B", "é"}}
+        assert adapter.rows_of(table, ["B", "é", "none"]).unwrap() == wanted
+        assert adapter.rows_of(table, []).unwrap() == {}
+
+    def test_what_is_forgotten_of_history_is_told_and_rows_stay(self, make: Make) -> None:
+        """Who asks for it gets an error, and never a history with a gap."""
+        adapter, table = make(), new_table()
+        deltas = numbered(table, 6)
+        adapter.insert_deltas(batch(table, deltas)).unwrap()
+        self.caught_up(adapter)
+        adapter.forget_history(table, 2).unwrap()
+        expired = adapter.query_deltas_since(table, Position(), 10)
+        behind = adapter.query_deltas_since(table, Position(2, 99), 10).unwrap().deltas
+
+        assert isinstance(expired, Err)
+        assert isinstance(expired.error, CursorExpired)
+        assert [delta for _, delta in behind] == deltas[4:]
+        assert adapter.latest_state(table, "r0").unwrap() == {"n": 0}
+        assert adapter.mark(table).unwrap() == 3
+
+    def test_it_is_copied_from_and_to_and_a_copy_goes_on(self, make: Make) -> None:
+        """By its history where that is there, by its rows where it is forgotten."""
+        for is_source in (True, False):
+            for is_forgotten in (True, False):
+                self._copied(make(), is_source=is_source, is_forgotten=is_forgotten)
+
+    def _copied(self, adapter: DatabaseAdapter, *, is_source: bool, is_forgotten: bool) -> None:
+        table, other = new_table(), MemoryDatabase()
+        source: DatabaseAdapter = adapter if is_source else other
+        target: DatabaseAdapter = other if is_source else adapter
+        wanted = schema(table, {"n": "number"})
+        source.ensure_schema(wanted).unwrap()
+        deltas = numbered(table, 9)
+        deltas.append(make_delta(Op.DELETE, table, "r3", client_id="c", hlc=50))
+        source.insert_deltas(batch(table, deltas[:6], schema=wanted)).unwrap()
+        if not is_forgotten:
+            assert copy_table(source, target, table, until=2).unwrap().until == 2
+        source.insert_deltas(batch(table, deltas[6:], after=3, schema=wanted)).unwrap()
+        if is_forgotten:
+            self.caught_up(source)
+            source.forget_history(table, 4).unwrap()
+
+        assert not compare_table(source, target, table).unwrap().is_equal
+        copied = copy_table(source, target, table).unwrap()
+        assert copied.until == source.mark(table).unwrap() == target.mark(table).unwrap()
+        compared = compare_table(source, target, table).unwrap()
+        assert (compared.is_equal, compared.rows) == (True, 9)
+        assert compared.checksum == compare_table(target, source, table).unwrap().checksum
+        assert copy_table(source, target, table).unwrap().deltas == 0
+        assert target.tables().unwrap()[table] == wanted
+        if not is_forgotten:
+            assert history(target, table) == deltas
