@@ -3,7 +3,8 @@
 A third each of inserts, updates and deletes, of row ids that are spread over the whole table. A
 fresh JVM for each table: its first merge is cold, its last one warm. Deltas for each second of a
 core, by processor time, of which others on the machine take nothing away; the changes table is
-left out. Beside it, into a table of the same rows without stamps: Spark's own ``MERGE``.
+left out. Beside it, into tables of the same rows without stamps: Spark's own ``MERGE``, and
+PyIceberg's ``upsert`` of fewer whole rows.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 # Glue puts the job's packages on the path; here this does.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "glue_jobs"))
 
+from benchmarks import lake_upsert
 from benchmarks.entries import at_least, at_most
 from benchmarks.spark_merge import cpu_s, spark_session
 from lakesync.core.clock import stamp
@@ -40,6 +42,8 @@ ROWS: Final = (1_000_000, 10_000_000)
 DELTAS: Final = 1_000_000
 OBJECTS: Final = 20
 MERGES: Final = 3
+UPSERTED: Final = 100_000
+"""Rows of an upsert: it holds the table's rows that may match in memory, and looks for each."""
 WARM_TARGET: Final = 26_000.0
 COLD_TARGET: Final = 18_000.0
 GROWTH_TARGET: Final = 1.5
@@ -63,16 +67,21 @@ _WALL_MS: Final = 1_700_000_000_000
 
 def run() -> list[Entry]:
     """Measure, and give three entries."""
-    return entries(*(_measured(rows) for rows in ROWS))
+    small, large = (_measured(rows) for rows in ROWS)
+    return entries(small, large, lake_upsert.measured(ROWS[0], UPSERTED))
 
 
-def entries(small: dict[str, float], large: dict[str, float]) -> list[Entry]:
-    """Give what was measured of the two tables as entries."""
+def entries(
+    small: dict[str, float], large: dict[str, float], upsert: dict[str, float]
+) -> list[Entry]:
+    """Give what was measured of the two tables as entries, and of an upsert beside them."""
     detail = (
         f"{DELTAS:,} deltas into {ROWS[1]:,} rows: cold {large['cold_cpu_s']:.0f} s of a core"
         f" ({large['cold_s']:.0f} s on 2), warm {large['warm_cpu_s']:.0f} ({large['warm_s']:.0f});"
         f" into {ROWS[0]:,}: {small['cold_cpu_s']:.0f} and {small['warm_cpu_s']:.0f}. A plain MERGE"
-        f" of typed rows, warm: {large['plain_cpu_s']:.0f} and {small['plain_cpu_s']:.0f}"
+        f" of typed rows, warm: {large['plain_cpu_s']:.0f} and {small['plain_cpu_s']:.0f};"
+        f" PyIceberg's upsert of {UPSERTED:,} whole rows into {ROWS[0]:,}:"
+        f" {upsert['cpu_s']:.1f} s of a core"
     )
     growth = large["warm_cpu_s"] / small["warm_cpu_s"]
     warm, cold = (DELTAS / large[f"{kind}_cpu_s"] for kind in ("warm", "cold"))
