@@ -60,6 +60,19 @@ def test_a_connector_from_its_file_to_its_rows(
     assert "there is no connector shop" in run("connectors", "check", "shop").stderr
 
 
+@pytest.mark.law("N8")
+def test_settings_are_tested_without_registering(shop: str, tmp_path: Path) -> None:
+    tested = run("connectors", "test", shop).stdout
+    assert tested == (
+        "The source in memory answers. It would write to things; nothing was registered.\n"
+    )
+    assert run("connectors", "list", "--json").stdout == ""
+    assert "hush" not in run("connectors", "test", shop, "--json").stdout
+    (tmp_path / "bad.json").write_text('{"type": "memory", "name": "shop", "configuration": {}}')
+    bad = run("connectors", "test", str(tmp_path / "bad.json"))
+    assert (bad.exit_code, "token" in bad.stderr) == (1, True)
+
+
 def test_a_poll_that_fails_is_told(source: MemorySource, shop: str) -> None:
     run("connectors", "add", shop)
     source.fails = [AdapterRefused("the token has expired")]

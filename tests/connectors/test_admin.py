@@ -137,6 +137,33 @@ def test_a_source_that_does_not_answer_leaves_nothing(
 
 
 @pytest.mark.law("N8")
+def test_settings_are_tested_and_nothing_is_stored_made_or_polled(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = world.admin.test(G, registration_from(BODY))
+    assert answer == {
+        "name": "shop", "message": "The source in memory answers.", "tables": ["things"]
+    }  # fmt: skip
+    assert TOKENS == ["hush"], "the source is asked with the secret"
+    stored = (world.by_hand.store.connectors(G), world.by_hand.secrets.stored)
+    assert stored == ([], {})
+    assert (world.by_hand.objects.bodies, world.by_hand.schedules) == ({}, {})
+    assert world.source.reads == 0
+
+    world.add()
+    before = world.by_hand.store.connector(G, "shop")
+    world.admin.test(G, registration_from(BODY | {"configuration": {"token": "another"}}))
+    assert world.by_hand.store.connector(G, "shop") == before
+    assert world.by_hand.secrets.stored == {"g/shop": '{"token": "hush"}'}
+    with pytest.raises(ValidationFailed) as fault:
+        world.admin.test(G, registration_from(BODY | {"configuration": {"tokn": "hush"}}))
+    assert "hush" not in str(fault.value)
+    monkeypatch.setattr(world.source, "check", lambda: Err(AdapterRefused("wrong token")))
+    with pytest.raises(ValidationFailed, match="wrong token"):
+        world.admin.test(G, registration_from(BODY))
+
+
+@pytest.mark.law("N8")
 def test_half_a_registration_is_taken_back(world: World) -> None:
     world.by_hand.secrets.fails = True
     with pytest.raises(AdapterFailed):

@@ -28,6 +28,7 @@ from lakesync.cli.commands.connectors import list_ as list_connectors
 from lakesync.cli.commands.connectors import reset as reset_connector
 from lakesync.cli.commands.connectors import run as run_connector
 from lakesync.cli.commands.connectors import show as show_connector
+from lakesync.cli.commands.connectors import test as test_connector
 from lakesync.cli.commands.connectors import types as connector_types
 from lakesync.cli.commands.databases import compare as compare_databases
 from lakesync.cli.commands.databases import copy as copy_databases
@@ -160,6 +161,7 @@ connectors.command("new")(new_connector)
 connectors.command("list")(list_connectors)
 connectors.command("show")(show_connector)
 connectors.command("add")(add_connector)
+connectors.command("test")(test_connector)
 connectors.command("configure")(configure)
 connectors.command("check")(check_connector)
 connectors.command("run")(run_connector)

@@ -12,11 +12,13 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from lakesync.adapters.lake.memory import MemoryAdapter
 from lakesync.connectors.dead_letters import DeadLetters
 from lakesync.connectors.definition import Definition, Registration, check_name, definition_from
 from lakesync.connectors.forgetting import forgotten, leased, makes_something, reset
 from lakesync.connectors.keeping import Keeping
 from lakesync.connectors.outside import NOTHING_ALLOWED
+from lakesync.connectors.port import FEED
 from lakesync.connectors.registered import asked, made_connector, secret_name, secrets_in, shown
 from lakesync.connectors.registry import configured, connector_type, secret_names, tables_of
 from lakesync.connectors.storage import Storage
@@ -86,6 +88,22 @@ class ConnectorAdmin:
         undo = partial(self.remove, gateway, wanted.name)
         self.keeping.begin(gateway, wanted.name, definition, hidden, undo)
         return message
+
+    def test(self, gateway: str, wanted: Registration) -> dict[str, Any]:
+        """Ask a source by settings that are not registered, and store nothing; gives its answer.
+
+        Also of a name in use: so settings are tried before they are given.
+
+        Raises:
+            ValidationFailed: the settings are not right, or the source says no.
+            NotFound: there is no such type.
+        """
+        kind = connector_type(wanted.type)
+        settings = configured(kind, dict(wanted.configuration))
+        tables = [table for source, table in tables_of(kind, settings).items() if source != FEED]
+        scratch = Storage(MemoryAdapter(), gateway, wanted.name)
+        with closing(kind.make(settings, scratch, self.outside)) as connector:
+            return {"name": wanted.name, "message": asked(connector), "tables": tables}
 
     def all(self, gateway: str) -> list[dict[str, Any]]:
         """Give a gateway's connectors, with how far they are, and without secrets."""

@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import typer
 
+from lakesync.cli.connector_tables import lag_of, settings_of, state_of
 from lakesync.cli.session import Session, command
 from lakesync.errors import AdapterFailed, AdapterRefused, ValidationFailed
 
@@ -37,7 +38,7 @@ def types(session: Session) -> None:
         for each in listed:
             session.out.json(each)
         return
-    rows = [(each["type"], each["title"], _settings(each["configuration"])) for each in listed]
+    rows = [(each["type"], each["title"], settings_of(each["configuration"])) for each in listed]
     session.out.table(("type", "for", "settings"), rows, title="Types of connectors.")
 
 
@@ -54,7 +55,7 @@ def list_(session: Session) -> None:
             session.out.json(each)
         return
     rows = [
-        (each["name"], each["type"], _state(each), _lag(each), each["rows"],
+        (each["name"], each["type"], state_of(each), lag_of(each), each["rows"],
          each["deadLetterCount"], each.get("lastError", {}).get("error", ""))
         for each in listed
     ]  # fmt: skip
@@ -93,6 +94,18 @@ def add(
     session.out.answer(
         answer, f"registered: {answer['name']}. {answer.get('message', '')}".rstrip()
     )
+
+
+@command
+def test(session: Session, *, file: Annotated[str, _FILE]) -> None:
+    """Ask the source of a file's settings whether all is right, and register nothing.
+
+    Example:
+      lakesync connectors test shop.json
+    """
+    answer = session.ask("POST", f"{_path(session)}?dryRun=true", _read(file))
+    tables = f"It would write to {', '.join(answer['tables'])}; nothing was registered."
+    session.out.answer(answer, f"{answer['message']} {tables}")
 
 
 @command
@@ -229,20 +242,3 @@ def _read(file: str) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise ValidationFailed(f"{file} must hold an object")
     return body
-
-
-def _settings(schema: dict[str, Any]) -> str:
-    needed = set(schema.get("required", ()))
-    return ", ".join(f"{key}*" if key in needed else key for key in schema.get("properties", {}))
-
-
-def _state(each: dict[str, Any]) -> str:
-    if not each["isPolling"]:
-        return "paused"
-    if "waitS" in each:
-        return f"waits {each['waitS']} s"
-    return "reads" if each["isReading"] else f"every {each['everyMinutes']} min"
-
-
-def _lag(each: dict[str, Any]) -> str:
-    return f"{each['lagS']} s" if "lagS" in each else "never polled"

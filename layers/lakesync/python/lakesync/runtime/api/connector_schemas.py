@@ -21,7 +21,11 @@ CONNECTOR_COMPONENTS: Final[dict[str, Schema]] = {
     )
     | {"additionalProperties": False},
     "Registered": object_of(
-        {"registered": FLAG, "name": TEXT}, {"message": TEXT | {"description": "By the source."}}
+        {"registered": FLAG | {"description": "False of a dry run."}, "name": TEXT},
+        {
+            "message": TEXT | {"description": "By the source."},
+            "tables": list_of(TEXT) | {"description": "Of a dry run: what it would write to."},
+        },
     ),
     "Unregistered": object_of(
         {"unregistered": FLAG, "name": TEXT},

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 
 from lakesync.errors import ValidationFailed
 from lakesync.runtime.api import schemas
 from lakesync.runtime.api.connector_schemas import DO
 from lakesync.runtime.bodies import Encoding
-from lakesync.runtime.guard import audited
+from lakesync.runtime.guard import audited, tried
 from lakesync.runtime.http import Gateway, answer, answer_json, json_body
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ _SHAPE: Final = f'send {{"do": one of {", ".join(ACTIONS)}}}; configure takes "c
 _DECLARED: Final = ("type", "isPolling", "everyMinutes", "configuration")
 """What of a connector is declared; the rest says how far it is."""
 Name = Annotated[str, Path(description="The connector's name.", pattern="^[A-Za-z0-9_-]{1,64}$")]
+
+DryRun = Annotated[bool, Query(alias="dryRun", description="Ask the source; store nothing.")]
 
 
 def add_type_route(router: APIRouter) -> None:
@@ -61,19 +63,27 @@ def add_connector_routes(router: APIRouter, service: Callable[[], ConnectorAdmin
     @router.post(
         "/admin/connectors/{gateway}",
         tags=["admin"],
-        summary="Register a connector, and begin to poll it",
+        summary="Register a connector, and begin to poll it; or test its settings",
         operation_id="registerConnector",
         response_class=Response,
-        responses=schemas.answers("Registered", "It is polled.", 404, 409, 413, 502),
+        responses=schemas.answers("Registered", "It is polled, or tested.", 404, 409, 413, 502),
         openapi_extra=schemas.takes("Connector"),
     )
     @audited(shows)
-    async def register(gateway: Gateway, request: Request) -> Response:
+    async def register(
+        gateway: Gateway,
+        request: Request,
+        dry_run: DryRun = False,  # noqa: FBT002 - FastAPI passes it by name
+    ) -> Response:
         """Register a connector, having asked its source. Its secrets are never returned."""
         from lakesync.connectors.definition import registration_from  # noqa: PLC0415
 
         body = await json_body(request, "a connector is JSON", CONNECTOR_BODY_BYTES_MAX)
         wanted = registration_from(body)
+        if dry_run:
+            tried(request)
+            tested = service().test(gateway, wanted)
+            return answer_json(request, {"registered": False} | tested)
         message = service().register(gateway, wanted)
         answered = {"registered": True, "name": wanted.name} | (
             {"message": message} if message else {}
