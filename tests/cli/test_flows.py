@@ -92,7 +92,7 @@ def test_flows_from_their_file_to_their_removal(
     from_ = run("flows", "backfill", "across", "--from", "2026-11-25T00:00:00Z")
     assert from_.exit_code == 0, from_.stderr
     for name, since, reason in (
-        ("items-in", "2026-11-25T00:00:00Z", "only a flow from a database"),
+        ("items-in", "2026-11-25T00:00:00Z", "cannot begin at a time"),
         ("across", "yesterday", "from"),
     ):
         refused = run("flows", "backfill", name, "--from", since)

@@ -328,6 +328,49 @@ def test_all_comments_of_an_issue_that_has_many_are_read_and_compared(site: Jira
     assert_same(site, world)
 
 
+@pytest.mark.law("N10", "Y5")
+def test_what_changed_since_a_time_is_read_again(site: JiraServer) -> None:
+    assert JIRA.begins_at is not None
+    site.step = timedelta(minutes=10)
+    tables = {"issues": "i", "comments": "c", "worklogs": "w"}
+    world = World(site, tables, overlapS=0, reconcileMinutes=10_000)
+    for number in range(1, 7):
+        site.put({f"{number}": "new"})
+        site.comment(f"{number}", "said")
+        site.log_work(f"{number}", number)
+    site.clock += timedelta(minutes=2)
+    world.poll_to_the_end()
+    whole = {name: world.rows(name) for name in tables}
+    halfway_us = int(site.issues["4"].updated.timestamp() * 1_000_000)
+    cursors, reader = world.state.cursors, site.connector(**world.settings)
+
+    def again(at_us: int) -> dict[str, set[str]]:
+        """Give the rows that come again."""
+        assert JIRA.begins_at is not None
+        came: dict[str, set[str]] = {}
+        for table, cursor in cursors.items():
+            assert JIRA.begins_at(world.settings, table, "", at_us) == ""
+            moved = JIRA.begins_at(world.settings, table, cursor, at_us)
+            came[table], more = set(), True
+            while more:
+                page = reader.read(table, moved, rows_max=2, poll_ms=world.time.wall_clock())
+                came[table] |= {one.row_id for one in page.unwrap().changes}
+                moved, more = page.unwrap().cursor, page.unwrap().has_more
+        return came
+
+    assert again(0) == {name: set(rows) for name, rows in whole.items()}
+    late = again(halfway_us)
+    assert late["issues"] == {"4", "5", "6"}
+    assert 3 <= len(late["comments"]) < 6
+    assert 3 <= len(late["worklogs"]) < 6
+    ahead = int((site.clock + timedelta(days=1)).timestamp() * 1_000_000)
+    for table, cursor in cursors.items():
+        assert JIRA.begins_at(world.settings, table, cursor, ahead) == cursor
+    with pytest.raises(ValidationFailed, match="listed whole"):
+        JIRA.begins_at(world.settings, "users", "", halfway_us)
+    reader.close()
+
+
 @pytest.mark.law("N10")
 def test_worklogs_come_and_go_by_jiras_own_account_of_them(site: JiraServer) -> None:
     site.change("1", summary="a")

@@ -91,6 +91,30 @@ def test_a_row_that_changes_twice_in_a_second_comes_as_it_was_last(org: Salesfor
     assert names(world) == {"1": "11"}
 
 
+@pytest.mark.law("N11", "Y5")
+def test_what_changed_since_a_time_is_read_again(org: SalesforceServer) -> None:
+    assert SALESFORCE.begins_at is not None
+    org.page_max = 2
+    world = World(org, TABLES, overlapS=0)
+    org.put({"1": "a", "2": "b"})
+    at_us = int(org.clock.timestamp() * 1_000_000)
+    org.put({"3": "c", "4": "d"})
+    first = world.poll(iter([True, False]).__next__)
+    assert first.status == "more"
+    early = world.state.cursors["Account"]
+    assert SALESFORCE.begins_at(None, "Account", early, at_us) == early, "all is still to come"
+    poll(org, world)
+    cursor = world.state.cursors["Account"]
+    ahead_us = at_us + 86_400_000_000
+    assert SALESFORCE.begins_at(None, "Account", cursor, ahead_us) == cursor
+    reader = org.connector(**world.settings)
+    moved = SALESFORCE.begins_at(None, "Account", cursor, at_us)
+    page = reader.read("Account", moved, rows_max=9, poll_ms=world.time.wall_clock()).unwrap()
+    reader.close()
+
+    assert {one.row_id for one in page.changes} == {"3", "4"}
+
+
 @pytest.mark.law("N4", "N11")
 @pytest.mark.parametrize(
     ("name", "value"),

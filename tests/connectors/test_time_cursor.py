@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lakesync.connectors.instants import microseconds
-from lakesync.connectors.sql.time_cursor import Redating, reach_of
+from lakesync.connectors.sql.time_cursor import Redating, begun_at, reach_of
 
 if TYPE_CHECKING:
     from lakesync.connectors.sql.time_cursor import Reach
@@ -48,11 +48,11 @@ class Table:
             moment = moment.replace(tzinfo=None) + timedelta(hours=self.hours)
         self.rows[row] = (moment, self.value)
 
-    def poll(self) -> None:
-        """Read a whole poll, a page after another, and merge what it brings."""
+    def poll(self, pages: int = 1_000_000) -> None:
+        """Read a whole poll, or some pages, one after another, and merge what they bring."""
         self.passes(1)
         poll_ms = microseconds(self.ours) // 1000
-        while True:
+        for _ in range(pages):
             reach = reach_of(
                 self.cursor, self.clock, poll_ms, OVERLAP_S, 0, is_zoneless=self.is_zoneless
             )
@@ -63,6 +63,15 @@ class Table:
                 self.cursor = reach.ended(page[-1][0] if page else None, poll_ms, OVERLAP_S, 0)
                 return
             self.cursor = reach.going_on(page[-1][0].isoformat(), [page[-1][1]])
+
+    def begin_at(self, before_s: int) -> set[int]:
+        """Have what changed since a time read again; gives the rows that did."""
+        at_us = microseconds(self.clock) - before_s * 1_000_000
+        self.cursor = begun_at(self.cursor, at_us, OVERLAP_S)
+        behind = timedelta(hours=self.hours if self.is_zoneless else 0)
+        return {
+            row for row, (moment, _) in self.rows.items() if microseconds(moment - behind) >= at_us
+        }
 
     def _page(self, reach: Reach) -> list[tuple[datetime, int, int]]:
         rows = sorted((moment, row, value) for row, (moment, value) in self.rows.items())
@@ -147,6 +156,44 @@ def test_whatever_the_clock_steps_back_every_row_is_as_it_was_last(
     if not ahead_s:
         times = Counter((row, value) for row, value, _ in table.deltas)
         assert all(number <= 1 + backs for number in times.values()), "once more for each step"
+
+
+@pytest.mark.law("N5", "Y5")
+@given(
+    steps=STEPS, is_zoneless=st.booleans(), hours=st.integers(-12, 0),
+    before_s=st.integers(-3_600, 7_200), pages=st.integers(0, 3),
+)  # fmt: skip
+def test_from_a_time_all_is_read_again_that_changed_since_and_nothing_is_passed_over(
+    *, steps: list[tuple[str, int]], is_zoneless: bool, hours: int, before_s: int, pages: int
+) -> None:
+    table = Table(is_zoneless=is_zoneless, hours=hours, ahead_s=0)
+    run(table, [step for step in steps if step[0] != "back"])
+    table.change(9)
+    table.begin_at(before_s)
+    table.poll()
+    assert table.is_whole()
+
+    table.change(1)
+    table.passes(1)
+    table.poll(pages)  # it is interrupted there
+    if not pages:
+        table.stamped.clear()  # the destination lost everything
+    changed = table.begin_at(before_s)
+    table.poll()
+    table.poll()
+    assert changed <= table.stamped.keys()
+    assert pages == 0 or table.is_whole()
+
+
+@pytest.mark.law("N5")
+def test_a_cursor_with_a_zone_of_a_column_without_one_finds_nothing_and_goes_on() -> None:
+    now = datetime(2026, 3, 2, 10, tzinfo=UTC)
+    before = '{"since": "2026-03-02T09:00:00+00:00"}'
+    reach = reach_of(before, now, 1, OVERLAP_S, 0, is_zoneless=True)
+    ended = reach.ended(None, 1, OVERLAP_S, 0)
+
+    later = reach_of(ended, now + timedelta(minutes=1), 2, OVERLAP_S, 0, is_zoneless=True)
+    assert later.since == datetime(2026, 3, 2, 9)  # noqa: DTZ001
 
 
 @pytest.mark.law("N5")

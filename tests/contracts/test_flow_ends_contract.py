@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lakesync.core.clock import stamp
 from lakesync.core.schema import Column, TableSchema
 from lakesync.flows.routes import keeper
 from tests.delivery.world import KeptDatabase
@@ -191,6 +192,22 @@ def test_what_comes_again_changes_nothing_and_is_brought_where_it_was_lost(ends:
     assert ends.poll() == "done"
     assert ends.rows() == rows == ends.expected()
     assert [end.mark(ends.table).unwrap() for end in (ends.end, ends.world.source)] == marks
+
+
+@pytest.mark.law("Y5")
+def test_from_a_time_what_changed_since_comes_again(opens: Opens) -> None:
+    ends = Ends(opens, is_source=True)
+    ends.commit(ends.row(1), ends.row(2))
+    between_ms = ends.world.time.wall_clock() + 1
+    ends.commit(ends.row(3), ends.change(1, n=9))
+    ends.declare()
+    assert ends.poll() == "done"
+    for row_id in list(ends.rows()):
+        del ends.world.database("warehouse", ends.name)._tables[ends.table].rows[row_id]
+    ends.world.time.now_ms += 100_000
+    ends.world.admin.backfill(GATEWAY, ends.name, stamp(between_ms))
+    assert ends.poll() == "done"
+    assert set(ends.rows()) == {"r01", "r03"}
 
 
 @pytest.mark.law("Y10")

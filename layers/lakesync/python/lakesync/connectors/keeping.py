@@ -93,14 +93,31 @@ class Keeping:
                 undo()
             raise
 
-    def rewind(self, gateway: str, name: str, cursors: Mapping[str, str]) -> None:
+    def rewind(
+        self,
+        gateway: str,
+        name: str,
+        moved: Callable[[Mapping[str, str], Mapping[str, str]], Mapping[str, str]],
+    ) -> None:
         """Have some tables read on from other cursors by the next poll. Safe to repeat.
+
+        Args:
+            gateway: whose.
+            name: of what is polled.
+            moved: gives those cursors, by the secrets and the cursors as they are.
 
         Raises:
             Conflict: it is being polled.
+            LakeSyncError: what ``moved`` raises; nothing was changed.
         """
+        secrets = self._secrets.get(secret_name(gateway, name))
         stored = leased(self._store, gateway, name, self._wall_clock())
         state = state_from(stored.state)
+        try:
+            cursors = moved(secrets, state.cursors)
+        except LakeSyncError:
+            self._store.save(gateway, name, stored.lease, stored.state, 0)
+            raise
         state.cursors |= cursors
         state.polled_ms, state.poll_ms = max(state.polled_ms, state.poll_ms), 0
         state.finished = []

@@ -187,3 +187,8 @@ class ConnectorType:
     webhook: WebhookType | None = None
     """How its source signs webhooks; None if its connectors take none, and are no
     `TakesWebhooks`."""
+    begins_at: Callable[[Any, str, str, int], str] | None = None
+    """Gives the cursor from which what changed since a time is read again, by the settings, the
+    source's name for a table, its cursor as it is, and the time in microseconds since 1970; that
+    cursor itself if it lies before, or is empty. Raises `lakesync.errors.ValidationFailed` for a
+    table whose rows tell no times. None if none of the type's do."""

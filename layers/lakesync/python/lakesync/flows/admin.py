@@ -18,7 +18,6 @@ from lakesync.connectors.storage import Storage
 from lakesync.core.flows import (
     FLOW,
     ConnectorSource,
-    DatabaseSource,
     Flow,
     flow_of_destination,
     flow_to_json,
@@ -26,6 +25,7 @@ from lakesync.core.flows import (
 )
 from lakesync.core.flows_json import read_flow
 from lakesync.errors import Conflict, NotFound, ValidationFailed
+from lakesync.flows.backfill import NO_TIME_IN_GATEWAY, cursors_since
 from lakesync.flows.declaring import (
     as_destination,
     check_source,
@@ -34,7 +34,6 @@ from lakesync.flows.declaring import (
     says_same,
     shown_flow,
 )
-from lakesync.flows.ledger_source import history_from
 from lakesync.flows.plan import of_connector, of_gateway, of_source
 from lakesync.flows.status import delivered_status, polled_status
 
@@ -205,21 +204,17 @@ class FlowAdmin:
 
         Raises:
             NotFound: there is no such flow.
-            ValidationFailed: its source is read whole or not at all.
+            ValidationFailed: its source cannot begin at a time.
             Conflict: it is being polled.
         """
         flow = self._known(gateway, name)
-        if since and not isinstance(flow.source, DatabaseSource):
-            raise ValidationFailed(
-                "only a flow from a database can begin at a time, as its history is in the order "
-                "of its commits; leave it out to bring everything again",
-                field="from",
-            )
         if flow.source is None:
+            if since:
+                raise ValidationFailed(NO_TIME_IN_GATEWAY, field="from")
             self._destinations.backfill(gateway, name)
         elif since:
-            cursors = {table: history_from(since) for table in flow.to.tables}
-            self._connectors.keeping.rewind(gateway, name, cursors)
+            moved = partial(cursors_since, flow.source, flow.to.tables, since)
+            self._connectors.keeping.rewind(gateway, name, moved)
         else:
             self._connectors.reset(gateway, name)
 

@@ -49,8 +49,11 @@ class Place(NamedTuple):
         return json.dumps(self, separators=(",", ":"))
 
 
-def history_from(commit: Stamp) -> str:
-    """Give the cursor behind a commit."""
+def begun_at(cursor: str, commit: Stamp) -> str:
+    """Give the cursor behind a commit; the one that there is if it lies before, or reads rows."""
+    place = Place(*json.loads(cursor))
+    if place.step != _HISTORY or place.commit <= commit:
+        return cursor
     return Place(_HISTORY, commit, STAMP_MAX).text()
 
 

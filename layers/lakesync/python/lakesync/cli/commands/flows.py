@@ -15,9 +15,7 @@ from lakesync.errors import Conflict, Fault, FlowRefused, NotFound
 
 _NAME = typer.Argument(help="The flow's name.")
 _FILE = typer.Argument(help="The flows, a YAML or JSON file; - is standard input.")
-_FROM = typer.Option(
-    "--from", help="Bring what changed since then, as 2026-11-25T00:00:00Z; of databases alone."
-)
+_FROM = typer.Option("--from", help="Bring what changed since then, as 2026-11-25T00:00:00Z.")
 _REPLACE = typer.Option("--replace", help="Remove flows that are declared otherwise, and declare.")
 
 

@@ -71,6 +71,20 @@ def place_of(cursor: str) -> Place:
     return Place(**json.loads(cursor)) if cursor else Place()
 
 
+def begun_at(cursor: str, at_ms: int) -> str:
+    """Give the cursor from which what changed since a time is read again.
+
+    The one that there is, if it lies before. A comparison that is under way begins anew.
+    """
+    place = place_of(cursor)
+    if place.top <= at_ms:
+        return cursor
+    if place.step != "changes":
+        place.step, place.object, place.compared = "changes", "", 0
+    place.top, place.since, place.token, place.at = at_ms, -1, "", 0
+    return place.to_text()
+
+
 class Walk:
     """Goes through the issues of one site, for one table.
 

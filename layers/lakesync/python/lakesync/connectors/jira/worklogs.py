@@ -23,6 +23,15 @@ _STEPS: Final = ("updated", "deleted")
 _IS_LISTED: Final = {"worklogId", "updatedTime"}
 
 
+def begun_at(cursor: str, at_ms: int) -> str:
+    """Give the cursor from which what changed since a time is read again; that, if it is before."""
+    place: dict[str, Any] = json.loads(cursor) if cursor else {}
+    moved = {step: min(place[step], at_ms) for step in _STEPS if step in place}
+    if all(place[step] == moved[step] for step in moved):
+        return cursor
+    return json.dumps(moved, sort_keys=True)
+
+
 def read(api: JiraApi, settings: JiraSettings, cursor: str) -> SourcePage:
     """Give worklogs that changed, and then those that were deleted."""
     place: dict[str, Any] = json.loads(cursor) if cursor else {"updated": 0, "deleted": 0}

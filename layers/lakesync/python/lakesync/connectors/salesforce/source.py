@@ -196,6 +196,18 @@ class SalesforceConnector:
         return SourcePage(tuple(changes), place.to_text(), has_more, tuple(unreadable))
 
 
+def begun_at(cursor: str, at_us: int) -> str:
+    """Give the cursor from which what changed since a time is read again.
+
+    The one that there is, if it lies before, or if not everything was read yet.
+    """
+    place = Place(**json.loads(cursor)) if cursor else Place()
+    begins = datetime.fromtimestamp(at_us // 1_000_000, UTC)
+    if not place.done or instant(place.done) <= begins:
+        return cursor
+    return Place(done=_text(begins)).to_text()
+
+
 def _until(place: Place) -> str:
     return f"WHERE {CHANGED} < {place.until}"
 

@@ -19,6 +19,13 @@ def _salesforce(settings: SalesforceSettings, _: Storage, outside: Outside) -> C
     return SalesforceConnector(settings, outside)
 
 
+def _begins_at(_: SalesforceSettings, __: str, cursor: str, at_us: int) -> str:
+    from lakesync.connectors.salesforce.source import begun_at  # noqa: PLC0415 - when asked for
+
+    return begun_at(cursor, at_us)
+
+
 SALESFORCE = ConnectorType(
-    "salesforce", "Salesforce", SalesforceSettings, _salesforce, SalesforceSettings.named
-)
+    "salesforce", "Salesforce", SalesforceSettings, _salesforce, SalesforceSettings.named,
+    begins_at=_begins_at,
+)  # fmt: skip

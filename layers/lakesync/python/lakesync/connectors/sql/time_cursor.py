@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from lakesync.connectors.instants import microseconds
+
+_BEHIND_UTC_MAX: Final = timedelta(hours=12)
+"""How far the time of a zone is behind UTC at most."""
 
 
 class Redating(NamedTuple):
@@ -120,6 +123,8 @@ def reach_of(
     """
     stored: dict[str, Any] = json.loads(cursor) if cursor else {}
     since, was = _instant(stored.get("since")), _instant(stored.get("now"))
+    if since and since.tzinfo and is_zoneless and "until" not in stored:
+        since = since.replace(tzinfo=None)  # as it was read by: of UTC
     until, is_begun = now - timedelta(seconds=settle_s), "until" in stored
     if is_begun:
         until, is_zoneless = datetime.fromisoformat(stored["until"]), "latest" in stored
@@ -157,6 +162,28 @@ def _stepped_back(reach: Reach, end: datetime, polled_ms: int, before: timedelta
     # No stamp lies ahead of the poll that brought it.
     given_us = min(given_us, polled_ms * 1000)
     return replace(reach, since=since, redating=Redating(given_us, microseconds(since)))
+
+
+def begun_at(cursor: str, at_us: int, overlap_s: int) -> str:
+    """Give the cursor from which what changed since a time is read again, by the source's clock.
+
+    The one that there is, if it lies before: what was not read is read all the same. Times without
+    a zone may be behind UTC, so that those of an earlier hour are read, too.
+    """
+    stored: dict[str, Any] = json.loads(cursor) if cursor.startswith('{"since"') else {}
+    since = _instant(stored.get("since"))
+    if since is None:
+        return cursor  # nothing was read
+    # What has the very time is read, and what was committed late with one just before.
+    begins = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=at_us - 1, seconds=-overlap_s)
+    if since.tzinfo is None:
+        begins = begins.replace(tzinfo=None) - _BEHIND_UTC_MAX
+    if since <= begins:
+        return cursor
+    if "until" in stored:
+        for name in ("until", "key", "now"):
+            stored.pop(name, None)
+    return json.dumps(stored | {"since": _text(begins)})
 
 
 def is_midway(cursor: str) -> bool:

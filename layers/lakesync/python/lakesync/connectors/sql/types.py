@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakesync.connectors.port import ConnectorType
+from lakesync.connectors.port import FEED, ConnectorType
 from lakesync.connectors.sql.configuration import MySqlSettings, PostgresSettings
+from lakesync.errors import ValidationFailed
 
 if TYPE_CHECKING:
     from lakesync.connectors.outside import Outside
@@ -49,9 +50,32 @@ def _forget_mysql(_: MySqlSettings, storage: Storage, following: MySqlSettings |
     return forget(storage, following)
 
 
+def _begins_at(
+    settings: PostgresSettings | MySqlSettings, source: str, cursor: str, at_us: int
+) -> str:
+    from lakesync.connectors.sql.time_cursor import begun_at  # noqa: PLC0415 - when asked for
+
+    if source == FEED:
+        raise ValidationFailed(
+            "a log of changes cannot begin at a time, as it is gone once it was read; leave it "
+            "out to read the tables again",
+            field="from",
+        )
+    by_time = {table.name for table in settings.tables if table.cursor_column}
+    if source not in by_time and not settings.changes:
+        raise ValidationFailed(
+            f"{source} is read by difference, and its rows tell no times: name a cursorColumn of "
+            "it, or leave it out to read everything again",
+            field="from",
+        )
+    return begun_at(cursor, at_us, settings.overlap_s)
+
+
 POSTGRES = ConnectorType(
-    "postgres", "PostgreSQL", PostgresSettings, _postgres, PostgresSettings.named, _forget
-)
+    "postgres", "PostgreSQL", PostgresSettings, _postgres, PostgresSettings.named, _forget,
+    begins_at=_begins_at,
+)  # fmt: skip
 MYSQL = ConnectorType(
-    "mysql", "MySQL or MariaDB", MySqlSettings, _mysql, MySqlSettings.named, _forget_mysql
-)
+    "mysql", "MySQL or MariaDB", MySqlSettings, _mysql, MySqlSettings.named, _forget_mysql,
+    begins_at=_begins_at,
+)  # fmt: skip

@@ -1,0 +1,68 @@
+"""Where a polled flow is read on from, to bring what changed since a time.
+
+A table is never moved ahead: what was not read is read all the same, so one that is not read whole
+yet stays where it is. A source whose rows tell no times is refused. Law Y5: ``docs/spec/flows.md``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from lakesync.connectors.port import FEED
+from lakesync.connectors.registry import configured, connector_type, tables_of
+from lakesync.core.clock import stamp_ms
+from lakesync.core.flows import DatabaseSource
+from lakesync.errors import ValidationFailed
+from lakesync.flows.ledger_source import begun_at
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from lakesync.core.clock import Stamp
+    from lakesync.core.flows import ConnectorSource
+
+NO_TIME_IN_GATEWAY: Final = (
+    "a flow from the gateway cannot begin at a time, as its rows tell when they were made, which "
+    "may be long before they came; leave it out to bring everything again: what is there stays as "
+    "it is"
+)
+"""Why no flow from a gateway can begin at a time."""
+
+
+def cursors_since(
+    source: ConnectorSource | DatabaseSource,
+    wanted: Collection[str],
+    since: Stamp,
+    secrets: Mapping[str, str],
+    cursors: Mapping[str, str],
+) -> dict[str, str]:
+    """Give the cursors of the tables that are to be read on from elsewhere.
+
+    Args:
+        source: what is polled.
+        wanted: the flow's tables, by their names here; none for all.
+        since: behind which commit, or at which time, it is to begin.
+        secrets: the source's.
+        cursors: how far each table is; none for one of which nothing was read.
+
+    Raises:
+        ValidationFailed: the source cannot begin at a time.
+    """
+    if isinstance(source, DatabaseSource):
+        moved = {table: begun_at(cursor, since) for table, cursor in cursors.items() if cursor}
+    else:
+        kind = connector_type(source.type)
+        if kind.begins_at is None:
+            raise ValidationFailed(
+                f"a source of the type {source.type} cannot begin at a time; leave it out to "
+                "bring everything again",
+                field="from",
+            )
+        settings = configured(kind, {**source.configuration, **secrets})
+        at_us = stamp_ms(since) * 1_000
+        moved = {
+            name: kind.begins_at(settings, name, cursors.get(name, ""), at_us)
+            for name, table in tables_of(kind, settings).items()
+            if not wanted or table in wanted or name == FEED
+        }
+    return {table: cursor for table, cursor in moved.items() if cursor != cursors.get(table, "")}
