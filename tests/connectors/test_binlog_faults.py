@@ -122,7 +122,7 @@ def test_every_type_is_in_the_log_what_it_is_in_the_table(mariadb: Database, way
 
 
 @pytest.mark.law("N12", "N13")
-@pytest.mark.parametrize("loss", ["purged", "not this server's", "without names"])
+@pytest.mark.parametrize("loss", ["purged", "not this server's", "without names", "reset"])
 def test_after_a_gap_everything_is_read_again_and_what_went_is_deleted(
     world: BinlogWorld, loss: str
 ) -> None:
@@ -141,6 +141,8 @@ def test_after_a_gap_everything_is_read_again_and_what_went_is_deleted(
             world.run(f"PURGE BINARY LOGS TO '{file}'")
     elif loss == "without names":
         world.run("SET GLOBAL binlog_row_metadata = FULL")
+    elif loss == "reset":  # as a source is that was restored from a backup
+        world.run("RESET MASTER")
     else:
         cursor = world.cursor() | {"gtid": "0-1-99999999"}
         world.saved = world.saved.replace(world.cursor()["gtid"].encode(), cursor["gtid"].encode())

@@ -63,7 +63,7 @@ def insert(world: CaptureWorld, *ids: int, name: str = "a") -> None:
 
 
 @pytest.mark.law("N12", "N13")
-@pytest.mark.parametrize("loss", ["dropped", "moved", "unpublished", "recreated table"])
+@pytest.mark.parametrize("loss", ["dropped", "moved", "unpublished", "recreated table", "restored"])
 def test_after_a_gap_everything_is_read_again_and_what_went_is_deleted(
     world: CaptureWorld, loss: str
 ) -> None:
@@ -84,6 +84,10 @@ def test_after_a_gap_everything_is_read_again_and_what_went_is_deleted(
         insert(world, 4)
     if loss == "moved":
         world.ask(f"SELECT pg_replication_slot_advance('{slot.name}', pg_current_wal_flush_lsn())")
+
+    if loss == "restored":  # to a time before what was read
+        lsn = world.cursor()["lsn"]
+        world.saved = world.saved.replace(f"{lsn}".encode(), f"{lsn + (1 << 40)}".encode())
 
     assert world.poll() == "done"
     rows = {"1": "x", "3": "y", "4": "x"} if loss != "recreated table" else {"3": "y"}

@@ -16,6 +16,7 @@ from lakesync.connectors.poll import BACKOFF_S_MAX, PAGE_ROWS_MAX, Poll, Polled
 from lakesync.connectors.refusals import AHEAD_MS_MAX, refused_in
 from lakesync.connectors.state import CURSOR_BYTES_MAX, PollState, check_cursor, state_from
 from lakesync.core.clock import stamp
+from lakesync.core.merge import view
 from lakesync.core.messages import DeltaOutcome, OutcomeKind, PushReceipt
 from lakesync.core.values import parse
 from lakesync.errors import (
@@ -35,6 +36,7 @@ from lakesync.errors import (
     ValidationFailed,
 )
 from lakesync.result import Err, Ok
+from lakesync.wire.row_state import decode_row_state
 from tests.support.builders import insert
 from tests.support.gateways import GivenTime, administrator, pulled, pusher
 from tests.support.lake import Killed, Objects
@@ -42,6 +44,7 @@ from tests.support.sources import MemorySource
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from random import Random
 
     from lakesync.core.messages import Push
     from lakesync.result import Result
@@ -189,6 +192,35 @@ def test_whoever_is_killed_wherever_everything_is_there_once(
         pass
 
     assert world.rows() == expected
+    given_ids = [delta.delta_id for delta in pulled(world.buffer, GATEWAY)]
+    assert len(given_ids) == len(set(given_ids)) <= len(changes)
+
+
+@pytest.mark.law("N1", "N2", "N3")
+@given(CHANGES, st.randoms(use_true_random=False), st.integers(1, 4))
+def test_a_source_that_tells_changes_twice_and_out_of_order_is_believed_by_their_times(
+    changes: list[tuple[str, int | None]], chance: Random, pages: int
+) -> None:
+    world = World()
+    for row_id, value in changes:
+        if value is None:
+            world.source.delete(row_id)
+        else:
+            world.source.put({row_id: value})
+    expected = {each.row_id: each.columns for each in world.source.log if isinstance(each, Change)}
+    world.source.log += chance.choices(world.source.log, k=len(changes))
+    chance.shuffle(world.source.log)
+    for _ in range(pages):
+        world.poll(iter([True, False]).__next__)
+        world.source.log += chance.choices(world.source.log, k=2)
+    while world.poll().status != "done":
+        pass
+
+    stored = world.buffer.scan_rows(GATEWAY, "things", "", 99).rows
+    rows = {row_id: view(decode_row_state(one.state)) for row_id, one in stored}
+    assert {
+        row_id: row and {"value": parse(row["value"])} for row_id, row in rows.items()
+    } == expected
     given_ids = [delta.delta_id for delta in pulled(world.buffer, GATEWAY)]
     assert len(given_ids) == len(set(given_ids)) <= len(changes)
 

@@ -158,6 +158,41 @@ def test_a_column_that_changes_its_type_under_a_poll_is_read_as_it_is(shop: Shop
         assert after == {str(number): number for number in range(2, 11)} | {"1": 11}
 
 
+@pytest.mark.law("N1", "N5")
+@pytest.mark.parametrize("when", ["between two polls", "under a poll"])
+def test_a_key_that_changes_its_type_is_followed(shop: Shop, when: str) -> None:
+    if shop.by_time:
+        pytest.skip("what is read by times is in the order of those")
+    shop.register()
+
+    def retype() -> None:
+        shop.orders.delete("2")
+        kind = "ALTER COLUMN id TYPE text" if shop.is_postgres else "MODIFY id varchar(20)"
+        shop.orders.run(f"ALTER TABLE {shop.orders.table} {kind}")
+        shop.orders.run(f"INSERT INTO {shop.orders.table} VALUES ('x', 'new', {shop.orders.now})")  # noqa: S608
+
+    if when == "under a poll":
+        shop.poll(retype)
+    else:
+        shop.poll()
+        assert len(shop.rows("orders")) == ROWS
+        retype()
+        shop.poll()
+    shop.poll()
+    wanted = {row: value for row, value in numbered().items() if row != "2"} | {"x": "new"}
+    assert shop.rows("orders") == wanted
+    assert shop.poll().has_fault is False
+    assert "lastError" not in shop.shown
+
+    before = len(pulled(shop.buffer, G))
+    shop.orders.run(f"DELETE FROM {shop.orders.table} WHERE id = '9'")  # noqa: S608
+    shop.orders.run(f"UPDATE {shop.orders.table} SET value = 'y' WHERE id = 'x'")  # noqa: S608
+    shop.poll()
+    del wanted["9"]
+    assert shop.rows("orders") == wanted | {"x": "y"}
+    assert len(pulled(shop.buffer, G)) == before + 2, "nothing else comes again"
+
+
 @pytest.mark.law("N4")
 def test_rows_of_another_type_than_the_gateway_declares_are_listed_and_others_go_on(
     shop: Shop,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,7 +18,7 @@ from lakesync.core.flows_json import read_flow
 from lakesync.core.merge import view
 from lakesync.core.schema import Column, TableSchema
 from lakesync.core.values import parse
-from lakesync.errors import AdapterRefused, AdapterUnreachable
+from lakesync.errors import AdapterRefused, AdapterUnreachable, CursorExpired
 from lakesync.flows.routes import keeper
 from lakesync.result import Err, Ok
 from tests.flows.world import GATEWAY, NOW_MS, SOURCE_TABLE, World
@@ -179,6 +180,37 @@ def test_rows_that_went_while_the_history_was_forgotten_are_found(to: dict[str, 
     world.source.put_rows(RowImages(SOURCE_TABLE, 0, mark + 9, {})).unwrap()
     assert world.poll() == "done"
     assert set(read()) == {"r1", "r3"}
+
+
+@pytest.mark.law("Y5", "Y9")
+@pytest.mark.parametrize("to", [{}, TO_GATEWAY])
+def test_a_source_that_was_restored_from_a_backup_is_said_and_then_read_again(
+    to: dict[str, Any],
+) -> None:
+    world = World()
+    world.commit(row(1), row(2))
+    world.declare(**to)
+    world.poll()
+    backup = deepcopy(world.source)
+    world.commit(row(3), change("r1", 30, n=7), delete("r2", table=SOURCE_TABLE, at=at(31)))
+    world.poll()
+    read = world.in_gateway if to else world.rows
+    assert set(read()) == {"r1", "r3"}
+    world.source = world.by_hand.databases["shop", "other"] = backup
+    for _ in range(2):
+        assert world.poll() == "done"
+        status = world.status()
+        assert (status["state"], status["lastError"]["code"]) == ("failing", CursorExpired.code)
+        assert "backup" in status["lastError"]["error"]
+        assert set(read()) == {"r1", "r3"}, "nothing is deleted that may only be away"
+
+    world.time.now_ms += 100_000
+    world.commit(row(4, 60))
+    assert world.poll() == "done"
+    assert world.poll() == "done"
+    assert world.status()["state"] == "current"
+    assert read() == expected(world)
+    assert set(read()) == {"r1", "r2", "r4"}
 
 
 @pytest.mark.law("Y8")

@@ -30,13 +30,15 @@ if TYPE_CHECKING:
 _ROWS: Final = "rows"
 _CHECK: Final = "check"
 _HISTORY: Final = "history"
+_RESTORED: Final = "restored"
 
 
 class Place(NamedTuple):
     """How far a table is read; a cursor in JSON."""
 
     step: str
-    """Rows first, then which of those that were brought are gone, then the history."""
+    """Rows first, then which of those that were brought are gone, then the history; or that the
+    history went back behind its commit, until the table is further than that."""
     commit: Stamp
     """As of when the rows are read; of the history, the last commit that was read."""
     at: Any = ""
@@ -113,6 +115,8 @@ class LedgerSource:
                 return Ok(SourcePage((), cursor, has_more=False))  # it is being filled
             if place.step == _ROWS:
                 return Ok(self._rows(table, place, rows_max))
+            if place.step == _RESTORED:
+                return Ok(self._restored(table, place))
             if place.step == _CHECK:
                 return Ok(self._gone(table, place))
             return Ok(self._history(table, place, rows_max))
@@ -177,8 +181,9 @@ class LedgerSource:
                 return SourcePage((), place.text(), has_more=False)
             return SourcePage((), begins._replace(again=True).text(), has_more=True)
         page = answer.unwrap()
-        if not page.deltas:
-            self._mark(table)
+        if not page.deltas and 0 < self._mark(table) < place.commit:
+            # What was committed there since is not there any more: said until it can be mended.
+            return SourcePage((), place._replace(step=_RESTORED, at="").text(), has_more=True)
         commits = {placed.delta.row_id: placed.position.commit for placed in page.deltas}
         states = self._database.rows_of(table, list(commits)).unwrap() if commits else {}
         changes = self._changes(
@@ -186,6 +191,21 @@ class LedgerSource:
         )
         following = Place(_HISTORY, *page.position)
         return SourcePage(changes, following.text(), page.has_more, is_dated=True)
+
+    def _restored(self, table: str, place: Place) -> SourcePage:
+        """Have rows read again once they are newer than all that was brought.
+
+        Raises:
+            CursorExpired: they are older still.
+        """
+        begins = self._begin(table)
+        if begins is None or begins.commit <= place.commit:
+            raise CursorExpired(
+                f"{table} was read further than its database goes, which was restored from a "
+                "backup; once something newer is committed there, all is read again and what is "
+                "gone is deleted: deliver to that database again, or commit to the table"
+            )
+        return SourcePage((), begins._replace(again=True).text(), has_more=True)
 
     def _changes(
         self, table: str, rows: Mapping[str, tuple[RowState | None, Stamp]]

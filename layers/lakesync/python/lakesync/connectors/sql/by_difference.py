@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lakesync.connectors.port import Change, SourcePage, Unreadable
 from lakesync.connectors.sql.query import Bound, behind, key_value, page_of, up_to
+from lakesync.connectors.sql.rekeying import RANGES, behind_rows, ended, gone, looks_for_gone
 from lakesync.connectors.storage import digest
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from lakesync.connectors.sql.plan import Plan
     from lakesync.connectors.storage import Storage
 
-_FOLDER: Final = "ranges"
 _DIGEST_BYTES: Final = 12
 _GROWTH: Final = 2
 """A range is read up to so many times the rows that a page has, before it is cut."""
@@ -73,21 +73,26 @@ def read(
     Raises:
         Altered: the table is to be planned anew; nothing was written down.
     """
+    if looks_for_gone(after):
+        if json.loads(after)["gone"] is None:
+            return ended(storage, plan)
+        return gone(cursor, database.dialect, plan, storage, after)
     start: list[Any] | None = json.loads(after) if after else None
-    path = (_FOLDER, digest(plan.settings.name), digest(json.dumps(start)))
+    path = (RANGES, digest(plan.settings.name), digest(json.dumps(start)))
     stored = storage.read(*path)
     known = Range(**stored) if stored else Range({})
     if known.poll_ms != poll_ms:
         known = _compared(database, cursor, plan, storage, start, known, rows_max, poll_ms)
         if known.poll_ms == poll_ms:
             storage.write(known._asdict(), *path)
-    ended = known.end is None
+    is_last = known.end is None
+    following = behind_rows(storage, plan) if is_last else json.dumps(known.end)
     changes = known.changed if known.poll_ms == poll_ms else ()
     unreadable = known.unreadable if known.poll_ms == poll_ms else ()
     return SourcePage(
         tuple(Change(row_id, columns) for row_id, columns in changes),
-        "" if ended else json.dumps(known.end),
-        not ended,
+        following,
+        bool(following),
         tuple(Unreadable(row_id, reason) for row_id, reason in unreadable),
     )
 
@@ -133,7 +138,7 @@ def _compared(
 
 def _hand_on(storage: Storage, plan: Plan, start: Sequence[Any], second: Range) -> None:
     """Write the second half of a range that is cut, before the first says that it ends there."""
-    path = (_FOLDER, digest(plan.settings.name), digest(json.dumps(start)))
+    path = (RANGES, digest(plan.settings.name), digest(json.dumps(start)))
     storage.write(second._asdict(), *path)
 
 

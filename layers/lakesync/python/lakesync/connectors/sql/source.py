@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from lakesync.connectors.sql import by_difference, by_time
 from lakesync.connectors.sql.plan import Altered, Plan, plan_of
+from lakesync.connectors.sql.rekeying import is_same_key
 from lakesync.errors import AdapterRefused, LakeSyncError, ValidationFailed
 from lakesync.result import Err, Ok
 
@@ -32,6 +33,8 @@ class SqlConnector:
         self._storage = storage
         self._tables = {table.name: table for table in settings.tables}
         self._plans: dict[str, Plan] = {}
+        self._keyed: set[str] = set()
+        """Tables of which the key was compared with that of the polls before."""
         self._connection: Connection | None = None
 
     def check(self) -> Result[str, LakeSyncError]:
@@ -60,7 +63,12 @@ class SqlConnector:
             plan = self._plan(connected, table)
             is_by_time = bool(plan.settings.cursor_column)
             # A cursor of another way of reading is none: the settings were changed.
-            after = cursor if cursor.startswith('{"since"' if is_by_time else "[") else ""
+            after = (
+                cursor if cursor.startswith('{"since"' if is_by_time else ("[", '{"gone"')) else ""
+            )
+            if not is_by_time and table not in self._keyed:
+                after = after if is_same_key(self._storage, plan) else ""
+                self._keyed.add(table)
             if is_by_time:
                 return by_time.read(
                     self._database, connected, plan, after, rows_max, self._settings, poll_ms
@@ -113,6 +121,7 @@ class SqlConnector:
             yield
         except Exception as exc:
             self._plans.clear()
+            self._keyed.clear()
             self.close()
             error = None if isinstance(exc, LakeSyncError) else self._translate(exc)
             if error is None:

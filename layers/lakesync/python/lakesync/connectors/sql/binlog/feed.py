@@ -129,8 +129,15 @@ class Feed:
         position = Position(**{name: at[name] for name in Position._fields})
         if not position.is_by_gtid and at["server"] != look.server:
             return self._lost("another server took over, without ids of transactions", at["us"])
+        unread = log.unread_bytes(cursor, position)
+        if at["server"] == look.server and unread < 0:
+            return self._lost(
+                "the source's log ends before what was read: it was reset, or the source was "
+                "restored from a backup",
+                at["us"],
+            )
         self.captured.follow(cursor, at["us"])
-        self._report = self._reported(look, log.unread_bytes(cursor, position))
+        self._report = self._reported(look, max(unread, 0))
         position = position._replace(us=max(at["us"], self.captured.kept.floor_us))
         is_same = at.get("poll") == poll_ms and at["server"] == look.server
         until = at["until"] if is_same else (look.end.file, look.end.pos)

@@ -150,15 +150,16 @@ def seen(cursor: Any) -> tuple[str, int]:
 
 
 def unread_bytes(cursor: Any, position: Position) -> int:
-    """Give how much of the log lies behind a position."""
+    """Give how much of the log lies behind a position; less than 0 if the log ends before it."""
     cursor.execute("SHOW BINARY LOGS")
     number, pos = position.place
-    unread = 0
+    unread, end = 0, (0, 0)
     for file, size, *_ in cursor.fetchall():
         other = Position(file, int(size)).place
+        end = max(end, other)
         if other[0] >= number:
             unread += max(other[1] - pos, 0) if other[0] == number else other[1]
-    return unread
+    return unread if end >= position.place else -1
 
 
 def reached(now: Look, position: Position) -> str:

@@ -204,6 +204,11 @@ class Feed:
             return f"the source had dropped what the slot {name} kept (max_slot_wal_keep_size)"
         if not look.is_ours or look.confirmed > lsn:
             return f"somebody else had moved the slot {name}"
+        if look.flushed < lsn:
+            return (
+                "the source's log ends before what was read: it was restored from a backup, or a "
+                "server took over that lacks some of it"
+            )
         if not look.is_published:
             return f"the publication {self._slot.publication} was gone"
         return ""

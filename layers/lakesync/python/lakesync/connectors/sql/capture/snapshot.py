@@ -87,7 +87,7 @@ def _gone(
     cursor: Any, dialect: Dialect, plan: Plan, mark: Baseline, storage: Storage, place: str
 ) -> SourcePage:
     brought = storage.brought(plan.settings.table, place)
-    there = _there(cursor, dialect, plan, brought.row_ids)
+    there = rows_there(cursor, dialect, plan, brought.row_ids)
     changes = tuple(
         Change(row_id, None, mark.us) for row_id in brought.row_ids if row_id not in there
     )
@@ -96,7 +96,7 @@ def _gone(
     return SourcePage(changes, after, has_more=bool(brought.place), is_dated=True)
 
 
-def _there(cursor: Any, dialect: Dialect, plan: Plan, row_ids: Sequence[str]) -> set[str]:
+def rows_there(cursor: Any, dialect: Dialect, plan: Plan, row_ids: Sequence[str]) -> set[str]:
     """Give which rows the table has, of some."""
     keys = []
     for row_id in row_ids:

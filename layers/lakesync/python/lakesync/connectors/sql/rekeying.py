@@ -1,0 +1,73 @@
+"""A table that is read by difference, and whose key became another, or of another type.
+
+Ranges of the key that were seen lie in an order that is no more. They are forgotten, all rows are
+read as if for the first time, and deletions are found by what the gateway has by this connector.
+
+Rules of this module
+    1. What the key was is kept with the table, and written after its ranges are gone: whoever is
+       killed forgets them again.
+    2. That deletions are to be looked for is forgotten once all were given.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from lakesync.connectors.port import Change, SourcePage
+from lakesync.connectors.sql.capture.snapshot import rows_there
+from lakesync.connectors.storage import digest
+
+if TYPE_CHECKING:
+    from lakesync.adapters.sql.dialect import Dialect
+    from lakesync.connectors.sql.plan import Plan
+    from lakesync.connectors.storage import Storage
+
+RANGES: Final = "ranges"
+"""The folder of what was seen of each range of a key."""
+_KEYS: Final = "keys"
+_LOOKING: Final = '{"gone"'
+
+
+def is_same_key(storage: Storage, plan: Plan) -> bool:
+    """Tell whether a table's key is as it was; else what was seen by it is forgotten."""
+    path = (_KEYS, digest(plan.settings.name))
+    kinds = [plan.types[plan.place(name)] for name in plan.key]
+    now: dict[str, Any] = {"key": list(plan.key), "types": kinds}
+    before = storage.read(*path)
+    if before is not None and now == {name: before[name] for name in now}:
+        return True
+    if before is not None:
+        seen = (RANGES, digest(plan.settings.name))
+        for name in storage.names(*seen):
+            storage.remove(*seen, name)
+    storage.write(now | {"looksForGone": before is not None}, *path)
+    return before is None
+
+
+def looks_for_gone(after: str) -> bool:
+    """Tell whether a cursor is of looking for deletions."""
+    return after.startswith(_LOOKING)
+
+
+def behind_rows(storage: Storage, plan: Plan) -> str:
+    """Give the cursor behind the last range: empty, or where deletions are looked for."""
+    kept = storage.read(_KEYS, digest(plan.settings.name)) or {}
+    return json.dumps({"gone": ""}) if kept.get("looksForGone") else ""
+
+
+def gone(cursor: Any, dialect: Dialect, plan: Plan, storage: Storage, after: str) -> SourcePage:
+    """Give those rows of what the gateway has that the table has not."""
+    brought = storage.brought(plan.settings.table, json.loads(after)["gone"])
+    there = rows_there(cursor, dialect, plan, brought.row_ids)
+    changes = tuple(Change(row_id, None) for row_id in brought.row_ids if row_id not in there)
+    if brought.place:
+        return SourcePage(changes, json.dumps({"gone": brought.place}), has_more=True)
+    return SourcePage(changes, json.dumps({"gone": None}), has_more=True)
+
+
+def ended(storage: Storage, plan: Plan) -> SourcePage:
+    """Look for deletions no more, as all are durable by now."""
+    path = (_KEYS, digest(plan.settings.name))
+    storage.write(storage.read(*path) | {"looksForGone": False}, *path)
+    return SourcePage((), "", has_more=False)
