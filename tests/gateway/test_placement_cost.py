@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
+from typing import TYPE_CHECKING
 
 import pytest
 
 from lakesync.adapters.lake.parquet import ParquetEncoder
 from lakesync.buffer.caller import DynamoCaller
 from lakesync.buffer.dynamo import DynamoBuffer
-from lakesync.core.layout import DEFAULT_SHARD, SHARDS_MAX
+from lakesync.core.clock import STAMP_MAX
+from lakesync.core.layout import DEFAULT_SHARD, LANES_MAX, SHARDS_MAX
 from lakesync.core.messages import Pull
 from lakesync.log.lanes import IDLE_MS
 from lakesync.maintenance.flush import Flusher
@@ -17,7 +20,11 @@ from lakesync.runtime.api.tables import _pull_units
 from tests.support.builders import WALL_MS, at_ms, insert, push
 from tests.support.gateways import GivenTime, administrator, puller, pusher
 from tests.support.lake import Messages, Objects
+from tests.support.lanes import open_lanes
 from tests.support.modelled import LockedModel
+
+if TYPE_CHECKING:
+    from lakesync.gateway.pull import PullService
 
 GATEWAY = "g"
 
@@ -96,3 +103,96 @@ def test_a_push_that_touches_another_shard_writes_two_to_four_units_more(
     together, apart = units[DEFAULT_SHARD][1:], units["side"][1:]  # the first ones open lanes
     assert min(apart) - min(together) >= 2
     assert 2 <= (sum(apart) - sum(together)) / len(together) <= 4
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 5, 8, 16, LANES_MAX])
+def test_a_current_reader_of_forty_tables_reads_two_units_while_five_lanes_are_open(
+    model: LockedModel, lanes: int
+) -> None:
+    """By tables of the longest names; a head with entries is less than a KB, so four are a unit."""
+    time, bill = GivenTime(WALL_MS), model.dynamo.bill
+    services = [pusher(buffer_on(model), seed=n, time_=time) for n in range(lanes)]
+    tables = [f"{'t' * 62}{number:02}" for number in range(40)]
+    made = 0
+
+    def write(lane: int, table: str) -> None:
+        nonlocal made
+        time.now_ms, made = time.now_ms + 1, made + 1
+        text = Random(f"{made}").randbytes(40).hex()
+        services[lane].push(GATEWAY, push(insert(f"r{made}", at=at_ms(made), table=table, t=text)))
+
+    for table in tables:
+        write(0, table)
+    names = open_lanes(buffer_on(model), GATEWAY, lanes)
+    for service, lane in zip(services, names, strict=True):
+        service._committer._row_cache.gateway(GATEWAY).lanes[DEFAULT_SHARD] = lane
+    reader = puller(buffer_on(model), time_=time)
+    cursor, most = 0, 0.0
+    for place in range(9):  # entries gather in heads, and move into the log
+        for lane in range(lanes):
+            write(lane, tables[(place + lane) % 40])
+        time.now_ms += 1_000
+        cursor = reader.pull(GATEWAY, Pull("r", cursor, 1_000, at_least=STAMP_MAX)).cursor
+        read, written = bill.read_units, bill.write_units
+        page = reader.pull(GATEWAY, Pull("r", cursor, 1_000))
+        assert (page.count, page.has_more, bill.write_units) == (0, False, written)
+        most = max(most, bill.read_units - read)
+
+    assert most <= 1 + -(-(lanes - 1) // 4)
+    assert most <= 2 or lanes > 5
+
+
+HIDDEN_PUSHES = 30
+TODOS_ALONE = [
+    {"name": "everybody", "tables": ["todos"], "filters": []},
+    {
+        "name": "few",
+        "tables": ["events"],
+        "filters": [{"column": "team", "op": "eq", "value": "jwt:team"}],
+    },
+]
+
+
+def pulled_units(model: LockedModel, shard: str) -> tuple[float, float]:
+    """Give what a pull reads of who sees one table, while 30 pushes of 3 KB went to another.
+
+    Returns:
+        By a process that was not asked lately, and by one that just served a reader of both tables.
+    """
+    time, bill = GivenTime(WALL_MS), model.dynamo.bill
+    buffer = buffer_on(model)
+    admin, service = administrator(buffer, time_=time), pusher(buffer, time_=time)
+    admin.save_rules(GATEWAY, {"buckets": TODOS_ALONE})
+    admin.place_table(GATEWAY, "events", shard)
+    service.push(GATEWAY, push(insert("r", at=at_ms(0), table="todos", n=1)))
+    few = {"team": "few"}
+    seen = insert("e", at=at_ms(1), table="events", team="few", t="")
+    service.push(GATEWAY, replace(push(seen), claims=few))
+    time.now_ms += 1_000
+    first = puller(buffer_on(model), time_=time).pull(GATEWAY, Pull("r", at_least=STAMP_MAX))
+    for place in range(HIDDEN_PUSHES):
+        time.now_ms += 1_000
+        text = Random(f"{place}").randbytes(1_500).hex()
+        event = insert(f"e{place}", at=at_ms(2 + place), table="events", team="few", t=text)
+        service.push(GATEWAY, replace(push(event), claims=few))
+    time.now_ms += 1_000
+
+    def units(reader: PullService, asked: Pull) -> float:
+        before, page = bill.read_units, reader.pull(GATEWAY, asked)
+        assert not page.has_more
+        return bill.read_units - before
+
+    asked = Pull("r", first.cursor, 1_000, scope=first.scope)
+    warm = puller(buffer_on(model), time_=time)
+    config_units = 1  # a process that is new reads the configuration
+    by_new = units(puller(buffer_on(model), time_=time), asked) - config_units
+    assert units(warm, replace(asked, claims=few, scope="")) > 0
+    return by_new, units(warm, asked)
+
+
+def test_a_shard_of_its_own_pays_only_for_a_process_that_reads_it_for_nobody_else() -> None:
+    together = pulled_units(LockedModel(), DEFAULT_SHARD)
+    apart = pulled_units(LockedModel(), "side")
+
+    assert together == (pytest.approx(16, abs=3), 1)
+    assert apart == (2, 2)

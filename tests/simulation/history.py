@@ -66,6 +66,8 @@ class Began(NamedTuple):
     """What ``settled`` was `RAISED_EVERY_MS` before."""
     is_quiet: bool = False
     """No more than one commit happened in that time, by the clock of who answers."""
+    seen: int = 0
+    """What ``settled`` was when who answers last read the heads, some such time ago."""
 
 
 class Logged(NamedTuple):
@@ -334,7 +336,8 @@ class History:
             raise Violation("pages lead on", f"{pull.since} to {page.cursor}")
         # Under load a page may end a little before the newest commit, if it says so.
         is_under_load = page.behind_ms and not began.is_quiet
-        wanted = min(settled, pull.at_least) if is_under_load else settled
+        asked = max(pull.at_least, began.seen)
+        wanted = min(settled, asked) if is_under_load else settled
         shown_ms = stamp_ms(page.cursor) + page.behind_ms
         behind = page.cursor < wanted or stamp_ms(began.settled_before) > shown_ms
         if not page.has_more and page.cursor < settled and behind:

@@ -28,6 +28,7 @@ from lakesync.errors import (
 from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
 from lakesync.gateway.resume_token import Reads, resume_token_of
+from lakesync.log.looks import LOOKS_APART_MS
 from lakesync.log.raising import RAISED_EVERY_MS
 from lakesync.wire import proto
 from tests.simulation.history import Began
@@ -232,7 +233,9 @@ class Container:
         self.busy = False
         clock = self._clock = world.new_clock(world.scenario.function_skew_ms)
         self._access = world.gate.access(clock)
-        buffer = SimulatedBuffer(world, self.process)
+        buffer = self._buffer = SimulatedBuffer(world, self.process)
+        self._looks: list[tuple[int, int]] = []
+        """When a pull had heads read, and what was settled as it began."""
         flush_queue = SimulatedQueue(world, self.process, world.flush_requests)
         self._push = PushService(
             buffer,
@@ -307,8 +310,9 @@ class Container:
         before = history.settled_by(world.scheduler.now_ms - RAISED_EVERY_MS)
         began = Began(
             history.settled, history.whole, latest, *world.store.void(GATEWAY), before,
-            world.store.is_quiet(self._clock()),
+            world.store.is_quiet(self._clock()), self._seen(),
         )  # fmt: skip
+        heads_read = self._buffer.heads_read
         lanes, conflicts = world.store.lanes(), world.counts["conflict: raise_head"]
         try:
             page = self._pull.pull(gateway, pull)
@@ -320,6 +324,8 @@ class Container:
         if world.counts["conflict: raise_head"] > conflicts:
             # Somebody is at a head, who may yet commit: it is not raised, as under load.
             began = began._replace(is_quiet=False)
+        if self._buffer.heads_read > heads_read:
+            self._looks.append((world.scheduler.elapsed_ms, began.settled))
         if page.behind_ms:
             world.count("page behind")
         if page.snapshot:
@@ -329,6 +335,11 @@ class Container:
         eyes = world.rulings.eyes(pull.claims, began.rules)
         world.history.paged(pull, page, began, eyes)
         return page
+
+    def _seen(self) -> int:
+        """Give what was settled when heads were read that have to count by now."""
+        until_ms = self._world.scheduler.elapsed_ms - RAISED_EVERY_MS - LOOKS_APART_MS
+        return max((settled for ms, settled in self._looks if ms <= until_ms), default=0)
 
 
 class Front:

@@ -104,6 +104,8 @@ class SimulatedBuffer:
     def __init__(self, world: World, process: Process) -> None:
         self._world = world
         self._gate = Gate(world, process)
+        self.heads_read = 0
+        """How often all heads were asked for."""
 
     def __getattr__(self, name: str) -> Any:
         act = getattr(self._world.store, name)
@@ -131,6 +133,7 @@ class SimulatedBuffer:
 
     def heads(self, gateway: str, since: Stamp = 0, *, at_once: bool = False) -> dict[str, Head]:
         """Give heads; where there are several, others may run before the list of them is read."""
+        self.heads_read += 1
         store = self._world.store
         before = store.all_heads(gateway) if at_once else {}
         if len(before) > 1:

@@ -350,6 +350,16 @@ RULED_READERS: dict[str, Any] = {
     "tables": ({"name": "table0", "typed": True}, {"name": "table1"}),
 }
 """The same, while rules change all the time."""
+APART: dict[str, Any] = {
+    **READERS,
+    "functions": 2,
+    "function_skew_ms": 5_000,
+    "sockets": False,
+    "poll_s": 1.0,
+    "span_ms": 60_000,
+    "bursts": 20,
+}
+"""The same, by functions whose clocks are apart, and that are asked again and again."""
 LAYOUT: dict[str, Any] = {
     "relanings": 12,
     "range_bytes_max": 1_500,

@@ -50,14 +50,14 @@ def _push_entry(world: World) -> Entry:
 
 
 def _pull_entries(world: World) -> list[Entry]:
-    """A gateway with 40 tables of which each was written, and a reader that has read all."""
+    """A gateway with 40 tables of the longest names, each written, and a reader that read all."""
     gateway = f"{GATEWAY}40"
     pushes, pulls = push_function(world), pull_function(world)
     device = Device(world, gateway, 1)
 
     def prepare() -> None:
         for number in range(TABLES):
-            push_once(pushes, gateway, device.edit("row", f"table{number}"))
+            push_once(pushes, gateway, device.edit("row", f"{'t' * 62}{number:02}"))
 
     cursors = [0]
 
@@ -83,7 +83,9 @@ def _pull_entries(world: World) -> list[Entry]:
     world.run_until(world.now_ms() + 60_000)
     assert cursors[-1]
     bill = world.dynamo.bill.since(before[0])
-    detail = f"{TABLES} tables, each written once; a pull every {APART_MS / 1000:.0f} s"
+    detail = (
+        f"{TABLES} tables of 64 letters, each written once; a pull every {APART_MS / 1000:.0f} s"
+    )
     return [
         at_most("current_pull_rru_40_tables", bill.read_units / PULLS, "RRU", 2, detail),
         at_most("current_pull_wru", bill.write_units / PULLS, "WRU", 0, detail),

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakesync.log import recent_heads
+from lakesync.log.looks import NOTHING_SEEN, Looks
 from lakesync.log.recent_heads import RecentHeads, _Recent
 from tests.simulation.deliberate.registry import Replaced, deliberate
-from tests.simulation.themes import READERS, RULED_READERS
+from tests.simulation.themes import APART, READERS, RULED_READERS
 
 if TYPE_CHECKING:
     from lakesync.core.clock import Stamp
@@ -32,6 +33,11 @@ def recent_heads_suffice_for_everybody() -> list[Replaced]:
         return real(self, since, 0)
 
     return [(_Recent, "suffices", suffices)]
+
+
+@deliberate("how long ago something happened is told by stamps alone, whoever's clocks", APART)
+def what_was_seen_counts_for_nothing() -> list[Replaced]:
+    return [(Looks, "moment_ago", lambda *_: NOTHING_SEEN)]
 
 
 @deliberate("what else changed is not looked at, if heads were just read", RULED_READERS)

@@ -25,6 +25,7 @@ from lakesync.gateway.rule_filter import RuleFilter
 from lakesync.log.ages import Ages
 from lakesync.log.limits import DEFAULT_LIMITS, Limits
 from lakesync.log.log_cache import Tails
+from lakesync.log.looks import Looks
 from lakesync.log.read_barrier import ReadBarrier, read
 from lakesync.log.recent_heads import RecentHeads
 
@@ -56,8 +57,9 @@ class PullService:
         self._buffer = buffer
         self._wall_clock = wall_clock
         self._limits = limits
-        self._barrier = ReadBarrier(buffer)
-        self._recent = RecentHeads(buffer, Ages(wall_clock, monotonic_ms))
+        ages = Ages(wall_clock, monotonic_ms)
+        self._looks, self._recent = Looks(ages), RecentHeads(buffer, ages)
+        self._barrier = ReadBarrier(buffer, self._looks)
         self._bootstraps = Bootstraps(buffer, wall_clock, checkpoints)
         self._tails = Tails(buffer)
 
@@ -88,7 +90,8 @@ class PullService:
         if pull.snapshot:
             return None
         beside = partial(self._read_ahead, pull)
-        recent = self._recent.log(gateway, pull.since, pull.at_least, beside)
+        at_least = max(pull.at_least, self._looks.moment_ago(gateway).newest)
+        recent = self._recent.log(gateway, pull.since, at_least, beside)
         if recent is None:
             return None
         page = self.page_of(recent.log, pull)

@@ -24,14 +24,21 @@ def commit_of(head: Head | None) -> Stamp:
 
 
 def heads_to_raise(
-    heads: Mapping[str, Head | None], newest: Stamp, wanted: Stamp, now_ms: int
-) -> dict[str, Head | None]:
-    """Give the heads that are raised: all below ``wanted``, and others below ``newest`` if idle."""
+    heads: Mapping[str, Head | None], newest: Stamp, wanted: Stamp, now_ms: int,
+    seen: Mapping[str, Stamp],
+) -> dict[str, Head | None]:  # fmt: skip
+    """Give the heads that are raised: all below ``wanted``, and others below ``newest`` if idle.
+
+    One that stands where it was ``seen`` a moment ago is idle, whatever its stamps say.
+    """
+
+    def is_idle(lane: str, head: Head | None) -> bool:
+        return seen.get(lane) == commit_of(head) or may_raise(head, now_ms, len(heads))
+
     return {
         lane: head
         for lane, head in heads.items()
-        if commit_of(head) < wanted
-        or (commit_of(head) < newest and may_raise(head, now_ms, len(heads)))
+        if commit_of(head) < wanted or (commit_of(head) < newest and is_idle(lane, head))
     }
 
 

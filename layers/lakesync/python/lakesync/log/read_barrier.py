@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from lakesync.core.clock import STAMP_MAX, stamp_ms
 from lakesync.core.layout import MAIN_LANE
 from lakesync.errors import Contention
+from lakesync.log.looks import NOTHING_SEEN, Look
 from lakesync.log.raising import commit_of, heads_to_raise, may_end_at
 from lakesync.ports import NO_HEAD, HeadMoved, LogSlice
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from lakesync.core.clock import Stamp
     from lakesync.core.config import GatewayConfig
+    from lakesync.log.looks import Looks
     from lakesync.ports import Buffer, Head, LogEntry, WallClock
 
 CONFIGS_REMEMBERED_MAX: Final = 64
@@ -67,10 +69,16 @@ class FinalLog:
 
 
 class ReadBarrier:
-    """Makes logs final before they are read, and remembers configurations. One for each process."""
+    """Makes logs final before they are read, and remembers configurations. One for each process.
 
-    def __init__(self, buffer: Buffer) -> None:
+    Args:
+        buffer: where the logs are.
+        looks: what the process has seen of their heads, if it is asked again and again.
+    """
+
+    def __init__(self, buffer: Buffer, looks: Looks | None = None) -> None:
         self._buffer = buffer
+        self._looks = looks
         self._configs: dict[str, GatewayConfig] = {}
 
     def raise_heads(
@@ -91,7 +99,8 @@ class ReadBarrier:
             gateway: whose.
             since: nothing at or below is read.
             at_least: the stamp that has to be final, if there is a commit so far. Up to it heads
-                are raised at once; above, each at most every `RAISED_EVERY_MS`.
+                are raised at once, and up to the newest that this process saw `RAISED_EVERY_MS`
+                ago; above, each at most so often.
             wall_clock: the clock, if not all heads shall be raised.
             beside: gives calls to be made beside the raises, by the log as it is before them.
 
@@ -129,6 +138,8 @@ class ReadBarrier:
         """Give the log once lagging heads were raised."""
         open_heads = {lane: log.heads.get(lane) for lane in main.lanes.open()}
         newest = max(main.lanes.quiet, *(head.commit for head in open_heads.values() if head))
+        seen = self._looks.moment_ago(log.gateway) if self._looks else NOTHING_SEEN
+        at_least = max(at_least, seen.newest)
         wanted = min(at_least, newest)
         now_ms = 0 if at_least >= newest else max(wall_clock(), stamp_ms(newest))
         raised: dict[str, tuple[Head, Stamp]] = {}
@@ -137,12 +148,14 @@ class ReadBarrier:
             act = self._try_raise if may_end_at(head, wanted) else self._raise
             raised[lane] = act(log.gateway, lane, head, newest, main)
 
-        lagging = heads_to_raise(open_heads, newest, wanted, now_ms)
+        lagging = heads_to_raise(open_heads, newest, wanted, now_ms, seen.commits)
         raises = [partial(raise_one, lane, head) for lane, head in lagging.items()]
         self._buffer.in_parallel(raises + beside)
         heads = {**log.heads, **{lane: head for lane, (head, _) in raised.items()}}
         final = {lane: commit_of(head) for lane, head in open_heads.items()}
         final |= {lane: top for lane, (_, top) in raised.items()}
+        if self._looks:
+            self._looks.note(log.gateway, Look(final, newest))
         return FinalLog(log.gateway, log.config, heads, min(final.values()), newest)
 
     def _try_raise(
@@ -217,7 +230,7 @@ def _read_stored(
     for tries in range(1, _GAP_TRIES_MAX):
         # The last entry of the chain is the only one that proves that none is missing before it.
         read_slice = source.entries(gateway, lane, after, last, count_max)
-        if is_chain(read_slice, after, last):
+        if read_slice.is_chain(after, last):
             return read_slice
         source.pause(tries)
     raise Contention("a commit is just becoming visible; try again in a moment")
@@ -233,18 +246,3 @@ def read_all(
             part = read(source, log, lane, (after, until), count_max)
             yield from part.entries
             after = part.until
-
-
-def is_chain(read_slice: LogSlice, after: Stamp, last: Stamp) -> bool:
-    """Tell whether no entry is missing from a slice that begins after a stamp.
-
-    Args:
-        read_slice: the slice.
-        after: the last stamp that was read before.
-        last: the last that there is.
-    """
-    for entry in read_slice.entries:
-        if entry.previous > after:
-            return False
-        after = entry.stamp
-    return after >= min(last, read_slice.until)

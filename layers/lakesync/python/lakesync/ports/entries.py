@@ -89,6 +89,19 @@ class LogSlice:
     until: Stamp
     """There is no other entry up to here; less than what was asked for if the read ended early."""
 
+    def is_chain(self, after: Stamp, last: Stamp) -> bool:
+        """Tell whether no entry is missing.
+
+        Args:
+            after: the last stamp that was read before.
+            last: the last that there is.
+        """
+        for entry in self.entries:
+            if entry.previous > after:
+                return False
+            after = entry.stamp
+        return after >= min(last, self.until)
+
 
 def epoch_at(began: Stamp) -> str:
     """Give the name of the epoch that began at a stamp; as text, a later one is the greater."""

@@ -1,0 +1,230 @@
+"""What a process has seen committed is in its pages, however far clocks are apart."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from lakesync.buffer.memory import MemoryBuffer
+from lakesync.core.clock import STAMP_MAX
+from lakesync.core.messages import Pull
+from lakesync.gateway.pull import PullService
+from lakesync.log.looks import LOOKS_APART_MS
+from lakesync.log.raising import RAISED_EVERY_MS
+from tests.support.builders import WALL_MS, at_ms, insert, push
+from tests.support.gateways import GivenTime, deltas_of, pulled, pusher
+
+if TYPE_CHECKING:
+    from lakesync.core.clock import Stamp
+    from lakesync.core.messages import PullPage
+    from lakesync.ports import Head
+
+GATEWAY = "g"
+APART_MS = 5_000
+SEEN_MS = RAISED_EVERY_MS + LOOKS_APART_MS
+"""What was seen so long ago is in the next page."""
+
+
+class Counting(MemoryBuffer):
+    """Counts how often all heads are read, and how often each is raised or tried to be."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads = 0
+        self.raises: Counter[str] = Counter()
+
+    def heads(self, gateway: str, since: int = 0, *, at_once: bool = False) -> dict[str, Head]:
+        """Give the heads."""
+        self.reads += 1
+        return super().heads(gateway, since, at_once=at_once)
+
+    def raise_head(self, gateway: str, lane: str, seen: Head | None, to: Stamp, main: Head) -> bool:
+        """Raise a head."""
+        self.raises[lane] += 1
+        return super().raise_head(gateway, lane, seen, to, main)
+
+
+@dataclass
+class World:
+    """A gateway whose writers and readers have clocks that are apart; all see the same time pass.
+
+    Args:
+        writers_ms: how far the clock of each process that pushes is ahead.
+        readers_ms: the same of each that is asked for pages.
+    """
+
+    writers_ms: list[int]
+    readers_ms: list[int]
+    buffer: Counting = field(default_factory=Counting)
+    time: GivenTime = field(default_factory=lambda: GivenTime(WALL_MS + 60_000))
+    made: int = 0
+    newest: Stamp = 0
+    looks: list[list[tuple[int, Stamp]]] = field(default_factory=list)
+    """By reader, when it read the heads, and the newest commit that was accepted by then."""
+
+    def __post_init__(self) -> None:
+        clocks = [self._ahead(ms) for ms in self.writers_ms]
+        self.writers = [pusher(self.buffer, seed=n, time_=clock) for n, clock in enumerate(clocks)]
+        self.readers = [
+            PullService(
+                self.buffer,
+                wall_clock=lambda ahead_ms=ms: self.time.wall_clock() + ahead_ms,
+                monotonic_ms=self.time.wall_clock,
+            )
+            for ms in self.readers_ms
+        ]
+        self.looks = [[] for _ in self.readers]
+        for number in range(4 * len(self.writers)):  # until each has a lane of its own
+            self.push(number % len(self.writers))
+        self.time.now_ms += 2 * RAISED_EVERY_MS
+
+    def _ahead(self, ms: int) -> GivenTime:
+        time = self.time
+
+        class Ahead(GivenTime):
+            def wall_clock(self) -> int:
+                return time.wall_clock() + ms
+
+            def sleep_ms(self, milliseconds: float) -> None:
+                time.sleep_ms(milliseconds)
+
+        return Ahead(0)
+
+    def push(self, writer: int) -> None:
+        """Push an edit a millisecond later."""
+        self.time.now_ms += 1
+        self.made += 1
+        delta = insert(f"r{self.made}", at=at_ms(self.made), n=self.made)
+        receipt = self.writers[writer].push(GATEWAY, push(delta))
+        assert receipt.accepted == 1
+        self.newest = max(self.newest, receipt.server_hlc)
+
+    def pull(self, reader: int, since: Stamp, deltas_max: int = 100) -> PullPage:
+        """Ask for a page, and hold its end against what the reader has seen before."""
+        reads, now_ms = self.buffer.reads, self.time.wall_clock()
+        asked = Pull("r", since, deltas_max)
+        page = self.readers[reader].pull(GATEWAY, asked)
+        seen = [newest for ms, newest in self.looks[reader] if ms <= now_ms - SEEN_MS]
+        assert page.has_more or page.cursor >= max(seen, default=0)
+        if self.buffer.reads > reads:
+            self.looks[reader].append((now_ms, self.newest))
+        return page
+
+
+@pytest.mark.law("B17")
+@pytest.mark.parametrize("reader_ms", [-APART_MS, -400, -RAISED_EVERY_MS, 0])
+@pytest.mark.parametrize("writer_ms", [0, APART_MS])
+def test_a_burst_is_over_for_who_looks_again_though_clocks_are_apart(
+    writer_ms: int, reader_ms: int
+) -> None:
+    """By their stamps the lanes are in use for as long as the clocks are apart: nobody uses them.
+
+    Who reads for the first time cannot know; a quarter of a second later it has seen them stand.
+    """
+    world = World([writer_ms] * 3, [reader_ms])
+    cursor = world.readers[0].pull(GATEWAY, Pull("r", at_least=STAMP_MAX)).cursor
+    for writer in (0, 0, 1, 1, 2):
+        world.push(writer)
+    first = world.pull(0, cursor)
+    assert first.behind_ms > 0
+    world.time.now_ms += RAISED_EVERY_MS
+
+    page = world.pull(0, first.cursor)
+
+    assert (page.cursor, page.has_more, page.behind_ms) == (world.newest, False, 0)
+    assert len(deltas_of(first)) + len(deltas_of(page)) == 5
+
+
+@pytest.mark.law("B17")
+@pytest.mark.parametrize("reader_ms", [-APART_MS, 0, APART_MS])
+def test_a_commit_into_a_quiet_gateway_is_in_the_next_page_though_clocks_are_apart(
+    reader_ms: int,
+) -> None:
+    world = World([APART_MS, 0, -APART_MS], [reader_ms])
+    cursor = world.pull(0, 0).cursor
+    for writer in (0, 2, 1, 2, 0, 1):
+        world.time.now_ms += RAISED_EVERY_MS
+        cursor = world.pull(0, cursor).cursor
+        world.time.now_ms += RAISED_EVERY_MS
+        cursor = world.pull(0, cursor).cursor
+        world.push(writer)
+
+        page = world.pull(0, cursor)
+
+        assert [delta.row_id for delta in deltas_of(page)] == [f"r{world.made}"]
+        assert page.behind_ms == 0
+        cursor = page.cursor
+
+
+CLOCKS = st.lists(
+    st.sampled_from([-APART_MS, -1_000, -RAISED_EVERY_MS, 0, 400, APART_MS]),
+    min_size=2, max_size=3,
+)  # fmt: skip
+STEPS = st.one_of(
+    st.tuples(st.just("push"), st.integers(0, 2)),
+    st.tuples(st.just("pull"), st.integers(0, 2)),
+    st.tuples(st.just("page"), st.integers(0, 2)),
+    st.tuples(st.just("wait"), st.sampled_from([1, 20, 26, 100, 240, 251, 276])),
+)
+
+
+LANE_IN_USE_BELOW = [
+    *[("push", 1)] * 3, ("pull", 0), ("wait", 276), ("push", 2), ("push", 2), ("pull", 0),
+]  # fmt: skip
+"""A lane moves on, and stays below what was seen in another, as its writer's clock is behind."""
+
+
+@pytest.mark.law("B7", "B8", "B17")
+@example(writers_ms=[APART_MS, 0, 0], readers_ms=[0, 0], steps=LANE_IN_USE_BELOW)
+@given(writers_ms=CLOCKS, readers_ms=CLOCKS, steps=st.lists(STEPS, max_size=60))
+def test_what_was_seen_a_moment_ago_is_in_the_page_whatever_clocks_say(
+    writers_ms: list[int], readers_ms: list[int], steps: list[tuple[str, int]]
+) -> None:
+    world = World(writers_ms, readers_ms)
+    begun = world.made
+    cursors = [pulled_to(world)] * len(readers_ms)
+    read: list[list[str]] = [[] for _ in readers_ms]
+    for step, number in steps:
+        if step == "wait":
+            world.time.now_ms += number
+        elif step == "push":
+            world.push(number % len(writers_ms))
+        else:
+            reader = number % len(readers_ms)
+            page = world.pull(reader, cursors[reader], 1 if step == "page" else 100)
+            read[reader] += [delta.row_id for delta in deltas_of(page)]
+            cursors[reader] = page.cursor
+    for cursor, rows in zip(cursors, read, strict=True):
+        rest = [delta.row_id for delta in pulled(world.buffer, GATEWAY, since=cursor)]
+        assert sorted(rows + rest) == sorted(f"r{n + 1}" for n in range(begun, world.made))
+
+
+def pulled_to(world: World) -> Stamp:
+    """Give a cursor behind everything, of who asked another process for it."""
+    other = PullService(world.buffer, wall_clock=world.time.wall_clock)
+    return other.pull(GATEWAY, Pull("r", at_least=STAMP_MAX)).cursor
+
+
+@pytest.mark.law("B17")
+@pytest.mark.parametrize("readers_ms", [0, -APART_MS])
+def test_heads_are_raised_seldom_though_a_clock_that_was_ahead_holds_stamps_up(
+    readers_ms: int,
+) -> None:
+    """The commits of who writes on are all of the same millisecond, seconds ahead."""
+    world = World([APART_MS, 0, 0, 0], [readers_ms] * 4)
+    cursors = [pulled_to(world)] * 4
+    world.push(0)
+    world.buffer.raises.clear()
+    seconds = 3
+    for tick in range(seconds * 50):
+        world.time.now_ms += 16
+        world.push(1 + tick % 3)
+        reader = tick % 4
+        cursors[reader] = world.pull(reader, cursors[reader]).cursor
+
+    assert max(world.buffer.raises.values()) <= 5 * seconds
