@@ -124,8 +124,8 @@ def test_a_current_reader_of_forty_tables_reads_two_units_while_five_lanes_are_o
     for table in tables:
         write(0, table)
     names = open_lanes(buffer_on(model), GATEWAY, lanes)
-    for service, lane in zip(services, names, strict=True):
-        service._committer._row_cache.gateway(GATEWAY).lanes[DEFAULT_SHARD] = lane
+    for service, name in zip(services, names, strict=True):
+        service._committer._row_cache.gateway(GATEWAY).lanes[DEFAULT_SHARD] = name
     reader = puller(buffer_on(model), time_=time)
     cursor, most = 0, 0.0
     for place in range(9):  # entries gather in heads, and move into the log
@@ -194,5 +194,5 @@ def test_a_shard_of_its_own_pays_only_for_a_process_that_reads_it_for_nobody_els
     together = pulled_units(LockedModel(), DEFAULT_SHARD)
     apart = pulled_units(LockedModel(), "side")
 
-    assert together == (pytest.approx(16, abs=3), 1)
-    assert apart == (2, 2)
+    assert 13 <= together[0] <= 19
+    assert (together[1], *apart) == (1, 2, 2)
