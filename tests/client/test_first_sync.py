@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lakesync.core.messages import Resync
+from lakesync.core.messages import Progress, Resync
 from lakesync.errors import ValidationFailed
 from lakesync.result import Err
 from tests.client.support.pages import ScriptedPages, page
@@ -123,6 +124,33 @@ def test_a_table_is_synced_once_the_snapshot_has_left_it_behind_and_over_restart
     none = frozenset[str]()
     assert told == [none, none, {"todos"}, {"todos"}, whole, whole, whole]
     assert stopping.asked[0] == "begin:todos"
+
+
+@pytest.mark.law("K30")
+def test_the_status_says_how_far_a_checkpoint_is_read_and_nothing_where_nobody_knows(
+    world: World,
+) -> None:
+    begun = {"has_more": True, "resync": Resync(("todos",))}
+    on = {"has_more": True}
+    told: list[Progress | None] = []
+
+    class Watched(ScriptedPages):
+        def pull(self, pull: Pull) -> PullPage:
+            told.append(client.status.progress)
+            return super().pull(pull)
+
+    todo = insert("t1", at=at_ms(1), n=1)
+    of_checkpoint = page(todo, cursor=9, snapshot=_words("", "todos"), **begun)
+    pages = Watched(
+        replace(of_checkpoint, progress=Progress(5, 20)),
+        replace(page(cursor=9, snapshot=_words("", ""), **on), progress=Progress(20, 20)),
+        page(cursor=10, **on),
+        page(cursor=11),
+    )
+    client = world.client(transport=pages)
+    client.pull().unwrap()
+    assert told == [None, Progress(5, 20), Progress(20, 20), None]
+    assert client.status.progress is None
 
 
 class _StoppingPages(ScriptedPages):

@@ -91,6 +91,25 @@ def test_a_part_that_is_seen_whole_is_sent_as_it_lies_there() -> None:
     assert len(sent) > 2
 
 
+@pytest.mark.law("K30")
+@pytest.mark.parametrize("deltas_max", [1, 3, 100])
+@pytest.mark.parametrize("sub", ["", "ada"])
+def test_each_page_of_a_checkpoint_says_how_far_it_is_read(deltas_max: int, sub: str) -> None:
+    gateway = built(ruled=bool(sub))
+    reader = Reader(gateway, deltas_max=deltas_max, claims={"sub": sub} if sub else {})
+    reader.read()
+
+    told = [page.progress for page in reader.pages if is_of_checkpoint(page)]
+    assert None not in told
+    read = [each.read for each in told if each]
+    total = sum(table.rows for table in gateway.latest().tables.values())
+    assert {each.total for each in told if each} == {total}  # hidden and deleted ones too
+    assert read == sorted(read)
+    assert read[-1] == total
+    assert any(0 < each < total for each in read)
+    assert [page.progress for page in reader.pages if not is_of_checkpoint(page)] == [None]
+
+
 @pytest.mark.law("R3")
 def test_an_interrupted_snapshot_goes_on_with_its_own_checkpoint() -> None:
     gateway = built()

@@ -61,6 +61,7 @@ def test_a_page_comes_back(encoding: ModuleType, made: tuple[PullPage, list[Delt
     assert (back.count, back.cursor) == (len(sent), page.cursor)
     assert (back.has_more, back.epoch) == (page.has_more, page.epoch)
     assert (back.schema_version, back.behind_ms) == (page.schema_version, page.behind_ms)
+    assert back.progress == page.progress
 
 
 @pytest.mark.law("W1")

@@ -16,6 +16,7 @@ from lakesync.core.merge import fold
 from lakesync.core.messages import (
     DeltaOutcome,
     OutcomeKind,
+    Progress,
     Pull,
     PullPage,
     Push,
@@ -185,6 +186,9 @@ receipts = st.builds(
 )
 
 
+counts = st.integers(0, 2**53 - 1)
+
+
 @st.composite
 def pages(draw: st.DrawFn) -> tuple[PullPage, list[Delta]]:
     """Any page, and the deltas that its runs hold."""
@@ -199,5 +203,6 @@ def pages(draw: st.DrawFn) -> tuple[PullPage, list[Delta]]:
         draw(texts),
         schema_version=draw(st.integers(0, 2**32 - 1)),
         behind_ms=draw(st.integers(0, 2**32 - 1)),
+        progress=draw(st.none() | st.builds(Progress, counts, counts)),
     )
     return page, sent

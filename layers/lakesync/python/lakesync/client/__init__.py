@@ -27,6 +27,7 @@ from lakesync.client.transport.in_process import Fault, MemoryTransport
 from lakesync.client.upload.entries import OutboxEntry, Status
 from lakesync.client.upload.push import PushSummary
 from lakesync.core.attachments import Attachment
+from lakesync.core.messages import Progress
 
 __all__ = [
     "ActionEntry",
@@ -47,6 +48,7 @@ __all__ = [
     "LostWrite",
     "MemoryTransport",
     "OutboxEntry",
+    "Progress",
     "PullSummary",
     "PushSummary",
     "QueuedAction",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -168,6 +168,14 @@ class Resync:
         return table in self.tables or (self.named is not None and table not in self.named)
 
 
+class Progress(NamedTuple):
+    """How far a checkpoint was read: rows of all its tables, hidden and deleted ones too."""
+
+    read: int
+    """Those before where reading goes on."""
+    total: int
+
+
 @dataclass(frozen=True, slots=True)
 class PullPage:
     """Whole commits in order, and the cursor behind them."""
@@ -197,6 +205,9 @@ class PullPage:
     previous: Stamp | None = None
     """Of a broadcast: its reader sees nothing between here and ``first``. Who stands at or behind
     ``previous`` and before ``first`` may apply it; None in a page that was asked for."""
+
+    progress: Progress | None = None
+    """Of rows as they are, how far they were read; None where nobody knows how many there are."""
 
     @property
     def is_poke(self) -> bool:

@@ -10,6 +10,7 @@ there is.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from lakesync.checkpoint.replay_from import has_events, replay_from, tables_with_rows
@@ -19,7 +20,7 @@ from lakesync.core.snapshot_order import place_by
 from lakesync.errors import CursorExpired
 from lakesync.gateway.bootstrap_tables import AllTables, ChangedTables
 from lakesync.gateway.records import NO_RECORDS
-from lakesync.gateway.resume_token import Reads, ResumeToken
+from lakesync.gateway.resume_token import Reads, ResumeToken, resume_token_of
 from lakesync.gateway.row_source import BufferRows, CheckpointRows, check_decides, decides
 from lakesync.log.read_barrier import read_all
 
@@ -113,7 +114,11 @@ class Bootstraps:
         manifest = self._checkpoints.manifest(log.gateway, at.of)
         check_decides(manifest, log.config, rule_filter)
         chunks = CheckpointRows(self._checkpoints, manifest, rule_filter)
-        return _page(log, pull, chunks, AllTables(manifest.tables, scope, at.first), at, budget)
+        tables = AllTables(manifest.tables, scope, at.first)
+        page = _page(log, pull, chunks, tables, at, budget)
+        following = resume_token_of(page.snapshot)
+        before = tables.before(following.table)
+        return replace(page, progress=chunks.progress(before, following.table, following.position))
 
     def resync_of_all(self, log: FinalLog) -> Resync:
         """Give what the first page of all tables says: which they are."""

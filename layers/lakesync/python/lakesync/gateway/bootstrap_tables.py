@@ -32,6 +32,11 @@ class AllTables:
         at = self._place_of(table)
         return next((name for name in self._names if self._place_of(name) > at), "")
 
+    def before(self, table: str) -> list[str]:
+        """Give the tables that are read before one; all of them if it is empty."""
+        at = self._names.index(table) if table in self._names else len(self._names)
+        return self._names[:at]
+
     def scope_text(self) -> str:
         """Give the scope of what was read."""
         return self._scope.text()

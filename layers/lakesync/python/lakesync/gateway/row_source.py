@@ -6,9 +6,11 @@ What comes is what one client may see, as deltas that merge to the rows.
 from __future__ import annotations
 
 import re
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from lakesync.core.clock import VISIBLE_MS_MAX, stamp
+from lakesync.core.messages import Progress
 from lakesync.errors import Contention, CursorExpired, ValidationFailed
 from lakesync.gateway.records import NO_RECORDS, Records
 from lakesync.log.read_barrier import read_all
@@ -17,6 +19,8 @@ from lakesync.wire.row_records import row_runs
 from lakesync.wire.row_state import decode_row_state
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from lakesync.checkpoint.manifest import Manifest
     from lakesync.checkpoint.store import Checkpoints
     from lakesync.core.clock import Stamp
@@ -155,6 +159,19 @@ class CheckpointRows:
                 deltas += visible.deltas
             at += row.deltas
         return Rows(Records(tuple(runs), deltas), following)
+
+    def progress(self, before: Iterable[str], table: str, position: str) -> Progress:
+        """Give how far the rows were read: all of some tables, and this one up to a position.
+
+        Cost: a look at each part of the manifest, which is in memory.
+        """
+        tables = self._manifest.tables
+        match = _IN_CHECKPOINT.fullmatch(position)
+        read = sum(tables[name].rows for name in before)
+        if match and table in tables:
+            parts = chain.from_iterable(chunk.parts for chunk in tables[table].chunks)
+            read += sum(part.rows for part in islice(parts, int(match[1])))
+        return Progress(read, sum(chunks.rows for chunks in tables.values()))
 
 
 def decides(manifest: Manifest, config: GatewayConfig, rule_filter: RuleFilter) -> bool:

@@ -11,7 +11,7 @@ from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.core.delta import Delta, Op, check_client_id
-from lakesync.core.messages import PullPage, Push, PushReceipt, RefusedDelta, Resync
+from lakesync.core.messages import Progress, PullPage, Push, PushReceipt, RefusedDelta, Resync
 from lakesync.core.values import parse
 from lakesync.errors import InvalidInput, ValidationFailed
 from lakesync.wire.incoming import check_count, incoming_removal, row_key, under
@@ -137,6 +137,8 @@ def encode_page(page: PullPage) -> bytes:
         more += f',"schemaVersion":{page.schema_version}'
     if page.behind_ms:
         more += f',"behindMs":{page.behind_ms}'
+    if page.progress is not None:
+        more += f',"rowsRead":{page.progress.read},"rowsTotal":{page.progress.total}'
     has_more = "true" if page.has_more else "false"
     return (
         f'{{"deltas":[{members}],"serverHlc":"{page.cursor}","hasMore":{has_more}{more}}}'
@@ -158,6 +160,7 @@ def decode_page(body: bytes) -> PullPage:
         raise ValidationFailed("hasMore must be true or false", field="hasMore")
     cursor = stamp_of(fields.get("serverHlc"), "serverHlc")
     deltas = [_page_delta(item, index) for index, item in enumerate(items)]
+    progress = Progress(_count(fields, "rowsRead"), _count(fields, "rowsTotal"))
     return PullPage(
         (encode_records(deltas),),
         len(deltas),
@@ -169,6 +172,7 @@ def decode_page(body: bytes) -> PullPage:
         _resync_of(fields["resync"]) if "resync" in fields else None,
         _count(fields, "schemaVersion"),
         _count(fields, "behindMs"),
+        progress=progress if "rowsTotal" in fields else None,
     )
 
 

@@ -93,7 +93,7 @@ class SyncPull(_message.Message):
     def __init__(self, client_id: _Optional[str] = ..., since_hlc: _Optional[int] = ..., max_deltas: _Optional[int] = ..., epoch: _Optional[str] = ..., snapshot: _Optional[str] = ..., scope: _Optional[str] = ..., removes: _Optional[bool] = ..., own_cursor: _Optional[bool] = ..., fresh: _Optional[bool] = ..., at_least: _Optional[int] = ..., request_id: _Optional[int] = ..., quarantined: _Optional[int] = ...) -> None: ...
 
 class SyncResponse(_message.Message):
-    __slots__ = ("deltas", "server_hlc", "has_more", "epoch", "snapshot", "scope", "resync", "schema_version", "behind_ms", "previous_hlc", "first_hlc", "request_id")
+    __slots__ = ("deltas", "server_hlc", "has_more", "epoch", "snapshot", "scope", "resync", "schema_version", "behind_ms", "previous_hlc", "first_hlc", "request_id", "progress")
     DELTAS_FIELD_NUMBER: _ClassVar[int]
     SERVER_HLC_FIELD_NUMBER: _ClassVar[int]
     HAS_MORE_FIELD_NUMBER: _ClassVar[int]
@@ -106,6 +106,7 @@ class SyncResponse(_message.Message):
     PREVIOUS_HLC_FIELD_NUMBER: _ClassVar[int]
     FIRST_HLC_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
     deltas: _containers.RepeatedCompositeFieldContainer[RowDelta]
     server_hlc: int
     has_more: bool
@@ -118,7 +119,16 @@ class SyncResponse(_message.Message):
     previous_hlc: int
     first_hlc: int
     request_id: int
-    def __init__(self, deltas: _Optional[_Iterable[_Union[RowDelta, _Mapping]]] = ..., server_hlc: _Optional[int] = ..., has_more: _Optional[bool] = ..., epoch: _Optional[str] = ..., snapshot: _Optional[str] = ..., scope: _Optional[str] = ..., resync: _Optional[_Union[Resync, _Mapping]] = ..., schema_version: _Optional[int] = ..., behind_ms: _Optional[int] = ..., previous_hlc: _Optional[int] = ..., first_hlc: _Optional[int] = ..., request_id: _Optional[int] = ...) -> None: ...
+    progress: Progress
+    def __init__(self, deltas: _Optional[_Iterable[_Union[RowDelta, _Mapping]]] = ..., server_hlc: _Optional[int] = ..., has_more: _Optional[bool] = ..., epoch: _Optional[str] = ..., snapshot: _Optional[str] = ..., scope: _Optional[str] = ..., resync: _Optional[_Union[Resync, _Mapping]] = ..., schema_version: _Optional[int] = ..., behind_ms: _Optional[int] = ..., previous_hlc: _Optional[int] = ..., first_hlc: _Optional[int] = ..., request_id: _Optional[int] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ...) -> None: ...
+
+class Progress(_message.Message):
+    __slots__ = ("read", "total")
+    READ_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    read: int
+    total: int
+    def __init__(self, read: _Optional[int] = ..., total: _Optional[int] = ...) -> None: ...
 
 class Resync(_message.Message):
     __slots__ = ("tables", "others", "named", "tombstone_horizons", "omitted")

@@ -16,12 +16,12 @@ from lakesync.core.messages import (
     Push,
     PushReceipt,
     RefusedDelta,
-    Resync,
 )
 from lakesync.core.values import recanonical
 from lakesync.errors import BY_CODE, InternalError, InvalidInput, LakeSyncError, ValidationFailed
 from lakesync.wire import lakesync_pb2 as pb
 from lakesync.wire.incoming import OP_NAMES, check_count, incoming_delta, row_key, under
+from lakesync.wire.page_parts import progress_of, resync_of, stamp_in, write_resync
 from lakesync.wire.records import encode_records
 
 if TYPE_CHECKING:
@@ -52,18 +52,12 @@ def decode_push(body: bytes) -> Push:
     return Push(
         check_client_id(message.client_id),
         tuple(deltas),
-        _stamp(message.last_seen_hlc, "lastSeenHlc"),
+        stamp_in(message.last_seen_hlc, "lastSeenHlc"),
         message.atomic,
         tuple(unreadable),
         message.epoch if message.HasField("epoch") else None,
         own_cursor=message.own_cursor,
     )
-
-
-def _stamp(value: int, field: str) -> int:
-    if value > STAMP_MAX:
-        raise ValidationFailed(f"{field} must be at most 2^63-1", field=field)
-    return value
 
 
 def _row(record: pb.RowDelta) -> tuple[str, str] | None:
@@ -165,14 +159,14 @@ def decode_pull(body: bytes) -> Pull:
         raise ValidationFailed(f"the body is not a SyncPull message: {exc}") from exc
     return Pull(
         check_client_id(message.client_id),
-        _stamp(message.since_hlc, "sinceHlc"),
+        stamp_in(message.since_hlc, "sinceHlc"),
         message.max_deltas or 100,
         message.epoch,
         message.snapshot,
         removes=message.removes,
         scope=message.scope,
         own_cursor=message.own_cursor,
-        at_least=STAMP_MAX if message.fresh else _stamp(message.at_least, "atLeast"),
+        at_least=STAMP_MAX if message.fresh else stamp_in(message.at_least, "atLeast"),
         quarantined=message.quarantined if message.HasField("quarantined") else None,
     )
 
@@ -208,11 +202,10 @@ def encode_page(page: PullPage) -> bytes:
     )
     if page.previous is not None:
         tail.previous_hlc, tail.first_hlc = page.previous, page.first
-    if (again := page.resync) is not None:
-        omitted = {table: pb.Columns(names=names) for table, names in again.omitted.items()}
-        tail.resync.MergeFrom(pb.Resync(tables=again.tables, named=again.named, omitted=omitted))
-        tail.resync.others = again.named is not None
-        tail.resync.tombstone_horizons.update(again.tombstone_horizons)
+    if page.progress is not None:
+        tail.progress.read, tail.progress.total = page.progress
+    if page.resync is not None:
+        write_resync(tail.resync, page.resync)
     return b"".join((*page.records, tail.SerializeToString()))
 
 
@@ -229,22 +222,15 @@ def decode_page(body: bytes) -> PullPage:
     return PullPage(
         (body,),
         len(message.deltas),
-        _stamp(message.server_hlc, "serverHlc"),
+        stamp_in(message.server_hlc, "serverHlc"),
         message.has_more,
         message.epoch,
         message.snapshot,
         message.scope,
-        _resync_of(message.resync) if message.HasField("resync") else None,
+        resync_of(message.resync) if message.HasField("resync") else None,
         message.schema_version,
         message.behind_ms,
-        _stamp(message.first_hlc, "firstHlc"),
-        _stamp(message.previous_hlc, "previousHlc") if message.first_hlc else None,
+        stamp_in(message.first_hlc, "firstHlc"),
+        stamp_in(message.previous_hlc, "previousHlc") if message.first_hlc else None,
+        progress_of(message),
     )
-
-
-def _resync_of(message: pb.Resync) -> Resync:
-    named = tuple(message.named) if message.others else None
-    known = message.tombstone_horizons.items()
-    horizons = {table: _stamp(at, "tombstoneHorizons") for table, at in known}
-    omitted = {table: tuple(columns.names) for table, columns in message.omitted.items()}
-    return Resync(tuple(message.tables), named, horizons, omitted)

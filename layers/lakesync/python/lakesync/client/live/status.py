@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from lakesync.client.download.lost_writes import LostWrite
     from lakesync.client.storage.database import Database
-    from lakesync.core.messages import PullPage
+    from lakesync.core.messages import Progress, PullPage
     from lakesync.errors import LakeSyncError
 
 
@@ -43,6 +43,9 @@ class ClientStatus:
     were when it began or are since; behind it all."""
     received: int = 0
     """Deltas that the latest pull has brought so far: the progress of a first sync."""
+    progress: Progress | None = None
+    """How far the rows of a first sync were read, of how many; None while none are, and where the
+    gateway does not know how many there are, as it has no checkpoint of them."""
     pending: int = 0
     """Edits that the gateway is not known to hold."""
     quarantined: int = 0
@@ -68,6 +71,7 @@ class Activity:
         self._uploads = 0
         self._downloading = False
         self._received = 0
+        self._progress: Progress | None = None
         self._last_ms = 0
         self._errors: dict[str, LakeSyncError | None] = {}
         self._connected = False
@@ -107,11 +111,12 @@ class Activity:
         try:
             yield
         finally:
-            self._downloading = False
+            self._downloading, self._progress = False, None
 
     def page(self, page: PullPage, *, is_first: bool) -> None:
         """Note that a page came, and whether of a first sync."""
         self._received += page.count
+        self._progress = page.progress
         if is_first or page.count or page.has_more:
             self._downloading = True
             self._notify()
@@ -155,6 +160,7 @@ class Activity:
             downloading=self._downloading,
             synced_tables=tables,
             received=self._received,
+            progress=self._progress,
             pending=entries - quarantined,
             quarantined=quarantined,
             actions_pending=actions,

@@ -91,6 +91,8 @@ COMPONENTS: Final[dict[str, Schema]] = {
             "scope": TEXT | {"description": "What decided which rows you hold; send it back."},
             "behindMs": COUNT | {"description": "How far newer commits are ahead; absent if 0."},
             "resync": reference("Resync"),
+            "rowsRead": COUNT | {"description": "Of a checkpoint's rows, hidden ones too."},
+            "rowsTotal": COUNT | {"description": "Absent where nobody knows how many there are."},
         },
     ),
     # What is held of these tables, and no page from this one on brings, is gone.
