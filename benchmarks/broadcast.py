@@ -59,9 +59,10 @@ NOTIFY_GB: Final = 1.0
 ASK_S: Final = 0.01
 """How long a warm function takes to say that nothing is new."""
 ELSEWHERE: Final = (
-    "AppSync $2.00 a million real-time updates and $0.08 a million minutes (of GraphQL; the price "
-    "of its Events was not found), Ably $2.50 beyond a plan, Pusher $49 a month for 500 "
-    "connections and a million messages a day"
+    "AppSync Events $1.00 a million operations (AWS's price list for eu-west-1, in effect since "
+    "2024-09; the price of its minutes was not found, those of AppSync's GraphQL are $0.08 a "
+    "million), Ably $2.50 beyond a plan, Pusher $49 a month for 500 connections and a million "
+    "messages a day"
 )
 """As their pages said in 2025 and 2026."""
 _CREDENTIALS: Final = {

@@ -104,6 +104,32 @@ def test_all_connections_of_all_gateways_are_scanned(
     assert len(mine) == len(wanted)
 
 
+@pytest.mark.law("T7")
+def test_frames_are_summed_in_a_span_of_time_by_all_who_read_the_connection(
+    connections: Connections, gateway: str
+) -> None:
+    def read() -> Connection:
+        known = connections.get(gateway, connection(gateway).id)
+        assert known is not None
+        return known
+
+    first = connection(gateway)
+    assert not connections.count_frames(first, 5, 10), "it is not remembered"
+    connections.add(first)
+    assert (read().window, read().frames) == (0, 0)
+    assert connections.count_frames(first, 5, 10)
+    assert not connections.count_frames(first, 5, 10), "it was read before the span began"
+    for _ in range(2):
+        assert connections.count_frames(read(), 5, 10)
+    assert read() == replace(first, window=5, frames=30)
+    before = read()
+    assert connections.count_frames(before, 6, 10)
+    assert not connections.count_frames(before, 5, 10), "that span is over"
+    assert read() == replace(first, window=6, frames=10)
+    connections.rescope(replace(first, scope="other", rules="new"))
+    assert (read().frames, read().scope) == (10, "other")
+
+
 @pytest.mark.law("T8")
 def test_one_notifies_at_a_time(connections: Connections, gateway: str) -> None:
     with ThreadPoolExecutor(8) as pool:

@@ -6,6 +6,7 @@ import base64
 import json
 import time
 from dataclasses import replace
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,10 +14,11 @@ import pytest
 from lakesync.buffer.memory_connections import MemoryConnections
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.messages import Pull, Push
+from lakesync.errors import Unavailable
 from lakesync.ports import Connection, Revocation
 from lakesync.runtime import wiring, wiring_connectors, wiring_realtime
 from lakesync.runtime.realtime import frames as frames_module
-from lakesync.runtime.realtime.frames import FRAMES_PER_S_MAX
+from lakesync.runtime.realtime.flood import COUNTED_AT_ONCE, WINDOW_FRAMES_MAX, WINDOW_S
 from lakesync.runtime.settings_realtime import FramesSettings
 from lakesync.wire import frames, proto
 from lakesync.wire import lakesync_pb2 as pb
@@ -359,16 +361,66 @@ def test_a_bug_is_answered_without_detail(
 
 
 @pytest.mark.law("T7")
-def test_a_flood_is_closed(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("processes", [1, 2, 40])
+def test_a_flood_is_closed_wherever_its_frames_land(
+    api: Api, functions: Functions, monkeypatch: pytest.MonkeyPatch, processes: int
+) -> None:
     monkeypatch.setattr(time, "time", lambda: 1_800_000_000.5)
     api.connect()
-    for _ in range(FRAMES_PER_S_MAX):
-        assert api.send(frames.encode_frame(Tag.ACTION, b""))[0] is Tag.REFUSAL
-    assert api.sockets.closed == []
-    refused = api.refusal(PULL)
+    monkeypatch.setattr(frames_module.FrameService, "_pull", lambda *_: "page")
+    served = [functions.load("frames") for _ in range(processes)]
+    land, taken = Random(processes), 0
+    while not api.sockets.closed:
+        api.sockets.sent.clear()
+        land.choice(served)(event("frames_pull") | {"body": PULL}, Context())
+        taken += 1
 
+    assert WINDOW_FRAMES_MAX < taken <= WINDOW_FRAMES_MAX + COUNTED_AT_ONCE * processes
+    (refused,) = api.sockets.refusals(NAME)
     assert (refused.error.code, refused.closes) == ("RATE_LIMITED", True)
-    assert api.sockets.closed == [NAME]
+
+
+@pytest.mark.law("T7")
+def test_counting_frames_costs_a_write_for_ten_and_nothing_of_who_sends_few(
+    api: Api, functions: Functions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = 1_800_000_000.5
+    monkeypatch.setattr(time, "time", lambda: now_s)
+    api.connect()
+    monkeypatch.setattr(frames_module.FrameService, "_pull", lambda *_: "page")
+    count_frames, writes = api.connections.count_frames, []
+
+    def counting(connection: Connection, window: int, number: int) -> bool:
+        writes.append(number)
+        return count_frames(connection, window, number)
+
+    monkeypatch.setattr(api.connections, "count_frames", counting)
+    for _ in range(50):
+        for _ in range(COUNTED_AT_ONCE - 1):
+            api.call("frames", event("frames_pull") | {"body": PULL})
+        now_s += WINDOW_S
+    assert writes == []
+    for _ in range(10):
+        for _ in range(WINDOW_FRAMES_MAX):
+            api.call("frames", event("frames_pull") | {"body": PULL})
+        now_s += WINDOW_S
+
+    assert writes == [COUNTED_AT_ONCE] * (10 * WINDOW_FRAMES_MAX // COUNTED_AT_ONCE)
+    assert api.sockets.closed == [], "so many are allowed"
+
+
+@pytest.mark.law("T7")
+def test_frames_that_cannot_be_counted_are_answered(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.connect()
+
+    def failing(*_: object) -> bool:
+        raise Unavailable("DynamoDB is away")
+
+    monkeypatch.setattr(api.connections, "count_frames", failing)
+    for _ in range(2 * COUNTED_AT_ONCE):
+        assert api.send(PULL)[0] is Tag.PULL
 
 
 @pytest.mark.law("T6")

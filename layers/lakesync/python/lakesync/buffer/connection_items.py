@@ -3,15 +3,16 @@
 ====================  =============  ===============  =======================================
 item                  pk             sk               attributes
 ====================  =============  ===============  =======================================
-connection            gateway        connection id    cl us ex op d sc rl x
+connection            gateway        connection id    cl us ex op d sc rl x fw fc
 notify state          gateway        ``|notify``      n w pl ow u x
 ====================  =============  ===============  =======================================
 
 A gateway's connections are one item collection: one query reads them, and how far they were
 notified. A connection id holds no ``|``. Attributes: ``cl`` client, ``d`` claims, ``ex`` when the
-token expires, ``n`` notified, ``op`` opened, ``ow`` owner of the turn, ``pl`` the last connection
-that there was time for, ``rl`` rules, ``sc`` scope, ``u`` until when the turn lasts, ``us`` user,
-``w`` wanted, ``x`` when DynamoDB may remove it.
+token expires, ``fc`` frames that were counted in the span of time ``fw``, ``n`` notified, ``op``
+opened, ``ow`` owner of the turn, ``pl`` the last connection that there was time for, ``rl`` rules,
+``sc`` scope, ``u`` until when the turn lasts, ``us`` user, ``w`` wanted, ``x`` when DynamoDB may
+remove it.
 """
 
 from __future__ import annotations
@@ -91,6 +92,25 @@ def connection_of(item: dict[str, Any]) -> Connection:
         StoredClaims(text(item, "d")),
         text(item, "sc"),
         text(item, "rl"),
+        number(item, "fw") if "fw" in item else 0,
+        number(item, "fc") if "fc" in item else 0,
+    )
+
+
+def count_frames(table: str, connection: Connection, window: int, frames: int) -> bytes:
+    """Give what adds to the frames of a connection in a span of time."""
+    change, condition = "ADD fc :c", "fw = :w"
+    if connection.window != window:
+        change = "SET fw = :w, fc = :c"
+        condition = "attribute_exists(pk) AND (attribute_not_exists(fw) OR fw < :w)"
+    return encode(
+        {
+            "TableName": table,
+            "Key": connection_key(connection.gateway, connection.id),
+            "UpdateExpression": change,
+            "ConditionExpression": condition,
+            "ExpressionAttributeValues": {":w": number_of(window), ":c": number_of(frames)},
+        }
     )
 
 

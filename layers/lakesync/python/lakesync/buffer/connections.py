@@ -50,6 +50,11 @@ class DynamoConnections(TableCalls):
         }
         self._conditionally("UpdateItem", encode(body))
 
+    def count_frames(self, connection: Connection, window: int, frames: int) -> bool:
+        """Add to the frames of a connection in a span of time; a write unit."""
+        body = items.count_frames(self._table, connection, window, frames)
+        return self._conditionally("UpdateItem", body)
+
     def remove(self, gateway: str, connection_id: str) -> None:
         """Forget a connection; a write unit."""
         item = items.connection_key(gateway, connection_id)

@@ -50,6 +50,23 @@ class MemoryConnections:
                     rules=connection.rules,
                 )
 
+    def count_frames(self, connection: Connection, window: int, frames: int) -> bool:
+        """Add to the frames of a connection in a span of time."""
+        with self._lock:
+            known = self._connections[connection.gateway].get(connection.id)
+            if known is None:
+                return False
+            summed = known.frames if known.window == window else 0
+            if connection.window == window:
+                if known.window != window:
+                    return False
+            elif known.window >= window:
+                return False
+            self._connections[connection.gateway][connection.id] = replace(
+                known, window=window, frames=summed + frames
+            )
+            return True
+
     def remove(self, gateway: str, connection_id: str) -> None:
         """Forget a connection."""
         self._connections[check_gateway(gateway)].pop(connection_id, None)

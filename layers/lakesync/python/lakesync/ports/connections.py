@@ -38,6 +38,10 @@ class Connection:
     """A digest of the scope that decided, when the connection was last looked at."""
     rules: str = ""
     """A digest of the rules that gave the scope."""
+    window: int = 0
+    """The span of time in which its frames were last summed."""
+    frames: int = 0
+    """How many frames were summed in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +74,15 @@ class Connections(Protocol):
 
     def rescope(self, connection: Connection) -> None:
         """Remember the scope of a connection, unless it is gone meanwhile."""
+        ...
+
+    def count_frames(self, connection: Connection, window: int, frames: int) -> bool:
+        """Add to the frames that all processes took of a connection in a span of time.
+
+        Returns:
+            False if nothing was added: the connection is gone, or was read before another process
+            began the span. Whoever reads it again may add them then.
+        """
         ...
 
     def remove(self, gateway: str, connection_id: str) -> None:

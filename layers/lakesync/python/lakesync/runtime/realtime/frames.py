@@ -8,9 +8,8 @@ without end, closes it.
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from lakesync.errors import (
     AuthFailed,
@@ -18,7 +17,6 @@ from lakesync.errors import (
     InternalError,
     LakeSyncError,
     NotOffered,
-    RateLimited,
     ValidationFailed,
 )
 from lakesync.gateway.connected import refusal_of
@@ -27,6 +25,7 @@ from lakesync.ports import Delivered, Usage
 from lakesync.runtime import observe
 from lakesync.runtime.auth import claims_of
 from lakesync.runtime.noting import noted
+from lakesync.runtime.realtime.flood import FloodGate
 from lakesync.wire import actions_proto, frames, proto
 from lakesync.wire.frames import Tag
 
@@ -42,11 +41,6 @@ if TYPE_CHECKING:
     from lakesync.runtime.tasks import Handler
 
     Answers = Callable[[Connection, bytes, int], str]
-
-FRAMES_PER_S_MAX: Final = 100
-"""Frames of one connection in a second, in one process: more are a flood, which closes it."""
-CONNECTIONS_COUNTED_MAX: Final = 1_000
-"""Connections whose frames one process counts."""
 
 
 class FrameService:
@@ -69,7 +63,7 @@ class FrameService:
         self._access = access
         self._connections = connections
         self._sockets = sockets
-        self._counted: OrderedDict[str, tuple[int, int]] = OrderedDict()
+        self._flood = FloodGate(connections)
 
     def answer(self, event: dict[str, Any], now_s: float) -> None:
         """Answer a frame, by a frame of its own."""
@@ -80,7 +74,7 @@ class FrameService:
         if connection is None:
             self._close(gateway, name, AuthFailed("this connection is over; connect again"))
             return
-        error = refusal_of(connection, self._access, now_s) or self._flood(name, int(now_s))
+        error = refusal_of(connection, self._access, now_s) or self._flood.check(connection, now_s)
         if error is not None:
             self._close(gateway, name, error)
             return
@@ -137,17 +131,6 @@ class FrameService:
         observe.count("DeltasPulled", page.count)
         observe.usage(connection.gateway, bytes_out=len(frame), pulled=page.count)
         return frame
-
-    def _flood(self, name: str, second: int) -> LakeSyncError | None:
-        """Count a connection's frames; gives why it is closed if they come without end."""
-        began, count = self._counted.pop(name, (second, 0))
-        count = count + 1 if began == second else 1
-        self._counted[name] = (second, count)
-        while len(self._counted) > CONNECTIONS_COUNTED_MAX:
-            self._counted.popitem(last=False)
-        if count <= FRAMES_PER_S_MAX:
-            return None
-        return RateLimited(f"at most {FRAMES_PER_S_MAX} frames a second; connect again, and pause")
 
     def _send(self, gateway: str, name: str, frame: str) -> None:
         if self._sockets.send(name, frame) is Delivered.GONE:
