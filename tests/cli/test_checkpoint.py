@@ -11,19 +11,22 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from lakesync.adapters.lake.s3 import S3Objects
+from lakesync.buffer.audit import DynamoAudit
+from lakesync.buffer.caller import DynamoCaller
 from lakesync.checkpoint.store import Checkpoints
 from lakesync.cli.app import app
 from lakesync.cli.aws import Aws
 from lakesync.maintenance.checkpoint_build import Builder
-from lakesync.ports import ROW_PARTS
+from lakesync.ports import ROW_PARTS, AuditQuery
 from tests.support.builders import insert
 from tests.support.checkpoints import GATEWAY, Kept
-from tests.support.emulated_stack import emulated_stack
+from tests.support.emulated_stack import PLAIN_TABLE, emulated_stack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from lakesync.ports import AuditRecord
     from tools.local_stack.aws_emulator import Emulator
 
 pytestmark = pytest.mark.emulator
@@ -33,8 +36,13 @@ BUCKET = "some-lake"
 TEMPLATE = {
     "Resources": {
         "Bucket": {"Type": "AWS::S3::Bucket", "Properties": {"BucketName": BUCKET}},
+        "Audit": {"Type": "AWS::DynamoDB::Table", "Properties": PLAIN_TABLE},
     },
-    "Outputs": {"LakeBucket": {"Value": BUCKET}, "RetainFunction": {"Value": "retain"}},
+    "Outputs": {
+        "LakeBucket": {"Value": BUCKET},
+        "RetainFunction": {"Value": "retain"},
+        "AuditTable": {"Value": {"Ref": "Audit"}},
+    },
 }
 
 
@@ -48,6 +56,7 @@ class Retain:
     """What the retention function answers, with the time for so many reads in each call."""
 
     def __init__(self, emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._emulator = emulator
         self.kept = Kept()
         self.reads = 1_000
         self.answers: list[bytes] = []
@@ -81,6 +90,15 @@ class Retain:
             "finished": report.finished,
         }
         return {"Payload": io.BytesIO(json.dumps(answer).encode())}
+
+    def records(self) -> list[AuditRecord]:
+        """Give what was recorded of the gateway, the latest first."""
+        options = self._emulator.client_options()
+        client = boto3.client("cloudformation", **options)
+        outputs = client.describe_stacks(StackName=STACK)["Stacks"][0]["Outputs"]
+        name = next(each["OutputValue"] for each in outputs if each["OutputKey"] == "AuditTable")
+        caller = DynamoCaller(options["region_name"], options["endpoint_url"])
+        return DynamoAudit(name, caller).records(GATEWAY, AuditQuery())[0]
 
     def push(self, table: str, count: int, at: int = 1) -> None:
         self.kept.push(
@@ -128,6 +146,10 @@ def test_a_checkpoint_is_built_listed_and_shown(retain: Retain) -> None:
     retain.push("notes", 3)
     [built] = lines(run("build", "--json"))
     assert built["rows"] == 23
+    latest = {"latest": built["checkpoint"]}
+    record = retain.records()[0]
+    assert (record.operation, record.outcome) == ("buildCheckpoint", "done")
+    assert [json.loads(record.before), json.loads(record.after)] == [{"latest": None}, latest]
     [listed] = lines(run("list", "--json"))
     assert (listed["checkpoint"], listed["since"]) == (built["checkpoint"], built["since"])
     assert (listed["tables"], listed["rows"]) == (2, 23)

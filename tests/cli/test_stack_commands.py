@@ -18,21 +18,25 @@ from typer.testing import CliRunner, Result
 
 from lakesync.buffer.audit import DynamoAudit
 from lakesync.buffer.caller import DynamoCaller
+from lakesync.cli import lake_job
 from lakesync.cli.app import app
 from lakesync.cli.lake import Lake
 from lakesync.core.config import GatewayConfig
 from lakesync.core.gateway_secret import gateway_secret
 from lakesync.core.names import lake_columns, lake_tables
+from lakesync.errors import Unavailable
 from lakesync.materialise.glue_views import read_document
 from lakesync.ports import AuditQuery
+from lakesync.ports.audit import STACK as STACK_WIDE
 from tests.support.commits import Writer
-from tests.support.emulated_stack import emulated_stack
+from tests.support.emulated_stack import PLAIN_TABLE, emulated_stack
 from tests.support.stores import TABLE, with_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from lakesync.ports import AuditRecord
     from tools.local_stack.aws_emulator import Emulator
 
 pytestmark = pytest.mark.emulator
@@ -40,16 +44,6 @@ pytestmark = pytest.mark.emulator
 STACK = "some-stack"
 SECRET = "a secret that signs tokens of tests only"
 SIGNERS = {"current": SECRET, "previous": "x", "generations": {"acme": [3, 2]}}
-PLAIN_TABLE = {
-    "BillingMode": "PAY_PER_REQUEST",
-    "AttributeDefinitions": [
-        {"AttributeName": name, "AttributeType": "S"} for name in ("pk", "sk")
-    ],
-    "KeySchema": [
-        {"AttributeName": "pk", "KeyType": "HASH"},
-        {"AttributeName": "sk", "KeyType": "RANGE"},
-    ],
-}
 TEMPLATE: dict[str, Any] = {
     "Resources": {
         "Secret": {
@@ -140,16 +134,21 @@ def test_a_quota_is_set_shown_and_reset() -> None:
     assert json.loads(run("quota", "show", "--json").stdout)["pushes"] is None
 
 
-@pytest.mark.law("J1")
-def test_a_change_by_aws_credentials_is_recorded_with_their_arn(emulator: Emulator) -> None:
-    assert run("quota", "set", "--gateway", "kept", "--pushes", "9").exit_code == 0
+def recorded(emulator: Emulator, gateway: str, operation: str) -> list[AuditRecord]:
+    """Give the records of an operation, the latest first."""
     options = emulator.client_options()
     stack = boto3.client("cloudformation", **options).describe_stacks(StackName=STACK)["Stacks"][0]
     outputs = {each["OutputKey"]: each["OutputValue"] for each in stack["Outputs"]}
     caller = DynamoCaller(options["region_name"], options["endpoint_url"])
-    records, _ = DynamoAudit(outputs["AuditTable"], caller).records("kept", AuditQuery())
+    audit = DynamoAudit(outputs["AuditTable"], caller)
+    return audit.records(gateway, AuditQuery(operation=operation))[0]
 
-    (record,) = records
+
+@pytest.mark.law("J1")
+def test_a_change_by_aws_credentials_is_recorded_with_their_arn(emulator: Emulator) -> None:
+    assert run("quota", "set", "--gateway", "kept", "--pushes", "9").exit_code == 0
+
+    (record,) = recorded(emulator, "kept", "setQuota")
     assert (record.operation, record.role, record.outcome) == ("setQuota", "iam", "done")
     assert record.user.startswith("arn:aws:")
     assert json.loads(record.before)["pushes"] is None
@@ -211,6 +210,38 @@ def test_a_replay_moves_every_message_and_keeps_its_body_and_attributes(
     )["Messages"]
     assert first["MessageAttributes"]["why"]["StringValue"] == "a test"
     assert _bodies(emulator, "AnnounceQueue") == [f"batch {number:02d}" for number in range(25)]
+
+    assert [
+        (record.target, record.outcome, json.loads(record.before), json.loads(record.after))
+        for record in recorded(emulator, STACK_WIDE, "replayQueue")
+        if record.target == "announce"
+    ] == [
+        ("announce", "done", {"waiting": "0"}, {"waiting": "0"}),
+        ("announce", "done", {"waiting": "25"}, {"waiting": "0"}),
+    ]
+    shown = lines(
+        run("audit", "--stack-wide", "--operation", "replayQueue", "--limit", "1", "--json")
+    )
+    assert [(each["target"], each["after"]) for each in shown] == [("announce", {"waiting": "0"})]
+    assert run("audit", "--stack-wide", "--until", "2020-01-01", "--json").stdout == ""
+    assert run("audit", "acme", "--stack-wide").exit_code == 2
+
+
+@pytest.mark.law("J1")
+def test_a_replay_that_cannot_be_recorded_moves_nothing(
+    emulator: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, dead = _queue(emulator, "FlushDlq")
+    client.send_message(QueueUrl=dead, MessageBody="flush")
+
+    def failing(*_: object) -> None:
+        raise Unavailable("DynamoDB is away")
+
+    monkeypatch.setattr(DynamoAudit, "begin", failing)
+    assert run("replay", "flush").exit_code != 0
+
+    assert _bodies(emulator, "FlushQueue") == []
+    assert _bodies(emulator, "FlushDlq") == ["flush"]
 
 
 def test_a_replay_may_be_limited_and_looked_at_before(emulator: Emulator) -> None:
@@ -469,6 +500,27 @@ def test_maintenance_is_told_before_it_is_started() -> None:
 
 
 @pytest.mark.usefixtures("lake")
+@pytest.mark.law("J1")
+@pytest.mark.parametrize("outcome", ["done", "failed"])
+def test_maintenance_that_is_started_is_recorded_with_what_the_tables_consist_of(
+    emulator: Emulator, monkeypatch: pytest.MonkeyPatch, outcome: str
+) -> None:
+    def run_job(*_: object) -> dict[str, Any]:
+        if outcome == "failed":
+            raise Unavailable("the Glue run ended as FAILED")
+        return {"each": []}
+
+    monkeypatch.setattr(lake_job, "run_job", run_job)
+    done = run("lake", "maintain", "--table", WIRE_NAME)
+
+    assert (done.exit_code == 0) == (outcome == "done")
+    record = recorded(emulator, "acme", "maintainLake")[0]
+    assert (record.target, record.outcome) == (WIRE_NAME, outcome)
+    before, after = json.loads(record.before), json.loads(record.after)
+    assert before[WIRE_NAME]["snapshots"] > 0
+    assert before == after, "nothing was done here"
+
+
 def test_a_table_that_is_not_there_is_answered_with_those_that_are() -> None:
     done = run("query", "select * from todo_list")
     assert done.exit_code == 2
@@ -496,7 +548,6 @@ def test_restored_protects_a_table_and_begins_an_epoch_in_each_of_its_gateways(
     emulator: Emulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("LAKESYNC_GATEWAY")
-    monkeypatch.delenv("LAKESYNC_STACK")
     buffer = with_table(emulator.client_options()).buffer()
     Writer(buffer, "acme").write("main")
     Writer(buffer, "other").write("main")
@@ -513,10 +564,23 @@ def test_restored_protects_a_table_and_begins_an_epoch_in_each_of_its_gateways(
         assert before["epoch"] < after["epoch"]
         head = buffer.heads(after["gateway"])["main"]
         assert head.epoch == after["epoch"]
+        records = recorded(emulator, after["gateway"], "beginEpoch")
+        assert [(each.target, each.outcome) for each in records] == [(TABLE, "done")] * 2
+        epochs = [json.loads(each.after)[after["gateway"]] for each in records]
+        assert epochs == [after["epoch"], before["epoch"]]
+    whole = recorded(emulator, STACK_WIDE, "restoreBuffer")[0]
+    named = [{each["gateway"]: each["epoch"] for each in some} for some in (first, second)]
+    assert [json.loads(whole.before), json.loads(whole.after)] == [
+        {"acme": named[0]["acme"], "other": named[0]["other"]},
+        {"acme": named[1]["acme"], "other": named[1]["other"]},
+    ]
 
     main = buffer.heads("acme")["main"]
     deleted = GatewayConfig(1, deleted_ms=1_700_000_000_000)
     buffer.save_config("acme", deleted, main, main.lanes, main.commit + 1)
-    _, acme, other = lines(run("restored", TABLE, "--json"))
+    monkeypatch.delenv("LAKESYNC_STACK")
+    assert "--no-record" in run("restored", TABLE).stderr
+    assert buffer.heads("other")["main"].epoch == second[1]["epoch"], "nothing was done"
+    _, acme, other = lines(run("restored", TABLE, "--no-record", "--json"))
     assert acme == {"gateway": "acme", "epoch": None, "deleted": True}
     assert buffer.heads("other")["main"].epoch == other["epoch"] > second[1]["epoch"]

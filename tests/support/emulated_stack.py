@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import boto3
 
@@ -14,6 +14,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tools.local_stack.aws_emulator import Emulator
+
+
+PLAIN_TABLE: Final[dict[str, Any]] = {
+    "BillingMode": "PAY_PER_REQUEST",
+    "AttributeDefinitions": [
+        {"AttributeName": name, "AttributeType": "S"} for name in ("pk", "sk")
+    ],
+    "KeySchema": [
+        {"AttributeName": "pk", "KeyType": "HASH"},
+        {"AttributeName": "sk", "KeyType": "RANGE"},
+    ],
+}
+"""A table that is keyed as those of the stack are."""
 
 
 @contextmanager

@@ -21,12 +21,17 @@ from lakesync.buffer.requests import NEVER_WRITTEN, encode, key
 from lakesync.buffer.requests import number as number_of
 from lakesync.buffer.requests import text as text_of
 from lakesync.ports import AuditOutcome, AuditQuery, AuditRecord
-from lakesync.ports.audit import id_of_time
+from lakesync.ports.audit import STACK, id_of_time
 
 READS_MAX: Final = 10
 """Reads of 1 MB that one page of records may take, where few pass its filters."""
 _LAST: Final = "g"
 """Above every id: those begin with hexadecimal digits."""
+
+
+def owner_of(gateway: str) -> str:
+    """Give back whose records are meant: a gateway's, or the stack's."""
+    return gateway if gateway == STACK else check_gateway(gateway)
 
 
 def bounds(query: AuditQuery) -> tuple[str, str]:
@@ -41,7 +46,7 @@ class DynamoAudit(TableCalls):
     def begin(self, record: AuditRecord, keep_until_s: int) -> None:
         """Write a record; a write unit for each KB."""
         item = {
-            **key(check_gateway(record.gateway), record.id),
+            **key(owner_of(record.gateway), record.id),
             "ms": number_of(record.at_ms),
             "us": text_of(record.user),
             "ro": text_of(record.role),
@@ -66,7 +71,7 @@ class DynamoAudit(TableCalls):
             ":begun": text_of(AuditOutcome.STARTED.value),
         }
         change = "SET af = :af, oc = :oc, cd = :cd, e = :e"
-        self._updated((check_gateway(record.gateway), record.id), change, "oc = :begun", values)
+        self._updated((owner_of(record.gateway), record.id), change, "oc = :begun", values)
 
     def records(self, gateway: str, query: AuditQuery) -> tuple[list[AuditRecord], str]:
         """Give records, the latest first; half a read unit for each 4 KB that is looked at."""
@@ -87,7 +92,7 @@ class DynamoAudit(TableCalls):
 
     def _request(self, gateway: str, query: AuditQuery, last: dict[str, Any]) -> bytes:
         low, high = bounds(query)
-        values = {":pk": text_of(check_gateway(gateway)), ":low": text_of(low)}
+        values = {":pk": text_of(owner_of(gateway)), ":low": text_of(low)}
         values[":high"] = text_of(high)
         wanted = {"us": query.user, "op": query.operation}
         filters = [f"{name} = :{name}" for name, value in wanted.items() if value]

@@ -6,8 +6,7 @@ import threading
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from lakesync.buffer.audit import bounds
-from lakesync.buffer.keys import check_gateway
+from lakesync.buffer.audit import bounds, owner_of
 from lakesync.ports import AuditOutcome
 
 if TYPE_CHECKING:
@@ -25,12 +24,12 @@ class MemoryAudit:
         """Write a record."""
         del keep_until_s  # a process does not live that long
         with self._lock:
-            self._records[check_gateway(record.gateway)].setdefault(record.id, record)
+            self._records[owner_of(record.gateway)].setdefault(record.id, record)
 
     def end(self, record: AuditRecord) -> None:
         """Write a record's outcome, unless it has one."""
         with self._lock:
-            known = self._records[check_gateway(record.gateway)]
+            known = self._records[owner_of(record.gateway)]
             if record.id in known and known[record.id].outcome is AuditOutcome.STARTED:
                 known[record.id] = record
 
@@ -38,7 +37,7 @@ class MemoryAudit:
         """Give records, the latest first."""
         low, high = bounds(query)
         with self._lock:
-            known = sorted(self._records[check_gateway(gateway)].items(), reverse=True)
+            known = sorted(self._records[owner_of(gateway)].items(), reverse=True)
         wanted = [
             record
             for name, record in known

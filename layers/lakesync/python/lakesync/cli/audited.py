@@ -45,6 +45,8 @@ def audited(
     operation: str,
     target: str = "",
     shows: Callable[[], object] = lambda: None,
+    *,
+    gateway: str = "",
 ) -> Iterator[None]:
     """Record what is changed in the block. Where that cannot be written, the block is not begun.
 
@@ -55,16 +57,28 @@ def audited(
         operation: its name.
         target: what of the gateway it changes; never the id of a row.
         shows: gives the state that is changed.
+        gateway: whose record it is, if not the command's; or `lakesync.ports.audit.STACK`.
     """
     audit, who = audit_of(session)
-    record = audit.begin(session.connection.gateway, who, operation, target, shows())
+    owner = gateway or session.connection.gateway
+    record = audit.begin(owner, who, operation, target, shows())
     try:
         yield
     except Exception as error:
         code = error.code if isinstance(error, LakeSyncError) else InternalError.code
-        audit.end(record, AuditOutcome.FAILED, shows(), code)
+        audit.end(record, AuditOutcome.FAILED, _shown(shows), code)
         raise
-    audit.end(record, AuditOutcome.DONE, shows())
+    audit.end(record, AuditOutcome.DONE, _shown(shows))
+
+
+def _shown(shows: Callable[[], object]) -> object:
+    """Give the state behind a change, whose outcome is worth more than it."""
+    from lakesync.gateway.audit import NOT_KNOWN
+
+    try:
+        return shows()
+    except Exception:  # noqa: BLE001 - whatever it was, the record says that it is not known
+        return NOT_KNOWN
 
 
 def _now_ms() -> int:

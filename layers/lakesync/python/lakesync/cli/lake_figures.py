@@ -6,6 +6,7 @@ command line says of maintenance is what the job would do.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,7 +15,18 @@ from lakesync.maintenance.lake_plan import SMALL_FILE_BYTES_MAX, SMALL_FILES_MAX
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from lakesync.cli.session import Session
+
 _DATA: Final = 0
+
+
+def lake_figures(session: Session, table: str | None) -> dict[str, dict[str, Any]]:
+    """Give what one table and its history consist of, or all; every unnamed snapshot is old."""
+    from lakesync.cli.lake import Lake
+
+    lake = Lake(session.aws, session.connection.gateway)
+    now_ms = time.time_ns() // 1_000_000
+    return {name: figures(lake.table(name), now_ms)._asdict() for name in lake.names_of(table)}
 
 
 def figures(table: Any, older_than_ms: int) -> TableFigures:

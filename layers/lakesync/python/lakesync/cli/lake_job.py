@@ -59,6 +59,12 @@ def run_job(
     return report
 
 
+def keep_days(session: Session) -> int:
+    """Give for how many days the job keeps snapshots."""
+    job = session.aws.client("glue").get_job(JobName=session.aws.output("MaintainJobName"))["Job"]
+    return int(job["DefaultArguments"]["--snapshot_keep_days"])
+
+
 def _started(glue: Any, job: str, given: Mapping[str, str], ends: float) -> str:
     """Start a run as soon as there may be one more.
 

@@ -14,8 +14,9 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from lakesync.core.instants import utc_text
 from lakesync.ports import AuditOutcome, AuditRecord
 from lakesync.ports.audit import id_of_time
 
@@ -98,6 +99,28 @@ class Audit:
     def records(self, gateway: str, query: AuditQuery) -> tuple[list[AuditRecord], str]:
         """Give records, the latest first, and the id to go on below, or "" if there are no more."""
         return self._store.records(gateway, query)
+
+
+def record_to_json(record: AuditRecord) -> dict[str, Any]:
+    """Give a record as it is shown."""
+    shown: dict[str, Any] = {
+        "id": record.id,
+        "at": utc_text(record.at_ms, "milliseconds"),
+        "who": record.user,
+        "role": record.role,
+        "operation": record.operation,
+        "target": record.target,
+        "outcome": record.outcome.value,
+        "requestId": record.request,
+        "before": json.loads(record.before),
+    }
+    if record.outcome is AuditOutcome.STARTED:
+        return shown
+    shown |= {
+        "after": json.loads(record.after),
+        "endedAt": utc_text(record.ended_ms, "milliseconds"),
+    }
+    return shown | ({"code": record.code} if record.code else {})
 
 
 def stated(state: object) -> str:

@@ -7,6 +7,8 @@ from enum import StrEnum
 from typing import Final, Protocol
 
 TIME_DIGITS: Final = 12
+STACK: Final = "_stack"
+"""In place of a gateway: of changes that concern the whole stack. No gateway has such an id."""
 
 
 def id_of_time(at_ms: int) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+from lakesync.core.instants import utc_text
 from lakesync.errors import BY_CODE, AdapterFailed, InternalError, LakeSyncError, ValidationFailed
 from lakesync.runtime import observe
-from lakesync.runtime.instants import utc_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

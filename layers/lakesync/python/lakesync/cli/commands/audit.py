@@ -34,8 +34,15 @@ def audit(
         str | None, typer.Option(help="Changes of this kind: saveSyncRules, setQuota, …")
     ] = None,
     limit: Annotated[int, typer.Option(help="Show at most this many.", min=1)] = 100,
+    stack_wide: Annotated[
+        bool,
+        typer.Option("--stack-wide", help="Changes of the whole stack; with AWS credentials."),
+    ] = False,
 ) -> None:
     """Show what was changed in the gateway, by whom, and how it ended; the latest first.
+
+    What concerns all gateways at once, a restored buffer or messages of a queue that were put back,
+    is in the record of the stack: --stack-wide reads it, with dynamodb:Query on its AuditTable.
 
     With --json each record has the states before and after; of large ones the digest and the size.
     `begun` says that nobody knows whether the change took effect: its request was cut off, or is
@@ -44,14 +51,18 @@ def audit(
     Example:
       lakesync audit acme --since 7d --who ann
       lakesync audit acme --operation saveSyncRules --json
+      lakesync audit --stack-wide
     """
     if name is not None:
+        if stack_wide:
+            raise UsageFault("--stack-wide is of no gateway: leave its name out")
         from dataclasses import replace
 
         session.connection = replace(session.place, gateway=name)
     wanted = {"who": who, "operation": operation}
     wanted |= {"since": _moment(since, "--since"), "until": _moment(until, "--until")}
-    records = list(_records(session, wanted, limit))
+    read = _stack_records if stack_wide else _records
+    records = list(read(session, wanted, limit))
     if session.out.json_lines:
         for record in records:
             session.out.json(record)
@@ -77,6 +88,37 @@ def _records(
         cursor = page.get("next")
         if cursor is None:
             return
+
+
+def _stack_records(
+    session: Session, wanted: dict[str, str | None], limit: int
+) -> Iterator[dict[str, Any]]:
+    """Give records of the stack, which no token reads: they are of all tenants."""
+    from lakesync.cli.audited import audit_of
+    from lakesync.gateway.audit import record_to_json
+    from lakesync.ports import AuditQuery
+    from lakesync.ports.audit import STACK
+
+    audit, _ = audit_of(session)
+    since, until, below = wanted["since"], wanted["until"], ""
+    while limit > 0:
+        query = AuditQuery(
+            _ms(since) if since else 0,
+            _ms(until) if until else None,
+            wanted["who"] or "",
+            wanted["operation"] or "",
+            below,
+            min(limit, PAGE_RECORDS),
+        )
+        records, below = audit.records(STACK, query)
+        yield from map(record_to_json, records)
+        limit -= len(records)
+        if not below:
+            return
+
+
+def _ms(moment: str) -> int:
+    return int(datetime.fromisoformat(moment).timestamp() * 1000)
 
 
 def _moment(text: str | None, option: str) -> str | None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from lakesync.cli.audited import audited
 from lakesync.cli.faults import UsageFault
 from lakesync.cli.output import plural
 from lakesync.cli.session import Session, command
@@ -87,7 +89,8 @@ def build(session: Session) -> None:
     """
     gateway = session.connection.gateway
     rows = 0
-    with session.out.progress("building …"):
+    latest = partial(_latest, session)
+    with audited(session, "buildCheckpoint", "", latest), session.out.progress("building …"):
         while True:
             done = _invoke(session, {"task": "build", "gateway": gateway})
             rows += int(done.get("rows", 0))
@@ -101,6 +104,11 @@ def build(session: Session) -> None:
         {"checkpoint": name or None, "since": done.get("since"), "rows": rows},
         f"{name}: {plural(rows, 'row')} written" if name else "the gateway has no rows to keep",
     )
+
+
+def _latest(session: Session) -> dict[str, str | None]:
+    names = _checkpoints(session).ids(session.connection.gateway)
+    return {"latest": names[-1] if names else None}
 
 
 def _checkpoints(session: Session) -> Checkpoints:

@@ -76,13 +76,15 @@ def maintain(
     """
     with session.out.progress("reading the lake …"):
         lake = _lake(session, table)
+    from lakesync.cli.lake_figures import lake_figures
     from lakesync.cli.lake_job import run_job
 
     if dry_run:
         _tell_plan(session, lake, table)
         return
     only = "/".join(part for part in (session.connection.gateway, table) if part)
-    report = run_job(session, only, timeout)
+    with audited(session, "maintainLake", table or "", lambda: lake_figures(session, table)):
+        report = run_job(session, only, timeout)
     if session.out.json_lines:
         session.out.json(report)
         return
@@ -213,10 +215,11 @@ def _lake(session: Session, table: str | None) -> Lake:
 def _tell_plan(session: Session, lake: Lake, table: str | None) -> None:
     """Say what pays, by what the job would look at."""
     from lakesync.cli.lake_figures import figures
+    from lakesync.cli.lake_job import keep_days
     from lakesync.maintenance.lake_plan import Step, steps_for
 
     now_ms = time.time_ns() // 1_000_000
-    old_ms = now_ms - _keep_days(session) * _DAY_MS
+    old_ms = now_ms - keep_days(session) * _DAY_MS
     plans = []
     for name in lake.names_of(table):
         now = figures(lake.table(name), old_ms)
@@ -231,11 +234,6 @@ def _tell_plan(session: Session, lake: Lake, table: str | None) -> None:
     names = [name.replace("_", " ") for name in plans[0]] if plans else ["table"]
     session.out.table(names, rows)
     session.out.note("nothing was started; a run also removes files that no snapshot names")
-
-
-def _keep_days(session: Session) -> int:
-    job = session.aws.client("glue").get_job(JobName=session.aws.output("MaintainJobName"))["Job"]
-    return int(job["DefaultArguments"]["--snapshot_keep_days"])
 
 
 def _row(each: dict[str, Any]) -> tuple[object, ...]:

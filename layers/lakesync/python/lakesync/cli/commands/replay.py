@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any, Final
 
 import typer
@@ -10,6 +11,7 @@ from lakesync.cli.audited import audited
 from lakesync.cli.faults import UsageFault
 from lakesync.cli.output import plural
 from lakesync.cli.session import Session, command
+from lakesync.ports.audit import STACK
 
 QUEUES: Final = {
     "flush": ("FlushQueueUrl", "FlushDlqUrl"),
@@ -55,11 +57,22 @@ def replay(
             session.out.json({"queue": queue, "body": body})
         session.out.note(f"{plural(len(bodies), 'message')} shown, none moved")
         return
-    with session.out.progress(f"moving messages of {queue} …"):
+    waiting = partial(_waiting, client, dead)
+    with (
+        audited(session, "replayQueue", queue, waiting, gateway=STACK),
+        session.out.progress(f"moving messages of {queue} …"),
+    ):
         moved = move(client, dead, source, limit)
     session.out.answer(
         {"queue": queue, "moved": moved}, f"{queue}: {plural(moved, 'message')} moved back"
     )
+
+
+def _waiting(client: Any, dead: str) -> dict[str, str]:
+    """Give about how many messages were given up, as SQS counts them."""
+    wanted = ["ApproximateNumberOfMessages"]
+    counted = client.get_queue_attributes(QueueUrl=dead, AttributeNames=wanted)["Attributes"]
+    return {"waiting": counted[wanted[0]]}
 
 
 def _replay_claims(session: Session, limit: int | None, *, look: bool) -> None:

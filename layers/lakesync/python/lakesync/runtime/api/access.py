@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from fastapi import APIRouter, Query, Request, Response
 
+from lakesync.core.instants import utc_text
 from lakesync.errors import ValidationFailed
 from lakesync.gateway.access import KINDS
 from lakesync.runtime.api import schemas
 from lakesync.runtime.guard import audited
 from lakesync.runtime.http import Client, Gateway, answer_json, json_body
-from lakesync.runtime.instants import utc_text
 
 if TYPE_CHECKING:
     from lakesync.gateway.access import AccessAdmin

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import re
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 from fastapi import APIRouter, Query, Request, Response
 
 from lakesync.errors import ValidationFailed
 from lakesync.gateway.access import USER_BYTES_MAX
-from lakesync.ports import AuditOutcome, AuditQuery
+from lakesync.gateway.audit import record_to_json
+from lakesync.ports import AuditQuery
 from lakesync.ports.audit import TIME_DIGITS
 from lakesync.runtime.api import schemas
 from lakesync.runtime.api.page_cursor import cursor_of, place_of
 from lakesync.runtime.http import Gateway, answer_json
-from lakesync.runtime.instants import utc_text
 
 if TYPE_CHECKING:
     from lakesync.gateway.audit import Audit
-    from lakesync.ports import AuditRecord
 
 RECORDS_DEFAULT: Final = 50
 RECORDS_MAX: Final = 200
@@ -81,28 +79,6 @@ def add_audit_route(router: APIRouter, service: Audit) -> None:
         records, below = service.records(gateway, query)
         page: dict[str, object] = {"records": list(map(record_to_json, records))}
         return answer_json(request, page | ({"next": cursor_of(below)} if below else {}))
-
-
-def record_to_json(record: AuditRecord) -> dict[str, Any]:
-    """Give a record as it is shown."""
-    shown: dict[str, Any] = {
-        "id": record.id,
-        "at": utc_text(record.at_ms, "milliseconds"),
-        "who": record.user,
-        "role": record.role,
-        "operation": record.operation,
-        "target": record.target,
-        "outcome": record.outcome.value,
-        "requestId": record.request,
-        "before": json.loads(record.before),
-    }
-    if record.outcome is AuditOutcome.STARTED:
-        return shown
-    shown |= {
-        "after": json.loads(record.after),
-        "endedAt": utc_text(record.ended_ms, "milliseconds"),
-    }
-    return shown | ({"code": record.code} if record.code else {})
 
 
 def _ms(text: str, field: str) -> int:

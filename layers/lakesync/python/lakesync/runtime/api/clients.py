@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request, Response
 
+from lakesync.core.instants import utc_text
 from lakesync.errors import ValidationFailed
 from lakesync.runtime.api import schemas
 from lakesync.runtime.api.page_cursor import cursor_of, place_of
 from lakesync.runtime.guard import audited
 from lakesync.runtime.http import Gateway, answer_json, json_body
-from lakesync.runtime.instants import utc_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable

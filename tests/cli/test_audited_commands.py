@@ -1,0 +1,138 @@
+"""Every command that changes something leaves a record: by its route, or made by itself."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+import pytest
+import typer.main
+
+from lakesync.cli.app import app
+from tests.support.repository import ROOT, modules
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+READ = {
+    "access list", "access show", "actions list", "audit", "checkpoint list", "checkpoint show",
+    "clients list", "connectors check", "connectors list", "connectors show", "connectors types",
+    "databases compare", "destinations check", "destinations list", "diff", "doctor", "flows list",
+    "flows plan", "flows status", "gateways export", "gateways find-row", "history", "lake status",
+    "pull", "query", "quota show", "rules check", "rules show", "rules try", "schema list",
+    "schema show", "secret", "status", "tables list",
+}  # fmt: skip
+"""They change nothing."""
+OF_THIS_MACHINE = {"codegen", "connectors new", "databases copy", "token"}
+"""They write files, sign tokens, or write to databases that the caller names and has keys for."""
+AS_A_CLIENT = {"actions run", "push", "rows restore", "smoke"}
+"""They write rows, or have actions run, whose record is the history; `smoke` in a gateway of its
+own."""
+BY_ROUTE = {
+    "access release", "access restore", "access revoke", "actions add", "actions remove",
+    "clients disconnect", "clients revoke", "connectors add", "connectors configure",
+    "connectors pause", "connectors remove", "connectors reset", "connectors resume",
+    "connectors run", "destinations add", "destinations backfill", "destinations pause",
+    "destinations remove", "destinations replay", "destinations resume", "flows apply",
+    "flows backfill", "flows pause", "flows remove", "flows resume", "flows run", "flush",
+    "gateways delete", "rules put", "schema put", "schema strict", "tables place",
+}  # fmt: skip
+"""They ask routes below ``/admin/``, each of which records its changes (tests/compat)."""
+BY_CREDENTIALS = {
+    "checkpoint build": {"buildCheckpoint"},
+    "gateways delete": {"dropLakeTables"},
+    "gateways erase": {"eraseRows"},
+    "lake maintain": {"maintainLake"},
+    "lake repair": {"repairLake"},
+    "lake views": {"createLakeViews"},
+    "quota reset": {"setQuota"},
+    "quota set": {"setQuota"},
+    "replay": {"replayClaims", "replayQueue"},
+    "restored": {"beginEpoch", "restoreBuffer"},
+}
+"""They change something with the caller's AWS credentials, and make these records of it."""
+WRITES = {
+    "cli/attachment_erasure.py": "gateways erase",
+    "cli/commands/checkpoint.py": "checkpoint build",
+    "cli/commands/quota.py": "quota set",
+    "cli/commands/replay.py": "replay",
+    "cli/erasure_steps.py": "gateways erase",
+    "cli/lake_erasure.py": "gateways erase",
+    "cli/lake_job.py": "lake maintain",
+    "cli/lake_removal.py": "gateways delete",
+    "cli/lake_repair.py": "lake repair",
+    "cli/protection.py": "restored",
+    "cli/set_aside.py": "replay",
+}
+"""Where the command line writes with AWS credentials, and for which command."""
+WRITING = (
+    "put_object", "delete_object", "delete_objects", "delete_table", "delete_database",
+    "drop_namespace",
+    "send_message", "delete_message", "invoke", "start_job_run", "start_execution", "update_table",
+    "update_continuous_backups", "create_tag", "set_quota", "put_item", "update_item",
+    "delete_item", "put_secret_value", "update_function_configuration",
+)  # fmt: skip
+CLI = "layers/lakesync/python/lakesync/"
+
+
+def commands(group: object, path: tuple[str, ...] = ()) -> Iterator[str]:
+    """Give the names of all commands of the command line."""
+    for name, each in getattr(group, "commands", {}).items():
+        if hasattr(each, "commands"):
+            yield from commands(each, (*path, name))
+        else:
+            yield " ".join((*path, name))
+
+
+def calls(tree: ast.AST) -> Iterator[tuple[str, ast.Call]]:
+    """Give every call, with the last part of what is called."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            yield name, node
+
+
+@pytest.mark.law("J1")
+def test_of_every_command_it_is_known_how_its_changes_are_recorded() -> None:
+    sets = [READ, OF_THIS_MACHINE, AS_A_CLIENT, BY_ROUTE, set(BY_CREDENTIALS)]
+    listed = set(commands(typer.main.get_command(app)))
+
+    assert set().union(*sets) == listed
+    both = {"gateways delete"}  # the gateway by a route, its tables in the lake by credentials
+    assert sum(map(len, sets)) == len(listed) + len(both)
+
+
+@pytest.mark.law("J1")
+def test_the_records_that_commands_make_are_those_that_are_listed() -> None:
+    made = {
+        argument.value
+        for module in modules(CLI + "cli/")
+        for name, call in calls(module.tree)
+        if name in {"audited", "recorded"}
+        for argument in call.args[:2]
+        if isinstance(argument, ast.Constant)
+    }
+
+    assert made == set().union(*BY_CREDENTIALS.values())
+
+
+@pytest.mark.law("J1")
+def test_nothing_is_written_with_aws_credentials_but_by_commands_that_record_it() -> None:
+    written = {
+        module.name.removeprefix(CLI)
+        for module in modules(CLI + "cli/")
+        if any(name in WRITING for name, _ in calls(module.tree))
+    }
+
+    assert written == set(WRITES)
+    assert set(WRITES.values()) <= set(BY_CREDENTIALS)
+
+
+@pytest.mark.law("J1")
+def test_the_page_names_every_command_that_makes_a_record_itself() -> None:
+    page = (ROOT / "docs" / "spec" / "audit.md").read_text("utf-8").partition("## Laws")[0]
+
+    for name in BY_CREDENTIALS:
+        group, _, last = name.partition(" ")
+        assert f"`{group}" in page
+        assert last in page
