@@ -435,6 +435,46 @@ def test_frames_of_an_expired_token_close_the_connection(api: Api) -> None:
     assert api.sockets.closed == [NAME]
 
 
+@pytest.mark.law("T6", "T7")
+def test_a_token_that_expires_while_its_frame_is_answered_is_answered_that_frame_alone(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.connect()
+    real = frames_module.FrameService._pull
+
+    def slow(*arguments: Any) -> str:
+        connection = api.connections.get(GATEWAY, NAME)
+        assert connection is not None
+        api.connections.add(replace(connection, expires_s=time.time() - 1))
+        return real(*arguments)
+
+    monkeypatch.setattr(frames_module.FrameService, "_pull", slow)
+    assert api.send(PULL)[0] is Tag.PULL
+    assert api.sockets.closed == []
+    assert api.refusal(PULL).error.code == "AUTH_ERROR"
+    assert api.sockets.closed == [NAME]
+
+
+@pytest.mark.law("T6", "T7")
+def test_a_connection_that_dies_under_its_push_loses_the_answer_alone(
+    api: Api, functions: Functions
+) -> None:
+    api.connect()
+    api.sockets.gone.add(NAME)
+    frame = frames.encode_push_frame(some_push(), 5)
+    answer = api.call("frames", event("frames_pull") | {"body": frame})
+
+    assert answer == {"statusCode": 200}
+    assert api.connections.get(GATEWAY, NAME) is None, "it is forgotten"
+    assert len(functions.buffer.heads(GATEWAY)) == 1, "the push was committed"
+    api.sockets.gone.clear()
+    api.connect()
+    tag, body = api.send(frame)
+    assert tag is Tag.PUSH
+    assert proto.decode_receipt(body).accepted == 1
+    assert proto.decode_page(api.send(PULL)[1]).count == 1, "and once, though it came twice"
+
+
 @pytest.mark.law("T6")
 def test_frames_of_a_connection_that_is_not_remembered_close_it(api: Api) -> None:
     assert api.refusal(PULL).closes

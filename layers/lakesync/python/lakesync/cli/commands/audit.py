@@ -63,6 +63,10 @@ def audit(
     wanted |= {"since": _moment(since, "--since"), "until": _moment(until, "--until")}
     read = _stack_records if stack_wide else _records
     records = list(read(session, wanted, limit))
+    _print(session, records)
+
+
+def _print(session: Session, records: list[dict[str, Any]]) -> None:
     if session.out.json_lines:
         for record in records:
             session.out.json(record)
