@@ -17,6 +17,7 @@ from lakesync.client.storage.new_rows import cells_by_column
 from lakesync.client.storage.row_names import Places
 from lakesync.client.storage.stored_state import States, decode, states_in
 from lakesync.client.storage.tables import CLIENTS
+from lakesync.client.storage.upgrade import FROM_LAYOUTS, WITH_NAMES
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.merge import EMPTY, RowState, fold
 from lakesync.wire.row_state import encode_row_state
@@ -123,9 +124,19 @@ def test_a_column_and_a_client_that_are_not_there_are_not_read(states: States) -
         _states().decode(Places(["a", "b"]), stored)
 
 
-def _to_layout_2(world: World, name: str) -> None:
-    """Make of a file what the release before would have written."""
+def _to_layout(layout: int, world: World, name: str) -> None:
+    """Make of a file, in which every row has its state, what an earlier release would have written.
+
+    Args:
+        layout: 2 or 3.
+        world: where it is.
+        name: whose it is.
+    """
     with closing(sqlite3.connect(world.folder / f"{name}.db")) as connection, connection:
+        connection.execute("ALTER TABLE _lakesync_sync DROP COLUMN folded")
+        connection.execute("UPDATE _lakesync_sync SET layout = ?", (layout,))
+        if layout > WITH_NAMES:
+            return
         state_of = states_in(connection)
         for table_id, row_id, state, base in connection.execute(
             "SELECT table_id, row_id, state, base FROM _lakesync_rows"
@@ -139,10 +150,12 @@ def _to_layout_2(world: World, name: str) -> None:
                 (*old, table_id, row_id),
             )
         connection.execute("DROP TABLE _lakesync_clients")
-        connection.execute("UPDATE _lakesync_sync SET layout = 2")
 
 
-def test_a_file_of_the_layout_before_is_opened_with_all_that_it_holds(world: World) -> None:
+@pytest.mark.parametrize("layout", FROM_LAYOUTS)
+def test_a_file_of_a_layout_before_is_opened_with_all_that_it_holds(
+    world: World, layout: int
+) -> None:
     other, client = world.client("other"), world.client("a")
     for number in range(2_100):
         other.insert("todos", f"t{number}", {"title": f"{number}", "n": number}).unwrap()
@@ -154,20 +167,22 @@ def test_a_file_of_the_layout_before_is_opened_with_all_that_it_holds(world: Wor
     client.delete("notes", "n2").unwrap()
     rows, states, waiting = rows_of(client), states_of(client), client.pending().unwrap()
     client.close()
-    _to_layout_2(world, "a")
+    _to_layout(layout, world, "a")
 
     client = world.client("a")
 
     assert (rows_of(client), states_of(client)) == (rows, states)
     assert client.pending().unwrap() == waiting
     check_sound(client)
+    client.insert("notes", "n3", {"text": "new"}).unwrap()
+    check_sound(client)
     client.sync().unwrap()
     assert rows_of(client) == world.rows()
 
 
-def test_a_file_of_the_layout_before_of_another_client_stays_as_it_is(world: World) -> None:
+def test_a_file_of_a_layout_before_of_another_client_stays_as_it_is(world: World) -> None:
     world.client("a").close()
-    _to_layout_2(world, "a")
+    _to_layout(2, world, "a")
     (world.folder / "a.db").rename(world.folder / "b.db")
 
     with pytest.raises(Exception, match=r"another release|belongs to the client"):

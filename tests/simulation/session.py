@@ -13,11 +13,11 @@ from collections import Counter
 from contextlib import closing
 from typing import TYPE_CHECKING, TypeAlias
 
-from lakesync.client.storage.stored_state import states_in
 from lakesync.core.clock import stamp_ms
 from lakesync.wire.records import decode_records
 from tests.simulation.history import Violation
 from tests.simulation.model import NOTHING, Key, Row, at_least, held_row, row_of, seen
+from tests.support.client_rows import client_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -171,25 +171,13 @@ class Session:
             raise Violation("no edit is lost", f"{sum(lost.values())}, such as {next(iter(lost))}")
 
 
-STATES = (
-    "SELECT name, row_id, table_id, state FROM _lakesync_rows "
-    "JOIN _lakesync_tables ON id = table_id"
-)
-
-
 def _states(client: Client) -> dict[Key, Row]:
-    connection = client._file.database._reader
-    state_of = states_in(connection)
-    return {
-        (table, row_id): held_row(*state_of(table_id, state))
-        for table, row_id, table_id, state in connection.execute(STATES).fetchall()
-    }
+    return {(row.table, row.row_id): held_row(*row.state) for row in client_rows(client)}
 
 
 def _state(client: Client, key: Key) -> Row:
-    connection = client._file.database._reader
-    rows = connection.execute(f"{STATES} WHERE name = ? AND row_id = ?", key).fetchall()
-    return held_row(*states_in(connection)(*rows[0][2:])) if rows else NOTHING
+    rows = client_rows(client, *key)
+    return held_row(*rows[0].state) if rows else NOTHING
 
 
 def states(client: Client) -> dict[Key, Row]:

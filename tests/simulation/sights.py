@@ -5,10 +5,10 @@ from __future__ import annotations
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from lakesync.client.storage.stored_state import states_in
 from tests.simulation.history import Violation
 from tests.simulation.model import NOTHING, Key, Row, held_row, row_of, seen
 from tests.simulation.oracle import own_only
+from tests.support.client_rows import client_rows
 
 if TYPE_CHECKING:
     from lakesync.client import Client
@@ -16,11 +16,6 @@ if TYPE_CHECKING:
     from tests.simulation.history import History
     from tests.simulation.oracle import Eyes
     from tests.simulation.world import World
-
-BASES = (
-    "SELECT name, row_id, table_id, coalesce(base, state) FROM _lakesync_rows "
-    "JOIN _lakesync_tables ON id = table_id"
-)
 
 
 def has_read_everything(client: Client, world: World) -> bool:
@@ -84,9 +79,4 @@ def is_in_lake_only(
 
 def bases(client: Client) -> dict[Key, Row]:
     """Give all rows of a client's file without its edits that wait."""
-    connection = client._file.database._reader
-    state_of = states_in(connection)
-    return {
-        (table, row_id): held_row(*state_of(table_id, state))
-        for table, row_id, table_id, state in connection.execute(BASES).fetchall()
-    }
+    return {(row.table, row.row_id): held_row(*row.known) for row in client_rows(client)}

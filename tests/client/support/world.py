@@ -10,20 +10,23 @@ from typing import TYPE_CHECKING, Any
 
 from lakesync.client import Client, MemoryTransport
 from lakesync.client.storage.app_table import cell
-from lakesync.client.storage.stored_state import states_in
 from lakesync.client.storage.tables import PREFIX
+from lakesync.core.delta import Op
 from lakesync.core.merge import fold, view
 from lakesync.core.messages import Pull
 from lakesync.wire.records import decode_records
 from lakesync.wire.row_state import encode_row_state
 from tests.client.support.gateways import GATEWAY, NaiveGateway, RealGateway
 from tests.support.builders import WALL_MS
+from tests.support.client_rows import client_rows
 from tests.support.oracle import expected_row
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from lakesync.core.delta import Delta
+    from lakesync.core.merge import RowState
 
 
 @dataclass
@@ -95,24 +98,19 @@ class World:
 
 def rows_of(client: Client) -> dict[tuple[str, str], dict[str, Any]]:
     """Give every row that a client shows, exactly."""
-    keys = client.query(
-        "SELECT name, row_id FROM _lakesync_rows JOIN _lakesync_tables ON id = table_id"
-    ).unwrap()
-    rows = {
-        (key["name"], key["row_id"]): client.get(key["name"], key["row_id"]).unwrap()
-        for key in keys
-    }
+    keys = [(row.table, row.row_id) for row in client_rows(client)]
+    rows = {key: client.get(*key).unwrap() for key in keys}
     return {key: row for key, row in rows.items() if row is not None}
 
 
 def states_of(client: Client) -> list[tuple[Any, ...]]:
     """Give the rows of a file, their states as they are sent."""
-    connection = client._file.database._reader
-    state_of = states_in(connection)
-    rows = connection.execute("SELECT * FROM _lakesync_rows ORDER BY table_id, row_id").fetchall()
     return [
-        (table_id, row_id, encode_row_state(state_of(table_id, state)), base, *more)
-        for table_id, row_id, state, base, *more in rows
+        (
+            *(row.table_id, row.row_id, encode_row_state(row.state)),
+            *(None if row.base is None else encode_row_state(row.base), row.waiting, row.tombstone),
+        )
+        for row in client_rows(client)
     ]
 
 
@@ -124,40 +122,48 @@ def check_sound(client: Client) -> None:
         assert delta.hlc == entry["hlc"]
         waiting.setdefault((entry["table_id"], entry["row_id"]), []).append(delta)
     tables = {row["id"]: row for row in client.query("SELECT * FROM _lakesync_tables").unwrap()}
-    state_of = states_in(client._file.database._reader)
+    rows = client_rows(client)
     shown: dict[int, dict[str, dict[str, object]]] = {table_id: {} for table_id in tables}
-    for row in client.query("SELECT * FROM _lakesync_rows").unwrap():
-        deltas = waiting.pop((row["table_id"], row["row_id"]), [])
-        state = state_of(row["table_id"], row["state"])
-        assert row["waiting"] == len(deltas)
-        assert (row["base"] is None) == (not deltas)
-        if deltas:
-            assert state == fold(deltas, state_of(row["table_id"], row["base"]))
-        seen = view(state)
+    for row in rows:
+        deltas = waiting.pop((row.table_id, row.row_id), [])
+        assert row.waiting == len(deltas)
+        assert (row.base is None) == (not deltas)
+        if row.base is not None:
+            assert row.state == fold(deltas, row.base)
+        seen = view(row.state)
         if seen is not None:
-            shown[row["table_id"]][row["row_id"]] = {
-                name: cell(value) for name, value in seen.items()
-            }
+            shown[row.table_id][row.row_id] = {name: cell(value) for name, value in seen.items()}
     assert waiting == {}
+    _check_unfolded(client)
     for table_id, table in tables.items():
-        assert _app_rows(client, table_id, table["sql_name"]) == shown[table_id]
+        of_table = {row.row_id: row.state for row in rows if row.table_id == table_id}
+        assert _app_rows(client, table_id, table["sql_name"], of_table) == shown[table_id]
 
 
-def _app_rows(client: Client, table_id: int, sql_name: str) -> dict[Any, dict[str, object]]:
+def _check_unfolded(client: Client) -> None:
+    """Prove that what has no state is one insert of a row, and where it is looked for."""
+    entries = client.query(
+        "SELECT row_id, run, hlc > (SELECT folded FROM _lakesync_sync) AS is_looked_at "
+        "FROM _lakesync_outbox WHERE (table_id, row_id) NOT IN "
+        "(SELECT table_id, row_id FROM _lakesync_rows)"
+    ).unwrap()
+    assert all(entry["is_looked_at"] for entry in entries)
+    assert all(decode_records(entry["run"])[0].op is Op.INSERT for entry in entries)
+    assert len({entry["row_id"] for entry in entries}) == len(entries)
+
+
+def _app_rows(
+    client: Client, table_id: int, sql_name: str, states: Mapping[str, RowState]
+) -> dict[Any, dict[str, object]]:
     names = client.query(
         "SELECT name, sql_name FROM _lakesync_columns WHERE table_id = ?", (table_id,)
     ).unwrap()
-    stored = client.query(
-        "SELECT row_id, state FROM _lakesync_rows WHERE table_id = ?", (table_id,)
-    ).unwrap()
-    state_of = states_in(client._file.database._reader)
-    present = {row["row_id"]: state_of(table_id, row["state"]).columns for row in stored}
     # As SQLite stores them: a query reads some as Python's types.
     row_names, cells = client._file.database.read(f'SELECT * FROM "{sql_name}"')  # noqa: S608 - our own name
     rows = [dict(zip(row_names, row, strict=True)) for row in cells]
     views = {}
     for row in rows:
-        known = present[row["_row_id"]]
+        known = states[str(row["_row_id"])].columns
         values = {name["name"]: row[name["sql_name"]] for name in names if name["sql_name"]}
         # A column that the row does not have must be NULL; one that is null is, too.
         assert all(value is None for name, value in values.items() if name not in known)

@@ -59,6 +59,8 @@ class AppTable:
     shown: tuple[str, ...] = ()
     """The columns that the app's table has, in the order in which ``upsert`` takes them."""
     upsert: str = ""
+    insert_new: str = ""
+    """The same for a row of which neither the table nor a row state knows; else it does nothing."""
     delete: str = ""
     booleans: dict[str, bool | None] = field(default_factory=dict)
     """Columns that hold nothing but booleans, or, where it is None, nothing but nulls so far."""
@@ -89,10 +91,14 @@ class AppTable:
         quoted = [quote(sql_name) for sql_name in self.columns.values() if sql_name]
         table, key = quote(self.sql_name), quote(ROW_ID)
         changes = ", ".join(f"{name} = excluded.{name}" for name in quoted)
-        self.upsert = (
-            f"INSERT INTO {table} ({', '.join([key, *quoted])}) "  # noqa: S608 - quoted names
-            f"VALUES ({', '.join('?' * (1 + len(quoted)))}) ON CONFLICT ({key}) DO "
-            + (f"UPDATE SET {changes}" if changes else "NOTHING")
+        insert = f"INSERT INTO {table} ({', '.join([key, *quoted])})"
+        given = ", ".join(f"?{number}" for number in range(1, len(quoted) + 2))
+        self.upsert = f"{insert} VALUES ({given}) ON CONFLICT ({key}) DO " + (
+            f"UPDATE SET {changes}" if changes else "NOTHING"
+        )
+        self.insert_new = (
+            f"{insert} SELECT {given} WHERE NOT EXISTS (SELECT 1 FROM _lakesync_rows "  # noqa: S608 - quoted names
+            f"WHERE table_id = {self.id} AND row_id = ?1) ON CONFLICT ({key}) DO NOTHING"
         )
         self.delete = f"DELETE FROM {table} WHERE {key} = ?"  # noqa: S608 - quoted names
 

@@ -54,11 +54,11 @@ class Database:
         self.lock = threading.RLock()
         self._reading = threading.Lock()
         self._reloads: list[Callable[[], None]] = []
+        self._begins: list[Callable[[], None]] = []
         self._commits: list[Callable[[], None]] = []
         self._version: int | None = None
         self._version_seen: int | None = None
-        self._was_full = False
-        self._in_use = False
+        self._was_full = self._in_use = False
         self.writer = self._connect(connect, str(path), connection_class)
         self._versions = self.writer.cursor()
         self._room = LogRoom(self.writer, path) if durability == "FULL" else None
@@ -81,14 +81,10 @@ class Database:
         connection_class: type[sqlite3.Connection],
     ) -> sqlite3.Connection:
         connection = connect(
-            target,
-            timeout=BUSY_TIMEOUT_S,
-            isolation_level=None,
-            check_same_thread=False,
-            factory=connection_class,
-            cached_statements=_STATEMENTS_CACHED,
+            target, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False,
+            factory=connection_class, cached_statements=_STATEMENTS_CACHED,
             uri=target.startswith("file:"),
-        )
+        )  # fmt: skip
         connection.create_collation(COLLATION, compare)
         return connection
 
@@ -106,6 +102,10 @@ class Database:
     def on_reload(self, reload: Callable[[], None]) -> None:
         """Have something read again when what is in memory may differ from the file."""
         self._reloads.append(reload)
+
+    def on_begin(self, prepare: Callable[[], None]) -> None:
+        """Have something called first in each transaction, but not in `write`."""
+        self._begins.append(prepare)
 
     def on_commit(self, tell: Callable[[], None]) -> None:
         """Have something called behind each commit, while the lock is held."""
@@ -148,6 +148,8 @@ class Database:
             self._check_unused()
             try:
                 self._begin()
+                for prepare in self._begins:
+                    prepare()
                 yield self.writer
                 self._commit()
             except BaseException as failure:

@@ -14,9 +14,10 @@ from lakesync.client.storage.row_names import Places
 from lakesync.client.storage.shapes import shape
 from lakesync.client.storage.stored_state import decode
 from lakesync.core.delta import Op, check_row_id
-from lakesync.core.merge import as_read, view
+from lakesync.core.merge import as_read, fold, view
 from lakesync.core.values import parse
 from lakesync.errors import ValidationFailed
+from lakesync.wire.records import decode_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,22 +34,36 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _NOTHING: Final[Mapping[str, object]] = {}
-_STATE: Final = (
-    "SELECT state, (SELECT group_concat(name) FROM (SELECT columns.name FROM _lakesync_columns "
-    "AS columns WHERE columns.table_id = id ORDER BY place)), "
+_OF_TABLE: Final = (
+    "(SELECT group_concat(name) FROM (SELECT columns.name FROM _lakesync_columns AS columns "
+    "WHERE columns.table_id = id ORDER BY place)), "
     "(SELECT json_group_object(columns.name, declared) FROM _lakesync_columns AS columns "
-    "WHERE columns.table_id = id AND declared IS NOT NULL), "
+    "WHERE columns.table_id = id AND declared IS NOT NULL)"
+)
+"""What is known of a table's columns: their names in order, and their declared types."""
+_STATE: Final = (
+    f"SELECT state, {_OF_TABLE}, "  # noqa: S608 - ours
     "(SELECT CASE WHEN schemas LIKE '%deleteWins%' THEN EXISTS (SELECT 1 FROM "
     "json_each(schemas, '$.tables') WHERE json_extract(value, '$.table') = _lakesync_tables.name "
     "COLLATE NOCASE AND json_extract(value, '$.deleteWins')) ELSE 0 END FROM _lakesync_sync) "
     "FROM _lakesync_rows JOIN _lakesync_tables ON id = table_id "
-    "WHERE name = ? AND row_id = ?"
+    "WHERE name = ?1 AND row_id = ?2 "
+    # A row that is new may have no state yet: then its insert is in the outbox.
+    f"UNION ALL SELECT run, {_OF_TABLE}, NULL FROM _lakesync_outbox JOIN _lakesync_tables "
+    "ON id = table_id WHERE name = ?1 AND row_id = ?2 "
+    "AND hlc > (SELECT folded FROM _lakesync_sync) AND NOT EXISTS (SELECT 1 FROM _lakesync_rows "
+    "AS row WHERE row.table_id = id AND row.row_id = ?2) LIMIT 1"
 )
 
 
-def _state(stored: bytes, names: str | None, delete_wins: int) -> RowState:
+def _state(stored: bytes, names: str | None, delete_wins: int | None) -> RowState:
     """Give a row, as its table reads it, with its values; whose they are is not looked up."""
-    state = decode(stored, Places((names or "").split(",")), str)
+    ordered = (names or "").split(",")
+    if delete_wins is None:
+        state = fold(decode_records(stored))
+        columns = {name: state.columns[name] for name in ordered if name in state.columns}
+        return state._replace(columns=columns)
+    state = decode(stored, Places(ordered), str)
     return as_read(state, delete_wins=bool(delete_wins))
 
 

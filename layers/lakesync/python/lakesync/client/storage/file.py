@@ -17,6 +17,7 @@ from lakesync.client.storage.encryption import given_key
 from lakesync.client.storage.failures import SALVAGE, translated
 from lakesync.client.storage.rows import Rows
 from lakesync.client.storage.tables import claim
+from lakesync.client.storage.unfolded import Unfolded
 from lakesync.client.upload.entries import Status
 from lakesync.client.upload.outbox import Outbox
 from lakesync.core.delta import check_client_id
@@ -121,6 +122,7 @@ class ClientFile:
         self.connection = database.writer
         self.catalogue = Catalogue(self.connection)
         self.rows = Rows(self.connection, self.catalogue)
+        self.unfolded = Unfolded(self.connection, self.catalogue, self.rows.states)
         self.outbox = Outbox(self.connection)
         self.clock = DeviceClock(self.connection, wall_clock)
         self.actions = ActionQueue(self.connection, client_id, self.clock)
@@ -130,6 +132,8 @@ class ClientFile:
         database.on_reload(self.catalogue.reload)
         database.on_reload(self.clock.reload)
         database.on_reload(self.rows.states.clients.forget)
+        database.on_reload(self.unfolded.reload)
+        database.on_begin(self.unfolded.fold)
 
     def position(self) -> Position:
         """Give where this client reads on."""

@@ -5,7 +5,8 @@ Rules of this module
        ``base`` is everything that is known of the row apart from those. So what a quarantined or
        re-stamped edit did can be taken back: ``base`` and the remaining deltas are merged again.
     2. ``base`` is null while nothing of the row waits: it would equal ``state``.
-    3. A row state and its row in the app's table are written in the same transaction.
+    3. A row state and its row in the app's table are written in the same transaction; but for an
+       insert of a row that is new, see `lakesync.client.storage.unfolded`.
 """
 
 from __future__ import annotations

@@ -7,21 +7,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lakesync.client.storage.upgrade import FROM_LAYOUT, upgrade
+from lakesync.client.storage.upgrade import FROM_LAYOUTS, WITH_NAMES, number_names
 from lakesync.errors import Conflict
 
 if TYPE_CHECKING:
     import sqlite3
 
 PREFIX: Final = "_lakesync_"
-LAYOUT: Final = 3
-"""The layout of these tables. A file of the one before is brought to it, of others refused."""
+LAYOUT: Final = 4
+"""The layout of these tables. Files of the two before are brought to it, of others refused."""
 
 # Clients by the numbers that row states name them by.
 CLIENTS: Final = """CREATE TABLE _lakesync_clients (
     number INTEGER PRIMARY KEY,
     client_id TEXT NOT NULL UNIQUE)"""
 
+_FOLDED: Final = "folded INTEGER NOT NULL DEFAULT 0"
 TABLES: Final = (
     # One row: who this file is, how far it has read, and what it knows of time.
     #   resync_mode what becomes of stale rows that a page brings; 0 while no re-sync goes on
@@ -31,7 +32,8 @@ TABLES: Final = (
     #   schemas_of  what the page said that led to asking for them
     #   synced_ms   when a pull that brought something last reached the end, by the gateway's clock
     #   tombstone_horizons  by table, as JSON, while a snapshot is read
-    """CREATE TABLE _lakesync_sync (
+    #   folded      up to which stamp the outbox holds no row that has no state
+    f"""CREATE TABLE _lakesync_sync (
         id INTEGER PRIMARY KEY CHECK (id = 1),
         layout INTEGER NOT NULL,
         client_id TEXT NOT NULL,
@@ -45,7 +47,8 @@ TABLES: Final = (
         schemas TEXT NOT NULL DEFAULT '',
         schemas_of TEXT NOT NULL DEFAULT '',
         synced_ms INTEGER NOT NULL DEFAULT 0,
-        tombstone_horizons TEXT NOT NULL DEFAULT '{}')""",
+        tombstone_horizons TEXT NOT NULL DEFAULT '{{}}',
+        {_FOLDED})""",
     # Wire names to SQLite names. Both fold case; SQLite reserves some names, the wire does not.
     """CREATE TABLE _lakesync_tables (
         id INTEGER PRIMARY KEY,
@@ -160,9 +163,11 @@ def claim(connection: sqlite3.Connection, client_id: str) -> None:
         layout, owner = connection.execute(
             "SELECT layout, client_id FROM _lakesync_sync"
         ).fetchone()
-        if (layout, owner) == (FROM_LAYOUT, client_id):
-            connection.execute(CLIENTS)
-            upgrade(connection)
+        if layout in FROM_LAYOUTS and owner == client_id:
+            if layout == WITH_NAMES:
+                connection.execute(CLIENTS)
+                number_names(connection)
+            connection.execute(f"ALTER TABLE _lakesync_sync ADD COLUMN {_FOLDED}")
             connection.execute("UPDATE _lakesync_sync SET layout = ?", (LAYOUT,))
             layout = LAYOUT
         if (layout, owner) == (LAYOUT, client_id):

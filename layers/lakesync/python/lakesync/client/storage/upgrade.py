@@ -1,6 +1,7 @@
-"""Files of the layout before this one, brought to it when they are opened.
+"""Files of the layouts before this one, brought to it when they are opened.
 
-Layout 2 kept row states as they are sent, with the names of columns and clients in each.
+Layout 2 kept row states as they are sent, with the names of columns and clients in each. Layout 3
+had a state for every row, so it need not say up to which stamp.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterator
 
-FROM_LAYOUT: Final = 2
+WITH_NAMES: Final = 2
+"""The layout whose row states name columns and clients."""
+FROM_LAYOUTS: Final = (WITH_NAMES, 3)
 _ROWS_AT_ONCE: Final = 1_000
 _ROWS: Final = (
     "SELECT table_id, row_id, state, base FROM _lakesync_rows "
@@ -23,8 +26,8 @@ _ROWS: Final = (
 )
 
 
-def upgrade(connection: sqlite3.Connection) -> None:
-    """Write each row state anew, within the caller's transaction."""
+def number_names(connection: sqlite3.Connection) -> None:
+    """Write each row state of layout 2 anew, within the caller's transaction."""
     places = places_in(connection)
     states = States(connection)
 

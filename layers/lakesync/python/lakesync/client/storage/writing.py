@@ -1,7 +1,8 @@
 """Edits as they are written, inside a transaction of the file.
 
 An edit's row, its merged state and the outbox delta are committed together or not at all. An app
-waits for that: it costs one commit to disk, and around it four statements, each prepared once.
+waits for that: it costs one commit to disk, and around it four statements, each prepared once; or
+three where a row is new, whose state may come later (`lakesync.client.storage.unfolded`).
 """
 
 from __future__ import annotations
@@ -58,6 +59,26 @@ class Writer:
         return write(self._file, op, table, row_id, given, hlc, self._group)
 
 
+def write_alone(file: ClientFile, op: Op, table: str, row_id: str, columns: Columns) -> Delta:
+    """Write the one edit of a transaction that is made for it; see `Database.write`."""
+    hlc = file.clock.now()
+    names, given = columns
+    if op is not Op.INSERT or not names or not file.unfolded.may_take(hlc):
+        file.unfolded.fold()
+        return write(file, op, table, row_id, columns, hlc)
+    app, template = _template(file, op, table, names)
+    values = template.values(given)
+    delta = template.delta(row_id, hlc, values)
+    run = file.connection.execute
+    if not run(app.insert_new, template.cells(row_id, given, values)).rowcount:
+        file.unfolded.fold()
+        return write(file, op, table, row_id, columns, hlc)
+    _note(file, app)
+    run(ADD, (hlc, None, app.id, row_id, template.run(delta)))
+    file.unfolded.take(app.id, row_id, template.state(hlc, values))
+    return delta
+
+
 def write(
     file: ClientFile,
     op: Op,
@@ -67,7 +88,7 @@ def write(
     hlc: Stamp,
     group: Stamp | None = None,
 ) -> Delta:
-    """Write one edit inside a transaction of the file."""
+    """Write one edit inside a transaction of the file, in which every row has its state."""
     names, given = columns
     app, template = _template(file, op, table, names)
     values = template.values(given)
@@ -83,15 +104,20 @@ def write(
     else:
         seen = _merge(file, app, delta)
         cells = None if seen is None else app.cells(row_id, seen)
-    file.catalogue.note_change(app)
-    if app.kinds:
-        file.catalogue.keep_kinds(app)
+    _note(file, app)
     if cells is None:
         run(app.delete, (row_id,))
     else:
         run(app.upsert, cells)
     run(ADD, (hlc, group, app.id, row_id, template.run(delta)))
+    file.unfolded.count()
     return delta
+
+
+def _note(file: ClientFile, app: AppTable) -> None:
+    file.catalogue.note_change(app)
+    if app.kinds:
+        file.catalogue.keep_kinds(app)
 
 
 def _template(

@@ -1,0 +1,115 @@
+"""Edits that are in the outbox alone: inserts of new rows, whose states are yet to be written.
+
+What a row's state would say of its insert is in the outbox already, in the same commit. To write it
+as well would cost the edit as many pages again as the row itself. So the states of hundreds of rows
+are written at once, and before anything reads states.
+
+Rules of this module
+    1. A row that has an entry in the outbox and no state is one insert, which is all that is known
+       of it: its state is that insert, and its base is empty.
+    2. Every transaction begins with `Unfolded.fold`, and finds a state for every row. Only a single
+       edit begins without, and folds unless it is another such insert.
+    3. Entries up to the stamp ``folded`` have states for their rows. It bounds how much of the
+       outbox is looked through, and is moved once in `UNFOLDED_EDITS_MAX` edits.
+    4. What is remembered here is what this connection left. It is forgotten when another process
+       wrote, and after a rollback: then the outbox tells.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from lakesync.client.storage.rows import INSERT_EDITED
+from lakesync.core.merge import fold
+from lakesync.wire.records import decode_records
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Iterator
+
+    from lakesync.client.storage.catalogue import Catalogue
+    from lakesync.client.storage.rows import LocalKey
+    from lakesync.client.storage.stored_state import States
+    from lakesync.core.clock import Stamp
+    from lakesync.core.delta import Delta
+
+UNFOLDED_EDITS_MAX: Final = 256
+"""Edits that may wait for the states of their rows to be written: some milliseconds of work."""
+_UNFOLDED: Final = (
+    "SELECT table_id, row_id, run FROM _lakesync_outbox AS entry "
+    "WHERE hlc > (SELECT folded FROM _lakesync_sync) AND NOT EXISTS (SELECT 1 FROM _lakesync_rows "
+    "AS row WHERE row.table_id = entry.table_id AND row.row_id = entry.row_id)"
+)
+_HOW_FAR: Final = (
+    "SELECT folded, (SELECT count(*) FROM _lakesync_outbox WHERE hlc > folded) FROM _lakesync_sync"
+)
+_MOVE: Final = (
+    "UPDATE _lakesync_sync SET folded = coalesce((SELECT max(hlc) FROM _lakesync_outbox), 0) "
+    "RETURNING folded"
+)
+
+
+def unfolded(connection: sqlite3.Connection) -> Iterator[tuple[LocalKey, Delta]]:
+    """Give the inserts whose rows have no state, as a connection sees a file now."""
+    for table_id, row_id, run in connection.execute(_UNFOLDED):
+        (delta,) = decode_records(run)
+        yield (table_id, row_id), delta
+
+
+class Unfolded:
+    """The unfolded edits of one file. Used within the caller's transaction."""
+
+    def __init__(
+        self, connection: sqlite3.Connection, catalogue: Catalogue, states: States
+    ) -> None:
+        self._connection = connection
+        self._catalogue = catalogue
+        self._states = states
+        self._waiting: list[tuple[int, str, bytes]] = []
+        self._is_known = False
+        self._folded: Stamp = 0
+        self._edits = 0
+        """Since ``folded`` was moved."""
+
+    def reload(self) -> None:
+        """Forget what may be otherwise in the database."""
+        self._is_known = False
+
+    def may_take(self, hlc: Stamp) -> bool:
+        """Tell whether an insert with a stamp may be left unfolded."""
+        if not self._is_known:
+            self.fold()
+        return hlc > self._folded
+
+    def take(self, table_id: int, row_id: str, state: bytes) -> None:
+        """Leave an insert unfolded, which is in the outbox by now, and alone there of its row."""
+        self._waiting.append((table_id, row_id, state))
+        self.count()
+
+    def count(self) -> None:
+        """Count an edit that was written."""
+        self._edits += 1
+        if self._edits >= UNFOLDED_EDITS_MAX:
+            self.fold()
+
+    def fold(self) -> None:
+        """Write a state for every row that has none."""
+        if not self._is_known:
+            self._read()
+        if self._waiting:
+            # In the order of the table: many go to one page.
+            self._connection.executemany(INSERT_EDITED, sorted(self._waiting))
+            self._waiting.clear()
+        if self._edits >= UNFOLDED_EDITS_MAX:
+            ((self._folded,),) = self._connection.execute(_MOVE).fetchall()
+            self._edits = 0
+
+    def _read(self) -> None:
+        """Read out of the database what is unfolded."""
+        table_of, encode = self._catalogue.by_id, self._states.encode
+        self._waiting = [
+            (table_id, row_id, encode(table_of(table_id).places, fold((delta,))))
+            for (table_id, row_id), delta in unfolded(self._connection)
+        ]
+        ((self._folded, self._edits),) = self._connection.execute(_HOW_FAR).fetchall()
+        self._is_known = True
