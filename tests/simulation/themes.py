@@ -355,7 +355,7 @@ APART: dict[str, Any] = {
     "functions": 2,
     "function_skew_ms": 5_000,
     "sockets": False,
-    "poll_s": 3.0,
+    "poll_s": 1.0,
     "span_ms": 60_000,
     "bursts": 20,
 }
