@@ -11,7 +11,7 @@ import pytest
 from lakesync.core.config import GatewayConfig
 from lakesync.core.layout import LANES_MAX, ONE_LANE, lane_name
 from lakesync.log.read_barrier import FinalLog, read
-from lakesync.ports import Head, HeadMoved
+from lakesync.ports import Head, HeadMoved, epoch_at
 from tests.support.commits import RECORDS, Writer
 
 if TYPE_CHECKING:
@@ -321,6 +321,32 @@ def test_an_epoch_is_refused_to_whoever_did_not_see_the_open_lanes(
         buffer.begin_epoch(writer.gateway, seen, ONE_LANE.paused(0), 5_000, 0)
 
     assert writer.head("main").epoch == ""  # type: ignore[union-attr]
+
+
+@pytest.mark.law("B12")
+def test_an_epoch_is_refused_to_whoever_did_not_see_the_configuration(
+    buffer: Buffer, writer: Writer
+) -> None:
+    for version in (0, 1):
+        writer.write("main")
+        seen = writer.head("main")
+        assert seen is not None
+        changed = GatewayConfig(version + 1)
+        buffer.save_config(writer.gateway, changed, seen, ONE_LANE.paused(0), seen.commit + 1)
+
+        with pytest.raises(HeadMoved):
+            buffer.begin_epoch(writer.gateway, seen, ONE_LANE.paused(0), 1 << 40, version)
+
+        assert epoch_and_version(writer) == ("", version + 1)
+    buffer.begin_epoch(writer.gateway, writer.head("main"), ONE_LANE.paused(0), 1 << 40, 2)
+    assert epoch_and_version(writer) == (epoch_at(1 << 40), 2)
+
+
+def epoch_and_version(writer: Writer) -> tuple[str, int]:
+    """Give what the main lane's head says of both."""
+    head = writer.head("main")
+    assert head is not None
+    return head.epoch, head.config_version
 
 
 # --- entries in heads

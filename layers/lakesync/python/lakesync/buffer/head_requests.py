@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 LANES_AS_SEEN: Final = "ln = :seen"
 LANES_UNCHANGED: Final = "attribute_exists(pk) AND attribute_not_exists(ln)"
 VERSION_BEFORE: Final = "v = :before"
+NO_VERSION_BEFORE: Final = f"(attribute_not_exists(v) OR {VERSION_BEFORE})"
 NOTHING_LOGGED_SINCE: Final = "lb = :lb"
 MORE_LOGGED_SINCE: Final = "lb > :lb AND (attribute_not_exists(fb) OR fb <= :lb)"
 
@@ -94,6 +95,18 @@ def main_head(
         "ExpressionAttributeValues": values,
         "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
     }
+
+
+def begin_epoch(
+    table: str, gateway: str, seen: Head | None, changes: Mapping[str, dict[str, str]]
+) -> bytes:
+    """Give the update that begins an epoch: neither lanes nor configuration may have changed."""
+    update = main_head(table, gateway, seen, changes)
+    if seen is not None:
+        is_as_seen = VERSION_BEFORE if seen.config_version else NO_VERSION_BEFORE
+        update["ConditionExpression"] += f" AND {is_as_seen}"
+        update["ExpressionAttributeValues"][":before"] = number(seen.config_version)
+    return encode(update)
 
 
 def note_flushed(

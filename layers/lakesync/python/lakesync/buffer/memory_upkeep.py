@@ -182,6 +182,8 @@ class MemoryUpkeep:
             heads = self._of(gateway).heads
             conditions.check_lanes(heads.get(MAIN_LANE), seen, to)
             head = heads.get(MAIN_LANE, NO_HEAD)
+            if head.config_version != (seen or NO_HEAD).config_version:
+                raise HeadMoved({MAIN_LANE: head})
             heads[MAIN_LANE] = replace(
                 head, commit=to, epoch=epoch_at(to), lanes=lanes, config_version=config_version
             )

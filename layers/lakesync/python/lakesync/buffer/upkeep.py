@@ -168,7 +168,7 @@ class Upkeep(LogReads):
             "v": requests.number(config_version),
         }
         changes |= head_requests.lanes_attribute(lanes)
-        body = requests.encode(head_requests.main_head(self._table, gateway, seen, changes))
+        body = head_requests.begin_epoch(self._table, gateway, seen, changes)
         self._call("PutItem", requests.register(self._table, gateway))
         if not self._conditionally("UpdateItem", body):
             raise HeadMoved(self.all_heads(gateway))

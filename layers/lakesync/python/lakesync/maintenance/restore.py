@@ -62,9 +62,10 @@ def _begin(buffer: Buffer, gateway: str, now_ms: int) -> Stamp:
     Raises:
         HeadMoved: somebody writes.
     """
+    heads = buffer.all_heads(gateway)
+    # After the heads: one that is saved from here on moves the main lane's head past what was seen.
     config, state = buffer.config(gateway), buffer.flush_state(gateway)
     config.check_not_deleted()  # of such a one any part may be gone
-    heads = buffer.all_heads(gateway)
     top = max((head.commit for head in heads.values()), default=0)
     log = FinalLog(gateway, config, heads, top)
     _check_whole(buffer, log, state.watermark)

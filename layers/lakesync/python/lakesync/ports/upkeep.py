@@ -176,9 +176,10 @@ class Upkeep(Protocol):
             seen: the main lane's head, as it was read; None if there is none.
             lanes: the lanes as they shall be: all but the main lane closed.
             to: above the main lane's head.
-            config_version: that of the configuration in force.
+            config_version: that of the configuration in force, read after the head.
 
         Raises:
-            HeadMoved: the lanes are not as seen, or the head stands at ``to`` or above.
+            HeadMoved: the lanes or the version of the configuration are not as seen, or the head
+                stands at ``to`` or above.
         """
         ...
