@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import boto3
 import pytest
 from moto import mock_aws
 
-from lakesync.runtime import wiring
+from lakesync.runtime import wiring, wiring_materialise
 from lakesync.runtime.materialise import CLAIMS_PER_RUN, materialise_handler
 from tests.functions.conftest import Context, event
 
@@ -32,9 +33,13 @@ class Runs:
         self.busy = at_work
         self.room = room
         self.started = 0
+        self.ages_s: dict[str, float] = {}
 
     def waiting(self, enough: int) -> int:
         return min(self.claims, enough)
+
+    def oldest(self) -> dict[str, float]:
+        return self.ages_s
 
     def at_work(self) -> int:
         return self.busy
@@ -79,6 +84,38 @@ def test_a_run_that_was_started_is_enough_though_glue_starts_no_other() -> None:
 
     assert materialise_handler(runs, 4)(SENT, Context()) == DONE
     assert runs.started == 1
+
+
+# --- how far the lake is behind
+
+LAG = {"lag": True}
+
+
+def metrics(printed: str) -> list[dict[str, Any]]:
+    return [line for text in printed.splitlines() if "_aws" in (line := json.loads(text))]
+
+
+@pytest.mark.parametrize("by_gateway", ["no", "yes"])
+def test_the_lag_of_the_lake_is_that_of_its_oldest_batch_and_starts_nothing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, by_gateway: str
+) -> None:
+    monkeypatch.setenv("GATEWAY_METRICS", by_gateway)
+    runs = Runs(claims=2)
+    runs.ages_s = {"one": 60.0, "two": 7_300.5}
+
+    assert materialise_handler(runs, 4)(LAG, Context()) == {"waiting": 2}
+    told = metrics(capsys.readouterr().out)
+    assert [line["LakeLag"] for line in told if "LakeLag" in line] == [[7_300.5]]
+    gateways = {
+        line["gateway"]: line["Lag"] for line in told if line.get("destination") == "lake"
+    }
+    assert gateways == ({"one": [60.0], "two": [7_300.5]} if by_gateway == "yes" else {})
+    assert runs.started == 0
+
+
+def test_a_lake_that_is_not_behind_tells_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert materialise_handler(Runs(claims=0), 4)(LAG, Context()) == {"waiting": 0}
+    assert metrics(capsys.readouterr().out) == []
 
 
 # --- by Glue and S3
@@ -165,6 +202,16 @@ def test_what_was_taken_already_needs_no_run(
 
     assert handled(functions, glue, monkeypatch) == DONE
     assert glue.started == []
+
+
+def test_the_oldest_claim_of_each_gateway_counts(bucket: Any) -> None:
+    for key in ("claims/one/todos/1.json", "claims/one/notes/2.json", "claims/two/todos/1.json"):
+        bucket.put_object(Bucket="lake", Key=key, Body=b"{}")
+    bucket.put_object(Bucket="lake", Key="claims-failed/three/todos/1.json", Body=b"{}")
+    oldest = wiring_materialise.GlueRuns(Glue(), "materialise", bucket, "lake").oldest()
+
+    assert oldest.keys() == {"one", "two"}
+    assert all(age_s < 60 for age_s in oldest.values())
 
 
 def test_more_is_started_while_much_waits(

@@ -208,6 +208,28 @@ def test_under_lake_formation_one_role_makes_and_reads_the_tables() -> None:
     assert grant["Properties"]["Principal"] == {"DataLakePrincipalIdentifier": maker}
 
 
+def test_under_lake_formation_whoever_reads_the_lake_may_ask_for_its_data() -> None:
+    stack = template()["Resources"]
+    grant = stack["ReadsGovernedData"]
+    roles = {role["Ref"] for role in grant["Properties"]["Roles"]}
+    reads = {
+        name if name.endswith("Role") else f"{name}Role"
+        for name, resource in stack.items()
+        for statement in statements_in(resource)
+        if resource["Type"] in {"AWS::IAM::Role", "AWS::Serverless::Function"}
+        and "glue:GetTable" in as_list(statement["Action"])
+    }
+
+    assert grant["Condition"] == "UsesLakeFormation"
+    assert roles == reads
+    assert [
+        name
+        for name, resource in stack.items()
+        for statement in statements_in(resource)
+        if "lakeformation:GetDataAccess" in as_list(statement["Action"])
+    ] == ["ReadsGovernedData"]
+
+
 @pytest.mark.law("E7")
 def test_old_versions_are_removed_by_the_job_that_erases_alone_and_only_where_copies_are() -> None:
     allowed = {

@@ -10,7 +10,7 @@ import pytest
 
 from lakesync.runtime.deliver import LAG
 from lakesync.runtime.ingest import POLLS_BEHIND, POLLS_FAULTY, SOURCE_KEPT
-from lakesync.runtime.materialise import SMALL_FAULTS
+from lakesync.runtime.materialise import LAKE_LAG, SMALL_FAULTS
 from lakesync.runtime.schedule import UNFLUSHED_AGE
 from lakesync_spark.iceberg.maintenance_report import SERVICE as MAINTENANCE
 from lakesync_spark.iceberg.maintenance_report import MaintenanceReport
@@ -90,6 +90,7 @@ TABLE = {"Fn::If": ["OwnBuffer", {"Ref": "BufferTable"}, {"Ref": "BufferTableNam
         ("LakeSync", "PushesHeldBack", "push"),
         ("LakeSync", "PushesHeldBack", "frames"),
         ("LakeSync", SMALL_FAULTS, "materialise"),
+        ("LakeSync", LAKE_LAG, "materialise"),
         ("LakeSync", POLLS_BEHIND, "ingest"),
         ("LakeSync", POLLS_FAULTY, "ingest"),
         ("LakeSync", SOURCE_KEPT, "ingest"),
@@ -101,6 +102,15 @@ TABLE = {"Fn::If": ["OwnBuffer", {"Ref": "BufferTable"}, {"Ref": "BufferTableNam
 )
 def test_there_is_an_alarm_on(namespace: str, metric: str, of: object) -> None:
     assert of in alarms_on(namespace, metric)
+
+
+def test_the_lakes_lag_is_measured_by_a_schedule_and_not_by_what_may_be_behind() -> None:
+    events = functions()["MaterialiseFunction"]["Events"]
+    alarm = resources("AWS::CloudWatch::Alarm")["LakeOld"]["Properties"]
+
+    assert events["Lag"]["Type"] == "ScheduleV2"
+    assert "Records" not in json.loads(events["Lag"]["Properties"]["Input"])
+    assert alarm["Threshold"] == {"Ref": "LakeAlarmS"}
 
 
 def test_a_schedule_that_stops_altogether_is_noticed() -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from lakesync.runtime import observe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from lakesync.materialise.small_batches import Taken
     from lakesync.runtime.tasks import Handler
@@ -27,6 +27,8 @@ stops the function, whatever it is, is Spark's from then on."""
 
 SMALL_FAULTS: Final = "SmallBatchFaults"
 """Tables that the function failed at: a run does them, at the price of one. Alarmed if it lasts."""
+LAKE_LAG: Final = "LakeLag"
+"""How long the oldest batch has waited for the lake. Alarmed."""
 
 
 class Small(Protocol):
@@ -42,6 +44,10 @@ class Runs(Protocol):
 
     def waiting(self, enough: int) -> int:
         """Count the claims that wait, or only so many."""
+        ...
+
+    def oldest(self) -> Mapping[str, float]:
+        """Give by gateway how long its oldest claim has waited, in seconds."""
         ...
 
     def at_work(self) -> int:
@@ -61,6 +67,9 @@ def materialise_handler(runs: Runs, runs_max: int, small: Small | None = None) -
     the sweep comes back to. While enough runs are at work, or another function is, they go back to
     the queue: they may have come too late for those.
 
+    What comes of no queue is a schedule: it asks how far the lake is behind, which is told whatever
+    has become of announcements and runs.
+
     Args:
         runs: the job's.
         runs_max: how many may be at work at once.
@@ -68,6 +77,8 @@ def materialise_handler(runs: Runs, runs_max: int, small: Small | None = None) -
     """
 
     def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
+        if "Records" not in event:
+            return _tell_lag(runs.oldest())
         waiting = runs.waiting(runs_max * CLAIMS_PER_RUN)
         at_work = runs.at_work() if waiting else 0
         if small is not None and waiting and not at_work and not _is_tried(event):
@@ -103,6 +114,18 @@ def _tell(taken: Taken) -> None:
     if taken.left:
         say = observe.logger.warning if taken.faults else observe.logger.info
         say("left to a Glue run", extra={"reasons": taken.left})
+
+
+def _tell_lag(oldest: Mapping[str, float]) -> dict[str, Any]:
+    """Report how far the lake is behind: the greatest lag, and each gateway's where asked for."""
+    behind = max(oldest, key=lambda gateway: oldest[gateway], default=None)
+    if behind is not None:
+        observe.count(LAKE_LAG, max(oldest[behind], 0.001), "Seconds")
+        observe.logger.info("waiting for the lake", extra={"gateway": behind, "of": len(oldest)})
+    for gateway, seconds in oldest.items():
+        observe.lake_lag(gateway, seconds)
+    observe.publish()
+    return {"waiting": len(oldest)}
 
 
 def _is_tried(event: dict[str, Any]) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from functools import cache, partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
@@ -15,6 +17,9 @@ if TYPE_CHECKING:
     from lakesync.runtime.settings import MaterialiseSettings
 
 _AT_WORK: Final = frozenset({"STARTING", "RUNNING", "STOPPING", "WAITING"})
+CLAIMS_LOOKED_AT_MAX: Final = 20_000
+"""Claims that are looked at for how long the lake's oldest has waited: twenty calls, some seconds.
+Beyond, the lag is told of those."""
 _RUNS_LOOKED_AT: Final = 100
 """The latest. An older one that is still at work is not counted: Glue refuses what is too much."""
 
@@ -39,6 +44,19 @@ class GlueRuns:
             if count >= enough:
                 break
         return min(count, enough)
+
+    def oldest(self) -> dict[str, float]:
+        """Give by gateway how long its oldest claim has waited; a call for each thousand."""
+        pages = self._s3.get_paginator("list_objects_v2").paginate(
+            Bucket=self._bucket, Prefix=CLAIMS
+        )
+        claims = (claim for page in pages for claim in page.get("Contents", []))
+        now, oldest = time.time(), dict[str, float]()
+        for claim in islice(claims, CLAIMS_LOOKED_AT_MAX):
+            gateway = claim["Key"].split("/")[1]
+            age_s = now - claim["LastModified"].timestamp()
+            oldest[gateway] = max(oldest.get(gateway, 0.0), age_s)
+        return oldest
 
     def at_work(self) -> int:
         """Count the runs that are at work, or about to be."""
