@@ -7,6 +7,9 @@ that metric filters read; the run fails if a table did. Law L17: ``docs/spec/lak
 
 With ``--erase_key``, an object that names rows of ``--only gateway/table``, it erases these, and
 does nothing else. Laws E6 to E8: ``docs/spec/erasure.md``.
+
+With ``--rebuild yes`` it makes the state table of ``--only gateway/table`` anew, and does nothing
+else; with ``--rebuild dry`` it says what that would do. Law L23: ``docs/spec/lake.md``.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from lakesync_spark.common.arguments import catalogue_settings, parse_maintenanc
 from lakesync_spark.common.report import say
 from lakesync_spark.common.session import start_session
 from lakesync_spark.iceberg.maintenance import TABLES_AT_ONCE_MAX, maintain
+from lakesync_spark.iceberg.rebuild import rebuild
 from lakesync_spark.iceberg.row_erasure import erase
 
 
@@ -36,6 +40,10 @@ def main() -> None:
     if arguments.erase_key:
         erased = erase(spark, store, arguments, run_id)
         store.put_if_unchanged(arguments.report_key, erased.as_json().encode(), None)
+        return
+    if arguments.rebuild:
+        rebuilt = rebuild(spark, store, arguments, run_id)
+        store.put_if_unchanged(arguments.report_key, rebuilt.as_json().encode(), None)
         return
     report = maintain(spark, store, arguments, run_id)
     if arguments.report_key:

@@ -20,7 +20,10 @@ JOBS = ("materialise_iceberg", "build_checkpoint", "maintain_lake", "materialise
 OUTPUT = ROOT / "build" / "glue"
 LIBRARY = ROOT / "layers" / "lakesync" / "python"
 # What the job shares with the function that takes small batches.
-TABLES = ("catalogue", "chain", "columns", "comments", "groups", "lease", "shape", "storage")
+TABLES = (
+    *("catalogue", "chain", "columns", "comments", "groups", "lease", "shape", "storage"),
+    "table_layout",
+)
 SHARED = (*TABLES, "glue_views", "live_view", "view_dialects", "views")
 DATABASES = ("batches", "connect", "database", "row_images")
 RUNTIME = ("__init__", "settings", "wiring", "wiring_deliver", "wiring_dynamo")

@@ -104,10 +104,10 @@ def test_the_lag_of_the_lake_is_that_of_its_oldest_batch_and_starts_nothing(
     runs.ages_s = {"one": 60.0, "two": 7_300.5}
 
     assert materialise_handler(runs, 4)(LAG, Context()) == {"waiting": 2}
-    told = metrics(capsys.readouterr().out)
-    assert [line["LakeLag"] for line in told if "LakeLag" in line] == [[7_300.5]]
+    written = metrics(capsys.readouterr().out)
+    assert [line["LakeLag"] for line in written if "LakeLag" in line] == [[7_300.5]]
     gateways = {
-        line["gateway"]: line["Lag"] for line in told if line.get("destination") == "lake"
+        line["gateway"]: line["Lag"] for line in written if line.get("destination") == "lake"
     }
     assert gateways == ({"one": [60.0], "two": [7_300.5]} if by_gateway == "yes" else {})
     assert runs.started == 0

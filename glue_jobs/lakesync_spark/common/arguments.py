@@ -70,6 +70,8 @@ class MaintenanceArguments:
     """Where the report is put as an object; empty if the log is enough."""
     erase_key: str = ""
     """The object that names rows which are to be erased, and nothing else done; empty for none."""
+    rebuild: str = ""
+    """``yes`` makes the state table anew and does nothing else, ``dry`` says what that would do."""
     catalogue: LakeCatalogue = _GLUE
 
 
@@ -165,6 +167,7 @@ def parse_maintenance_arguments(argv: Sequence[str]) -> MaintenanceArguments:
         only=given.get("only", "").strip("/"),
         report_key=given.get("report_key", ""),
         erase_key=given.get("erase_key", ""),
+        rebuild=given.get("rebuild", ""),
         catalogue=LakeCatalogue.from_json(given["lake_catalogue"]),
     )
 

@@ -91,7 +91,7 @@ def erase(
         raise ValidationFailed("an erasure is of one table: --only gateway/table", field="--only")
     rows = _request(store, arguments.erase_key)
     report = ErasureReport(arguments.stack)
-    with _lease(store, group_of(gateway), run_id) as lease:
+    with wait_for_lease(store, group_of(gateway), run_id) as lease:
         for name in table_names(spark, arguments):
             lake_table = LakeTable(spark, name)
             owner = lake_table.owner
@@ -230,7 +230,7 @@ def _request(store: LakeStore, key: str) -> list[str]:
     return [str(row) for row in rows]
 
 
-def _lease(store: LakeStore, group: int, run_id: str) -> Lease:
+def wait_for_lease(store: LakeStore, group: int, run_id: str) -> Lease:
     """Take the lease of a group as soon as it is free.
 
     Raises:

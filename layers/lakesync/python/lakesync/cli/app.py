@@ -58,6 +58,7 @@ from lakesync.cli.commands.gateways import export, find_row
 from lakesync.cli.commands.history import history
 from lakesync.cli.commands.lake import maintain, repair, views
 from lakesync.cli.commands.lake import status as lake_status
+from lakesync.cli.commands.lake_rebuild import rebuild
 from lakesync.cli.commands.new_connector import new as new_connector
 from lakesync.cli.commands.pull import pull
 from lakesync.cli.commands.push import push
@@ -184,6 +185,7 @@ lake = typer.Typer(
 lake.command("status")(lake_status)
 lake.command()(maintain)
 lake.command()(repair)
+lake.command()(rebuild)
 lake.command()(views)
 app.add_typer(lake, name="lake")
 destinations = typer.Typer(

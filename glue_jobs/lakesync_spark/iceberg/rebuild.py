@@ -1,0 +1,250 @@
+"""Makes a state table anew out of its changes table: for rows that were lost, or changed by hand.
+
+    1. the state table is made, if it is gone, with the columns of the changes table
+    2. all deltas are folded, as a merge folds a batch, and compared with the rows that there are
+    3. the rows are written in one commit, with the mark of the changes table
+
+A row that is as it was keeps its commit. Step 3 is refused if somebody wrote there meanwhile; what
+dies before it leaves all as it was. Law L23: ``docs/spec/lake.md``.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as sf
+
+from lakesync.errors import Conflict, NotFound, ValidationFailed
+from lakesync.materialise.groups import group_of
+from lakesync.materialise.shape import (
+    BATCH,
+    CARRIED,
+    COMMIT,
+    COMMIT_STAMP,
+    EPOCH,
+    EVENTS_TABLE,
+    ID,
+    STATE_TABLE,
+    SYNCED_AT,
+    TEXTS,
+)
+from lakesync_spark.common.fold import fold
+from lakesync_spark.common.queries import asked, selected
+from lakesync_spark.iceberg.merging import merged
+from lakesync_spark.iceberg.row_erasure import wait_for_lease
+from lakesync_spark.iceberg.state import Synced
+from lakesync_spark.iceberg.tables import create_table, evolve_table, find_table, located
+from lakesync_spark.iceberg.typed_text import text_of
+from lakesync_spark.iceberg.writing import overwrite
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lakesync.core.clock import Stamp
+    from lakesync.materialise.columns import LakeColumn
+    from lakesync.materialise.lease import Lease
+    from lakesync.materialise.storage import LakeStore
+    from lakesync_spark.common.arguments import MaintenanceArguments
+    from lakesync_spark.iceberg.lake_table import LakeTable
+    from lakesync_spark.iceberg.tables import TableName
+
+_OF_THE_COMMIT: Final = (COMMIT_STAMP, SYNCED_AT)
+"""What two rows may differ in and be the same."""
+_SYSTEM: Final = f"_commit, _ordinal, _op, {ID} AS _row_id, _client_id, _hlc, _delta_id"
+
+
+@dataclass(slots=True)
+class RebuildReport:
+    """What a state table lacked, and what became of it."""
+
+    table: str
+    mark: str
+    """How far its changes go, and the table with them."""
+    rows: int = 0
+    """That it has, or would have: tombstones too."""
+    missing: int = 0
+    changed: int = 0
+    surplus: int = 0
+    """Rows that no delta is of."""
+    made: bool = False
+    """There was no table."""
+    written: bool = False
+
+    def as_json(self) -> str:
+        """Give all of it."""
+        return json.dumps(asdict(self))
+
+
+def rebuild(
+    spark: SparkSession, store: LakeStore, arguments: MaintenanceArguments, run_id: str
+) -> RebuildReport:
+    """Make the state table of one table of a gateway anew. Safe to repeat, and to kill.
+
+    Raises:
+        ValidationFailed: no table is named, or its rows are events, which nothing else tells of.
+        NotFound: it has no changes table in the lake.
+        Conflict: merges were at work all the time, or somebody changed the table meanwhile.
+    """
+    gateway, _, table = arguments.only.partition("/")
+    if not table:
+        raise ValidationFailed("a rebuild is of one table: --only gateway/table", field="--only")
+    with wait_for_lease(store, group_of(gateway), run_id) as lease:
+        name = located(spark, arguments.catalog, arguments.database_prefix, gateway, table)
+        changes = _changes(spark, name, arguments.stack)
+        changes.keep_mark()
+        mark = changes.batch_mark()
+        lease.rise_above(mark.epoch)
+        return _Rebuild(spark, store, lease, name, changes, mark.commit).go(arguments)
+
+
+def _changes(spark: SparkSession, name: TableName, stack: str) -> LakeTable:
+    changes = find_table(spark, name.changes, stack)
+    if changes is not None:
+        return changes
+    rows = find_table(spark, name.rows, stack)
+    if rows is not None and rows.kind is EVENTS_TABLE:
+        raise ValidationFailed(
+            f"{name.rows} holds events, each written once: there is nothing to make it of; restore"
+            " an older snapshot of it",
+            field="--only",
+        )
+    raise NotFound(f"there is no {name.changes}; the table is made by its first batch")
+
+
+class _Rebuild:
+    """One table's rebuild, under the lease of its gateway's group."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        store: LakeStore,
+        lease: Lease,
+        name: TableName,
+        changes: LakeTable,
+        mark: Stamp,
+    ) -> None:
+        self._spark = spark
+        self._store = store
+        self._lease = lease
+        self._name = name
+        self._changes = changes
+        self._mark = mark
+
+    def go(self, arguments: MaintenanceArguments) -> RebuildReport:
+        """Compare, and write unless it is a dry run or all is as it should be."""
+        report = RebuildReport(self._name.rows.replace("`", ""), str(self._mark))
+        rows = find_table(self._spark, self._name.rows, arguments.stack)
+        reached = self._reached(rows)
+        report.made = rows is None
+        if rows is None and arguments.rebuild == "dry":
+            report.rows = report.missing = self._ids()
+            return report
+        rows = self._prepared(rows, arguments)
+        compared = self._compared(rows).cache()
+        try:
+            self._count(compared, report)
+            differs = report.missing or report.changed or report.surplus or reached != self._mark
+            if arguments.rebuild != "dry" and differs:
+                self._write(compared, rows)
+                report.written = True
+        finally:
+            compared.unpersist()
+        return report
+
+    def _reached(self, rows: LakeTable | None) -> Stamp:
+        """Give the state table's mark; 0 if it has none."""
+        if rows is None or rows.snapshot_id is None:
+            return 0
+        rows.keep_mark()
+        mark = rows.batch_mark()
+        self._lease.rise_above(mark.epoch)
+        if mark.commit > self._mark:
+            raise Conflict(
+                f"{rows.name} goes further than its changes; what waits is taken by the next run:"
+                " lakesync flush --wait, then repeat this"
+            )
+        return mark.commit
+
+    def _prepared(self, rows: LakeTable | None, arguments: MaintenanceArguments) -> LakeTable:
+        """Give the state table with the columns of the changes table; it is made if it is gone."""
+        if rows is not None and arguments.rebuild == "dry":
+            return rows
+        self._lease.check()
+        columns, wins = self._changes.columns(), self._changes.delete_wins
+        if rows is None:
+            rows = create_table(
+                self._spark, self._name, STATE_TABLE, columns, arguments.stack, delete_wins=wins
+            )
+        mark = rows.batch_mark().commit if rows.snapshot_id is not None else 0
+        evolve_table(self._spark, rows, columns, (), self._properties(mark, "retype"))
+        return rows
+
+    def _ids(self) -> int:
+        return self._spark.table(self._name.changes).select(ID).distinct().count()
+
+    def _compared(self, rows: LakeTable) -> DataFrame:
+        """Give the rows as they should be, beside those that there are."""
+        columns = rows.columns()
+        there = {column.name for column in columns}
+        given = [column for column in self._changes.columns() if column.name in there]
+        names = [column.name for column in given]
+        synced = Synced(self._mark, f"TIMESTAMP '{self._store.now:%Y-%m-%d %H:%M:%S}Z'")
+
+        def rebuilt(changes: str) -> str:
+            folded = fold(deltas_of(changes, given, self._mark), names)
+            none = selected(rows.name, ("*",), "false")
+            return merged(
+                folded, none, columns, names, synced, all_rows=True, delete_wins=rows.delete_wins
+            )
+
+        wanted = asked(self._spark.table(self._name.changes), rebuilt)
+        fields = [field for field in wanted.columns if field not in _OF_THE_COMMIT]
+        present = self._spark.table(rows.name).select(ID, sf.struct("*").alias("_present"))
+        wanted = wanted.select(ID, sf.struct(*wanted.columns).alias("_wanted"))
+        same = sf.expr(" AND ".join(f"_wanted.`{one}` <=> _present.`{one}`" for one in fields))
+        return wanted.join(present, ID, "full").withColumn("_same", same)
+
+    def _count(self, compared: DataFrame, report: RebuildReport) -> None:
+        is_wanted, is_there = sf.col("_wanted").isNotNull(), sf.col("_present").isNotNull()
+        counts = {
+            "rows": is_wanted,
+            "missing": is_wanted & ~is_there,
+            "changed": is_wanted & is_there & ~sf.col("_same"),
+            "surplus": ~is_wanted,
+        }
+        [row] = compared.select(
+            *(sf.count_if(condition).alias(name) for name, condition in counts.items())
+        ).collect()
+        for name in counts:
+            setattr(report, name, row[name])
+
+    def _write(self, compared: DataFrame, rows: LakeTable) -> None:
+        kept = compared.where("_wanted IS NOT NULL").selectExpr("if(_same, _present, _wanted) AS r")
+        made = kept.select("r.*")
+        self._lease.check()
+        overwrite(made, rows, sf.lit(True), self._properties(self._mark, "rebuild"))
+        rows.refresh()
+        rows.keep_mark()
+
+    def _properties(self, mark: Stamp, batch: str) -> dict[str, str]:
+        return {COMMIT: str(mark), BATCH: batch, EPOCH: str(self._lease.epoch)}
+
+
+def deltas_of(changes: str, columns: Sequence[LakeColumn], upto: Stamp) -> str:
+    """Give a query of a changes table's deltas as batches have them: with JSON text by column.
+
+    Args:
+        changes: a view of the table.
+        columns: those of its columns that are asked for.
+        upto: the last commit.
+    """
+    texts = (
+        f"if(array_contains({CARRIED}, '{c.name}'), coalesce({TEXTS}['{c.name}'],"
+        f" {text_of(f'`{c.name}`', c.type)}, 'null'), NULL) AS `{c.name}`"
+        for c in columns
+    )
+    return selected(changes, (_SYSTEM, *texts), f"_commit <= {upto}")
