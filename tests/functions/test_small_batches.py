@@ -163,3 +163,22 @@ def test_no_table_is_begun_that_may_not_be_ended(tmp_path: Path) -> None:
     taken = taken_of(store, Table(), seconds=small_batches.SECONDS_LEFT_MIN - 1)
 
     assert taken.left == {"demo/todos": "the function has no time left"}
+
+
+@pytest.mark.law("L9", "L19")
+def test_after_a_fault_the_catalogue_is_opened_anew_with_what_its_secret_says_then(
+    tmp_path: Path,
+) -> None:
+    """A function lives for hours; the token of its catalogue may be rotated meanwhile."""
+    store = FileStore(tmp_path / "few")
+    opened = [Table(), Table(), Table()]
+    opened[0].faults = [LeftToSpark("its columns change"), PermissionError("401")]
+    turns = iter(opened)
+    small = SmallBatches(store, lambda: next(turns), 100, "function")  # type: ignore[arg-type,return-value]
+    faults = []
+    for number in range(4):
+        claim_of(store, "demo", "todos", number, deltas=1)
+        faults.append(small.take(lambda: 30).faults)
+
+    assert faults == [0, 1, 0, 0]
+    assert [len(table.applied) for table in opened] == [0, 2, 0], "one that works stays open"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakesync.adapters.lake.parquet import read_batch
 from lakesync.core.claims import Batch, parse_claim
 from lakesync.core.schema import Column, TableSchema
 from lakesync.errors import Conflict, LakeSyncError, ValidationFailed
@@ -17,8 +19,14 @@ from lakesync.materialise.catalogue import LakeCatalogue
 from lakesync.materialise.chain import has_gap, next_chain
 from lakesync.materialise.lease import LEASE_S, Lease, lease_key
 from lakesync_spark.common.arguments import Arguments, parse_arguments, parse_bigquery_arguments
-from lakesync_spark.common.report import reason_of
+from lakesync_spark.common.report import Report, reason_of
+from lakesync_spark.iceberg import table_run
+from lakesync_spark.iceberg.apply import is_readable
+from lakesync_spark.iceberg.table_run import TableRun
+from tests.glue.support.faults import refused
 from tests.glue.support.files import FileStore
+from tests.glue.support.lake import Lake
+from tests.support.builders import insert
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -257,3 +265,76 @@ def test_the_job_of_large_bigquery_batches_reads_its_arguments() -> None:
     for wrong in ([], ["--deltas_min", "0"], ["--deltas_min", "many"]):
         with pytest.raises(ValidationFailed, match="--deltas_min"):
             parse_bigquery_arguments([*words, *wrong])
+
+
+# --- what is a batch's own fault
+
+
+@pytest.mark.law("L9")
+def test_a_damaged_object_is_said_to_be_damaged_wherever_the_damage_is(tmp_path: Path) -> None:
+    batch, body = staged(FileStore(tmp_path))
+    faults = 0
+    for place in range(0, len(body), 11):
+        damaged = bytes([*body[:place], body[place] ^ 0xFF, *body[place + 1 :]])
+        try:
+            read_batch(damaged, batch)  # of Parquet, not every byte tells
+        except ValidationFailed:
+            faults += 1
+
+    assert faults > len(body) // 11 // 4
+
+
+@pytest.mark.law("L9")
+def test_a_batch_is_unreadable_for_what_its_object_is_and_nothing_else(tmp_path: Path) -> None:
+    store = FileStore(tmp_path)
+    batch, body = staged(store)
+    bench: Any = SimpleNamespace(store=store)
+
+    assert is_readable(bench, batch)
+    for bad in (body[:-20], b"not parquet", b""):
+        store.put(batch.object_key, bad)
+        assert not is_readable(bench, batch)
+    store.delete(batch.object_key)
+    assert not is_readable(bench, batch)
+
+
+@pytest.mark.law("L9")
+@pytest.mark.parametrize("code", ["SlowDown", "ExpiredToken"])
+def test_a_batch_whose_object_s3_does_not_give_now_is_not_set_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str
+) -> None:
+    store = FileStore(tmp_path)
+    batch, _ = staged(store)
+    read = store.read
+
+    def refuse(key: str) -> Any:
+        if key == batch.object_key:
+            raise refused(code)
+        return read(key)
+
+    def fail(*_: object) -> None:
+        raise OSError("Status Code: 503")
+
+    monkeypatch.setattr(store, "read", refuse)
+    monkeypatch.setattr(table_run, "located", lambda *_: None)
+    monkeypatch.setattr(
+        table_run, "survey", lambda _bench, _name, batches, _: next_chain(batches, 0)
+    )
+    monkeypatch.setattr(table_run, "apply_chain", fail)
+    bench: Any = SimpleNamespace(spark=None, store=store, lease=SimpleNamespace(check=lambda: None))
+    report, arguments = Report(), Arguments("b", "p", "lake", "arn:stack/a")
+    left = TableRun(bench, arguments, report, f"{batch.gateway}/{batch.table}", set()).work()
+
+    assert left == {batch.claim_key}
+    assert store.set_aside_reasons == {}
+    assert [failure.set_aside for failure in report.failed] == [False]
+
+
+def staged(store: FileStore) -> tuple[Batch, bytes]:
+    """Write a batch and its claim; give it as the claim says it, and its object."""
+    nobody: Any = None
+    put = Lake(nobody, store, "g1").put([insert(f"r{n}", at=n + 1, s="x" * n) for n in range(40)])
+    claim, stored = store.read(put.claim_key), store.read(put.object_key)
+    assert claim is not None
+    assert stored is not None
+    return parse_claim(put.claim_key, claim.body), stored.body

@@ -128,13 +128,21 @@ class TableRun:
             self._is_singly = True
             return
         batch = chain.links[0].batch if chain and chain.links else None
-        hopeless = batch is not None and not is_readable(self._bench, batch)
+        hopeless = batch is not None and self._is_hopeless(batch)
         if batch is not None and hopeless:
             self._set_aside(batch, reason)
         else:
             self._stuck.add(self._table)
         name = batch.name if batch else ""
         self._report.failed.append(Failure(self._table, name, reason, hopeless))
+
+    def _is_hopeless(self, batch: Batch) -> bool:
+        """Tell whether a batch can never be read; one that cannot be asked now waits."""
+        try:
+            return not is_readable(self._bench, batch)
+        except Exception as error:  # noqa: BLE001 - S3's fault, or ours, is not the batch's
+            say("cannot tell", batch=batch.name, reason=reason_of(error))
+            return False
 
     def _set_aside(self, batch: Batch, reason: str) -> None:
         claim = self._bench.store.read(batch.claim_key)

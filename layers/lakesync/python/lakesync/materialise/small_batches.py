@@ -63,7 +63,7 @@ class SmallBatches:
     def __init__(
         self,
         store: LakeStore,
-        tables: Callable[[], SmallTable],
+        open_tables: Callable[[], SmallTable],
         deltas_max: int,
         run_id: str,
         merge_after_s: float = 0.0,
@@ -72,14 +72,16 @@ class SmallBatches:
 
         Args:
             store: the bucket of claims.
-            tables: gives what applies batches; called only if there is work.
+            open_tables: gives what applies batches; called only if there is work, and again after
+                a fault: what the catalogue was opened with may have been rotated.
             deltas_max: deltas of all that waits up to which it is small.
             run_id: whose lease it is.
             merge_after_s: how long deltas may wait in a changes table for a merge that only Spark
                 can do, so that one run merges many batches.
         """
         self._store = store
-        self._tables = tables
+        self._open_tables = open_tables
+        self._tables: SmallTable | None = None
         self._deltas_max = deltas_max
         self._run_id = run_id
         self._merge_after_s = merge_after_s
@@ -141,7 +143,8 @@ class SmallBatches:
             if any(f"{one.gateway}/{one.table}" != name for one in waits.batches):
                 taken.left[name] = "a claim lies under another gateway or table"
                 return
-            taken.deltas += self._tables().apply(waits.batches, lease)
+            self._tables = self._tables or self._open_tables()
+            taken.deltas += self._tables.apply(waits.batches, lease)
         except Conflict:
             taken.busy = True
         except MergeLeft as reason:
@@ -149,7 +152,9 @@ class SmallBatches:
             (taken.merges if may_wait else taken.left)[name] = str(reason)
         except Exception as error:  # noqa: BLE001 - whatever it is, the batch waits as it was
             taken.left[name] = f"{type(error).__name__}: {error}"[:300]
-            taken.faults += not isinstance(error, LeftToSpark)
+            if not isinstance(error, LeftToSpark):
+                taken.faults += 1
+                self._tables = None
 
 
 def _bytes_of(claim: bytes) -> int:

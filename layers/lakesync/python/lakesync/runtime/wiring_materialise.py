@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from functools import cache, partial
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
@@ -99,8 +99,7 @@ def small_batches(settings: MaterialiseSettings) -> SmallBatches | None:
     store = LakeStore(s3, settings.lake_bucket)
     described = LakeCatalogue.from_json(settings.lake_catalogue)
 
-    @cache
-    def tables() -> SmallTable:
+    def open_tables() -> SmallTable:
         from pyiceberg.catalog import load_catalog  # noqa: PLC0415
 
         from lakesync.materialise.small_table import SmallTable  # noqa: PLC0415
@@ -111,4 +110,4 @@ def small_batches(settings: MaterialiseSettings) -> SmallBatches | None:
         return SmallTable(store, catalogue, settings.database_prefix, settings.stack_id)
 
     run_id, merge_after_s = f"function-{uuid4().hex}", settings.merge_after_minutes * 60.0
-    return SmallBatches(store, tables, settings.small_batch_deltas, run_id, merge_after_s)
+    return SmallBatches(store, open_tables, settings.small_batch_deltas, run_id, merge_after_s)

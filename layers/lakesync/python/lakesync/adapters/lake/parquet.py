@@ -86,7 +86,7 @@ def read_batch(body: bytes, batch: Batch) -> list[PlacedDelta]:
     try:
         table = pq.read_table(io.BytesIO(body))
         return list(_deltas(table, batch))
-    except (pa.ArrowException, KeyError, ValueError) as exc:
+    except (pa.ArrowException, OSError, KeyError, ValueError) as exc:  # OSError: a damaged page
         raise ValidationFailed(f"the object {batch.object_key} cannot be read: {exc}") from exc
 
 
