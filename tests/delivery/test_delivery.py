@@ -379,6 +379,22 @@ def test_a_batch_whose_object_is_gone_is_made_up_for_by_a_filling() -> None:
 
 
 @pytest.mark.law("D8")
+def test_a_batch_with_a_damaged_page_is_made_up_for_by_a_filling() -> None:
+    world = World()
+    world.declare()
+    world.deliver()
+    world.push(*some(40))
+    world.flush()
+    [key] = world.objects.list_objects("staging/")
+    body = bytearray(world.objects.get_object(key))
+    body[4:24] = bytes(20)  # the first page; what Parquet says at its end stays
+    world.objects.put_object(key, bytes(body), "application/octet-stream")
+    world.deliver()
+
+    world.check()
+
+
+@pytest.mark.law("D8")
 def test_a_backfill_brings_back_what_somebody_removed() -> None:
     world = World()
     world.declare()

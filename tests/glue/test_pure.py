@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,6 +23,7 @@ from lakesync.materialise.chain import has_gap, next_chain
 from lakesync.materialise.lease import LEASE_S, Lease, lease_key
 from lakesync_spark.common.arguments import Arguments, parse_arguments, parse_bigquery_arguments
 from lakesync_spark.common.report import Report, reason_of
+from lakesync_spark.common.staging import is_whole
 from lakesync_spark.iceberg import table_run
 from lakesync_spark.iceberg.apply import is_readable
 from lakesync_spark.iceberg.table_run import TableRun
@@ -271,7 +275,7 @@ def test_the_job_of_large_bigquery_batches_reads_its_arguments() -> None:
 
 
 @pytest.mark.law("L9")
-def test_a_damaged_object_is_said_to_be_damaged_wherever_the_damage_is(tmp_path: Path) -> None:
+def test_a_damaged_object_is_no_batch_to_any_reader(tmp_path: Path) -> None:
     batch, body = staged(FileStore(tmp_path))
     faults = 0
     for place in range(0, len(body), 11):
@@ -280,6 +284,8 @@ def test_a_damaged_object_is_said_to_be_damaged_wherever_the_damage_is(tmp_path:
             read_batch(damaged, batch)  # of Parquet, not every byte tells
         except ValidationFailed:
             faults += 1
+        else:
+            assert is_whole(damaged)
 
     assert faults > len(body) // 11 // 4
 
@@ -291,7 +297,9 @@ def test_a_batch_is_unreadable_for_what_its_object_is_and_nothing_else(tmp_path:
     bench: Any = SimpleNamespace(store=store)
 
     assert is_readable(bench, batch)
-    for bad in (body[:-20], b"not parquet", b""):
+    other = io.BytesIO()
+    pq.write_table(pa.table({"_commit": ["not", "a", "number"]}), other)
+    for bad in (body[:-20], b"not parquet", b"", other.getvalue()):
         store.put(batch.object_key, bad)
         assert not is_readable(bench, batch)
     store.delete(batch.object_key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
@@ -24,6 +25,7 @@ _SYSTEM: Final = {
     "_hlc": "BIGINT",
     "_delta_id": "STRING",
 }
+_ARROW: Final = {"BIGINT": "int64", "INT": "int32", "STRING": "string"}
 
 
 def read_deltas(
@@ -56,3 +58,18 @@ def read_deltas(
             parts.append(reader.parquet(path).where(sf.col("_commit") > max(link.above, applied)))
     deltas = reduce(lambda left, right: left.unionByName(right), parts)
     return deltas.toDF(*_SYSTEM, *names)
+
+
+def is_whole(body: bytes) -> bool:
+    """Tell whether bytes are those of a batch's object, and can be read to their end."""
+    import pyarrow as pa  # noqa: PLC0415 - Glue has it; only who doubts a batch needs it
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    try:
+        with pq.ParquetFile(io.BytesIO(body)) as file:
+            types = {field.name: str(field.type) for field in file.schema_arrow}
+            for _ in file.iter_batches():
+                pass
+    except (pa.ArrowException, OSError):  # what is in memory fails by itself alone
+        return False
+    return all(types.get(name) == _ARROW[kind] for name, kind in _SYSTEM.items())

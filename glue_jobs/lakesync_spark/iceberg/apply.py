@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as sf
 
 from lakesync.core.names import lake_database
-from lakesync.errors import ValidationFailed
 from lakesync.materialise.chain import next_chain
 from lakesync.materialise.columns import wanted_columns
 from lakesync.materialise.shape import CHANGES_TABLE, EVENTS_TABLE, STATE_TABLE
@@ -25,6 +24,7 @@ from lakesync.materialise.views import ViewedTable
 from lakesync_spark.common.queries import asked
 from lakesync_spark.common.report import say
 from lakesync_spark.common.scheduling import pool_of, table_threads
+from lakesync_spark.common.staging import is_whole
 from lakesync_spark.iceberg.changes import change_rows
 from lakesync_spark.iceberg.comments import all_comments
 from lakesync_spark.iceberg.state_merge import merge_state
@@ -138,16 +138,8 @@ def is_readable(bench: Workbench, batch: Batch) -> bool:
     Its bytes are asked, and not Spark: what keeps Spark from reading them, as S3 that throttles or
     credentials that ran out, is no fault of the batch. Whatever keeps them from us is raised.
     """
-    from lakesync.adapters.lake.parquet import read_batch  # noqa: PLC0415 - seldom asked
-
     stored = bench.store.read(batch.object_key)
-    if stored is None:
-        return False
-    try:
-        read_batch(stored.body, batch)
-    except ValidationFailed:
-        return False
-    return True
+    return stored is not None and is_whole(stored.body)
 
 
 def _is_events(rows: Target | None, batches: Sequence[Batch]) -> bool:
