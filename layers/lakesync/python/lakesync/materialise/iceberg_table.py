@@ -23,7 +23,7 @@ from pyiceberg.table.update.snapshot import ManageSnapshots
 
 from lakesync.errors import Conflict
 from lakesync.materialise.columns import described
-from lakesync.materialise.laid_out import data_files, parts_of
+from lakesync.materialise.data_files import data_files, parts_of
 from lakesync.materialise.shape import (
     COLUMNS,
     COMMIT,
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import FileScanTask, Table
 
     from lakesync.materialise.columns import LakeColumn
-    from lakesync.materialise.laid_out import Part
+    from lakesync.materialise.data_files import Part
     from lakesync.materialise.shape import Kind
 
 

@@ -1,4 +1,4 @@
-"""Writes rows into data files as a table is laid out: each partition apart, sorted as declared.
+"""Writes rows into data files of a lake table: one partition a file, sorted as declared.
 
 PyIceberg transforms whole columns by a library in Rust, `pyiceberg-core`, larger than all else of
 the layer. What a small batch has are few values: each is transformed once, by PyIceberg's own
