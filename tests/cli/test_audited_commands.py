@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
+import json
 from typing import TYPE_CHECKING
 
 import pytest
 import typer.main
 
 from lakesync.cli.app import app
+from lakesync.cli.audited import listed
+from lakesync.gateway.audit import stated
 from tests.support.repository import ROOT, modules
 
 if TYPE_CHECKING:
@@ -16,11 +19,11 @@ if TYPE_CHECKING:
 
 READ = {
     "access list", "access show", "actions list", "audit", "checkpoint list", "checkpoint show",
-    "clients list", "connectors check", "connectors list", "connectors show", "connectors types",
-    "databases compare", "destinations check", "destinations list", "diff", "doctor", "flows list",
-    "flows plan", "flows status", "gateways export", "gateways find-row", "history", "lake status",
-    "pull", "query", "quota show", "rules check", "rules show", "rules try", "schema list",
-    "schema show", "secret", "status", "tables list",
+    "clients list", "connectors check", "connectors list", "connectors show", "connectors test",
+    "connectors types", "databases compare", "destinations check", "destinations list", "diff",
+    "doctor", "flows list", "flows plan", "flows status", "gateways export", "gateways find-row",
+    "history", "lake status", "pull", "query", "quota show", "rules check", "rules show",
+    "rules try", "schema list", "schema show", "secret", "status", "tables list",
 }  # fmt: skip
 """They change nothing."""
 OF_THIS_MACHINE = {"codegen", "connectors new", "databases copy", "token"}
@@ -43,6 +46,7 @@ BY_CREDENTIALS = {
     "gateways delete": {"dropLakeTables"},
     "gateways erase": {"eraseRows"},
     "lake maintain": {"maintainLake"},
+    "lake rebuild": {"rebuildLake"},
     "lake repair": {"repairLake"},
     "lake views": {"createLakeViews"},
     "quota reset": {"setQuota"},
@@ -92,14 +96,19 @@ def calls(tree: ast.AST) -> Iterator[tuple[str, ast.Call]]:
             yield name, node
 
 
+def keywords(call: ast.Call) -> set[str | None]:
+    """Give the names of the arguments that are given by name."""
+    return {keyword.arg for keyword in call.keywords}
+
+
 @pytest.mark.law("J1")
 def test_of_every_command_it_is_known_how_its_changes_are_recorded() -> None:
     sets = [READ, OF_THIS_MACHINE, AS_A_CLIENT, BY_ROUTE, set(BY_CREDENTIALS)]
-    listed = set(commands(typer.main.get_command(app)))
+    there = set(commands(typer.main.get_command(app)))
 
-    assert set().union(*sets) == listed
+    assert set().union(*sets) == there
     both = {"gateways delete"}  # the gateway by a route, its tables in the lake by credentials
-    assert sum(map(len, sets)) == len(listed) + len(both)
+    assert sum(map(len, sets)) == len(there) + len(both)
 
 
 @pytest.mark.law("J1")
@@ -114,6 +123,28 @@ def test_the_records_that_commands_make_are_those_that_are_listed() -> None:
     }
 
     assert made == set().union(*BY_CREDENTIALS.values())
+
+
+@pytest.mark.law("J2")
+def test_every_record_that_a_command_makes_says_the_state_of_what_it_changes() -> None:
+    silent = [
+        ast.unparse(call)
+        for module in modules(CLI + "cli/")
+        for name, call in calls(module.tree)
+        if name == "audited" and len(call.args) < 4 and "shows" not in keywords(call)
+    ]
+
+    assert silent == []
+
+
+@pytest.mark.law("J2")
+@pytest.mark.parametrize("name", ["n", "a table's name" * 5, '"' * 40, "ü\x07" * 20])
+def test_a_list_of_names_always_fits_into_a_record(name: str) -> None:
+    few, many = listed([name] * 2), listed([name] * 9_000)
+
+    assert few == {"number": 2, "first": [name] * 2}
+    assert many["number"] == 9_000
+    assert json.loads(stated([many] * 3)) == [many] * 3
 
 
 @pytest.mark.law("J1")

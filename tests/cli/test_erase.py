@@ -87,7 +87,7 @@ def test_nothing_is_erased_without_a_yes(slept: list[float]) -> None:
     assert run("gateways", "find-row", GATEWAY, "flights", "UA1", "--no-lake").exit_code == 1
 
 
-@pytest.mark.law("E5")
+@pytest.mark.law("E5", "J2")
 def test_a_row_is_deleted_and_nothing_of_it_is_left(
     slept: list[float], gateway: LocalGateway
 ) -> None:
@@ -106,6 +106,7 @@ def test_a_row_is_deleted_and_nothing_of_it_is_left(
     (record,), _ = gateway.audit.records(GATEWAY, AuditQuery(operation="eraseRows"))
     assert (record.user, record.outcome) == ("arn:aws:iam::1:ann", "done")
     assert record.target == "flights: 3 rows"
+    assert (json.loads(record.before), json.loads(record.after)) == ({"rows": 2}, {"rows": 0})
     assert "UA1" not in str(record)
     again = run(*ALONE, "UA1")
     assert again.exit_code == 0

@@ -31,7 +31,8 @@ def test_the_job_is_asked_and_only_a_change_is_recorded(
     recorded = []
 
     @contextmanager
-    def audited(_: object, operation: str, target: str) -> Iterator[None]:
+    def audited(_: object, operation: str, target: str, shows: object) -> Iterator[None]:
+        assert callable(shows)
         recorded.append((operation, target))
         yield
 

@@ -20,6 +20,8 @@ from lakesync.buffer.audit import DynamoAudit
 from lakesync.buffer.caller import DynamoCaller
 from lakesync.cli import lake_job
 from lakesync.cli.app import app
+from lakesync.cli.audited import listed
+from lakesync.cli.commands import gateways
 from lakesync.cli.lake import Lake
 from lakesync.core.config import GatewayConfig
 from lakesync.core.gateway_secret import gateway_secret
@@ -255,6 +257,7 @@ def test_a_replay_may_be_limited_and_looked_at_before(emulator: Emulator) -> Non
     assert len(_bodies(emulator, "FlushDlq")) == 1
 
 
+@pytest.mark.law("J2")
 def test_claims_that_were_set_aside_are_shown_with_their_reason_and_put_back(
     emulator: Emulator,
 ) -> None:
@@ -274,6 +277,15 @@ def test_claims_that_were_set_aside_are_shown_with_their_reason_and_put_back(
     assert lines(run("replay", "claims", "--json")) == [{"queue": "claims", "moved": 0}]
     claim = s3.get_object(Bucket="some-lake", Key="claims/acme/todos/2-3.json")
     assert claim["Body"].read() == b"2-3"
+    claims = ["acme/todos/1-2.json", "acme/todos/2-3.json"]
+    assert [
+        (record.target, *(json.loads(each)["setAside"] for each in (record.before, record.after)))
+        for record in recorded(emulator, "acme", "replayClaims")
+    ] == [
+        ("0 claims", listed([]), listed([])),
+        ("1 claim", listed(claims[1:]), listed([])),
+        ("1 claim", listed(claims), listed(claims[1:])),
+    ]
     assert len(_bodies(emulator, "AnnounceQueue")) == 2
 
 
@@ -409,7 +421,7 @@ def test_what_a_table_consists_of_and_what_waits_for_it(
     assert "wait" not in shown.stderr
 
 
-@pytest.mark.law("L18")
+@pytest.mark.law("L18", "J2")
 def test_a_lost_mark_is_set_again_by_what_the_rows_say(emulator: Emulator) -> None:
     catalogue = catalogue_of(emulator)
     catalogue.create_namespace("lakesync_repaired")
@@ -436,6 +448,10 @@ def test_a_lost_mark_is_set_again_by_what_the_rows_say(emulator: Emulator) -> No
     assert repair("--dry-run") == lost
     assert repair() == lost
     assert repair() == [{**one, "lost": False} for one in lost]
+    assert [
+        (record.target, json.loads(record.before), json.loads(record.after))
+        for record in recorded(emulator, "repaired", "repairLake")
+    ] == [(name, {"mark": None}, {"mark": "9"}) for name in ("todos__changes", "todos")]
     for table in tables.values():
         table.refresh()
         tagged = table.snapshot_by_name("lakesync")
@@ -443,6 +459,16 @@ def test_a_lost_mark_is_set_again_by_what_the_rows_say(emulator: Emulator) -> No
         assert table.scan().to_arrow().num_rows == 2
 
 
+def views_recorded(emulator: Emulator) -> tuple[str, str, list[str], list[str]]:
+    """Give what the latest record of views says: how it ended, what was wrong before, and after."""
+    record = recorded(emulator, "viewed", "createLakeViews")[0]
+    before, after = json.loads(record.before), json.loads(record.after)
+    assert before["tables"] == after["tables"] == 1
+    assert after["wrong"]["number"] == len(after["wrong"]["first"])
+    return record.outcome.value, record.code, before["wrong"]["first"], after["wrong"]["first"]
+
+
+@pytest.mark.law("J2")
 def test_views_are_printed_for_engines_and_made_for_athena(emulator: Emulator) -> None:
     catalogue = catalogue_of(emulator)
     catalogue.create_namespace("lakesync_viewed")
@@ -472,6 +498,9 @@ def test_views_are_printed_for_engines_and_made_for_athena(emulator: Emulator) -
     assert "is none of athena, duckdb" in views("--engine", "oracle").stderr
 
     assert "the views of 1 tables" in views("--create").stdout
+    assert views_recorded(emulator) == (
+        "done", "", ["todos__rows: missing", "todos__live: missing"], []
+    )  # fmt: skip
     make: Any = boto3.client
     glue = make("glue", **emulator.client_options())
     for name in ("todos__rows", "todos__live"):
@@ -479,13 +508,71 @@ def test_views_are_printed_for_engines_and_made_for_athena(emulator: Emulator) -
         assert read_document(view["ViewOriginalText"])["schema"] == "lakesync_viewed"
     glue.delete_table(DatabaseName="lakesync_viewed", Name="todos__live")
     glue.create_table(DatabaseName="lakesync_viewed", TableInput={"Name": "todos__live"})
+    old = glue.get_table(DatabaseName="lakesync_viewed", Name="todos__rows")["Table"]
+    other = {name: old[name] for name in ("Name", "TableType", "Parameters", "ViewOriginalText")}
+    glue.update_table(DatabaseName="lakesync_viewed", TableInput=other | {"Description": "old"})
     refused = views("--create")
     assert refused.exit_code != 0
-    assert "todos__live: something else has its name" in refused.stderr
+    taken = "todos__live: something else has its name"
+    assert taken in refused.stderr
+    assert views_recorded(emulator) == (
+        "failed", "ADAPTER_ERROR", ["todos__rows: outdated", taken], [taken]
+    )  # fmt: skip
     # What lists the lake's tables takes no view for one.
     assert [
         one["table"] for one in lines(run("lake", "status", "--gateway", "viewed", "--json"))
     ] == ["todos"]
+
+
+@pytest.mark.law("J2")
+def test_tables_that_are_dropped_are_named_in_the_record(
+    emulator: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deletion = {"deletedAt": "2026-05-17T08:00:00Z", "provableFrom": "", "proved": True, "left": {}}
+    monkeypatch.setattr(gateways, "_deleted", lambda *_: deletion)
+    catalogue = catalogue_of(emulator)
+    catalogue.create_namespace("lakesync_dropped")
+    for name in ("todos", "todos__changes"):
+        place = f"s3://some-lake/warehouse/dropped/{name}"
+        catalogue.create_table(
+            f"lakesync_dropped.{name}", Schema(NestedField(1, "_id", StringType())), location=place
+        )
+    done = run("gateways", "delete", "dropped", "--yes", "--with-lake")
+
+    assert "lake tables 0" in done.stdout, done.output
+    [record] = recorded(emulator, "dropped", "dropLakeTables")
+    assert record.outcome == "done"
+    assert json.loads(record.before) == {"tables": listed(["todos", "todos__changes"])}
+    assert json.loads(record.after) == {"tables": listed([])}
+
+
+@pytest.mark.law("J1", "J2")
+def test_a_table_that_is_made_anew_is_recorded_with_what_it_consists_of(
+    emulator: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalogue = catalogue_of(emulator)
+    catalogue.create_namespace("lakesync_anew")
+    table = catalogue.create_table(
+        "lakesync_anew.todos",
+        Schema(NestedField(1, "_id", StringType())),
+        location="s3://some-lake/warehouse/anew/todos",
+    )
+
+    def run_job(*_: object) -> dict[str, Any]:
+        table.append(pa.table({"_id": ["a", "b"]}, schema=table.schema().as_arrow()))
+        return {
+            "table": "todos", "mark": "9", "rows": 2, "missing": 2, "changed": 0, "surplus": 0,
+            "made": False, "written": True,
+        }  # fmt: skip
+
+    monkeypatch.setattr(lake_job, "run_job", run_job)
+    done = run("lake", "rebuild", "--table", "todos", "--gateway", "anew")
+
+    assert "written anew" in done.stdout, done.output
+    [record] = recorded(emulator, "anew", "rebuildLake")
+    assert (record.target, record.outcome) == ("todos", "done")
+    rows = [json.loads(each)["todos"]["rows"] for each in (record.before, record.after)]
+    assert rows == [0, 2]
 
 
 @pytest.mark.usefixtures("lake")

@@ -5,6 +5,7 @@ It is written as for changes by the API: before the change, and its outcome behi
 
 from __future__ import annotations
 
+import json
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
@@ -14,13 +15,15 @@ from lakesync.errors import InternalError, LakeSyncError
 from lakesync.ports import AuditOutcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from lakesync.cli.session import Session
     from lakesync.gateway.audit import Audit, Who
 
 ROLE: Final = "iam"
 """Whose right a change by AWS credentials is."""
+LISTED_BYTES_MAX: Final = 1_024
+"""How much of a list of names stands in a state: a few of these fit into a record."""
 
 
 def audit_of(session: Session) -> tuple[Audit, Who]:
@@ -69,6 +72,17 @@ def audited(
         audit.end(record, AuditOutcome.FAILED, _shown(shows), code)
         raise
     audit.end(record, AuditOutcome.DONE, _shown(shows))
+
+
+def listed(names: Sequence[str]) -> dict[str, object]:
+    """Give a list of names as a state shows it: how many there are, and the first of them."""
+    first, size = list[str](), 0
+    for name in names:
+        size += len(json.dumps(name, ensure_ascii=False).encode()) + 1
+        if size > LISTED_BYTES_MAX:
+            break
+        first.append(name)
+    return {"number": len(names), "first": first}
 
 
 def _shown(shows: Callable[[], object]) -> object:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from lakesync.cli.audited import listed
 from lakesync.cli.catalogue import described, open_catalogue
 from lakesync.core.names import lake_database
 from lakesync.errors import AdapterFailed
@@ -37,7 +38,7 @@ def remove_from_lake(aws: Aws, gateway: str) -> dict[str, int]:
         AdapterFailed: S3 refused to delete some of it.
     """
     s3, bucket = aws.client("s3"), aws.output("LakeBucket")
-    tables = _tables_of(aws, lake_database(aws.output("DatabasePrefix"), gateway))
+    tables = _tables_of(aws, gateway)
     for name, location in tables.listed():
         place = urlsplit(location)
         if tables.deletes_files and place.netloc and place.path.strip("/"):
@@ -53,7 +54,13 @@ def remove_from_lake(aws: Aws, gateway: str) -> dict[str, int]:
     }
 
 
-def _tables_of(aws: Aws, database: str) -> _GlueTables | _RestTables:
+def tables_shown(aws: Aws, gateway: str) -> dict[str, object]:
+    """Give for a record which tables and views a gateway has in the lake."""
+    return {"tables": listed([name for name, _ in _tables_of(aws, gateway).listed()])}
+
+
+def _tables_of(aws: Aws, gateway: str) -> _GlueTables | _RestTables:
+    database = lake_database(aws.output("DatabasePrefix"), gateway)
     catalogue = described(aws)
     if catalogue.is_glue:
         return _GlueTables(aws.client("glue"), database)

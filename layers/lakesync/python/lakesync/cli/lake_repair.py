@@ -68,6 +68,13 @@ def set_mark(table: Any, mark: int) -> None:
         table.manage_snapshots().create_tag(table.current_snapshot().snapshot_id, _TAG).commit()
 
 
+def mark_shown(table: Any) -> dict[str, str | None]:
+    """Give a table's mark as it is now, for a record; None if it is lost."""
+    table.refresh()
+    mark = _mark(table)
+    return {"mark": str(mark) if mark else None}
+
+
 def greatest_commit(table: Any) -> int:
     """Read the greatest commit of a table's rows: one column, batch by batch."""
     import pyarrow.compute as pc

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lakesync.cli.audited import listed
 from lakesync.cli.lake import declared_columns
 from lakesync.materialise.columns import LakeColumn
 from lakesync.materialise.shape import CHANGES_TABLE, KIND, KINDS, STACK, delete_wins
 from lakesync.materialise.views import ViewedTable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from lakesync.cli.lake import Lake
+    from lakesync.materialise.glue_views import GlueViews
 
 
 def viewed_tables(lake: Lake, table: str | None) -> Iterator[ViewedTable]:
@@ -28,3 +30,9 @@ def viewed_tables(lake: Lake, table: str | None) -> Iterator[ViewedTable]:
         stack = each.properties.get(STACK, "")
         wins = delete_wins(each.properties)
         yield ViewedTable(database, lake_name, kind, tuple(columns), stack, comments, wins)
+
+
+def views_shown(glue: GlueViews, tables: Sequence[ViewedTable]) -> dict[str, object]:
+    """Give for a record which of the tables' views are not as they should be, and why."""
+    wrong = [f"{name}: {why}" for each in tables for name, why in glue.wrong(each).items()]
+    return {"tables": len(tables), "wrong": listed(wrong)}

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
+from lakesync.cli.audited import listed
 from lakesync.core.claims import CLAIMS, CLAIMS_FAILED
 
 if TYPE_CHECKING:
@@ -17,12 +18,22 @@ if TYPE_CHECKING:
 def set_aside(aws: Aws, gateway: str) -> Iterator[dict[str, str]]:
     """Give each claim of a gateway that was set aside: its key and the reason."""
     client, bucket = aws.client("s3"), aws.output("LakeBucket")
-    pages = client.get_paginator("list_objects_v2")
-    for page in pages.paginate(Bucket=bucket, Prefix=f"{CLAIMS_FAILED}{gateway}/"):
+    for claim in _names(aws, gateway):
+        answer = client.head_object(Bucket=bucket, Key=CLAIMS_FAILED + claim)
+        yield {"claim": claim, "reason": answer.get("Metadata", {}).get("reason", "")}
+
+
+def claims_shown(aws: Aws, gateway: str) -> dict[str, object]:
+    """Give for a record which claims of a gateway are set aside."""
+    return {"setAside": listed(list(_names(aws, gateway)))}
+
+
+def _names(aws: Aws, gateway: str) -> Iterator[str]:
+    pages = aws.client("s3").get_paginator("list_objects_v2")
+    prefix = f"{CLAIMS_FAILED}{gateway}/"
+    for page in pages.paginate(Bucket=aws.output("LakeBucket"), Prefix=prefix):
         for item in page.get("Contents", []):
-            answer = client.head_object(Bucket=bucket, Key=item["Key"])
-            reason = answer.get("Metadata", {}).get("reason", "")
-            yield {"claim": item["Key"].removeprefix(CLAIMS_FAILED), "reason": reason}
+            yield item["Key"].removeprefix(CLAIMS_FAILED)
 
 
 def put_back(aws: Aws, claims: list[str]) -> int:

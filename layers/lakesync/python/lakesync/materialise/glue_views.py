@@ -28,6 +28,9 @@ _OPENING: Final = "/* Presto View: "
 _CLOSING: Final = " */"
 _EXPANDED: Final = "/* Presto View */"
 _VIEW: Final = "VIRTUAL_VIEW"
+_MISSING: Final = "missing"
+_OUTDATED: Final = "outdated"
+_TAKEN: Final = "something else has its name"
 # By column type: what Athena's engine calls it, and what the catalogue does.
 _TYPES: Final[Mapping[str, tuple[str, str]]] = {
     "string": ("varchar", "string"),
@@ -71,22 +74,34 @@ class GlueViews:
                 faults[view.name] = fault
         return faults
 
+    def wrong(self, table: ViewedTable) -> Mapping[str, str]:
+        """Tell by view what `keep` would look at: it is missing, is outdated, or is not ours."""
+        wanted = {view.name: table_input(table, view) for view in views_of(table, "athena")}
+        conditions = {name: self._condition(table, each) for name, each in wanted.items()}
+        return {name: condition for name, condition in conditions.items() if condition}
+
     def _keep_one(self, table: ViewedTable, view: View) -> str:
         wanted = table_input(table, view)
         if len(wanted["ViewOriginalText"]) > TEXT_CHARACTERS_MAX:
             return f"its text is longer than {TEXT_CHARACTERS_MAX} characters"
-        place = {"DatabaseName": table.database, "Name": view.name}
-        try:
-            current = self._glue.get_table(**place)["Table"]
-        except self._glue.exceptions.EntityNotFoundException:
+        condition = self._condition(table, wanted)
+        if condition == _MISSING:
             return self._make(table, wanted)
-        if current.get("TableType") != _VIEW or current.get("Parameters", {}).get(STACK) != (
-            table.stack
-        ):
-            return "something else has its name"
-        if not is_as(current, wanted):
+        if condition == _OUTDATED:
             self._glue.update_table(DatabaseName=table.database, TableInput=wanted)
-        return ""
+            return ""
+        return condition
+
+    def _condition(self, table: ViewedTable, wanted: Mapping[str, Any]) -> str:
+        """Say what is wrong with a view; empty if it is as it should be."""
+        try:
+            current = self._glue.get_table(DatabaseName=table.database, Name=wanted["Name"])
+        except self._glue.exceptions.EntityNotFoundException:
+            return _MISSING
+        view = current["Table"]
+        if view.get("TableType") != _VIEW or view.get("Parameters", {}).get(STACK) != table.stack:
+            return _TAKEN
+        return "" if is_as(view, wanted) else _OUTDATED
 
     def _make(self, table: ViewedTable, wanted: Mapping[str, Any]) -> str:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -68,7 +69,8 @@ def erase(
     ends = time.monotonic() + timeout
     report = None
     # Not the ids of the rows: what is erased would stay in the record.
-    with audited(session, "eraseRows", f"{table}: {plural(len(keys), 'row')}"):
+    target = f"{table}: {plural(len(keys), 'row')}"
+    with audited(session, "eraseRows", target, partial(_rows_shown, session, name, keys)):
         files = _delete_with_files(session, name, keys)
         with session.out.progress(f"erasing {plural(len(keys), 'row')} …"):
             destinations = _erase(session, name, keys, ends)
@@ -102,14 +104,10 @@ def _delete(session: Session, gateway: str, keys: Sequence[RowKey]) -> None:
         UsageFault: the sync rules do not let the token delete one.
     """
     from lakesync.cli.commands.push import pushed
-    from lakesync.wire.row_state import decode_row_state
 
-    buffer, _ = stores(session)
-    stored = buffer.rows(gateway, keys)
     items = [
         {"op": "DELETE", "table": table, "rowId": row_id}
-        for (table, row_id), row in stored.items()
-        if decode_row_state(row.state).columns
+        for table, row_id in _with_values(session, gateway, keys)
     ]
     if not items:
         return
@@ -120,6 +118,18 @@ def _delete(session: Session, gateway: str, keys: Sequence[RowKey]) -> None:
             f"{plural(len(refused), 'row')} could not be deleted: {reason}; set LAKESYNC_TOKEN "
             "to one with --role admin and the --claim that the sync rules ask for (lakesync token)"
         )
+
+
+def _rows_shown(session: Session, gateway: str, keys: Sequence[RowKey]) -> dict[str, int]:
+    """Give for a record how many of the rows have values: a number, and nothing of theirs."""
+    return {"rows": len(_with_values(session, gateway, keys))}
+
+
+def _with_values(session: Session, gateway: str, keys: Sequence[RowKey]) -> list[RowKey]:
+    from lakesync.wire.row_state import decode_row_state
+
+    stored = stores(session)[0].rows(gateway, keys)
+    return [key for key, row in stored.items() if decode_row_state(row.state).columns]
 
 
 def _erase(session: Session, gateway: str, keys: Sequence[RowKey], deadline_s: float) -> list[str]:

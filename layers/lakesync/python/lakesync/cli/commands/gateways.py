@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path  # noqa: TC003 - typer reads the annotations
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -56,10 +57,11 @@ def delete(
     session.connection = replace(session.place, gateway=name)
     deletion = _deleted(session, name)
     if with_lake:
-        from lakesync.cli.lake_removal import remove_from_lake
+        from lakesync.cli.lake_removal import remove_from_lake, tables_shown
 
         dropping = session.out.progress("dropping the tables in the lake …")
-        with audited(session, "dropLakeTables"), dropping:
+        tables = partial(tables_shown, session.aws, name)
+        with audited(session, "dropLakeTables", "", tables), dropping:
             deletion["left"] |= remove_from_lake(session.aws, name)
     if wait and not deletion["proved"]:
         with session.out.progress(f"waiting until {deletion['provableFrom']} …"):

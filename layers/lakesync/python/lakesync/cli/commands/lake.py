@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -113,15 +114,16 @@ def repair(
       lakesync lake repair --dry-run
       lakesync lake repair --table todos
     """
-    from lakesync.cli.lake_repair import repairs, set_mark
+    from lakesync.cli.lake_repair import mark_shown, repairs, set_mark
 
     with session.out.progress("reading the lake …"):
         lake = _lake(session, table)
         results = list(repairs(lake, table))
         lost = [one for one in results if one.is_lost]
         for one in lost if not dry_run else ():
-            with audited(session, "repairLake", one.table):
-                set_mark(lake.table(one.table), one.mark)
+            own = lake.table(one.table)
+            with audited(session, "repairLake", one.table, partial(mark_shown, own)):
+                set_mark(own, one.mark)
     if session.out.json_lines:
         for one in results:
             session.out.json({"table": one.table, "mark": str(one.mark), "lost": one.is_lost})
@@ -191,14 +193,15 @@ def _create_views(session: Session, tables: Sequence[ViewedTable]) -> None:
         UsageFault: the lake's catalogue is not Glue's, where Athena looks for views.
     """
     from lakesync.cli.catalogue import glue_views
+    from lakesync.cli.lake_views import views_shown
 
     glue = glue_views(session.aws)
     faults: dict[str, str] = {}
-    with audited(session, "createLakeViews"):
+    with audited(session, "createLakeViews", "", partial(views_shown, glue, tables)):
         for each in tables:
             faults.update(glue.keep(each))
-    if faults:
-        raise AdapterFailed("; ".join(f"{name}: {fault}" for name, fault in faults.items()))
+        if faults:
+            raise AdapterFailed("; ".join(f"{name}: {fault}" for name, fault in faults.items()))
     session.out.text(f"the views of {len(tables)} tables are as they should be")
 
 

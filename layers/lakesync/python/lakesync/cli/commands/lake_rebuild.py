@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -50,12 +51,13 @@ def rebuild_in_lake(
     Raises:
         Unavailable: the job failed, or takes longer; what it did is done.
     """
+    from lakesync.cli.lake_figures import lake_figures
     from lakesync.cli.lake_job import run_job
 
     only = f"{session.connection.gateway}/{table}"
     if dry_run:
         return run_job(session, only, timeout_s, {"--rebuild": "dry"})
-    with audited(session, "rebuildLake", table):
+    with audited(session, "rebuildLake", table, partial(lake_figures, session, table)):
         return run_job(session, only, timeout_s, {"--rebuild": "yes"})
 
 

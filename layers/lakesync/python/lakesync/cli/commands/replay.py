@@ -78,16 +78,17 @@ def _waiting(client: Any, dead: str) -> dict[str, str]:
 def _replay_claims(session: Session, limit: int | None, *, look: bool) -> None:
     from itertools import islice
 
-    from lakesync.cli.set_aside import put_back, set_aside
+    from lakesync.cli.set_aside import claims_shown, put_back, set_aside
 
-    aws = session.aws
-    claims = list(islice(set_aside(aws, session.connection.gateway), limit))
+    aws, gateway = session.aws, session.connection.gateway
+    claims = list(islice(set_aside(aws, gateway), limit))
     if look:
         for claim in claims:
             session.out.json(claim)
         session.out.note(f"{plural(len(claims), 'claim')} shown, none moved")
         return
-    with audited(session, "replayClaims", plural(len(claims), "claim")):
+    waiting = partial(claims_shown, aws, gateway)
+    with audited(session, "replayClaims", plural(len(claims), "claim"), waiting):
         moved = put_back(aws, [claim["claim"] for claim in claims])
     session.out.answer({"queue": CLAIMS, "moved": moved}, f"{plural(moved, 'claim')} put back")
 
