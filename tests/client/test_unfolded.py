@@ -55,6 +55,42 @@ def test_an_insert_writes_the_row_and_the_outbox_and_no_more(world: World) -> No
 
 
 @pytest.mark.law("K1")
+@pytest.mark.parametrize("op", ["insert", "update"])
+def test_an_edit_that_is_refused_writes_nothing_and_has_nothing_read_anew(
+    world: World, op: str
+) -> None:
+    client = world.client()
+    client.declare("todos", {"due": "date"}).unwrap()
+    client.insert("todos", "t1", {"title": "x"}).unwrap()
+    reloads: list[None] = []
+    statements: list[str] = []
+    client._file.database.on_reload(lambda: reloads.append(None))
+    client._file.database.writer.set_trace_callback(statements.append)
+
+    refused: Any = getattr(client, op)("todos", "t1", {"due": "tomorrow"})
+    assert refused.error.code == "SCHEMA_ERROR"
+    assert not [sql for sql in statements if sql.startswith(("INSERT", "UPDATE", "DELETE"))]
+    client.update("todos", "t1", {"title": "y"}).unwrap()
+
+    assert reloads == []
+    assert client.get("todos", "t1").unwrap() == {"title": "y"}
+    check_sound(client)
+
+
+@pytest.mark.law("K1")
+def test_a_table_that_a_refused_edit_would_have_made_is_not_there(world: World) -> None:
+    client = world.client()
+
+    refused: Any = client.insert("todos", "t1", {"title": float("nan")})
+    assert refused.error.code == "VALIDATION_ERROR"
+
+    assert client.query("SELECT * FROM todos") != Ok([])
+    client.insert("todos", "t1", {"name": "x"}).unwrap()
+    assert client.query("SELECT * FROM todos") == Ok([{"_row_id": "t1", "name": "x"}])
+    check_sound(client)
+
+
+@pytest.mark.law("K1")
 def test_a_row_reads_the_same_before_its_state_is_written(world: World) -> None:
     client = world.client()
     columns = {"z": [1, {"a": None}], "a": True, "m": 1.5, "n": None}

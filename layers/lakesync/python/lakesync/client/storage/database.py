@@ -4,7 +4,8 @@ Rules of this module
     1. Everything is written inside `Database.transaction`, by one thread at a time; nothing waits
        for the network while it holds the lock. Transactions never join one another.
     2. What is remembered in memory (`Database.on_reload`) is read again whenever it may be wrong:
-       after a rollback, and when another process wrote to the file.
+       after a rollback, and when another process wrote to the file. An edit that is refused before
+       anything was written leaves it as it was.
     3. The app's SQL is prepared under `only_reads`, whichever connection runs it.
 """
 
@@ -21,7 +22,7 @@ from lakesync.client.storage.failures import translated
 from lakesync.client.storage.kinds import CommittedKinds
 from lakesync.client.storage.log_room import LOG_PAGES_MAX, LogRoom
 from lakesync.client.storage.reading import answer_of, only_reads, tables_in
-from lakesync.errors import TransactionOpen, ValidationFailed
+from lakesync.errors import InvalidInput, TransactionOpen, ValidationFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from lakesync.client.storage.kinds import Kinds
     from lakesync.client.storage.reading import Answer
 
+C = TypeVar("C")
 T = TypeVar("T")
 Durability: TypeAlias = Literal["FULL", "NORMAL"]
 BUSY_TIMEOUT_S: Final = 10.0
@@ -156,16 +158,30 @@ class Database:
                 self._fail(failure)
                 raise
 
-    def write(self, edit: Callable[[], T]) -> T:
-        """Do the same for one call: a generator would cost an edit as much as its row."""
+    def write(self, check: Callable[[], C], edit: Callable[[C], T]) -> T:
+        """Do the same for one edit: a generator would cost it as much as its row.
+
+        Args:
+            check: raises `InvalidInput` for what is refused; it need not be read anew then what is
+                in memory, unless this wrote something.
+            edit: writes what that gave.
+        """
         with self.lock:
             self._check_unused()
+            changes = -1
             try:
                 self._begin()
-                written = edit()
+                changes = self.writer.total_changes
+                given = check()
+                changes = -1
+                written = edit(given)
                 self._commit()
             except BaseException as failure:
+                is_refused = isinstance(failure, InvalidInput)
+                is_as_it_was = is_refused and self.writer.total_changes == changes
+                version = self._version if is_as_it_was else None
                 self._fail(failure)
+                self._version = version
                 raise
             return written
 

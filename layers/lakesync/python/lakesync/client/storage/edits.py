@@ -10,7 +10,7 @@ from lakesync.client.storage.editor import Editor
 from lakesync.client.storage.failures import attempt
 from lakesync.client.storage.kinds import own_kinds
 from lakesync.client.storage.statements import execute
-from lakesync.client.storage.writing import Writer, checked_columns, write_alone
+from lakesync.client.storage.writing import Writer, checked_columns, encoded, write_alone
 from lakesync.core.values import parse
 from lakesync.result import Err, Result
 
@@ -120,7 +120,9 @@ def record(
 ) -> Delta:
     """Commit one edit to disk."""
     given = checked_columns(op, table, row_id, columns)
-    return file.database.write(lambda: write_alone(file, op, table, row_id, given))
+    return file.database.write(
+        lambda: encoded(file, op, table, row_id, given), lambda edit: write_alone(file, edit)
+    )
 
 
 def amend(file: ClientFile, delta_id: str, columns: Mapping[str, object]) -> Delta:

@@ -21,6 +21,8 @@ from lakesync.core.merge import apply, view
 from lakesync.errors import ValidationFailed
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lakesync.client.storage.app_table import AppTable, Cell
     from lakesync.client.storage.file import ClientFile
     from lakesync.core.clock import Stamp
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 
 Columns: TypeAlias = "tuple[tuple[str, ...], list[object]]"
 """Columns of an edit: names in order, and values as the app has them."""
+Encoded: TypeAlias = "tuple[AppTable, EditTemplate, Sequence[object], list[CanonicalJson], Delta]"
+"""An edit that was not refused: with its values as the app has them, and in canonical form."""
 
 _TEMPLATES_MAX: Final = 64
 """Sets of columns of one table for which it is remembered how their edits are encoded."""
@@ -59,20 +63,18 @@ class Writer:
         return write(self._file, op, table, row_id, given, hlc, self._group)
 
 
-def write_alone(file: ClientFile, op: Op, table: str, row_id: str, columns: Columns) -> Delta:
+def write_alone(file: ClientFile, edit: Encoded) -> Delta:
     """Write the one edit of a transaction that is made for it; see `Database.write`."""
-    hlc = file.clock.now()
-    names, given = columns
-    if op is not Op.INSERT or not names or not file.unfolded.may_take(hlc):
+    app, template, given, values, delta = edit
+    run, row_id, hlc = file.connection.execute, delta.row_id, delta.hlc
+    if (
+        delta.op is not Op.INSERT
+        or not values
+        or not file.unfolded.may_take(hlc)
+        or not run(app.insert_new, template.cells(row_id, given, values)).rowcount
+    ):
         file.unfolded.fold()
-        return write(file, op, table, row_id, columns, hlc)
-    app, template = _template(file, op, table, names)
-    values = template.values(given)
-    delta = template.delta(row_id, hlc, values)
-    run = file.connection.execute
-    if not run(app.insert_new, template.cells(row_id, given, values)).rowcount:
-        file.unfolded.fold()
-        return write(file, op, table, row_id, columns, hlc)
+        return _written(file, edit)
     _note(file, app)
     run(ADD, (hlc, None, app.id, row_id, template.run(delta)))
     file.unfolded.take(app.id, row_id, template.state(hlc, values))
@@ -89,15 +91,28 @@ def write(
     group: Stamp | None = None,
 ) -> Delta:
     """Write one edit inside a transaction of the file, in which every row has its state."""
+    return _written(file, encoded(file, op, table, row_id, columns, hlc), group)
+
+
+def encoded(
+    file: ClientFile, op: Op, table: str, row_id: str, columns: Columns, hlc: Stamp | None = None
+) -> Encoded:
+    """Check an edit and encode it; writes nothing but a table or columns that are not there yet."""
     names, given = columns
     app, template = _template(file, op, table, names)
     values = template.values(given)
-    delta = template.delta(row_id, hlc, values)
+    delta = template.delta(row_id, hlc or file.clock.now(), values)
+    return app, template, given, values, delta
+
+
+def _written(file: ClientFile, edit: Encoded, group: Stamp | None = None) -> Delta:
+    app, template, given, values, delta = edit
+    row_id, hlc = delta.row_id, delta.hlc
     run = file.connection.execute
     cells: list[Cell] | None
     if (
-        op is Op.INSERT
-        and names  # mostly of a row that is not there
+        delta.op is Op.INSERT
+        and values  # mostly of a row that is not there
         and run(INSERT_EDITED, (app.id, row_id, template.state(hlc, values))).rowcount
     ):
         cells = template.cells(row_id, given, values)
