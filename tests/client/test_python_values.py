@@ -342,6 +342,70 @@ def test_an_objects_field_decides_what_it_is_given(client: Client) -> None:
     assert (other.due, other.photo, other.picture) == ("2026-05-17", b"\x00\xff", b"hello")
 
 
+PHOTOS: list[tuple[str, Any]] = [
+    ("SELECT _row_id FROM todos WHERE photo = ?", (b"\0\xff",)),
+    ("SELECT _row_id FROM todos WHERE photo = :photo", {"photo": bytearray(b"\0\xff")}),
+    ("SELECT _row_id FROM todos WHERE photo IN (?, ?)", [b"", memoryview(b"\0\xff")]),
+    ("WITH w AS (SELECT * FROM todos) SELECT _row_id FROM w WHERE w.photo = ?", (b"\0\xff",)),
+]
+
+
+@pytest.mark.law("K34")
+@pytest.mark.parametrize(("sql", "parameters"), PHOTOS)
+def test_bytes_are_compared_with_declared_bytes(client: Client, sql: str, parameters: Any) -> None:
+    client.insert("todos", "t1", {"photo": b"\0\xff"}).unwrap()
+    client.insert("todos", "t2", {"photo": b"\0"}).unwrap()
+    wanted = [{"_row_id": "t1"}]
+
+    assert client.query(sql, parameters).unwrap() == wanted
+    with client.transaction() as tx:
+        tx.update("todos", "t2", {"due": date(2026, 5, 17)}).unwrap()
+        assert tx.query(sql, parameters).unwrap() == wanted
+    with client.watch(sql, parameters) as watch:
+        assert watch.next(1) == wanted
+        client.update("todos", "t1", {"photo": None}).unwrap()
+        assert watch.next(5) == []
+
+
+@pytest.mark.law("K34")
+def test_statements_compare_bytes_with_declared_bytes(client: Client) -> None:
+    client.insert("todos", "t1", {"photo": b"\0\xff", "title": "x"}).unwrap()
+    client.insert("todos", "t2", {"photo": b"", "title": "y"}).unwrap()
+
+    rename = "UPDATE todos SET title = ? WHERE photo = ?"
+    for _ in range(2):  # prepared, and known from before
+        assert client.execute(rename, ("AP", b"\0\xff")).unwrap() == 1
+    refused: Any = client.execute(rename, (b"\0\xff", b"\0\xff"))
+    assert "need the type bytes" in refused.error.message
+    assert client.execute(rename, ("", b"")).unwrap() == 1
+    swap = "UPDATE todos SET photo = ? WHERE photo = ?"
+    assert client.execute(swap, (b"\1", b"\0\xff")).unwrap() == 1
+    assert client.query("SELECT title, photo FROM todos ORDER BY _row_id").unwrap() == [
+        {"title": "AP", "photo": b"\1"},
+        {"title": "", "photo": b""},
+    ]
+    assert client.execute("DELETE FROM todos WHERE photo = ?", (b"\1",)).unwrap() == 1
+
+
+@pytest.mark.law("K34")
+def test_bytes_stay_bytes_where_a_local_table_is_read(client: Client) -> None:
+    client.execute("CREATE TABLE drafts (todo TEXT, photo BLOB)").unwrap()
+    client.execute("INSERT INTO drafts VALUES ('t1', ?)", (b"\0\xff",)).unwrap()
+    client.insert("todos", "t1", {"photo": b"\0\xff"}).unwrap()
+    own = "SELECT photo FROM drafts WHERE photo = ?"
+    both = "SELECT todo FROM drafts JOIN todos ON todo = _row_id WHERE {}.photo = ?"
+
+    assert client.query(own, (b"\0\xff",)).unwrap() == [{"photo": b"\0\xff"}]
+    with client.transaction() as tx:
+        for asked in (client, tx):
+            assert asked.query(both.format("drafts"), (b"\0\xff",)).unwrap() == [{"todo": "t1"}]
+            assert asked.query(both.format("todos"), (b"\0\xff",)).unwrap() == []
+            assert asked.query(both.format("todos"), ("AP8=",)).unwrap() == [{"todo": "t1"}]
+            assert asked.query("SELECT ? AS b", (b"\0",)).unwrap() == [{"b": b"\0"}]
+    update = "UPDATE drafts SET todo = 't2' WHERE photo = ? AND todo IN (SELECT _row_id FROM todos)"
+    assert client.execute(update, (b"\0\xff",)).unwrap() == 1
+
+
 def test_bytes_of_a_local_table_stay_bytes(client: Client) -> None:
     @dataclass
     class Draft:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lakesync.client.storage.app_table import AppTable
+    from lakesync.client.storage.reading import ColumnKey
 
 _CALL_COLUMNS: Final = 100
 """Columns that one call of the noting function is given; SQLite ends at 127 arguments."""
@@ -45,8 +46,8 @@ class Capture:
         self._connection = connection
         self._is_on = False
         self._notes: list[Note] = []
-        self.targets: dict[str, str] = {}
-        """Of statements that were prepared before: the table that each writes to."""
+        self.targets: dict[str, tuple[str, frozenset[ColumnKey]]] = {}
+        """Of statements that were prepared before: the table that each writes to, and reads."""
         connection.create_function("_lakesync_notes", 0, lambda: self._is_on)
         connection.create_function("_lakesync_note", -1, self._note)
 

@@ -159,13 +159,7 @@ class Database:
                 raise
 
     def write(self, check: Callable[[], C], edit: Callable[[C], T]) -> T:
-        """Do the same for one edit: a generator would cost it as much as its row.
-
-        Args:
-            check: raises `InvalidInput` for what is refused; it need not be read anew then what is
-                in memory, unless this wrote something.
-            edit: writes what that gave.
-        """
+        """Do the same for one edit, if it is not refused: a generator would cost as much again."""
         with self.lock:
             self._check_unused()
             changes = -1
@@ -177,11 +171,10 @@ class Database:
                 written = edit(given)
                 self._commit()
             except BaseException as failure:
-                is_refused = isinstance(failure, InvalidInput)
+                version, is_refused = self._version, isinstance(failure, InvalidInput)
                 is_as_it_was = is_refused and self.writer.total_changes == changes
-                version = self._version if is_as_it_was else None
                 self._fail(failure)
-                self._version = version
+                self._version = version if is_as_it_was else None
                 raise
             return written
 
@@ -233,7 +226,7 @@ class Database:
     def read(self, sql: str, parameters: object = ()) -> Answer:
         """Run one query of what is committed."""
         with self._reading:  # not `reading`, which costs half of a small query
-            return answer_of(self._reader, sql, parameters)
+            return answer_of(self._reader, sql, self._kinds.compared(sql, parameters))
 
     def tables_of(self, sql: str, parameters: object = ()) -> frozenset[str] | None:
         """Give the tables that a query reads, in small letters; None if not only an app's own.
@@ -247,14 +240,6 @@ class Database:
         """Give as what the columns of a query's answer are read, by what is committed."""
         with self._reading:
             return self._kinds.of(names, sql, parameters)
-
-    def read_own(self, sql: str, parameters: object) -> Answer:
-        """Run one query inside the caller's transaction, which sees what that wrote."""
-        self.writer.set_authorizer(only_reads)
-        try:
-            return answer_of(self.writer, sql, parameters)
-        finally:
-            self.writer.set_authorizer(None)
 
     def close(self) -> None:
         """Close the file; safe to repeat."""

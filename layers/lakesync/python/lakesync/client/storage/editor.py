@@ -153,7 +153,8 @@ class Editor(ABC):
 
         ``as_`` makes each row a ``tuple``, or an object of a dataclass or pydantic model: its
         fields are the columns of their names, and a field's type decides what it is given.
-        Parameters may be dates and decimals.
+        Parameters may be dates and decimals, and bytes, which are compared with declared bytes
+        where the query reads synced tables only.
         """
 
         def rows() -> list[Any]:
@@ -187,8 +188,8 @@ class Editor(ABC):
         """Run one INSERT, UPDATE or DELETE; gives how many rows it wrote.
 
         Each row of a synced table is an edit, and all of them are one transaction. Of an updated
-        row only the columns that it changes are written. Parameters may be dates, decimals, lists
-        and dictionaries. ``VALIDATION_ERROR`` with the reason, and nothing written, if SQLite
+        row only the columns that it changes are written. Parameters may be dates, decimals, bytes,
+        lists and dictionaries. ``VALIDATION_ERROR`` with the reason, and nothing written, if SQLite
         refuses it or it cannot be edits: it changes a ``_row_id``, stores bytes where none are
         declared, or has RETURNING. Tables that are not synced are local: they stay on this device,
         and are made by CREATE TABLE; synced ones are declared.

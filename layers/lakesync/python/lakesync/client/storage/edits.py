@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from lakesync.client.storage.editor import Editor
 from lakesync.client.storage.failures import attempt
-from lakesync.client.storage.kinds import own_kinds
+from lakesync.client.storage.kinds import own_answer, own_kinds
 from lakesync.client.storage.statements import execute
 from lakesync.client.storage.writing import Writer, checked_columns, encoded, write_alone
 from lakesync.core.values import parse
@@ -84,7 +84,7 @@ class Transaction(Editor):
 
     def _read(self, sql: str, parameters: object) -> Answer:
         self._must_be_open()
-        return self._file.database.read_own(sql, parameters)
+        return own_answer(self._file.connection, sql, parameters)
 
     def _kinds(self, names: list[str], sql: str, parameters: object) -> Kinds:
         return own_kinds(self._file.connection, names, sql, parameters)

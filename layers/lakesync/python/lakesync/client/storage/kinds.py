@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import sqlite3
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from lakesync.client.storage.python_values import kind_of
-from lakesync.client.storage.reading import reads_of
+from lakesync.client.storage.python_values import holds_bytes, kind_of, with_base64
+from lakesync.client.storage.reading import answer_of, only_reads, reads_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from lakesync.client.storage.reading import ColumnKey
+    from lakesync.client.storage.reading import Answer, ColumnKey
 
 Kinds: TypeAlias = "Mapping[str, str]"
 """By the name of an answer's column, its `kind_of`, where that is read as a type of Python's."""
@@ -54,6 +54,16 @@ class StoredKinds(NamedTuple):
                 read.setdefault(column, set()).add(self.columns.get((table, column), ""))
         kinds = {name: read.get(small, ()) for name, small in folded.items()}
         return {name: next(iter(of)) for name, of in kinds.items() if len(of) == 1 and "" not in of}
+
+    def compared(self, read: frozenset[ColumnKey], parameters: Any) -> Any:
+        """Give parameters as the columns that a query reads hold them.
+
+        Bytes are base64 where it reads a column that is declared so, and no table but synced ones:
+        in others an app has bytes as they are, and SQLite does not say what is compared with what.
+        """
+        is_base64 = any(self.columns.get(key) == "bytes" for key in read)
+        is_synced = all(table in self.tables for table, _ in read)
+        return with_base64(parameters) if is_base64 and is_synced else parameters
 
 
 NO_KINDS: Final = StoredKinds({}, frozenset(), frozenset())
@@ -100,6 +110,13 @@ class CommittedKinds:
             self._answers[sql] = known
         return known[1]
 
+    def compared(self, sql: str, parameters: object) -> object:
+        """Do `StoredKinds.compared` for a query."""
+        if not parameters or not holds_bytes(parameters):
+            return parameters
+        read = _read_by(partial(self.reads_of, sql, parameters))
+        return self._stored.compared(read, parameters)
+
     def reads_of(self, sql: str, parameters: object) -> frozenset[ColumnKey]:
         """Give the columns that a query reads; see `lakesync.client.storage.reading.reads_of`."""
         self._look_again()
@@ -128,14 +145,26 @@ def own_kinds(
     writer: sqlite3.Connection, names: Sequence[str], sql: str, parameters: object
 ) -> Kinds:
     """Do the same inside a transaction of the connection that writes, by what that wrote."""
+    return stored_kinds(writer).of(names, partial(_own_reads, writer, sql, parameters))
 
-    def reads() -> frozenset[ColumnKey]:
-        try:
-            return _read_by(partial(reads_of, writer, sql, parameters))
-        finally:
-            writer.set_authorizer(None)
 
-    return stored_kinds(writer).of(names, reads)
+def own_answer(writer: sqlite3.Connection, sql: str, parameters: object) -> Answer:
+    """Run one query inside a transaction of that connection, which sees what that wrote."""
+    if parameters and holds_bytes(parameters):
+        read = _own_reads(writer, sql, parameters)
+        parameters = stored_kinds(writer).compared(read, parameters)
+    writer.set_authorizer(only_reads)
+    try:
+        return answer_of(writer, sql, parameters)
+    finally:
+        writer.set_authorizer(None)
+
+
+def _own_reads(writer: sqlite3.Connection, sql: str, parameters: object) -> frozenset[ColumnKey]:
+    try:
+        return _read_by(partial(reads_of, writer, sql, parameters))
+    finally:
+        writer.set_authorizer(None)
 
 
 def _read_by(reads: Callable[[], frozenset[ColumnKey]]) -> frozenset[ColumnKey]:

@@ -17,6 +17,7 @@ from lakesync.errors import ValidationFailed
 
 if TYPE_CHECKING:
     from lakesync.client.storage.catalogue import Catalogue
+    from lakesync.client.storage.reading import ColumnKey
 
 _WRITING: Final = {sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE}
 _DEFINING: Final = {
@@ -43,6 +44,8 @@ class Targets:
     """Tables whose rows triggers write then."""
     defined: set[str] = field(default_factory=set)
     """Tables that it makes, changes or drops."""
+    read: set[ColumnKey] = field(default_factory=set)
+    """Columns that it reads itself."""
 
     def check(self, action: int, *details: Any) -> int:
         """Note one thing that the statement does; the authorizer of SQLite."""
@@ -52,6 +55,8 @@ class Targets:
         elif action in _WRITING and subject and subject not in _SCHEMA:
             (self.written if details[-1] is None else self.by_triggers).add(subject)
         elif action not in _WRITING | {sqlite3.SQLITE_REINDEX}:
+            if action == sqlite3.SQLITE_READ and details[-1] is None:
+                self.read.add((subject.lower(), detail.lower()))
             return sqlite3.SQLITE_OK if is_reading(action, subject, detail) else sqlite3.SQLITE_DENY
         return sqlite3.SQLITE_OK
 

@@ -19,12 +19,14 @@ from lakesync.core.values import NULL, canonical, parse
 from lakesync.errors import SchemaMismatch, ValidationFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from lakesync.core.values import CanonicalJson
 
 _EXACT_INTS: Final = range(-(1 << 53) + 1, 1 << 53)
 _NUMBER_START: Final = b"-0123456789"
+BINARY: Final = (bytes, bytearray, memoryview)
+"""What stands for bytes, in an edit and as a parameter."""
 _DECLARED_AS: Final[tuple[tuple[type[Any], str], ...]] = (
     (datetime, "timestamp"),
     (date, "date"),
@@ -117,6 +119,30 @@ def as_cells(parameters: object, as_text: tuple[type, ...] = ()) -> Any:
     return tuple(map(cell, parameters)) if isinstance(parameters, list | tuple) else parameters
 
 
+def holds_bytes(parameters: object) -> bool:
+    """Tell whether bytes are among what `as_cells` gave."""
+    return any(isinstance(value, BINARY) for value in _values(parameters))
+
+
+def base64_texts(parameters: object) -> frozenset[str]:
+    """Give what `with_base64` makes of bytes that are not empty."""
+    given = (value for value in _values(parameters) if isinstance(value, BINARY))
+    return frozenset(base64.b64encode(value).decode() for value in given if len(value))
+
+
+def _values(parameters: object) -> Iterable[object]:
+    if isinstance(parameters, tuple):  # most are, and that is known sooner than a mapping
+        return parameters
+    return parameters.values() if isinstance(parameters, Mapping) else ()
+
+
+def with_base64(parameters: Any) -> Any:
+    """Give what `as_cells` gave with bytes as declared columns store them."""
+    if isinstance(parameters, Mapping):
+        return {name: _bytes_as_json(value) for name, value in parameters.items()}
+    return tuple(map(_bytes_as_json, parameters))
+
+
 def _date_as_json(value: object) -> object:
     is_date = isinstance(value, date) and not isinstance(value, datetime)
     return value.isoformat() if is_date else value  # type: ignore[attr-defined]
@@ -140,7 +166,7 @@ def _integer_as_json(value: object) -> object:
 
 
 def _bytes_as_json(value: object) -> object:
-    if isinstance(value, bytes | bytearray | memoryview):
+    if isinstance(value, BINARY):
         return base64.b64encode(value).decode()
     return value
 

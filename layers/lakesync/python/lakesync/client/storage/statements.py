@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.client.storage.app_table import ROW_ID, quote
 from lakesync.client.storage.failures import query_result
+from lakesync.client.storage.kinds import stored_kinds
 from lakesync.client.storage.local_tables import (
     NO_RETURNING,
     check_local,
@@ -23,7 +24,7 @@ from lakesync.client.storage.local_tables import (
     run_local,
     targets_of,
 )
-from lakesync.client.storage.python_values import as_cells
+from lakesync.client.storage.python_values import as_cells, base64_texts, holds_bytes
 from lakesync.core.delta import Op
 from lakesync.core.values import parse
 from lakesync.errors import ValidationFailed
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 _MISSING: Final = object()
 _TARGETS_REMEMBERED: Final = 512
+_NOTHING: Final = frozenset[Any]()
 _AS_TEXT: Final = (list, dict)
 """Parameters that are written as their JSON text."""
 
@@ -48,7 +50,8 @@ def execute(file: ClientFile, writer: Writer, sql: str, parameters: object) -> i
     """
     given = as_cells(parameters, _AS_TEXT)
     prepared = file.capture.targets
-    table = file.catalogue.by_sql_name(prepared.get(str(sql), ""))
+    name, read = prepared.get(str(sql), ("", _NOTHING))
+    table = file.catalogue.by_sql_name(name)
     if table is None:
         targets = query_result(
             lambda: targets_of(file.connection, sql, given), "statement"
@@ -59,10 +62,15 @@ def execute(file: ClientFile, writer: Writer, sql: str, parameters: object) -> i
             return _execute_locally(file, targets, sql, given)
         if len(prepared) >= _TARGETS_REMEMBERED:
             prepared.clear()
-        prepared[str(sql)] = name
-    notes = query_result(lambda: _noted(file, table, sql, given), "statement").unwrap()
+        read = frozenset(targets.read)
+        prepared[str(sql)] = name, read
+    compared = given
+    if read and holds_bytes(given):
+        compared = stored_kinds(file.connection).compared(read, given)
+    notes = query_result(lambda: _noted(file, table, sql, compared), "statement").unwrap()
+    texts = frozenset() if compared is given else base64_texts(given)
     for note in notes:
-        _write(file, writer, table, note)
+        _write(file, writer, table, note, texts)
     return len(notes)
 
 
@@ -97,7 +105,10 @@ def _noted(file: ClientFile, table: AppTable, sql: str, parameters: Any) -> list
     return notes
 
 
-def _write(file: ClientFile, writer: Writer, table: AppTable, note: Note) -> None:
+def _write(
+    file: ClientFile, writer: Writer, table: AppTable, note: Note, texts: frozenset[str]
+) -> None:
+    """Write a note as an edit; ``texts`` are bytes that became base64, to be compared."""
     if note.row_id != note.old_id:
         raise refused("a row keeps its _row_id: delete it, and insert another one")
     if not isinstance(note.row_id, str):
@@ -113,6 +124,9 @@ def _write(file: ClientFile, writer: Writer, table: AppTable, note: Note) -> Non
         for name, value in zip(table.shown, note.cells, strict=True)
         if (value is not None or name in before) and not _same(value, before.get(name, _MISSING))
     }
+    for name, value in columns.items():
+        if texts and isinstance(value, str) and value in texts and kinds.get(name) != "bytes":
+            raise _no_bytes(name)
     if columns or note.op is Op.INSERT:
         writer.write(note.op, table.name, row_id, columns)
 
@@ -138,14 +152,17 @@ def _kinds(file: ClientFile, table: AppTable) -> dict[str, str]:
     return table.declared | registered
 
 
+def _no_bytes(name: str) -> ValidationFailed:
+    return refused(
+        f"the column {name} is given bytes, which need the type bytes: declare it so, or write text"
+    )
+
+
 def _value(name: str, cell: object, kind: str | None, table: AppTable, before: object) -> object:
     """Give the value that a cell stands for."""
     if isinstance(cell, bytes):
         if kind != "bytes":
-            raise refused(
-                f"the column {name} is given bytes, which need the type bytes: declare it so, or "
-                "write text"
-            )
+            raise _no_bytes(name)
         return base64.b64encode(cell).decode()
     if isinstance(cell, int) and cell in (0, 1):
         is_boolean = table.booleans.get(name) is True if kind is None else kind == "boolean"
