@@ -245,6 +245,11 @@ def test_a_batch_is_one_transaction_with_exact_stamps(*, soft_delete: bool) -> N
     script = batch_taken(names, definition, ["lakesync_stage_x"], Move(7, last))
     check_statement(script)
     check_statement(history_forgotten(names, last))
+    forgetful = batch_taken(names, definition, ["lakesync_stage_x"], Move(7, last, forgets=5))
+    check_statement(forgetful)
+    assert "WHERE commit_stamp <= 5" in forgetful
+    assert forgetful.count("INSERT INTO") == script.count("INSERT INTO") == 1, "what is new is kept"
+    assert "INSERT INTO" not in batch_taken(names, definition, ["s"], Move(7, 5, forgets=5))
     assert script.startswith("BEGIN TRANSACTION;")
     assert script.endswith("COMMIT TRANSACTION;")
     assert script.count("MERGE") == 2

@@ -288,7 +288,7 @@ def test_of_two_writers_each_finds_what_the_other_wrote() -> None:
     assert other.latest_state(TABLE, "a").unwrap() == {"n": 1, "m": 2, "k": 3}
 
 
-@pytest.mark.law("P9")
+@pytest.mark.law("P9", "P12")
 def test_a_history_does_not_grow_for_ever_and_old_heads_go(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_module, "HISTORY_FILES_MAX", 6)
     monkeypatch.setattr(heads_module, "HEADS_KEPT", 5)

@@ -1,4 +1,4 @@
-"""What each `DatabaseAdapter` does. Laws P1-P3, P9-P11: ``docs/spec/databases.md``."""
+"""What each `DatabaseAdapter` does. Laws P1-P3, P9-P12: ``docs/spec/databases.md``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lakesync.adapters.bigquery import BigQueryAdapter
 from lakesync.adapters.compositions import Composite, FanOut, Lifecycle
 from lakesync.adapters.copying import compare_table, copy_table
-from lakesync.adapters.database import PlacedDelta, Position, TableBatch
+from lakesync.adapters.database import HISTORY_MS, PlacedDelta, Position, TableBatch
 from lakesync.adapters.lake.memory import MemoryAdapter
 from lakesync.adapters.memory import MemoryDatabase
 from lakesync.adapters.objects import ObjectsDatabase
@@ -81,16 +81,15 @@ def make(
     """Make an empty database of each kind."""
     del credentials
 
-    def database(kind: str) -> DatabaseAdapter:
-        if kind == "postgres":
-            return SqlDestination(postgres_dialect(request.getfixturevalue("postgres"))).adapter()
-        if kind == "mariadb":
-            return SqlDestination(mariadb_dialect(request.getfixturevalue("mariadb"))).adapter()
-        if kind == "bigquery":
-            return bigquery_destination(request.getfixturevalue("bigquery")).adapter()
-        if kind == "bigquery_in_parts":
+    def database(kind: str, history_ms: int | None = None) -> DatabaseAdapter:
+        if kind in {"postgres", "mariadb"}:
+            dialect = postgres_dialect if kind == "postgres" else mariadb_dialect
+            server = request.getfixturevalue(kind)
+            return SqlDestination(dialect(server)).adapter(history_ms=history_ms)
+        if kind in {"bigquery", "bigquery_in_parts"}:
             server = request.getfixturevalue("bigquery")
-            return bigquery_destination(server, PartsAdapter).adapter()
+            way = BigQueryAdapter if kind == "bigquery" else PartsAdapter
+            return bigquery_destination(server, way).adapter(history_ms=history_ms)
         if kind == "s3":
             return BucketDatabases(request.getfixturevalue("bucket_endpoint")).adapter("g")
         if kind == "nested":
@@ -99,7 +98,7 @@ def make(
         return IN_MEMORY[kind]()
 
     def made() -> DatabaseAdapter:
-        adapter = database(request.param)
+        adapter = database(request.param, HISTORY_MS)  # as a deployed destination is
         opened.append(adapter)
         return adapter
 
@@ -161,7 +160,7 @@ def rows_and_history_are_those_inserted(adapter: DatabaseAdapter, data: st.DataO
     assert compare_table(adapter, target, table).unwrap().is_equal
 
 
-@pytest.mark.law("P1", "P2", "P3", "P9", "M10")
+@pytest.mark.law("P1", "P2", "P3", "P9", "P12", "M10")
 class TestDatabases(DatabaseContract):
     """Those of this repository, and their compositions."""
 

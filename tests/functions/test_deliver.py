@@ -10,6 +10,7 @@ import boto3
 import pytest
 from moto import mock_aws
 
+from lakesync.adapters.database import HISTORY_MS
 from lakesync.core.claims import delivery_place
 from lakesync.core.destinations import Destination, Destinations
 from lakesync.delivery.deliver import Delivered, Lag
@@ -160,15 +161,38 @@ def test_a_secret_that_cannot_be_read_says_which_and_not_what() -> None:
             secret_text(client, "s/destinations/acme/missing")
 
 
-@pytest.mark.law("D12")
-def test_a_database_of_another_kind_than_was_declared_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def deployed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set what the function finds in its environment."""
     for name, value in {
         "BUFFER_TABLE": "b", "LAKE_BUCKET": "l", "DELIVER_QUEUE_URL": "q", "SECRET_PREFIX": "s/",
         "AWS_DEFAULT_REGION": "eu-central-1", "AWS_REGION": "eu-central-1",
     }.items():  # fmt: skip
         monkeypatch.setenv(name, value)
+
+
+@pytest.mark.law("P12")
+def test_a_deployed_destination_keeps_no_history_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    deployed(monkeypatch)
+    urls = {
+        "postgres": "postgresql://u:pw@h/d",
+        "mysql": "mysql://u:pw@h/d",
+        "bigquery": "bigquery://acme-prod/sync?endpoint=http://127.0.0.1:9",
+    }
+    with mock_aws():
+        client = boto3.client("secretsmanager", region_name="eu-central-1")
+        opened = open_database(load(DeliverSettings, os.environ))
+        for kind, url in urls.items():
+            client.create_secret(Name=f"s/acme/{kind}", SecretString=url)
+            database: Any = opened("acme", Destination("w", kind, kind))
+            assert database._history_ms == HISTORY_MS
+            database.close()
+
+
+@pytest.mark.law("D12")
+def test_a_database_of_another_kind_than_was_declared_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    deployed(monkeypatch)
     with mock_aws():
         client = boto3.client("secretsmanager", region_name="eu-central-1")
         text = '{"url": "bigquery://acme-prod/sync?endpoint=http://127.0.0.1:9"}'

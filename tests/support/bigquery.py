@@ -137,11 +137,11 @@ class BigQueryDestination:
     kind: type[BigQueryAdapter] = BigQueryAdapter
     _open: list[BigQueryAdapter] = field(default_factory=list)
 
-    def adapter(self, gateway: str = "") -> BigQueryAdapter:
+    def adapter(self, gateway: str = "", *, history_ms: int | None = None) -> BigQueryAdapter:
         """Give the adapter of a gateway."""
         is_interrupted = isinstance(self.jobs, InterruptedJobs)
         jobs = self.jobs if is_interrupted else EmulatedJobs(self.server)
-        adapter = self.kind(jobs, gateway or new_gateway())
+        adapter = self.kind(jobs, gateway or new_gateway(), history_ms=history_ms)
         self._open.append(adapter)
         return adapter
 

@@ -26,7 +26,7 @@ _numbers = itertools.count()
 class Destination(Protocol):
     """A database of one kind, shared by many tests; each takes gateways and tables of its own."""
 
-    def adapter(self, gateway: str = "") -> Any:
+    def adapter(self, gateway: str = "", *, history_ms: int | None = None) -> Any:
         """Give the adapter of a gateway; of one that nobody else uses, unless it is named."""
         ...
 
@@ -90,9 +90,9 @@ class SqlDestination:
         while self._open:
             self._open.pop().close()
 
-    def adapter(self, gateway: str = "") -> SqlAdapter:
+    def adapter(self, gateway: str = "", *, history_ms: int | None = None) -> SqlAdapter:
         """Give the adapter of a gateway; of one that nobody else uses, unless it is named."""
-        adapter = SqlAdapter(self.dialect, gateway or new_gateway())
+        adapter = SqlAdapter(self.dialect, gateway or new_gateway(), history_ms=history_ms)
         self._open.append(adapter)
         return adapter
 

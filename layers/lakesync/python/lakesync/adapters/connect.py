@@ -85,7 +85,11 @@ def _no_connection() -> ValidationFailed:
 
 
 def database_adapter(
-    url: str, gateway: str, credentials: Mapping[str, Any] | None = None
+    url: str,
+    gateway: str,
+    credentials: Mapping[str, Any] | None = None,
+    *,
+    history_ms: int | None = None,
 ) -> OpenedAdapter:
     """Give the adapter of a gateway in the database at a URL; nothing is connected yet.
 
@@ -93,6 +97,8 @@ def database_adapter(
         url: where it is.
         gateway: whose.
         credentials: for BigQuery, of `google_credentials`; without them what is found here.
+        history_ms: how old history may be that is kept; None keeps all, but for objects, which
+            keep that of their last writes.
 
     Raises:
         ValidationFailed: the URL is none of a database that is known; it is not repeated.
@@ -103,11 +109,13 @@ def database_adapter(
         if scheme in {"postgres", "postgresql"}:
             from lakesync.adapters.postgres import postgres_adapter  # noqa: PLC0415 - its driver
 
-            return postgres_adapter(url, gateway)
+            return postgres_adapter(url, gateway, history_ms=history_ms)
         if scheme in {"mysql", "mariadb"}:
-            return _mysql(url, gateway, is_mariadb=scheme == "mariadb")
+            return _mysql(url, gateway, history_ms, is_mariadb=scheme == "mariadb")
         if scheme == "bigquery":
-            return _bigquery(url, gateway, credentials)
+            from lakesync.adapters.bigquery import BigQueryAdapter  # noqa: PLC0415 - its driver
+
+            return BigQueryAdapter(bigquery_jobs(url, credentials), gateway, history_ms=history_ms)
         if scheme == "s3":
             return _objects(url, gateway)
     except ImportError as exc:
@@ -116,7 +124,7 @@ def database_adapter(
     raise ValidationFailed(f"a database's URL is {_FORMS}", field="url")
 
 
-def _mysql(url: str, gateway: str, *, is_mariadb: bool) -> SqlAdapter:
+def _mysql(url: str, gateway: str, history_ms: int | None, *, is_mariadb: bool) -> SqlAdapter:
     from lakesync.adapters.mysql import MySql, mysql_adapter  # noqa: PLC0415 - its driver
 
     try:
@@ -138,13 +146,7 @@ def _mysql(url: str, gateway: str, *, is_mariadb: bool) -> SqlAdapter:
         is_mariadb=is_mariadb,
         tls=tls,
     )
-    return mysql_adapter(dialect, gateway)
-
-
-def _bigquery(url: str, gateway: str, credentials: Mapping[str, Any] | None) -> BigQueryAdapter:
-    from lakesync.adapters.bigquery import BigQueryAdapter  # noqa: PLC0415 - its driver
-
-    return BigQueryAdapter(bigquery_jobs(url, credentials), gateway)
+    return mysql_adapter(dialect, gateway, history_ms=history_ms)
 
 
 def bigquery_jobs(url: str, credentials: Mapping[str, Any] | None = None) -> Jobs:

@@ -3,14 +3,15 @@
 `DatabaseAdapter` keeps a gateway's deltas and the rows they merge to; `Materialisable` keeps tables
 beside them that anybody can query. An adapter that you write passes
 `lakesync.testing.database_contract`, and `materialisable_contract`.
-Laws P1-P8: ``docs/spec/databases.md``.
+Laws P1-P12: ``docs/spec/databases.md``.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
+from lakesync.core.clock import stamp
 from lakesync.errors import Conflict, CursorExpired
 
 if TYPE_CHECKING:
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from lakesync.core.schema import TableSchema
     from lakesync.errors import LakeSyncError
     from lakesync.result import Result
+
+
+HISTORY_MS: Final = 35 * 86_400_000
+"""How long a deployed destination keeps its history: who reads it once a month goes on by it."""
 
 
 class Position(NamedTuple):
@@ -95,6 +100,8 @@ class DeltaPage:
 
 class DatabaseAdapter(Protocol):
     """A database that keeps one gateway's deltas, and the rows they merge to.
+
+    It may forget what is old of its history, with a batch that it takes; whoever reads it is told.
 
     Every operation is atomic, may be repeated after any error, and gives a `Result`; its errors are
     `lakesync.errors.AdapterFailed` and what is below it, except where they are named.
@@ -194,6 +201,11 @@ def missing_batch(batch: Continues, mark: Stamp) -> Conflict:
         f"table {batch.table} has taken its batches up to {mark}, and this one begins at "
         f"{batch.after}; insert those between them first, or fill the destination anew"
     )
+
+
+def old_until(last: Stamp, history_ms: int | None) -> Stamp:
+    """Give up to where history is too old to be kept, as of a commit; 0 if all is kept."""
+    return 0 if history_ms is None else max(0, last - stamp(history_ms))
 
 
 def check_history(table: str, since: Position, forgotten: Stamp) -> None:

@@ -83,12 +83,15 @@ def database_opener(
 
     def opened(gateway: str, secret: str, kind: str, keeper: str) -> DestinationDatabase:
         from lakesync.adapters.connect import database_adapter, read_connection  # noqa: PLC0415
+        from lakesync.adapters.database import HISTORY_MS  # noqa: PLC0415
 
         name = f"{prefix}{gateway}/{secret}"
         connection = read_connection(secret_text(client(), name))
         if connection.kind != kind:
             raise AdapterRefused(f"the secret {name} holds no URL of a {kind} database")
-        return database_adapter(connection.url, keeper, connection.credentials)
+        return database_adapter(
+            connection.url, keeper, connection.credentials, history_ms=HISTORY_MS
+        )
 
     return opened
 

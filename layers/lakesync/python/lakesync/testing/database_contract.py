@@ -8,20 +8,22 @@
 
 pytest collects the inherited tests. Each call of ``make`` gives an adapter that has taken nothing;
 to close it is the fixture's. What keeps tables to query beside inherits `MaterialisableContract` of
-`lakesync.testing.materialisable_contract` too. Laws P1-P3, P8, P9: ``docs/spec/databases.md``.
+`lakesync.testing.materialisable_contract` too. Laws P1-P3, P8, P9, P12: ``docs/spec/databases.md``.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from lakesync.adapters.copying import compare_table, copy_table
 from lakesync.adapters.database import Position
 from lakesync.adapters.memory import MemoryDatabase
+from lakesync.core.clock import stamp
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.merge import state_of
 from lakesync.errors import Conflict, CursorExpired
-from lakesync.result import Err
+from lakesync.result import Err, Ok
 from lakesync.testing.batches import batch, merged, mixed, new_table, numbered, schema
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 SEEDS: Final = 6
 """Sets of deltas that rows and history are tried with."""
 _PAGES_MAX: Final = 1_000
+_YEAR_MS: Final = 366 * 86_400_000
 
 
 def history(adapter: DatabaseAdapter, table: str, deltas_max: int = 3) -> list[Delta]:
@@ -171,6 +174,35 @@ class DatabaseContract:
         assert [delta for _, delta in behind] == deltas[4:]
         assert adapter.latest_state(table, "r0").unwrap() == {"n": 0}
         assert adapter.mark(table).unwrap() == 3
+
+    def test_what_is_years_old_may_be_forgotten_and_nothing_else_changes(self, make: Make) -> None:
+        """Who reads behind what is left is told; rows, marks and repeated batches are as ever."""
+        adapter, table = make(), new_table()
+        deltas = mixed(table, SEEDS)
+        after = 0
+        for year in range(4):
+            part = deltas[year * 3 : year * 3 + 3]
+            taken = replace(batch(table, part, after=stamp(year * _YEAR_MS)), after=after)
+            assert adapter.insert_deltas(taken).unwrap().deltas == len(part)
+            again = adapter.insert_deltas(taken).unwrap()
+            assert (again.deltas, again.rows) == (0, 0)
+            # What was brought last is never too old for who had all before it.
+            behind = adapter.query_deltas_since(table, Position(after, 9), 10).unwrap()
+            assert [delta for _, delta in behind.deltas] == part
+            after = taken.last
+
+        expected = merged(deltas)
+        for row_id in {delta.row_id for delta in deltas}:
+            assert adapter.latest_state(table, row_id).unwrap() == expected.get(row_id)
+        assert adapter.mark(table).unwrap() == after
+        match adapter.query_deltas_since(table, Position(), 100):
+            case Err(error):
+                assert isinstance(error, CursorExpired)
+            case Ok(whole):
+                assert [delta for _, delta in whole.deltas] == deltas
+        target = MemoryDatabase()
+        assert copy_table(adapter, target, table).unwrap().until == after
+        assert compare_table(adapter, target, table).unwrap().is_equal
 
     def test_it_is_copied_from_and_to_and_a_copy_goes_on(self, make: Make) -> None:
         """By its history where that is there, by its rows where it is forgotten."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from lakesync.adapters.batches import merged, parts, values_of
 from lakesync.adapters.bigquery.bulk import BulkInsert
 from lakesync.adapters.bigquery.ledger import BigQueryLedger
-from lakesync.adapters.bigquery.statements import Move
+from lakesync.adapters.bigquery.statements import Move, moved_on
 from lakesync.adapters.bigquery.tables import BigQueryTables, retried
 from lakesync.adapters.database import DeltaPage, Inserted, RowPage, missing_batch
 from lakesync.adapters.row_images import merged_images
@@ -51,13 +51,16 @@ class BigQueryAdapter:
     Args:
         jobs: the dataset, and how it is asked.
         gateway: whose.
+        history_ms: how long before a batch its history may end, which is forgotten with the first
+            one of a day; None keeps all.
     """
 
-    def __init__(self, jobs: Jobs, gateway: str) -> None:
+    def __init__(self, jobs: Jobs, gateway: str, *, history_ms: int | None = None) -> None:
+        self._history_ms = history_ms
         self._jobs = jobs
         self._ledger = BigQueryLedger(jobs, gateway)
         self._tables = BigQueryTables(jobs, self._ledger, gateway)
-        self._bulk = BulkInsert(jobs, self._ledger, self._tables, gateway)
+        self._bulk = BulkInsert(jobs, self._ledger, self._tables, gateway, history_ms)
 
     def ensure_schema(self, schema: TableSchema) -> Result[None, LakeSyncError]:
         """Create or extend the table to query; see `DatabaseAdapter`."""
@@ -199,7 +202,8 @@ class BigQueryAdapter:
 
         changed = merged(fresh, states)
         again = {row_id: stored[row_id] for row_id in refused if row_id not in changed}
-        dead = self._tables.write(batch.table, Move(writes, last), fresh, {**changed, **again})
+        move = moved_on(writes, mark, last, self._history_ms)
+        dead = self._tables.write(batch.table, move, fresh, {**changed, **again})
         return Inserted(len(fresh), len(changed), dead)
 
     def _put(self, images: RowImages) -> Inserted:
@@ -220,7 +224,9 @@ class BigQueryAdapter:
             return Inserted(dead_letters=self._ledger.dead_letters(table))
         again = {row_id: stored[row_id] for row_id in refused if row_id in stored}
         states = {**again, **changed, **dict.fromkeys(gone)}
-        move = Move(writes, images.last if images.is_last else mark, images.is_last)
+        move = Move(writes, mark)
+        if images.is_last:
+            move = Move(writes, images.last, forgets=images.last)
         dead = self._tables.write(table, move, (), states)
         return Inserted(0, len(changed) + len(gone), dead)
 

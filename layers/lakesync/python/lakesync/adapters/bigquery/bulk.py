@@ -20,7 +20,7 @@ from lakesync.adapters.batches import merged
 from lakesync.adapters.bigquery.ledger import BigQueryLedger
 from lakesync.adapters.bigquery.stage_lines import commit_lines, row_line
 from lakesync.adapters.bigquery.stages import Stages, drop_stages
-from lakesync.adapters.bigquery.statements import Move
+from lakesync.adapters.bigquery.statements import moved_on
 from lakesync.adapters.bigquery.tables import ATTEMPTS_MAX, few_enough, others_first
 from lakesync.adapters.database import Inserted, PlacedDelta, Position, missing_batch
 from lakesync.adapters.sql.definition import from_json
@@ -71,12 +71,18 @@ class BulkInsert:
     """Takes batches that others merge and stage, one part each."""
 
     def __init__(
-        self, jobs: Jobs, ledger: BigQueryLedger, tables: BigQueryTables, gateway: str
+        self,
+        jobs: Jobs,
+        ledger: BigQueryLedger,
+        tables: BigQueryTables,
+        gateway: str,
+        history_ms: int | None,
     ) -> None:
         self._jobs = jobs
         self._ledger = ledger
         self._tables = tables
         self._gateway = gateway
+        self._history_ms = history_ms
 
     def insert(
         self, batch: TableBatch, written: Iterable[str], stage: Callable[[BulkWrite], list[Stage]]
@@ -110,7 +116,8 @@ class BulkInsert:
                     f"BigQuery: one write takes {STAGES_MAX} stages, and the rows of {table} need "
                     f"{len(stages)}: they are too large for so many deltas at once"
                 )
-            self._tables.take(table, Move(writes, batch.last), names)
+            move = moved_on(writes, mark, batch.last, self._history_ms)
+            self._tables.take(table, move, names)
         except Contention:
             return None
         finally:

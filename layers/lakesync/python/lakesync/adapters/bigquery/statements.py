@@ -7,7 +7,7 @@ parameters; the whole numbers that change from batch to batch are written into i
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from lakesync.adapters.bigquery.faults import MARK_MOVED
 from lakesync.adapters.bigquery.names import (
@@ -18,7 +18,9 @@ from lakesync.adapters.bigquery.names import (
     quoted,
     stored,
 )
+from lakesync.adapters.database import old_until
 from lakesync.adapters.sql.definition import DELETED_AT, PROPS, SYNCED_AT
+from lakesync.core.clock import stamp_ms
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from lakesync.adapters.bigquery.names import LedgerTables
     from lakesync.adapters.sql.definition import Definition
     from lakesync.core.clock import Stamp
+
+_DAY_MS: Final = 86_400_000
 
 # --- definitions ----------------------------------------------------------------------------------
 
@@ -87,8 +91,14 @@ class Move:
     """How often the table had been written to when its states were read."""
     mark: Stamp
     """What its mark becomes."""
-    forgets: bool = False
-    """Whether the history up to there is forgotten."""
+    forgets: Stamp = 0
+    """Up to where the history is forgotten; 0 forgets nothing."""
+
+
+def moved_on(writes: int, mark: Stamp, last: Stamp, history_ms: int | None) -> Move:
+    """Give the move behind a batch; with the first one of a day, what is too old is forgotten."""
+    is_first = stamp_ms(mark) // _DAY_MS < stamp_ms(last) // _DAY_MS
+    return Move(writes, last, old_until(last, history_ms) if is_first else 0)
 
 
 def batch_taken(
@@ -100,14 +110,14 @@ def batch_taken(
     a writer that comes later finds more writes than it saw, which ends the script and undoes it.
     """
     guard = f"IF(writes = {move.writes:d}, CAST({move.mark:d} AS INT64), ERROR('{MARK_MOVED}'))"
-    forgotten = f", forgotten = GREATEST(forgotten, {move.mark:d})" if move.forgets else ""
+    forgotten = f", forgotten = GREATEST(forgotten, {move.forgets:d})" if move.forgets else ""
     moved = f"mark = {guard}, writes = writes + 1{forgotten}"
     steps = [f"UPDATE {quoted(names.mark)} SET {moved} WHERE TRUE"]  # noqa: S608 - quoted
     if move.forgets:
-        steps += [f"DELETE FROM {quoted(names.commits)} WHERE commit_stamp <= {move.mark:d}"]  # noqa: S608
+        steps += [f"DELETE FROM {quoted(names.commits)} WHERE commit_stamp <= {move.forgets:d}"]  # noqa: S608
     if stages:
         staged = _all_of(stages)
-        steps += [] if move.forgets else [_commits_added(names.commits, staged)]
+        steps += [] if move.forgets >= move.mark else [_commits_added(names.commits, staged)]
         steps += [_states_merged(names.rows, staged), _rows_merged(definition, staged)]
     return transaction(steps)
 

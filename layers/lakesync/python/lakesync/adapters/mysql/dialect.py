@@ -211,6 +211,6 @@ class MySql:
         return translated(error)
 
 
-def mysql_adapter(dialect: MySql, gateway: str) -> SqlAdapter:
+def mysql_adapter(dialect: MySql, gateway: str, *, history_ms: int | None = None) -> SqlAdapter:
     """Give the adapter of a gateway in a MySQL or MariaDB database; nothing is connected yet."""
-    return SqlAdapter(dialect, gateway)
+    return SqlAdapter(dialect, gateway, history_ms=history_ms)

@@ -210,6 +210,6 @@ def _connection_error(state: str | None, message: str) -> type[LakeSyncError]:
     return AdapterUnreachable if is_lost else AdapterFailed
 
 
-def postgres_adapter(dsn: str, gateway: str) -> SqlAdapter:
+def postgres_adapter(dsn: str, gateway: str, *, history_ms: int | None = None) -> SqlAdapter:
     """Give the adapter of a gateway in a PostgreSQL database; nothing is connected yet."""
-    return SqlAdapter(Postgres(dsn), gateway)
+    return SqlAdapter(Postgres(dsn), gateway, history_ms=history_ms)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from lakesync.adapters.batches import merged, parts, values_of
 from lakesync.adapters.collector import collector_paused
-from lakesync.adapters.database import DeltaPage, Inserted, RowPage, missing_batch
+from lakesync.adapters.database import DeltaPage, Inserted, RowPage, missing_batch, old_until
 from lakesync.adapters.row_images import merged_images
 from lakesync.adapters.sql.conversion import NO_ROWS
 from lakesync.adapters.sql.query_tables import QueryTables
@@ -41,6 +41,9 @@ T = TypeVar("T")
 DELTAS_MAX: Final = 20_000
 """Deltas of one transaction, unless one commit has more: it bounds memory and how long a table is
 locked. A larger batch is several transactions, each with its mark."""
+COMMITS_FORGOTTEN: Final = 200
+"""Old commits that a transaction forgets, beside as many as it brings deltas: a long history goes
+little by little, and faster than it grows."""
 
 
 class SqlAdapter:
@@ -49,9 +52,12 @@ class SqlAdapter:
     Args:
         dialect: the database, and how to connect to it.
         gateway: whose.
+        history_ms: how long before a batch its history may end, which is forgotten with it; None
+            keeps all, as is needed where an archive takes it.
     """
 
-    def __init__(self, dialect: Dialect, gateway: str) -> None:
+    def __init__(self, dialect: Dialect, gateway: str, *, history_ms: int | None = None) -> None:
+        self._history_ms = history_ms
         self._transactions = Transactions(dialect, gateway)
         self._tables = QueryTables(dialect, gateway, self._transactions)
 
@@ -197,6 +203,8 @@ class SqlAdapter:
         changed = merged(fresh, partial(ledger.states, batch.table))
         refused = self._tables.save(cursor, ledger, batch.table, changed)
         ledger.save_mark(batch.table, last)
+        if old := old_until(last, self._history_ms):
+            ledger.forget_oldest(batch.table, old, COMMITS_FORGOTTEN + len(fresh))
         return Inserted(len(fresh), len(changed), refused)
 
     def _put(self, images: RowImages) -> Inserted:

@@ -92,7 +92,6 @@ class Ledger:
 
     def deltas(self, table: str, since: Position, deltas_max: int) -> Iterator[PlacedDelta]:
         """Give deltas behind a position, in order: so many at least, if there are."""
-        check_history(table, since, self._marks(table)[1])
 
         def commits_after(after: Stamp) -> Sequence[Any]:
             self._cursor.execute(
@@ -100,9 +99,12 @@ class Ledger:
                 "AND table_name = %s AND commit_stamp > %s ORDER BY commit_stamp LIMIT %s",
                 (self._gateway, table, after, COMMITS_READ),
             )
-            return self._cursor.fetchall()
+            read = self._cursor.fetchall()
+            # Behind the commits: what was forgotten before is an error, never skipped.
+            check_history(table, since, self._marks(table)[1])
+            return read
 
-        yield from deltas_behind(since, deltas_max, commits_after)
+        return deltas_behind(since, deltas_max, commits_after)
 
     def forget_commits(self, table: str, until: Stamp) -> None:
         """Remove commits from the history, and note up to where."""
@@ -117,6 +119,18 @@ class Ledger:
             "AND commit_stamp <= %s",
             (self._gateway, table, until),
         )
+
+    def forget_oldest(self, table: str, until: Stamp, commits_max: int) -> None:
+        """Remove the oldest commits from the history up to a stamp, and note up to where."""
+        self._cursor.execute(
+            "SELECT MAX(commit_stamp) FROM (SELECT commit_stamp FROM lakesync_commits "
+            "WHERE gateway = %s AND table_name = %s AND commit_stamp > %s AND commit_stamp <= %s "
+            "ORDER BY commit_stamp LIMIT %s) oldest",
+            (self._gateway, table, self._marks(table)[1], until, commits_max),
+        )
+        row = self._cursor.fetchone()
+        if row and row[0]:
+            self.forget_commits(table, int(row[0]))
 
     # --- rows -------------------------------------------------------------------------------------
 
