@@ -110,8 +110,9 @@ def batch_taken(
     a writer that comes later finds more writes than it saw, which ends the script and undoes it.
     """
     guard = f"IF(writes = {move.writes:d}, CAST({move.mark:d} AS INT64), ERROR('{MARK_MOVED}'))"
-    forgotten = f", forgotten = GREATEST(forgotten, {move.forgets:d})" if move.forgets else ""
-    moved = f"mark = {guard}, writes = writes + 1{forgotten}"
+    moved = f"mark = {guard}, writes = writes + 1"
+    if move.forgets:
+        moved += f", forgotten = GREATEST(forgotten, {_forgotten_until(names.commits, move)})"
     steps = [f"UPDATE {quoted(names.mark)} SET {moved} WHERE TRUE"]  # noqa: S608 - quoted
     if move.forgets:
         steps += [f"DELETE FROM {quoted(names.commits)} WHERE commit_stamp <= {move.forgets:d}"]  # noqa: S608
@@ -120,6 +121,14 @@ def batch_taken(
         steps += [] if move.forgets >= move.mark else [_commits_added(names.commits, staged)]
         steps += [_states_merged(names.rows, staged), _rows_merged(definition, staged)]
     return transaction(steps)
+
+
+def _forgotten_until(commits: str, move: Move) -> str:
+    """Give up to where history is gone: the last commit that is, so who has read that goes on."""
+    if move.forgets >= move.mark:
+        return f"{move.forgets:d}"
+    last = f"SELECT MAX(commit_stamp) FROM {quoted(commits)} WHERE commit_stamp <= {move.forgets:d}"  # noqa: S608
+    return f"IFNULL(({last}), 0)"
 
 
 def begun_anew(names: LedgerTables) -> str:
