@@ -128,9 +128,8 @@ class Ledger:
             "ORDER BY commit_stamp LIMIT %s) oldest",
             (self._gateway, table, self._marks(table)[1], until, commits_max),
         )
-        row = self._cursor.fetchone()
-        if row and row[0]:
-            self.forget_commits(table, int(row[0]))
+        if last := self._cursor.fetchall()[0][0]:
+            self.forget_commits(table, int(last))
 
     # --- rows -------------------------------------------------------------------------------------
 
