@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import math
 import time
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,16 +15,20 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyiceberg.catalog import load_catalog
 
 from lakesync.materialise.catalogue import LakeCatalogue
+from lakesync.materialise.small_batches import SmallBatches
+from lakesync.materialise.small_table import SmallTable
 from lakesync_spark.common.arguments import MaintenanceArguments
-from lakesync_spark.iceberg import lake_table
+from lakesync_spark.iceberg import branch_write, lake_table, state_merge
 from lakesync_spark.iceberg.branches import main_touched
 from lakesync_spark.iceberg.lake_table import LakeTable
 from lakesync_spark.iceberg.maintenance import maintain
 from tests.glue import test_crashes, test_marks, test_small_batches
+from tests.glue.support.faults import is_as_the_core_says
 from tests.glue.support.files import FileStore
 from tests.glue.support.lake import PREFIX, STACK, Lake
+from tests.glue.test_faults import edited, interrupted
 from tests.glue.test_merge_agrees_with_core import SLOW, agree, fresh, tables
-from tests.glue.test_small_batches import change, put, same_as_sparks, take
+from tests.glue.test_small_batches import FULL, begun, change, put, same_as_sparks, take
 from tests.support.builders import insert
 from tests.support.catalogue_server import door_to
 from tools.local_stack.iceberg_rest import start_iceberg_rest
@@ -201,6 +207,75 @@ def test_a_commit_whose_answer_is_lost_counts_once(lake: Lake, door: Door) -> No
         assert lake.pending() == []
         agree(lake, deltas)
         assert len(lake.changes()) == len(deltas)
+
+
+@pytest.mark.law("L6", "L9", "L19", "L21")
+def test_a_catalogue_that_puts_requests_off_midway_loses_nothing(
+    lake: Lake, door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark's client asks again by itself; of the function each request is put off in turn."""
+    monkeypatch.setattr(state_merge, "REWRITE_DELTAS_PER_ROW", math.inf)
+    deltas = begun(lake)
+    edited(lake, deltas)
+    with monkeypatch.context() as patch:
+        interrupted(
+            patch, branch_write, "publish", lambda: vars(door).update(put_off=2), after=False
+        )
+        assert lake.run().problem() == ""
+    assert door.put_off == 0
+    is_as_the_core_says(lake, deltas)
+    for number in itertools.count():
+        edited(lake, deltas)
+        door.let_through, door.put_off = number, 1
+        taken = take(lake)
+        is_met, door.let_through, door.put_off = not door.put_off, 0, 0
+        assert taken.faults == is_met
+        assert bool(lake.pending()) == is_met
+        assert take(lake).left == {}
+        is_as_the_core_says(lake, deltas)
+        if not is_met:
+            break
+
+    assert number > 3, "both tables, and both commits"
+
+
+@pytest.mark.law("L6", "L9", "L19", "L21")
+def test_a_token_that_is_rotated_midway_keeps_nobody_for_long(
+    lake: Lake, door: Door, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_merge, "REWRITE_DELTAS_PER_ROW", math.inf)
+    secret, store = dict(TOKEN), lake.store
+    catalogue = LakeCatalogue("rest", door.address, secret="arn:secret")
+
+    def open_tables() -> SmallTable:
+        given = catalogue.python_settings(REGION, None, secret)
+        return SmallTable(store, load_catalog("lake", **given), PREFIX, STACK)  # type: ignore[arg-type]
+
+    function = SmallBatches(store, open_tables, 10_000, "function")  # type: ignore[arg-type]
+    deltas = begun(lake)
+    edited(lake, deltas)
+    assert function.take(FULL).left == {}
+    is_as_the_core_says(lake, deltas)
+    later = replace(lake, catalog="rest_later")
+    monkeypatch.setattr(door, "word", door.word)  # put back at the end
+
+    def rotate() -> None:
+        door.word = "Bearer r0tated"
+        secret["token"] = "r0tated"
+
+    edited(lake, deltas)
+    with monkeypatch.context() as patch:
+        interrupted(patch, branch_write, "delete_replaced", rotate, after=False)
+        report = lake.run()
+    assert [failure.set_aside for failure in report.failed] == [False]
+    assert len(lake.pending()) == 1
+    assert [function.take(FULL).faults, function.take(FULL).faults] == [1, 0]
+    opened(spark, door, "rest_later", secret)
+    is_as_the_core_says(later, deltas)
+
+    edited(later, deltas)
+    assert later.run().problem() == ""
+    is_as_the_core_says(later, deltas)
 
 
 @pytest.mark.law("L21")

@@ -1,4 +1,4 @@
-"""A REST catalogue behind a door: who comes without the word is sent away, and answers get lost."""
+"""A REST catalogue behind a door: some are sent away or put off, and answers get lost."""
 
 from __future__ import annotations
 
@@ -29,6 +29,10 @@ class Door:
     address: str = ""
     lost: int = 0
     """Commits whose answers are still to be lost, though they are done."""
+    let_through: int = 0
+    """Requests that still go through before one is put off."""
+    put_off: int = 0
+    """Requests that are still to be answered with 503, and not done."""
     sent_away: int = 0
     commits: int = 0
     """Those that were answered as done, whether or not the answer arrived."""
@@ -49,6 +53,9 @@ class _Handler(BaseHTTPRequestHandler):
             door.sent_away += 1
             self._answer(401, b"{}", "application/json")
             return
+        if self._is_put_off():
+            self._answer(503, b"{}", "application/json")
+            return
         headers = {k: v for k, v in self.headers.items() if k.lower() not in _OF_CONNECTION}
         headers |= {"authorization": "", "accept-encoding": "identity"}
         answer = httpx.request(
@@ -63,6 +70,14 @@ class _Handler(BaseHTTPRequestHandler):
                     status = 504
         content = answer.content if status != 504 else b"{}"
         self._answer(status, content, answer.headers.get("content-type", "application/json"))
+
+    def _is_put_off(self) -> bool:
+        door = self.door
+        with door.lock:
+            is_let_through = door.let_through > 0 or not door.put_off
+            door.let_through -= door.let_through > 0
+            door.put_off -= not is_let_through
+            return not is_let_through
 
     def _answer(self, status: int, body: bytes, kind: str) -> None:
         self.send_response(status)
