@@ -10,13 +10,19 @@ import itertools
 import math
 import time
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import pytest
 from botocore.exceptions import ClientError
+from pyiceberg.io.pyarrow import PyArrowFileIO
 
+from lakesync.materialise import small_table
+from lakesync.materialise.iceberg_table import IcebergTable
 from lakesync.materialise.lease import LEASE_S
 from lakesync_spark.iceberg import apply, branch_write, branches, state_merge
+from lakesync_spark.iceberg.lake_table import LakeTable
 from lakesync_spark.iceberg.table_files import TableFiles
 from tests.glue.support.faults import Faults, is_as_the_core_says, refused
 from tests.glue.support.files import FileStore
@@ -26,7 +32,6 @@ from tests.glue.test_small_batches import begun, change, gone, put, take
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from lakesync.core.delta import Delta
     from tests.glue.support.lake import Lake
@@ -131,6 +136,32 @@ def test_a_function_goes_on_where_a_table_was_refused_to_it(
     assert call > 2, "several steps were met"
 
 
+@pytest.mark.law("L4", "L9", "L19")
+def test_a_function_goes_on_where_files_of_a_table_were_refused_to_it(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PyIceberg reads metadata and data by itself, and Arrow says what S3 said."""
+    deltas = begun(lake)
+    met = []
+    for call in (1, 3, 6, 10, 15, 400):
+        faults = Faults(slow_down, call, lasts=True)
+        edited(lake, deltas)
+        with monkeypatch.context() as patch:
+            faults.put_before(patch, PyArrowFileIO, ("new_input", "new_output"))
+            taken = take(lake)
+        met.append(faults.is_met)
+        assert taken.faults == faults.is_met
+        assert bool(lake.pending()) == faults.is_met
+        assert take(lake).left == {}
+        is_as_the_core_says(lake, deltas)
+
+    assert met == [True] * 5 + [False]
+
+
+def slow_down() -> OSError:
+    return OSError("AWS Error SLOW_DOWN during GetObject operation")
+
+
 @pytest.mark.law("L9")
 @pytest.mark.parametrize("is_cut", [False, True], ids=["not given", "cut off"])
 def test_a_batch_that_spark_is_not_given_is_not_set_aside(
@@ -151,6 +182,42 @@ def test_a_batch_that_spark_is_not_given_is_not_set_aside(
 
     assert [failure.set_aside for failure in report.failed] == [False]
     made_good(lake, deltas)
+
+
+WRITES = [
+    (apply, "append_changes"),
+    (branch_write, "add_rows"),
+    (branch_write, "delete_replaced"),
+]
+
+
+@pytest.mark.law("L6", "L9")
+def test_a_run_whose_files_are_refused_midway_is_made_good_by_the_next(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither read nor written: where they lie is no folder any more, until the run has ended."""
+    deltas = begun(lake)
+    for owner, step in WRITES:
+        name = lake.name.changes if owner is apply else lake.name.rows
+        data = Path(urlsplit(LakeTable(lake.spark, name).java.location()).path, "data")
+        away = data.with_name("away")
+        real = getattr(owner, step)
+
+        def refuse(*arguments: Any, real: Any = real, data: Path = data, **named: Any) -> Any:
+            if data.is_dir():
+                data.rename(data.with_name("away"))
+                data.touch()
+            return real(*arguments, **named)
+
+        edited(lake, deltas)
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, step, refuse)
+            report = lake.run()
+        data.unlink()
+        away.rename(data)
+
+        assert [failure.set_aside for failure in report.failed] == [False], step
+        made_good(lake, deltas)
 
 
 # --- maintenance by others
@@ -220,3 +287,34 @@ def test_what_expires_in_the_middle_of_a_merge_takes_nothing_with_it(
 
     assert report.problem() == "", "it began again by itself"
     is_as_the_core_says(lake, deltas)
+
+
+@pytest.mark.law("L6", "L7", "L16", "L19")
+@pytest.mark.parametrize(
+    ("owner", "step", "after", "meanwhile"),
+    [
+        (small_table, "read_deltas", False, compacted),
+        (small_table, "touched", True, compacted),
+        (IcebergTable, "commit", False, forgotten),
+    ],
+)
+def test_what_expires_in_the_middle_of_a_functions_merge_takes_nothing_with_it(
+    lake: Lake,
+    monkeypatch: pytest.MonkeyPatch,
+    owner: Any,
+    step: str,
+    meanwhile: Callable[[Lake, str], None],
+    *,
+    after: bool,
+) -> None:
+    deltas = begun(lake)
+    edited(lake, deltas)
+
+    def both() -> None:
+        for name in (lake.name.rows, lake.name.changes):
+            meanwhile(lake, name)
+
+    with monkeypatch.context() as patch:
+        interrupted(patch, owner, step, both, after=after)
+        take(lake)
+    made_good(lake, deltas)
