@@ -15,7 +15,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.connectors.port import Change, SourcePage
-from lakesync.connectors.sql.capture.snapshot import rows_there
+from lakesync.connectors.sql.gone import rows_gone
 from lakesync.connectors.storage import digest
 
 if TYPE_CHECKING:
@@ -58,12 +58,9 @@ def behind_rows(storage: Storage, plan: Plan) -> str:
 
 def gone(cursor: Any, dialect: Dialect, plan: Plan, storage: Storage, after: str) -> SourcePage:
     """Give those rows of what the gateway has that the table has not."""
-    brought = storage.brought(plan.settings.table, json.loads(after)["gone"])
-    there = rows_there(cursor, dialect, plan, brought.row_ids)
-    changes = tuple(Change(row_id, None) for row_id in brought.row_ids if row_id not in there)
-    if brought.place:
-        return SourcePage(changes, json.dumps({"gone": brought.place}), has_more=True)
-    return SourcePage(changes, json.dumps({"gone": None}), has_more=True)
+    row_ids, following = rows_gone(cursor, dialect, plan, storage, json.loads(after)["gone"])
+    changes = tuple(Change(row_id, None) for row_id in row_ids)
+    return SourcePage(changes, json.dumps({"gone": following or None}), has_more=True)
 
 
 def ended(storage: Storage, plan: Plan) -> SourcePage:

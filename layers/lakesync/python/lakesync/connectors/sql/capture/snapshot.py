@@ -12,11 +12,11 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from lakesync.connectors.port import Change, SourcePage, Unreadable
-from lakesync.connectors.sql.plan import key_of
+from lakesync.connectors.sql.gone import rows_gone
 from lakesync.connectors.sql.query import Bound, behind, key_value, page_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from lakesync.adapters.sql.dialect import Dialect
     from lakesync.connectors.sql.capture.kept import Baseline
@@ -86,55 +86,8 @@ def _rows(
 def _gone(
     cursor: Any, dialect: Dialect, plan: Plan, mark: Baseline, storage: Storage, place: str
 ) -> SourcePage:
-    brought = storage.brought(plan.settings.table, place)
-    there = rows_there(cursor, dialect, plan, brought.row_ids)
-    changes = tuple(
-        Change(row_id, None, mark.us) for row_id in brought.row_ids if row_id not in there
-    )
-    rest = {"gone": brought.place} if brought.place else {"done": True}
+    row_ids, following = rows_gone(cursor, dialect, plan, storage, place)
+    changes = tuple(Change(row_id, None, mark.us) for row_id in row_ids)
+    rest = {"gone": following} if following else {"done": True}
     after = json.dumps({"us": mark.us} | rest)
-    return SourcePage(changes, after, has_more=bool(brought.place), is_dated=True)
-
-
-def rows_there(cursor: Any, dialect: Dialect, plan: Plan, row_ids: Sequence[str]) -> set[str]:
-    """Give which rows the table has, of some."""
-    keys = []
-    for row_id in row_ids:
-        try:
-            keys.append(key_of(row_id, plan.key))
-        except ValueError:
-            continue  # of a key that the table had before
-    if not keys:
-        return set()
-    cursor.execute("SAVEPOINT there")
-    try:
-        return _with_keys(cursor, dialect, plan, keys)
-    except Exception as exc:
-        if not dialect.is_row_fault(exc):
-            raise
-        cursor.execute("ROLLBACK TO SAVEPOINT there")
-    there: set[str] = set()
-    for key in keys:
-        cursor.execute("SAVEPOINT there")
-        try:
-            there |= _with_keys(cursor, dialect, plan, [key])
-        except Exception as exc:
-            if not dialect.is_row_fault(exc):
-                raise
-            # No value of the key's type: such a row cannot be.
-            cursor.execute("ROLLBACK TO SAVEPOINT there")
-    return there
-
-
-def _with_keys(
-    cursor: Any, dialect: Dialect, plan: Plan, keys: Iterable[Sequence[Any]]
-) -> set[str]:
-    wanted = list(keys)
-    names = ", ".join(map(dialect.quote, plan.key))
-    one = f"({', '.join(['%s'] * len(plan.key))})"
-    cursor.execute(
-        f"SELECT {names} FROM {dialect.quote(plan.settings.name)} "  # noqa: S608 - quoted
-        f"WHERE ({names}) IN ({', '.join([one] * len(wanted))})",
-        [value for key in wanted for value in key],
-    )
-    return {plan.key_row_id(row) for row in cursor.fetchall()}
+    return SourcePage(changes, after, has_more=bool(following), is_dated=True)
