@@ -19,11 +19,8 @@ from pyspark.sql import functions as sf
 from lakesync.errors import Conflict, NotFound, ValidationFailed
 from lakesync.materialise.groups import group_of
 from lakesync.materialise.shape import (
-    BATCH,
     CARRIED,
-    COMMIT,
     COMMIT_STAMP,
-    EPOCH,
     EVENTS_TABLE,
     ID,
     STATE_TABLE,
@@ -37,6 +34,7 @@ from lakesync_spark.iceberg.row_erasure import wait_for_lease
 from lakesync_spark.iceberg.state import Synced
 from lakesync_spark.iceberg.tables import create_table, evolve_table, find_table, located
 from lakesync_spark.iceberg.typed_text import text_of
+from lakesync_spark.iceberg.workbench import Target, Workbench
 from lakesync_spark.iceberg.writing import overwrite
 
 if TYPE_CHECKING:
@@ -46,7 +44,6 @@ if TYPE_CHECKING:
 
     from lakesync.core.clock import Stamp
     from lakesync.materialise.columns import LakeColumn
-    from lakesync.materialise.lease import Lease
     from lakesync.materialise.storage import LakeStore
     from lakesync_spark.common.arguments import MaintenanceArguments
     from lakesync_spark.iceberg.lake_table import LakeTable
@@ -94,18 +91,15 @@ def rebuild(
         raise ValidationFailed("a rebuild is of one table: --only gateway/table", field="--only")
     with wait_for_lease(store, group_of(gateway), run_id) as lease:
         name = located(spark, arguments.catalog, arguments.database_prefix, gateway, table)
-        changes = _changes(spark, name, arguments.stack)
-        changes.keep_mark()
-        mark = changes.batch_mark()
-        lease.rise_above(mark.epoch)
-        return _Rebuild(spark, store, lease, name, changes, mark.commit).go(arguments)
+        bench = Workbench(spark, store, lease, arguments.stack)
+        return _Rebuild(bench, name, _changes(bench, name)).go(is_dry=arguments.rebuild == "dry")
 
 
-def _changes(spark: SparkSession, name: TableName, stack: str) -> LakeTable:
-    changes = find_table(spark, name.changes, stack)
+def _changes(bench: Workbench, name: TableName) -> Target:
+    changes = bench.find(name.changes)
     if changes is not None:
         return changes
-    rows = find_table(spark, name.rows, stack)
+    rows = find_table(bench.spark, name.rows, bench.stack)
     if rows is not None and rows.kind is EVENTS_TABLE:
         raise ValidationFailed(
             f"{name.rows} holds events, each written once: there is nothing to make it of; restore"
@@ -118,81 +112,62 @@ def _changes(spark: SparkSession, name: TableName, stack: str) -> LakeTable:
 class _Rebuild:
     """One table's rebuild, under the lease of its gateway's group."""
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        store: LakeStore,
-        lease: Lease,
-        name: TableName,
-        changes: LakeTable,
-        mark: Stamp,
-    ) -> None:
-        self._spark = spark
-        self._store = store
-        self._lease = lease
+    def __init__(self, bench: Workbench, name: TableName, changes: Target) -> None:
+        self._bench = bench
         self._name = name
         self._changes = changes
-        self._mark = mark
+        self._mark = changes.batch_mark.commit
 
-    def go(self, arguments: MaintenanceArguments) -> RebuildReport:
+    def go(self, *, is_dry: bool) -> RebuildReport:
         """Compare, and write unless it is a dry run or all is as it should be."""
         report = RebuildReport(self._name.rows.replace("`", ""), str(self._mark))
-        rows = find_table(self._spark, self._name.rows, arguments.stack)
-        reached = self._reached(rows)
+        rows = self._bench.find(self._name.rows)
+        reached = rows.batch_mark.commit if rows else 0
+        if reached > self._mark:
+            raise Conflict(
+                f"{self._name.rows} goes further than its changes; what waits is taken by the next"
+                " run: lakesync flush --wait, then repeat this"
+            )
         report.made = rows is None
-        if rows is None and arguments.rebuild == "dry":
+        if rows is None and is_dry:
             report.rows = report.missing = self._ids()
             return report
-        rows = self._prepared(rows, arguments)
-        compared = self._compared(rows).cache()
+        table = rows.table if rows and is_dry else self._prepared(rows)
+        compared = self._compared(table).cache()
         try:
             self._count(compared, report)
             differs = report.missing or report.changed or report.surplus or reached != self._mark
-            if arguments.rebuild != "dry" and differs:
-                self._write(compared, rows)
+            if differs and not is_dry:
+                self._write(compared, table)
                 report.written = True
         finally:
             compared.unpersist()
         return report
 
-    def _reached(self, rows: LakeTable | None) -> Stamp:
-        """Give the state table's mark; 0 if it has none."""
-        if rows is None or rows.snapshot_id is None:
-            return 0
-        rows.keep_mark()
-        mark = rows.batch_mark()
-        self._lease.rise_above(mark.epoch)
-        if mark.commit > self._mark:
-            raise Conflict(
-                f"{rows.name} goes further than its changes; what waits is taken by the next run:"
-                " lakesync flush --wait, then repeat this"
-            )
-        return mark.commit
-
-    def _prepared(self, rows: LakeTable | None, arguments: MaintenanceArguments) -> LakeTable:
+    def _prepared(self, rows: Target | None) -> LakeTable:
         """Give the state table with the columns of the changes table; it is made if it is gone."""
-        if rows is not None and arguments.rebuild == "dry":
-            return rows
-        self._lease.check()
-        columns, wins = self._changes.columns(), self._changes.delete_wins
+        bench, changes = self._bench, self._changes
+        bench.lease.check()
         if rows is None:
-            rows = create_table(
-                self._spark, self._name, STATE_TABLE, columns, arguments.stack, delete_wins=wins
-            )
-        mark = rows.batch_mark().commit if rows.snapshot_id is not None else 0
-        evolve_table(self._spark, rows, columns, (), self._properties(mark, "retype"))
-        return rows
+            made = create_table(
+                bench.spark, self._name, STATE_TABLE, changes.columns, bench.stack,
+                delete_wins=changes.table.delete_wins,
+            )  # fmt: skip
+            rows = Target(made, made.batch_mark(), made.columns())
+        properties = bench.properties(rows.batch_mark.commit, "retype")
+        evolve_table(bench.spark, rows.table, changes.columns, (), properties)
+        return rows.table
 
     def _ids(self) -> int:
-        return self._spark.table(self._name.changes).select(ID).distinct().count()
+        return self._bench.spark.table(self._name.changes).select(ID).distinct().count()
 
     def _compared(self, rows: LakeTable) -> DataFrame:
         """Give the rows as they should be, beside those that there are."""
         columns = rows.columns()
         there = {column.name for column in columns}
-        given = [column for column in self._changes.columns() if column.name in there]
+        given = [column for column in self._changes.columns if column.name in there]
         names = [column.name for column in given]
-        synced = Synced(self._mark, f"TIMESTAMP '{self._store.now:%Y-%m-%d %H:%M:%S}Z'")
+        synced, spark = Synced(self._mark, self._bench.now), self._bench.spark
 
         def rebuilt(changes: str) -> str:
             folded = fold(deltas_of(changes, given, self._mark), names)
@@ -201,9 +176,9 @@ class _Rebuild:
                 folded, none, columns, names, synced, all_rows=True, delete_wins=rows.delete_wins
             )
 
-        wanted = asked(self._spark.table(self._name.changes), rebuilt)
+        wanted = asked(spark.table(self._name.changes), rebuilt)
         fields = [field for field in wanted.columns if field not in _OF_THE_COMMIT]
-        present = self._spark.table(rows.name).select(ID, sf.struct("*").alias("_present"))
+        present = spark.table(rows.name).select(ID, sf.struct("*").alias("_present"))
         wanted = wanted.select(ID, sf.struct(*wanted.columns).alias("_wanted"))
         same = sf.expr(" AND ".join(f"_wanted.`{one}` <=> _present.`{one}`" for one in fields))
         return wanted.join(present, ID, "full").withColumn("_same", same)
@@ -225,13 +200,10 @@ class _Rebuild:
     def _write(self, compared: DataFrame, rows: LakeTable) -> None:
         kept = compared.where("_wanted IS NOT NULL").selectExpr("if(_same, _present, _wanted) AS r")
         made = kept.select("r.*")
-        self._lease.check()
-        overwrite(made, rows, sf.lit(True), self._properties(self._mark, "rebuild"))
+        self._bench.lease.check()
+        overwrite(made, rows, sf.lit(True), self._bench.properties(self._mark, "rebuild"))
         rows.refresh()
         rows.keep_mark()
-
-    def _properties(self, mark: Stamp, batch: str) -> dict[str, str]:
-        return {COMMIT: str(mark), BATCH: batch, EPOCH: str(self._lease.epoch)}
 
 
 def deltas_of(changes: str, columns: Sequence[LakeColumn], upto: Stamp) -> str:
