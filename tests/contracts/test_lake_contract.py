@@ -27,7 +27,7 @@ from lakesync.errors import (
     AdapterUnreachable,
     Retry,
 )
-from lakesync.testing.lake_contract import LakeContract
+from lakesync.testing.lake_contract import LakeContract, check_pages
 from tools.local_stack.aws_emulator import start_emulator
 
 if TYPE_CHECKING:
@@ -82,22 +82,7 @@ class TestObjectStores(LakeContract):
 def test_pages_give_keys_of_any_characters_in_the_order_of_their_bytes(
     lake: LakeAdapter, names: list[str], size: int
 ) -> None:
-    for name in names:
-        lake.put_object(f"p/{name}", name.encode(), "text/plain")
-    lake.put_object("q", b"", "text/plain")
-    after, listed = "", list[str]()
-    while True:
-        page = lake.list_page("p/", after, size)
-        assert len(page.objects) <= size
-        listed += [head.key for head in page.objects]
-        if not page.has_more:
-            break
-        after = listed[-1]
-    assert listed == sorted((f"p/{name}" for name in names), key=str.encode)
-    assert lake.list_objects("p/") == listed
-    lake.delete_objects(listed)
-    assert lake.list_page("").objects[0].key == "q"
-    assert lake.list_objects("p/") == []
+    check_pages(lake, names, size)
 
 
 def test_more_objects_than_one_request_takes_are_removed(

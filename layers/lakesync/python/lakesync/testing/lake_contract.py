@@ -20,9 +20,33 @@ from lakesync.adapters.lake.adapter import KEY_BYTES_MAX, PAGE_KEYS_MAX
 from lakesync.errors import NotFound, ValidationFailed
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from lakesync.adapters.lake.adapter import LakeAdapter
 
 _KEYS: Final = ("a", "a/b", "a b", "é", "\uffee", "\U0001f600", "b=1/x.parquet", "B", "a.", "aa")
+
+
+def check_pages(lake: LakeAdapter, names: Iterable[str], size: int) -> None:
+    """Store objects of some names beside another, read them page by page, and remove them."""
+    keys = [f"p/{name}" for name in names]
+    for key in keys:
+        lake.put_object(key, key.encode(), "text/plain")
+    lake.put_object("q", b"", "text/plain")
+    after, listed = "", list[str]()
+    while True:
+        page = lake.list_page("p/", after, size)
+        assert len(page.objects) <= size
+        listed += [head.key for head in page.objects]
+        if not page.has_more:
+            break
+        after = listed[-1]
+
+    assert listed == sorted(keys, key=str.encode)
+    assert lake.list_objects("p/") == listed
+    lake.delete_objects(listed)
+    assert lake.list_page("").objects[0].key == "q"
+    assert lake.list_objects("p/") == []
 
 
 class LakeContract:
@@ -82,23 +106,7 @@ class LakeContract:
         self, lake: LakeAdapter, size: int
     ) -> None:
         """Those under the prefix, and no others."""
-        for name in _KEYS:
-            lake.put_object(f"p/{name}", name.encode(), "text/plain")
-        lake.put_object("q", b"", "text/plain")
-        after, listed = "", list[str]()
-        while True:
-            page = lake.list_page("p/", after, size)
-            assert len(page.objects) <= size
-            listed += [head.key for head in page.objects]
-            if not page.has_more:
-                break
-            after = listed[-1]
-
-        assert listed == sorted((f"p/{name}" for name in _KEYS), key=str.encode)
-        assert lake.list_objects("p/") == listed
-        lake.delete_objects(listed)
-        assert lake.list_page("").objects[0].key == "q"
-        assert lake.list_objects("p/") == []
+        check_pages(lake, _KEYS, size)
 
     @pytest.mark.parametrize("keys_max", [0, PAGE_KEYS_MAX + 1])
     def test_a_page_that_is_none_is_refused(self, lake: LakeAdapter, keys_max: int) -> None:
