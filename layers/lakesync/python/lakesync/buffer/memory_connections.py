@@ -54,16 +54,11 @@ class MemoryConnections:
         """Add to the frames of a connection in a span of time."""
         with self._lock:
             known = self._connections[connection.gateway].get(connection.id)
-            if known is None:
-                return False
-            summed = known.frames if known.window == window else 0
-            if connection.window == window:
-                if known.window != window:
-                    return False
-            elif known.window >= window:
+            is_begun = connection.window == window
+            if known is None or (known.window != window if is_begun else known.window >= window):
                 return False
             self._connections[connection.gateway][connection.id] = replace(
-                known, window=window, frames=summed + frames
+                known, window=window, frames=frames + (known.frames if is_begun else 0)
             )
             return True
 

@@ -31,9 +31,7 @@ _DECLARED_AS: Final[tuple[tuple[type[Any], str], ...]] = (
     (datetime, "timestamp"),
     (date, "date"),
     (Decimal, "decimal(p,s)"),
-    (bytes, "bytes"),
-    (bytearray, "bytes"),
-    (memoryview, "bytes"),
+    *((binary, "bytes") for binary in BINARY),
 )
 """Types that only a declared column takes."""
 _WANTED: Final = {

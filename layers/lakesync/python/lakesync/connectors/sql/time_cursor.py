@@ -131,13 +131,9 @@ def reach_of(
     latest = _instant(stored.get("latest")) if is_zoneless else None
     latest_until = _instant(stored.get("latestUntil")) if is_zoneless else None
     redating = Redating(*stored["redating"]) if "redating" in stored else None
-    if is_begun:
-        key = stored["key"]
-        return Reach(
-            was or now, since, until, key, is_begun, is_zoneless, latest, latest_until, redating
-        )
-    reach = Reach(now, since, until, [], is_begun, is_zoneless, latest, latest_until, redating)
-    if was and now < was:
+    began, key = (was or now, stored["key"]) if is_begun else (now, [])
+    reach = Reach(began, since, until, key, is_begun, is_zoneless, latest, latest_until, redating)
+    if was and began < was:
         margin = timedelta(seconds=overlap_s + settle_s)
         passed = timedelta(milliseconds=max(0, poll_ms - stored["pollMs"]))
         return _stepped_back(reach, latest or was, stored["pollMs"], passed + margin)
