@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from datetime import date
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from lakesync.client.storage.app_table import AppTable
 from lakesync.client.storage.edit_template import EditTemplate
 from lakesync.client.storage.stored_state import States
 from lakesync.client.storage.tables import CLIENTS
-from lakesync.client.storage.writing import checked_columns
+from lakesync.core.clock import STAMP_MAX
 from lakesync.core.delta import DELTA_BYTES_MAX, Op, make_delta
 from lakesync.core.merge import fold
 from lakesync.errors import DeltaTooLarge, ValidationFailed
@@ -54,20 +55,19 @@ def _table(names: tuple[str, ...], unseen: int = 0, *, only: bool | None = None)
 def test_an_edit_is_the_same_whichever_way_it_is_encoded(
     written: dict[str, Any], order: list[str], unseen: int, only: Any, row_id: str
 ) -> None:
-    names, given_ = checked_columns(Op.INSERT, "todos", row_id, written)
     table, again = (_table(tuple(order), unseen, only=only) for _ in range(2))
-    template, states = _template(names, table)
-    encoded = template.values(given_)
+    template, states = _template(tuple(sorted(written)), table)
     expected = make_delta(
         Op.INSERT, "todos", row_id, dict(sorted(written.items())), client_id=CLIENT, hlc=77
     )
 
-    delta = template.delta(row_id, 77, encoded)
+    delta, run, values, cells = template.encode(row_id, 77, written)
 
     assert delta == expected
-    assert template.run(delta) == encode_record(delta)
-    assert template.state(77, encoded) == states.encode(table.places, fold([delta]))
-    cells = template.cells(row_id, given_, encoded)
+    assert type(delta) is type(expected)
+    assert run == encode_record(delta)
+    assert template.state(77, values) == states.encode(table.places, fold([delta]))
+    cells = template.row(values, cells)
     same = again.cells(row_id, dict(delta.columns))
     assert (cells, list(map(type, cells))) == (same, list(map(type, same)))
     assert table.kinds == again.kinds
@@ -76,13 +76,12 @@ def test_an_edit_is_the_same_whichever_way_it_is_encoded(
 @pytest.mark.parametrize("op", [Op.UPDATE, Op.DELETE])
 def test_an_edit_of_any_kind_is(op: Op) -> None:
     written = {"a": 1} if op is Op.UPDATE else {}
-    names, given_ = checked_columns(op, "todos", "r1", written)
-    template, _ = _template(names, _table(NAMES), op)
+    template, _ = _template(tuple(written), _table(NAMES), op)
 
-    delta = template.delta("r1", 5, template.values(given_))
+    delta, run, _, _ = template.encode("r1", 5, written)
 
     assert delta == make_delta(op, "todos", "r1", written, client_id=CLIENT, hlc=5)
-    assert template.run(delta) == encode_record(delta)
+    assert run == encode_record(delta)
 
 
 def test_a_row_of_a_table_with_thousands_of_columns_is_kept() -> None:
@@ -98,6 +97,21 @@ def test_what_is_too_large_or_has_no_row_is_no_edit() -> None:
     template, _ = _template(("a",), _table(NAMES))
 
     with pytest.raises(DeltaTooLarge):
-        template.delta("r1", 5, [b"1" * (DELTA_BYTES_MAX + 1)])
-    with pytest.raises(ValidationFailed):
-        template.delta("", 5, [b"1"])
+        template.encode("r1", 5, {"a": "x" * (DELTA_BYTES_MAX - 1)})
+    assert template.encode("r1", 5, {"a": "x" * (DELTA_BYTES_MAX - 2)})
+    for row_id, hlc in (("", 5), ("é" * 257, 5), ("r1", 0), ("r1", STAMP_MAX + 1)):
+        with pytest.raises(ValidationFailed):
+            template.encode(row_id, hlc, {"a": 1})
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [(float("nan"), "NaN"), ("\ud800", "surrogate"), (date(2026, 5, 17), "declare")],
+)
+def test_what_is_no_value_is_refused_by_its_column(value: object, says: str) -> None:
+    template, _ = _template(("a", "b"), _table(NAMES))
+
+    with pytest.raises(ValidationFailed, match=says) as refused:
+        template.encode("r1", 5, {"a": "fine", "b": value})
+
+    assert refused.value.field == "columns.b"

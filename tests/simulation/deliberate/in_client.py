@@ -203,8 +203,7 @@ def plain_edits_join_transactions() -> list[Replaced]:
     ) -> Delta:
         if not file.connection.in_transaction:
             return real(file, op, table, row_id, columns)
-        given = writing.checked_columns(op, table, row_id, columns)
-        return writing.write(file, op, table, row_id, given, file.clock.now())
+        return writing.Writer(file, is_group=False).write(op, table, row_id, columns)
 
     return [(client, "record", record)]
 

@@ -15,7 +15,10 @@ from lakesync.wire import lakesync_pb2 as pb
 from lakesync.wire.row_state import column_opening, openings, text_field, varint
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
+
+    from lakesync.core.clock import Stamp
+    from lakesync.core.values import CanonicalJson
 
 _DELTA: Final = b"\x0a"
 _ROW_ID: Final = b"\x1a"
@@ -60,23 +63,31 @@ class RecordTemplate:
         client_id: the client.
     """
 
-    __slots__ = ("_columns", "_front", "_middle")
+    __slots__ = ("_columns", "_front", "_middle", "_names")
 
     def __init__(self, op: Op, table: str, names: Iterable[str], client_id: str) -> None:
         self._front = _table(op, table)
-        self._columns = [openings(name) for name in names]
+        self._names = tuple(names)
+        self._columns = [openings(name) for name in self._names]
         self._middle = _client(client_id) + _DELTA_ID + varint(DELTA_ID_CHARS)
 
-    def encode(self, delta: Delta) -> bytes:
+    def encode(
+        self, row_id: str, hlc: Stamp, values: Sequence[CanonicalJson], delta_id: str
+    ) -> bytes:
         """Give the run of one delta, as `encode_record` does in twice the time."""
-        parts = [self._front, text_field(_ROW_ID, delta.row_id)]
         try:
-            for of_size, (_, value) in zip(self._columns, delta.columns, strict=True):
-                parts += (of_size[len(value)], value)
+            fields = [
+                of_size[len(value)] + value
+                for of_size, value in zip(self._columns, values, strict=True)
+            ]
         except IndexError:  # a value is longer than most
-            return encode_record(delta)
-        parts += (_HLC, delta.hlc.to_bytes(8, "little"), self._middle, delta.delta_id.encode())
-        record = b"".join(parts)
+            fields = [
+                column_opening(name, len(value)) + value
+                for name, value in zip(self._names, values, strict=True)
+            ]
+        at = _HLC + hlc.to_bytes(8, "little")
+        row, known = text_field(_ROW_ID, row_id), delta_id.encode()
+        record = b"".join((self._front, row, *fields, at, self._middle, known))
         return _DELTA + varint(len(record)) + record
 
 

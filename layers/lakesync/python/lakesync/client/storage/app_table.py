@@ -26,7 +26,6 @@ from lakesync.core.values import NULL
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from lakesync.core.delta import Op
     from lakesync.core.merge import RowState
     from lakesync.core.values import CanonicalJson
 
@@ -72,8 +71,9 @@ class AppTable:
     """The columns as row states name them."""
     delete_wins: bool = False
     """What the gateway's schema says of the table."""
-    templates: dict[tuple[Op, tuple[str, ...]], Any] = field(default_factory=dict)
-    """An `EditTemplate` for edits of some columns, as long as names and columns stay."""
+    templates: dict[tuple[object, ...], Any] = field(default_factory=dict)
+    """By what edits do and their columns, as given or in order: an `EditTemplate`, as long as
+    names, columns and ``booleans`` stay."""
 
     def as_read(self, state: RowState) -> RowState:
         """Give a row as its table reads it; see `lakesync.core.merge.as_read`."""

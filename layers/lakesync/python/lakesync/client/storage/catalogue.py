@@ -41,8 +41,13 @@ class Catalogue:
         self._delete_wins: frozenset[str] = frozenset()  # folded names
 
     def note_change(self, table: AppTable) -> None:
-        """Note that the transaction under way changes rows, or columns, of a table."""
+        """Note that the transaction under way changes rows, or columns, of a table.
+
+        What was decided of its columns when its rows were composed is stored.
+        """
         self._changed[table.id] = table
+        if table.kinds:
+            self._keep_kinds(table)
 
     def note_local_change(self, sql_name: str) -> None:
         """Note that the transaction under way changes a local table."""
@@ -158,10 +163,8 @@ class Catalogue:
         if not received and not was_refused(self._connection, table):
             raise name_taken(name, first, of)
 
-    def keep_kinds(self, table: AppTable) -> None:
-        """Store what was decided of a table's columns when its rows were composed."""
-        if table.kinds:  # by which answers are read otherwise
-            self.note_change(table)
+    def _keep_kinds(self, table: AppTable) -> None:
+        """Store what was decided of a table's columns, by which answers are read otherwise."""
         for name, is_boolean in table.kinds.items():
             self._connection.execute(
                 "UPDATE _lakesync_columns SET is_boolean = ? WHERE table_id = ? AND name = ?",
@@ -172,6 +175,7 @@ class Catalogue:
             else:
                 del table.booleans[name]
         table.kinds.clear()
+        table.templates.clear()  # they know which columns are to be decided
 
     def _create(self, name: str, columns: Mapping[str, str], *, received: bool) -> AppTable:
         check_identifier(name, "table")

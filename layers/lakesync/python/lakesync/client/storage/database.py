@@ -161,7 +161,8 @@ class Database:
     def write(self, check: Callable[[], C], edit: Callable[[C], T]) -> T:
         """Do the same for one edit, if it is not refused: a generator would cost as much again."""
         with self.lock:
-            self._check_unused()
+            if self._in_use:
+                self._check_unused()
             changes = -1
             try:
                 self._begin()
@@ -201,10 +202,10 @@ class Database:
             with contextlib.suppress(sqlite3.OperationalError):
                 self.writer.execute("PRAGMA wal_checkpoint").close()
                 self._was_full = False
-        if self._room is not None:
-            self._room.on_begin()
+        if self._room is not None and self._room.on_begin():
+            self._room = None
         self.writer.execute("BEGIN IMMEDIATE")
-        version = self._data_version()
+        ((version,),) = self._versions.execute("PRAGMA data_version")
         if version != self._version:
             for reload in self._reloads:
                 reload()

@@ -59,7 +59,7 @@ class DeviceClock:
 
     def now(self) -> Stamp:
         """Issue a stamp above everything that was issued or followed."""
-        return self._clock.now(self.server_ms())
+        return self._clock.now(self._wall_clock() + self.offset_ms)  # an edit waits: no `server_ms`
 
     def follow(self, remote: Stamp, cursor: Stamp) -> None:
         """Move past the greatest stamp of a page, whose cursor tells the gateway's time.

@@ -2,24 +2,37 @@
 
 An app waits for each edit, and most of what one writes are the bytes of the one before: the names,
 the client. So what is left to do for an edit is to fill in its row, its stamp and its values. What
-comes of it is what `lakesync.core.delta`, `States` and `AppTable.cells` make of the same edit.
+comes of it is what `lakesync.core.delta`, `encode_record`, `States` and `AppTable.cells` make of
+the same edit.
+
+While an app waits for the disk, a processor forgets what it was about to run. So an edit costs what
+the code and the objects weigh that it goes through; and `EditTemplate.encode` is one function.
 """
 
 from __future__ import annotations
 
-from operator import call, itemgetter
-from typing import TYPE_CHECKING, Final
+from json.encoder import encode_basestring
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
 from lakesync.client.storage.app_table import cell
-from lakesync.client.storage.python_values import encoder, undeclared
-from lakesync.core.delta import Delta, check_row_id, check_size, check_stamp
+from lakesync.client.storage.python_values import encoder, plain_classes, undeclared
+from lakesync.core.clock import STAMP_MAX
+from lakesync.core.delta import (
+    DELTA_BYTES_MAX,
+    ROW_ID_BYTES_MAX,
+    Delta,
+    check_row_id,
+    check_size,
+    check_stamp,
+)
 from lakesync.core.identity import filled_id, id_template
 from lakesync.core.values import canonical
 from lakesync.errors import InvalidInput
 from lakesync.wire.records import RecordTemplate
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from lakesync.client.storage.app_table import AppTable, Cell
     from lakesync.client.storage.stored_state import States
@@ -27,7 +40,16 @@ if TYPE_CHECKING:
     from lakesync.core.delta import Op
     from lakesync.core.values import CanonicalJson
 
+Encoded: TypeAlias = "tuple[Delta, bytes, list[CanonicalJson], list[Cell]]"
+"""An edit that was not refused: its delta, the run of that, its values, and the cells of a row that
+has these and no others: `EditTemplate.row` puts them in the table's order."""
+Column: TypeAlias = "tuple[str, Collection[type], Callable[[object], CanonicalJson]]"
 _BYTE_MAX: Final = 255
+_delta_of: Final = tuple.__new__  # as `Delta` does, without the function that it wraps it in
+_TRUE: Final[tuple[CanonicalJson, Cell]] = b"true", 1
+_FALSE: Final[tuple[CanonicalJson, Cell]] = b"false", 0
+_WORDS: Final = frozenset({b"true", b"false"})
+_SMALL_INT_MAX: Final = (1 << 53) - 1
 
 
 class EditTemplate:
@@ -42,8 +64,8 @@ class EditTemplate:
     """
 
     __slots__ = (
-        *("run", "_arrange", "_client_id", "_encoders", "_id", "_names", "_op", "_opening"),
-        *("_places", "_shown", "_states", "_table"),
+        *("_arrange", "_client_id", "_columns", "_id", "_may_be_kinds", "_names", "_op"),
+        *("_opening", "_run", "_shown", "_states", "_table"),
     )
 
     def __init__(
@@ -51,54 +73,71 @@ class EditTemplate:
     ) -> None:
         self._op, self._table, self._names = op, table, names
         self._client_id, self._states = client_id, states
-        declared = table.declared
-        self._encoders = [
-            encoder(table.name, name, declared[name]) if name in declared else canonical
-            for name in names
-        ]
+        self._columns = [_column(table, name) for name in names]
         self._id = id_template(client_id, names, table.name)
-        self.run = RecordTemplate(op, table.name, names, client_id).encode
-        """Gives the run of an edit's delta."""
+        self._run = RecordTemplate(op, table.name, names, client_id).encode
         ordered, members = table.places.of(names)
         self._arrange = None if ordered == names else itemgetter(*map(names.index, ordered))
         self._opening: tuple[bytes, bytes] | None = None
         if names and len(members) <= _BYTE_MAX:
             self._opening = states.opening(client_id, members)
-        self._places = {name: place for place, name in enumerate(names)}
-        shown = list(map(self._places.get, table.shown))
+        places = {name: place for place, name in enumerate(names)}
+        self._may_be_kinds = [
+            (places[name], only) for name, only in table.booleans.items() if name in places
+        ]
+        shown = list(map(places.get, table.shown))
         self._shown = None if shown == list(range(len(names))) else shown
 
-    def values(self, given: Sequence[object]) -> list[CanonicalJson]:
-        """Give the canonical bytes of an edit's values, by the types that the app declared.
+    def encode(self, row_id: str, hlc: Stamp, columns: Mapping[str, Any]) -> Encoded:
+        """Encode an edit of these columns, by the types that the app declared.
 
         Raises:
-            ValidationFailed: one is no value.
-            SchemaMismatch: one is not of its column's type.
-        """
-        values: list[CanonicalJson] = []
-        try:
-            values.extend(map(call, self._encoders, given))
-        except InvalidInput as error:
-            name, value = self._names[len(values)], given[len(values)]
-            needed = None if name in self._table.declared else undeclared(name, value)
-            raised = needed or error
-            raised.field = f"columns.{name[:64]}"
-            raise raised from error.__cause__
-        return values
-
-    def delta(self, row_id: str, hlc: Stamp, values: Sequence[CanonicalJson]) -> Delta:
-        """Give the delta of an edit.
-
-        Raises:
-            ValidationFailed: the row id or the stamp is none.
+            ValidationFailed: a value is none, or the row id or the stamp.
+            SchemaMismatch: a value is not of its column's type.
             DeltaTooLarge: so are the values together.
         """
-        check_row_id(row_id)
-        check_stamp(hlc)
-        check_size(sum(map(len, values)))
-        columns = tuple(zip(self._names, values, strict=True))
+        if not (row_id.isascii() and 0 < len(row_id) <= ROW_ID_BYTES_MAX):
+            check_row_id(row_id)
+        if not 0 < hlc <= STAMP_MAX:
+            check_stamp(hlc)
+        values: list[CanonicalJson] = []
+        cells: list[Cell] = [row_id]
+        try:
+            for name, plain, encode in self._columns:
+                value = columns[name]
+                kind = value.__class__
+                if kind not in plain:
+                    raw = encode(value)
+                    shown = cell(raw)
+                elif kind is str:
+                    is_sure = value.isascii()  # else it may hold half of a surrogate pair
+                    raw = encode_basestring(value).encode() if is_sure else canonical(value)
+                    shown = value
+                else:
+                    raw, shown = _plain(value)
+                values.append(raw)
+                cells.append(shown)
+        except InvalidInput as error:
+            self._refuse(len(values), columns, error)
         delta_id = filled_id(self._id, values, hlc, row_id)
-        return Delta(self._op, self._table.name, row_id, self._client_id, hlc, columns, delta_id)
+        pairs = tuple(zip(self._names, values, strict=True))
+        delta = _delta_of(
+            Delta, (self._op, self._table.name, row_id, self._client_id, hlc, pairs, delta_id)
+        )
+        run = self._run(row_id, hlc, values, delta_id)
+        if len(run) > DELTA_BYTES_MAX:
+            check_size(sum(map(len, values)))
+        return delta, run, values, cells
+
+    def row(self, values: Sequence[CanonicalJson], cells: list[Cell]) -> list[Cell]:
+        """Give the parameters of the table's ``upsert`` for a row of one insert, as encoded."""
+        for place, only in self._may_be_kinds:
+            if (values[place] in _WORDS) is not only:
+                self._table.note_values(dict(zip(self._names, values, strict=True)))
+                break
+        if self._shown is None:
+            return cells
+        return [cells[0], *[None if at is None else cells[at + 1] for at in self._shown]]
 
     def state(self, hlc: Stamp, values: Sequence[CanonicalJson]) -> bytes:
         """Give what is kept of a row of which an insert of these columns is all that is known."""
@@ -109,25 +148,29 @@ class EditTemplate:
         head, behind = self._opening
         return b"".join((head, hlc.to_bytes(8, "little"), behind, bytes(sizes), *arranged))
 
-    def cells(
-        self, row_id: str, given: Sequence[object], values: Sequence[CanonicalJson]
-    ) -> list[Cell]:
-        """Give the parameters of the table's ``upsert`` for a row of one insert.
+    def _refuse(self, at: int, columns: Mapping[str, Any], error: InvalidInput) -> NoReturn:
+        """Raise what says why a value, by its place, cannot be written."""
+        name = self._names[at]
+        value = columns[name]
+        needed = None if name in self._table.declared else undeclared(name, value)
+        raised = needed or error
+        raised.field = f"columns.{name[:64]}"
+        raise raised from error.__cause__
 
-        Args:
-            row_id: the row.
-            given: its values, as the app has them.
-            values: the same in canonical form.
-        """
-        for name, is_boolean in self._table.booleans.items():
-            at = self._places.get(name)
-            if at is not None and (given[at].__class__ is bool) is not is_boolean:
-                self._table.note_values(dict(zip(self._names, values, strict=True)))
-                break
-        cells: list[Cell] = [
-            value if value.__class__ is str else cell(raw)
-            for value, raw in zip(given, values, strict=True)
-        ]
-        if self._shown is not None:
-            cells = [None if at is None else cells[at] for at in self._shown]
-        return [row_id, *cells]
+
+def _column(table: AppTable, name: str) -> Column:
+    """Give a column's name, the classes whose values are plain there, and what encodes others."""
+    declared = table.declared.get(name, "")
+    encode = encoder(table.name, name, declared) if declared else canonical
+    return name, plain_classes(declared), encode
+
+
+def _plain(value: Any) -> tuple[CanonicalJson, Cell]:
+    """Give the canonical bytes of a boolean or a number, and what SQLite stores for it."""
+    kind = value.__class__
+    if kind is bool:
+        return _TRUE if value else _FALSE
+    if kind is int and -_SMALL_INT_MAX <= value <= _SMALL_INT_MAX:
+        return b"%d" % value, value
+    raw = canonical(value)
+    return raw, cell(raw)

@@ -12,6 +12,7 @@ from lakesync.client.storage.failures import query_result
 from lakesync.client.storage.python_values import as_cells, kind_of, read_value
 from lakesync.client.storage.row_names import Places
 from lakesync.client.storage.shapes import shape
+from lakesync.client.storage.statements import execute
 from lakesync.client.storage.stored_state import decode
 from lakesync.core.delta import Op, check_row_id
 from lakesync.core.merge import as_read, fold, view
@@ -22,6 +23,7 @@ from lakesync.wire.records import decode_records
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from lakesync.client.storage.file import ClientFile
     from lakesync.client.storage.kinds import Kinds
     from lakesync.client.storage.reading import Answer
     from lakesync.client.storage.writing import Writer
@@ -77,6 +79,8 @@ def _values(columns: Mapping[str, CanonicalJson], declared: str) -> dict[str, An
 
 class Editor(ABC):
     """What a client and its transaction both offer: reads, and edits; an ``Err`` wrote nothing."""
+
+    _file: ClientFile
 
     def insert(
         self, table: str, row_id: str, columns: Mapping[str, object] = _NOTHING
@@ -196,16 +200,13 @@ class Editor(ABC):
         """
         what = f"execute of {str(sql)[:80]!r}"
         return self._edits(
-            what, lambda writer: self._execute(writer, sql, parameters), is_group=True
+            what, lambda writer: execute(self._file, writer, sql, parameters), is_group=True
         )
 
     @abstractmethod
     def _edits(
         self, what: str, operation: Callable[[Writer], T], *, is_group: bool
     ) -> Result[T, LakeSyncError]: ...
-
-    @abstractmethod
-    def _execute(self, writer: Writer, sql: str, parameters: object) -> int: ...
 
     @abstractmethod
     def _edit(

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from lakesync.client.storage.editor import Editor
 from lakesync.client.storage.failures import attempt
 from lakesync.client.storage.kinds import own_answer, own_kinds
-from lakesync.client.storage.statements import execute
-from lakesync.client.storage.writing import Writer, checked_columns, encoded, write_alone
+from lakesync.client.storage.writing import Writer, encoded, write_alone
 from lakesync.core.values import parse
 from lakesync.result import Err, Result
 
@@ -52,9 +51,6 @@ class Transaction(Editor):
     ) -> Result[T, LakeSyncError]:
         del what, is_group  # all of it belongs to this transaction, which nobody drops unheard
         return self._joined(lambda: operation(self._writer))
-
-    def _execute(self, writer: Writer, sql: str, parameters: object) -> int:
-        return execute(self._file, writer, sql, parameters)
 
     def _joined(self, join: Callable[[], T]) -> Result[T, LakeSyncError]:
         result: Result[T, LakeSyncError] = self._attempt(join)
@@ -119,9 +115,8 @@ def record(
     file: ClientFile, op: Op, table: str, row_id: str, columns: Mapping[str, object]
 ) -> Delta:
     """Commit one edit to disk."""
-    given = checked_columns(op, table, row_id, columns)
     return file.database.write(
-        lambda: encoded(file, op, table, row_id, given), lambda edit: write_alone(file, edit)
+        lambda: encoded(file, op, table, row_id, columns), lambda edit: write_alone(file, edit)
     )
 
 

@@ -61,14 +61,19 @@ def attempt(
     """
     try:
         return Ok(operation())
-    except LakeSyncError as error:
-        return Err(error)
-    except sqlite3.Error as exc:
-        return Err(translated(exc))
-    except Exception as exc:
-        if is_sound():
-            raise
-        return Err(_caused(FileCorrupt(f"{SALVAGE} ({exc!r})"), exc))
+    except Exception as exc:  # noqa: BLE001 - a bug is raised again
+        return Err(caught(exc, is_sound))
+
+
+def caught(exc: Exception, is_sound: Callable[[], bool]) -> LakeSyncError:
+    """Give what kept an operation from happening, of what it raised; a bug is raised again."""
+    if isinstance(exc, LakeSyncError):
+        return exc
+    if isinstance(exc, sqlite3.Error):
+        return translated(exc)
+    if is_sound():
+        raise exc
+    return _caused(FileCorrupt(f"{SALVAGE} ({exc!r})"), exc)
 
 
 def translated(exc: sqlite3.Error) -> LakeSyncError:

@@ -29,13 +29,15 @@ class LogRoom:
         self._log = Path(f"{path}-wal")
         self._commits = 0
 
-    def on_begin(self) -> None:
-        """Count a transaction that is about to begin; makes room before the 32nd."""
+    def on_begin(self) -> bool:
+        """Count a transaction that is about to begin; makes room before the 32nd, and tells so."""
         self._commits += 1
-        if self._commits == COMMITS_BEFORE:
-            # Without room everything works as it does with it.
-            with contextlib.suppress(sqlite3.Error, OSError):
-                self._make()
+        if self._commits < COMMITS_BEFORE:
+            return False
+        # Without room everything works as it does with it.
+        with contextlib.suppress(sqlite3.Error, OSError):
+            self._make()
+        return True
 
     def _make(self) -> None:
         execute = self._connection.execute

@@ -19,7 +19,7 @@ from lakesync.core.values import NULL, canonical, parse
 from lakesync.errors import SchemaMismatch, ValidationFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from lakesync.core.values import CanonicalJson
 
@@ -59,7 +59,7 @@ def encoder(table: str, column: str, type_name: str) -> Callable[[object], Canon
     """
     kind = kind_of(type_name)
     as_json = _AS_JSON.get(kind)
-    always_fit = _ALWAYS_FIT.get(kind, ())
+    always_fit = plain_classes(type_name)
 
     def encode(value: object) -> CanonicalJson:
         if value.__class__ in always_fit:
@@ -77,6 +77,14 @@ def encoder(table: str, column: str, type_name: str) -> Callable[[object], Canon
         )
 
     return canonical if kind == "json" else encode
+
+
+def plain_classes(type_name: str) -> Collection[type]:
+    """Give the classes whose values are all of a declared type; ``""`` is a column without one.
+
+    Of plain values, that is, whose canonical bytes say at once what SQLite stores.
+    """
+    return _ALWAYS_FIT.get(kind_of(type_name), ())
 
 
 def undeclared(column: str, value: object) -> ValidationFailed | None:
@@ -188,7 +196,10 @@ def _integer(cell: Any) -> Any:
     return int(cell) if is_integer else cell
 
 
+_ANY: Final = (str, bool, int, float)
 _ALWAYS_FIT: Final[Mapping[str, tuple[type, ...]]] = {
+    "": _ANY,
+    "json": _ANY,
     "string": (str,),
     "boolean": (bool,),
     "number": (float, int),

@@ -173,7 +173,6 @@ class Rows:
     def show(self, table: AppTable, cells: Iterable[Sequence[Cell]]) -> None:
         """Write rows of the app's table, whose cells were composed just now."""
         self._catalogue.note_change(table)
-        self._catalogue.keep_kinds(table)
         self._connection.executemany(table.upsert, cells)
 
     def insert_all(self, insert: str, rows: Sequence[tuple[object, ...]]) -> bool:

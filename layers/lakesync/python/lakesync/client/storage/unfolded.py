@@ -17,7 +17,7 @@ Rules of this module
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from lakesync.client.storage.rows import INSERT_EDITED
 from lakesync.core.merge import fold
@@ -25,13 +25,17 @@ from lakesync.wire.records import decode_records
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from lakesync.client.storage.catalogue import Catalogue
+    from lakesync.client.storage.edit_template import EditTemplate
     from lakesync.client.storage.rows import LocalKey
     from lakesync.client.storage.stored_state import States
     from lakesync.core.clock import Stamp
     from lakesync.core.delta import Delta
+    from lakesync.core.values import CanonicalJson
+
+    Waiting: TypeAlias = tuple[int, str, EditTemplate, Stamp, Sequence[CanonicalJson]]
 
 UNFOLDED_EDITS_MAX: Final = 256
 """Edits that may wait for the states of their rows to be written: some milliseconds of work."""
@@ -65,7 +69,9 @@ class Unfolded:
         self._connection = connection
         self._catalogue = catalogue
         self._states = states
-        self._waiting: list[tuple[int, str, bytes]] = []
+        self._waiting: list[Waiting] = []
+        self._states_read: list[tuple[int, str, bytes]] = []
+        """Of what this connection did not write, or does not remember."""
         self._is_known = False
         self._folded: Stamp = 0
         self._edits = 0
@@ -81,13 +87,22 @@ class Unfolded:
             self.fold()
         return hlc > self._folded
 
-    def take(self, table_id: int, row_id: str, state: bytes) -> None:
+    def take(
+        self,
+        table_id: int,
+        row_id: str,
+        template: EditTemplate,
+        hlc: Stamp,
+        values: Sequence[CanonicalJson],
+    ) -> None:
         """Leave an insert unfolded, which is in the outbox by now, and alone there of its row."""
-        self._waiting.append((table_id, row_id, state))
-        self.count()
+        self._waiting.append((table_id, row_id, template, hlc, values))
+        self._edits += 1
+        if self._edits >= UNFOLDED_EDITS_MAX:
+            self.fold()
 
     def count(self) -> None:
-        """Count an edit that was written."""
+        """Count an edit that was written, and left nothing unfolded."""
         self._edits += 1
         if self._edits >= UNFOLDED_EDITS_MAX:
             self.fold()
@@ -96,10 +111,16 @@ class Unfolded:
         """Write a state for every row that has none."""
         if not self._is_known:
             self._read()
-        if self._waiting:
+        if self._waiting or self._states_read:
+            states = [
+                (table_id, row_id, template.state(hlc, values))
+                for table_id, row_id, template, hlc, values in self._waiting
+            ]
             # In the order of the table: many go to one page.
-            self._connection.executemany(INSERT_EDITED, sorted(self._waiting))
+            states = sorted(states + self._states_read)
+            self._connection.executemany(INSERT_EDITED, states)
             self._waiting.clear()
+            self._states_read.clear()
         if self._edits >= UNFOLDED_EDITS_MAX:
             ((self._folded,),) = self._connection.execute(_MOVE).fetchall()
             self._edits = 0
@@ -107,7 +128,8 @@ class Unfolded:
     def _read(self) -> None:
         """Read out of the database what is unfolded."""
         table_of, encode = self._catalogue.by_id, self._states.encode
-        self._waiting = [
+        self._waiting.clear()
+        self._states_read = [
             (table_id, row_id, encode(table_of(table_id).places, fold((delta,))))
             for (table_id, row_id), delta in unfolded(self._connection)
         ]

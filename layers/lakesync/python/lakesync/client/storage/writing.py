@@ -8,7 +8,6 @@ three where a row is new, whose state may come later (`lakesync.client.storage.u
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from lakesync.client.storage.catalogue import checked_text
@@ -21,22 +20,17 @@ from lakesync.core.merge import apply, view
 from lakesync.errors import ValidationFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from lakesync.client.storage.app_table import AppTable, Cell
     from lakesync.client.storage.file import ClientFile
     from lakesync.core.clock import Stamp
     from lakesync.core.delta import Delta
     from lakesync.core.values import CanonicalJson
 
-Columns: TypeAlias = "tuple[tuple[str, ...], list[object]]"
-"""Columns of an edit: names in order, and values as the app has them."""
-Encoded: TypeAlias = "tuple[AppTable, EditTemplate, Sequence[object], list[CanonicalJson], Delta]"
-"""An edit that was not refused: with its values as the app has them, and in canonical form."""
+Edit: TypeAlias = "tuple[AppTable, EditTemplate, Delta, bytes, list[CanonicalJson], list[Cell]]"
+"""An edit that was not refused: what it is of, and what `EditTemplate.encode` makes of it."""
 
 _TEMPLATES_MAX: Final = 64
 """Sets of columns of one table for which it is remembered how their edits are encoded."""
-_ORDERS_REMEMBERED: Final = 512
 _NO_COLUMNS: Final = "columns must map names to values"
 
 
@@ -56,99 +50,91 @@ class Writer:
 
     def write(self, op: Op, table: str, row_id: str, columns: Mapping[str, object]) -> Delta:
         """Write one edit."""
-        given = checked_columns(op, table, row_id, columns)
         hlc = self._file.clock.now()
+        edit = encoded(self._file, op, table, row_id, columns, hlc)
         if self._is_group:
             self._group = self._group or hlc
-        return write(self._file, op, table, row_id, given, hlc, self._group)
+        return _written(self._file, edit, self._group)
 
 
-def write_alone(file: ClientFile, edit: Encoded) -> Delta:
-    """Write the one edit of a transaction that is made for it; see `Database.write`."""
-    app, template, given, values, delta = edit
-    run, row_id, hlc = file.connection.execute, delta.row_id, delta.hlc
-    if (
-        delta.op is not Op.INSERT
-        or not values
-        or not file.unfolded.may_take(hlc)
-        or not run(app.insert_new, template.cells(row_id, given, values)).rowcount
-    ):
-        file.unfolded.fold()
-        return _written(file, edit)
-    _note(file, app)
-    run(ADD, (hlc, None, app.id, row_id, template.run(delta)))
-    file.unfolded.take(app.id, row_id, template.state(hlc, values))
-    return delta
-
-
-def write(
+def encoded(
     file: ClientFile,
     op: Op,
     table: str,
     row_id: str,
-    columns: Columns,
-    hlc: Stamp,
-    group: Stamp | None = None,
-) -> Delta:
-    """Write one edit inside a transaction of the file, in which every row has its state."""
-    return _written(file, encoded(file, op, table, row_id, columns, hlc), group)
-
-
-def encoded(
-    file: ClientFile, op: Op, table: str, row_id: str, columns: Columns, hlc: Stamp | None = None
-) -> Encoded:
+    columns: Mapping[str, object],
+    hlc: Stamp | None = None,
+) -> Edit:
     """Check an edit and encode it; writes nothing but a table or columns that are not there yet."""
-    names, given = columns
-    app, template = _template(file, op, table, names)
-    values = template.values(given)
-    delta = template.delta(row_id, hlc or file.clock.now(), values)
-    return app, template, given, values, delta
+    if row_id.__class__ is not str:
+        checked_text(row_id, "rowId")
+    app = template = None
+    if table.__class__ is str and columns.__class__ is dict:
+        app = file.catalogue.spelled(table)
+        template = app.templates.get((op, *columns)) if app is not None else None
+    if app is None or template is None:
+        app, template = _new_template(file, op, table, columns)
+    return app, template, *template.encode(row_id, hlc or file.clock.now(), columns)
 
 
-def _written(file: ClientFile, edit: Encoded, group: Stamp | None = None) -> Delta:
-    app, template, given, values, delta = edit
+def write_alone(file: ClientFile, edit: Edit) -> Delta:
+    """Write the one edit of a transaction that is made for it; see `Database.write`."""
+    app, template, delta, run, values, cells = edit
+    unfolded, execute, hlc = file.unfolded, file.connection.execute, delta.hlc
+    if (
+        delta.op is not Op.INSERT
+        or not values
+        or not unfolded.may_take(hlc)
+        or not execute(app.insert_new, template.row(values, cells)).rowcount
+    ):
+        unfolded.fold()
+        return _written(file, edit)
+    row_id = delta.row_id
+    file.catalogue.note_change(app)
+    execute(ADD, (hlc, None, app.id, row_id, run))
+    unfolded.take(app.id, row_id, template, hlc, values)
+    return delta
+
+
+def _written(file: ClientFile, edit: Edit, group: Stamp | None = None) -> Delta:
+    """Write an edit inside a transaction of the file, in which every row has its state."""
+    app, template, delta, run, values, cells = edit
     row_id, hlc = delta.row_id, delta.hlc
-    run = file.connection.execute
-    cells: list[Cell] | None
+    execute = file.connection.execute
+    row: list[Cell] | None
     if (
         delta.op is Op.INSERT
         and values  # mostly of a row that is not there
-        and run(INSERT_EDITED, (app.id, row_id, template.state(hlc, values))).rowcount
+        and execute(INSERT_EDITED, (app.id, row_id, template.state(hlc, values))).rowcount
     ):
-        cells = template.cells(row_id, given, values)
+        row = template.row(values, cells)
     else:
         seen = _merge(file, app, delta)
-        cells = None if seen is None else app.cells(row_id, seen)
-    _note(file, app)
-    if cells is None:
-        run(app.delete, (row_id,))
+        row = None if seen is None else app.cells(row_id, seen)
+    file.catalogue.note_change(app)
+    if row is None:
+        execute(app.delete, (row_id,))
     else:
-        run(app.upsert, cells)
-    run(ADD, (hlc, group, app.id, row_id, template.run(delta)))
+        execute(app.upsert, row)
+    execute(ADD, (hlc, group, app.id, row_id, run))
     file.unfolded.count()
     return delta
 
 
-def _note(file: ClientFile, app: AppTable) -> None:
-    file.catalogue.note_change(app)
-    if app.kinds:
-        file.catalogue.keep_kinds(app)
-
-
-def _template(
-    file: ClientFile, op: Op, table: str, names: tuple[str, ...]
+def _new_template(
+    file: ClientFile, op: Op, table: str, columns: Mapping[str, object]
 ) -> tuple[AppTable, EditTemplate]:
     """Give the table of an edit, and how edits of such columns of it are encoded."""
-    app = file.catalogue.spelled(table)
-    template: EditTemplate | None = app.templates.get((op, names)) if app else None
-    if app is None or template is None:
-        check_identifier(table, "table")
-        check_columns(op, names)
-        app = file.catalogue.table(table, names)
+    given, names = _checked_names(op, table, columns)
+    check_identifier(table, "table")
+    check_columns(op, names)
+    app = file.catalogue.table(table, names)
+    template = app.templates.get((op, *names))
+    if template is None:
         template = EditTemplate(op, app, names, file.client_id, file.rows.states)
-        if len(app.templates) >= _TEMPLATES_MAX:
-            app.templates.clear()
-        app.templates[op, names] = template
+    if len(app.templates) >= _TEMPLATES_MAX:
+        app.templates.clear()
+    app.templates[op, *names] = app.templates[op, *given] = template
     return app, template
 
 
@@ -166,21 +152,19 @@ def _merge(file: ClientFile, app: AppTable, delta: Delta) -> Mapping[str, Canoni
     return view(app.as_read(after))
 
 
-def checked_columns(op: Op, table: object, row_id: object, columns: object) -> Columns:
-    """Give the columns of an edit; what typing cannot promise of them is checked here."""
+def _checked_names(
+    op: Op, table: object, columns: object
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Give the names of columns, and in the order of a delta; checks what typing cannot promise.
+
+    That is the order of a row state: so the same delta can be made of one again.
+    """
     checked_text(table, "table")
-    checked_text(row_id, "rowId")
-    if not isinstance(columns, dict | Mapping):  # a dictionary is known sooner than a mapping
+    if not isinstance(columns, Mapping):
         raise ValidationFailed(_NO_COLUMNS, field="columns")
-    names = _sorted_names(tuple(columns))
-    if op is Op.UPDATE and not names:
-        raise ValidationFailed("an update names at least one column", field="columns")
-    return names, [columns[name] for name in names]
-
-
-@lru_cache(_ORDERS_REMEMBERED)
-def _sorted_names(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Give columns in the order of a row state: so the same delta can be made of one again."""
+    names = tuple(columns)
     if not all(isinstance(name, str) for name in names):
         raise ValidationFailed(_NO_COLUMNS, field="columns")
-    return tuple(sorted(names))
+    if op is Op.UPDATE and not names:
+        raise ValidationFailed("an update names at least one column", field="columns")
+    return names, tuple(sorted(names))
