@@ -127,6 +127,27 @@ def test_a_table_is_synced_once_the_snapshot_has_left_it_behind_and_over_restart
 
 
 @pytest.mark.law("K30")
+def test_of_what_only_the_log_has_a_table_is_not_synced_before_its_end(world: World) -> None:
+    begun = {"has_more": True, "resync": Resync(("Todos",))}
+    on = {"has_more": True}
+    todo, event = insert("t1", at=at_ms(1), n=1), insert("e1", at=at_ms(2), table="events", n=1)
+    stopping = _StoppingPages(
+        page(todo, cursor=9, snapshot=_words(":todos,events", "events"), **begun),
+        page(cursor=9, snapshot=_words(":todos,events", ""), **on),
+        page(event, cursor=10, **on),
+        page(cursor=11),
+    )
+    client = world.client(transport=stopping, first_tables=["todos", "events"])
+    client.insert("events", "mine", {"n": 2}).unwrap()
+    told = []
+    for _ in range(4):
+        assert isinstance(client.pull(), Err) or client.status.has_synced
+        told.append(client.status.synced_tables)
+
+    assert told == [{"todos"}, {"todos"}, {"todos"}, {"todos", "events"}]
+
+
+@pytest.mark.law("K30")
 def test_the_status_says_how_far_a_checkpoint_is_read_and_nothing_where_nobody_knows(
     world: World,
 ) -> None:

@@ -57,7 +57,7 @@ def test_the_deltas_of_a_row_state_merge_to_it(deltas: list[Delta]) -> None:
 class Trimmed:
     """A gateway whose log no longer holds its first commits: rows, a tombstone, events."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, trimmed: bool = True) -> None:
         self.buffer = MemoryBuffer()
         self.time = GivenTime(WALL_MS)
         body = {"table": "events", "columns": COLUMNS, "append": True}
@@ -76,7 +76,8 @@ class Trimmed:
         for table in ("todos", "notes", "events"):
             self.buffer.save_flushed_table(GATEWAY, table, top)
         self.buffer.save_flush_state(GATEWAY, FlushState(), FlushState(top))
-        Trimmer(self.buffer, wall_clock=self.time.wall_clock, keep_ms=0).trim(GATEWAY)
+        if trimmed:
+            Trimmer(self.buffer, wall_clock=self.time.wall_clock, keep_ms=0).trim(GATEWAY)
 
     def push(self, *deltas: Delta) -> None:
         """Push deltas, each as its own client."""
@@ -347,6 +348,30 @@ def test_a_whole_log_without_events_is_read_by_tables_if_some_shall_come_first()
         pull = Pull("r", page.cursor, 1, page.epoch, page.snapshot)
 
     assert seen[:6] == ["b"] * 3 + ["a"] * 3
+
+
+@pytest.mark.law("B11")
+@pytest.mark.parametrize("first", ["todos", "TODOS,events", "notes,todos", "events", "none", ""])
+def test_of_a_whole_log_with_events_the_rows_of_what_comes_first_come_ahead(first: str) -> None:
+    gateway = Trimmed(trimmed=False)
+    gateway.push(update("r3", at=at_ms(50), n=50), insert("e2", at=at_ms(51), table="events", n=2))
+    named = [name for name in first.lower().split(",") if name in {"todos", "notes"}]
+    pull = Pull("r", 0, 2, snapshot=f"begin:{first}".rstrip(":"))
+    of_rows, of_log = list[str](), list[str]()
+    page = gateway.reader.pull(GATEWAY, pull)
+    while page.has_more:
+        seen = of_rows if page.snapshot else of_log
+        seen += [delta.table for run in page.records for delta in decode_records(run)]
+        page = gateway.reader.pull(GATEWAY, Pull("r", page.cursor, 2, page.epoch, page.snapshot))
+
+    order = [*named, *(name for name in ("notes", "todos") if named and name not in named)]
+    assert list(dict.fromkeys(of_rows)) == order
+    assert {"todos", "notes", "events"} <= set(of_log) | {
+        delta.table for run in page.records for delta in decode_records(run)
+    }
+    read = read_on(gateway, replace(pull, deltas_max=2))
+    assert {key: row for key, row in read.items() if key[0] != "events"} == gateway.rows()
+    assert {row for table, row in read if table == "events"} == {"e1", "e2"}
 
 
 @pytest.mark.parametrize("names", ["no-name", "a," * 40, ",", ",".join(f"t{n}" for n in range(33))])

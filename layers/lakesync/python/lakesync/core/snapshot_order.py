@@ -62,6 +62,17 @@ def first_of(words: str) -> tuple[str, ...]:
     return checked_first(names.split(","), "snapshot") if names else ()
 
 
+def has_any_of(first: tuple[str, ...], tables: Iterable[str]) -> bool:
+    """Tell whether any of the tables that come first is among some, in whatever spelling."""
+    return not {*map(folded, first)}.isdisjoint(map(folded, tables))
+
+
+def reads_all_tables(words: str) -> bool:
+    """Tell whether a page's words are of a snapshot of all tables, and not of some of them."""
+    fields = words.split("|", 2)
+    return len(fields) > 1 and fields[1].partition(":")[0] == ALL_TABLES
+
+
 def place_by(first: tuple[str, ...]) -> Callable[[str], Place]:
     """Give what puts tables in order: those that come first, then the others by name."""
     places = {folded(name): place for place, name in enumerate(first)}

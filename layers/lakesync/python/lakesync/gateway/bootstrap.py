@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from lakesync.checkpoint.replay_from import has_events, replay_from, tables_with_rows
 from lakesync.core.messages import PullPage, Resync
 from lakesync.core.scope import NOTHING, OTHERS, digest_of, scope_of
-from lakesync.core.snapshot_order import place_by
+from lakesync.core.snapshot_order import has_any_of, place_by
 from lakesync.errors import CursorExpired
 from lakesync.gateway.bootstrap_tables import AllTables, ChangedTables
 from lakesync.gateway.records import NO_RECORDS
@@ -63,19 +63,20 @@ class Bootstraps:
     ) -> ResumeToken:
         """Give where a bootstrap begins; one without a table if the log itself is best.
 
-        The log brings all tables mixed. So where some shall come ``first``, rows are read instead,
-        unless there are events, of which all of the log would be read again.
+        The log brings all tables mixed. So where tables that have rows shall come ``first``, rows
+        are read instead; and where there are events, the whole log behind them, once more.
         """
         state = self._buffer.flush_state(log.gateway)
         flushed = self._buffer.flushed_tables(log.gateway)
         events = has_events(log, flushed)
-        from_checkpoint = log.trimmed or not events
-        checkpoint = self._latest(log, rule_filter) if from_checkpoint else None
-        if checkpoint is None and not log.trimmed and (events or not first):
+        rows = tables_with_rows(log, flushed)
+        in_order = bool(first) and (not events or has_any_of(first, rows))
+        by_rows = log.trimmed or in_order or not events
+        checkpoint = self._latest(log, rule_filter) if by_rows else None
+        if checkpoint is None and not log.trimmed and not in_order:
             return ResumeToken(0, log.epoch)
         if checkpoint is None:
-            since, of = replay_from(log, state, self._wall_clock()), ""
-            tables = tables_with_rows(log, flushed)
+            since, of, tables = replay_from(log, state, self._wall_clock()), "", rows
         else:
             since, of, tables = checkpoint.since, checkpoint.id, list(checkpoint.tables)
         table = min(tables, key=place_by(first), default="")

@@ -18,10 +18,12 @@ from lakesync.core.clock import DRIFT_MS_MAX, stamp
 from lakesync.core.delta import Op
 from lakesync.core.merge import EMPTY, fold
 from lakesync.core.messages import log_behind
+from lakesync.core.names import folded
 from lakesync.core.scope import EVERYTHING
+from lakesync.core.snapshot_order import reads_all_tables
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from lakesync.client.download.arrived import Arrived, ArrivedRows
     from lakesync.client.download.lost_writes import LostWrites
@@ -63,6 +65,8 @@ class Pages:
         """Merge a page, which follows the position, and move the cursor; safe to repeat."""
         if page.resync is not None:
             self.resync.read_again(page.resync)
+            if reads_all_tables(page.snapshot):
+                self._note_row_tables(page.resync.tables)
         echoed = self._acknowledge_echoes(arrived.own)
         log_start = None if page.snapshot else self._begin_log()
         until = log_behind(page.snapshot) if page.snapshot else page.cursor
@@ -91,6 +95,14 @@ class Pages:
             self.resync.finish()
             self.file.rows.drop_tombstones(page.cursor)
             self.file.outbox.settle_doubts(page.cursor + stamp(DRIFT_MS_MAX))
+
+    def _note_row_tables(self, names: Iterable[str]) -> None:
+        """Note of which tables a snapshot reads the rows; all others are in the log behind it."""
+        self.file.connection.execute("DELETE FROM _lakesync_row_tables")
+        self.file.connection.executemany(
+            "INSERT OR IGNORE INTO _lakesync_row_tables VALUES (?)",
+            [(folded(name),) for name in names],
+        )
 
     def _begin_log(self) -> Stamp:
         """Give the stamp behind which the log is complete from this page on."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from lakesync.client.live.changes import Changes
 from lakesync.client.storage.failures import attempt
+from lakesync.core.names import folded
 from lakesync.core.snapshot_order import tables_read
 from lakesync.result import Ok
 
@@ -141,13 +142,8 @@ class Activity:
         error = next(filter(None, map(self._errors.get, _HALVES)), None)
         counts, tables = [0] * 7, frozenset[str]()
         if isinstance(result, Ok):
-            *numbers, snapshot, reads_rows, names = result.value
-            counts = [int(str(count)) for count in numbers]
-            known = frozenset[str](json.loads(str(names)))
-            if snapshot and not counts[0]:
-                tables = tables_read(str(snapshot), known)
-            elif counts[0] or reads_rows:  # the log behind a snapshot that was read to its end
-                tables = known
+            counts = [int(str(count)) for count in result.value[:7]]
+            tables = _synced(*map(str, (result.value[0], *result.value[7:])))
         else:
             error = result.error
         stored_ms, entries, quarantined, actions, dead, attachments, refused = counts
@@ -171,6 +167,21 @@ class Activity:
         )
 
 
+def _synced(
+    synced_ms: str, snapshot: str, reads_rows: str, names: str, rows: str
+) -> frozenset[str]:
+    """Give the tables whose rows are there, by what the file says of a snapshot and its tables."""
+    known = frozenset[str](json.loads(names))
+    if synced_ms != "0":
+        return known
+    if not snapshot and reads_rows == "0":
+        return frozenset()
+    # The log is complete of no table before its end, be it behind a snapshot or by itself.
+    of_rows = frozenset[str](json.loads(rows))
+    read = tables_read(snapshot, known) if snapshot else known
+    return frozenset(name for name in read if folded(name) in of_rows)
+
+
 _HALVES = ("pull", "push", "actions", "attachments")
 _COUNTS = (
     "SELECT max(synced_ms), "
@@ -181,5 +192,6 @@ _COUNTS = (
     "(SELECT count(*) FROM _lakesync_attachments WHERE status = 'waiting'), "
     "(SELECT count(*) FROM _lakesync_attachments WHERE status = 'refused'), "
     "snapshot, resync_mode, "
-    "(SELECT json_group_array(name) FROM _lakesync_tables) FROM _lakesync_sync"
+    "(SELECT json_group_array(name) FROM _lakesync_tables), "
+    "(SELECT json_group_array(name) FROM _lakesync_row_tables) FROM _lakesync_sync"
 )

@@ -144,6 +144,10 @@ ADDED: Final = (
         parts TEXT NOT NULL DEFAULT '[]',
         upload TEXT NOT NULL DEFAULT '',
         used_ms INTEGER NOT NULL)""",
+    # Tables whose rows the latest snapshot of all tables reads, by their small letters. What is of
+    # no such table is in the log behind it.
+    """CREATE TABLE IF NOT EXISTS _lakesync_row_tables (
+        name TEXT PRIMARY KEY) WITHOUT ROWID""",
 )
 """Tables that files of the same layout may lack: they are made when one is opened."""
 
