@@ -312,7 +312,9 @@ def test_any_statements_do_what_they_do_in_sqlite_alone(
         values = {"id": row_id, "x": x, "y": y}
         client.execute(sql, values).unwrap()
         plain.execute(sql, values)
-        rows = client.query("SELECT _row_id, a, b FROM items ORDER BY 1", as_=tuple).unwrap()
+        # Under other names the cells are as SQLite stores them.
+        query = "SELECT _row_id, a AS x, b AS y FROM items ORDER BY 1"
+        rows = client.query(query, as_=tuple).unwrap()
         assert rows == plain.execute("SELECT * FROM items ORDER BY 1").fetchall()
     check_sound(client)
     client.sync().unwrap()

@@ -150,10 +150,10 @@ class Editor(ABC):
 
         Every table has its row ids in ``_row_id``. A second column of one name is ``name:1``, as
         in SQLite's own subqueries. A column of the answer that bears the name of one that the query
-        reads is read as that: declared dates, timestamps, decimals, bytes and booleans as Python's,
-        and booleans where nothing else was ever written. Under another name it is what SQLite
-        stores: text, numbers, 1 and 0. Objects and lists read as JSON text. ``VALIDATION_ERROR`` if
-        SQLite refuses it, or it would do anything but read.
+        reads is read as that: declared dates, timestamps, decimals, bytes, booleans and JSON as
+        Python's, and booleans where nothing else was ever written. Under another name it is what
+        SQLite stores: text, numbers, 1 and 0, and so are objects and lists where nobody declared
+        them. ``VALIDATION_ERROR`` if SQLite refuses it, or it would do anything but read.
 
         ``as_`` makes each row a ``tuple``, or an object of a dataclass or pydantic model: its
         fields are the columns of their names, and a field's type decides what it is given.

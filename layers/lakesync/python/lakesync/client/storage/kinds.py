@@ -28,9 +28,9 @@ _COLUMNS: Final = (
     "SELECT lower(tables.sql_name), lower(columns.sql_name), is_boolean, declared "
     "FROM _lakesync_columns AS columns JOIN _lakesync_tables AS tables ON id = table_id "
     "WHERE columns.sql_name IS NOT NULL AND (is_boolean = 1 "
-    "OR declared IN ('boolean', 'date', 'timestamp', 'bytes') OR declared LIKE 'decimal%')"
+    "OR declared IN ('boolean', 'date', 'timestamp', 'bytes', 'json') OR declared LIKE 'decimal%')"
 )
-_PYTHON: Final = frozenset({"boolean", "date", "timestamp", "bytes", "decimal"})
+_PYTHON: Final = frozenset({"boolean", "date", "timestamp", "bytes", "decimal", "json"})
 
 
 class StoredKinds(NamedTuple):

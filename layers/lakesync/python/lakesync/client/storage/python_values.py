@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _EXACT_INTS: Final = range(-(1 << 53) + 1, 1 << 53)
 _NUMBER_START: Final = b"-0123456789"
+_OPENS: Final = frozenset("[{")
 BINARY: Final = (bytes, bytearray, memoryview)
 """What stands for bytes, in an edit and as a parameter."""
 _DECLARED_AS: Final[tuple[tuple[type[Any], str], ...]] = (
@@ -223,3 +224,10 @@ READ: Final[Mapping[str, Callable[[Any], Any]]] = {
     "bytes": _text_as(bytes_of),
 }
 """By `kind_of`, what reads a value, or the cell that SQLite stores for it."""
+_json: Final = _text_as(json.loads)
+CELLS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    **READ,
+    "json": lambda cell: _json(cell) if cell.__class__ is str and cell[:1] in _OPENS else cell,
+}
+"""By `kind_of`, what reads a cell. Text is stored as itself in a ``json`` column too: so one that
+is in itself an object or a list reads as that."""

@@ -16,7 +16,7 @@ from functools import lru_cache
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, Union, get_args, get_origin
 
-from lakesync.client.storage.python_values import READ
+from lakesync.client.storage.python_values import CELLS
 from lakesync.core.column_types import bytes_of
 from lakesync.errors import ValidationFailed
 
@@ -87,7 +87,7 @@ def _dicts(
     rows: list[dict[str, Any]] = list(map(dict, map(zip, repeat(distinct), answer)))
     for name, shown in zip(names, distinct, strict=True):
         if name in kinds:
-            read = READ[kinds[name]]
+            read = CELLS[kinds[name]]
             for row in rows:
                 row[shown] = read(row[shown])
     return rows
