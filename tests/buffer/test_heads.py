@@ -13,8 +13,9 @@ from lakesync.buffer.caller import DynamoCaller
 from lakesync.buffer.dynamo import DynamoBuffer
 from lakesync.core.clock import STAMP_MAX, stamp_ms
 from lakesync.core.layout import MAIN_LANE, lane_name
+from lakesync.log.final_log import read_all
 from lakesync.log.lanes import close_lanes
-from lakesync.log.read_barrier import ReadBarrier, read_all
+from lakesync.log.read_barrier import ReadBarrier
 from tests.support.commits import Writer
 from tests.support.modelled import LockedModel
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from lakesync.core.clock import Stamp
-    from lakesync.log.read_barrier import FinalLog
+    from lakesync.log.final_log import FinalLog
     from lakesync.ports import Head
 
 T = TypeVar("T")

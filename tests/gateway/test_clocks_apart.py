@@ -15,7 +15,7 @@ from lakesync.core.clock import STAMP_MAX
 from lakesync.core.messages import Pull
 from lakesync.gateway.pull import PullService
 from lakesync.log.looks import LOOKS_APART_MS
-from lakesync.log.raising import RAISED_EVERY_MS
+from lakesync.log.raising import CLOCKS_APART_MS, RAISED_EVERY_MS
 from tests.support.builders import WALL_MS, at_ms, insert, push
 from tests.support.gateways import GivenTime, deltas_of, pulled, pusher
 
@@ -117,16 +117,33 @@ class World:
 
 
 @pytest.mark.law("B17")
-@pytest.mark.parametrize("reader_ms", [-APART_MS, -400, -RAISED_EVERY_MS, 0])
+@pytest.mark.parametrize("reader_ms", [-APART_MS, -CLOCKS_APART_MS - 10, 0])
+@pytest.mark.parametrize("writer_ms", [0, APART_MS])
+def test_a_burst_is_over_for_who_looks_for_the_first_time_where_its_clock_is_behind(
+    writer_ms: int, reader_ms: int
+) -> None:
+    """By their stamps lanes are in use for as long as the clocks are apart: nobody uses them."""
+    world = World([writer_ms] * 3, [reader_ms])
+    cursor = pulled_to(world)
+    for writer in (0, 0, 1, 1, 2):
+        world.push(writer)
+    is_behind = writer_ms - reader_ms > CLOCKS_APART_MS
+
+    page = world.pull(0, cursor)
+
+    assert (page.behind_ms == 0) is is_behind
+    assert (page.cursor == world.newest) is is_behind
+
+
+@pytest.mark.law("B17")
+@pytest.mark.parametrize("reader_ms", [-APART_MS, -CLOCKS_APART_MS - 10, 0])
 @pytest.mark.parametrize("writer_ms", [0, APART_MS])
 def test_a_burst_is_over_for_who_looks_again_though_clocks_are_apart(
     writer_ms: int, reader_ms: int
 ) -> None:
-    """By their stamps the lanes are in use for as long as the clocks are apart: nobody uses them.
-
-    Who reads for the first time cannot know; a quarter of a second later it has seen them stand.
-    """
+    """Who has just read knows which lanes move on; a quarter of a second later none has."""
     world = World([writer_ms] * 3, [reader_ms])
+    world.push(0)
     cursor = world.readers[0].pull(GATEWAY, Pull("r", at_least=STAMP_MAX)).cursor
     for writer in (0, 0, 1, 1, 2):
         world.push(writer)

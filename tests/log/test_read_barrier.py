@@ -12,8 +12,9 @@ from lakesync.core.clock import STAMP_MAX, stamp
 from lakesync.core.config import GatewayConfig
 from lakesync.core.layout import ONE_LANE
 from lakesync.errors import Contention
-from lakesync.log.raising import RAISED_EVERY_MS
-from lakesync.log.read_barrier import ReadBarrier, read_all
+from lakesync.log.final_log import read_all
+from lakesync.log.raising import CLOCKS_APART_MS, RAISED_EVERY_MS
+from lakesync.log.read_barrier import ReadBarrier
 from lakesync.maintenance import restore
 from lakesync.ports import NO_HEAD, Head, HeadMoved
 from tests.support.builders import WALL_MS, at_ms, insert, push
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lakesync.core.clock import Stamp
-    from lakesync.log.read_barrier import FinalLog
+    from lakesync.log.final_log import FinalLog
 
 GATEWAY = "g"
 TWO = ONE_LANE.opening("main", 2)
@@ -309,6 +310,48 @@ def test_a_head_is_not_raised_again_a_moment_after(buffer: Raised, writer: Write
     assert buffer.raises == []
     assert buffer.log(0, later_ms + 50).top == stamp(later_ms)
     assert buffer.raises == ["main"]
+
+
+@pytest.mark.law("B7")
+def test_a_race_lost_to_another_reader_is_raced_again(lagging: Raised, writer: Writer) -> None:
+    """He raised the head to what was the newest commit for him; nobody commits there."""
+    seen = writer.head("main.1")
+
+    def raised_by_another() -> None:
+        to = stamp(WALL_MS + 120)
+        assert MemoryBuffer.raise_head(lagging, GATEWAY, "main.1", seen, to, NO_HEAD)
+
+    lagging.before.append(raised_by_another)
+
+    log = lagging.log(0, WALL_MS + RAISED_EVERY_MS)
+
+    assert lagging.raises == ["main.1", "main.1"]
+    assert (log.top, log.behind_ms) == (stamp(WALL_MS + 200), 0)
+
+
+@pytest.mark.law("B7")
+def test_a_race_lost_to_a_writer_ends_the_page_at_his_commit(
+    lagging: Raised, writer: Writer
+) -> None:
+    """He may commit again: a page that nobody wants fresh costs him no other race."""
+    committed = stamp(WALL_MS + 120)
+    lagging.before.append(lambda: writer.write("main.1", at=committed, in_head=True))
+
+    log = lagging.log(0, WALL_MS + RAISED_EVERY_MS)
+
+    assert lagging.raises == ["main.1"]
+    assert (log.top, log.newest) == (committed, stamp(WALL_MS + 200))
+
+
+@pytest.mark.law("B17")
+@pytest.mark.parametrize("ahead_ms", [CLOCKS_APART_MS - 1, CLOCKS_APART_MS])
+def test_stamps_ahead_of_the_clock_tell_nothing_of_what_is_in_use(
+    lagging: Raised, ahead_ms: int
+) -> None:
+    log = lagging.log(0, WALL_MS + 200 - ahead_ms)
+
+    assert lagging.raises == (["main.1"] if ahead_ms == CLOCKS_APART_MS else [])
+    assert (log.behind_ms == 0) is (ahead_ms == CLOCKS_APART_MS)
 
 
 def test_a_gateway_that_was_never_written_to_has_no_log(buffer: Raised) -> None:

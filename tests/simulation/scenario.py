@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, fields, replace
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lakesync.core.messages import PAGE_BYTES_MAX
 from tests.simulation.themes import (
@@ -32,6 +32,9 @@ from tests.simulation.themes import (
     RETURNING,
     THEMES,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 @dataclass(frozen=True)
@@ -402,7 +405,7 @@ def _conflicts(seed: int) -> float:
     return round(CONFLICTS_MAX * random.random(), 4) if random.random() < CONFLICTS else 0.0
 
 
-def changed(scenario: Scenario, changes: dict[str, Any]) -> Scenario:
+def changed(scenario: Scenario, changes: Mapping[str, Any]) -> Scenario:
     """Give a scenario with some of its fields changed; ``faults.x`` names a fault."""
     faults = {name[7:]: value for name, value in changes.items() if name.startswith("faults.")}
     own = {name: value for name, value in changes.items() if not name.startswith("faults.")}
@@ -416,7 +419,7 @@ def fault_names() -> list[str]:
     return [item.name for item in fields(Faults)]
 
 
-def scenario_from_json(body: dict[str, Any]) -> Scenario:
+def scenario_from_json(body: Mapping[str, Any]) -> Scenario:
     """Read what `Scenario.to_json` gave."""
     tables = tuple(Table(**item) for item in body["tables"])
     return Scenario(**{**body, "tables": tables, "faults": Faults(**body["faults"])})

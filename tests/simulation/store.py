@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections import defaultdict
+from collections import defaultdict, deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -17,7 +17,8 @@ from lakesync.buffer.memory import MemoryBuffer
 from lakesync.core.clock import stamp_ms
 from lakesync.core.layout import MAIN_LANE
 from lakesync.errors import Contention
-from lakesync.log.raising import RAISED_EVERY_MS
+from lakesync.log.looks import LOOKS_APART_MS
+from lakesync.log.raising import CLOCKS_APART_MS, RAISED_EVERY_MS
 from lakesync.ports import NO_HEAD
 from tests.simulation.history import Violation
 
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 Item: TypeAlias = "tuple[str, object]"
 """``("head", lane)``, ``("row", key)``, ``("mark", key)``, ``("chunk", (lane, stamp))``."""
 WINDOWS_MS = [20, 400, 400, 4_000]
+SEEN_AGAIN_MS = 2 * RAISED_EVERY_MS + LOOKS_APART_MS
+"""A process whose clock is behind sees within this time that nothing happens any more."""
 QUIET_LOOK = 20
 """The newest log entries that tell whether all is quiet; all of one commit are among them."""
 
@@ -63,6 +66,8 @@ class Store(MemoryBuffer):
         """The stamp at which lanes were opened or closed last, which the main head may not show."""
         self._committed_ms = self._opened_ms = 0
         """When a commit happened last, and when lanes were opened last."""
+        self._happened_ms: deque[int] = deque(maxlen=2)
+        """When the latest commits or changes of lanes happened, in real time."""
         self._is_lost = False
         """Another one was restored in its place; what still reaches this one concerns nobody."""
 
@@ -103,6 +108,8 @@ class Store(MemoryBuffer):
     def is_quiet(self, now_ms: int) -> bool:
         """Tell whether at most one commit, or change of lanes, is of the last moment, and visible.
 
+        Stamps tell that, unless they are ahead of the clock of who asks: then real time does.
+
         Args:
             now_ms: the time, by the clock of who asks.
         """
@@ -111,7 +118,11 @@ class Store(MemoryBuffer):
         heads = self._of("g1").heads.values()
         stamps = {head.commit for head in heads} | {self._lanes_changed}
         stamps |= {item.stamp for item in self._world.history.log[-QUIET_LOOK:]}
-        since_ms = max([now_ms, *map(stamp_ms, stamps)]) - RAISED_EVERY_MS
+        newest_ms = max(map(stamp_ms, stamps))
+        if newest_ms >= now_ms + CLOCKS_APART_MS:
+            since_ms = self._world.scheduler.elapsed_ms - SEEN_AGAIN_MS
+            return sum(happened_ms > since_ms for happened_ms in self._happened_ms) <= 1
+        since_ms = max(now_ms, newest_ms) - RAISED_EVERY_MS
         return sum(stamp_ms(stamp) > since_ms for stamp in stamps) <= 1
 
     # --- writes -----------------------------------------------------------------------------------
@@ -140,6 +151,7 @@ class Store(MemoryBuffer):
             return max(0, self._visible_ms.get(commit.token, 0) - world.scheduler.now_ms)
         world.count("commit")
         self._committed_ms = world.scheduler.now_ms
+        self._happened_ms.append(world.scheduler.elapsed_ms)
         world.history.committed(commit, push)
         world.sockets.notifier.committed(commit.stamp)
         if self._random.random() >= world.faults.torn_commit:
@@ -192,6 +204,7 @@ class Store(MemoryBuffer):
         changed = super().change_lanes(gateway, seen, lanes, to)
         if changed:
             self._lanes_changed = self._of(gateway).heads[MAIN_LANE].commit
+            self._happened_ms.append(self._world.scheduler.elapsed_ms)
             self._written([("head", MAIN_LANE)])
             is_opened = len(lanes.open()) > len(before)
             self._world.count("lanes opened" if is_opened else "lanes closed")

@@ -356,8 +356,10 @@ APART: dict[str, Any] = {
     "function_skew_ms": 5_000,
     "sockets": False,
     "poll_s": 1.0,
-    "span_ms": 60_000,
+    "span_ms": 40_000,
+    "flush_every_s": 10,
     "bursts": 20,
+    "faults.slow_run": 0.0,
 }
 """The same, by functions whose clocks are apart, and that are asked again and again."""
 LAYOUT: dict[str, Any] = {

@@ -49,7 +49,7 @@ def main() -> int:
     parser.add_argument("--bite", action="store_true", help="seeds to find each deliberate fault")
     parser.add_argument("--known", action="store_true", help="note a seed for each of them")
     parser.add_argument("--coverage", action="store_true", help="what they reach of the code")
-    parser.add_argument("--set", type=json.loads, default={}, help="changes to it, as JSON")
+    parser.add_argument("--set", type=json.loads, default={}, help="changes to each, as JSON")
     arguments = parser.parse_args()
     try:
         if arguments.coverage:
@@ -61,7 +61,7 @@ def main() -> int:
             return run_known(arguments.processes)
         if arguments.seed is not None:
             return run_one(arguments.seed, arguments.set, shrink=arguments.shrink)
-        return run_many(arguments.first, arguments.seeds, arguments.processes)
+        return run_many(arguments.first, arguments.seeds, arguments.processes, arguments.set)
     except KeyboardInterrupt:
         print("interrupted; --first goes on from a seed", file=sys.stderr)
         return 130

@@ -43,7 +43,7 @@ def run_measured(seeds: int) -> int:
     try:
         from tools.simulate.runs import run_chunk  # noqa: PLC0415
 
-        done = run_chunk((0, seeds))
+        done = run_chunk((0, seeds), {})
     finally:
         measure.stop()
     share = measure.report(show_missing=True, skip_covered=True)

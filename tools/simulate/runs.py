@@ -10,11 +10,12 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import TYPE_CHECKING, NamedTuple
 
 from tests.simulation.deliberate import FAULTS
-from tests.simulation.replay import run_seed
+from tests.simulation.replay import run_scenario
+from tests.simulation.scenario import changed, scenario_of
 from tests.simulation.search import seeds_to_find
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 CHUNK = 50
 PROGRESS_S = 10.0
@@ -32,12 +33,12 @@ class Done(NamedTuple):
     failures: list[tuple[int, str]]
 
 
-def run_chunk(first_and_last: tuple[int, int]) -> Done:
-    """Live through some seeds."""
+def run_chunk(first_and_last: tuple[int, int], changes: Mapping[str, object]) -> Done:
+    """Live through some seeds, with changes to the scenario of each."""
     counts: Counter[str] = Counter()
     simulated_ms, failures = 0, []
     for seed in range(*first_and_last):
-        outcome = run_seed(seed)
+        outcome = run_scenario(changed(scenario_of(seed), changes))
         counts += outcome.counts
         simulated_ms += outcome.simulated_ms
         if outcome.failed:
@@ -54,8 +55,8 @@ def workers(processes: int) -> ProcessPoolExecutor:
     )  # fmt: skip
 
 
-def run_many(first: int, seeds: int, processes: int) -> int:
-    """Run many seeds; shows the progress, and at the end what was exercised.
+def run_many(first: int, seeds: int, processes: int, changes: Mapping[str, object]) -> int:
+    """Run many seeds, with changes to each; shows the progress, and at the end what was exercised.
 
     Raises:
         KeyboardInterrupt: it was interrupted; what was exercised until then is shown.
@@ -65,7 +66,8 @@ def run_many(first: int, seeds: int, processes: int) -> int:
     done = Done(0, Counter(), 0, [])
     with workers(processes) as pool:
         try:
-            for future in as_completed([pool.submit(run_chunk, chunk) for chunk in chunks]):
+            runs = [pool.submit(run_chunk, chunk, changes) for chunk in chunks]
+            for future in as_completed(runs):
                 part = future.result()
                 done = Done(
                     done.seeds + part.seeds, done.counts + part.counts,

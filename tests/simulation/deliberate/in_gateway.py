@@ -17,10 +17,10 @@ from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
 from lakesync.log import commit as commit_module
 from lakesync.log import declare as declare_module
+from lakesync.log import final_log, merge_batch
 from lakesync.log import lanes as lanes_module
-from lakesync.log import merge_batch, read_barrier
 from lakesync.log.commit import Committer
-from lakesync.log.read_barrier import FinalLog, ReadBarrier
+from lakesync.log.read_barrier import ReadBarrier
 from lakesync.maintenance.flush import Flusher
 from lakesync.ports import NO_HEAD, Head, HeadBusy, HeadMoved, LogSlice
 from lakesync.wire.records import decode_records
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from lakesync.core.delta import Delta
     from lakesync.core.messages import Pull, PullPage, Push, PushReceipt
+    from lakesync.log.final_log import FinalLog
     from lakesync.ports import Commit
 
 # --- pulls ----------------------------------------------------------------------------------------
@@ -90,7 +91,7 @@ def gaps_are_accepted() -> list[Replaced]:
 
 @deliberate("what lies in the heads is not read")
 def recent_entries_are_not_read() -> list[Replaced]:
-    real = read_barrier.read
+    real = final_log.read
 
     def read(source: Any, log: FinalLog, lane: str, *rest: Any) -> Any:
         head = replace(log.heads[lane], recent=())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakesync.log import recent_heads
+from lakesync.log import read_barrier, recent_heads
 from lakesync.log.looks import NOTHING_SEEN, Looks
 from lakesync.log.recent_heads import RecentHeads, _Recent
 from tests.simulation.deliberate.registry import Replaced, deliberate
@@ -38,6 +38,16 @@ def recent_heads_suffice_for_everybody() -> list[Replaced]:
 @deliberate("how long ago something happened is told by stamps alone, whoever's clocks", APART)
 def what_was_seen_counts_for_nothing() -> list[Replaced]:
     return [(Looks, "moment_ago", lambda *_: NOTHING_SEEN)]
+
+
+@deliberate("a process whose clock is behind takes a burst that is over for a load", APART)
+def clocks_that_are_apart_are_not_noticed() -> list[Replaced]:
+    return [(read_barrier, "CLOCKS_APART_MS", 60_000)]
+
+
+@deliberate("a head that another reader raised first is left where he raised it to", APART)
+def races_with_readers_are_lost() -> list[Replaced]:
+    return [(read_barrier, "_RACES_MAX", 1)]
 
 
 @deliberate("what else changed is not looked at, if heads were just read", RULED_READERS)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lakesync.errors import LakeSyncError
     from lakesync.gateway.access import Access
     from lakesync.gateway.connected import Group
-    from lakesync.log.read_barrier import FinalLog
+    from lakesync.log.final_log import FinalLog
     from lakesync.ports import Connection
 
 RULED = {**SOCKETS, **RULES, "token_s": 0}

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from lakesync.client.storage.file import Position as ClientPosition
     from lakesync.core.messages import Pull, PullPage
-    from lakesync.log.read_barrier import FinalLog
+    from lakesync.log.final_log import FinalLog
     from lakesync.ports import Buffer, Head
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from lakesync.checkpoint.manifest import Manifest
     from lakesync.core.clock import Stamp
-    from lakesync.log.read_barrier import FinalLog
+    from lakesync.log.final_log import FinalLog
     from lakesync.ports import FlushState
 
 

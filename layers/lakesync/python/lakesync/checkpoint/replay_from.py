@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from lakesync.core.clock import Stamp
-    from lakesync.log.read_barrier import FinalLog
+    from lakesync.log.final_log import FinalLog
     from lakesync.ports import FlushState
 
 

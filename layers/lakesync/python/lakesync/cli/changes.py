@@ -18,7 +18,8 @@ from lakesync.core.delta import Op, known_delta
 from lakesync.core.layout import MAIN_LANE
 from lakesync.core.names import CHANGES_SUFFIX, folded
 from lakesync.core.values import NULL
-from lakesync.log.read_barrier import ReadBarrier, read_all
+from lakesync.log.final_log import read_all
+from lakesync.log.read_barrier import ReadBarrier
 from lakesync.materialise.shape import delete_wins
 from lakesync.ports import NO_HEAD
 from lakesync.wire.records import decode_records

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lakesync.checkpoint.store import Checkpoints
     from lakesync.core.clock import Stamp
     from lakesync.core.messages import Pull
-    from lakesync.log.read_barrier import FinalLog
+    from lakesync.log.final_log import FinalLog
     from lakesync.ports import Buffer
 
 READ_BYTES_MAX: Final = 256 * 1024 * 1024

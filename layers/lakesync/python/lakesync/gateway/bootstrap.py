@@ -22,7 +22,7 @@ from lakesync.gateway.bootstrap_tables import AllTables, ChangedTables
 from lakesync.gateway.records import NO_RECORDS
 from lakesync.gateway.resume_token import Reads, ResumeToken, resume_token_of
 from lakesync.gateway.row_source import BufferRows, CheckpointRows, check_decides, decides
-from lakesync.log.read_barrier import read_all
+from lakesync.log.final_log import read_all
 
 if TYPE_CHECKING:
     from lakesync.checkpoint.manifest import Manifest
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from lakesync.gateway.budget import Budget
     from lakesync.gateway.row_source import RowSource
     from lakesync.gateway.rule_filter import RuleFilter
-    from lakesync.log.read_barrier import FinalLog
+    from lakesync.log.final_log import FinalLog
     from lakesync.ports import Buffer, WallClock
 
 _LOG_DELTAS_MAX: Final = 10_000

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from lakesync.core.clock import Stamp
     from lakesync.gateway.pull import PullService
-    from lakesync.log.read_barrier import FinalLog
+    from lakesync.log.final_log import FinalLog
     from lakesync.ports import Connection, WallClock
 
 BROADCAST_DELTAS_MAX: Final = 1_000

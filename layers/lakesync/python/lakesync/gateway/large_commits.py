@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from lakesync.core.clock import Stamp
     from lakesync.core.messages import Pull
     from lakesync.gateway.records import FilteredCommit, Records
-    from lakesync.log.read_barrier import FinalLog
+    from lakesync.log.final_log import FinalLog
 
 
 def rows_of(

@@ -23,10 +23,11 @@ from lakesync.gateway.records import batch_of
 from lakesync.gateway.resume_token import Reads, ResumeToken, check_cursor, resume_token_of
 from lakesync.gateway.rule_filter import RuleFilter
 from lakesync.log.ages import Ages
+from lakesync.log.final_log import read
 from lakesync.log.limits import DEFAULT_LIMITS, Limits
 from lakesync.log.log_cache import Tails
 from lakesync.log.looks import Looks
-from lakesync.log.read_barrier import ReadBarrier, read
+from lakesync.log.read_barrier import ReadBarrier
 from lakesync.log.recent_heads import RecentHeads
 
 _ANOTHER_SCOPE: Final = "your rules or your claims changed in the middle; begin the snapshot again"
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from lakesync.core.clock import Stamp
     from lakesync.core.messages import Pull
     from lakesync.gateway.records import FilteredCommit
-    from lakesync.log.read_barrier import FinalLog
+    from lakesync.log.final_log import FinalLog
     from lakesync.ports import Buffer, Head, LogEntry, WallClock
 
 

@@ -16,7 +16,7 @@ from lakesync.errors import CursorExpired, ValidationFailed
 if TYPE_CHECKING:
     from lakesync.core.clock import Stamp
     from lakesync.core.messages import Pull
-    from lakesync.log.read_barrier import FinalLog
+    from lakesync.log.final_log import FinalLog
 
 
 class Reads(Enum):

@@ -13,7 +13,7 @@ from lakesync.core.clock import VISIBLE_MS_MAX, stamp
 from lakesync.core.messages import Progress
 from lakesync.errors import Contention, CursorExpired, ValidationFailed
 from lakesync.gateway.records import NO_RECORDS, Records
-from lakesync.log.read_barrier import read_all
+from lakesync.log.final_log import read_all
 from lakesync.wire.records import decode_records, encode_records
 from lakesync.wire.row_records import row_runs
 from lakesync.wire.row_state import decode_row_state
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from lakesync.core.clock import Stamp
     from lakesync.core.config import GatewayConfig
     from lakesync.gateway.rule_filter import RuleFilter
-    from lakesync.log.read_barrier import FinalLog
+    from lakesync.log.final_log import FinalLog
     from lakesync.ports import Buffer, RowSlice
 
 _LOG_DELTAS_MAX: Final = 10_000

@@ -56,6 +56,11 @@ class Looks:
         seen_at, look = kept[0]
         return look if self._is_aged(seen_at) else NOTHING_SEEN
 
+    def is_watched(self, gateway: str) -> bool:
+        """Tell whether the process has looked within `RAISED_EVERY_MS`."""
+        kept = self._kept.get(gateway)
+        return kept is not None and self._ages.is_within(RAISED_EVERY_MS, kept[-1][0])
+
     def note(self, gateway: str, look: Look) -> None:
         """Remember how the heads stand now, after they were raised."""
         kept = self._kept.pop(gateway, None) or deque()

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 RAISED_EVERY_MS: Final = 250
 """How often a head is raised at the most, for those who do not ask for a fresh page."""
+CLOCKS_APART_MS: Final = 100
+"""A stamp so far ahead of the clock of who reads it shows that clocks are apart."""
 BUSY_LANES: Final = 4
 """So many open lanes show that many write: they open by twos, and close when they are idle."""
 

@@ -5,67 +5,42 @@ none can appear at or below that in its lane. What is read up to the lowest head
 is complete and final; heads that lag behind are raised first. A lane that is not open yet is opened
 above the main lane's head, which is read in one item with the list of open lanes.
 
-Final is not yet visible: while a commit happens, its head may show before its log entry does. So a
-log is read only by `read`, which follows the chain of entries back from the head and does not
-accept a gap. Laws B7-B8: ``docs/spec/commit.md``.
+How what is final is read: `lakesync.log.final_log`. Laws B7, B8, B15, B17: ``docs/spec/commit.md``.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from lakesync.core.clock import STAMP_MAX, stamp_ms
 from lakesync.core.layout import MAIN_LANE
 from lakesync.errors import Contention
+from lakesync.log.final_log import FinalLog
 from lakesync.log.looks import NOTHING_SEEN, Look
-from lakesync.log.raising import commit_of, heads_to_raise, may_end_at
-from lakesync.ports import NO_HEAD, HeadMoved, LogSlice
+from lakesync.log.raising import (
+    CLOCKS_APART_MS,
+    RAISED_EVERY_MS,
+    commit_of,
+    heads_to_raise,
+    may_end_at,
+)
+from lakesync.ports import NO_HEAD, HeadMoved
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable
 
     from lakesync.core.clock import Stamp
     from lakesync.core.config import GatewayConfig
     from lakesync.log.looks import Looks
-    from lakesync.ports import Buffer, Head, LogEntry, WallClock
+    from lakesync.ports import Buffer, Head, WallClock
 
 CONFIGS_REMEMBERED_MAX: Final = 64
 """Gateways whose configuration one process remembers; each may hold 350 KB."""
 _TRIES_MAX: Final = 20
-_GAP_TRIES_MAX: Final = 10
-
-
-@dataclass(frozen=True, slots=True)
-class FinalLog:
-    """A gateway's log, final up to ``top``."""
-
-    gateway: str
-    config: GatewayConfig
-    heads: Mapping[str, Head]
-    """By lane, the heads of those that may have an entry above the stamp that was asked for."""
-    top: Stamp
-    newest: Stamp = 0
-    """The newest commit that was seen; above ``top`` if a lane lags behind that was not raised."""
-
-    @property
-    def epoch(self) -> str:
-        """The epoch of the buffer; empty unless it was restored from a backup."""
-        return self.heads.get(MAIN_LANE, NO_HEAD).epoch
-
-    @property
-    def trimmed(self) -> Stamp:
-        """The horizon: cursors below it are void."""
-        return self.heads.get(MAIN_LANE, NO_HEAD).trimmed
-
-    @property
-    def behind_ms(self) -> int:
-        """How far the newest commit is ahead of the end of this; 0 if it is the end."""
-        if self.newest <= self.top:
-            return 0
-        return stamp_ms(self.newest) - stamp_ms(self.top) + 1
+_RACES_MAX: Final = 3
+"""Races for a head that is not in use, all lost to other readers."""
 
 
 class ReadBarrier:
@@ -141,7 +116,9 @@ class ReadBarrier:
         seen = self._looks.moment_ago(log.gateway) if self._looks else NOTHING_SEEN
         at_least = max(at_least, seen.newest)
         wanted = min(at_least, newest)
-        now_ms = 0 if at_least >= newest else max(wall_clock(), stamp_ms(newest))
+        now_ms = 0
+        if at_least < newest:
+            now_ms = self._present_ms(log.gateway, wall_clock(), stamp_ms(newest))
         raised: dict[str, tuple[Head, Stamp]] = {}
 
         def raise_one(lane: str, head: Head | None) -> None:
@@ -158,18 +135,31 @@ class ReadBarrier:
             self._looks.note(log.gateway, Look(final, newest))
         return FinalLog(log.gateway, log.config, heads, min(final.values()), newest)
 
+    def _present_ms(self, gateway: str, clock_ms: int, newest_ms: int) -> int:
+        """Give the time by which stamps tell what is in use."""
+        is_watched = self._looks is not None and self._looks.is_watched(gateway)
+        if newest_ms - clock_ms < CLOCKS_APART_MS or is_watched:
+            return max(clock_ms, newest_ms)
+        # The clocks are apart, so stamps do not tell how long ago they were given, and nothing else
+        # does: all lanes may be idle.
+        return newest_ms + RAISED_EVERY_MS
+
     def _try_raise(
         self, gateway: str, lane: str, head: Head | None, to: Stamp, main: Head
     ) -> tuple[Head, Stamp]:
-        """Raise one head if nobody else just moves it; gives it, and how far it is final."""
-        if self._buffer.raise_head(gateway, lane, head, to, main):
-            return head or NO_HEAD, to
+        """Raise one head unless somebody just commits to it; gives it, and how far it is final."""
         seen = head or NO_HEAD
-        now = self._buffer.lane_heads(gateway, [lane]).get(lane) or seen
-        if lane == MAIN_LANE and now.lanes != main.lanes:
-            raise HeadMoved({lane: now})
-        now = max(now, seen, key=commit_of)  # what was read later may show less
-        return now, now.commit
+        for _ in range(_RACES_MAX):
+            if self._buffer.raise_head(gateway, lane, head, to, main):
+                return head or NO_HEAD, to
+            head = self._buffer.lane_heads(gateway, [lane]).get(lane) or seen
+            if lane == MAIN_LANE and head.lanes != main.lanes:
+                raise HeadMoved({lane: head})
+            head = max(head, seen, key=commit_of)  # what was read later may show less
+            if head.commit >= to or head.last_logged > seen.last_logged:
+                break
+            # Another reader raised it, to what was the newest commit for him.
+        return head or NO_HEAD, commit_of(head)
 
     def _raise(
         self, gateway: str, lane: str, head: Head | None, to: Stamp, main: Head
@@ -184,65 +174,3 @@ class ReadBarrier:
                 # Lanes that were opened, or another configuration, may have commits below.
                 raise HeadMoved({lane: head})
         raise Contention("the gateway's heads keep moving; try again in a moment")
-
-
-class Entries(Protocol):
-    """Where entries are read: `lakesync.ports.Buffer`, or what remembers some of it."""
-
-    def entries(
-        self, gateway: str, lane: str, after: Stamp, until: Stamp, count_max: int
-    ) -> LogSlice:
-        """Give entries as `lakesync.ports.Buffer.entries` does."""
-        ...
-
-    def pause(self, tries: int) -> None:
-        """Wait, as `lakesync.ports.Buffer.pause` does."""
-        ...
-
-
-def read(
-    source: Entries, log: FinalLog, lane: str, span: tuple[Stamp, Stamp], count_max: int
-) -> LogSlice:
-    """Give a lane's entries in ``span``, which ends at ``log.top`` at the latest; without gaps.
-
-    Ends early as `lakesync.ports.Buffer.entries` does, and says so.
-
-    Raises:
-        Contention: an entry that must be there stayed invisible; try again in a moment.
-    """
-    after, until = span
-    head = log.heads.get(lane, NO_HEAD)
-    stored = LogSlice((), head.stored_until)
-    if head.stored_until > after:
-        stored = _read_stored(source, log.gateway, lane, after, head.stored_until, count_max)
-    if stored.until < head.stored_until:
-        entries = stored.entries
-        until = min(stored.until, until)
-    else:
-        entries = (*stored.entries, *head.recent)
-    return LogSlice(tuple(entry for entry in entries if after < entry.stamp <= until), until)
-
-
-def _read_stored(
-    source: Entries, gateway: str, lane: str, after: Stamp, last: Stamp, count_max: int
-) -> LogSlice:
-    """Give entries that do not lie in the head, up to the last of them; without gaps."""
-    for tries in range(1, _GAP_TRIES_MAX):
-        # The last entry of the chain is the only one that proves that none is missing before it.
-        read_slice = source.entries(gateway, lane, after, last, count_max)
-        if read_slice.is_chain(after, last):
-            return read_slice
-        source.pause(tries)
-    raise Contention("a commit is just becoming visible; try again in a moment")
-
-
-def read_all(
-    source: Entries, log: FinalLog, span: tuple[Stamp, Stamp], count_max: int
-) -> Iterator[LogEntry]:
-    """Give all entries of all lanes in ``span``, lane by lane, as `read` does, part by part."""
-    for lane in log.heads:
-        after, until = span
-        while after < until:
-            part = read(source, log, lane, (after, until), count_max)
-            yield from part.entries
-            after = part.until

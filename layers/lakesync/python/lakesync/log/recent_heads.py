@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from lakesync.core.clock import Stamp
     from lakesync.log.ages import Ages, Moment
-    from lakesync.log.read_barrier import FinalLog
+    from lakesync.log.final_log import FinalLog
     from lakesync.ports import Buffer, Head
 
 GATEWAYS_REMEMBERED_MAX: Final = 64

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from lakesync.checkpoint.chunks import Cut
     from lakesync.checkpoint.store import Checkpoints
     from lakesync.core.clock import Stamp
-    from lakesync.log.read_barrier import FinalLog
+    from lakesync.log.final_log import FinalLog
     from lakesync.ports import Buffer, ObjectStore, WallClock
 
 PROGRESS_MS_MAX: Final = 24 * 3_600_000

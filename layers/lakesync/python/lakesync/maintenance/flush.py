@@ -24,8 +24,9 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lakesync.errors import Contention, GatewayDeleted
+from lakesync.log.final_log import read
 from lakesync.log.lanes import close_idle
-from lakesync.log.read_barrier import ReadBarrier, read
+from lakesync.log.read_barrier import ReadBarrier
 from lakesync.maintenance.announce import Announcer
 from lakesync.maintenance.batches import batches, rows_of
 from lakesync.maintenance.due import due_gateways
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from lakesync.core.clock import Stamp
-    from lakesync.log.read_barrier import FinalLog
+    from lakesync.log.final_log import FinalLog
     from lakesync.ports import (
         BatchEncoder,
         Buffer,

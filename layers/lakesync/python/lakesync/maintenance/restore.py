@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from lakesync.core.clock import stamp
 from lakesync.core.layout import DEFAULT_SHARD, MAIN_LANE, LaneCount, lane_number, lane_shard
 from lakesync.errors import Conflict, Contention
-from lakesync.log.read_barrier import FinalLog, read
+from lakesync.log.final_log import FinalLog, read
 from lakesync.ports import NO_HEAD, HeadBusy, HeadMoved, epoch_at
 
 if TYPE_CHECKING:

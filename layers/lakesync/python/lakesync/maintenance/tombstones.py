@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from lakesync.core.clock import Stamp
     from lakesync.core.config import GatewayConfig
     from lakesync.log.declare import Declare
-    from lakesync.log.read_barrier import FinalLog
+    from lakesync.log.final_log import FinalLog
     from lakesync.ports import Buffer, StoredRow, WallClock
 
 _SLICE_ROWS_MAX: Final = 1_000

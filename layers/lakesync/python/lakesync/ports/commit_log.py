@@ -125,7 +125,7 @@ class CommitLog(Protocol):
 
         Ends early once they hold ``count_max`` deltas or about 1 MB, and says so; is never empty
         while the range holds an entry. An entry of a commit that is just happening may be missing:
-        the chain of ``previous`` shows it (`lakesync.log.read_barrier.read`).
+        the chain of ``previous`` shows it (`lakesync.log.final_log.read`).
 
         Args:
             gateway: whose.
