@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from datetime import date
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import jwt
@@ -94,6 +96,30 @@ def test_a_client_learns_the_schemas_and_asks_again_only_when_they_changed(world
     assert schema is not None
     assert (schema.version, names(schema)) == (2, ["title", "note"])
     assert world.asked() == 2
+
+
+@pytest.mark.law("K35")
+def test_a_table_is_declared_by_the_gateways_schema(world: World) -> None:
+    columns = [
+        {"name": "due", "type": "date"},
+        {"name": "price", "type": "decimal(9,2)"},
+        {"name": "tags", "type": "json"},
+    ]
+    world.admin.register_schema(GATEWAY, {"table": "todos", "columns": columns})
+    ann = world.client("ann")
+    ann.sync().unwrap()
+    row = {"due": date(2026, 5, 17), "price": Decimal("1.50"), "tags": ["a"]}
+
+    schema = ann.schema("todos").unwrap()
+    assert schema is not None
+    ann.declare("todos", schema, indexes=[["due"]]).unwrap()
+
+    ann.insert("todos", "t1", row).unwrap()
+    assert ann.query("SELECT due, price, tags FROM todos").unwrap() == [row]
+    refused: Any = ann.insert("todos", "t2", {"due": "soon"})
+    assert refused.error.code == "SCHEMA_ERROR"
+    ann.sync().unwrap()
+    assert ann.pending().unwrap() == []
 
 
 @pytest.mark.law("S6")

@@ -181,7 +181,7 @@ class Client(Connecting, OutboxKeeper):
         """Give a table typed columns and indexes before, or after, rows arrive. Safe to repeat.
 
         The types are ``string number boolean json integer decimal(p,s) timestamp date bytes``, or
-        those of a dataclass or pydantic model; ``indexes`` are the columns of each index.
+        those of a dataclass, pydantic model or `schema`; ``indexes`` are the columns of each index.
         ``VALIDATION_ERROR`` or ``SCHEMA_ERROR`` if a name or a type is none.
         """
         return self._attempt(lambda: declare(self._file, table, columns, indexes))

@@ -70,10 +70,10 @@ class Bootstraps:
         flushed = self._buffer.flushed_tables(log.gateway)
         events = has_events(log, flushed)
         rows = tables_with_rows(log, flushed)
-        in_order = bool(first) and (not events or has_any_of(first, rows))
-        by_rows = log.trimmed or in_order or not events
+        rows_first = bool(first) and (not events or has_any_of(first, rows))
+        by_rows = log.trimmed or rows_first or not events
         checkpoint = self._latest(log, rule_filter) if by_rows else None
-        if checkpoint is None and not log.trimmed and not in_order:
+        if checkpoint is None and not log.trimmed and not rows_first:
             return ResumeToken(0, log.epoch)
         if checkpoint is None:
             since, of, tables = replay_from(log, state, self._wall_clock()), "", rows

@@ -97,6 +97,11 @@ class AsyncObservable(AsyncEditor):
         """How syncing goes: ``(await client.status).pending``."""
         return AsyncStatus(self._status)
 
+    @property
+    def connected(self) -> bool:
+        """As `Client.connected`."""
+        return self.client.connected
+
     async def _status(self) -> ClientStatus:
         try:
             return await self._threads.read(lambda: self.client.status)

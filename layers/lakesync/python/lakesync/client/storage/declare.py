@@ -15,6 +15,7 @@ from lakesync.client.storage.app_table import ROW_ID, quote
 from lakesync.client.storage.catalogue import DECIMAL, checked_name, table_sql
 from lakesync.client.storage.row_class import column_types
 from lakesync.core.column_types import precision_scale
+from lakesync.core.schema import TableSchema
 from lakesync.errors import ValidationFailed
 
 if TYPE_CHECKING:
@@ -23,8 +24,9 @@ if TYPE_CHECKING:
     from lakesync.client.storage.app_table import AppTable
     from lakesync.client.storage.file import ClientFile
 
-DeclaredColumns: TypeAlias = "Mapping[str, str] | type[Any]"
-"""Types by names, or the class of the table's rows: a dataclass or a pydantic model."""
+DeclaredColumns: TypeAlias = "Mapping[str, str] | type[Any] | TableSchema"
+"""Types by names; or the class of the table's rows, a dataclass or a pydantic model; or a schema,
+as a gateway has it."""
 _SQL_TYPES: Final = {
     "string": "TEXT",
     "number": "REAL",
@@ -47,6 +49,8 @@ def declare(
     """Give a table typed columns and indexes; safe to repeat."""
     if isinstance(columns, type):
         columns = column_types(columns)
+    elif isinstance(columns, TableSchema):
+        columns = {column.name: column.type for column in columns.columns}
     with file.database.transaction() as connection:
         _check_types(table, columns, indexes)
         types = {name: type_name.replace(" ", "") for name, type_name in columns.items()}
