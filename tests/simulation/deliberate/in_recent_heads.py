@@ -45,11 +45,6 @@ def clocks_that_are_apart_are_not_noticed() -> list[Replaced]:
     return [(read_barrier, "CLOCKS_APART_MS", 60_000)]
 
 
-@deliberate("a head that another reader raised first is left where he raised it to", APART)
-def races_with_readers_are_lost() -> list[Replaced]:
-    return [(read_barrier, "_RACES_MAX", 1)]
-
-
 @deliberate("what else changed is not looked at, if heads were just read", RULED_READERS)
 def recent_heads_stand_whatever_changed() -> list[Replaced]:
     return [(_Recent, "is_still_so", lambda *_: True)]
