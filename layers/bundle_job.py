@@ -16,7 +16,13 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-JOBS = ("materialise_iceberg", "build_checkpoint", "maintain_lake", "materialise_bigquery")
+JOBS = (
+    "materialise_iceberg",
+    "build_checkpoint",
+    "maintain_lake",
+    "materialise_bigquery",
+    "move_flow",
+)
 OUTPUT = ROOT / "build" / "glue"
 LIBRARY = ROOT / "layers" / "lakesync" / "python"
 # What the job shares with the function that takes small batches.
@@ -55,7 +61,16 @@ DELIVERY = (
     (LIBRARY, "lakesync/delivery/*.py"),
     *((LIBRARY, f"lakesync/runtime/{name}.py") for name in RUNTIME),
 )
-MORE = {"materialise_bigquery": DELIVERY}
+# What the job of large flows shares with the function that polls them.
+FLOWS = (
+    *((LIBRARY, f"lakesync/adapters/{name}.py") for name in (*DATABASES, "collector")),
+    *((LIBRARY, f"lakesync/adapters/{name}/*.py") for name in ("mysql", "postgres", "sql")),
+    *((LIBRARY, f"lakesync/adapters/lake/{name}.py") for name in ("late", "sqs")),
+    *((LIBRARY, f"lakesync/{name}/**/*.py") for name in ("compat", "connectors", "flows")),
+    *((LIBRARY, f"lakesync/{name}/**/*.py") for name in ("buffer", "gateway", "log")),
+    (LIBRARY, "lakesync/runtime/*.py"),
+)
+MORE = {"materialise_bigquery": DELIVERY, "move_flow": FLOWS}
 # Glue's bucket keeps scripts by content; a timestamp would make every build another script.
 EPOCH = (1980, 1, 1, 0, 0, 0)
 

@@ -292,6 +292,7 @@ def test_every_function_that_reads_urls_of_databases_is_in_their_subnets() -> No
     }
     inside = {name: each["VpcConfig"] for name, each in functions().items() if "VpcConfig" in each}
     reading.remove("BigQueryJobRole")  # which asks Google, over the internet
+    reading.remove("FlowJobRole")  # whose job has a connection in place of them
 
     assert inside == dict.fromkeys(reading, where)
     assert reading == {"DeliverFunction", "PullSourceFunction", "FlowFunction"}
@@ -436,7 +437,8 @@ def test_the_catalogue_is_described_once_and_can_be_read() -> None:
         name: job["Properties"]["DefaultArguments"].get("--lake_catalogue")
         for name, job in resources("AWS::Glue::Job").items()
     }
-    assert arguments.pop("BigQueryJob") is None, "it reads no table of the lake"
+    for name in ("BigQueryJob", "FlowJob"):
+        assert arguments.pop(name) is None, "it reads no table of the lake"
     assert len(arguments) == 3
     assert set(map(json.dumps, arguments.values())) == {json.dumps(source)}
     variables = functions()["MaterialiseFunction"]["Environment"]["Variables"]
@@ -773,13 +775,38 @@ def test_every_log_group_forgets() -> None:
         assert group["Properties"]["RetentionInDays"] == {"Ref": "LogRetentionDays"}, name
 
 
-@pytest.mark.parametrize("job", ["CheckpointJob", "BigQueryJob"])
+@pytest.mark.parametrize("job", ["CheckpointJob", "BigQueryJob", "FlowJob"])
 def test_jobs_write_and_read_by_the_versions_that_functions_have(job: str) -> None:
     arguments = resources("AWS::Glue::Job")[job]["Properties"]["DefaultArguments"]
-    locks = ("layer-lakesync", "layer-google")
+    locks = ("layer-lakesync", "layer-google", "layer-drivers", "layer-web")
     locked = [(ROOT / "requirements" / f"{lock}.lock").read_text("utf-8") for lock in locks]
 
     assert set(arguments["--additional-python-modules"].split(",")) <= set(" ".join(locked).split())
+
+
+@pytest.mark.law("Y11")
+def test_the_job_of_flows_is_told_what_their_function_is_told_and_reaches_the_same() -> None:
+    job = resources("AWS::Glue::Job")["FlowJob"]["Properties"]
+    told = json.dumps(job["DefaultArguments"]["--settings"]).replace("\\", "")
+    function = functions()["FlowFunction"]["Environment"]["Variables"]
+    assert set(re.findall(r'"([A-Z_]+)":"', told)) == function.keys() - {"POWERTOOLS_SERVICE_NAME"}
+    assert job["Connections"]["Fn::If"][0] == "HasFlowConnection"
+    assert function["FLOW_JOB_ROWS"]["Fn::If"] == ["HasFlowJob", {"Ref": "FlowJobRows"}, 0]
+    assert template()["Parameters"]["FlowJobRows"]["Default"] == 1_000_000
+    [is_wanted, reaches] = template()["Conditions"]["HasFlowJob"]["Fn::And"]
+    assert is_wanted == {"Fn::Not": [{"Fn::Equals": [{"Ref": "FlowJobRows"}, 0]}]}
+    assert {"Condition": "HasDestinationZone"} in reaches["Fn::Or"]
+
+    def may(owner: str) -> set[str]:
+        return {
+            json.dumps([action, statement["Resource"], statement.get("Condition")])
+            for who, statement in statements()
+            if who == owner
+            for action in as_list(statement["Action"])
+            if action.partition(":")[0] in {"dynamodb", "sqs", "secretsmanager"}
+        }
+
+    assert may("FlowJobRole") == may("FlowFunction")
 
 
 @pytest.mark.law("D17")

@@ -20,6 +20,7 @@ _EXPRESSION = re.compile(r"\{% (.*) %\}")
 _EITHER = re.compile(r"(.+?) \? (.+?) : (.+)")
 _EQUAL = re.compile(r"(.+?) = (.+)")
 _TEXT = re.compile(r"'([^']*)'")
+_STRING = re.compile(r"\$string\((.+)\)")
 _PATH = re.compile(r"\$states((?:\.\w+)+)")
 
 
@@ -65,8 +66,17 @@ class Machine:
                 case "Task":
                     arguments = evaluated(state["Arguments"], scope)
                     act = self.tasks[state["Resource"]]
-                    scope["result"] = yield from self._tried(act, arguments, state["Retry"])
-                    value = evaluated(state["Output"], scope)
+                    retries = state.get("Retry", [])
+                    try:
+                        scope["result"] = yield from self._tried(act, arguments, retries)
+                    except TaskFailed:
+                        if "Catch" not in state:
+                            raise
+                        [caught] = state["Catch"]
+                        assert caught["ErrorEquals"] == ["States.ALL"]
+                        value, name = evaluated(caught["Output"], scope), caught["Next"]
+                    else:
+                        value = evaluated(state["Output"], scope)
                 case "Choice":
                     name = _chosen(state, scope)
                 case "Wait":
@@ -86,11 +96,14 @@ class Machine:
                 return act(arguments)
             except TaskFailed as error:
                 which, retry = next(
-                    (which, retry)
-                    for which, retry in enumerate(retries)
-                    if {error.name, "States.ALL"} & {*retry["ErrorEquals"]}
+                    (
+                        (which, retry)
+                        for which, retry in enumerate(retries)
+                        if {error.name, "States.ALL"} & {*retry["ErrorEquals"]}
+                    ),
+                    (-1, {}),
                 )
-                if failed[which] >= retry["MaxAttempts"]:
+                if not retry or failed[which] >= retry["MaxAttempts"]:
                     raise
                 self.wait(retry["IntervalSeconds"] * retry["BackoffRate"] ** failed[which])
                 failed[which] += 1
@@ -122,6 +135,8 @@ def _value(text: str, scope: Mapping[str, Any]) -> Any:
         return _value(match[2] if _value(match[1], scope) else match[3], scope)
     if match := _EQUAL.fullmatch(text):
         return _value(match[1], scope) == _value(match[2], scope)
+    if match := _STRING.fullmatch(text):
+        return str(_value(match[1], scope))
     if match := _TEXT.fullmatch(text):
         return match[1]
     match = _PATH.fullmatch(text)

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import pickle
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lakesync.buffer.memory import MemoryBuffer
 from lakesync.buffer.memory_access import MemoryAccess
 from lakesync.buffer.memory_actions import MemoryRuns
 from lakesync.buffer.memory_connectors import MemoryConnectors
 from lakesync.connectors.admin import ConnectorAdmin
+from lakesync.connectors.definition import definition_from
+from lakesync.connectors.large_polls import LargePolls
 from lakesync.connectors.outside import NOTHING_ALLOWED, Outside
 from lakesync.connectors.polls import Polls
+from lakesync.connectors.storage import Storage
+from lakesync.connectors.stretch import read_whole
 from lakesync.connectors.webhooks import Webhooks
 from lakesync.errors import AdapterFailed, AdapterRefused
 from lakesync.flows.admin import FlowAdmin
@@ -22,12 +27,17 @@ from lakesync.runtime.flow_counts import counted_by, with_counts
 from tests.support.lake import Objects
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
+    from lakesync.connectors.large_polls import Brought
+    from lakesync.connectors.port import Stretch
+    from lakesync.connectors.stretch import StretchRead, Work
     from lakesync.core.flows import Flow
     from lakesync.core.messages import Push, PushReceipt
     from lakesync.gateway.destinations import DestinationAdmin
     from lakesync.ports import Buffer, Rows
+
+P = TypeVar("P", bound=Polls)
 
 
 class MemorySecrets:
@@ -72,6 +82,8 @@ class PollingByHand:
     schedules: dict[tuple[str, str], tuple[int, bool]] = field(default_factory=dict)
     databases: dict[tuple[str, str], Any] = field(default_factory=dict)
     """What flows move between, by the name of the secret and whose tables they are."""
+    rows_min: int = 0
+    """From how many rows ahead on a table of a flow is a job's; 0 for never."""
 
     def __post_init__(self) -> None:
         self.polls = self.polls_at("")
@@ -86,14 +98,40 @@ class PollingByHand:
 
     def polls_at(self, place: str) -> Polls:
         """Give what polls in one of the functions, or, without a place, all there is."""
-        flows = FlowRoutes(
-            self.secrets, self.push, self.rows, self._opened,
-            wall_clock=self.wall_clock, outside=self.outside, place=place,
+        return self._made(Polls, self.flow_routes(place))
+
+    def flow_routes(self, place: str) -> FlowRoutes:
+        """Give how flows are carried out in one of the functions, or in a job."""
+        return FlowRoutes(
+            self.secrets, self.push, self.rows, self._opened, wall_clock=self.wall_clock,
+            outside=self.outside, place=place, rows_min=self.rows_min,
         )  # fmt: skip
-        return Polls(
+
+    def _made(self, kind: type[P], flows: FlowRoutes) -> P:
+        return kind(
             self.store, self.secrets, self.objects, self.push, self.rows,
             wall_clock=self.wall_clock, outside=self.outside, flows=flows,
         )  # fmt: skip
+
+    def job(self, gateway: str, name: str, lease: int, at_once: int = 4) -> Brought:
+        """Do what a job does that was started with a lease: its tasks one after another."""
+        flows = self.flow_routes("databases")
+
+        def reads(
+            work: Work, stretches: Sequence[Stretch], keep: Callable[[], None]
+        ) -> list[StretchRead]:
+            done = []
+            work, stretches = pickle.loads(pickle.dumps((work, stretches)))  # noqa: S301 - ours
+            for stretch in stretches:
+                keep()
+                storage = Storage(self.objects, work.gateway, work.name)
+                definition = definition_from(work.definition)
+                route = flows.route(work.gateway, work.name, definition, storage)
+                done.append(read_whole(route, work, stretch, self.wall_clock, lambda _: None))
+            return pickle.loads(pickle.dumps(done))  # type: ignore[no-any-return]  # noqa: S301 - ours
+
+        polls = self._made(LargePolls, flows)
+        return polls.take_over(gateway, name, lease, reads, at_once, lambda: True)
 
     def flow_admin(self, buffer: Buffer, destinations: DestinationAdmin) -> FlowAdmin:
         """Give what declares flows."""

@@ -99,7 +99,7 @@ def parse_bigquery_arguments(argv: Sequence[str]) -> BigQueryArguments:
         ValidationFailed: one of ours is missing, or is not what it must be.
     """
     names = ("lake_bucket", "buffer_table", "deliver_queue_url", "secret_prefix", "region")
-    given = _required(argv, *names, "deltas_min")
+    given = required(argv, *names, "deltas_min")
     if not given["deltas_min"].isdecimal() or not int(given["deltas_min"]):
         raise ValidationFailed("--deltas_min is a number above 0", field="--deltas_min")
     return BigQueryArguments(
@@ -118,7 +118,7 @@ def parse_arguments(argv: Sequence[str]) -> Arguments:
     Raises:
         ValidationFailed: one of ours is missing.
     """
-    given = _required(argv, *_LAKE)
+    given = required(argv, *_LAKE)
     return Arguments(
         lake_bucket=given["lake_bucket"],
         database_prefix=given["database_prefix"],
@@ -135,7 +135,7 @@ def parse_checkpoint_arguments(argv: Sequence[str]) -> CheckpointArguments:
     Raises:
         ValidationFailed: one of ours is missing, or is not what it must be.
     """
-    given = _required(argv, *_LAKE, "flushed", "chunk_bytes")
+    given = required(argv, *_LAKE, "flushed", "chunk_bytes")
     if not given["chunk_bytes"].isdecimal():
         raise ValidationFailed("--chunk_bytes is a number", field="--chunk_bytes")
     return CheckpointArguments(
@@ -155,7 +155,7 @@ def parse_maintenance_arguments(argv: Sequence[str]) -> MaintenanceArguments:
     Raises:
         ValidationFailed: one of ours is missing, or is not what it must be.
     """
-    given = _required(argv, *_LAKE, "snapshot_keep_days")
+    given = required(argv, *_LAKE, "snapshot_keep_days")
     if not given["snapshot_keep_days"].isdecimal():
         raise ValidationFailed("--snapshot_keep_days is a number", field="--snapshot_keep_days")
     return MaintenanceArguments(
@@ -192,7 +192,12 @@ def region_of(stack: str) -> str:
     return stack.split(":")[3]
 
 
-def _required(argv: Sequence[str], *names: str) -> dict[str, str]:
+def required(argv: Sequence[str], *names: str) -> dict[str, str]:
+    """Give all arguments by their names.
+
+    Raises:
+        ValidationFailed: one that is needed is missing.
+    """
     given = dict(_pairs(argv))
     missing = [f"--{name}" for name in names if not given.get(name)]
     if missing:

@@ -9,7 +9,7 @@ Laws P1-P12: ``docs/spec/databases.md``.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, runtime_checkable
 
 from lakesync.core.clock import stamp
 from lakesync.errors import Conflict, CursorExpired
@@ -162,6 +162,15 @@ class DatabaseAdapter(Protocol):
 
     def close(self) -> None:
         """Let go of connections; the adapter may be used again."""
+        ...
+
+
+@runtime_checkable
+class TellsAhead(Protocol):
+    """A `DatabaseAdapter` that finds a row by how many lie before it, and reads none of them."""
+
+    def row_ahead(self, table: str, row_id: str, rows: int) -> Result[str, LakeSyncError]:
+        """Give the id of the row so many rows behind another; empty if there are fewer."""
         ...
 
 

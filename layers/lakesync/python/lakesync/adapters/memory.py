@@ -127,6 +127,11 @@ class MemoryDatabase:
         behind = {row: state for row, state in ordered if row.encode() > row_id.encode()}
         return Ok(RowPage(dict(islice(behind.items(), rows_max)), len(behind) > rows_max))
 
+    def row_ahead(self, table: str, row_id: str, rows: int) -> Result[str, LakeSyncError]:
+        """Give the id of the row so many rows behind another; empty if there are fewer."""
+        behind = list(self.rows_after(table, row_id, rows).unwrap().rows)
+        return Ok(behind[-1] if len(behind) == rows else "")
+
     def rows_of(
         self, table: str, row_ids: Sequence[str]
     ) -> Result[Mapping[str, RowState], LakeSyncError]:

@@ -29,6 +29,11 @@ class DeadLetters:
     def _names(self) -> set[str]:
         return set(self._storage.names(_FOLDER))
 
+    @property
+    def names(self) -> frozenset[str]:
+        """What those are called that there are: digests of their tables and ids."""
+        return frozenset(self._names)
+
     def __len__(self) -> int:
         return len(self._names)
 

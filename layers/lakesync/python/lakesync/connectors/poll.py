@@ -19,11 +19,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from lakesync.adapters.collector import collector_paused
-from lakesync.connectors.deltas import client_id_of, pushes_of
+from lakesync.connectors.large import is_large, may_ask
 from lakesync.connectors.port import FEED
 from lakesync.connectors.reading import Read, read_page
-from lakesync.connectors.refusals import refused_in
-from lakesync.core.messages import Push
+from lakesync.connectors.taking import Taking
 from lakesync.errors import (
     AdapterQuotaExceeded,
     AdapterUnreachable,
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
     from lakesync.connectors.port import Connector
     from lakesync.connectors.state import PollState
     from lakesync.core.delta import Delta
-    from lakesync.core.messages import PushReceipt
+    from lakesync.core.messages import Push, PushReceipt
     from lakesync.ports import WallClock
 
 PAGE_ROWS_MAX: Final = 1_000
@@ -60,7 +59,8 @@ class Polled:
     """What became of a poll."""
 
     status: str
-    """``done``: there is no more. ``more``: time was over. ``wait``: somebody asks for patience."""
+    """``done``: there is no more. ``more``: time was over. ``wait``: somebody asks for patience.
+    ``large``: a job is to go on, by the lease that was saved for it."""
     wait_s: int = 0
 
 
@@ -90,6 +90,8 @@ class Poll:
         wall_clock: the time.
         shape: gives what of a page's deltas is pushed.
         pages: usual pages that are read, and pushed, at a time.
+        large_rows: from how many rows ahead on a table is a job's; 0 for never.
+        hand_over: makes the state durable for a job, which goes on.
     """
 
     def __init__(
@@ -104,16 +106,18 @@ class Poll:
         wall_clock: WallClock,
         shape: Callable[[Sequence[Delta]], Sequence[Delta]] = list,
         pages: int = 1,
+        large_rows: int = 0,
+        hand_over: Callable[[PollState], None] = lambda _: None,
     ) -> None:
-        self._client_id = client_id_of(name)
+        self._taking = Taking(name, push, letters, wall_clock, shape, pages)
         self._connector = connector
         self._tables = tables
-        self._push = push
         self._letters = letters
         self._save = save
         self._wall_clock = wall_clock
-        self._shape = shape
         self._pages = pages
+        self._large_rows = large_rows
+        self._hand_over = hand_over
         self._unread: set[str] = set()
         self._moved: set[str] = set()
 
@@ -131,8 +135,8 @@ class Poll:
             self._begin(state)
         for source in self._tables:
             try:
-                if not self._table(state, source, has_time):
-                    return Polled("more")
+                if status := self._table(state, source, has_time):
+                    return Polled(status)
             except LakeSyncError as error:
                 if _stops_all(source, error):
                     return self._stopped(state, error)
@@ -153,7 +157,7 @@ class Poll:
         if state.fault and state.fault.at_ms < state.poll_ms:
             state.fault = None
         state.polled_ms, state.poll_ms, state.finished = state.poll_ms, 0, []
-        state.wait_until_ms = state.failures = 0
+        state.wait_until_ms = state.failures = state.job_ms = 0
         state.polls += 1
         self._save(state, ends=True)
         return Polled("done")
@@ -194,23 +198,30 @@ class Poll:
         state.finished.append(source)
         self._save(state)
 
-    def _table(self, state: PollState, source: str, has_time: Callable[[], bool]) -> bool:
-        """Read a table to its end; False if time was over before."""
+    def _table(self, state: PollState, source: str, has_time: Callable[[], bool]) -> str:
+        """Read a table to its end; gives what the poll is if it does not come to it."""
+        may_ask_job = may_ask(state, self._wall_clock())
         while source not in state.finished:
             if not has_time():
-                return False
+                return "more"
             with collector_paused():
                 moved_on = self._moved_on(state, source)
             if moved_on:
                 self._save(state)
                 self._moved.add(source)
-        return True
+            if may_ask_job and source not in state.finished:
+                may_ask_job = False
+                if is_large(self._connector, source, state, self._large_rows):
+                    state.job_ms, state.job_moved = self._wall_clock(), False
+                    self._hand_over(state)
+                    return "large"
+        return ""
 
     def _moved_on(self, state: PollState, source: str) -> bool:
         """Take a table's next page; False if nothing would be lost with the state of now."""
         read = read_page(
             self._connector, source, state.cursors.get(source, ""), self._tables,
-            self._client_id, PAGE_ROWS_MAX * self._pages, state.begins(source),
+            self._taking.client_id, PAGE_ROWS_MAX * self._pages, state.begins(source),
         )  # fmt: skip
         self._unread.discard(source)
         self._take(state, read)
@@ -222,25 +233,11 @@ class Poll:
 
     def _take(self, state: PollState, read: Read) -> None:
         """Make all of a page durable: accepted, or a dead letter."""
-        for row_id, error, table in read.refused:
-            self._letters.add(table, row_id, error, None)
-        for part in pushes_of(self._shape(read.deltas), self._pages):
-            self._hand_over(part, letters=bool(state.dead_letters))
-            state.rows += len(part)
+        state.rows += self._taking.take(read, has_letters=bool(state.dead_letters))
         if self._letters.changed:
             state.dead_letters = len(self._letters)
         if read.report:
             state.source = read.report
-
-    def _hand_over(self, deltas: Sequence[Delta], *, letters: bool) -> None:
-        push = Push(self._client_id, tuple(enumerate(deltas)), trusted=True)
-        receipt = self._push(push)
-        refused = refused_in(receipt, deltas, self._wall_clock())
-        for index, delta in enumerate(deltas):
-            if index in refused:
-                self._letters.add(delta.table, delta.row_id, refused[index], delta)
-            elif letters:
-                self._letters.take_back(delta.table, delta.row_id)
 
 
 def _stops_all(source: str, error: LakeSyncError) -> bool:

@@ -14,6 +14,7 @@ from lakesync.connectors.brought import brought_by
 from lakesync.connectors.dead_letters import DeadLetters
 from lakesync.connectors.definition import definition_from
 from lakesync.connectors.deltas import client_id_of
+from lakesync.connectors.large import JOB_START_MS
 from lakesync.connectors.outside import NOTHING_ALLOWED
 from lakesync.connectors.poll import Poll, Polled
 from lakesync.connectors.port import KEPT_BYTES
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from lakesync.connectors.definition import Definition
     from lakesync.connectors.outside import Outside
+    from lakesync.connectors.poll import Saves
     from lakesync.connectors.routes import MakesRoutes
     from lakesync.connectors.state import PollState
     from lakesync.core.messages import Push, PushReceipt
@@ -52,7 +54,7 @@ class Step(NamedTuple):
     """As `Polled.status`; or ``busy``, ``paused``, ``gone`` and ``elsewhere``: nothing was read."""
     wait_s: int = 0
     lease: int = 0
-    """What to come back with, for ``more``."""
+    """What to come back with, for ``more`` and ``large``."""
     kept_bytes: int = 0
     """What the source keeps for this connector: `lakesync.connectors.port.KEPT_BYTES`."""
     place: str = ""
@@ -118,7 +120,7 @@ class Polls:
                 polled = self._polled(gateway, leased, state, has_time)
         except Conflict:
             return Step("busy")
-        lease = leased.lease if polled.status == "more" else 0
+        lease = leased.lease if polled.status in {"more", "large"} else 0
         interval_ms = definition_from(leased.definition).every_minutes * 60_000
         behind = (now_ms - state.polled_ms) // interval_ms if state.polled_ms else 0
         return Step(
@@ -138,14 +140,7 @@ class Polls:
         has_time: Callable[[], bool],
     ) -> Polled:
         name = leased.name
-        brought = brought_by(client_id_of(name), gateway, self._rows)
-        storage = Storage(self._objects, gateway, name, brought)
-
-        def save(state: PollState, *, ends: bool = False) -> None:
-            until_ms = 0 if ends else self._wall_clock() + LEASE_MS
-            if not self._store.save(gateway, name, leased.lease, state.to_json(), until_ms):
-                raise Conflict("somebody else polls this connector")
-
+        storage, save = self._storage(gateway, name), self._saving(gateway, leased, LEASE_MS)
         try:
             route = self._route(gateway, name, definition_from(leased.definition), storage)
         except LakeSyncError as error:
@@ -156,8 +151,24 @@ class Polls:
             poll = Poll(
                 name, connector, route.tables, push=route.push, letters=DeadLetters(storage),
                 save=save, wall_clock=self._wall_clock, shape=route.shape, pages=route.pages,
+                large_rows=route.large_rows,
+                hand_over=self._saving(gateway, leased, JOB_START_MS),
             )  # fmt: skip
             return poll.run(state, has_time)
+
+    def _storage(self, gateway: str, name: str) -> Storage:
+        brought = brought_by(client_id_of(name), gateway, self._rows)
+        return Storage(self._objects, gateway, name, brought)
+
+    def _saving(self, gateway: str, leased: StoredConnector, lease_ms: int) -> Saves:
+        """Give what saves how far a connector is, and takes the lease so much further."""
+
+        def save(state: PollState, *, ends: bool = False) -> None:
+            until_ms = 0 if ends else self._wall_clock() + lease_ms
+            if not self._store.save(gateway, leased.name, leased.lease, state.to_json(), until_ms):
+                raise Conflict("somebody else polls this connector")
+
+        return save
 
     def _has_new_secrets(self, gateway: str, name: str, state: PollState, since_ms: int) -> bool:
         """Tell whether the source refused secrets that were changed since they were read."""

@@ -129,6 +129,50 @@ class Connector(Protocol):
         ...
 
 
+class Stretch(NamedTuple):
+    """Some rows of a table, one behind another, which are read without the rest."""
+
+    begins: str
+    """The cursor with which its first page is asked for."""
+    ends: str
+    """The cursor behind its last page; empty if fewer rows are left than were asked for, or if the
+    table cannot be divided from there on."""
+
+
+@runtime_checkable
+class Divisible(Connector, Protocol):
+    """A connector whose tables are read in stretches, several at once."""
+
+    def ahead(
+        self, table: str, cursor: str, rows: int, *, poll_ms: int
+    ) -> Result[Stretch, LakeSyncError]:
+        """Give the next so many rows behind a cursor as a stretch; reads none of them.
+
+        Args:
+            table: a `SourceTable.name`.
+            cursor: as of `Connector.read`.
+            rows: how many it is to have, at least.
+            poll_ms: as of `Connector.read`.
+        """
+        ...
+
+    def read_stretch(
+        self, table: str, cursor: str, ends: str, *, rows_max: int, poll_ms: int
+    ) -> Result[SourcePage, LakeSyncError]:
+        """Give changes behind a cursor as `Connector.read` does, up to where a stretch ends.
+
+        Its last page has no more, and the cursor ``ends``.
+
+        Args:
+            table: a `SourceTable.name`.
+            cursor: `Stretch.begins`, or `SourcePage.cursor` of the page before.
+            ends: `Stretch.ends`.
+            rows_max: as of `Connector.read`.
+            poll_ms: as of `Connector.read`.
+        """
+        ...
+
+
 class Delivery(NamedTuple):
     """A webhook of the source, whose signature is right."""
 

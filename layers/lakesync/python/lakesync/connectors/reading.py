@@ -5,7 +5,7 @@ Whatever is wrong with a page is an error of its table, before anything of it is
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from lakesync.connectors.deltas import deltas_of
 from lakesync.connectors.port import SourcePage
@@ -17,8 +17,18 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lakesync.connectors.deltas import Refused
-    from lakesync.connectors.port import Connector
     from lakesync.core.delta import Delta
+    from lakesync.result import Result
+
+
+class ReadsPages(Protocol):
+    """What pages are asked of: a connector, or what reads a stretch of one."""
+
+    def read(
+        self, table: str, cursor: str, *, rows_max: int, poll_ms: int
+    ) -> Result[SourcePage, LakeSyncError]:
+        """As `lakesync.connectors.port.Connector.read`."""
+        ...
 
 
 class Read(NamedTuple):
@@ -32,7 +42,7 @@ class Read(NamedTuple):
 
 
 def read_page(
-    connector: Connector,
+    connector: ReadsPages,
     source: str,
     cursor: str,
     tables: Mapping[str, str],

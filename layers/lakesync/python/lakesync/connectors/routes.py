@@ -36,6 +36,8 @@ class Route(NamedTuple):
     """Usual pages that are read, and pushed, at a time: more where each write is dear."""
     close: Callable[[], None] = _nothing
     """Lets go of where it goes."""
+    large_rows: int = 0
+    """From how many rows ahead on a table is read by a job; 0 for never."""
 
 
 class MakesRoutes(Protocol):

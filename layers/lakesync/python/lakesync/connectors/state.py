@@ -54,6 +54,10 @@ class PollState:
     """The patience that a table asked for in the poll that is not at its end; 0 if none did."""
     failures: int = 0
     """How often in a row patience was asked for without anything that came of it."""
+    job_ms: int = 0
+    """When a job was asked for last, to read what is large; 0 if none was in this poll."""
+    job_moved: bool = False
+    """Whether that job brought something."""
 
     def begins(self, source: str) -> int:
         """Give when the poll began as of which a table is read."""

@@ -13,7 +13,7 @@ from lakesync.connectors.registry import configured, connector_type, tables_of
 from lakesync.core.clock import stamp_ms
 from lakesync.core.flows import DatabaseSource
 from lakesync.errors import ValidationFailed
-from lakesync.flows.ledger_source import begun_at
+from lakesync.flows.ledger_place import begun_at
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

@@ -14,7 +14,7 @@ from lakesync.connectors.storage import Brought
 from lakesync.core.clock import stamp
 from lakesync.core.merge import EMPTY, apply, view
 from lakesync.core.messages import DeltaOutcome, OutcomeKind, PushReceipt
-from lakesync.errors import ConstraintViolated
+from lakesync.errors import ConstraintViolated, Contention
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from lakesync.ports import WallClock
 
 _BROUGHT_ROWS: Final = 500
+_TRIES_MAX: Final = 100
+"""How often a commit is tried that others are ahead of: with one writer it is never repeated."""
 
 
 class DatabaseSink:
@@ -85,11 +87,19 @@ class DatabaseSink:
         ]
 
     def _insert(self, table: str, deltas: list[Delta]) -> tuple[DeadLetter, ...]:
-        mark = self._database.mark(table).unwrap()
-        last = max(mark + 1, stamp(self._wall_clock()))
-        placed = [PlacedDelta(Position(last, place), delta) for place, delta in enumerate(deltas)]
-        batch = TableBatch(table, mark, last, placed, self._schema_of(table))
-        return self._database.insert_deltas(batch).unwrap().dead_letters
+        """Commit deltas; again behind whoever committed at the same time, and was later.
+
+        Tasks of one job write one table, of which each has other rows.
+        """
+        for _ in range(_TRIES_MAX):
+            mark = self._database.mark(table).unwrap()
+            last = max(mark + 1, stamp(self._wall_clock()))
+            placed = [PlacedDelta(Position(last, at), delta) for at, delta in enumerate(deltas)]
+            batch = TableBatch(table, mark, last, placed, self._schema_of(table))
+            inserted = self._database.insert_deltas(batch).unwrap()
+            if inserted.deltas:
+                return inserted.dead_letters
+        raise Contention(f"others committed to {table} each time; repeat the same")
 
 
 def _changes(states: dict[str, RowState], delta: Delta) -> bool:

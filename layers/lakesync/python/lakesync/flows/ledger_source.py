@@ -8,14 +8,14 @@ meanwhile are found by what the flow brought. Law Y5: ``docs/spec/flows.md``.
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from lakesync.adapters.batches import values_of
-from lakesync.adapters.database import Position
-from lakesync.connectors.port import Change, SourceColumn, SourcePage, SourceTable
+from lakesync.adapters.database import Position, TellsAhead
+from lakesync.connectors.port import Change, SourceColumn, SourcePage, SourceTable, Stretch
 from lakesync.core.clock import STAMP_MAX
 from lakesync.errors import AdapterRefused, CursorExpired, LakeSyncError, ValidationFailed
+from lakesync.flows.ledger_place import CHECK, HISTORY, RESTORED, ROWS, Place, place_from
 from lakesync.result import Err, Ok
 
 if TYPE_CHECKING:
@@ -26,37 +26,6 @@ if TYPE_CHECKING:
     from lakesync.core.clock import Stamp
     from lakesync.core.merge import RowState
     from lakesync.result import Result
-
-_ROWS: Final = "rows"
-_CHECK: Final = "check"
-_HISTORY: Final = "history"
-_RESTORED: Final = "restored"
-
-
-class Place(NamedTuple):
-    """How far a table is read; a cursor in JSON."""
-
-    step: str
-    """Rows first, then which of those that were brought are gone, then the history; or that the
-    history went back behind its commit, until the table is further than that."""
-    commit: Stamp
-    """As of when the rows are read; of the history, the last commit that was read."""
-    at: Any = ""
-    """Of rows the last id, of the check a place among what was brought, else the ordinal."""
-    again: bool = False
-    """Whether something was brought before these rows were read."""
-
-    def text(self) -> str:
-        """Write it."""
-        return json.dumps(self, separators=(",", ":"))
-
-
-def begun_at(cursor: str, commit: Stamp) -> str:
-    """Give the cursor behind a commit; the one that there is if it lies before, or reads rows."""
-    place = Place(*json.loads(cursor))
-    if place.step != _HISTORY or place.commit <= commit:
-        return cursor
-    return Place(_HISTORY, commit, STAMP_MAX).text()
 
 
 class LedgerSource:
@@ -110,18 +79,57 @@ class LedgerSource:
     ) -> Result[SourcePage, LakeSyncError]:
         """Give the rows that changed behind a cursor."""
         try:
-            place = Place(*json.loads(cursor)) if cursor else self._begin(table)
+            place = place_from(cursor) if cursor else self._begin(table)
             if place is None:
                 return Ok(SourcePage((), cursor, has_more=False))  # it is being filled
-            if place.step == _ROWS:
+            if place.step == ROWS:
                 return Ok(self._rows(table, place, rows_max))
-            if place.step == _RESTORED:
+            if place.step == RESTORED:
                 return Ok(self._restored(table, place))
-            if place.step == _CHECK:
+            if place.step == CHECK:
                 return Ok(self._gone(table, place))
             return Ok(self._history(table, place, rows_max))
         except LakeSyncError as error:
             return Err(error)
+
+    def ahead(
+        self,
+        table: str,
+        cursor: str,
+        rows: int,
+        *,
+        poll_ms: int,  # noqa: ARG002 - as `Divisible`
+    ) -> Result[Stretch, LakeSyncError]:
+        """Give the next rows of a table; what follows them is one sequence."""
+        place = place_from(cursor) if cursor else None
+        if place is None or place.step != ROWS or not isinstance(self._database, TellsAhead):
+            return Ok(Stretch(cursor, ""))
+        return self._database.row_ahead(table, place.at, rows).map(
+            lambda row_id: Stretch(cursor, place._replace(at=row_id).text() if row_id else "")
+        )
+
+    def read_stretch(
+        self,
+        table: str,
+        cursor: str,
+        ends: str,
+        *,
+        rows_max: int,
+        poll_ms: int,  # noqa: ARG002 - as `Divisible`
+    ) -> Result[SourcePage, LakeSyncError]:
+        """Give a page of a stretch."""
+        place, last = place_from(cursor), place_from(ends).at.encode()
+        try:
+            page = self._database.rows_after(table, place.at, rows_max).unwrap()
+            within = {row: state for row, state in page.rows.items() if row.encode() <= last}
+            changes = self._changes(
+                table, {row_id: (state, place.commit) for row_id, state in within.items()}
+            )
+        except LakeSyncError as error:
+            return Err(error)
+        following = place._replace(at=max(within, key=str.encode, default="")).text()
+        has_more = page.has_more and len(within) == len(page.rows) and following != ends
+        return Ok(SourcePage(changes, following if has_more else ends, has_more, is_dated=True))
 
     def close(self) -> None:
         """Let go of the connection."""
@@ -141,7 +149,7 @@ class LedgerSource:
     def _begin(self, table: str) -> Place | None:
         mark = self._mark(table)
         first = self._brought(table, "")
-        return Place(_ROWS, mark, "", bool(first.row_ids or first.place)) if mark else None
+        return Place(ROWS, mark, "", bool(first.row_ids or first.place)) if mark else None
 
     def _rows(self, table: str, place: Place, rows_max: int) -> SourcePage:
         page = self._database.rows_after(table, place.at, rows_max).unwrap()
@@ -151,9 +159,9 @@ class LedgerSource:
         if page.has_more:
             following = place._replace(at=max(page.rows, key=str.encode))
         elif place.again:
-            following = Place(_CHECK, place.commit)
+            following = Place(CHECK, place.commit)
         else:
-            following = Place(_HISTORY, place.commit, STAMP_MAX)
+            following = Place(HISTORY, place.commit, STAMP_MAX)
         return SourcePage(changes, following.text(), has_more=True, is_dated=True)
 
     def _gone(self, table: str, place: Place) -> SourcePage:
@@ -167,9 +175,9 @@ class LedgerSource:
             for row_id in brought.row_ids
             if row_id not in there
         )
-        following = Place(_CHECK, place.commit, brought.place)
+        following = Place(CHECK, place.commit, brought.place)
         if not brought.place:
-            following = Place(_HISTORY, place.commit, STAMP_MAX)
+            following = Place(HISTORY, place.commit, STAMP_MAX)
         return SourcePage(changes, following.text(), has_more=True, is_dated=True)
 
     def _history(self, table: str, place: Place, rows_max: int) -> SourcePage:
@@ -183,13 +191,13 @@ class LedgerSource:
         page = answer.unwrap()
         if not page.deltas and 0 < self._mark(table) < place.commit:
             # What was committed there since is not there any more: said until it can be mended.
-            return SourcePage((), place._replace(step=_RESTORED, at="").text(), has_more=True)
+            return SourcePage((), place._replace(step=RESTORED, at="").text(), has_more=True)
         commits = {placed.delta.row_id: placed.position.commit for placed in page.deltas}
         states = self._database.rows_of(table, list(commits)).unwrap() if commits else {}
         changes = self._changes(
             table, {row_id: (states.get(row_id), commit) for row_id, commit in commits.items()}
         )
-        following = Place(_HISTORY, *page.position)
+        following = Place(HISTORY, *page.position)
         return SourcePage(changes, following.text(), page.has_more, is_dated=True)
 
     def _restored(self, table: str, place: Place) -> SourcePage:

@@ -10,6 +10,7 @@ from lakesync.connectors.registered import made_connector
 from lakesync.connectors.routes import Route
 from lakesync.core.flows import DatabaseSource, flow_from_stored
 from lakesync.flows.database_sink import DatabaseSink, brought_to
+from lakesync.flows.large import large_rows
 from lakesync.flows.ledger_source import LedgerSource
 from lakesync.flows.schemas import FlowSchemas
 from lakesync.flows.shaping import Shaping, there_in_database, there_in_gateway
@@ -41,6 +42,7 @@ class FlowRoutes:
         wall_clock: the time.
         outside: what connectors may use.
         place: where this is (`lakesync.core.flows.Flow.place`); empty where all flows are polled.
+        rows_min: from how many rows ahead on a table is a job's; 0 for never.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class FlowRoutes:
         wall_clock: WallClock,
         outside: Outside,
         place: str = "",
+        rows_min: int = 0,
     ) -> None:
         self._secrets = secrets
         self._push = push
@@ -61,6 +64,7 @@ class FlowRoutes:
         self._wall_clock = wall_clock
         self._outside = outside
         self._place = place
+        self._rows_min = rows_min
 
     def elsewhere(self, definition: Definition) -> str:
         """Give where a flow is polled; empty if here."""
@@ -79,7 +83,10 @@ class FlowRoutes:
         if flow.to_gateway:
             connector, tables = self._source(gateway, flow, definition, storage)
             shape = Shaping(flow.to, there_in_gateway(self._rows, gateway))
-            return Route(connector, tables, lambda push: self._push(gateway, push), shape)
+            return Route(
+                connector, tables, lambda push: self._push(gateway, push), shape,
+                large_rows=large_rows(flow, self._rows_min),
+            )  # fmt: skip
         database = self._open_database(gateway, flow.to.secret, flow.to.kind, keeper(gateway, name))
         storage.brought = brought_to(database)
         connector, tables = self._source(gateway, flow, definition, storage)
@@ -87,7 +94,8 @@ class FlowRoutes:
         sink = DatabaseSink(database, schemas.of, wall_clock=self._wall_clock)
         shape = Shaping(flow.to, there_in_database(database))
         pages = max(1, flow.to.pace.rows // PAGE_ROWS_MAX)
-        return Route(connector, tables, sink.push, shape, pages, database.close)
+        large = large_rows(flow, self._rows_min)
+        return Route(connector, tables, sink.push, shape, pages, database.close, large)
 
     def _source(
         self, gateway: str, flow: Flow, definition: Definition, storage: Storage

@@ -33,7 +33,7 @@ def ingest_handler(polls: Polls, seconds: Callable[[], float]) -> Handler:
     """Give the handler of ``functions/ingest``.
 
     Its answer is its next event: who polls, where, by which lease, after how long; and what is
-    next: ``again``, ``wait``, ``goOn`` in another execution, or ``end``.
+    next: ``again``, ``wait``, ``goOn`` in another execution, a ``job``, or ``end``.
 
     Args:
         polls: polls registered connectors.
@@ -77,6 +77,8 @@ def ingest_handler(polls: Polls, seconds: Callable[[], float]) -> Handler:
 
 
 def _following(status: str, wait_s: int, spent_s: int) -> str:
+    if status == "large":
+        return "job"
     has_time = spent_s <= EXECUTION_S_MAX
     if status in {"more", "elsewhere"}:
         return "again" if has_time else "goOn"

@@ -34,7 +34,8 @@ def positive(text: str) -> int:
     return number
 
 
-def _not_negative(text: str) -> int:
+def not_negative(text: str) -> int:
+    """Read a whole number of at least 0."""
     if (number := int(text)) < 0:
         raise ValueError("it must not be below 0")
     return number
@@ -93,9 +94,9 @@ class FlushQueueSettings(Aws):
 class QuotaSettings(BufferSettings):
     """What each gateway may push in a second, unless its operator set another; 0: any amount."""
 
-    quota_pushes: int = variable("QUOTA_PUSHES_PER_S", _not_negative)
-    quota_deltas: int = variable("QUOTA_DELTAS_PER_S", _not_negative)
-    quota_bytes: int = variable("QUOTA_BYTES_PER_S", _not_negative)
+    quota_pushes: int = variable("QUOTA_PUSHES_PER_S", not_negative)
+    quota_deltas: int = variable("QUOTA_DELTAS_PER_S", not_negative)
+    quota_bytes: int = variable("QUOTA_BYTES_PER_S", not_negative)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,7 +166,7 @@ class DeliverSettings(BufferSettings):
     """What the names of the secrets begin with that hold databases' URLs."""
     bigquery_job: str = variable("BIGQUERY_JOB", str, "")
     """The Glue job; empty for none."""
-    bigquery_job_deltas: int = variable("BIGQUERY_JOB_DELTAS", _not_negative, 0)
+    bigquery_job_deltas: int = variable("BIGQUERY_JOB_DELTAS", not_negative, 0)
     """From how many deltas that wait for a BigQuery table on they are the job's; 0 for never."""
 
 
@@ -182,9 +183,9 @@ class MaterialiseSettings(Aws):
     lake_bucket: str = variable("LAKE_BUCKET", not_empty)
     runs_max: int = variable("RUNS_MAX", positive)
     """Runs of the job that may be at work at once."""
-    small_batch_deltas: int = variable("SMALL_BATCH_DELTAS", _not_negative)
+    small_batch_deltas: int = variable("SMALL_BATCH_DELTAS", not_negative)
     """Deltas that are brought into the lake without a run; 0: none."""
-    merge_after_minutes: int = variable("MERGE_AFTER_MINUTES", _not_negative)
+    merge_after_minutes: int = variable("MERGE_AFTER_MINUTES", not_negative)
     """How long deltas may wait in a changes table for a merge that needs a run; 0: not at all."""
     database_prefix: str = variable("DATABASE_PREFIX", not_empty)
     lake_catalogue: str = variable("LAKE_CATALOGUE", not_empty)

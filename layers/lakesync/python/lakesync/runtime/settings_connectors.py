@@ -7,7 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lakesync.runtime.settings import PushSettings, not_empty, variable, words_or_none
+from lakesync.runtime.settings import (
+    PushSettings,
+    not_empty,
+    not_negative,
+    variable,
+    words_or_none,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +33,8 @@ class PollSettings(IngestSettings):
     secret_prefix: str = variable("SECRET_PREFIX", not_empty, "")
     """What the names of the secrets begin with that hold databases' URLs; empty where no flow to or
     from a database is polled."""
+    flow_job_rows: int = variable("FLOW_JOB_ROWS", not_negative, 0)
+    """From how many rows ahead on a table of a flow is the job's; 0 for never."""
 
 
 @dataclass(frozen=True, kw_only=True)

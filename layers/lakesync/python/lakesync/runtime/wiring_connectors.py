@@ -6,7 +6,7 @@ Part of `lakesync.runtime.wiring`.
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from lakesync.connectors.outside import Outside
 from lakesync.core.flows import CONNECTORS, DATABASES
@@ -21,14 +21,19 @@ if TYPE_CHECKING:
 
     from lakesync.buffer.connectors import DynamoConnectors
     from lakesync.connectors.admin import ConnectorAdmin
+    from lakesync.connectors.large_polls import LargePolls
     from lakesync.connectors.polls import Polls
+    from lakesync.connectors.routes import Route
     from lakesync.core.messages import Push, PushReceipt
     from lakesync.flows.admin import FlowAdmin
+    from lakesync.flows.routes import FlowRoutes
     from lakesync.gateway.destinations import DestinationAdmin
     from lakesync.runtime.api.deletion import DeleteNow
     from lakesync.runtime.settings import AdminSettings, Aws, BufferSettings
     from lakesync.runtime.settings_connectors import IngestSettings, PollSettings
     from lakesync.runtime.tasks import Handler
+
+    P = TypeVar("P", bound=Polls)
 
 _OVERHEAD_BYTES: Final = 150
 """About what a delta is on the wire beside its values."""
@@ -89,25 +94,62 @@ def outside(settings: AdminSettings | IngestSettings) -> Outside:
 def polls(settings: PollSettings) -> Polls:
     """Give what ``functions/ingest`` and ``functions/flow`` ask."""
     from lakesync.connectors.polls import Polls  # noqa: PLC0415
+
+    return _polls(Polls, settings)
+
+
+def large_polls(settings: PollSettings) -> LargePolls:
+    """Give what the job of flows asks."""
+    from lakesync.connectors.large_polls import LargePolls  # noqa: PLC0415
+
+    return _polls(LargePolls, settings)
+
+
+def _polls(kind: type[P], settings: PollSettings) -> P:
+    return kind(
+        connector_store(settings),
+        secrets(settings, settings.connector_secrets),
+        wiring.objects(settings, settings.lake_bucket),
+        pushing(settings),
+        wiring.buffer(settings),
+        wall_clock=wiring.wall_clock,
+        outside=outside(settings),
+        flows=_flow_routes(settings),
+    )
+
+
+def _flow_routes(settings: PollSettings) -> FlowRoutes:
     from lakesync.flows.routes import FlowRoutes  # noqa: PLC0415
 
-    kept, push = secrets(settings, settings.connector_secrets), pushing(settings)
-    rows, allowed = wiring.buffer(settings), outside(settings)
-    place = DATABASES if settings.secret_prefix else CONNECTORS
-    flows = FlowRoutes(
-        kept, push, rows, database_opener(settings, settings.secret_prefix),
-        wall_clock=wiring.wall_clock, outside=allowed, place=place,
-    )  # fmt: skip
-    return Polls(
-        connector_store(settings),
-        kept,
-        wiring.objects(settings, settings.lake_bucket),
-        push,
-        rows,
+    return FlowRoutes(
+        secrets(settings, settings.connector_secrets),
+        pushing(settings),
+        wiring.buffer(settings),
+        database_opener(settings, settings.secret_prefix),
         wall_clock=wiring.wall_clock,
-        outside=allowed,
-        flows=flows,
+        outside=outside(settings),
+        place=DATABASES if settings.secret_prefix else CONNECTORS,
+        rows_min=settings.flow_job_rows,
     )
+
+
+def route(settings: PollSettings, gateway: str, name: str, definition: bytes) -> Route:
+    """Give from where to where a flow goes, for one task of a job.
+
+    Raises:
+        LakeSyncError: its source or its destination cannot be made.
+    """
+    from lakesync.connectors.definition import definition_from  # noqa: PLC0415
+    from lakesync.connectors.storage import Storage  # noqa: PLC0415
+
+    storage = Storage(wiring.objects(settings, settings.lake_bucket), gateway, name)
+    return _flow_routes(settings).route(gateway, name, definition_from(definition), storage)
+
+
+def poll_now(settings: Aws, machine: str, gateway: str, name: str) -> None:
+    """Begin a poll, and do not wait for it."""
+    made = cache(lambda service: wiring.client(settings, service))
+    EventBridgePolls(made, "", machine, "").poll_now(gateway, name)
 
 
 def flow_handler(settings: PollSettings, seconds: Callable[[], float]) -> Handler:

@@ -17,6 +17,7 @@ from lakesync.adapters.batches import merged, parts, values_of
 from lakesync.adapters.collector import collector_paused
 from lakesync.adapters.database import DeltaPage, Inserted, RowPage, missing_batch, old_until
 from lakesync.adapters.row_images import merged_images
+from lakesync.adapters.sql.ahead import id_ahead
 from lakesync.adapters.sql.conversion import NO_ROWS
 from lakesync.adapters.sql.query_tables import QueryTables
 from lakesync.adapters.sql.transactions import Transactions
@@ -57,7 +58,7 @@ class SqlAdapter:
     """
 
     def __init__(self, dialect: Dialect, gateway: str, *, history_ms: int | None = None) -> None:
-        self._history_ms = history_ms
+        self._gateway, self._history_ms = gateway, history_ms
         self._transactions = Transactions(dialect, gateway)
         self._tables = QueryTables(dialect, gateway, self._transactions)
 
@@ -116,6 +117,11 @@ class SqlAdapter:
             return RowPage(rows, len(states) > rows_max)
 
         return self._read(work)
+
+    def row_ahead(self, table: str, row_id: str, rows: int) -> Result[str, LakeSyncError]:
+        """Give the id of a row further on; see `TellsAhead`."""
+        work = partial(id_ahead, self._gateway, table, row_id, rows)
+        return self._answer(lambda: self._transactions.run(work))
 
     def rows_of(
         self, table: str, row_ids: Sequence[str]

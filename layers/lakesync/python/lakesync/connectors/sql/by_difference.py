@@ -37,6 +37,11 @@ _GROWTH: Final = 2
 """A range is read up to so many times the rows that a page has, before it is cut."""
 
 
+def is_cursor(cursor: str) -> bool:
+    """Tell whether a cursor is of a table that is read by difference."""
+    return cursor.startswith(("[", '{"gone"'))
+
+
 class Range(NamedTuple):
     """What is known of the rows behind one key, up to another."""
 

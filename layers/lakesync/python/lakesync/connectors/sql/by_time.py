@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lakesync.connectors.port import Change, SourcePage, Unreadable
-from lakesync.connectors.sql.query import Bound, behind, key_value, page_of
+from lakesync.connectors.port import Change, SourcePage, Stretch, Unreadable
+from lakesync.connectors.sql.query import Bound, behind, key_value, page_of, up_to
 from lakesync.connectors.sql.time_cursor import is_midway, reach_of
 from lakesync.connectors.sql.values import instant_us
 from lakesync.errors import AdapterRefused
@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from lakesync.connectors.sql.configuration import SqlSettings
     from lakesync.connectors.sql.plan import Plan
     from lakesync.connectors.sql.time_cursor import Reach, Redating
+
+
+def is_cursor(cursor: str) -> bool:
+    """Tell whether a cursor is of a table that is read by change times."""
+    return cursor.startswith('{"since"')
 
 
 def check(database: Database, cursor: Any, plan: Plan) -> str:
@@ -62,8 +67,12 @@ def read(
     rows_max: int,
     settings: SqlSettings,
     poll_ms: int,
+    ends: str = "",
 ) -> SourcePage:
-    """Give the rows behind a cursor, in the order of their times; may raise `Altered`."""
+    """Give the rows behind a cursor, in the order of their times; may raise `Altered`.
+
+    With ``ends``, which `ahead` gave, up to there.
+    """
     place = plan.place(plan.settings.cursor_column or "")
     row_id, is_zoneless = None, False
     if not is_midway(after):
@@ -71,22 +80,61 @@ def read(
     margins = settings.overlap_s, settings.settle_s
     now = database.now(cursor)
     reach = reach_of(after, now, poll_ms, *margins, is_zoneless=is_zoneless)
-    order, statement = _statement(database, plan, reach, rows_max)
+    last_one = reach_of(ends, now, poll_ms, *margins, is_zoneless=False) if ends else None
+    order, statement = _statement(database, plan, reach, rows_max, last_one)
     rows = plan.rows(cursor, statement)
     changes, unreadable = _changes(plan, rows, place, reach.redating)
     unreadable = (*unreadable, *_said(plan, row_id))
     last = rows[-1] if rows else None
     if last is None or len(rows) < rows_max:
+        if ends:
+            return SourcePage(changes, ends, False, unreadable)
         ended = reach.ended(last and last[place], poll_ms, *margins)
         return SourcePage(changes, ended, False, unreadable)
     values = [key_value(last[plan.place(name)]) for name in order[1:]]
     return SourcePage(changes, reach.going_on(key_value(last[place]), values), True, unreadable)
 
 
+def ahead(
+    database: Database,
+    cursor: Any,
+    plan: Plan,
+    after: str,
+    rows: int,
+    settings: SqlSettings,
+    poll_ms: int,
+) -> Stretch:
+    """Give the stretch of so many rows behind a cursor, in the order of their times."""
+    is_zoneless = not is_midway(after) and _asked(database, cursor, plan)[1]
+    now, margins = database.now(cursor), (settings.overlap_s, settings.settle_s)
+    reach = reach_of(after, now, poll_ms, *margins, is_zoneless=is_zoneless)
+    order, conditions = _asked_for(database, plan, reach)
+    dialect, name = database.dialect, plan.settings.name
+    cursor.execute(*page_of(dialect, name, order, order, conditions, 1, skipped=rows - 1))
+    last = cursor.fetchone()
+    if last is None:
+        return Stretch(reach.begun(), "")
+    key = list(map(key_value, last[1:]))
+    return Stretch(reach.begun(), reach.going_on(key_value(last[0]), key))
+
+
 def _statement(
-    database: Database, plan: Plan, reach: Reach, rows_max: int
+    database: Database, plan: Plan, reach: Reach, rows_max: int, ends: Reach | None
 ) -> tuple[list[str], tuple[str, list[Any]]]:
     """Give the order of a page, and the statement that reads it."""
+    order, conditions = _asked_for(database, plan, reach)
+    if ends is not None and ends.since is not None:
+        conditions.append(up_to(database.dialect, Bound(order, [ends.since, *ends.key])))
+    statement = page_of(
+        database.dialect, plan.settings.name, plan.columns, order, conditions, rows_max
+    )
+    return order, statement
+
+
+def _asked_for(
+    database: Database, plan: Plan, reach: Reach
+) -> tuple[list[str], list[tuple[str, Sequence[Any]]]]:
+    """Give the order in which rows are read, and which of them."""
     column = plan.settings.cursor_column or ""
     order = [column, *(name for name in plan.key if name != column)]
     conditions: list[tuple[str, Sequence[Any]]] = []
@@ -94,10 +142,7 @@ def _statement(
         bound = Bound(order[: 1 + len(reach.key)], [reach.since, *reach.key])
         conditions.append(behind(database.dialect, bound))
     conditions.append((f"{database.dialect.quote(column)} <= %s", [reach.until]))
-    statement = page_of(
-        database.dialect, plan.settings.name, plan.columns, order, conditions, rows_max
-    )
-    return order, statement
+    return order, conditions
 
 
 def _asked(database: Database, cursor: Any, plan: Plan) -> tuple[str | None, bool]:

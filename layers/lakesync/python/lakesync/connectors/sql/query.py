@@ -38,9 +38,13 @@ def behind(dialect: Dialect, bound: Bound) -> tuple[str, list[Any]]:
 
 
 def up_to(dialect: Dialect, bound: Bound) -> tuple[str, list[Any]]:
-    """Give the condition of rows that lie at a bound or before it."""
+    """Give the condition of rows that lie at a bound or before it.
+
+    Its first column alone as well, where a database sees how far an index is to be read.
+    """
     condition, values = behind(dialect, bound)
-    return f"NOT ({condition})", values
+    first = f"{dialect.quote(bound.columns[0])} <= %s AND "
+    return f"{first}NOT ({condition})", [bound.values[0], *values]
 
 
 def page_of(
@@ -50,14 +54,20 @@ def page_of(
     order: Sequence[str],
     conditions: Sequence[tuple[str, Sequence[Any]]],
     rows_max: int,
+    *,
+    skipped: int = 0,
 ) -> tuple[str, list[Any]]:
-    """Give the statement that reads some columns of a table in an order, and its parameters."""
+    """Give the statement that reads some columns of a table in an order, and its parameters.
+
+    It gives so many rows at most, behind those that are skipped.
+    """
     names = ", ".join(map(dialect.quote, columns))
     where = " AND ".join(condition for condition, _ in conditions)
     sorting = ", ".join(map(dialect.quote, order))
     statement = (
         f"SELECT {names} FROM {dialect.quote(table)}"  # noqa: S608 - quoted
         f"{f' WHERE {where}' if where else ''} ORDER BY {sorting} LIMIT {int(rows_max)}"
+        f"{f' OFFSET {int(skipped)}' if skipped else ''}"
     )
     return statement, [value for _, values in conditions for value in values]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from lakesync.connectors.port import Stretch
 from lakesync.connectors.sql import by_difference, by_time
 from lakesync.connectors.sql.plan import Altered, Plan, plan_of
 from lakesync.connectors.sql.rekeying import is_same_key
@@ -63,9 +64,8 @@ class SqlConnector:
             plan = self._plan(connected, table)
             is_by_time = bool(plan.settings.cursor_column)
             # A cursor of another way of reading is none: the settings were changed.
-            after = (
-                cursor if cursor.startswith('{"since"' if is_by_time else ("[", '{"gone"')) else ""
-            )
+            is_ours = by_time.is_cursor if is_by_time else by_difference.is_cursor
+            after = cursor if is_ours(cursor) else ""
             if not is_by_time and table not in self._keyed:
                 after = after if is_same_key(self._storage, plan) else ""
                 self._keyed.add(table)
@@ -77,10 +77,35 @@ class SqlConnector:
                 self._database, connected, plan, self._storage, after, rows_max, poll_ms
             )
 
-        try:
-            return self._run(work)
-        except Altered:
-            return self._run(work)  # with a plan of how the table is now
+        return self._planned(work)
+
+    def ahead(
+        self, table: str, cursor: str, rows: int, *, poll_ms: int
+    ) -> Result[Stretch, LakeSyncError]:
+        """Give the next rows of a table that is read by change times; no others are divided."""
+
+        def work(connected: Any) -> Stretch:
+            plan = self._plan(connected, table)
+            if not plan.settings.cursor_column or (cursor and not by_time.is_cursor(cursor)):
+                return Stretch(cursor, "")
+            return by_time.ahead(
+                self._database, connected, plan, cursor, rows, self._settings, poll_ms
+            )
+
+        return self._run(work)
+
+    def read_stretch(
+        self, table: str, cursor: str, ends: str, *, rows_max: int, poll_ms: int
+    ) -> Result[SourcePage, LakeSyncError]:
+        """Give a page of a stretch."""
+
+        def work(connected: Any) -> SourcePage:
+            plan = self._plan(connected, table)
+            return by_time.read(
+                self._database, connected, plan, cursor, rows_max, self._settings, poll_ms, ends
+            )
+
+        return self._planned(work)
 
     def close(self) -> None:
         """End the connection."""
@@ -100,6 +125,12 @@ class SqlConnector:
                 )
             self._plans[name] = plan_of(self._tables[name], described[0])
         return self._plans[name]
+
+    def _planned(self, work: Callable[[Any], SourcePage]) -> Result[SourcePage, LakeSyncError]:
+        try:
+            return self._run(work)
+        except Altered:
+            return self._run(work)  # with a plan of how the table is now
 
     def _run(self, work: Callable[[Any], T], *, keeps: bool = False) -> Result[T, LakeSyncError]:
         """Do something with a cursor; its transaction ends, unless the next page goes on in it."""

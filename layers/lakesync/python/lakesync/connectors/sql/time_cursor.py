@@ -53,7 +53,11 @@ class Reach:
     redating: Redating | None = None
     """Since the source's clock stepped back, until it is where it was."""
 
-    def going_on(self, since: str | int, key: list[Any]) -> str:
+    def begun(self) -> str:
+        """Give the cursor of this very page, by which a later one asks for the same."""
+        return self.going_on(_text(self.since), self.key)
+
+    def going_on(self, since: str | int | None, key: list[Any]) -> str:
         """Give the cursor behind a page, in the midst of a poll."""
         more = self._zoneless(self.latest, self.latest_until) if self.is_zoneless else {}
         going_on = {"since": since, "until": _text(self.until), "key": key, "now": _text(self.now)}

@@ -10,13 +10,15 @@ from lakesync.connectors.sql.binlog.log import wait
 from lakesync.connectors.sql.binlog.tables import Tables
 from lakesync.connectors.sql.capture import snapshot
 from lakesync.connectors.sql.capture.kept import CAPTURE, kept_in
-from lakesync.connectors.sql.source import SqlConnector
+from lakesync.connectors.sql.capture.stretches import SnapshotConnector
 from lakesync.connectors.storage import digest
 from lakesync.errors import AdapterRefused, LakeSyncError, ValidationFailed
 
 if TYPE_CHECKING:
+    from lakesync.connectors.sql.capture.kept import Baseline
     from lakesync.connectors.sql.catalogue import MySqlSource
     from lakesync.connectors.sql.configuration import MySqlSettings
+    from lakesync.connectors.sql.plan import Plan
     from lakesync.connectors.storage import Storage
     from lakesync.result import Result
 
@@ -27,7 +29,7 @@ _MAY_REPLICATE: Final = (
 """What the log is read by, and what tells where it ends; as MySQL and MariaDB name them."""
 
 
-class BinlogConnector(SqlConnector):
+class BinlogConnector(SnapshotConnector):
     """`lakesync.connectors.Connector` of MySQL or MariaDB, by its log of changes."""
 
     def __init__(self, source: MySqlSource, settings: MySqlSettings, storage: Storage) -> None:
@@ -82,6 +84,13 @@ class BinlogConnector(SqlConnector):
         super().close()
 
     def _whole(self, cursor: Any, name: str, after: str, rows_max: int) -> SourcePage:
+        marked = self._marked(cursor, name)
+        if marked is None:
+            return SourcePage((), after, has_more=False)  # the feed says why
+        dialect = self._source.dialect
+        return snapshot.read(cursor, dialect, *marked, self._storage, after, rows_max, wait)
+
+    def _marked(self, cursor: Any, name: str) -> tuple[Plan, Baseline] | None:
         if name not in self._tables:
             raise ValidationFailed(f"this connector does not poll {name}", field="table")
         tables = self._feed.tables
@@ -92,11 +101,8 @@ class BinlogConnector(SqlConnector):
         if mark is None:
             if name in tables.faults:
                 raise AdapterRefused(tables.faults[name])
-            return SourcePage((), after, has_more=False)  # the feed says why
-        plan = tables.plan(cursor, name)
-        return snapshot.read(
-            cursor, self._source.dialect, plan, mark, self._storage, after, rows_max, wait
-        )
+            return None
+        return tables.plan(cursor, name), mark
 
 
 def _check_may_replicate(cursor: Any) -> None:

@@ -11,9 +11,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from lakesync.connectors.port import Change, SourcePage, Unreadable
+from lakesync.connectors.port import Change, SourcePage, Stretch, Unreadable
 from lakesync.connectors.sql.gone import rows_gone
-from lakesync.connectors.sql.query import Bound, behind, key_value, page_of
+from lakesync.connectors.sql.query import Bound, behind, key_value, page_of, up_to
+from lakesync.errors import AdapterFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -52,6 +53,45 @@ def read(
     return _rows(cursor, dialect, plan, mark, at.get("key"), rows_max)
 
 
+def ahead(
+    cursor: Any, dialect: Dialect, plan: Plan, mark: Baseline, after: str, rows: int
+) -> Stretch:
+    """Give the stretch of so many rows behind a cursor; none before the first page was read."""
+    at: dict[str, Any] = json.loads(after) if after.startswith('{"us"') else {}
+    if at.get("us") != mark.us or "key" not in at:
+        return Stretch(after, "")
+    where = [behind(dialect, Bound(plan.key, at["key"]))]
+    name, key = plan.settings.name, plan.key
+    cursor.execute(*page_of(dialect, name, key, key, where, 1, skipped=rows - 1))
+    last = cursor.fetchone()
+    if last is None:
+        return Stretch(after, "")
+    return Stretch(after, json.dumps({"us": mark.us, "key": list(map(key_value, last))}))
+
+
+def read_stretch(
+    cursor: Any,
+    dialect: Dialect,
+    plan: Plan,
+    mark: Baseline,
+    after: str,
+    ends: str,
+    rows_max: int,
+) -> SourcePage:
+    """Give the next rows of a table up to where a stretch ends.
+
+    Raises:
+        AdapterFailed: the table is being read as of another baseline since.
+    """
+    at, end = json.loads(after), json.loads(ends)
+    if at["us"] != mark.us:
+        raise AdapterFailed(f"{plan.settings.name} is being read anew")
+    key, last_key = at["key"], end["key"]
+    changes, unreadable, last = _page(cursor, dialect, plan, mark, key, last_key, rows_max)
+    following = json.dumps({"us": mark.us, "key": last}) if last else ends
+    return SourcePage(changes, following, has_more=bool(last), unreadable=unreadable, is_dated=True)
+
+
 def _rows(
     cursor: Any,
     dialect: Dialect,
@@ -60,7 +100,25 @@ def _rows(
     key: Sequence[Any] | None,
     rows_max: int,
 ) -> SourcePage:
+    changes, unreadable, last = _page(cursor, dialect, plan, mark, key, None, rows_max)
+    rest: dict[str, Any] = {"key": last} if last else {"gone": ""}
+    after = json.dumps({"us": mark.us} | rest)
+    return SourcePage(changes, after, has_more=True, unreadable=unreadable, is_dated=True)
+
+
+def _page(
+    cursor: Any,
+    dialect: Dialect,
+    plan: Plan,
+    mark: Baseline,
+    key: Sequence[Any] | None,
+    last_key: Sequence[Any] | None,
+    rows_max: int,
+) -> tuple[tuple[Change, ...], tuple[Unreadable, ...], list[Any]]:
+    """Give rows between two keys, and the key of the last; none if there may be no more."""
     conditions = [] if key is None else [behind(dialect, Bound(plan.key, key))]
+    if last_key is not None:
+        conditions.append(up_to(dialect, Bound(plan.key, last_key)))
     statement = page_of(dialect, plan.settings.name, plan.columns, plan.key, conditions, rows_max)
     cursor.execute(*statement)
     rows = cursor.fetchall()
@@ -72,15 +130,9 @@ def _rows(
             changes.append(Change(row_id, plan.values(row), mark.us))
         except ValueError as exc:
             unreadable.append(Unreadable(row_id, str(exc)))
-    if len(rows) < rows_max:
-        after: dict[str, Any] = {"us": mark.us, "gone": ""}
-    else:
-        last = [key_value(rows[-1][plan.place(name)]) for name in plan.key]
-        after = {"us": mark.us, "key": last}
-    return SourcePage(
-        tuple(changes), json.dumps(after), has_more=True, unreadable=tuple(unreadable),
-        is_dated=True,
-    )  # fmt: skip
+    is_full = len(rows) >= rows_max
+    last = [key_value(rows[-1][plan.place(name)]) for name in plan.key] if is_full else []
+    return tuple(changes), tuple(unreadable), last
 
 
 def _gone(

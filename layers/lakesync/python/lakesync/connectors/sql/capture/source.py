@@ -9,19 +9,21 @@ from lakesync.connectors.sql.capture import snapshot
 from lakesync.connectors.sql.capture.feed import Feed
 from lakesync.connectors.sql.capture.kept import CAPTURE, kept_in
 from lakesync.connectors.sql.capture.slot import Slot, forgotten
+from lakesync.connectors.sql.capture.stretches import SnapshotConnector
 from lakesync.connectors.sql.capture.tables import Tables
 from lakesync.connectors.sql.capture.waiting import wait
 from lakesync.connectors.sql.catalogue import PostgresSource
-from lakesync.connectors.sql.source import SqlConnector
 from lakesync.errors import AdapterRefused, LakeSyncError, ValidationFailed
 
 if TYPE_CHECKING:
+    from lakesync.connectors.sql.capture.kept import Baseline
     from lakesync.connectors.sql.configuration import PostgresSettings
+    from lakesync.connectors.sql.plan import Plan
     from lakesync.connectors.storage import Storage
     from lakesync.result import Result
 
 
-class CaptureConnector(SqlConnector):
+class CaptureConnector(SnapshotConnector):
     """`lakesync.connectors.Connector` of a PostgreSQL database, by its log of changes."""
 
     def __init__(
@@ -70,6 +72,13 @@ class CaptureConnector(SqlConnector):
         super().close()
 
     def _whole(self, cursor: Any, name: str, after: str, rows_max: int) -> SourcePage:
+        marked = self._marked(cursor, name)
+        if marked is None:
+            return SourcePage((), after, has_more=False)  # the feed says why
+        dialect = self._source.dialect
+        return snapshot.read(cursor, dialect, *marked, self._storage, after, rows_max, wait)
+
+    def _marked(self, cursor: Any, name: str) -> tuple[Plan, Baseline] | None:
         if name not in self._tables:
             raise ValidationFailed(f"this connector does not poll {name}", field="table")
         tables = self._feed.captured.tables
@@ -78,13 +87,10 @@ class CaptureConnector(SqlConnector):
             tables.look(cursor)
             if name in tables.faults:
                 raise AdapterRefused(tables.faults[name])
-            return SourcePage((), after, has_more=False)  # the feed says why
+            return None
         if name not in tables.looks:
             tables.look(cursor)
-        plan = tables.plan(cursor, name)
-        return snapshot.read(
-            cursor, self._source.dialect, plan, mark, self._storage, after, rows_max, wait
-        )
+        return tables.plan(cursor, name), mark
 
 
 def forget(settings: PostgresSettings, storage: Storage, following: PostgresSettings | None) -> str:

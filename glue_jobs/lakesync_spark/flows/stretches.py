@@ -1,0 +1,84 @@
+"""Reads stretches of a table in Spark tasks: one task, one stretch, connections of its own."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import wait
+from contextlib import closing
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from lakesync.connectors.stretch import StretchRead, read_whole
+from lakesync.errors import AdapterFailed, LakeSyncError
+from lakesync_spark.common.report import reason_of
+from lakesync_spark.common.scheduling import table_threads
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from lakesync.connectors.port import Stretch
+    from lakesync.connectors.routes import Route
+    from lakesync.connectors.stretch import Work
+
+KEEP_S: Final = 15
+"""From one renewal of the lease to the next: an eighth of how long it is good for."""
+
+
+class SparkStretches:
+    """`lakesync.connectors.large_polls.ReadsStretches` on Spark.
+
+    Args:
+        spark: the session.
+        opens: opens from where to where a task reads, where the task runs.
+        keep_s: from one renewal of the lease to the next.
+    """
+
+    def __init__(
+        self, spark: SparkSession, opens: Callable[[Work], Route], keep_s: float = KEEP_S
+    ) -> None:
+        self._spark = spark
+        self._opens = opens
+        self._keep_s = keep_s
+
+    def __call__(
+        self, work: Work, stretches: Sequence[Stretch], keep: Callable[[], None]
+    ) -> Sequence[StretchRead]:
+        """Read stretches, each in a task.
+
+        Raises:
+            AdapterFailed: a task did not come to its end; what it read is read again.
+            LakeSyncError: what ``keep`` raises; tasks are told to end.
+        """
+        context = self._spark.sparkContext
+        with table_threads(self._spark, 1) as threads:
+            reading = threads.submit(
+                lambda: (
+                    context.parallelize(stretches, len(stretches))
+                    .map(partial(_read, self._opens, work))
+                    .collect()
+                )
+            )
+            try:
+                while not wait([reading], timeout=self._keep_s).done:
+                    keep()
+            except BaseException:
+                context.cancelAllJobs()
+                raise
+        try:
+            return reading.result()
+        except Exception as error:
+            raise AdapterFailed(f"a stretch was not read: {reason_of(error)}") from error
+
+
+# --- in the tasks ---------------------------------------------------------------------------------
+
+
+def _read(opens: Callable[[Work], Route], work: Work, stretch: Stretch) -> StretchRead:
+    try:
+        route = opens(work)
+    except LakeSyncError as error:
+        return StretchRead(0, error=error)
+    with closing(route.connector), closing(route):
+        return read_whole(route, work, stretch, lambda: time.time_ns() // 1_000_000)

@@ -1,0 +1,213 @@
+"""A job's share of polls: what is large, by the lease of the poll that asked for the job.
+
+Rules of this module
+    1. A cursor passes a stretch after all of it is durable, and after those before it: whoever is
+       killed leaves what any poll leaves, and any poll goes on from there.
+    2. The lease is taken further while stretches are read. Who cannot, ends at once: long before
+       anybody else may begin.
+    3. Nothing but stretches is read, after one page as of any poll. What follows them, smaller
+       tables, feeds and histories are one sequence, which no job reads faster.
+
+Law Y11: ``docs/spec/flows.md``.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from lakesync.connectors.dead_letters import DeadLetters
+from lakesync.connectors.definition import definition_from
+from lakesync.connectors.large import is_large
+from lakesync.connectors.poll import PAGE_ROWS_MAX
+from lakesync.connectors.polls import Polls
+from lakesync.connectors.port import FEED, Divisible, Stretch
+from lakesync.connectors.reading import read_page
+from lakesync.connectors.state import state_from
+from lakesync.connectors.stretch import Work
+from lakesync.connectors.taking import Taking
+from lakesync.errors import LakeSyncError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from lakesync.connectors.poll import Saves
+    from lakesync.connectors.routes import Route
+    from lakesync.connectors.state import PollState
+    from lakesync.connectors.stretch import StretchRead
+    from lakesync.ports import StoredConnector
+
+STRETCH_ROWS: Final = 50_000
+"""Rows of a stretch: what a task reads, some seconds to minutes."""
+JOB_LEASE_MS: Final = 120_000
+"""How long a job keeps others out at a time; it is taken further every few seconds."""
+
+
+class ReadsStretches(Protocol):
+    """Reads stretches, several at once: each by `lakesync.connectors.stretch.read_whole`."""
+
+    def __call__(
+        self, work: Work, stretches: Sequence[Stretch], keep: Callable[[], None]
+    ) -> Sequence[StretchRead]:
+        """Give what became of each, in order; ``keep`` is called every few seconds meanwhile."""
+        ...
+
+
+class Brought(NamedTuple):
+    """What a job did."""
+
+    is_mine: bool
+    """False if somebody else polls, or nobody is to: nothing was read."""
+    rows: int = 0
+    error: LakeSyncError | None = None
+
+
+class LargePolls(Polls):
+    """Takes polls over that are large; made as `Polls` is."""
+
+    def take_over(
+        self,
+        gateway: str,
+        name: str,
+        lease: int,
+        reads: ReadsStretches,
+        at_once: int,
+        has_time: Callable[[], bool],
+    ) -> Brought:
+        """Bring what is large of a poll, and leave the rest of it to the functions.
+
+        Args:
+            gateway: whose.
+            name: of what is polled.
+            lease: by which the poll was handed over.
+            reads: reads stretches.
+            at_once: how many are given to it at a time.
+            has_time: asked before that.
+        """
+        now_ms = self._wall_clock()
+        stored = self._store.connector(gateway, name)
+        if stored is None or definition_from(stored.definition).paused:
+            return Brought(is_mine=False)
+        leased = self._store.lease(gateway, name, now_ms, now_ms + JOB_LEASE_MS, lease)
+        if leased is None:
+            return Brought(is_mine=False)
+        state = state_from(leased.state)
+        before, save = state.rows, self._saving(gateway, leased, JOB_LEASE_MS)
+        error = None
+        try:
+            self._bring(gateway, leased, state, save, reads, at_once, has_time)
+        except LakeSyncError as failure:
+            if failure.code == "CONFLICT":
+                raise
+            error = failure
+            state.note(failure, self._wall_clock())
+        if state.job_moved:
+            state.job_ms = 0
+        save(state, ends=True)
+        return Brought(is_mine=True, rows=state.rows - before, error=error)
+
+    def _bring(
+        self,
+        gateway: str,
+        leased: StoredConnector,
+        state: PollState,
+        save: Saves,
+        reads: ReadsStretches,
+        at_once: int,
+        has_time: Callable[[], bool],
+    ) -> None:
+        name, storage = leased.name, self._storage(gateway, leased.name)
+        route = self._route(gateway, name, definition_from(leased.definition), storage)
+        with closing(route.connector), closing(route):
+            letters = DeadLetters(storage)
+            for source in route.tables:
+                if source in state.finished:
+                    continue
+                if source == FEED:
+                    return  # what tables are to be is said there first
+                work = Work(
+                    gateway, name, leased.definition, source, state.begins(source), letters.names
+                )
+                taking = Taking(
+                    name, route.push, letters, self._wall_clock, route.shape, route.pages
+                )
+                one = _LargeTable(route, work, letters, taking, save)
+                one.bring(state, partial(reads, keep=partial(save, state)), at_once, has_time)
+
+
+class _LargeTable:
+    """One table, as far as it is large."""
+
+    def __init__(
+        self, route: Route, work: Work, letters: DeadLetters, taking: Taking, save: Saves
+    ) -> None:
+        self._route = route
+        self._work = work
+        self._letters = letters
+        self._taking = taking
+        self._save = save
+
+    def bring(
+        self,
+        state: PollState,
+        reads: Callable[[Work, Sequence[Stretch]], Sequence[StretchRead]],
+        at_once: int,
+        has_time: Callable[[], bool],
+    ) -> None:
+        """Bring its stretches, some at once, until less is left than one.
+
+        Raises:
+            LakeSyncError: one could not be read; what lies before it is saved.
+        """
+        source = self._work.source
+        if not has_time() or not self._first_page(state):
+            return
+        if not is_large(self._route.connector, source, state, self._route.large_rows):
+            return
+        while has_time() and (stretches := self._next(state, at_once)):
+            for stretch, read in zip(stretches, reads(self._work, stretches), strict=True):
+                if read.error is not None:
+                    self._save(state)
+                    raise read.error
+                self._note(read)
+                state.rows += read.rows
+                state.cursors[source] = stretch.ends
+                state.job_moved = True
+            state.dead_letters = len(self._letters)
+            self._save(state)
+
+    def _first_page(self, state: PollState) -> bool:
+        """Read a page as any poll does; tell whether there is more."""
+        work, route = self._work, self._route
+        read = read_page(
+            route.connector, work.source, state.cursors.get(work.source, ""), route.tables,
+            self._taking.client_id, PAGE_ROWS_MAX * route.pages, work.poll_ms,
+        )  # fmt: skip
+        if not read.has_more:
+            return False  # it is taken by the function, which ends the table
+        state.rows += self._taking.take(read, has_letters=bool(state.dead_letters))
+        state.dead_letters = len(self._letters)
+        state.cursors[work.source] = read.cursor
+        self._save(state)
+        return True
+
+    def _next(self, state: PollState, at_once: int) -> list[Stretch]:
+        connector, source = self._route.connector, self._work.source
+        assert isinstance(connector, Divisible)  # noqa: S101 - nothing else is large
+        cursor, stretches = state.cursors[source], list[Stretch]()
+        while len(stretches) < at_once:
+            asked = connector.ahead(source, cursor, STRETCH_ROWS, poll_ms=self._work.poll_ms)
+            stretch = asked.unwrap()
+            if not stretch.ends:
+                break
+            stretches.append(stretch)
+            cursor = stretch.ends
+        return stretches
+
+    def _note(self, read: StretchRead) -> None:
+        """Write down what was refused, and forget what was accepted since."""
+        for table, row_id in read.accepted:
+            self._letters.take_back(table, row_id)
+        for letter in read.letters:
+            self._letters.add(letter.table, letter.row_id, letter.error, letter.delta)

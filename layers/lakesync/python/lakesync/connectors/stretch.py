@@ -1,0 +1,177 @@
+"""Reading one stretch of a table to its end: what a job's task does.
+
+The pages are those of a poll, made durable by the same code: so what was read by both is the same
+deltas. Who is away, slow or full is waited for. Nothing is saved here: that a stretch is behind is
+said by whoever gave it out, once all of it is durable.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from lakesync.connectors.dead_letters import DEAD_LETTERS_MAX
+from lakesync.connectors.deltas import client_id_of
+from lakesync.connectors.poll import PAGE_ROWS_MAX
+from lakesync.connectors.port import Divisible
+from lakesync.connectors.reading import read_page
+from lakesync.connectors.storage import digest
+from lakesync.connectors.taking import Taking
+from lakesync.errors import AdapterRefused, InternalError, LakeSyncError, Retry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakesync.connectors.port import SourcePage, Stretch
+    from lakesync.connectors.routes import Route
+    from lakesync.core.delta import Delta
+    from lakesync.ports import WallClock
+    from lakesync.result import Result
+
+PATIENCE_S_MAX: Final = 900
+"""How long a task waits for one page at the most, in all."""
+_WAIT_S_MAX: Final = 60
+
+
+class Work(NamedTuple):
+    """Of what a stretch is; sent to tasks, without secrets."""
+
+    gateway: str
+    name: str
+    """The connector's."""
+    definition: bytes
+    """As `lakesync.connectors.definition.Definition.to_json` wrote it."""
+    source: str
+    """The table's name at the source."""
+    poll_ms: int
+    known: frozenset[str]
+    """The names of the dead letters that there are."""
+
+
+class Letter(NamedTuple):
+    """A row that was refused."""
+
+    table: str
+    row_id: str
+    error: LakeSyncError
+    delta: Delta | None
+
+
+class StretchRead(NamedTuple):
+    """What became of a stretch."""
+
+    rows: int
+    """Rows that were pushed, deletions included."""
+    letters: tuple[Letter, ...] = ()
+    accepted: tuple[tuple[str, str], ...] = ()
+    """Table and id of those rows that have a dead letter no more."""
+    error: LakeSyncError | None = None
+    """Why it was not read to its end."""
+
+
+class _Letters:
+    """Dead letters that are written down later, before the stretch is said to be behind."""
+
+    def __init__(self, known: frozenset[str]) -> None:
+        self._known = known
+        self.kept: dict[tuple[str, str], Letter] = {}
+        self.accepted: set[tuple[str, str]] = set()
+
+    def add(self, table: str, row_id: str, error: LakeSyncError, delta: Delta | None) -> None:
+        """Keep a row with its reason."""
+        self.accepted.discard((table, row_id))
+        self.kept[table, row_id] = Letter(table, row_id, error, delta)
+        if len(self.kept) > DEAD_LETTERS_MAX:
+            raise AdapterRefused(
+                f"more than {DEAD_LETTERS_MAX} rows were refused, the last because "
+                f"{error.message}: mend what refuses them, then reset the connector"
+            )
+
+    def take_back(self, table: str, row_id: str) -> None:
+        """Note that a row was accepted since, if it was ever refused."""
+        self.kept.pop((table, row_id), None)
+        if digest(table, row_id) in self._known:
+            self.accepted.add((table, row_id))
+
+
+class _Pages:
+    """Reads a connector up to where a stretch ends; see `lakesync.connectors.reading`."""
+
+    def __init__(self, connector: Divisible, ends: str) -> None:
+        self._connector = connector
+        self._ends = ends
+
+    def read(
+        self, table: str, cursor: str, *, rows_max: int, poll_ms: int
+    ) -> Result[SourcePage, LakeSyncError]:
+        """Give a page of the stretch."""
+        return self._connector.read_stretch(
+            table, cursor, self._ends, rows_max=rows_max, poll_ms=poll_ms
+        )
+
+
+def read_whole(
+    route: Route,
+    work: Work,
+    stretch: Stretch,
+    wall_clock: WallClock,
+    sleep: Callable[[float], object] = time.sleep,
+) -> StretchRead:
+    """Read a stretch to its end. Safe to repeat, and to kill.
+
+    Args:
+        route: from where to where, by connections of its own.
+        work: of what it is.
+        stretch: between which cursors.
+        wall_clock: the time.
+        sleep: lets seconds pass.
+    """
+    letters = _Letters(work.known)
+    taking = Taking(work.name, route.push, letters, wall_clock, route.shape, route.pages)
+    cursor, rows = stretch.begins, 0
+    try:
+        if not isinstance(route.connector, Divisible):
+            raise InternalError(f"{work.source} is not read in stretches")
+        pages = _Pages(route.connector, stretch.ends)
+        while cursor != stretch.ends:
+            page = partial(_page, pages, route, work, taking, cursor, stretch.ends, letters)
+            cursor, pushed = _patient(page, sleep)
+            rows += pushed
+    except LakeSyncError as error:
+        return StretchRead(rows, error=error)
+    return StretchRead(rows, tuple(letters.kept.values()), tuple(letters.accepted))
+
+
+def _page(
+    pages: _Pages,
+    route: Route,
+    work: Work,
+    taking: Taking,
+    cursor: str,
+    ends: str,
+    letters: _Letters,
+) -> tuple[str, int]:
+    """Make a page durable; gives the cursor behind it, and how many rows were pushed."""
+    read = read_page(
+        pages, work.source, cursor, route.tables, client_id_of(work.name),
+        PAGE_ROWS_MAX * route.pages, work.poll_ms,
+    )  # fmt: skip
+    pushed = taking.take(read, has_letters=bool(work.known or letters.kept))
+    return read.cursor if read.has_more else ends, pushed
+
+
+def _patient(
+    act: Callable[[], tuple[str, int]], sleep: Callable[[float], object]
+) -> tuple[str, int]:
+    """Do something again for as long as somebody asks for patience."""
+    waited_s, failures = 0, 0
+    while True:
+        try:
+            return act()
+        except LakeSyncError as error:
+            wait_s = min(max(error.retry_after_s, 2**failures), _WAIT_S_MAX)
+            if error.retry is not Retry.LATER or waited_s + wait_s > PATIENCE_S_MAX:
+                raise
+        sleep(wait_s)
+        waited_s, failures = waited_s + wait_s, min(failures + 1, 6)

@@ -1,0 +1,84 @@
+"""Making a page durable: every row of it accepted where it goes, or a dead letter."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from lakesync.connectors.deltas import client_id_of, pushes_of
+from lakesync.connectors.refusals import refused_in
+from lakesync.core.messages import Push
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from lakesync.connectors.reading import Read
+    from lakesync.core.delta import Delta
+    from lakesync.core.messages import PushReceipt
+    from lakesync.errors import LakeSyncError
+    from lakesync.ports import WallClock
+
+
+class Letters(Protocol):
+    """Where rows go that are refused."""
+
+    def add(self, table: str, row_id: str, error: LakeSyncError, delta: Delta | None) -> None:
+        """Keep a row with its reason, in the place of what was kept of it before."""
+        ...
+
+    def take_back(self, table: str, row_id: str) -> None:
+        """Forget what was kept of a row, as it was accepted since."""
+        ...
+
+
+class Taking:
+    """Takes pages for one connector.
+
+    Args:
+        name: the connector's, which says whose client it writes as.
+        push: hands deltas over; raises `LakeSyncError`.
+        letters: where rows go that are refused.
+        wall_clock: the time.
+        shape: gives what of a page's deltas is pushed.
+        pages: usual pages that are pushed at a time.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        push: Callable[[Push], PushReceipt],
+        letters: Letters,
+        wall_clock: WallClock,
+        shape: Callable[[Sequence[Delta]], Sequence[Delta]],
+        pages: int,
+    ) -> None:
+        self.client_id = client_id_of(name)
+        self._push = push
+        self._letters = letters
+        self._wall_clock = wall_clock
+        self._shape = shape
+        self._pages = pages
+
+    def take(self, read: Read, *, has_letters: bool) -> int:
+        """Make all of a page durable; gives how many rows were pushed.
+
+        Args:
+            read: the page.
+            has_letters: whether there are dead letters, which may be taken back.
+        """
+        for row_id, error, table in read.refused:
+            self._letters.add(table, row_id, error, None)
+        rows = 0
+        for part in pushes_of(self._shape(read.deltas), self._pages):
+            self._hand_over(part, has_letters=has_letters)
+            rows += len(part)
+        return rows
+
+    def _hand_over(self, deltas: Sequence[Delta], *, has_letters: bool) -> None:
+        push = Push(self.client_id, tuple(enumerate(deltas)), trusted=True)
+        receipt = self._push(push)
+        refused = refused_in(receipt, deltas, self._wall_clock())
+        for index, delta in enumerate(deltas):
+            if index in refused:
+                self._letters.add(delta.table, delta.row_id, refused[index], delta)
+            elif has_letters:
+                self._letters.take_back(delta.table, delta.row_id)
