@@ -124,14 +124,24 @@ def test_the_job_bundle_carries_what_the_jobs_import_and_nothing_else() -> None:
 LATER = {
     "materialise_bigquery": "import lakesync.delivery.deliver, lakesync.buffer.dynamo\n"
     "import lakesync.runtime.wiring_dynamo, lakesync.adapters.connect, lakesync.adapters.bigquery\n"
-    "import lakesync.adapters.lake.late, lakesync.adapters.lake.sqs\n"
+    "import lakesync.adapters.lake.late, lakesync.adapters.lake.sqs\n",
+    "move_flow": "import lakesync.connectors.large_polls, lakesync.flows.routes\n"
+    "import lakesync.buffer.connectors, lakesync.buffer.dynamo, lakesync.buffer.quota\n"
+    "import lakesync.runtime.wiring_dynamo, lakesync.compat.pushes, lakesync.gateway.push\n"
+    "import lakesync.adapters.postgres, lakesync.adapters.mysql, lakesync.adapters.lake.late\n"
+    "import lakesync.adapters.connect, lakesync.adapters.lake.sqs, lakesync.adapters.lake.s3\n"
+    "from lakesync.connectors.registry import connector_type\n"
+    "kinds = [connector_type(one) for one in ('postgres', 'mysql')]\n"
+    "import lakesync.connectors.sql.capture.source, lakesync.connectors.sql.binlog.source\n",
 }
 """What a job imports only when it is at work."""
 
 
 @pytest.mark.parametrize(
-    "job", ["materialise_iceberg", "build_checkpoint", "maintain_lake", "materialise_bigquery"]
-)
+    "job",
+    ["materialise_iceberg", "build_checkpoint", "maintain_lake", "materialise_bigquery",
+     "move_flow"],
+)  # fmt: skip
 def test_a_job_imports_nothing_of_ours_that_its_bundle_lacks(job: str, tmp_path: Path) -> None:
     packages = tmp_path / "packages.zip"
     packages.write_bytes(script("bundle_job.py")["archive"](job))
@@ -153,7 +163,7 @@ def test_a_job_imports_nothing_of_ours_that_its_bundle_lacks(job: str, tmp_path:
     )
 
     # Only checkpoints and what BigQuery keeps are protobuf, which is not Glue's own.
-    needs = str(job in {"build_checkpoint", "materialise_bigquery"})
+    needs = str(job in {"build_checkpoint", "materialise_bigquery", "move_flow"})
     assert answer.stdout.splitlines() == [repr({str(packages)[:-4]}), needs], answer.stderr
 
 

@@ -118,6 +118,7 @@ def test_only_these_write_to_the_buffer() -> None:
         "WebhookFunction",
         "DeliverFunction",
         "BigQueryJobRole",
+        "FlowJobRole",
     }
 
 
@@ -243,7 +244,7 @@ def test_only_the_authoriser_reads_the_secret_and_who_delivers_those_of_database
         for owner, statement in statements()
         if any(action.startswith("secretsmanager:") for action in as_list(statement["Action"]))
         and "/connectors/*" not in json.dumps(statement["Resource"])
-        and owner not in {"ActionsFunction", "FlowFunction"}
+        and owner not in {"ActionsFunction", "FlowFunction", "FlowJobRole"}
     }
 
     delivering = {"DeliverFunction", "PullSourceFunction", "BigQueryJobRole"}
@@ -807,6 +808,11 @@ def test_the_job_of_flows_is_told_what_their_function_is_told_and_reaches_the_sa
         }
 
     assert may("FlowJobRole") == may("FlowFunction")
+    network = template()["Resources"]["FlowJobNetwork"]
+    assert network["Condition"] == "HasFlowConnection"
+    for statement in network["Properties"]["PolicyDocument"]["Statement"]:
+        actions = as_list(statement["Action"])
+        assert statement["Resource"] != "*" or all("ec2:Describe" in one for one in actions)
 
 
 @pytest.mark.law("D17")

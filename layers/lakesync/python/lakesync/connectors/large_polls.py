@@ -197,7 +197,8 @@ class _LargeTable:
         assert isinstance(connector, Divisible)  # noqa: S101 - nothing else is large
         cursor, stretches = state.cursors[source], list[Stretch]()
         while len(stretches) < at_once:
-            asked = connector.ahead(source, cursor, STRETCH_ROWS, poll_ms=self._work.poll_ms)
+            rows = min(STRETCH_ROWS, self._route.large_rows)
+            asked = connector.ahead(source, cursor, rows, poll_ms=self._work.poll_ms)
             stretch = asked.unwrap()
             if not stretch.ends:
                 break

@@ -1,0 +1,216 @@
+"""The job of flows as it is deployed: from a PostgreSQL to a MariaDB, by the template's role.
+
+Its arguments and its role are those of ``template.yaml``; DynamoDB, S3 and secrets an emulator that
+refuses what a role may not; Spark is started as Glue starts it. Law Y11.
+"""
+
+from __future__ import annotations
+
+import json
+import runpy
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+
+from lakesync.adapters.batches import values_of
+from lakesync.adapters.database import Position
+from lakesync.buffer.memory import MemoryBuffer
+from lakesync.connectors.state import state_from
+from lakesync.flows.routes import keeper
+from lakesync.gateway.destinations import DestinationAdmin
+from lakesync.runtime import wiring, wiring_connectors
+from lakesync.runtime.settings import load
+from lakesync.runtime.settings_connectors import PollSettings
+from tests.infrastructure.stack import template
+from tests.support.destinations import SqlDestination, mariadb_dialect, new_table
+from tests.support.gateways import pusher, real_wall_clock
+from tests.support.lake import Messages, Objects
+from tests.support.polling import PollingByHand
+from tests.support.repository import ROOT
+from tests.support.sources import SqlSource
+from tools.local_stack.aws_emulator import start_emulator
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tools.local_stack.aws_emulator import Emulator
+    from tools.local_stack.databases import Database
+
+pytestmark = [pytest.mark.spark, pytest.mark.emulator, pytest.mark.timeout(300)]
+
+STACK, GATEWAY, NAME = "acme-flows", "acme", "moved"
+ARTEFACTS = "aws-sam-cli-managed-default-jobs"
+LARGE, ROWS = 2_000, 9_500
+DEPLOYED = ("BufferTable", "LakeBucket", "FlushQueue", "FlushDlq", "FlowJob", "FlowJobRole")
+
+
+@pytest.fixture
+def emulator(tmp_path: Path) -> Iterator[Emulator]:
+    """What the job needs of the template, on an emulator that asks each role what it may."""
+    with start_emulator(enforce_iam=True) as running, pytest.MonkeyPatch.context() as patch:
+        for name, value in running.environment().items():
+            patch.setenv(name, value)
+        boto3.client("s3").create_bucket(Bucket=ARTEFACTS)
+        main = runpy.run_path(str(ROOT / "layers" / "bundle_job.py"), run_name="imported")["main"]
+        main.__globals__ |= {"OUTPUT": tmp_path, "JOBS": ("move_flow",)}
+        main()
+        script = (tmp_path / "move_flow.py").read_bytes()
+        boto3.client("s3").put_object(Bucket=ARTEFACTS, Key="job.py", Body=script)
+        client = boto3.client("cloudformation")
+        client.create_stack(
+            StackName=STACK, TemplateBody=json.dumps(deployed()), Capabilities=["CAPABILITY_IAM"]
+        )
+        client.get_waiter("stack_create_complete").wait(
+            StackName=STACK, WaiterConfig={"Delay": 1, "MaxAttempts": 30}
+        )
+        yield running
+
+
+def deployed() -> dict[str, Any]:
+    """Give those resources of the template as they are, with the script where it was put."""
+    whole = json.loads(json.dumps(template()))
+    resources = {name: whole["Resources"][name] for name in DEPLOYED}
+    resources["FlowJob"]["Properties"]["Command"]["ScriptLocation"] = f"s3://{ARTEFACTS}/job.py"
+    whole["Parameters"]["FlowJobRows"]["Default"] = LARGE
+    return {
+        "Parameters": whole["Parameters"],
+        "Conditions": whole["Conditions"],
+        "Mappings": whole.get("Mappings", {}),
+        "Resources": resources,
+    }
+
+
+@dataclass
+class Flow:
+    """A flow between two real databases, polled as the function polls it."""
+
+    settings: PollSettings
+    source: SqlSource
+    destination: SqlDestination
+    table: str
+    job: str
+    machine: str
+
+    def poll(self, lease: int = 0) -> Any:
+        """Poll, as long as it is the function's."""
+        polls = wiring_connectors.polls(self.settings)
+        step = polls.poll(GATEWAY, NAME, lease, lambda: True)
+        while step.status == "more":
+            step = polls.poll(GATEWAY, NAME, step.lease, lambda: True)
+        return step
+
+    def run_of_the_job(self, emulator: Emulator, lease: int) -> tuple[dict[str, Any], Any]:
+        """Do what the state machine does, and wait; gives the run's record, and its summary."""
+        glue: Any = boto3.client("glue")
+        given = {"gateway": GATEWAY, "name": NAME, "lease": str(lease), "machine": self.machine}
+        arguments = {f"--{name}": value for name, value in given.items()}
+        run_id = glue.start_job_run(JobName=self.job, Arguments=arguments)["JobRunId"]
+        while True:
+            run: dict[str, Any] = glue.get_job_run(JobName=self.job, RunId=run_id)["JobRun"]
+            if run["JobRunState"] not in {"STARTING", "RUNNING"}:
+                break
+            time.sleep(0.25)
+        log = emulator.folder / "logs" / "glue" / f"{run_id}.log"
+        said = [line for line in log.read_text().splitlines() if line.startswith("{")]
+        return run, json.loads(said[-1]) if said else None
+
+    @property
+    def state(self) -> Any:
+        """How far it is."""
+        stored = wiring_connectors.connector_store(self.settings).connector(GATEWAY, NAME)
+        assert stored is not None
+        return state_from(stored.state)
+
+
+@pytest.fixture
+def flow(emulator: Emulator, postgres: Database, mariadb: Database) -> Iterator[Flow]:
+    client = boto3.client("cloudformation")
+    ids = {
+        one["LogicalResourceId"]: one["PhysicalResourceId"]
+        for one in client.list_stack_resources(StackName=STACK)["StackResourceSummaries"]
+    }
+    [job] = boto3.client("glue").get_jobs()["Jobs"]
+    told = json.loads(job["DefaultArguments"]["--settings"])
+    where = {"AWS_REGION": emulator.region, "AWS_ENDPOINT_URL": emulator.endpoint}
+    settings = load(PollSettings, told | where)
+    source, table = SqlSource(postgres, "postgres", by_time=True), new_table()
+    destination = SqlDestination(mariadb_dialect(mariadb))
+    url = (
+        f"mariadb://{mariadb.user}:{mariadb.password}@{mariadb.host}:{mariadb.port}"
+        f"/{mariadb.database}"
+    )
+    boto3.client("secretsmanager").create_secret(
+        Name=f"{settings.secret_prefix}{GATEWAY}/warehouse", SecretString=url
+    )
+    machine = boto3.client("stepfunctions").create_state_machine(
+        name="polls", roleArn="arn:aws:iam::000000000000:role/polls",
+        definition=json.dumps({"StartAt": "End", "States": {"End": {"Type": "Succeed"}}}),
+    )["stateMachineArn"]  # fmt: skip
+    may = {"Effect": "Allow", "Action": "states:StartExecution", "Resource": machine}
+    boto3.client("iam").put_role_policy(
+        RoleName=ids["FlowJobRole"], PolicyName="go-on",
+        PolicyDocument=json.dumps({"Version": "2012-10-17", "Statement": [may]}),
+    )  # fmt: skip
+    _declare(settings, postgres, source, table)
+    yield Flow(settings, source, destination, table, ids["FlowJob"], machine)
+    source.close()
+    destination.close()
+
+
+def _declare(settings: PollSettings, postgres: Database, source: SqlSource, table: str) -> None:
+    buffer = MemoryBuffer()
+    by_hand = PollingByHand(
+        pusher(buffer).push, real_wall_clock, rows=buffer,
+        store=wiring_connectors.connector_store(settings),
+        objects=wiring.objects(settings, settings.lake_bucket),
+        secrets=wiring_connectors.secrets(settings, settings.connector_secrets),  # type: ignore[arg-type]
+    )  # fmt: skip
+    destinations = DestinationAdmin(buffer, Objects(), Messages(), wall_clock=real_wall_clock)
+    polled = {
+        "host": postgres.host, "port": postgres.port, "database": postgres.database,
+        "user": postgres.user, "password": postgres.password, "tls": "off", "settleS": 0,
+        "tables": [{"name": source.table, "as": table, "cursorColumn": "changed"}],
+    }  # fmt: skip
+    by_hand.flow_admin(buffer, destinations).declare(GATEWAY, {
+        "name": NAME, "source": {"connector": "postgres", "configuration": polled},
+        "destination": {"database": "mysql", "secret": "warehouse"},
+        "map": {table: {"rename": {"value": "label"}}},
+    })  # fmt: skip
+
+
+@pytest.mark.law("Y11", "Y5")
+def test_a_large_table_is_moved_by_the_job_and_followed_by_the_function(
+    emulator: Emulator, flow: Flow
+) -> None:
+    source, table = flow.source, flow.table
+    # Several of one time, so that stretches end among them.
+    source.run(
+        f"INSERT INTO {source.table} SELECT n, 'v' || n, timestamptz '2026-01-01' + "
+        f"(n / 700) * interval '1 s' FROM generate_series(1, {ROWS}) n"
+    )
+    handed = flow.poll()
+    assert (handed.status, flow.state.rows) == ("large", 1_000)
+    assert flow.poll().status == "busy", "nobody else polls it"
+
+    run, summary = flow.run_of_the_job(emulator, handed.lease)
+    assert run["JobRunState"] == "SUCCEEDED", run["ErrorMessage"]
+    # One page, as of any poll; then stretches while there is one more.
+    assert summary == {"gateway": GATEWAY, "name": NAME, "rows": 7_000}
+    again, nothing = flow.run_of_the_job(emulator, handed.lease)
+    assert (again["JobRunState"], nothing["rows"]) == ("SUCCEEDED", 0), "its lease is over"
+
+    source.run(f"UPDATE {source.table} SET value = 'new', changed = now() WHERE id = 17")
+    assert flow.poll().status == "done"
+    assert (flow.state.rows, flow.state.fault, flow.state.job_ms) == (ROWS + 1, None, 0)
+    rows = flow.destination.rows(table, "label")
+    assert rows == {str(n): (f"v{n}",) for n in range(1, ROWS + 1)} | {"17": ("new",)}
+
+    database = flow.destination.adapter(keeper(GATEWAY, NAME))
+    kept = database.query_deltas_since(table, Position(), ROWS * 2).unwrap().deltas
+    assert len({placed.delta.delta_id for placed in kept}) == len(kept) == ROWS + 1
+    state = database.rows_of(table, ["9000"]).unwrap()["9000"]
+    assert values_of(state) == {"id": 9_000, "label": "v9000", "changed": "2026-01-01T00:00:12Z"}
