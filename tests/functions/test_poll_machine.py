@@ -21,6 +21,7 @@ from lakesync.buffer.memory_connectors import MemoryConnectors
 from lakesync.connectors import Change, Unreadable
 from lakesync.connectors.definition import registration_from
 from lakesync.connectors.deltas import client_id_of, delta_of
+from lakesync.connectors.large import JOB_START_MS
 from lakesync.connectors.state import state_from
 from lakesync.core.clock import stamp
 from lakesync.core.flows import CONNECTORS, DATABASES
@@ -29,6 +30,7 @@ from lakesync.errors import AdapterRefused, Conflict, RateLimited
 from lakesync.flows.routes import keeper
 from lakesync.gateway.destinations import DestinationAdmin
 from lakesync.log.limits import DEFAULT_LIMITS, Limits
+from lakesync.result import Err
 from lakesync.runtime.ingest import ingest_handler
 from lakesync.wire.row_state import decode_row_state
 from tests.delivery.world import KeptDatabase
@@ -59,7 +61,7 @@ DEFINITION = definition_of(
     ROOT / "stepfunctions" / "poll_connector.asl.json",
     IngestFunction=CONNECTORS, FlowFunction=DATABASES, FlowJob="flow-job",
 )  # fmt: skip
-WRITES = {"lease", "save", "push", "insert_deltas", "put_object", "delete_object"}
+WRITES = {"lease", "save", "push", "insert_deltas", "insert_apart", "put_object", "delete_object"}
 LARGE = "large flow between databases"
 BETWEEN = {"flow between databases", LARGE}
 KINDS = ["connector", "flow to the gateway", *sorted(BETWEEN)]
@@ -79,7 +81,7 @@ class Watched:
 
         def call(*arguments: Any) -> Any:
             self._world.moment()
-            if name in {"push", "insert_deltas"}:
+            if name in {"push", "insert_deltas", "insert_apart"}:
                 self._world.time.sleep_ms(PUSH_MS)
             answer = act(*arguments)
             self._world.moment()
@@ -474,3 +476,101 @@ def test_a_gateway_in_backpressure_for_an_hour_is_left_alone_and_then_given_ever
     }
     world.finish()
     world.check()
+
+
+def states_in(world: World) -> tuple[Any, set[str]]:
+    """Give what rows are merged to where a flow goes, and the ids of the deltas that came."""
+    rows = world.here.rows_after("things", "", 999).unwrap().rows
+    history = world.here.query_deltas_since("things", Position(), 9_999).unwrap().deltas
+    return dict(rows), {placed.delta.delta_id for placed in history}
+
+
+@pytest.mark.law("Y11")
+def test_a_job_brings_the_very_deltas_that_pages_bring() -> None:
+    by_pages, by_job = due("flow between databases"), due(LARGE)
+    by_pages.interval()
+    assert by_job.interval().count("job") == 1
+    for world in (by_pages, by_job):
+        world.time.now_ms = NOW_MS + 2 * EVERY_MS
+        world.change(Change("r1", {"value": "late"}, 1_700_000_000_900_000))
+        world.finish()
+
+    assert states_in(by_job) == states_in(by_pages)
+    assert by_job.state.rows == by_pages.state.rows
+
+
+@pytest.mark.law("Y11")
+def test_where_no_job_can_be_started_the_same_execution_goes_on_and_asks_no_more() -> None:
+    world = due(LARGE)
+    world.starts_no_job = True
+    entered = world.interval()
+
+    assert entered.count("Job") == 1
+    assert entered[entered.index("Job") :].count("Poll") > 4
+    world.check()
+
+
+@pytest.mark.law("Y11")
+def test_a_job_that_never_comes_is_waited_for_and_then_done_without() -> None:
+    world = due(LARGE)
+    world.time.now_ms += EVERY_MS
+    for state in world.executions():
+        if state == "Polled":
+            world.started.clear()  # the run is lost
+    before = world.state.rows
+    world.time.now_ms += JOB_START_MS - 60_000
+    assert "Job" not in list(world.executions())
+    assert world.state.rows == before, "it may come still"
+    world.finish()
+    world.check()
+
+
+@pytest.mark.law("Y11")
+def test_a_job_that_died_on_its_way_is_asked_for_again() -> None:
+    world, writes = due(LARGE), count()
+
+    def moment() -> None:
+        if world.state.job_moved and next(writes) > 4:
+            raise Killed
+
+    world.moment = moment
+    assert "job died" in world.interval()
+    rows = world.state.rows
+    world.moment = lambda: None
+    assert world.interval().count("job") == 1
+    assert world.state.rows > rows
+    world.check()
+
+
+@pytest.mark.law("Y11", "Y9")
+def test_what_a_job_cannot_read_is_said_and_left_to_the_function() -> None:
+    world = due(LARGE)
+    refuses = AdapterRefused("the user may not write")
+    world.by_hand.databases["warehouse", keeper(GATEWAY, NAME)] = Refusing(world.here, refuses)
+    world.time.now_ms += EVERY_MS
+    entered = []
+    for state in world.executions():
+        entered.append(state)
+        if state == "job":
+            assert world.state.fault.message == "the user may not write"
+            here = Watched(world.here, world)
+            world.by_hand.databases["warehouse", keeper(GATEWAY, NAME)] = here
+
+    assert entered.count("job") == 1, "what brought nothing is not tried again in this poll"
+    world.check()
+
+
+class Refusing:
+    """A database that refuses what tasks of a job write."""
+
+    def __init__(self, database: Any, error: AdapterRefused) -> None:
+        self._database = database
+        self._error = error
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._database, name)
+
+    def insert_apart(self, batch: TableBatch) -> Any:
+        """Refuse."""
+        del batch
+        return Err(self._error)

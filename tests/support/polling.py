@@ -100,11 +100,11 @@ class PollingByHand:
         """Give what polls in one of the functions, or, without a place, all there is."""
         return self._made(Polls, self.flow_routes(place))
 
-    def flow_routes(self, place: str) -> FlowRoutes:
+    def flow_routes(self, place: str, *, side_by_side: bool = False) -> FlowRoutes:
         """Give how flows are carried out in one of the functions, or in a job."""
         return FlowRoutes(
             self.secrets, self.push, self.rows, self._opened, wall_clock=self.wall_clock,
-            outside=self.outside, place=place, rows_min=self.rows_min,
+            outside=self.outside, place=place, rows_min=self.rows_min, side_by_side=side_by_side,
         )  # fmt: skip
 
     def _made(self, kind: type[P], flows: FlowRoutes) -> P:
@@ -115,7 +115,7 @@ class PollingByHand:
 
     def job(self, gateway: str, name: str, lease: int, at_once: int = 4) -> Brought:
         """Do what a job does that was started with a lease: its tasks one after another."""
-        flows = self.flow_routes("databases")
+        flows = self.flow_routes("databases", side_by_side=True)
 
         def reads(
             work: Work, stretches: Sequence[Stretch], keep: Callable[[], None]

@@ -3,7 +3,7 @@
 `DatabaseAdapter` keeps a gateway's deltas and the rows they merge to; `Materialisable` keeps tables
 beside them that anybody can query. An adapter that you write passes
 `lakesync.testing.database_contract`, and `materialisable_contract`.
-Laws P1-P12: ``docs/spec/databases.md``.
+Laws P1-P13: ``docs/spec/databases.md``.
 """
 
 from __future__ import annotations
@@ -166,11 +166,22 @@ class DatabaseAdapter(Protocol):
 
 
 @runtime_checkable
-class TellsAhead(Protocol):
-    """A `DatabaseAdapter` that finds a row by how many lie before it, and reads none of them."""
+class SideBySide(DatabaseAdapter, Protocol):
+    """A `DatabaseAdapter` whose tables are read and written by several at once."""
 
     def row_ahead(self, table: str, row_id: str, rows: int) -> Result[str, LakeSyncError]:
-        """Give the id of the row so many rows behind another; empty if there are fewer."""
+        """Give the id of the row so many rows behind another, empty if there are fewer.
+
+        None of them is read.
+        """
+        ...
+
+    def insert_apart(self, batch: TableBatch) -> Result[Inserted, LakeSyncError]:
+        """Take deltas of rows that nobody else writes meanwhile, as one commit.
+
+        It is behind all that the table has by then, and not before ``batch.last``; the positions of
+        the batch, and where it begins, say nothing.
+        """
         ...
 
 

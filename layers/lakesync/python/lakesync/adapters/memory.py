@@ -13,6 +13,7 @@ from lakesync.adapters.database import (
     PlacedDelta,
     Position,
     RowPage,
+    TableBatch,
     check_history,
     missing_batch,
 )
@@ -24,7 +25,6 @@ from lakesync.result import Err, Ok
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lakesync.adapters.database import TableBatch
     from lakesync.adapters.row_images import RowImages
     from lakesync.core.clock import Stamp
     from lakesync.core.schema import TableSchema
@@ -131,6 +131,13 @@ class MemoryDatabase:
         """Give the id of the row so many rows behind another; empty if there are fewer."""
         behind = list(self.rows_after(table, row_id, rows).unwrap().rows)
         return Ok(behind[-1] if len(behind) == rows else "")
+
+    def insert_apart(self, batch: TableBatch) -> Result[Inserted, LakeSyncError]:
+        """Take deltas as one commit, behind all there is."""
+        mark = self._peek(batch.table).mark
+        last = max(mark + 1, batch.last)
+        deltas = [PlacedDelta(Position(last, at), one.delta) for at, one in enumerate(batch.deltas)]
+        return self.insert_deltas(TableBatch(batch.table, mark, last, deltas, batch.schema))
 
     def rows_of(
         self, table: str, row_ids: Sequence[str]

@@ -101,6 +101,8 @@ def shown(stored: StoredConnector, now_ms: int, gateway: str = "") -> dict[str, 
         summary["source"] = state.source
     if state.wait_until_ms > now_ms:
         summary["waitS"] = (state.wait_until_ms - now_ms) // 1000
+    if state.job_ms and summary["isReading"]:
+        summary["jobMs"] = state.job_ms
     if state.fault:
         fault = state.fault
         summary["lastError"] = {"code": fault.code, "error": fault.message, "atMs": fault.at_ms}

@@ -6,7 +6,7 @@ of a row goes there is said as for a destination: tables, filters, column maps.
 - From the gateway to a database it *is* a destination (`lakesync.core.destinations`).
 - All others are polled as connectors are: their definition is kept among those of connectors.
 
-Laws Y1-Y10: ``docs/spec/flows.md``. Why so: ``docs/adr/0021-flows.md``.
+Laws Y1-Y11: ``docs/spec/flows.md``. Why so: ``docs/adr/0021-flows.md``.
 """
 
 from __future__ import annotations

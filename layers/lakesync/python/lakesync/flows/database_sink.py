@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lakesync.adapters.database import PlacedDelta, Position, TableBatch
+from lakesync.adapters.database import PlacedDelta, Position, SideBySide, TableBatch
 from lakesync.connectors.storage import Brought
 from lakesync.core.clock import stamp
 from lakesync.core.merge import EMPTY, apply, view
 from lakesync.core.messages import DeltaOutcome, OutcomeKind, PushReceipt
-from lakesync.errors import ConstraintViolated, Contention
+from lakesync.errors import ConstraintViolated
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from lakesync.ports import WallClock
 
 _BROUGHT_ROWS: Final = 500
-_TRIES_MAX: Final = 100
-"""How often a commit is tried that others are ahead of: with one writer it is never repeated."""
 
 
 class DatabaseSink:
@@ -40,6 +38,7 @@ class DatabaseSink:
         database: what is written to; nobody else writes these tables of it.
         schema_of: gives the schema that a table has there, None without one.
         wall_clock: the time, by which commits are dated.
+        side_by_side: whether tasks of one job write these tables at once, each other rows.
     """
 
     def __init__(
@@ -48,7 +47,9 @@ class DatabaseSink:
         schema_of: Callable[[str], TableSchema | None],
         *,
         wall_clock: WallClock,
+        side_by_side: bool = False,
     ) -> None:
+        self._side_by_side = side_by_side
         self._database = database
         self._schema_of = schema_of
         self._wall_clock = wall_clock
@@ -87,19 +88,15 @@ class DatabaseSink:
         ]
 
     def _insert(self, table: str, deltas: list[Delta]) -> tuple[DeadLetter, ...]:
-        """Commit deltas; again behind whoever committed at the same time, and was later.
-
-        Tasks of one job write one table, of which each has other rows.
-        """
-        for _ in range(_TRIES_MAX):
-            mark = self._database.mark(table).unwrap()
-            last = max(mark + 1, stamp(self._wall_clock()))
-            placed = [PlacedDelta(Position(last, at), delta) for at, delta in enumerate(deltas)]
-            batch = TableBatch(table, mark, last, placed, self._schema_of(table))
-            inserted = self._database.insert_deltas(batch).unwrap()
-            if inserted.deltas:
-                return inserted.dead_letters
-        raise Contention(f"others committed to {table} each time; repeat the same")
+        database, apart = self._database, None
+        if self._side_by_side and isinstance(database, SideBySide):
+            apart = database
+        mark = 0 if apart else database.mark(table).unwrap()
+        last = max(mark + 1, stamp(self._wall_clock()))
+        placed = [PlacedDelta(Position(last, place), delta) for place, delta in enumerate(deltas)]
+        batch = TableBatch(table, mark, last, placed, self._schema_of(table))
+        insert = apart.insert_apart if apart else database.insert_deltas
+        return insert(batch).unwrap().dead_letters
 
 
 def _changes(states: dict[str, RowState], delta: Delta) -> bool:

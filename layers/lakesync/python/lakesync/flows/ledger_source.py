@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lakesync.adapters.batches import values_of
-from lakesync.adapters.database import Position, TellsAhead
+from lakesync.adapters.database import Position, SideBySide
 from lakesync.connectors.port import Change, SourceColumn, SourcePage, SourceTable, Stretch
 from lakesync.core.clock import STAMP_MAX
 from lakesync.errors import AdapterRefused, CursorExpired, LakeSyncError, ValidationFailed
@@ -102,7 +102,7 @@ class LedgerSource:
     ) -> Result[Stretch, LakeSyncError]:
         """Give the next rows of a table; what follows them is one sequence."""
         place = place_from(cursor) if cursor else None
-        if place is None or place.step != ROWS or not isinstance(self._database, TellsAhead):
+        if place is None or place.step != ROWS or not isinstance(self._database, SideBySide):
             return Ok(Stretch(cursor, ""))
         return self._database.row_ahead(table, place.at, rows).map(
             lambda row_id: Stretch(cursor, place._replace(at=row_id).text() if row_id else "")

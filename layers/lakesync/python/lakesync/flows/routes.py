@@ -43,6 +43,7 @@ class FlowRoutes:
         outside: what connectors may use.
         place: where this is (`lakesync.core.flows.Flow.place`); empty where all flows are polled.
         rows_min: from how many rows ahead on a table is a job's; 0 for never.
+        side_by_side: whether these are the routes of a job's tasks, which write at once.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class FlowRoutes:
         outside: Outside,
         place: str = "",
         rows_min: int = 0,
+        side_by_side: bool = False,
     ) -> None:
         self._secrets = secrets
         self._push = push
@@ -65,6 +67,7 @@ class FlowRoutes:
         self._outside = outside
         self._place = place
         self._rows_min = rows_min
+        self._side_by_side = side_by_side
 
     def elsewhere(self, definition: Definition) -> str:
         """Give where a flow is polled; empty if here."""
@@ -91,7 +94,9 @@ class FlowRoutes:
         storage.brought = brought_to(database)
         connector, tables = self._source(gateway, flow, definition, storage)
         schemas = FlowSchemas(connector, tables, flow.to, storage, wall_clock=self._wall_clock)
-        sink = DatabaseSink(database, schemas.of, wall_clock=self._wall_clock)
+        sink = DatabaseSink(
+            database, schemas.of, wall_clock=self._wall_clock, side_by_side=self._side_by_side
+        )
         shape = Shaping(flow.to, there_in_database(database))
         pages = max(1, flow.to.pace.rows // PAGE_ROWS_MAX)
         large = large_rows(flow, self._rows_min)

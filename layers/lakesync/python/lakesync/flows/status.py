@@ -47,7 +47,9 @@ def polled_status(flow: Flow, stored: StoredConnector, now_ms: int) -> dict[str,
         "polls": polled["polls"],
         "deadLetters": polled["deadLetterCount"],
     }
-    return status | {key: polled[key] for key in ("lagS", "waitS", "lastError") if key in polled}
+    return status | {
+        key: polled[key] for key in ("lagS", "waitS", "jobMs", "lastError") if key in polled
+    }
 
 
 def _state(flow: Flow, polled: dict[str, Any]) -> str:

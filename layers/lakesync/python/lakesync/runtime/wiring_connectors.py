@@ -118,7 +118,7 @@ def _polls(kind: type[P], settings: PollSettings) -> P:
     )
 
 
-def _flow_routes(settings: PollSettings) -> FlowRoutes:
+def _flow_routes(settings: PollSettings, *, side_by_side: bool = False) -> FlowRoutes:
     from lakesync.flows.routes import FlowRoutes  # noqa: PLC0415
 
     return FlowRoutes(
@@ -130,6 +130,7 @@ def _flow_routes(settings: PollSettings) -> FlowRoutes:
         outside=outside(settings),
         place=DATABASES if settings.secret_prefix else CONNECTORS,
         rows_min=settings.flow_job_rows,
+        side_by_side=side_by_side,
     )
 
 
@@ -143,7 +144,8 @@ def route(settings: PollSettings, gateway: str, name: str, definition: bytes) ->
     from lakesync.connectors.storage import Storage  # noqa: PLC0415
 
     storage = Storage(wiring.objects(settings, settings.lake_bucket), gateway, name)
-    return _flow_routes(settings).route(gateway, name, definition_from(definition), storage)
+    routes = _flow_routes(settings, side_by_side=True)
+    return routes.route(gateway, name, definition_from(definition), storage)
 
 
 def poll_now(settings: Aws, machine: str, gateway: str, name: str) -> None:

@@ -17,13 +17,13 @@ from lakesync.adapters.batches import merged, parts, values_of
 from lakesync.adapters.collector import collector_paused
 from lakesync.adapters.database import DeltaPage, Inserted, RowPage, missing_batch, old_until
 from lakesync.adapters.row_images import merged_images
-from lakesync.adapters.sql.ahead import id_ahead
 from lakesync.adapters.sql.conversion import NO_ROWS
 from lakesync.adapters.sql.query_tables import QueryTables
+from lakesync.adapters.sql.side_by_side import COMMITS_FORGOTTEN, WritesSideBySide
 from lakesync.adapters.sql.transactions import Transactions
 from lakesync.core.merge import EMPTY
 from lakesync.errors import LakeSyncError, NotFound
-from lakesync.result import Err, Ok
+from lakesync.result import Err
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -42,12 +42,9 @@ T = TypeVar("T")
 DELTAS_MAX: Final = 20_000
 """Deltas of one transaction, unless one commit has more: it bounds memory and how long a table is
 locked. A larger batch is several transactions, each with its mark."""
-COMMITS_FORGOTTEN: Final = 200
-"""Old commits that a transaction forgets, beside as many as it brings deltas: a long history goes
-little by little, and faster than it grows."""
 
 
-class SqlAdapter:
+class SqlAdapter(WritesSideBySide):
     """One gateway's deltas and rows in one SQL database. Not for several threads at once.
 
     Args:
@@ -58,9 +55,8 @@ class SqlAdapter:
     """
 
     def __init__(self, dialect: Dialect, gateway: str, *, history_ms: int | None = None) -> None:
-        self._gateway, self._history_ms = gateway, history_ms
-        self._transactions = Transactions(dialect, gateway)
-        self._tables = QueryTables(dialect, gateway, self._transactions)
+        transactions = Transactions(dialect, gateway)
+        super().__init__(QueryTables(dialect, gateway, transactions), transactions, history_ms)
 
     # --- what a database adapter does -------------------------------------------------------------
 
@@ -117,11 +113,6 @@ class SqlAdapter:
             return RowPage(rows, len(states) > rows_max)
 
         return self._read(work)
-
-    def row_ahead(self, table: str, row_id: str, rows: int) -> Result[str, LakeSyncError]:
-        """Give the id of a row further on; see `TellsAhead`."""
-        work = partial(id_ahead, self._gateway, table, row_id, rows)
-        return self._answer(lambda: self._transactions.run(work))
 
     def rows_of(
         self, table: str, row_ids: Sequence[str]
@@ -241,10 +232,3 @@ class SqlAdapter:
             return work(ledger)
 
         return self._answer(lambda: self._transactions.run(read))
-
-    def _answer(self, work: Callable[[], T]) -> Result[T, LakeSyncError]:
-        try:
-            return Ok(work())
-        except LakeSyncError as error:
-            self._tables.forget()  # another writer may have changed them: they are read again
-            return Err(error)

@@ -123,7 +123,8 @@ class DestinationTable:
         table, rows, refused = self.definition.table, converted.rows, list(converted.refused)
         if rows:
             self._load(cursor, rows)
-            faults = self._written(cursor, 0, len(rows))
+            has_deleted = any(row.deleted_at is not None for row in rows)
+            faults = self._written(cursor, 0, len(rows), has_deleted=has_deleted)
             refused += [DeadLetter(table, rows[at].row_id, reason) for at, reason in faults]
         if len(refused) > DEAD_LETTERS_MAX:
             raise ConstraintViolated(
@@ -157,14 +158,16 @@ class DestinationTable:
         )
         fill_stage(self._dialect, cursor, key | kinds, loaded)
 
-    def _written(self, cursor: Cursor, start: int, end: int) -> list[tuple[int, str]]:
+    def _written(
+        self, cursor: Cursor, start: int, end: int, *, has_deleted: bool
+    ) -> list[tuple[int, str]]:
         """Write the staged rows from one to another; gives those that are refused, and why.
 
         A refusal names no row, so the rows are halved until each refused one is alone.
         """
         cursor.execute("SAVEPOINT lakesync_rows_written", ())
         try:
-            for statement in self._statements():
+            for statement in self._statements(has_deleted=has_deleted):
                 cursor.execute(statement, (start, end))
         except Exception as exc:
             if not self._dialect.is_row_fault(exc):
@@ -173,14 +176,14 @@ class DestinationTable:
             if end - start == 1:
                 return [(start, " ".join(str(exc).split()))]
             middle = (start + end) // 2
-            faults = self._written(cursor, start, middle)
+            faults = self._written(cursor, start, middle, has_deleted=has_deleted)
             if len(faults) <= DEAD_LETTERS_MAX:
-                faults += self._written(cursor, middle, end)
+                faults += self._written(cursor, middle, end, has_deleted=has_deleted)
             return faults
         cursor.execute("RELEASE SAVEPOINT lakesync_rows_written", ())
         return []
 
-    def _statements(self) -> Iterable[str]:
+    def _statements(self, *, has_deleted: bool) -> Iterable[str]:
         """Give the statements that write rows from ``%s`` up to before ``%s``."""
         quote = self._dialect.quote
         alive, deleted = f"{_SPAN} AND s.{_STAGED_DELETED_AT} IS NULL", _DELETED_SPAN
@@ -191,6 +194,8 @@ class DestinationTable:
         ]
         columns += [(SYNCED_AT, "CURRENT_TIMESTAMP"), (DELETED_AT, "NULL")]
         yield from self._dialect.merge(self._quoted, columns, alive)
+        if not has_deleted:
+            return
         if self.definition.keeps_deleted:
             stamps = [(SYNCED_AT, "CURRENT_TIMESTAMP"), (DELETED_AT, f"s.{_STAGED_DELETED_AT}")]
             yield self._dialect.update(self._quoted, stamps, deleted)

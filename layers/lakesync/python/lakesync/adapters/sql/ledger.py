@@ -39,7 +39,7 @@ class Ledger:
     def __init__(self, dialect: Dialect, cursor: Cursor, gateway: str) -> None:
         self._dialect = dialect
         self._cursor = cursor
-        self._gateway = gateway
+        self.gateway = gateway
 
     # --- marks ------------------------------------------------------------------------------------
 
@@ -54,7 +54,7 @@ class Ledger:
     def _locked_mark(self, table: str) -> Stamp | None:
         self._cursor.execute(
             "SELECT mark FROM lakesync_marks WHERE gateway = %s AND table_name = %s FOR UPDATE",
-            (self._gateway, table),
+            (self.gateway, table),
         )
         row = self._cursor.fetchone()
         return int(row[0]) if row else None
@@ -67,7 +67,7 @@ class Ledger:
         """Give a table's mark, and up to where its history was forgotten."""
         self._cursor.execute(
             "SELECT mark, forgotten FROM lakesync_marks WHERE gateway = %s AND table_name = %s",
-            (self._gateway, table),
+            (self.gateway, table),
         )
         row = self._cursor.fetchone()
         return (int(row[0]), int(row[1])) if row else (0, 0)
@@ -76,7 +76,7 @@ class Ledger:
         """Set a table's mark."""
         self._cursor.execute(
             "UPDATE lakesync_marks SET mark = %s WHERE gateway = %s AND table_name = %s",
-            (mark, self._gateway, table),
+            (mark, self.gateway, table),
         )
 
     # --- history ----------------------------------------------------------------------------------
@@ -84,7 +84,7 @@ class Ledger:
     def add_deltas(self, table: str, deltas: Sequence[PlacedDelta]) -> None:
         """Add whole commits to the history, which is above none of them."""
         rows = (
-            (self._gateway, table, commit, encode_records(delta for _, delta in placed))
+            (self.gateway, table, commit, encode_records(delta for _, delta in placed))
             for commit, placed in groupby(deltas, key=lambda placed: placed.position.commit)
         )
         columns = definitions(self._dialect)["commits"]
@@ -97,7 +97,7 @@ class Ledger:
             self._cursor.execute(
                 "SELECT commit_stamp, records FROM lakesync_commits WHERE gateway = %s "
                 "AND table_name = %s AND commit_stamp > %s ORDER BY commit_stamp LIMIT %s",
-                (self._gateway, table, after, COMMITS_READ),
+                (self.gateway, table, after, COMMITS_READ),
             )
             read = self._cursor.fetchall()
             # Behind the commits: what was forgotten before is an error, never skipped.
@@ -112,12 +112,12 @@ class Ledger:
         until = max(min(until, mark), self._marks(table)[1])
         self._cursor.execute(
             "UPDATE lakesync_marks SET forgotten = %s WHERE gateway = %s AND table_name = %s",
-            (until, self._gateway, table),
+            (until, self.gateway, table),
         )
         self._cursor.execute(
             "DELETE FROM lakesync_commits WHERE gateway = %s AND table_name = %s "
             "AND commit_stamp <= %s",
-            (self._gateway, table, until),
+            (self.gateway, table, until),
         )
 
     def forget_oldest(self, table: str, until: Stamp, commits_max: int) -> None:
@@ -126,7 +126,7 @@ class Ledger:
             "SELECT MAX(commit_stamp) FROM (SELECT commit_stamp FROM lakesync_commits "
             "WHERE gateway = %s AND table_name = %s AND commit_stamp > %s AND commit_stamp <= %s "
             "ORDER BY commit_stamp LIMIT %s) oldest",
-            (self._gateway, table, self._marks(table)[1], until, commits_max),
+            (self.gateway, table, self._marks(table)[1], until, commits_max),
         )
         if last := self._cursor.fetchall()[0][0]:
             self.forget_commits(table, int(last))
@@ -139,7 +139,7 @@ class Ledger:
         self._cursor.execute(
             f"SELECT r.row_id, r.state FROM {STAGE} s JOIN lakesync_rows r "  # noqa: S608 - ours
             "ON r.row_id = s.row_id WHERE r.gateway = %s AND r.table_name = %s",
-            (self._gateway, table),
+            (self.gateway, table),
         )
         return _states(self._cursor.fetchall())
 
@@ -148,7 +148,7 @@ class Ledger:
         self._cursor.execute(
             "SELECT row_id, state FROM lakesync_rows WHERE gateway = %s AND table_name = %s "
             "AND row_id > %s ORDER BY row_id LIMIT %s",
-            (self._gateway, table, after, count),
+            (self.gateway, table, after, count),
         )
         return _states(self._cursor.fetchall())
 
@@ -163,7 +163,7 @@ class Ledger:
         self._cursor.execute(
             "DELETE FROM lakesync_rows WHERE gateway = %s AND table_name = %s "  # noqa: S608 - ours
             f"AND row_id IN (SELECT row_id FROM {STAGE})",
-            (self._gateway, table),
+            (self.gateway, table),
         )
 
     # --- dead letters -----------------------------------------------------------------------------
@@ -173,7 +173,7 @@ class Ledger:
         self._cursor.execute(
             "SELECT row_id, reason FROM lakesync_dead_letters WHERE gateway = %s "
             "AND table_name = %s ORDER BY row_id",
-            (self._gateway, table),
+            (self.gateway, table),
         )
         return tuple(
             DeadLetter(table, bytes(row_id).decode(), reason)
@@ -184,7 +184,7 @@ class Ledger:
         """Replace a table's dead letters."""
         self._cursor.execute(
             "DELETE FROM lakesync_dead_letters WHERE gateway = %s AND table_name = %s",
-            (self._gateway, table),
+            (self.gateway, table),
         )
         rows = [
             (letter.row_id.encode(), letter.reason[:REASON_CHARACTERS_MAX]) for letter in letters
@@ -198,7 +198,7 @@ class Ledger:
         """Give what the table to query of a synced table looks like; without columns at first."""
         self._cursor.execute(
             "SELECT definition FROM lakesync_tables WHERE gateway = %s AND table_name = %s",
-            (self._gateway, table),
+            (self.gateway, table),
         )
         row = self._cursor.fetchone()
         return from_json(table, row[0]) if row else Definition(table)
@@ -208,7 +208,7 @@ class Ledger:
         self._cursor.execute(
             "SELECT table_name, definition FROM lakesync_tables WHERE gateway = %s "
             "ORDER BY table_name",
-            (self._gateway,),
+            (self.gateway,),
         )
         return {table: from_json(table, text).schema for table, text in self._cursor.fetchall()}
 
@@ -239,7 +239,7 @@ class Ledger:
         keys = KEYS[name]
         updated = [] if keep else [column for column in columns if column not in keys]
         statement = self._dialect.upsert(PREFIX + name, keys, columns, updated)
-        self._cursor.execute(statement, (self._gateway, table))
+        self._cursor.execute(statement, (self.gateway, table))
 
     def _fill(self, name: str, columns: Sequence[str], rows: Iterable[tuple[object, ...]]) -> None:
         types = definitions(self._dialect)[name]

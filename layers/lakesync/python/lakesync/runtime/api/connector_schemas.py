@@ -72,6 +72,7 @@ CONNECTOR_COMPONENTS: Final[dict[str, Schema]] = {
             "polledMs": COUNT | {"description": "Everything of before is here."},
             "lagS": COUNT,
             "waitS": COUNT | {"description": "The source or the gateway asked for patience."},
+            "jobMs": COUNT | {"description": "Since when a job is asked for, or reads."},
             "lastError": object_of({"code": TEXT, "error": TEXT, "atMs": COUNT}, {"table": TEXT}),
             "source": ANYTHING
             | {"description": "What the source says of itself, such as keptBytes."},

@@ -84,6 +84,7 @@ FLOW_COMPONENTS: Final[dict[str, Schema]] = {
             "polls": COUNT,
             "waiting": COUNT | {"description": "Batches that wait."},
             "waitS": COUNT,
+            "jobMs": COUNT | {"description": "Since when a job is asked for, or reads."},
             "lastError": _ERROR,
         },
     ),
