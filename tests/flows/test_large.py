@@ -1,0 +1,180 @@
+"""What is large of a flow, and what a job's tasks make of it. Laws Y9, Y11."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lakesync.connectors.definition import definition_from
+from lakesync.connectors.port import Stretch
+from lakesync.connectors.storage import Storage
+from lakesync.connectors.stretch import PATIENCE_S_MAX, StretchRead, Work, read_whole
+from lakesync.core.destinations import Destination
+from lakesync.core.flows import ConnectorSource, DatabaseSource, Flow
+from lakesync.errors import AdapterRefused, AdapterUnreachable, Backpressure
+from lakesync.flows.large import large_rows
+from tests.flows.world import GATEWAY, SOURCE_TABLE, World
+from tests.support.builders import at_ms, insert
+from tests.support.gateways import administrator
+
+if TYPE_CHECKING:
+    from lakesync.errors import LakeSyncError
+
+LARGE = 6
+
+
+@pytest.fixture(autouse=True)
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("poll", "stretch", "large_polls"):
+        monkeypatch.setattr(f"lakesync.connectors.{module}.PAGE_ROWS_MAX", 2)
+    monkeypatch.setattr("lakesync.connectors.large_polls.STRETCH_ROWS", 4)
+
+
+def to(kind: str) -> Destination:
+    return Destination("", kind=kind, secret="there")
+
+
+@pytest.mark.law("Y11")
+@pytest.mark.parametrize(
+    ("source", "kind", "expected"),
+    [
+        (ConnectorSource("postgres", {}), "mysql", 9),
+        (ConnectorSource("postgres", {}), "postgres", 9),
+        (DatabaseSource("postgres", "s", "g"), "", 9),
+        (ConnectorSource("postgres", {}), "", 0),
+        (ConnectorSource("postgres", {}), "bigquery", 0),
+        (ConnectorSource("postgres", {}), "s3", 0),
+    ],
+)
+def test_a_job_reads_flows_that_it_reaches_and_whose_writes_are_not_dear(
+    source: Any, kind: str, expected: int
+) -> None:
+    assert large_rows(Flow("flow", source, to(kind)), 9) == expected
+    assert large_rows(Flow("flow", source, to(kind)), 0) == 0
+
+
+def declared(rows: int = 21) -> World:
+    """Give a flow from a database into the gateway, with so many rows ahead."""
+    world = World()
+    world.by_hand.rows_min = LARGE
+    world.by_hand.polls = world.by_hand.polls_at("")
+    world.commit(*(insert(f"r{n:02}", table=SOURCE_TABLE, at=at_ms(n), n=n) for n in range(rows)))
+    world.declare(destination="gateway")
+    return world
+
+
+def handed_over(world: World) -> int:
+    """Poll until a job is asked for; gives its lease."""
+    step = world.by_hand.polls.poll(GATEWAY, "flow", 0, lambda: True)
+    assert step.status == "large"
+    return step.lease
+
+
+@pytest.mark.law("Y11", "Y5")
+def test_what_is_large_goes_into_the_gateway_by_a_job_and_the_rest_by_pages() -> None:
+    world = declared()
+    lease = handed_over(world)
+    assert world.status()["jobMs"] == world.time.wall_clock()
+    brought = world.by_hand.job(GATEWAY, "flow", lease, at_once=2)
+
+    assert (brought.is_mine, brought.rows, brought.error) == (True, 18, None)
+    assert (world.status()["rows"], world.status()["state"]) == (20, "filling")
+    assert world.poll() == "done"
+    assert world.in_gateway() == {f"r{n:02}": {"n": n} for n in range(21)}
+    assert (world.status()["rows"], world.status()["state"]) == (21, "current")
+
+
+@pytest.mark.law("Y11")
+def test_whose_lease_is_over_reads_nothing() -> None:
+    world = declared()
+    lease = handed_over(world)
+    assert not world.by_hand.job(GATEWAY, "flow", lease - 1).is_mine
+    world.admin.set_paused(GATEWAY, "flow", paused=True)
+    assert not world.by_hand.job(GATEWAY, "flow", lease).is_mine
+    assert world.status()["rows"] == 2
+
+
+@pytest.mark.law("Y11", "Y9")
+def test_rows_that_are_refused_by_tasks_are_dead_letters_until_they_fit() -> None:
+    world = declared()
+    world.commit(insert("r10", table=SOURCE_TABLE, at=at_ms(90), n="no number"))
+    columns = [{"name": "n", "type": "integer"}]
+    administrator(world.buffer, time_=world.time).register_schema(
+        GATEWAY, {"table": SOURCE_TABLE, "columns": columns}
+    )
+    world.by_hand.job(GATEWAY, "flow", handed_over(world))
+    [letter] = world.by_hand.admin.one(GATEWAY, "flow")["deadLetters"]
+    assert (letter["rowId"], world.status()["deadLetters"]) == ("r10", 1)
+    world.poll()
+
+    world.commit(insert("r10", table=SOURCE_TABLE, at=at_ms(95), n=10))
+    world.time.now_ms += 100_000
+    world.admin.backfill(GATEWAY, "flow")
+    world.by_hand.job(GATEWAY, "flow", handed_over(world))
+    assert world.status()["deadLetters"] == 0
+    assert world.by_hand.admin.one(GATEWAY, "flow")["deadLetters"] == []
+
+
+def read_with(faults: list[LakeSyncError]) -> tuple[StretchRead, list[float], World]:
+    """Read all as one stretch, whose first pushes fail; gives also what was waited each time."""
+    world = declared(7)
+    stored = world.by_hand.store.connector(GATEWAY, "flow")
+    definition = definition_from(stored.definition)
+    route = world.by_hand.flow_routes("databases").route(
+        GATEWAY, "flow", definition, Storage(world.by_hand.objects, GATEWAY, "flow")
+    )
+
+    def push(given: Any) -> Any:
+        if faults:
+            raise faults.pop(0)
+        return world.by_hand.push(GATEWAY, given)
+
+    mark = world.source.mark(SOURCE_TABLE).unwrap()
+    stretch = Stretch(f'["rows",{mark},"",false]', f'["rows",{mark},"r05",false]')
+    work = Work(GATEWAY, "flow", stored.definition, SOURCE_TABLE, 1, frozenset())
+    waited: list[float] = []
+    route = route._replace(push=push)
+    return read_whole(route, work, stretch, world.time.wall_clock, waited.append), waited, world
+
+
+@pytest.mark.law("Y11", "Y9")
+def test_a_task_waits_for_a_full_gateway_and_brings_everything_once() -> None:
+    faults = [Backpressure("full", retry_after_s=20), AdapterUnreachable("away")]
+    read, waited, world = read_with([*faults])
+
+    assert (read.rows, read.error, waited) == (6, None, [20, 2])
+    assert len(world.in_gateway()) == 6
+
+
+@pytest.mark.law("Y11", "Y9")
+def test_a_task_does_not_wait_for_ever_nor_for_what_must_be_mended() -> None:
+    read, waited, _ = read_with([AdapterUnreachable("away")] * 99)
+    assert isinstance(read.error, AdapterUnreachable)
+    assert PATIENCE_S_MAX - 60 < sum(waited) <= PATIENCE_S_MAX
+
+    read, waited, _ = read_with([AdapterRefused("no")])
+    assert isinstance(read.error, AdapterRefused)
+    assert waited == []
+
+
+@pytest.mark.law("Y11")
+def test_a_stretch_that_fails_is_not_passed_and_those_before_it_are() -> None:
+    world = declared()
+    lease, writes = handed_over(world), []
+
+    def push(gateway: str, given: Any) -> Any:
+        writes.append(given)
+        if len(writes) == 7:
+            raise AdapterRefused("the token has expired")
+        return service(gateway, given)
+
+    service, world.by_hand.push = world.by_hand.push, push
+    brought = world.by_hand.job(GATEWAY, "flow", lease)
+    assert isinstance(brought.error, AdapterRefused)
+    assert world.status()["lastError"]["error"] == "the token has expired"
+    # The page, and the two stretches before the one that failed.
+    assert (brought.rows, world.status()["rows"]) == (2 + 8, 12)
+    world.by_hand.job(GATEWAY, "flow", handed_over(world))
+    assert world.poll() == "done"
+    assert world.in_gateway() == {f"r{n:02}": {"n": n} for n in range(21)}
