@@ -178,3 +178,25 @@ def test_a_stretch_that_fails_is_not_passed_and_those_before_it_are() -> None:
     world.by_hand.job(GATEWAY, "flow", handed_over(world))
     assert world.poll() == "done"
     assert world.in_gateway() == {f"r{n:02}": {"n": n} for n in range(21)}
+
+
+@pytest.mark.law("Y11")
+@pytest.mark.parametrize("how", ["paused", "removed"])
+def test_a_flow_that_is_stopped_while_a_job_reads_it_is_read_no_further(how: str) -> None:
+    world = declared()
+    lease = handed_over(world)
+    service = world.by_hand.push
+
+    def push(gateway: str, given: Any) -> Any:
+        if how == "paused":
+            world.admin.set_paused(GATEWAY, "flow", paused=True)
+        else:
+            world.admin.remove(GATEWAY, "flow")
+        world.by_hand.push = service
+        return service(gateway, given)
+
+    world.by_hand.push = push
+    brought = world.by_hand.job(GATEWAY, "flow", lease, at_once=1)
+    # What was under way: the page, and no stretch behind it.
+    assert (brought.is_mine, brought.rows) == (how == "paused", 2 if how == "paused" else 0)
+    assert len(world.in_gateway()) == 4

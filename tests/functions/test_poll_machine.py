@@ -26,7 +26,7 @@ from lakesync.connectors.state import state_from
 from lakesync.core.clock import stamp
 from lakesync.core.flows import CONNECTORS, DATABASES
 from lakesync.core.merge import fold, view
-from lakesync.errors import AdapterRefused, Conflict, RateLimited
+from lakesync.errors import AdapterRefused, RateLimited
 from lakesync.flows.routes import keeper
 from lakesync.gateway.destinations import DestinationAdmin
 from lakesync.log.limits import DEFAULT_LIMITS, Limits
@@ -202,7 +202,7 @@ class World:
         lease = int(arguments["--lease"])
         try:
             brought = self.by_hand.job(arguments["--gateway"], arguments["--name"], lease)
-        except (Killed, Conflict):
+        except Killed:
             return "job died"
         if brought.is_mine:
             self.started.append(EVENT)  # as the job does: the functions have the rest

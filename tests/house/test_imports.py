@@ -76,12 +76,17 @@ def test_glue_jobs_stand_on_the_pure_core() -> None:
     delivers = ("lakesync.adapters", "lakesync.delivery", "lakesync.runtime")
     delivering = ("glue_jobs/materialise_bigquery.py", "glue_jobs/lakesync_spark/bigquery/")
 
+    # The job of flows is the function that polls them.
+    polls = "lakesync.connectors"
+    polling = ("glue_jobs/move_flow.py", "glue_jobs/lakesync_spark/flows/")
+
     found = strangers("glue_jobs/", *lake)
-    assert [one for one in found if not one.startswith(delivering)] == []
-    assert strangers("glue_jobs/", *lake, *delivers) == []
+    assert [one for one in found if not one.startswith((*delivering, *polling))] == []
+    assert strangers("glue_jobs/", *lake, *delivers, polls) == []
+    assert not [one for one in strangers("glue_jobs/", *lake, polls) if "_spark/flows/" in one]
 
 
-@pytest.mark.parametrize("kind", ["common", "iceberg", "bigquery"])
+@pytest.mark.parametrize("kind", ["common", "iceberg", "bigquery", "flows"])
 def test_a_folder_of_spark_uses_what_all_share_and_no_other_kind(kind: str) -> None:
     faults = [
         f"{module.name} imports {name}"

@@ -27,7 +27,7 @@ from lakesync.connectors.reading import read_page
 from lakesync.connectors.state import state_from
 from lakesync.connectors.stretch import Work
 from lakesync.connectors.taking import Taking
-from lakesync.errors import LakeSyncError
+from lakesync.errors import Conflict, LakeSyncError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -86,8 +86,7 @@ class LargePolls(Polls):
             has_time: asked before that.
         """
         now_ms = self._wall_clock()
-        stored = self._store.connector(gateway, name)
-        if stored is None or definition_from(stored.definition).paused:
+        if not self._is_wanted(gateway, name):
             return Brought(is_mine=False)
         leased = self._store.lease(gateway, name, now_ms, now_ms + JOB_LEASE_MS, lease)
         if leased is None:
@@ -95,17 +94,29 @@ class LargePolls(Polls):
         state = state_from(leased.state)
         before, save = state.rows, self._saving(gateway, leased, JOB_LEASE_MS)
         error = None
+
+        def goes_on() -> bool:
+            return has_time() and self._is_wanted(gateway, name)
+
         try:
-            self._bring(gateway, leased, state, save, reads, at_once, has_time)
-        except LakeSyncError as failure:
-            if failure.code == "CONFLICT":
+            try:
+                self._bring(gateway, leased, state, save, reads, at_once, goes_on)
+            except Conflict:
                 raise
-            error = failure
-            state.note(failure, self._wall_clock())
-        if state.job_moved:
-            state.job_ms = 0
-        save(state, ends=True)
+            except LakeSyncError as failure:
+                error = failure
+                state.note(failure, self._wall_clock())
+            if state.job_moved:
+                state.job_ms = 0
+            save(state, ends=True)
+        except Conflict:
+            return Brought(is_mine=False)  # another polls it, or it was removed
         return Brought(is_mine=True, rows=state.rows - before, error=error)
+
+    def _is_wanted(self, gateway: str, name: str) -> bool:
+        """Tell whether it is to be polled at all: somebody may have paused or removed it."""
+        stored = self._store.connector(gateway, name)
+        return stored is not None and not definition_from(stored.definition).paused
 
     def _bring(
         self,

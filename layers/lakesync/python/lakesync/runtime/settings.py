@@ -48,10 +48,9 @@ def _yes(text: str) -> bool:
 
 
 def _words(text: str) -> tuple[str, ...]:
-    words = tuple(word.strip() for word in text.split(",") if word.strip())
-    if not words:
-        raise ValueError("it must name at least one")
-    return words
+    if words := tuple(word.strip() for word in text.split(",") if word.strip()):
+        return words
+    raise ValueError("it must name at least one")
 
 
 def words_or_none(text: str) -> tuple[str, ...]:
