@@ -27,8 +27,8 @@ OUTPUT = ROOT / "build" / "glue"
 LIBRARY = ROOT / "layers" / "lakesync" / "python"
 # What the job shares with the function that takes small batches.
 TABLES = (
-    *("catalogue", "chain", "columns", "comments", "groups", "lease", "shape", "storage"),
-    "table_layout",
+    *("catalogue", "change_files", "chain", "columns", "comments", "groups", "lease", "shape"),
+    *("state_rows", "storage", "table_layout", "typed_arrow"),
 )
 SHARED = (*TABLES, "glue_views", "live_view", "view_dialects", "views")
 DATABASES = ("batches", "connect", "database", "row_images")
@@ -47,7 +47,8 @@ SOURCES = (
     *((LIBRARY, f"lakesync/materialise/{name}.py") for name in SHARED),
     (LIBRARY, "lakesync/adapters/__init__.py"),
     (LIBRARY, "lakesync/adapters/lake/__init__.py"),
-    (LIBRARY, "lakesync/adapters/lake/s3.py"),
+    *((LIBRARY, f"lakesync/adapters/lake/{name}.py") for name in ("s3", "typed_text")),
+    *((LIBRARY, f"lakesync/adapters/sql/{name}.py") for name in ("__init__", "values")),
     (ROOT / "glue_jobs", "lakesync_spark/**/*.py"),
     *((ROOT / "glue_jobs", f"{job}.py") for job in JOBS),
 )
@@ -104,12 +105,17 @@ runpy.run_module("{job}", run_name="__main__")
 def archive(job: str = "") -> bytes:
     """Give the zip of everything that a job imports; without one, of what each of them may."""
     target = io.BytesIO()
+    # Two patterns may name one file.
+    files = {
+        path.relative_to(root).as_posix(): path
+        for root, pattern in (*SOURCES, *MORE.get(job, ()))
+        for path in sorted(root.glob(pattern))
+    }
     with zipfile.ZipFile(target, "w") as bundle:
-        for root, pattern in (*SOURCES, *MORE.get(job, ())):
-            for path in sorted(root.glob(pattern)):
-                entry = zipfile.ZipInfo(path.relative_to(root).as_posix(), EPOCH)
-                entry.compress_type = zipfile.ZIP_DEFLATED
-                bundle.writestr(entry, path.read_bytes())
+        for name, path in files.items():
+            entry = zipfile.ZipInfo(name, EPOCH)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            bundle.writestr(entry, path.read_bytes())
     return target.getvalue()
 
 

@@ -14,13 +14,12 @@ from lakesync.errors import Conflict
 from lakesync.materialise import lease
 from lakesync.materialise.groups import group_of
 from lakesync.materialise.lease import LEASE_S, Lease
-from lakesync_spark.common import fold
 from lakesync_spark.iceberg import apply, branch_write, retype, state_merge, table_run
 from tests.glue.support.spark import BESIDE
 from tests.support.builders import delete, insert, update
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from tests.glue.support.lake import Lake
 
@@ -233,26 +232,29 @@ def test_a_merge_that_another_run_overtakes_midway_fails(
     lake.put([insert("r1", at=5, n=1)])
     lake.run()
     lake.put([update("r1", at=6, n=2)])
-    real = fold.fold
-    merging = Event()
+    merging, overtaken = Event(), Event()
+    late = iter([True])
+    name = "replace_rows" if per_row else "overwrite"
+    real = getattr(state_merge, name)
 
-    def slow(deltas: str, names: Sequence[str]) -> str:
-        merging.set()
-        pause = "coalesce(java_method('java.lang.Thread', 'sleep', 6000L), '') <> 'never'"
-        return f"SELECT * FROM ({real(deltas, names)}) WHERE {pause}"  # noqa: S608 - ours
+    def slow(*arguments: Any, **named: Any) -> None:
+        if next(late, False):
+            merging.set()
+            assert overtaken.wait(120)
+        real(*arguments, **named)
 
     def run_slowly() -> None:
         with pytest.raises(Conflict, match="lost its lease"):
             replace(lake, catalog=BESIDE).run()
 
-    monkeypatch.setattr(state_merge, "fold", slow)
+    monkeypatch.setattr(state_merge, name, slow)
     first = Thread(target=run_slowly)
     first.start()
-    assert merging.wait(30)
-    monkeypatch.setattr(state_merge, "fold", real)
+    assert merging.wait(120)
     lake.store.pause(LEASE_S + 1)
     assert lake.run().problem() == ""
-    first.join(60)
+    overtaken.set()
+    first.join(120)
     current = {row["snapshot_id"] for row in lake.read(f"{lake.name.rows}.history").collect()}
     snapshots = lake.read(f"{lake.name.rows}.snapshots").orderBy("committed_at").collect()
     seen = [snapshot["summary"] for snapshot in snapshots if snapshot["snapshot_id"] in current]

@@ -151,7 +151,7 @@ def test_a_broken_table_is_set_aside_with_its_reason_and_those_beside_it_commit(
         f"{lake.gateway}/todos", True, True,
     )  # fmt: skip
     [reason] = lake.store.set_aside_reasons.values()
-    assert "is not a Parquet file" in reason
+    assert "cannot be read" in reason
 
 
 @pytest.mark.spark

@@ -27,6 +27,7 @@ from lakesync_spark.common.scheduling import pool_of, table_threads
 from lakesync_spark.common.staging import is_whole
 from lakesync_spark.iceberg.changes import change_rows
 from lakesync_spark.iceberg.comments import all_comments
+from lakesync_spark.iceberg.registering import may_register, register_changes
 from lakesync_spark.iceberg.state_merge import merge_state
 from lakesync_spark.iceberg.tables import create_table, evolve_table
 from lakesync_spark.iceberg.workbench import Target
@@ -111,6 +112,10 @@ def append_changes(bench: Workbench, target: Target, chain: Chain) -> None:
     between our look and our commit makes the commit fail.
     """
     if target.batch_mark.commit >= chain.last:
+        return
+    if may_register(target.table):
+        register_changes(bench, target, chain)
+        target.keep_mark()
         return
     deltas = bench.deltas(chain.links, target, target.columns)
     kind, columns = target.table.kind, target.columns

@@ -130,6 +130,12 @@ class LakeTable:
         )
         return tuple(column for column in columns if column is not None)
 
+    def field_ids(self) -> dict[str, int]:
+        """Give Iceberg's ids of all fields, by their full names: ``_texts.key``."""
+        types = java_class(self._session, "org.apache.iceberg.types.TypeUtil")
+        ids = types.indexByName(self._table.schema().asStruct())
+        return {str(name): int(number) for name, number in dict(ids).items()}
+
     def record_columns(self, columns: Sequence[LakeColumn]) -> None:
         """Keep what the columns are, by their field ids, unless it is there. Safe to repeat."""
         operations = self._table.operations()

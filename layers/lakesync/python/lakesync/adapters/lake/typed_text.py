@@ -10,11 +10,11 @@ from __future__ import annotations
 import base64
 import re
 from datetime import UTC, date, datetime
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import TYPE_CHECKING, Final
 
 from lakesync.adapters.sql.values import Unfit, sql_value
-from lakesync.core.column_types import precision_scale
+from lakesync.core.column_types import DECIMAL_DIGITS_MAX, precision_scale
 from lakesync.core.values import NULL, canonical
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _EXACT_INT_MAX: Final = (1 << 53) - 1
 _EXACT_DIGITS: Final = 15
 """Decimal digits that a double carries, whatever they are."""
+_EXACT: Final = Context(prec=DECIMAL_DIGITS_MAX)
 _CONTROL: Final = re.compile("[\x00-\x07\x0b\x0e-\x1f]")
 """Characters that JSON writes by number."""
 
@@ -57,11 +58,18 @@ def _instant(value: datetime) -> str:
 
 
 def value_of(type_name: str, text: CanonicalJson) -> object:
-    """Give the value of a type that a text has; None for null, and for what is unfit."""
+    """Give the value of a type that a text has; None for null, and for what is unfit.
+
+    A decimal has as many digits behind the point as its type: Arrow takes no more, zeros neither.
+    """
     try:
-        return sql_value(type_name, text)
+        value = sql_value(type_name, text)
     except Unfit:
         return None
+    if not isinstance(value, Decimal):
+        return value
+    scale = (precision_scale(type_name) or (0, 0))[1]
+    return value.quantize(Decimal(1).scaleb(-scale), context=_EXACT)
 
 
 def lost_text(type_name: str, text: CanonicalJson) -> str | None:

@@ -65,6 +65,7 @@ class MySql:
     bytes_type: str = "longblob NOT NULL"
     key_bytes_type: str = "varbinary(512) NOT NULL"
     instant_type: str = "datetime(6)"
+    updated_options: str = ""
     stage_drop: str = f"DROP TEMPORARY TABLE IF EXISTS {STAGE}"
 
     @property

@@ -90,7 +90,8 @@ class DestinationTable:
         lines.append(f"PRIMARY KEY ({', '.join(quote(sql_name(key)) for key in keys)})")
         unique = [name for name in (ROW_ID, self.definition.external_id) if name]
         lines += [f"UNIQUE ({quote(sql_name(name))})" for name in unique if (name,) != keys]
-        cursor.execute(f"CREATE TABLE {self._quoted} ({', '.join(lines)})", ())
+        options = self._dialect.updated_options
+        cursor.execute(f"CREATE TABLE {self._quoted} ({', '.join(lines)}){options}", ())
 
     def _widen(self, cursor: Cursor, name: str, type_name: str) -> None:
         kind = self._dialect.column_type(type_name, in_key=name in self.definition.keys)

@@ -78,6 +78,11 @@ class Dialect(Protocol):
         ...
 
     @property
+    def updated_options(self) -> str:
+        """What ends the definition of a table whose rows are updated again and again."""
+        ...
+
+    @property
     def stage_drop(self) -> str:
         """The statement that drops `STAGE`, if it is there."""
         ...

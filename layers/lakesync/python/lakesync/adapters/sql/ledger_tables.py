@@ -41,4 +41,5 @@ def create_ledger(dialect: Dialect, cursor: Cursor) -> None:
             continue
         lines = [f"{column} {kind}" for column, kind in columns.items()]
         lines.append(f"PRIMARY KEY ({', '.join(KEYS[name])})")
-        cursor.execute(f"CREATE TABLE {PREFIX}{name} ({', '.join(lines)})", ())
+        options = dialect.updated_options if name == "rows" else ""
+        cursor.execute(f"CREATE TABLE {PREFIX}{name} ({', '.join(lines)}){options}", ())

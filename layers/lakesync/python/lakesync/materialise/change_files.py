@@ -1,0 +1,212 @@
+"""Rows of a changes or events table as Parquet files, out of the objects of batches. Arrow alone.
+
+No delta becomes an object of Python: a million of five columns take about two seconds of a core,
+reading and writing among them.
+Laws L2-L4, L11: ``docs/spec/lake.md``.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any, Final
+
+from lakesync.errors import ValidationFailed
+from lakesync.materialise.shape import CARRIED, COMMIT_STAMP, ID, SYNCED_AT, TEXTS
+from lakesync.materialise.typed_arrow import arrow_type, typed_column
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from datetime import datetime
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from lakesync.core.clock import Stamp
+    from lakesync.materialise.chain import Link
+    from lakesync.materialise.columns import LakeColumn
+    from lakesync.materialise.shape import Kind
+    from lakesync.materialise.storage import LakeStore
+
+FILE_DELTAS: Final = 500_000
+"""About as many deltas as one file takes: what a reader's task goes through in a second."""
+_SEPARATOR: Final = "\x1f"
+
+
+def packed(links: Iterable[Link]) -> list[list[Link]]:
+    """Give batches that follow each other by the file that they go into together."""
+    files: list[list[Link]] = []
+    room = 0
+    for link in links:
+        if link.batch.deltas > room or not files:
+            files.append([])
+            room = FILE_DELTAS
+        files[-1].append(link)
+        room -= link.batch.deltas
+    return files
+
+
+class ChangeFiles:
+    """Makes files of one table."""
+
+    def __init__(
+        self,
+        store: LakeStore,
+        kind: Kind,
+        columns: Sequence[LakeColumn],
+        field_ids: Mapping[str, int],
+    ) -> None:
+        """Prepare.
+
+        Args:
+            store: the bucket of batches.
+            kind: whose columns to give.
+            columns: the table's own.
+            field_ids: Iceberg's, by the full names of fields.
+        """
+        self._store = store
+        self._kind = kind
+        self._columns = columns
+        self._schema = _schema(kind, columns, field_ids)
+
+    def write(self, path: Path, links: Sequence[Link], applied: Stamp, at: datetime) -> int:
+        """Write a Parquet file of the deltas of some batches, in their order; give how many.
+
+        Holds one batch in memory.
+
+        Args:
+            path: where, on this machine.
+            links: the batches.
+            applied: commits at or below it are left out.
+            at: what `SYNCED_AT` says.
+
+        Raises:
+            ValidationFailed: an object is gone, or no batch.
+        """
+        import pyarrow.parquet as pq  # noqa: PLC0415 - only who writes files needs it
+
+        count = 0
+        with pq.ParquetWriter(path, self._schema, compression="zstd") as writer:
+            for link in links:
+                staged = self._staged(link, max(link.above, applied))
+                writer.write_table(self._rows(staged, at))
+                count += staged.num_rows
+        return count
+
+    def _staged(self, link: Link, above: Stamp) -> pa.Table:
+        import pyarrow as pa  # noqa: PLC0415
+        import pyarrow.compute as pc  # noqa: PLC0415 - as above
+        import pyarrow.parquet as pq  # noqa: PLC0415
+
+        stored = self._store.read(link.batch.object_key)
+        if stored is None:
+            raise ValidationFailed(f"the object {link.batch.object_key} is gone", field="object")
+        try:
+            # On this thread: several files are made at once.
+            deltas = pq.read_table(io.BytesIO(stored.body), use_threads=False)
+        except (pa.ArrowException, OSError) as exc:  # OSError: a damaged page
+            raise ValidationFailed(
+                f"the object {link.batch.object_key} cannot be read: {exc}", field="object"
+            ) from exc
+        if above > link.batch.after:
+            deltas = deltas.filter(pc.greater(deltas[COMMIT_STAMP], above))
+        return deltas
+
+    def _rows(self, staged: pa.Table, at: datetime) -> pa.Table:
+        import pyarrow as pa  # noqa: PLC0415
+
+        texts = {column.name: _texts(staged, column.staged) for column in self._columns}
+        typed = {c.name: typed_column(texts[c.name], c.type) for c in self._columns}
+        kept = {name: column.kept for name, column in typed.items()}
+        tail = {
+            CARRIED: lambda field: _carried(texts, staged.num_rows, field),
+            SYNCED_AT: lambda field: pa.array([at], field).take(_zeros(staged.num_rows)),
+            TEXTS: lambda field: _kept(kept, staged.num_rows, field),
+        }
+        arrays = []
+        for field in self._schema:
+            if field.name in typed:
+                arrays.append(typed[field.name].values)
+            elif field.name in tail:
+                arrays.append(tail[field.name](field.type))
+            else:
+                name = "_row_id" if field.name == ID else field.name
+                arrays.append(staged[name].cast(field.type))
+        return pa.Table.from_arrays(arrays, schema=self._schema)
+
+
+def _texts(staged: pa.Table, name: str) -> pa.Array:
+    """Give the texts of a column; all NULL if the object lacks it."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    if name not in staged.column_names or not staged.num_rows:
+        return pa.nulls(staged.num_rows, pa.string())
+    return pa.concat_arrays(staged[name].cast(pa.string()).chunks)
+
+
+def _zeros(count: int) -> pa.Array:
+    import pyarrow as pa  # noqa: PLC0415
+
+    return pa.nulls(count, pa.int32()).fill_null(0)
+
+
+def _carried(texts: Mapping[str, pa.Array], count: int, kind: pa.DataType) -> pa.Array:
+    """Give for each row the names of the columns that it carries.
+
+    There are few sets of columns that rows carry: each is made into a list once.
+    """
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.compute as pc  # noqa: PLC0415
+
+    some = {name: column for name, column in texts.items() if column.null_count < count}
+    if not some:
+        return pa.array([[]] * count, kind)
+    names = [pc.if_else(pc.is_valid(column), name, "") for name, column in some.items()]
+    sets = pc.binary_join_element_wise(*names, _SEPARATOR).dictionary_encode()
+    lists = [
+        [name for name in one.split(_SEPARATOR) if name] for one in sets.dictionary.to_pylist()
+    ]
+    return pa.array(lists, kind).take(sets.indices)
+
+
+def _kept(kept: Mapping[str, pa.Array], count: int, kind: pa.DataType) -> pa.Array:
+    """Give for each row a map of its texts that are kept; NULL if there is none, as in most."""
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.compute as pc  # noqa: PLC0415
+
+    rows: list[Any] = [None] * count
+    for name, column in kept.items():
+        if column.null_count < len(column):
+            places = pc.indices_nonzero(pc.is_valid(column))
+            for place, text in zip(places.to_pylist(), column.drop_null().to_pylist(), strict=True):
+                rows[place] = [*(rows[place] or ()), (name, text)]
+    return pa.array(rows, kind)
+
+
+def _schema(kind: Kind, columns: Sequence[LakeColumn], field_ids: Mapping[str, int]) -> pa.Schema:
+    """Give the schema of files, with Iceberg's ids: readers find columns by these alone."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    def field(name: str, of: pa.DataType, full: str = "", *, nullable: bool = True) -> pa.Field:
+        said = {b"PARQUET:field_id": str(field_ids[full or name]).encode()}
+        return pa.field(name, of, nullable, said)
+
+    def of(name: str, declared: str) -> pa.DataType:
+        if declared == "ARRAY<STRING>":
+            return pa.list_(field("element", pa.string(), f"{name}.element"))
+        if declared == "MAP<STRING, STRING>":
+            return pa.map_(
+                field("key", pa.string(), f"{name}.key", nullable=False),
+                field("value", pa.string(), f"{name}.value"),
+            )
+        return {
+            "BIGINT": pa.int64(), "INT": pa.int32(), "STRING": pa.string(),
+            "TIMESTAMP": pa.timestamp("us", tz="UTC"),
+        }[declared]  # fmt: skip
+
+    return pa.schema(
+        [
+            *(field(name, of(name, declared)) for name, declared in kind.head.items()),
+            *(field(column.name, arrow_type(column.type)) for column in columns),
+            *(field(name, of(name, declared)) for name, declared in kind.tail.items()),
+        ]
+    )
