@@ -273,7 +273,7 @@ def spark_session(scratch: Path) -> SparkSession:
 
 
 def cpu_s(spark: SparkSession) -> dict[str, float]:
-    """Give what the session's process and this one have used of the processors, by what they did."""
+    """Give what the session's process and this one used of the processors, by what they did."""
     jvm: Any = spark._jvm  # noqa: SLF001 - the only way to its process id
     used = jvm_cpu_s(jvm.java.lang.ProcessHandle.current().pid())
     python = time.process_time()

@@ -267,7 +267,8 @@ def test_changes_are_the_same_whoever_writes_them(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By Arrow, and by Spark, as in tables that somebody partitioned; in turns, and overlapping."""
-    samples = [insert(f"{n}", at=n, **row) for n, row in enumerate({**GOOD, **BAD}.values(), 1)]
+    values: list[dict[str, Any]] = [*GOOD.values(), *BAD.values()]
+    samples = [insert(f"{n}", at=n, **row) for n, row in enumerate(values, 1)]
     deltas = [*samples, delete("1", at=2_000), update("2", at=2_001, c1=None, c2=True)]
     written = {}
     for turn, arrow in enumerate(((True, False), (False, True))):
