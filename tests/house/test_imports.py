@@ -65,8 +65,8 @@ def test_glue_jobs_stand_on_the_pure_core() -> None:
     maintenance = "lakesync.maintenance.lake_plan"
 
     tables = (
-        *("catalogue", "chain", "columns", "comments", "groups", "lease", "shape", "storage"),
-        "table_layout",
+        *("catalogue", "chain", "change_files", "columns", "comments", "groups", "lease", "shape"),
+        *("storage", "table_layout"),
     )
     shared = (*tables, "glue_views", "views")
     materialise = [f"lakesync.materialise.{name}" for name in shared]
