@@ -41,7 +41,7 @@ class ClientStatus:
     """A first sync, or a pull that brings something, is under way."""
     synced_tables: frozenset[str] = frozenset()
     """The tables whose rows are there: in a first sync those that it has read to the end, as they
-    were when it began or are since; behind it all."""
+    were when it began, or its checkpoint was made, or are since; behind it all."""
     received: int = 0
     """Deltas that the latest pull has brought so far: the progress of a first sync."""
     progress: Progress | None = None
