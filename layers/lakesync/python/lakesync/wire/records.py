@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from lakesync.core.delta import Delta, Op
+from lakesync.core.delta import ROW_ID_BYTES_MAX, Delta, Op
 from lakesync.core.identity import DELTA_ID_CHARS
 from lakesync.wire import lakesync_pb2 as pb
 from lakesync.wire.row_state import column_opening, openings, text_field, varint
@@ -27,6 +27,8 @@ _CLIENT_ID: Final = b"\x32"
 _DELTA_ID: Final = b"\x3a"
 """Field numbers and wire types of a run and its deltas, as the schema has them."""
 _REMEMBERED: Final = 1_024
+_ROW_OPENINGS: Final = tuple(_ROW_ID + varint(size) for size in range(ROW_ID_BYTES_MAX + 1))
+"""What stands before a row's id, by its size."""
 OPS: Final = (None, Op.INSERT, Op.UPDATE, Op.DELETE, Op.REMOVE)
 
 
@@ -85,9 +87,9 @@ class RecordTemplate:
                 column_opening(name, len(value)) + value
                 for name, value in zip(self._names, values, strict=True)
             ]
-        at = _HLC + hlc.to_bytes(8, "little")
-        row, known = text_field(_ROW_ID, row_id), delta_id.encode()
-        record = b"".join((self._front, row, *fields, at, self._middle, known))
+        row = row_id.encode()
+        fields += (_HLC, hlc.to_bytes(8, "little"), self._middle, delta_id.encode())
+        record = b"".join((self._front, _ROW_OPENINGS[len(row)], row, *fields))
         return _DELTA + varint(len(record)) + record
 
 

@@ -108,7 +108,7 @@ class Catalogue:
 
     def spelled(self, name: str) -> AppTable | None:
         """Give a table that is there by exactly this name."""
-        table = self._tables.get(folded(name))
+        table = self._tables.get(name) or self._tables.get(folded(name))
         return table if table is not None and table.name == name else None
 
     def by_id(self, table_id: int) -> AppTable:

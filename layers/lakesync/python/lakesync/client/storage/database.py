@@ -15,7 +15,7 @@ import contextlib
 import sqlite3
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, get_args
 
 from lakesync.client.storage.app_table import COLLATION, compare
 from lakesync.client.storage.failures import translated
@@ -158,8 +158,8 @@ class Database:
                 self._fail(failure)
                 raise
 
-    def write(self, check: Callable[[], C], edit: Callable[[C], T]) -> T:
-        """Do the same for one edit, if it is not refused: a generator would cost as much again."""
+    def write(self, check: Callable[..., C], edit: Callable[[Any, C], T], *of: Any) -> T:
+        """Do ``edit(of[0], check(*of))``, one edit; a generator would cost as much again."""
         with self.lock:
             if self._in_use:
                 self._check_unused()
@@ -167,9 +167,9 @@ class Database:
             try:
                 self._begin()
                 changes = self.writer.total_changes
-                given = check()
+                checked = check(*of)
                 changes = -1
-                written = edit(given)
+                written = edit(of[0], checked)
                 self._commit()
             except BaseException as failure:
                 version, is_refused = self._version, isinstance(failure, InvalidInput)

@@ -49,7 +49,7 @@ _delta_of: Final = tuple.__new__  # as `Delta` does, without the function that i
 _TRUE: Final[tuple[CanonicalJson, Cell]] = b"true", 1
 _FALSE: Final[tuple[CanonicalJson, Cell]] = b"false", 0
 _WORDS: Final = frozenset({b"true", b"false"})
-_SMALL_INT_MAX: Final = (1 << 53) - 1
+_EXACT_INT_MAX: Final = (1 << 53) - 1
 
 
 class EditTemplate:
@@ -113,8 +113,14 @@ class EditTemplate:
                     is_sure = value.isascii()  # else it may hold half of a surrogate pair
                     raw = encode_basestring(value).encode() if is_sure else canonical(value)
                     shown = value
+                elif kind is bool:
+                    raw, shown = _TRUE if value else _FALSE
+                elif kind is int and -_EXACT_INT_MAX <= value <= _EXACT_INT_MAX:
+                    raw = b"%d" % value
+                    shown = value
                 else:
-                    raw, shown = _plain(value)
+                    raw = canonical(value)
+                    shown = cell(raw)
                 values.append(raw)
                 cells.append(shown)
         except InvalidInput as error:
@@ -163,14 +169,3 @@ def _column(table: AppTable, name: str) -> Column:
     declared = table.declared.get(name, "")
     encode = encoder(table.name, name, declared) if declared else canonical
     return name, plain_classes(declared), encode
-
-
-def _plain(value: Any) -> tuple[CanonicalJson, Cell]:
-    """Give the canonical bytes of a boolean or a number, and what SQLite stores for it."""
-    kind = value.__class__
-    if kind is bool:
-        return _TRUE if value else _FALSE
-    if kind is int and -_SMALL_INT_MAX <= value <= _SMALL_INT_MAX:
-        return b"%d" % value, value
-    raw = canonical(value)
-    return raw, cell(raw)

@@ -115,9 +115,7 @@ def record(
     file: ClientFile, op: Op, table: str, row_id: str, columns: Mapping[str, object]
 ) -> Delta:
     """Commit one edit to disk."""
-    return file.database.write(
-        lambda: encoded(file, op, table, row_id, columns), lambda edit: write_alone(file, edit)
-    )
+    return file.database.write(encoded, write_alone, file, op, table, row_id, columns)
 
 
 def amend(file: ClientFile, delta_id: str, columns: Mapping[str, object]) -> Delta:
