@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Final
+from unittest.mock import patch
 
 from benchmarks.scale.lambdas import Function
 from lakesync.core.clock import HybridLogicalClock
@@ -60,10 +62,19 @@ def push_function(world: World) -> Function[FollowingPushes]:
     return Function(world, lambda: wiring.push_service(settings))
 
 
-def pull_function(world: World) -> Function[tuple[FollowingPulls, CheckpointService]]:
-    """Give the deployed pull function."""
+def pull_function(
+    world: World, apart_ms: int = 0
+) -> Function[tuple[FollowingPulls, CheckpointService]]:
+    """Give the deployed pull function; the clock of every second process may be behind."""
     settings = world.settings(PullSettings)
-    return Function(world, lambda: wiring.pull_services(settings))
+    numbers = itertools.count()
+
+    def services() -> tuple[FollowingPulls, CheckpointService]:
+        behind_ms = apart_ms if next(numbers) % 2 else 0
+        with patch.object(wiring, "wall_clock", lambda: world.wall_clock() - behind_ms):
+            return wiring.pull_services(settings)
+
+    return Function(world, services)
 
 
 def declare(world: World, function: Function[FollowingPushes], gateway: str) -> None:
