@@ -81,7 +81,7 @@ def test_rows_come_as_the_classes_of_the_module(tmp_path: Path) -> None:
             tables.MyTodos(
                 _row_id="t1", title="x", done=True, n=1, weight=2.0, due=date(2026, 5, 17),
                 at=datetime(2026, 5, 17, 8, tzinfo=UTC), price=Decimal("1.20"), photo=b"hello",
-                tags='["a"]', str="y", date=date(2026, 5, 18),
+                tags=["a"], str="y", date=date(2026, 5, 18),
             )
         ]  # fmt: skip
 
