@@ -92,21 +92,13 @@ class ObjectTable:
         *,
         anew: bool = False,
     ) -> Head:
-        """Put the files of the next head, and give that; nothing is seen before it is put.
-
-        Args:
-            head: the head under which the states were read.
-            definition: which columns there are.
-            deltas: whole commits behind the mark.
-            states: of rows that changed, and of those that were refused; None for a row that is to
-                leave no trace.
-            anew: whether every row is written anew.
-
-        Raises:
-            ConstraintViolated: too many rows are refused.
-        """
+        """Put the files of the next head; see `lakesync.adapters.headed.TableFiles`."""
         write = _Write(self, head, definition)
         return write.made(deltas, states, anew=anew)
+
+    def count(self, head: Head) -> int:
+        """Count the rows, those that no reader is to see too."""
+        return sum(file.rows for file in head.files)
 
     def lines(self, file: RowFile) -> dict[str, bytes]:
         """Give a file's lines by row id; what was read last is remembered: files never change."""

@@ -1,36 +1,20 @@
-"""One gateway's tables in a bucket, and how each is written: read a head, put the next.
-
-Every write may end in `lakesync.errors.Contention`, with nothing done: then it is begun again.
-"""
+"""One gateway's tables in a bucket: each is a folder, and has its name in a list of its own."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from lakesync.adapters.batches import merged, parts
-from lakesync.adapters.database import DeadLetter, Inserted, missing_batch
+from lakesync.adapters.headed import HeadedTables
 from lakesync.adapters.objects.heads import Heads
 from lakesync.adapters.objects.table import ObjectTable
-from lakesync.adapters.row_images import merged_images
-from lakesync.adapters.sql.definition import Definition, from_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterator
 
-    from lakesync.adapters.database import PlacedDelta, TableBatch
     from lakesync.adapters.lake.adapter import LakeAdapter
-    from lakesync.adapters.objects.heads import Head
-    from lakesync.adapters.row_images import RowImages
-    from lakesync.core.clock import Stamp
-    from lakesync.core.merge import RowState
-    from lakesync.core.schema import TableSchema
-
-DELTAS_MAX: Final = 20_000
-"""Deltas of one write, unless one commit has more. A larger batch is several writes."""
 
 
-class ObjectTables:
+class ObjectTables(HeadedTables):
     """The tables of one gateway.
 
     Args:
@@ -39,148 +23,20 @@ class ObjectTables:
     """
 
     def __init__(self, objects: LakeAdapter, prefix: str) -> None:
+        super().__init__()
         self._objects = objects
         self._prefix = prefix
-        self._known: dict[str, tuple[Heads, ObjectTable]] = {}
 
-    def forget(self) -> None:
-        """Forget what was read."""
-        self._known.clear()
+    def opened(self, table: str) -> tuple[Heads, ObjectTable]:
+        """Give the heads and the files of a table, be it there or not."""
+        prefix = f"{self._prefix}{table}/"
+        return Heads(self._objects, prefix), ObjectTable(self._objects, prefix)
 
-    def head(self, table: str) -> Head:
-        """Give what a table consists of now."""
-        return self._of(table)[0].newest()
-
-    def files(self, table: str) -> ObjectTable:
-        """Give the files of a table."""
-        return self._of(table)[1]
-
-    def schemas(self) -> dict[str, TableSchema | None]:
-        """Give the tables that there are, with their newest schemas."""
+    def names(self) -> Iterator[str]:
+        """Give the names of the tables that there may be."""
         keys = self._objects.list_objects(f"{self._prefix}.tables/")
-        heads = {name: self.head(name) for name in (key.rpartition("/")[2] for key in keys)}
-        return {name: definition_of(name, one).schema for name, one in heads.items() if one.version}
+        return (key.rpartition("/")[2] for key in keys)
 
-    def insert(self, batch: TableBatch) -> Inserted:
-        """Take a batch."""
-        deltas, rows = 0, 0
-        dead: tuple[DeadLetter, ...] = ()
-        for part, last in parts(batch, DELTAS_MAX):
-            inserted = self._insert_part(batch, part, last)
-            deltas, rows = deltas + inserted.deltas, rows + inserted.rows
-            dead = inserted.dead_letters
-        return Inserted(deltas, rows, dead)
-
-    def _insert_part(self, batch: TableBatch, part: Sequence[PlacedDelta], last: Stamp) -> Inserted:
-        table = batch.table
-        head = self.head(table)
-        if head.mark >= last:
-            return Inserted(dead_letters=letters(table, head))
-        if head.mark < batch.after:
-            raise missing_batch(batch, head.mark)
-        fresh = [placed for placed in part if placed.position.commit > head.mark]
-        stored, again = self._stored(table, head, (placed.delta.row_id for placed in fresh))
-        changed = merged(fresh, lambda _: stored)
-        written = {name for placed in fresh for name, _ in placed.delta.columns}
-        definition = definition_of(table, head).evolved(batch.schema, written)
-        moved = replace(head, mark=last)
-        head = self._follow(table, head, moved, definition, fresh, {**again, **changed})
-        return Inserted(len(fresh), len(changed), letters(table, head))
-
-    def put(self, images: RowImages) -> Inserted:
-        """Merge rows, and remove others."""
-        table = images.table
-        head = self.head(table)
-        if head.mark >= images.last:
-            return Inserted(dead_letters=letters(table, head))
-        if head.mark < images.after:
-            raise missing_batch(images, head.mark)
-        stored, again = self._stored(table, head, images.rows)
-        changed, gone = merged_images(images, stored)
-        written = {name for state in images.rows.values() if state for name in state.columns}
-        definition = definition_of(table, head).evolved(images.schema, written)
-        moved = head
-        if images.is_last:
-            moved = forgetting(replace(head, mark=images.last), images.last)
-        states = {**again, **changed, **dict.fromkeys(gone)}
-        head = self._follow(table, head, moved, definition, (), states)
-        return Inserted(0, len(changed) + len(gone), letters(table, head))
-
-    def _stored(
-        self, table: str, head: Head, row_ids: Iterable[str]
-    ) -> tuple[dict[str, RowState], dict[str, RowState]]:
-        """Give rows as they are, and those of them that are refused: they are tried again."""
-        stored = self.files(table).states(head, [*row_ids, *head.refused])
-        return stored, {row_id: stored[row_id] for row_id in head.refused if row_id in stored}
-
-    def define(self, schema: TableSchema) -> None:
-        """Note a table's columns."""
-        head = self.head(schema.table)
-        wanted = definition_of(schema.table, head).evolved(schema, ())
-        if wanted.to_json() != head.definition:
-            self._follow(schema.table, head, head, wanted, (), {})
-
-    def move(self, table: str, move: Callable[[Head], Head]) -> None:
-        """Change how far a table has come, or what of its history is forgotten."""
-        head = self.head(table)
-        moved = move(head)
-        if moved != head:
-            self._follow(table, head, moved, definition_of(table, head), (), {})
-
-    def rewrite(self, table: str) -> int:
-        """Write every row anew; gives how many there are."""
-        head = self.head(table)
-        self._follow(table, head, head, definition_of(table, head), (), {}, anew=True)
-        return sum(file.rows for file in head.files)
-
-    def retry(self, table: str) -> Head:
-        """Try again the rows that are refused; gives what the table consists of then."""
-        head = self.head(table)
-        if not head.refused:
-            return head
-        _, again = self._stored(table, head, ())
-        return self._follow(table, head, head, definition_of(table, head), (), again)
-
-    def _follow(
-        self,
-        table: str,
-        before: Head,
-        moved: Head,
-        definition: Definition,
-        deltas: Sequence[PlacedDelta],
-        states: Mapping[str, RowState | None],
-        *,
-        anew: bool = False,
-    ) -> Head:
-        """Write the next head of a table: where it has come to, and the rows that change."""
-        if not before.version:
-            self._objects.put_object(f"{self._prefix}.tables/{table}", b"", "text/plain")
-        old = definition_of(table, before)
-        anew = anew or not definition.reads_as(old)
-        anew = anew or any(definition.columns[name] != kind for name, kind in old.columns.items())
-        head = self.files(table).written(moved, definition, deltas, states, anew=anew)
-        self._of(table)[0].follow(head, before)
-        return head
-
-    def _of(self, table: str) -> tuple[Heads, ObjectTable]:
-        if table not in self._known:
-            prefix = f"{self._prefix}{table}/"
-            self._known[table] = Heads(self._objects, prefix), ObjectTable(self._objects, prefix)
-        return self._known[table]
-
-
-def definition_of(table: str, head: Head) -> Definition:
-    """Give the columns of a table, and how its rows are read."""
-    return from_json(table, head.definition) if head.definition else Definition(table)
-
-
-def forgetting(head: Head, until: Stamp) -> Head:
-    """Give a head without the history up to a commit."""
-    left = tuple(one for one in head.history if one.last > until)
-    return replace(head, forgotten=until, history=left)
-
-
-def letters(table: str, head: Head) -> tuple[DeadLetter, ...]:
-    """Give the rows of a table that are refused."""
-    ordered = sorted(head.refused, key=str.encode)
-    return tuple(DeadLetter(table, row_id, head.refused[row_id]) for row_id in ordered)
+    def begin(self, table: str) -> None:
+        """Have a table named that is not there yet. Safe to repeat."""
+        self._objects.put_object(f"{self._prefix}.tables/{table}", b"", "text/plain")
