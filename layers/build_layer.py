@@ -53,6 +53,12 @@ UNUSED = (
     # BigQuery is asked over HTTP; its library does without gRPC where that is missing.
     "grpc",
     "grpc_status",
+    # PyIceberg's command line, and what only that shows tables with.
+    "pyiceberg/cli",
+    "pygments",
+    # A second copy of the codec, for other Pythons.
+    "zstandard/_cffi*",
+    "zstandard/backend_cffi.py",
     # Of Hive's catalogue, which no function asks.
     "hive_metastore",
     # Copies under names that only a compiler asks for.

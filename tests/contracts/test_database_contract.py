@@ -31,6 +31,7 @@ from tests.support.destinations import (
     new_table,
     postgres_dialect,
 )
+from tests.support.lake_databases import LakeDatabases
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -69,8 +70,11 @@ IN_MEMORY: dict[str, Callable[[], DatabaseAdapter]] = {
     "lifecycle": lambda: Lifecycle(MemoryDatabase(), MemoryDatabase()),
 }
 SLOW = [
-    pytest.param(kind, marks=pytest.mark.emulator)
-    for kind in ("bigquery", "bigquery_in_parts", "s3")
+    "iceberg",
+    *(
+        pytest.param(kind, marks=pytest.mark.emulator)
+        for kind in ("bigquery", "bigquery_in_parts", "s3")
+    ),
 ]
 
 
@@ -92,6 +96,10 @@ def make(
             return bigquery_destination(server, way).adapter(history_ms=history_ms)
         if kind == "s3":
             return BucketDatabases(request.getfixturevalue("bucket_endpoint")).adapter("g")
+        if kind == "iceberg":
+            lake = LakeDatabases(request.getfixturevalue("tmp_path_factory").mktemp("lake"))
+            request.addfinalizer(lake.close)
+            return lake.adapter(history_ms=history_ms)
         if kind == "nested":
             primary = Composite(database("postgres"), {"elsewhere": database("mariadb")})
             return FanOut(Lifecycle(primary, database("mariadb")), {"second": MemoryDatabase()})
@@ -132,6 +140,17 @@ def test_rows_and_history_are_those_of_what_was_inserted_in_bigquery(
     bigquery: BigQueryServer, kind: type[BigQueryAdapter], data: st.DataObject
 ) -> None:
     rows_and_history_are_those_inserted(bigquery_destination(bigquery, kind).adapter(), data)
+
+
+@pytest.mark.law("P1", "P2", "P3")
+@settings(few, max_examples=4)
+@given(data=st.data())
+def test_rows_and_history_are_those_of_what_was_inserted_in_iceberg(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    lake = LakeDatabases(tmp_path_factory.mktemp("lake"))
+    rows_and_history_are_those_inserted(lake.adapter(), data)
+    lake.close()
 
 
 def rows_and_history_are_those_inserted(adapter: DatabaseAdapter, data: st.DataObject) -> None:

@@ -27,6 +27,7 @@ from tests.support.destinations import (
     postgres_dialect,
 )
 from tests.support.lake import Killed
+from tests.support.lake_databases import GlueDatabases, LakeDatabases
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -37,10 +38,12 @@ if TYPE_CHECKING:
 
 ENDS = [
     "memory",
+    "iceberg",
     pytest.param("postgres", marks=pytest.mark.emulator),
     pytest.param("mariadb", marks=pytest.mark.emulator),
     pytest.param("bigquery", marks=pytest.mark.emulator),
     pytest.param("s3", marks=pytest.mark.emulator),
+    pytest.param("iceberg_in_glue", marks=pytest.mark.emulator),
 ]
 COLUMNS = (Column("n", "integer"), Column("title", "string"))
 
@@ -54,8 +57,16 @@ def opens(request: pytest.FixtureRequest, credentials: None) -> Iterator[Opens]:
         kept: dict[str, KeptDatabase] = {}
         yield lambda keeper: kept.setdefault(keeper, KeptDatabase())
         return
+    if kind == "iceberg":
+        lake = LakeDatabases(request.getfixturevalue("tmp_path"))
+        yield lake.adapter
+        lake.close()
+        return
     if kind == "s3":
         yield BucketDatabases(request.getfixturevalue("bucket_endpoint")).adapter
+        return
+    if kind == "iceberg_in_glue":
+        yield GlueDatabases(request.getfixturevalue("bucket_endpoint")).adapter
         return
     server = request.getfixturevalue(kind)
     end: Any

@@ -9,6 +9,8 @@ import pytest
 
 from lakesync.core.config import GatewayConfig
 from lakesync.core.flows import (
+    DATABASES,
+    LAKES,
     ConnectorSource,
     DatabaseSource,
     flow_from_stored,
@@ -79,8 +81,26 @@ def test_a_flow_says_from_where_to_where_what_and_as_what() -> None:
     assert read_flow(dear, CONFIG, "acme").every_minutes == 2, "as often as it may be written"
     named = {"database": "s3", "secret": "r", "tableNames": {"orders": "o"}}
     kept = ACROSS | {"destination": named}
-    with pytest.raises(FlowRefused, match="the table's own name"):
+    with pytest.raises(FlowRefused, match="its own name there"):
         read_flow(kept, CONFIG, "acme")
+
+
+@pytest.mark.law("Y4")
+def test_iceberg_is_an_end_of_flows_that_are_polled() -> None:
+    lake = {"database": "iceberg", "secret": "lake"}
+    out = read_flow(ACROSS | {"source": lake}, CONFIG, "acme")
+    into = read_flow(ACROSS | {"destination": lake, "continuous": True}, CONFIG, "acme")
+    assert (out.source, out.place) == (DatabaseSource("iceberg", "lake", "acme"), LAKES)
+    assert (into.to.kind, into.place, into.every_minutes) == ("iceberg", LAKES, 2)
+    assert read_flow(ACROSS, CONFIG, "acme").place == DATABASES
+
+    wrong = lake | {"tableNames": {"orders": "sales"}, "deletes": "hard"}
+    with pytest.raises(FlowRefused) as refused:
+        read_flow(OUT | {"destination": wrong}, CONFIG, "acme")
+    assert {fault.path for fault in refused.value.faults} == {
+        "destination.tableNames", "destination.deletes", "destination.database",
+    }  # fmt: skip
+    assert "in its lake" in str([fault.message for fault in refused.value.faults])
 
 
 @pytest.mark.law("Y4")

@@ -51,6 +51,7 @@ ENVIRONMENT = {
     "RETAIN_FUNCTION": "retain",
     "SOURCE_FUNCTION": "pull_source",
     "FLOW_FUNCTION": "flow",
+    "LAKE_FLOW_FUNCTION": "lake-flow",
     "LAKE_BUCKET": "lake",
     "CONNECTOR_SECRETS": "stack/connectors/",
     "POLL_MACHINE": "arn:aws:states:eu-central-1:123456789012:stateMachine:poll",

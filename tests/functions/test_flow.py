@@ -43,6 +43,11 @@ class Database(MemoryDatabase):
         self.is_closed = True
 
 
+def no_lakes(_: str) -> tuple[bool, bytes]:
+    """Stand for the function that is not to be asked."""
+    raise AssertionError
+
+
 def opening(monkeypatch: pytest.MonkeyPatch, opened: Any) -> None:
     """Have databases opened so."""
     monkeypatch.setattr(wiring_connectors, "database_opener", lambda *_: opened)
@@ -77,7 +82,9 @@ def test_a_database_that_is_away_is_a_sentence_in_the_plan(
     opening(monkeypatch, away)
     handler = functions.load("flow")
     assert handler(event("flow_plan"), Context()) == {"reason": "shop cannot be reached"}
-    counts = counted_by(lambda sent: (True, json.dumps(handler(json.loads(sent), None)).encode()))
+    counts = counted_by(
+        lambda sent: (True, json.dumps(handler(json.loads(sent), None)).encode()), no_lakes
+    )
     with pytest.raises(SourceUnavailable, match="shop cannot be reached"):
         counts("demo", FLOW)
 
@@ -95,13 +102,26 @@ def test_who_has_no_time_left_counts_no_more() -> None:
 @pytest.mark.parametrize("answer", [(False, b""), (True, b"{}")])
 def test_a_function_that_dies_is_a_sentence(answer: tuple[bool, bytes]) -> None:
     with pytest.raises(SourceUnavailable, match="did not answer"):
-        counted_by(lambda _: answer)("demo", FLOW)
+        counted_by(lambda _: answer, no_lakes)("demo", FLOW)
 
     def late(_: str) -> tuple[bool, bytes]:
         raise ReadTimeoutError(endpoint_url="lambda")
 
     with pytest.raises(SourceUnavailable, match="did not answer"):
-        counted_by(late)("demo", FLOW)
+        counted_by(late, no_lakes)("demo", FLOW)
+
+
+def test_flows_with_iceberg_are_counted_by_the_function_that_has_it() -> None:
+    body = ACROSS | {"source": {"database": "iceberg", "secret": "lake"}}
+    flow = read_flow(body, GatewayConfig(), "demo")
+    asked = []
+
+    def lakes(sent: str) -> tuple[bool, bytes]:
+        asked.append(json.loads(sent)["plan"]["source"]["database"])
+        return True, b'{"tables": []}'
+
+    assert counted_by(no_lakes, lakes)("demo", flow) == {"tables": []}
+    assert asked == ["iceberg"]
 
 
 def test_everything_else_is_a_poll(functions: Functions) -> None:

@@ -105,7 +105,10 @@ def test_a_poll_goes_on_where_the_flow_is_polled_and_stays_there() -> None:
     assert places == [("databases", "again"), ("databases", "again"), ("databases", "end")]
     states = json.loads((ROOT / "stepfunctions" / "poll_connector.asl.json").read_text())["States"]
     chosen = states["Poll"]["Arguments"]["FunctionName"]
-    assert "$states.input.place = 'databases' ? '${FlowFunction}' : '${IngestFunction}'" in chosen
+    assert chosen == (
+        "{% $states.input.place = 'databases' ? '${FlowFunction}' : "
+        "$states.input.place = 'lakes' ? '${LakeFlowFunction}' : '${IngestFunction}' %}"
+    )
     assert "place" in states["GoOn"]["Arguments"]["Input"]
 
 

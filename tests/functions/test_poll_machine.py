@@ -24,7 +24,7 @@ from lakesync.connectors.deltas import client_id_of, delta_of
 from lakesync.connectors.large import JOB_START_MS
 from lakesync.connectors.state import state_from
 from lakesync.core.clock import stamp
-from lakesync.core.flows import CONNECTORS, DATABASES
+from lakesync.core.flows import CONNECTORS, DATABASES, LAKES
 from lakesync.core.merge import fold, view
 from lakesync.errors import AdapterRefused, RateLimited
 from lakesync.flows.routes import keeper
@@ -59,7 +59,8 @@ PUSH_MS = 20_000
 """How long a write of rows takes: one fills a call, and all do not fit into one execution."""
 DEFINITION = definition_of(
     ROOT / "stepfunctions" / "poll_connector.asl.json",
-    IngestFunction=CONNECTORS, FlowFunction=DATABASES, FlowJob="flow-job",
+    IngestFunction=CONNECTORS, FlowFunction=DATABASES, LakeFlowFunction=LAKES,
+    FlowJob="flow-job",
 )  # fmt: skip
 WRITES = {"lease", "save", "push", "insert_deltas", "insert_apart", "put_object", "delete_object"}
 LARGE = "large flow between databases"

@@ -14,6 +14,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from pyiceberg.catalog.noop import NoopCatalog
 
 from lakesync.adapters.attachments.s3 import S3SignedObjects
 from lakesync.buffer import keys
@@ -24,6 +25,7 @@ from lakesync.gateway.delivery import SENT_PER_S_MAX
 from lakesync.log.limits import Limits
 from lakesync.maintenance.deletion import OBJECT_KINDS
 from lakesync.materialise.catalogue import LakeCatalogue
+from lakesync.materialise.database.place import LakePlace
 from lakesync.runtime import (
     settings,
     settings_actions,
@@ -115,6 +117,7 @@ def test_only_these_write_to_the_buffer() -> None:
         "RetainFunction",
         "IngestFunction",
         "FlowFunction",
+        "LakeFlowFunction",
         "WebhookFunction",
         "DeliverFunction",
         "BigQueryJobRole",
@@ -244,7 +247,7 @@ def test_only_the_authoriser_reads_the_secret_and_who_delivers_those_of_database
         for owner, statement in statements()
         if any(action.startswith("secretsmanager:") for action in as_list(statement["Action"]))
         and "/connectors/*" not in json.dumps(statement["Resource"])
-        and owner not in {"ActionsFunction", "FlowFunction", "FlowJobRole"}
+        and owner not in {"ActionsFunction", "FlowFunction", "FlowJobRole", "LakeFlowFunction"}
     }
 
     delivering = {"DeliverFunction", "PullSourceFunction", "BigQueryJobRole"}
@@ -256,7 +259,11 @@ def test_only_the_authoriser_reads_the_secret_and_who_delivers_those_of_database
 
 @pytest.mark.parametrize(
     ("name", "of"),
-    [("IngestFunction", ["connectors"]), ("FlowFunction", ["connectors", "destinations"])],
+    [
+        ("IngestFunction", ["connectors"]),
+        ("FlowFunction", ["connectors", "destinations"]),
+        ("LakeFlowFunction", ["connectors", "destinations"]),
+    ],
 )
 def test_who_polls_reads_the_secrets_of_what_it_polls_and_no_others(
     name: str, of: list[str]
@@ -296,19 +303,55 @@ def test_every_function_that_reads_urls_of_databases_is_in_their_subnets() -> No
     reading.remove("FlowJobRole")  # whose job has a connection in place of them
 
     assert inside == dict.fromkeys(reading, where)
-    assert reading == {"DeliverFunction", "PullSourceFunction", "FlowFunction"}
+    polling = {"FlowFunction", "LakeFlowFunction"}
+    assert reading == {"DeliverFunction", "PullSourceFunction"} | polling
 
 
-def test_flows_between_databases_are_polled_and_counted_where_their_drivers_are() -> None:
-    layers = [one.get("Ref") for one in functions()["FlowFunction"]["Layers"]]
-    assert {"DriversLayer", "GoogleLayer"} <= set(layers)
+@pytest.mark.parametrize(
+    ("name", "drivers"),
+    [
+        ("FlowFunction", {"DriversLayer", "GoogleLayer"}),
+        ("LakeFlowFunction", {"DriversLayer", "GoogleLayer", "LakeLayer", "IcebergLayer"}),
+    ],
+)
+def test_flows_between_databases_are_polled_and_counted_where_their_drivers_are(
+    name: str, drivers: set[str]
+) -> None:
+    layers = [one.get("Ref") for one in functions()[name]["Layers"]]
+    assert drivers <= set(layers)
+    assert len(layers) <= 5, "Lambda's limit"
     askers = [
         owner
         for owner, statement in statements()
         if "lambda:InvokeFunction" in as_list(statement["Action"])
-        and "FlowFunction" in json.dumps(statement["Resource"])
+        and f'"{name}.Alias"' in json.dumps(statement["Resource"])
     ]
     assert sorted(askers) == ["AdminFunction", "PollConnector"]
+
+
+def test_flows_with_iceberg_read_the_lake_and_make_only_tables_of_their_own() -> None:
+    """What they may change lies in databases of flows, and beside the lake's warehouse."""
+    own = [statement for owner, statement in statements() if owner == "LakeFlowFunction"]
+    changing = {"glue:CreateDatabase", "glue:CreateTable", "glue:UpdateTable"}
+    changed = [
+        resource["Fn::Sub"].rpartition(":")[2]
+        for statement in own
+        if changing & set(as_list(statement["Action"]))
+        for resource in as_list(statement["Resource"])
+    ]
+    written = [
+        resource["Fn::Sub"].partition("}")[2]
+        for statement in own
+        if "s3:PutObject" in as_list(statement["Action"])
+        for resource in as_list(statement["Resource"])
+    ]
+    place = LakePlace(lambda: NoopCatalog("none"), "lakesync_1a2b")
+
+    assert changed == ["catalog", "database/${Databases.Value}_flow_*",
+                       "table/${Databases.Value}_flow_*/*"]  # fmt: skip
+    assert written == ["/connectors/*", "/destinations/*"]
+    assert fnmatchcase(place.database("acme/orders"), "lakesync_1a2b_flow_*")
+    assert not fnmatchcase(place.database("acme"), "lakesync_1a2b_flow_*")
 
 
 def test_who_reads_sources_reads_none_of_the_rows_and_is_asked_by_pulls_alone() -> None:
@@ -384,7 +427,8 @@ def test_the_operators_policy_goes_to_the_functions_in_which_connectors_run_alon
     }
 
     assert given == {
-        "AdminFunctionRole", "IngestFunctionRole", "FlowFunctionRole", "WebhookFunctionRole",
+        "AdminFunctionRole", "IngestFunctionRole", "FlowFunctionRole", "LakeFlowFunctionRole",
+        "WebhookFunctionRole",
     }  # fmt: skip
     for name in given:
         choice = {
@@ -420,6 +464,7 @@ def test_the_lakes_jobs_and_its_function_alone_reach_another_catalogue() -> None
     }
 
     assert given == dict.fromkeys(OTHER_CATALOGUES, lake)
+    lake.add("LakeFlowFunctionRole")  # the catalogue of a flow's URL, as the operator allows
     assert having == lake
 
 
@@ -459,7 +504,7 @@ def test_secrets_of_connectors_are_below_the_name_that_the_functions_are_told() 
         if each["Environment"]["Variables"].get("CONNECTOR_SECRETS") == {"Fn::Sub": prefix}
     }
 
-    polling = {"IngestFunction", "FlowFunction", "WebhookFunction"}
+    polling = {"IngestFunction", "FlowFunction", "LakeFlowFunction", "WebhookFunction"}
     assert users.pop("FlowJobRole") == ["secretsmanager:GetSecretValue"]
     assert users.keys() == expected == polling | {"AdminFunction"}
     for reads in polling:
@@ -732,7 +777,13 @@ def test_functions_that_answer_end_before_api_gateway_gives_up() -> None:
 
 @pytest.mark.law("B11")
 def test_a_function_that_pushes_ends_long_before_its_commits_must_be_visible() -> None:
-    for name in ("PushFunction", "FramesFunction", "IngestFunction", "FlowFunction"):
+    for name in (
+        "PushFunction",
+        "FramesFunction",
+        "IngestFunction",
+        "FlowFunction",
+        "LakeFlowFunction",
+    ):
         assert functions()[name]["Timeout"] * 1000 <= VISIBLE_MS_MAX // 2
     assert Limits().commit_deadline_ms < VISIBLE_MS_MAX // 2
 
@@ -862,6 +913,7 @@ def test_every_folder_and_every_event_belongs_to_a_function() -> None:
         ("RetainFunction", settings_retention.RetainSettings),
         ("IngestFunction", settings_connectors.PollSettings),
         ("FlowFunction", settings_connectors.PollSettings),
+        ("LakeFlowFunction", settings_connectors.PollSettings),
         ("ActionsFunction", settings_actions.ActionSettings),
         ("AttachmentsFunction", settings_attachments.AttachmentSettings),
         ("DeliverFunction", settings.DeliverSettings),

@@ -146,7 +146,7 @@ class PollingByHand:
         def invoke(request: str) -> tuple[bool, bytes]:
             return True, json.dumps(handler(json.loads(request), None)).encode()
 
-        return counted_by(invoke)(gateway, flow)
+        return counted_by(invoke, invoke)(gateway, flow)
 
     def _opened(self, gateway: str, secret: str, kind: str, keeper: str) -> Any:
         del gateway, kind

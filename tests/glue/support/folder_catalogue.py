@@ -25,6 +25,10 @@ class FolderCatalogue(NoopCatalog):
         super().__init__("folder")
         self.warehouse = warehouse
 
+    def list_tables(self, namespace: Any) -> list[Any]:
+        folder = self.warehouse / str(namespace)
+        return [(str(namespace), one.name) for one in sorted(folder.iterdir())]
+
     def load_table(self, identifier: Any) -> Table:
         path = self._newest(identifier)
         io = PyArrowFileIO()

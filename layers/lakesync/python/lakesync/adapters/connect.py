@@ -23,7 +23,7 @@ _FORMS = (
     "mariadb://…, with ?ca=/path/to/certificates.pem for TLS, or "
     "bigquery://project/dataset?location=EU, with &endpoint=https://… for another endpoint, or "
     "s3://bucket/folder?region=eu-central-1, with &endpoint=https://… and &style=path for another "
-    "store"
+    "store, or iceberg://glue/prefix?warehouse=s3://bucket/folder"
 )
 _ENDPOINT = re.compile(r"https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?")
 _PROJECT = re.compile(r"[a-z][a-z0-9-]{2,62}")
@@ -39,6 +39,7 @@ _KINDS: Final[Mapping[str, str]] = {
     "mariadb": "mysql",
     "bigquery": "bigquery",
     "s3": "s3",
+    "iceberg": "iceberg",
 }
 
 
@@ -47,7 +48,7 @@ class Connection(NamedTuple):
 
     url: str
     credentials: Mapping[str, Any] | None = None
-    """Of Google's; None for what is found where this runs."""
+    """Of Google's, or of a catalogue's; None for what is found where this runs."""
 
     @property
     def kind(self) -> str:
@@ -56,7 +57,7 @@ class Connection(NamedTuple):
 
 
 def read_connection(text: str) -> Connection:
-    """Read what a secret holds: a URL, or for BigQuery an object with it and the credentials.
+    """Read what a secret holds: a URL, or an object with it and the credentials.
 
     Raises:
         ValidationFailed: it is neither; nothing of it is repeated.
@@ -71,15 +72,15 @@ def read_connection(text: str) -> Connection:
         raise _no_connection() from exc
     if body or not isinstance(url, str) or not isinstance(credentials, dict | None):
         raise _no_connection()
-    if credentials is not None and not url.startswith("bigquery://"):
+    if credentials is not None and not url.startswith(("bigquery://", "iceberg://rest/")):
         raise _no_connection()
     return Connection(url, credentials)
 
 
 def _no_connection() -> ValidationFailed:
     return ValidationFailed(
-        'the secret is a database\'s URL, or for BigQuery {"url": "bigquery://project/dataset", '
-        '"credentials": {…}}',
+        "the secret is a database's URL, or for BigQuery and Iceberg's REST catalogues {\"url\": "
+        '"bigquery://project/dataset", "credentials": {…}}',
         field="secret",
     )
 

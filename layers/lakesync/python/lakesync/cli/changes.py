@@ -11,16 +11,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.adapters.database import PlacedDelta, Position
-from lakesync.adapters.lake.typed_text import text_of
 from lakesync.cli.faults import UsageFault
 from lakesync.cli.lake import declared_columns, history
 from lakesync.core.delta import Op, known_delta
 from lakesync.core.layout import MAIN_LANE
 from lakesync.core.names import CHANGES_SUFFIX, folded
-from lakesync.core.values import NULL
 from lakesync.log.final_log import read_all
 from lakesync.log.read_barrier import ReadBarrier
 from lakesync.materialise.shape import delete_wins
+from lakesync.materialise.staged import carried
 from lakesync.ports import NO_HEAD
 from lakesync.wire.records import decode_records
 
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
     from lakesync.cli.lake import Lake
     from lakesync.core.clock import Stamp
-    from lakesync.core.delta import Columns, Delta
+    from lakesync.core.delta import Delta
     from lakesync.ports import Buffer
 
 ROW_DELTAS_MAX: Final = 1_000_000
@@ -171,7 +170,7 @@ class LakeChanges:
                 row["_id"],
                 row["_client_id"],
                 row["_hlc"],
-                _carried(row, columns),
+                tuple(sorted(carried(row, columns))),
             )
             yield PlacedDelta(Position(row["_commit"], row["_ordinal"]), delta)
 
@@ -180,20 +179,3 @@ def _spelled(lake: Lake, table: str) -> str:
     """Give a table's name as the lake has it; as it is, if the lake has none."""
     names = (name.removesuffix(CHANGES_SUFFIX) for name in lake.names())
     return next((name for name in names if folded(name) == folded(table)), table)
-
-
-def _carried(row: Mapping[str, Any], columns: Mapping[str, tuple[str, str]]) -> Columns:
-    """Give the columns that a delta carried, in the order of their names."""
-    texts = dict(row["_texts"] or ())
-    carried = row.get("_columns")
-    if carried is None:  # an event: what is NULL and has no text was null, or not there
-        carried = [name for name in columns if row[name] is not None or name in texts]
-    values = []
-    for name in carried:
-        kind, written = columns[name]
-        if name in texts:
-            value = texts[name].encode()
-        else:
-            value = NULL if row[name] is None else text_of(kind, row[name])
-        values.append((written, value))
-    return tuple(sorted(values))

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 LAKE: Final = "lake"
 """The destination that every gateway has."""
-KINDS: Final = ("postgres", "mysql", "bigquery", "s3")
+ICEBERG: Final = "iceberg"
+"""Iceberg tables in any catalogue: an end of polled flows."""
+KINDS: Final = ("postgres", "mysql", "bigquery", "s3", ICEBERG)
 """What can be declared; MariaDB is ``mysql`` with a URL of its own scheme."""
 DESTINATIONS_MAX: Final = 10
 """Destinations of one gateway, the lake apart: each has a claim for every batch."""

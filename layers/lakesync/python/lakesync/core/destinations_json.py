@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.core.column_map_json import MapReader
 from lakesync.core.delta import is_identifier
-from lakesync.core.destinations import DELETES, KINDS, LAKE, NAME, SECRET, Destination
+from lakesync.core.destinations import (
+    DELETES,
+    ICEBERG,
+    KINDS,
+    LAKE,
+    NAME,
+    SECRET,
+    Destination,
+)
 from lakesync.core.names import first_spellings, folded
 from lakesync.core.rules import CLAIM_PREFIX, NO_RULES
 from lakesync.core.rules_json import read_rules
@@ -89,8 +97,14 @@ class DestinationReader:
             self.fault("deletes", f"must be one of {', '.join(DELETES)}; without it each table's "
                        "schema decides")  # fmt: skip
         tables = frozenset(self._tables(body.get("tables", [])))
-        if kind == "s3" and body.get("tableNames"):
-            self.fault("tableNames", "a table's folder has the table's own name: leave it out")
+        if kind in {"s3", ICEBERG} and body.get("tableNames"):
+            self.fault("tableNames", "a table has its own name there, in words: leave it out")
+        if kind == ICEBERG and deletes == "hard":
+            self.fault("deletes", "a deleted row stays in an Iceberg table, with _is_deleted and "
+                       "without its values: leave it out")  # fmt: skip
+        if kind == ICEBERG and self._registered:
+            self.fault("kind", "the gateway's tables are Iceberg already, in its lake; what leads "
+                       "from that to other tables is a flow")  # fmt: skip
         return Destination(
             name,
             str(kind),

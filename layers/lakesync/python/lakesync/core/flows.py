@@ -14,7 +14,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from lakesync.core.destinations import Destination, destination_from_stored, destination_to_json
+from lakesync.core.destinations import (
+    ICEBERG,
+    Destination,
+    destination_from_stored,
+    destination_to_json,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,8 +30,9 @@ FLOW: Final = "flow"
 """The type of connector under which a flow is kept; no other release polls it as something else."""
 CONNECTORS: Final = "connectors"
 DATABASES: Final = "databases"
-"""Where a poll runs: in the function that reaches outside systems, or in the one that has the
-drivers, secrets and subnets of declared databases."""
+LAKES: Final = "lakes"
+"""Where a poll runs: in the function that reaches outside systems, in the one that has the drivers,
+secrets and subnets of declared databases, or in that which has Iceberg besides."""
 FLOW_TABLES_MAX: Final = 100
 """Tables of one flow from a database: how far each is stands in one item."""
 CONTINUOUS_MINUTES: Final = 1
@@ -75,6 +81,9 @@ class Flow:
     @property
     def place(self) -> str:
         """Where it is polled."""
+        source = self.source.kind if isinstance(self.source, DatabaseSource) else ""
+        if ICEBERG in {source, self.to.kind}:
+            return LAKES
         reaches = isinstance(self.source, DatabaseSource) or not self.to_gateway
         return DATABASES if reaches else CONNECTORS
 

@@ -2,7 +2,8 @@
 
 BigQuery changes a table by jobs that take seconds each, and allows 1,500 changes of a table a day.
 Every write there is one change of each of a table's tables, however many deltas it brings, so small
-batches are gathered. So it is on S3, where a row that changes has its file written anew.
+batches are gathered. So it is on S3 and in Iceberg, where a row that changes has its file written
+anew.
 Law D15: ``docs/spec/delivery.md``.
 """
 
@@ -15,11 +16,11 @@ GATHER_MS: Final = 120_000
 """From one write of a table in BigQuery to the next, unless as much waits as one takes: 720 a day,
 which leaves half of a day's changes to fillings, repeats and others."""
 GATHER_DELTAS_MAX: Final = 20_000
-"""Deltas that one write to BigQuery or S3 takes, where batches are gathered."""
+"""Deltas that one write to BigQuery, S3 or Iceberg takes, where batches are gathered."""
 GATHER_BYTES_MAX: Final = 16_000_000
-"""Bytes of objects or rows that one write to BigQuery or S3 gathers, but for the last of them."""
+"""Bytes of objects or rows that one write there gathers, but for the last of them."""
 GATHER_ROWS_MAX: Final = 10_000
-"""Rows that one write to BigQuery or S3 takes, where rows go there in place of deltas."""
+"""Rows that one write to BigQuery, S3 or Iceberg takes, where rows go there in place of deltas."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,4 +43,4 @@ GATHERED: Final = Pace(GATHER_MS, GATHER_DELTAS_MAX, GATHER_BYTES_MAX, GATHER_RO
 
 def pace_of(kind: str) -> Pace:
     """Give the pace of a kind of destination."""
-    return GATHERED if kind in {"bigquery", "s3"} else ONE_BY_ONE
+    return GATHERED if kind in {"bigquery", "s3", "iceberg"} else ONE_BY_ONE

@@ -5,8 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.connectors.definition import definition_from
-from lakesync.connectors.registry import configured, connector_type, secret_names, tables_of
-from lakesync.core.flows import FLOW, ConnectorSource, flow_from_stored, flow_to_json
+from lakesync.connectors.registry import (
+    BUILT_IN,
+    configured,
+    connector_type,
+    secret_names,
+    tables_of,
+)
+from lakesync.core.flows import FLOW, LAKES, ConnectorSource, flow_from_stored, flow_to_json
 from lakesync.errors import Fault, FlowRefused, LakeSyncError
 
 if TYPE_CHECKING:
@@ -14,6 +20,11 @@ if TYPE_CHECKING:
     from lakesync.ports import StoredConnector
 
 _FAULTS_SHOWN_MAX: Final = 3
+_DLT: Final = "dlt"
+_NOT_TO_LAKES: Final = (
+    "dlt and connectors of your own have no room beside Iceberg in one function: lead them into "
+    "the gateway, or into a database, and a flow from there to Iceberg"
+)
 
 
 def flow_of(stored: StoredConnector) -> Flow | None:
@@ -43,6 +54,8 @@ def check_source(flow: Flow) -> None:
         raise _refused(
             [Fault(at.replace("source.type", "source.connector"), error.message)]
         ) from error
+    if flow.place == LAKES and not (flow.source.type in BUILT_IN and flow.source.type != _DLT):
+        raise _refused([Fault("source.connector", _NOT_TO_LAKES)])
     unknown = sorted(({*flow.to.tables} | {*flow.to.maps} | flow.to.rows.tables()) - tables)
     if unknown:
         message = f"its source gives {', '.join(sorted(tables))}"

@@ -46,7 +46,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.catalog import Catalog
     from pyiceberg.manifest import DataFile
-    from pyiceberg.table import FileScanTask, Table
+    from pyiceberg.table import FileScanTask, Table, Transaction
+    from pyiceberg.table.metadata import TableMetadata
 
     from lakesync.materialise.columns import LakeColumn
     from lakesync.materialise.data_files import Part
@@ -103,12 +104,7 @@ class IcebergTable:
 
     def columns(self) -> tuple[LakeColumn, ...]:
         """Give the table's own columns, without LakeSync's."""
-        recorded = json.loads(self._table.properties.get(COLUMNS) or "{}")
-        columns = (
-            described(field.name, recorded.get(str(field.field_id)), field.doc)
-            for field in self._table.schema().fields
-        )
-        return tuple(column for column in columns if column is not None)
+        return own_columns(self._table.metadata)
 
     def comments(self) -> dict[str, str | None]:
         """Give what the catalogue says of each column."""
@@ -173,24 +169,7 @@ class IcebergTable:
         producer.commit()
         with ManageSnapshots(transaction) as refs:
             refs.create_tag(producer.snapshot_id, MARK_TAG, FOR_EVER_MS)
-        metadata = table.metadata
-        requirements = (
-            *transaction._requirements,  # noqa: SLF001 - its own commit would try again by itself
-            AssertTableUUID(uuid=metadata.table_uuid),
-            AssertCurrentSchemaId.model_validate(
-                {
-                    "type": "assert-current-schema-id",
-                    "current-schema-id": metadata.current_schema_id,
-                }
-            ),
-            AssertDefaultSpecId.model_validate(
-                {"type": "assert-default-spec-id", "default-spec-id": metadata.default_spec_id}
-            ),
-        )
-        try:
-            table._do_commit(transaction._updates, requirements)  # noqa: SLF001 - as above
-        except CommitFailedException as exc:
-            raise Conflict(f"{table.name()[-1]} was changed by somebody else meanwhile") from exc
+        commit_once(table, transaction)
 
     def _marked(self) -> Iterator[Mapping[str, str]]:
         """Give what the snapshots with a mark say: from the tagged one to the current one."""
@@ -204,3 +183,36 @@ class IcebergTable:
                     return
             parent = snapshot.parent_snapshot_id
             snapshot = None if parent is None else self._table.snapshot_by_id(parent)
+
+
+def own_columns(metadata: TableMetadata) -> tuple[LakeColumn, ...]:
+    """Give a table's own columns, without LakeSync's."""
+    recorded = json.loads(metadata.properties.get(COLUMNS) or "{}")
+    columns = (
+        described(field.name, recorded.get(str(field.field_id)), field.doc)
+        for field in metadata.schema().fields
+    )
+    return tuple(column for column in columns if column is not None)
+
+
+def commit_once(table: Table, transaction: Transaction) -> None:
+    """Commit what a transaction has gathered, unless the table is another than it was.
+
+    Raises:
+        Conflict: it is; nothing was done.
+    """
+    metadata = table.metadata
+    requirements = (
+        *transaction._requirements,  # noqa: SLF001 - its own commit would try again by itself
+        AssertTableUUID(uuid=metadata.table_uuid),
+        AssertCurrentSchemaId.model_validate(
+            {"type": "assert-current-schema-id", "current-schema-id": metadata.current_schema_id}
+        ),
+        AssertDefaultSpecId.model_validate(
+            {"type": "assert-default-spec-id", "default-spec-id": metadata.default_spec_id}
+        ),
+    )
+    try:
+        table._do_commit(transaction._updates, requirements)  # noqa: SLF001 - as above
+    except CommitFailedException as exc:
+        raise Conflict(f"{table.name()[-1]} was changed by somebody else meanwhile") from exc

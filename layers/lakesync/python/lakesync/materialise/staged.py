@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from lakesync.adapters.lake.typed_text import value_of
+from lakesync.adapters.lake.typed_text import text_of, value_of
 from lakesync.core.merge import EMPTY, RowState, join
 from lakesync.core.values import NULL
 from lakesync.errors import ValidationFailed
@@ -90,6 +90,30 @@ def change_row(
         **{column.name: value_of(column.type, delta.texts[column.name]) for column in carried},
         **{name: tail[name] for name in kind.tail},
     }
+
+
+def carried(
+    row: Mapping[str, Any], columns: Mapping[str, tuple[str, str]]
+) -> tuple[tuple[str, CanonicalJson], ...]:
+    """Give the columns that the delta in a row carried, by their names on the wire.
+
+    Args:
+        row: of a changes or events table.
+        columns: type and name on the wire of each column, by its name in the lake.
+    """
+    texts = dict(row["_texts"] or ())
+    carried = row.get("_columns")
+    if carried is None:  # an event: what is NULL and has no text was null, or not there
+        carried = [name for name in columns if row[name] is not None or name in texts]
+    values = []
+    for name in carried:
+        kind, written = columns[name]
+        if name in texts:
+            value = texts[name].encode()
+        else:
+            value = NULL if row[name] is None else text_of(kind, row[name])
+        values.append((written, value))
+    return tuple(values)
 
 
 def _delta(row: Mapping[str, Any], columns: Sequence[LakeColumn]) -> StagedDelta:

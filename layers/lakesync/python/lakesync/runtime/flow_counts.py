@@ -10,7 +10,7 @@ import json
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 
-from lakesync.core.flows import DatabaseSource, flow_from_stored, flow_to_stored
+from lakesync.core.flows import LAKES, DatabaseSource, flow_from_stored, flow_to_stored
 from lakesync.errors import LakeSyncError, SourceUnavailable, ValidationFailed
 from lakesync.runtime import observe
 
@@ -28,12 +28,13 @@ _BEGINS_S: Final = 12
 
 
 def counted_by(
-    invoke: Callable[[str], tuple[bool, bytes]],
+    invoke: Callable[[str], tuple[bool, bytes]], invoke_lakes: Callable[[str], tuple[bool, bytes]]
 ) -> Callable[[str, Flow], Mapping[str, Any]]:
     """Give what has a flow's rows counted by ``functions/flow``.
 
     Args:
         invoke: hands it a request; tells whether it answered, and what.
+        invoke_lakes: the same of the one that has Iceberg.
     """
 
     def counts(gateway: str, flow: Flow) -> Mapping[str, Any]:
@@ -41,7 +42,8 @@ def counted_by(
 
         request = {"gateway": gateway, "name": flow.name, "plan": flow_to_stored(flow)}
         try:
-            returned, payload = invoke(json.dumps(request))
+            asked = invoke_lakes if flow.place == LAKES else invoke
+            returned, payload = asked(json.dumps(request))
         except (BotoCoreError, ClientError) as exc:
             raise SourceUnavailable("the function that reads databases did not answer") from exc
         answer: dict[str, Any] = json.loads(payload) if returned else {}

@@ -110,10 +110,9 @@ class PushSettings(QuotaSettings, FlushQueueSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class PullSettings(BufferSettings):
-    """What is needed to answer pulls."""
+    """What is needed to answer pulls; the bucket is where checkpoints are."""
 
     lake_bucket: str = variable("LAKE_BUCKET", not_empty)
-    """Where checkpoints are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +124,8 @@ class AdminSettings(BufferSettings):
     retain_function: str = variable("RETAIN_FUNCTION", not_empty)
     """The name of ``functions/retain``, which ``DELETE /admin/gateways`` waits for."""
     flow_function: str = variable("FLOW_FUNCTION", not_empty)
-    """The name of ``functions/flow``, which counts what a flow from a database would move."""
+    lake_flow_function: str = variable("LAKE_FLOW_FUNCTION", not_empty)
+    """The names of ``functions/flow`` and ``lake_flow``: they count what a flow would move."""
     lake_bucket: str = variable("LAKE_BUCKET", not_empty)
     """Where claims are, and what of connectors is too large for an item."""
     deliver_queue_url: str = variable("DELIVER_QUEUE_URL", not_empty)

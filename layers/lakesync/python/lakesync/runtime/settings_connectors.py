@@ -35,6 +35,8 @@ class PollSettings(IngestSettings):
     from a database is polled."""
     flow_job_rows: int = variable("FLOW_JOB_ROWS", not_negative, 0)
     """From how many rows ahead on a table of a flow is the job's; 0 for never."""
+    place: str = variable("FLOW_PLACE", not_empty, "")
+    """Where it polls (`lakesync.core.flows.Flow.place`), if the prefix does not say it."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -128,7 +128,7 @@ def _flow_routes(settings: PollSettings, *, side_by_side: bool = False) -> FlowR
         database_opener(settings, settings.secret_prefix),
         wall_clock=wiring.wall_clock,
         outside=outside(settings),
-        place=DATABASES if settings.secret_prefix else CONNECTORS,
+        place=settings.place or (DATABASES if settings.secret_prefix else CONNECTORS),
         rows_min=settings.flow_job_rows,
         side_by_side=side_by_side,
     )
@@ -175,7 +175,10 @@ def flow_admin(
         destinations,
         connectors,
         connector_store(settings),
-        counted_by(wiring.invoker(settings, settings.flow_function, COUNT_S)),
+        counted_by(
+            wiring.invoker(settings, settings.flow_function, COUNT_S),
+            wiring.invoker(settings, settings.lake_flow_function, COUNT_S),
+        ),
         wall_clock=wiring.wall_clock,
     )
 

@@ -82,14 +82,15 @@ def database_opener(
     client = cache(lambda: wiring.client(settings, "secretsmanager"))
 
     def opened(gateway: str, secret: str, kind: str, keeper: str) -> DestinationDatabase:
-        from lakesync.adapters.connect import database_adapter, read_connection  # noqa: PLC0415
+        from lakesync.adapters.connect import read_connection  # noqa: PLC0415
         from lakesync.adapters.database import HISTORY_MS  # noqa: PLC0415
+        from lakesync.materialise.opening import opened_database  # noqa: PLC0415
 
         name = f"{prefix}{gateway}/{secret}"
         connection = read_connection(secret_text(client(), name))
         if connection.kind != kind:
             raise AdapterRefused(f"the secret {name} holds no URL of a {kind} database")
-        return database_adapter(
+        return opened_database(
             connection.url, keeper, connection.credentials, history_ms=HISTORY_MS
         )
 

@@ -15,10 +15,10 @@ from lakesync.errors import Conflict
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lakesync.adapters.connect import OpenedAdapter
     from lakesync.adapters.copying import Compared, Copied
     from lakesync.adapters.database import DatabaseAdapter
     from lakesync.cli.output import Output
+    from lakesync.materialise.opening import OpenedDatabase
 
 _SOURCE = typer.Option("--from-env", metavar="NAME", help="Variable with the source's URL.")
 _TARGET = typer.Option("--to-env", metavar="NAME", help="Variable with the target's URL.")
@@ -107,13 +107,13 @@ def _compare(
         )
 
 
-def _opened(session: Session, variable: str) -> OpenedAdapter:
-    from lakesync.adapters.connect import database_adapter
+def _opened(session: Session, variable: str) -> OpenedDatabase:
+    from lakesync.materialise.opening import opened_database
 
     url = os.environ.get(variable)
     if not url:
         raise UsageFault(f"set {variable} to the database's URL")
-    return database_adapter(url, session.connection.gateway)
+    return opened_database(url, session.connection.gateway)
 
 
 def _chosen(source: DatabaseAdapter, tables: Sequence[str] | None) -> Sequence[str]:

@@ -1,0 +1,48 @@
+"""Where tables are: the catalogue that lists them, and what their databases' names begin with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+from lakesync.core.names import lake_database
+from lakesync.materialise.database.faults import asking
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyiceberg.catalog import Catalog
+
+FLOWS: Final = "flow"
+"""What the names of databases go on with that flows write: apart from those of gateways."""
+
+
+@dataclass(frozen=True)
+class LakePlace:
+    """A catalogue, opened when it is first asked."""
+
+    open_catalogue: Callable[[], Catalog]
+    prefix: str
+    """What the names of databases begin with."""
+    warehouse: str = ""
+    """Where tables are made; empty where the catalogue says it."""
+
+    @cached_property
+    def catalogue(self) -> Catalog:
+        """The catalogue.
+
+        Raises:
+            LakeSyncError: it cannot be opened.
+        """
+        with asking():
+            return self.open_catalogue()
+
+    def database(self, keeper: str) -> str:
+        """Give the catalogue's database of a gateway, or of one of its flows."""
+        prefix = f"{self.prefix}_{FLOWS}" if "/" in keeper else self.prefix
+        return lake_database(prefix, keeper)
+
+    def made_at(self, database: str, name: str) -> dict[str, Any]:
+        """Give where a table is made, as PyIceberg is told it."""
+        return {"location": f"{self.warehouse}/{database}/{name}"} if self.warehouse else {}

@@ -1,0 +1,224 @@
+"""The heads and the files of one table: what it consists of, and how the next head comes about.
+
+Rules of this module
+    1. A write puts its files first, then its history, and the commit of the state table last, which
+       names the history: only one writer can make it, and until then nothing is there.
+    2. Of two commits from one snapshot the catalogue refuses one. What that one wrote is no part of
+       the table.
+    3. Tables of a stack's lake are read, and never written.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from lakesync.adapters.database import old_until
+from lakesync.adapters.headed import forgetting
+from lakesync.adapters.objects.heads import Head
+from lakesync.errors import AdapterRefused
+from lakesync.materialise.database.faults import asking
+from lakesync.materialise.database.history import History, history_rows
+from lakesync.materialise.database.leaves import Leaves
+from lakesync.materialise.database.pair import (
+    CHANGES,
+    DEFINITION,
+    FORGOTTEN,
+    REFUSED_ROWS,
+    loaded,
+    made,
+)
+from lakesync.materialise.database.schemas import follow_definition
+from lakesync.materialise.database.state_files import Remembered, StateFiles
+from lakesync.materialise.database.writing import check_refused, commit
+from lakesync.materialise.shape import COMMIT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pyiceberg.table import Transaction
+
+    from lakesync.adapters.database import PlacedDelta
+    from lakesync.adapters.sql.definition import Definition
+    from lakesync.core.clock import Stamp
+    from lakesync.core.merge import RowState
+    from lakesync.materialise.columns import LakeColumn
+    from lakesync.materialise.database.pair import Pair
+    from lakesync.materialise.database.place import LakePlace
+
+_NOT_LOOKED_AT: Final = "a table is looked at before it is read or written"
+
+
+class _Pending(NamedTuple):
+    """A write whose files are there."""
+
+    transaction: Transaction
+    columns: tuple[LakeColumn, ...]
+    definition: Definition
+    leaves: Leaves
+    deltas: Sequence[PlacedDelta]
+
+
+class LakeTable:
+    """One table; `lakesync.adapters.headed.TableHeads` and `TableFiles`.
+
+    Args:
+        place: where it is.
+        keeper: whose.
+        table: its name on the wire.
+        history_ms: how old history may be that is kept; None keeps all.
+        changed: called when it is another than it was.
+    """
+
+    def __init__(
+        self,
+        place: LakePlace,
+        keeper: str,
+        table: str,
+        history_ms: int | None,
+        changed: Callable[[], None],
+    ) -> None:
+        self._place = place
+        self._keeper = keeper
+        self._table = table
+        self._history_ms = history_ms
+        self._changed = changed
+        self._remembered = Remembered()
+        self._pair: Pair | None = None
+        self._files: tuple[str, StateFiles] | None = None
+        self._pending: list[_Pending] = []
+
+    def newest(self) -> Head:
+        """Give the newest head."""
+        with asking():
+            self._pair = loaded(self._place, self._keeper, self._table)
+            if self._pair is None:
+                return Head()
+            head = self._pair.head(self._table)
+            history = self._history()
+            is_lost = history is not None and history.is_lost
+            return forgetting(head, head.mark) if is_lost else head
+
+    def states(self, head: Head, row_ids: Sequence[str]) -> dict[str, RowState]:
+        """Give the states of rows; those that are not there are left out."""
+        if not head.version:
+            return {}
+        with asking():
+            return self._state_files().states(row_ids)
+
+    def states_after(self, head: Head, row_id: str, count: int) -> dict[str, RowState]:
+        """Give the states of a table's rows behind a row id, in the order of its bytes."""
+        if not head.version:
+            return {}
+        with asking():
+            return self._state_files().states_after(row_id, count)
+
+    def commits(self, head: Head, after: Stamp) -> list[tuple[Stamp, bytes]]:
+        """Give the next commits behind a stamp with their records, none at the end."""
+        with asking():
+            history = self._history()
+            if history is None:
+                return []
+            return history.commits(self._table, max(after, head.forgotten), head.mark)
+
+    def count(self, head: Head) -> int:
+        """Count the rows, those that no reader is to see too."""
+        with asking():
+            return self._state_files().count() if head.version else 0
+
+    def written(
+        self,
+        head: Head,
+        definition: Definition,
+        deltas: Sequence[PlacedDelta],
+        states: Mapping[str, RowState | None],
+        *,
+        anew: bool = False,
+    ) -> Head:
+        """Put the files of the next head; see `lakesync.adapters.headed.TableFiles`."""
+        with asking():
+            self._pair = self._pair or made(self._place, self._keeper, self._table)
+            if self._pair.keeper != self._keeper:
+                raise AdapterRefused(
+                    f"{self._table} is a table of a stack's lake, which its own jobs write: name "
+                    "another prefix in the URL"
+                )
+            transaction = self._pair.state.transaction()
+            columns = follow_definition(transaction, definition)
+            files = self._state_files()
+            now = datetime.now(UTC).replace(microsecond=0)
+            leaves = Leaves(self._pair.state, transaction.table_metadata, files, definition,
+                            columns, head.mark, now)  # fmt: skip
+            leaves.write(states, anew=anew)
+        refused = {one: why for one, why in head.refused.items() if one not in states}
+        if anew:
+            refused = {}
+        refused |= leaves.refused
+        check_refused(self._table, refused)
+        self._pending = [_Pending(transaction, columns, definition, leaves, deltas)]
+        forgotten = max(head.forgotten, self._old(head) if deltas else 0)
+        text = definition.to_json()
+        return replace(head, version=1, refused=refused, definition=text, forgotten=forgotten)
+
+    def follow(self, head: Head, before: Head) -> None:
+        """Put the next head; see `lakesync.adapters.headed.TableHeads`."""
+        del before  # the transactions begin at it
+        pending = self._pending.pop()
+        self._changed()
+        with asking():
+            named = self._history_follows(pending, head)
+            transaction, leaves = pending.transaction, pending.leaves
+            if transaction.table_metadata.properties.get(DEFINITION) != head.definition:
+                transaction.set_properties({DEFINITION: head.definition})
+            said = {
+                COMMIT: str(head.mark),
+                CHANGES: str(named),
+                FORGOTTEN: str(head.forgotten),
+                REFUSED_ROWS: json.dumps(dict(head.refused)),
+            }
+            commit(self._there().state, transaction, leaves.made, leaves.replaced, said)
+
+    def _history_follows(self, pending: _Pending, head: Head) -> int:
+        """Put the history of a write; gives the snapshot that names it, 0 for none."""
+        pair = self._there()
+        if pair.changes is None:
+            pair = self._pair = made(self._place, self._keeper, self._table)
+        changes = pair.changes
+        if changes is None:
+            raise LookupError(_NOT_LOOKED_AT)
+        history, transaction = History(changes, pair.named), changes.transaction()
+        columns = follow_definition(transaction, pending.definition, pending.columns)
+        rows = list(history_rows(pending.deltas, columns, datetime.now(UTC).replace(microsecond=0)))
+        stray, put_back = history.unnamed()
+        added, gone = history.followed(transaction.table_metadata, rows, head.forgotten)
+        if not (added or gone or stray or put_back):
+            return pair.named or 0
+        back = [one for one in put_back if one not in gone]
+        going = [*stray, *(one for one in gone if one not in put_back)]
+        said = {COMMIT: str(head.mark)}
+        return commit(changes, transaction, [*added, *back], going, said)
+
+    def _old(self, head: Head) -> Stamp:
+        """Give up to which commit of those before a write the history is too old to be kept."""
+        until = old_until(head.mark, self._history_ms)
+        with asking():
+            history = self._history()
+            return history.last_until(until) if history is not None and until else 0
+
+    def _history(self) -> History | None:
+        if self._pair is None or self._pair.changes is None:
+            return None
+        return History(self._pair.changes, self._pair.named)
+
+    def _there(self) -> Pair:
+        if self._pair is None:
+            raise LookupError(_NOT_LOOKED_AT)
+        return self._pair
+
+    def _state_files(self) -> StateFiles:
+        state = self._there().state
+        if self._files is None or self._files[0] != state.metadata_location:
+            self._files = (state.metadata_location, StateFiles(state, self._remembered))
+        return self._files[1]
