@@ -53,17 +53,24 @@ UNUSED = (
     # BigQuery is asked over HTTP; its library does without gRPC where that is missing.
     "grpc",
     "grpc_status",
-    # PyIceberg's command line, and what only that shows tables with.
-    "pyiceberg/cli",
-    "pygments",
-    # A second copy of the codec, for other Pythons.
-    "zstandard/_cffi*",
-    "zstandard/backend_cffi.py",
     # Of Hive's catalogue, which no function asks.
     "hive_metastore",
     # Copies under names that only a compiler asks for.
     "pyarrow/libarrow_python*.so",
     "pyarrow/libarrow_python*.so.*.*.*",
+)
+
+# What no function reads of PyIceberg: its command line, and what only that shows tables with; and
+# a second copy of a codec, for other Pythons.
+UNUSED_OF_ICEBERG = (
+    "pyiceberg/cli",
+    "click",
+    "markdown_it",
+    "mdurl",
+    "pygments",
+    "rich",
+    "zstandard/_cffi*",
+    "zstandard/backend_cffi.py",
 )
 
 
@@ -129,7 +136,8 @@ def install(lock: Path, version: str, processor: str, target: Path) -> None:
 
 def prune(target: Path) -> None:
     """Remove what no function reads."""
-    for pattern in UNUSED:
+    is_iceberg = (target / "pyiceberg").is_dir()
+    for pattern in (*UNUSED, *(UNUSED_OF_ICEBERG if is_iceberg else ())):
         for path in sorted(target.glob(pattern)):
             if path.is_dir():
                 shutil.rmtree(path)

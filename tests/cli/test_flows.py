@@ -159,6 +159,20 @@ def test_a_flow_that_is_declared_otherwise_is_replaced_when_that_is_asked_for() 
     assert bucket["filters"][0]["value"] == 7
 
 
+@pytest.mark.law("Y4")
+@pytest.mark.usefixtures("source")
+def test_a_connector_that_has_no_room_beside_iceberg_is_told_the_way_round() -> None:
+    to_lake = FLOWS.replace(
+        "destination: gateway", "destination: {database: iceberg, secret: lake}"
+    )
+    Path("flows.yaml").write_text(to_lake)
+    refused = run("flows", "apply", "flows.yaml")
+    assert refused.exit_code == 1
+    assert "source.connector" in refused.stdout + refused.stderr
+    assert "no room beside Iceberg" in refused.stdout + refused.stderr
+    assert lines(run("flows", "list", "--json")) == []
+
+
 @pytest.mark.law("Y10")
 @pytest.mark.usefixtures("source")
 def test_names_are_shared_with_connectors_and_the_right_settings_are_asked_for(

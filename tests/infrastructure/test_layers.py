@@ -86,6 +86,34 @@ def test_what_no_function_reads_is_pruned(tmp_path: Path) -> None:
     assert left == ["a-1.dist-info/METADATA", "a-1.dist-info/entry_points.txt", "a/__init__.py"]
 
 
+def test_a_layer_with_iceberg_leaves_out_what_its_command_line_alone_needs(tmp_path: Path) -> None:
+    """In other layers it stays; and a table is written and read without it."""
+    unused = script("build_layer.py")["UNUSED_OF_ICEBERG"]
+    packages = [name for name in unused if "/" not in name]
+    for layer, name in [("dlt", "dlt"), ("iceberg", "pyiceberg")]:
+        for package in (name, *packages):
+            (tmp_path / layer / package).mkdir(parents=True)
+        script("build_layer.py")["prune"](tmp_path / layer)
+    assert sorted(path.name for path in (tmp_path / "dlt").iterdir()) == sorted(["dlt", *packages])
+    assert [path.name for path in (tmp_path / "iceberg").iterdir()] == ["pyiceberg"]
+
+    names = [name.replace("/", ".").removesuffix("*").removesuffix(".py") for name in unused]
+    code = f"""
+import sys
+from pathlib import Path
+sys.modules.update(dict.fromkeys({names!r}))
+import pyiceberg.catalog.glue, pyiceberg.catalog.rest
+from tests.support.lake_databases import LakeDatabases
+from lakesync.testing.batches import batch, numbered
+database = LakeDatabases(Path({str(tmp_path)!r})).adapter()
+print(database.insert_deltas(batch("t", numbered("t", 3))).unwrap().rows)
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", code], check=False, capture_output=True, text=True, cwd=ROOT
+    )
+    assert (ran.stdout.strip(), ran.returncode) == ("3", 0), ran.stderr
+
+
 def test_bytecode_is_made_for_the_runtime_and_never_looks_at_the_source(tmp_path: Path) -> None:
     (tmp_path / "module.py").write_text("VALUE = 7\n")
     version = "{}.{}".format(*sys.version_info)
