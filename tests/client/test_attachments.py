@@ -345,13 +345,13 @@ def test_the_loop_uploads_beside_its_syncs(gateway: MemoryGateway) -> None:
 
     with closing(Client(Path(client._path).with_name("slow.db"), client_id="slow",
                         transport=Slow(gateway, {}))) as slow:  # fmt: skip
-        synced = threading.Event()
-        with SyncLoop(slow, every_s=600, on_result=lambda _: synced.set()):
+        with SyncLoop(slow, every_s=600):
             with_photo(slow)
             assert sending.wait(10)
-            synced.clear()
             slow.update("todos", "t1", {"title": "while it is uploaded"}).unwrap()
-            assert synced.wait(10)
+            for status in slow.watch_status():
+                if not status.pending:
+                    break
             client.sync().unwrap()
             assert client.query("SELECT title FROM todos").unwrap() == [
                 {"title": "while it is uploaded"}

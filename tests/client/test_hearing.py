@@ -326,7 +326,7 @@ def test_who_was_too_slow_waits_as_asked(world: World, tmp_path: Path, quick: No
     server = Server()
     server.first = frames.encode_refusal(RateLimited("too slow"), 0, closes=True)
     with world.client(tmp_path) as client, serving(server) as url, listening(client, url):
-        assert waited(lambda: len(server.open) == 3)
+        assert waited(lambda: len(server.open) >= 3)
 
 
 def test_a_silent_connection_is_asked_now_and_then_and_one_that_is_dead_replaced(
@@ -358,7 +358,7 @@ def test_what_is_no_frame_ends_a_connection_and_not_the_thread(
     server = Server()
     server.first = "no frame"
     with world.client(tmp_path) as client, serving(server) as url, listening(client, url):
-        assert waited(lambda: len(server.open) == 2)
+        assert waited(lambda: len(server.open) >= 2)
 
 
 ACCEPTED_PER_S = 100
