@@ -152,12 +152,14 @@ def test_the_job_bundle_carries_what_the_jobs_import_and_nothing_else() -> None:
 LATER = {
     "materialise_bigquery": "import lakesync.delivery.deliver, lakesync.buffer.dynamo\n"
     "import lakesync.runtime.wiring_dynamo, lakesync.adapters.connect, lakesync.adapters.bigquery\n"
-    "import lakesync.adapters.lake.late, lakesync.adapters.lake.sqs\n",
+    "import lakesync.adapters.lake.late, lakesync.adapters.lake.sqs\n"
+    "import lakesync.materialise.opening\n",
     "move_flow": "import lakesync.connectors.large_polls, lakesync.flows.routes\n"
     "import lakesync.buffer.connectors, lakesync.buffer.dynamo, lakesync.buffer.quota\n"
     "import lakesync.runtime.wiring_dynamo, lakesync.compat.pushes, lakesync.gateway.push\n"
     "import lakesync.adapters.postgres, lakesync.adapters.mysql, lakesync.adapters.lake.late\n"
     "import lakesync.adapters.connect, lakesync.adapters.lake.sqs, lakesync.adapters.lake.s3\n"
+    "import lakesync.materialise.opening\n"
     "from lakesync.connectors.registry import connector_type\n"
     "kinds = [connector_type(one) for one in ('postgres', 'mysql')]\n"
     "import lakesync.connectors.sql.capture.source, lakesync.connectors.sql.binlog.source\n",
