@@ -844,7 +844,7 @@ def test_the_job_of_flows_is_told_what_their_function_is_told_and_reaches_the_sa
     function = functions()["FlowFunction"]["Environment"]["Variables"]
     assert set(re.findall(r'"([A-Z_]+)":"', told)) == function.keys() - {"POWERTOOLS_SERVICE_NAME"}
     assert job["Connections"]["Fn::If"][0] == "HasFlowConnection"
-    assert function["FLOW_JOB_ROWS"]["Fn::If"] == ["HasFlowJob", {"Ref": "FlowJobRows"}, 0]
+    assert function["FLOW_JOB_ROWS"]["Fn::If"] == ["HasFlowJob", {"Ref": "FlowJobRows"}, "0"]
     assert template()["Parameters"]["FlowJobRows"]["Default"] == 1_000_000
     [is_wanted, reaches] = template()["Conditions"]["HasFlowJob"]["Fn::And"]
     assert is_wanted == {"Fn::Not": [{"Fn::Equals": [{"Ref": "FlowJobRows"}, 0]}]}
