@@ -150,7 +150,8 @@ def flow(emulator: Emulator, postgres: Database, mariadb: Database) -> Iterator[
     # The machine as it is, from where a function has answered.
     definition = definition_of(
         ROOT / "stepfunctions" / "poll_connector.asl.json",
-        IngestFunction="none", FlowFunction="none", FlowJob=ids["FlowJob"],
+        IngestFunction="none", FlowFunction="none", LakeFlowFunction="none",
+            FlowJob=ids["FlowJob"],
     )  # fmt: skip
     machine = boto3.client("stepfunctions").create_state_machine(
         name="polls", roleArn=f"arn:aws:iam::000000000000:role/{ids['FlowJobRole']}",
