@@ -148,3 +148,19 @@ def test_a_flow_is_polled_where_its_ends_are_reached(body: dict[str, Any], place
     assert routes("").elsewhere(definition) == ""
     for here in ("connectors", "databases"):
         assert routes(here).elsewhere(definition) == ("" if here == place else place)
+
+
+@pytest.mark.law("Y9")
+def test_a_secret_that_polls_forget_is_forgotten_for_their_flows(
+    functions: Functions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A changed one is in force at once: so both read secrets by one store."""
+    made, real = [], wiring_connectors.secrets
+
+    def secrets(*words: Any) -> Any:
+        made.append(real(*words))
+        return made[-1]
+
+    monkeypatch.setattr(wiring_connectors, "secrets", secrets)
+    functions.load("flow")
+    assert len(made) == 1

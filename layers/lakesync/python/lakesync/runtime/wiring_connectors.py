@@ -6,7 +6,7 @@ Part of `lakesync.runtime.wiring`.
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from lakesync.connectors.outside import Outside
 from lakesync.core.flows import CONNECTORS, DATABASES
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from lakesync.flows.admin import FlowAdmin
     from lakesync.flows.routes import FlowRoutes
     from lakesync.gateway.destinations import DestinationAdmin
+    from lakesync.ports import Buffer
     from lakesync.runtime.api.deletion import DeleteNow
     from lakesync.runtime.settings import AdminSettings, Aws, BufferSettings
     from lakesync.runtime.settings_connectors import IngestSettings, PollSettings
@@ -106,28 +107,49 @@ def large_polls(settings: PollSettings) -> LargePolls:
 
 
 def _polls(kind: type[P], settings: PollSettings) -> P:
+    parts = _parts(settings)
     return kind(
         connector_store(settings),
-        secrets(settings, settings.connector_secrets),
+        parts.kept,
         wiring.objects(settings, settings.lake_bucket),
-        pushing(settings),
-        wiring.buffer(settings),
+        parts.push,
+        parts.rows,
         wall_clock=wiring.wall_clock,
-        outside=outside(settings),
-        flows=_flow_routes(settings),
+        outside=parts.allowed,
+        flows=_flow_routes(settings, parts),
     )
 
 
-def _flow_routes(settings: PollSettings, *, side_by_side: bool = False) -> FlowRoutes:
-    from lakesync.flows.routes import FlowRoutes  # noqa: PLC0415
+class _Parts(NamedTuple):
+    """What polls and the routes of their flows have in common: a secret is forgotten for both."""
 
-    return FlowRoutes(
+    kept: Secrets
+    push: Callable[[str, Push], PushReceipt]
+    rows: Buffer
+    allowed: Outside
+
+
+def _parts(settings: PollSettings) -> _Parts:
+    return _Parts(
         secrets(settings, settings.connector_secrets),
         pushing(settings),
         wiring.buffer(settings),
+        outside(settings),
+    )
+
+
+def _flow_routes(
+    settings: PollSettings, parts: _Parts, *, side_by_side: bool = False
+) -> FlowRoutes:
+    from lakesync.flows.routes import FlowRoutes  # noqa: PLC0415
+
+    return FlowRoutes(
+        parts.kept,
+        parts.push,
+        parts.rows,
         database_opener(settings, settings.secret_prefix),
         wall_clock=wiring.wall_clock,
-        outside=outside(settings),
+        outside=parts.allowed,
         place=settings.place or (DATABASES if settings.secret_prefix else CONNECTORS),
         rows_min=settings.flow_job_rows,
         side_by_side=side_by_side,
@@ -144,7 +166,7 @@ def route(settings: PollSettings, gateway: str, name: str, definition: bytes) ->
     from lakesync.connectors.storage import Storage  # noqa: PLC0415
 
     storage = Storage(wiring.objects(settings, settings.lake_bucket), gateway, name)
-    routes = _flow_routes(settings, side_by_side=True)
+    routes = _flow_routes(settings, _parts(settings), side_by_side=True)
     return routes.route(gateway, name, definition_from(definition), storage)
 
 
