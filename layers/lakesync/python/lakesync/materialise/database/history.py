@@ -7,6 +7,7 @@ the next write; what others compacted behind it holds the same rows, and is read
 from __future__ import annotations
 
 from collections import Counter
+from functools import cached_property
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
@@ -65,7 +66,7 @@ class History:
             after: behind which commit.
             until: the last one that may be given.
         """
-        tasks = [task for task in self.tasks() if self._bound(task, 1) > after]
+        tasks = [task for task in self.tasks if self._bound(task, 1) > after]
         cut = self._cut(tasks, after, until)
         if not cut:
             return []
@@ -80,8 +81,9 @@ class History:
             for commit, some in groupby(rows, key=lambda row: row[COMMIT_STAMP])
         ]  # fmt: skip
 
+    @cached_property
     def tasks(self) -> list[FileScanTask]:
-        """Give the data files of what the head names, in the order of their commits."""
+        """The data files of what the head names, in the order of their commits."""
         if self._snapshot is None:
             return []
         scan = self._table.scan(snapshot_id=self._snapshot)
@@ -96,7 +98,7 @@ class History:
         if current is None or current.snapshot_id == self._snapshot:
             return [], []
         now = {task.file.file_path: task.file for task in self._table.scan().plan_files()}
-        named = {task.file.file_path: task.file for task in self.tasks()}
+        named = {task.file.file_path: task.file for task in self.tasks}
         return (
             [file for path, file in now.items() if path not in named],
             [file for path, file in named.items() if path not in now],
@@ -105,7 +107,7 @@ class History:
     def last_until(self, until: Stamp) -> Stamp:
         """Give the last commit that is no later than another; 0 if there is none."""
         last = 0
-        for task in self.tasks():
+        for task in self.tasks:
             if self._bound(task, 1) <= until:
                 last = max(last, self._bound(task, 1))
             elif self._bound(task, 0) <= until:
@@ -126,9 +128,8 @@ class History:
         made: list[DataFile] = []
         gone: list[DataFile] = []
         added = pa.Table.from_pylist(list(rows), schema=metadata.schema().as_arrow())
-        tasks = self.tasks()
-        for task in tasks:
-            is_grown = task is tasks[-1] and bool(rows)
+        for task in self.tasks:
+            is_grown = task is self.tasks[-1] and bool(rows)
             is_grown = is_grown and task.file.record_count < FILE_DELTAS_MAX
             if self._bound(task, 0) > forgotten and not is_grown:
                 continue

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from pyiceberg.exceptions import (
@@ -23,6 +24,7 @@ from lakesync.adapters.sql.definition import Definition
 from lakesync.core.names import CHANGES_SUFFIX, folded, lake_tables
 from lakesync.core.schema import Column, TableSchema
 from lakesync.errors import AdapterRefused
+from lakesync.materialise.database.history import History
 from lakesync.materialise.database.schemas import first_schema
 from lakesync.materialise.iceberg_table import IcebergTable, own_columns
 from lakesync.materialise.shape import (
@@ -74,6 +76,11 @@ class Pair:
     def named(self) -> int | None:
         """The snapshot of the changes that the head names; 0 for none yet, None of a lake's."""
         return int(self.said().get(CHANGES, 0)) if self.keeper else None
+
+    @cached_property
+    def history(self) -> History | None:
+        """The history that the head names; None without a changes table."""
+        return None if self.changes is None else History(self.changes, self.named)
 
     def said(self) -> dict[str, str]:
         """Give what the last write of the state table said."""
