@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from moto import mock_aws
 
+from lakesync.adapters import batches
 from lakesync.adapters.connect import database_adapter, read_connection
 from lakesync.adapters.database import Position
 from lakesync.adapters.lake.memory import MemoryAdapter
@@ -216,7 +217,7 @@ def test_a_column_that_gets_a_type_is_written_anew_and_another_type_is_refused()
 
 @pytest.mark.law("P7")
 def test_too_many_rows_that_do_not_fit_stop_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_module, "DEAD_LETTERS_MAX", 2)
+    monkeypatch.setattr(batches, "DEAD_LETTERS_MAX", 2)
     database = ObjectsDatabase(MemoryAdapter(), "", "g")
     rows = [put(f"r{number}", number + 1, n="x") for number in range(3)]
     refused = database.insert_deltas(batch(TABLE, rows, schema=schema(TABLE, {"n": "number"})))

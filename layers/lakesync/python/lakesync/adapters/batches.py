@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from itertools import groupby, islice
+from typing import TYPE_CHECKING, Any, Final
 
-from lakesync.adapters.database import PlacedDelta, Position
+from lakesync.adapters.database import DeltaPage, PlacedDelta, Position, RowPage
 from lakesync.core.merge import EMPTY, as_read, fold, view
 from lakesync.core.values import parse
+from lakesync.errors import ConstraintViolated
 from lakesync.wire.records import decode_records
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from lakesync.adapters.database import TableBatch
     from lakesync.core.clock import Stamp
     from lakesync.core.merge import RowState
     from lakesync.core.schema import TableSchema
+
+DEAD_LETTERS_MAX: Final = 1_000
+"""Rows of one table that may be refused: with more the table is at fault, not the rows."""
 
 
 def parts(batch: TableBatch, deltas_max: int) -> Iterator[tuple[list[PlacedDelta], Stamp]]:
@@ -79,3 +83,28 @@ def deltas_behind(
                     count += 1
                     yield PlacedDelta(Position(commit, place), delta)
         after = commits[-1][0]
+
+
+def check_refused(table: str, reasons: Collection[str]) -> None:
+    """Make sure that no more rows of a table are refused than may be; by why each of them is.
+
+    Raises:
+        ConstraintViolated: they are too many.
+    """
+    if len(reasons) > DEAD_LETTERS_MAX:
+        raise ConstraintViolated(
+            f"more than {DEAD_LETTERS_MAX} rows of {table} were refused, the first because "
+            f"{next(iter(reasons))}; mend the schema or the rows, then repeat"
+        )
+
+
+def delta_page(deltas: Iterable[PlacedDelta], since: Position, deltas_max: int) -> DeltaPage:
+    """Give the first of what lies behind a position; reads one more, to tell whether there are."""
+    read = tuple(islice(deltas, deltas_max + 1))
+    page = read[:deltas_max]
+    return DeltaPage(page, page[-1].position if page else since, len(read) > deltas_max)
+
+
+def row_page(states: Mapping[str, RowState], rows_max: int) -> RowPage:
+    """Give the first of some rows; one more than wanted tells that there are more."""
+    return RowPage(dict(islice(states.items(), rows_max)), len(states) > rows_max)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from lakesync.adapters.batches import deltas_behind, values_of
-from lakesync.adapters.database import DeltaPage, RowPage, check_history
+from lakesync.adapters.batches import delta_page, deltas_behind, row_page, values_of
+from lakesync.adapters.database import check_history
 from lakesync.adapters.headed import definition_of, forgetting, letters
 from lakesync.core.merge import EMPTY
 from lakesync.errors import AdapterTimedOut, Contention, LakeSyncError, NotFound
@@ -18,7 +17,14 @@ from lakesync.result import Err, Ok
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from lakesync.adapters.database import DeadLetter, Inserted, Position, TableBatch
+    from lakesync.adapters.database import (
+        DeadLetter,
+        DeltaPage,
+        Inserted,
+        Position,
+        RowPage,
+        TableBatch,
+    )
     from lakesync.adapters.headed import HeadedTables
     from lakesync.adapters.objects.heads import Head
     from lakesync.adapters.row_images import RowImages
@@ -68,10 +74,7 @@ class HeadedDatabase:
             head = self._tables.head(table)
             check_history(table, since, head.forgotten)
             commits = partial(self._tables.files(table).commits, head)
-            deltas = list(islice(deltas_behind(since, deltas_max + 1, commits), deltas_max + 1))
-            page = tuple(deltas[:deltas_max])
-            until = page[-1].position if page else since
-            return DeltaPage(page, until, len(deltas) > deltas_max)
+            return delta_page(deltas_behind(since, deltas_max + 1, commits), since, deltas_max)
 
         return self._answer(work)
 
@@ -97,7 +100,7 @@ class HeadedDatabase:
         def work() -> RowPage:
             head = self._tables.head(table)
             states = self._tables.files(table).states_after(head, row_id, rows_max + 1)
-            return RowPage(dict(islice(states.items(), rows_max)), len(states) > rows_max)
+            return row_page(states, rows_max)
 
         return self._answer(work)
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from lakesync.adapters.batches import values_of
+from lakesync.adapters.batches import delta_page, row_page, values_of
 from lakesync.adapters.database import (
     DeltaPage,
     Inserted,
@@ -106,9 +105,7 @@ class MemoryDatabase:
         except CursorExpired as error:
             return Err(error)
         behind = [placed for placed in self._peek(table).history if placed.position > since]
-        page = tuple(behind[:deltas_max])
-        until = page[-1].position if page else since
-        return Ok(DeltaPage(page, until, len(behind) > deltas_max))
+        return Ok(delta_page(behind, since, deltas_max))
 
     def latest_state(
         self, table: str, row_id: str
@@ -125,7 +122,7 @@ class MemoryDatabase:
         """Give a table's rows behind a row id."""
         ordered = sorted(self._peek(table).rows.items(), key=lambda row: row[0].encode())
         behind = {row: state for row, state in ordered if row.encode() > row_id.encode()}
-        return Ok(RowPage(dict(islice(behind.items(), rows_max)), len(behind) > rows_max))
+        return Ok(row_page(behind, rows_max))
 
     def row_ahead(self, table: str, row_id: str, rows: int) -> Result[str, LakeSyncError]:
         """Give the id of the row so many rows behind another; empty if there are fewer."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lakesync.adapters.sql.values import Unfit, sql_value
 from lakesync.cli.faults import UsageFault
 from lakesync.cli.lake import written_names
-from lakesync.core.column_types import precision_scale
+from lakesync.materialise.typed_arrow import arrow_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -77,7 +77,7 @@ def _table(part: Sequence[RowDiff], columns: Mapping[str, tuple[str, str]]) -> p
     }
     for name, (kind, wire) in zip(names, columns.values(), strict=True):
         values = [_value(kind, side.get(wire)) for _, _, side in sides]
-        arrays[name] = pa.array(values, _arrow_type(kind))
+        arrays[name] = pa.array(values, arrow_type(kind))
     return pa.table(arrays)
 
 
@@ -86,19 +86,3 @@ def _value(kind: str, text: CanonicalJson | None) -> object:
         return sql_value(kind, text)
     except Unfit:
         return None
-
-
-def _arrow_type(kind: str) -> pa.DataType:
-    import pyarrow as pa
-
-    if digits := precision_scale(kind):
-        return pa.decimal128(*digits)
-    types = {
-        "number": pa.float64(),
-        "boolean": pa.bool_(),
-        "integer": pa.int64(),
-        "timestamp": pa.timestamp("us", "UTC"),
-        "date": pa.date32(),
-        "bytes": pa.binary(),
-    }
-    return types.get(kind, pa.string())

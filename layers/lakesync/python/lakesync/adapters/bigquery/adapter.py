@@ -11,15 +11,14 @@ Statements for a batch are constant: none is run for each row.
 from __future__ import annotations
 
 from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from lakesync.adapters.batches import merged, parts, values_of
+from lakesync.adapters.batches import delta_page, merged, parts, row_page, values_of
 from lakesync.adapters.bigquery.bulk import BulkInsert
 from lakesync.adapters.bigquery.ledger import BigQueryLedger
 from lakesync.adapters.bigquery.statements import Move, moved_on
 from lakesync.adapters.bigquery.tables import BigQueryTables, retried
-from lakesync.adapters.database import DeltaPage, Inserted, RowPage, missing_batch
+from lakesync.adapters.database import Inserted, missing_batch
 from lakesync.adapters.row_images import merged_images
 from lakesync.core.merge import EMPTY
 from lakesync.errors import LakeSyncError, NotFound
@@ -31,7 +30,14 @@ if TYPE_CHECKING:
     from lakesync.adapters.bigquery.bulk import BulkWrite
     from lakesync.adapters.bigquery.jobs import Jobs
     from lakesync.adapters.bigquery.stages import Stage
-    from lakesync.adapters.database import DeadLetter, PlacedDelta, Position, TableBatch
+    from lakesync.adapters.database import (
+        DeadLetter,
+        DeltaPage,
+        PlacedDelta,
+        Position,
+        RowPage,
+        TableBatch,
+    )
     from lakesync.adapters.row_images import RowImages
     from lakesync.core.clock import Stamp
     from lakesync.core.merge import RowState
@@ -97,10 +103,7 @@ class BigQueryAdapter:
         """Give a table's history behind a position; see `DatabaseAdapter`."""
 
         def work() -> DeltaPage:
-            deltas = list(islice(self._ledger.deltas(table, since, deltas_max + 1), deltas_max + 1))
-            page = tuple(deltas[:deltas_max])
-            until = page[-1].position if page else since
-            return DeltaPage(page, until, len(deltas) > deltas_max)
+            return delta_page(self._ledger.deltas(table, since, deltas_max + 1), since, deltas_max)
 
         return self._answer(work)
 
@@ -124,7 +127,7 @@ class BigQueryAdapter:
 
         def work() -> RowPage:
             states = self._ledger.states_after(table, row_id, rows_max + 1)
-            return RowPage(dict(islice(states.items(), rows_max)), len(states) > rows_max)
+            return row_page(states, rows_max)
 
         return self._answer(work)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from lakesync.adapters.batches import check_refused
 from lakesync.adapters.bigquery.names import (
     column_name,
     column_type,
@@ -24,12 +25,10 @@ from lakesync.adapters.bigquery.statements import (
     columns_added,
 )
 from lakesync.adapters.database import DeadLetter
-from lakesync.adapters.sql.destination_table import DEAD_LETTERS_MAX
 from lakesync.core.column_types import precision_scale
 from lakesync.core.schema import ROW_ID
 from lakesync.errors import (
     AdapterTimedOut,
-    ConstraintViolated,
     Contention,
     SchemaMismatch,
 )
@@ -199,11 +198,7 @@ def few_enough(table: str, letters: Iterable[DeadLetter]) -> tuple[DeadLetter, .
         ConstraintViolated: they are too many.
     """
     refused = tuple(sorted(letters, key=lambda letter: letter.row_id.encode()))
-    if len(refused) > DEAD_LETTERS_MAX:
-        raise ConstraintViolated(
-            f"more than {DEAD_LETTERS_MAX} rows of {table} were refused, the first because "
-            f"{refused[0].reason}; mend the schema or the rows, then repeat"
-        )
+    check_refused(table, [letter.reason for letter in refused])
     return refused
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
+from lakesync.adapters.batches import check_refused
 from lakesync.adapters.objects.heads import Head, HistoryFile, RowFile, file_name
 from lakesync.adapters.objects.lines import (
     as_it_was,
@@ -19,8 +20,6 @@ from lakesync.adapters.objects.lines import (
     rows_in,
     state_in,
 )
-from lakesync.adapters.sql.destination_table import DEAD_LETTERS_MAX
-from lakesync.errors import ConstraintViolated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -147,12 +146,7 @@ class _Write:
                         lines[row_id] = row_line(self._definition, row_id, state_in(text))
         unfit = {row_id: line for row_id, line in lines.items() if line.refusal}
         refused |= {row_id: line.refusal for row_id, line in unfit.items()}
-        if len(refused) > DEAD_LETTERS_MAX:
-            raise ConstraintViolated(
-                f"more than {DEAD_LETTERS_MAX} rows of {self._definition.table} were refused, the "
-                f"first because {next(iter(refused.values()))}; mend the schema or the rows, then "
-                "repeat"
-            )
+        check_refused(self._definition.table, refused.values())
         if not anew:  # else what was shown has columns that are none now
             lines |= self._as_they_were(unfit)
         for hidden in (False, True):

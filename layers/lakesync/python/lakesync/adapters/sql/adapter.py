@@ -10,10 +10,9 @@ Statements for a batch are constant: none is run for each row.
 from __future__ import annotations
 
 from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from lakesync.adapters.batches import merged, parts, values_of
+from lakesync.adapters.batches import delta_page, merged, parts, row_page, values_of
 from lakesync.adapters.collector import collector_paused
 from lakesync.adapters.database import DeltaPage, Inserted, RowPage, missing_batch, old_until
 from lakesync.adapters.row_images import merged_images
@@ -82,10 +81,7 @@ class SqlAdapter(WritesSideBySide):
         """Give a table's history behind a position; see `DatabaseAdapter`."""
 
         def work(ledger: Ledger) -> DeltaPage:
-            deltas = list(islice(ledger.deltas(table, since, deltas_max + 1), deltas_max + 1))
-            page = tuple(deltas[:deltas_max])
-            until = page[-1].position if page else since
-            return DeltaPage(page, until, len(deltas) > deltas_max)
+            return delta_page(ledger.deltas(table, since, deltas_max + 1), since, deltas_max)
 
         return self._read(work)
 
@@ -109,8 +105,7 @@ class SqlAdapter(WritesSideBySide):
 
         def work(ledger: Ledger) -> RowPage:
             states = ledger.states_after(table, row_id.encode(), rows_max + 1)
-            rows = dict(islice(states.items(), rows_max))
-            return RowPage(rows, len(states) > rows_max)
+            return row_page(states, rows_max)
 
         return self._read(work)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from lakesync.adapters.batches import DEAD_LETTERS_MAX
 from lakesync.adapters.database import DeadLetter
 from lakesync.adapters.sql.conversion import EPOCH, Converted, Row, RowConverter
 from lakesync.adapters.sql.definition import (
@@ -35,8 +36,6 @@ _STAGED_NUMBER: Final = "lakesync_number"
 _STAGED_DELETED_AT: Final = "lakesync_deleted_at"
 _SPAN: Final = f"s.{_STAGED_NUMBER} >= %s AND s.{_STAGED_NUMBER} < %s"
 _DELETED_SPAN: Final = f"{_SPAN} AND s.{_STAGED_DELETED_AT} IS NOT NULL"
-DEAD_LETTERS_MAX: Final = 1_000
-"""Rows of one table that may be refused: with more the table is at fault, not the rows."""
 
 
 class DestinationTable:

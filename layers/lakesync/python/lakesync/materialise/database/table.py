@@ -15,12 +15,13 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from lakesync.adapters.batches import check_refused
 from lakesync.adapters.database import old_until
 from lakesync.adapters.headed import forgetting
 from lakesync.adapters.objects.heads import Head
 from lakesync.errors import AdapterRefused
 from lakesync.materialise.database.faults import asking
-from lakesync.materialise.database.history import History, history_rows
+from lakesync.materialise.database.history import history_rows
 from lakesync.materialise.database.leaves import Leaves
 from lakesync.materialise.database.pair import (
     CHANGES,
@@ -32,7 +33,7 @@ from lakesync.materialise.database.pair import (
 )
 from lakesync.materialise.database.schemas import follow_definition
 from lakesync.materialise.database.state_files import Remembered, StateFiles
-from lakesync.materialise.database.writing import check_refused, commit
+from lakesync.materialise.database.writing import commit
 from lakesync.materialise.shape import COMMIT
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ class LakeTable:
             if self._pair is None:
                 return Head()
             head = self._pair.head(self._table)
-            history = self._history()
+            history = self._pair.history
             is_lost = history is not None and history.is_lost
             return forgetting(head, head.mark) if is_lost else head
 
@@ -118,7 +119,7 @@ class LakeTable:
     def commits(self, head: Head, after: Stamp) -> list[tuple[Stamp, bytes]]:
         """Give the next commits behind a stamp with their records, none at the end."""
         with asking():
-            history = self._history()
+            history = self._pair.history if self._pair is not None else None
             if history is None:
                 return []
             return history.commits(self._table, max(after, head.forgotten), head.mark)
@@ -156,7 +157,7 @@ class LakeTable:
         if anew:
             refused = {}
         refused |= leaves.refused
-        check_refused(self._table, refused)
+        check_refused(self._table, refused.values())
         self._pending = [_Pending(transaction, columns, definition, leaves, deltas)]
         forgotten = max(head.forgotten, self._old(head) if deltas else 0)
         text = definition.to_json()
@@ -185,10 +186,10 @@ class LakeTable:
         pair = self._there()
         if pair.changes is None:
             pair = self._pair = made(self._place, self._keeper, self._table)
-        changes = pair.changes
-        if changes is None:
+        changes, history = pair.changes, pair.history
+        if changes is None or history is None:
             raise LookupError(_NOT_LOOKED_AT)
-        history, transaction = History(changes, pair.named), changes.transaction()
+        transaction = changes.transaction()
         columns = follow_definition(transaction, pending.definition, pending.columns)
         rows = list(history_rows(pending.deltas, columns, datetime.now(UTC).replace(microsecond=0)))
         stray, put_back = history.unnamed()
@@ -204,13 +205,8 @@ class LakeTable:
         """Give up to which commit of those before a write the history is too old to be kept."""
         until = old_until(head.mark, self._history_ms)
         with asking():
-            history = self._history()
+            history = self._there().history
             return history.last_until(until) if history is not None and until else 0
-
-    def _history(self) -> History | None:
-        if self._pair is None or self._pair.changes is None:
-            return None
-        return History(self._pair.changes, self._pair.named)
 
     def _there(self) -> Pair:
         if self._pair is None:

@@ -1,4 +1,4 @@
-"""How a table gets its next snapshot, and how many of its rows may be refused."""
+"""How a table gets its next snapshot."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from pyiceberg.table.update.snapshot import ManageSnapshots
 
-from lakesync.adapters.sql.destination_table import DEAD_LETTERS_MAX
-from lakesync.errors import ConstraintViolated
 from lakesync.materialise.database.sweeping import expired, remove
 from lakesync.materialise.iceberg_table import commit_once
 from lakesync.materialise.shape import FOR_EVER_MS, MARK_TAG
@@ -47,16 +45,3 @@ def commit(
     commit_once(table, transaction)
     remove(table, old)
     return snapshot_id
-
-
-def check_refused(table: str, refused: Mapping[str, str]) -> None:
-    """Make sure that no more rows are refused than can be listed.
-
-    Raises:
-        ConstraintViolated: they are too many.
-    """
-    if len(refused) > DEAD_LETTERS_MAX:
-        raise ConstraintViolated(
-            f"more than {DEAD_LETTERS_MAX} rows of {table} were refused, the first because "
-            f"{next(iter(refused.values()))}; mend the schema or the rows, then repeat"
-        )
