@@ -7,8 +7,6 @@ that refuses what a role may not, and Spark is started as Glue starts it. Law D1
 from __future__ import annotations
 
 import json
-import runpy
-import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -22,15 +20,13 @@ from lakesync.runtime import wiring, wiring_deliver
 from lakesync.runtime.settings import DeliverSettings
 from lakesync.testing.batches import schema
 from tests.delivery.world import GATEWAY, World
-from tests.infrastructure.stack import template
+from tests.glue.support.deployed_job import JobStack, deployed, ended_run, printed
 from tests.support.bigquery import DATASET, bigquery_destination
 from tests.support.builders import at_ms, insert, update
 from tests.support.destinations import (
     new_table,
 )
 from tests.support.gateways import GivenTime, administrator, pusher, real_wall_clock
-from tests.support.repository import ROOT
-from tools.local_stack.aws_emulator import start_emulator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,51 +41,21 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.emulator, pytest.mark.timeout(300)]
 
-STACK = "acme-sync"
-ARTEFACTS = "aws-sam-cli-managed-default-jobs"
-SECRETS = f"{STACK}/destinations/{GATEWAY}/"
 LARGE = 4
 """From so many deltas on a table is the job's."""
-DEPLOYED = ("BufferTable", "LakeBucket", "DeliverQueue", "DeliverDlq", "BigQueryJob",
-            "BigQueryJobRole")  # fmt: skip
+STACK = JobStack(
+    "acme-sync", "materialise_bigquery", "BigQueryJob",
+    ("BufferTable", "LakeBucket", "DeliverQueue", "DeliverDlq", "BigQueryJob", "BigQueryJobRole"),
+    {"BigQueryJobDeltas": LARGE},
+)  # fmt: skip
+SECRETS = f"{STACK.name}/destinations/{GATEWAY}/"
 
 
 @pytest.fixture
 def emulator(tmp_path: Path) -> Iterator[Emulator]:
     """What the job needs of the template, on an emulator that asks each role what it may."""
-    with start_emulator(enforce_iam=True) as running, pytest.MonkeyPatch.context() as patch:
-        for name, value in running.environment().items():
-            patch.setenv(name, value)
-        boto3.client("s3").create_bucket(Bucket=ARTEFACTS)
-        main = runpy.run_path(str(ROOT / "layers" / "bundle_job.py"), run_name="imported")["main"]
-        main.__globals__["OUTPUT"] = tmp_path
-        main()
-        script = (tmp_path / "materialise_bigquery.py").read_bytes()
-        boto3.client("s3").put_object(Bucket=ARTEFACTS, Key="job.py", Body=script)
-        client = boto3.client("cloudformation")
-        client.create_stack(
-            StackName=STACK, TemplateBody=json.dumps(deployed()), Capabilities=["CAPABILITY_IAM"]
-        )
-        client.get_waiter("stack_create_complete").wait(
-            StackName=STACK, WaiterConfig={"Delay": 1, "MaxAttempts": 30}
-        )
+    with deployed(STACK, tmp_path) as running:
         yield running
-
-
-def deployed() -> dict[str, Any]:
-    """Give those resources of the template as they are, with the script where it was put."""
-    whole = json.loads(json.dumps(template()))
-    resources = {name: whole["Resources"][name] for name in DEPLOYED}
-    job = resources["BigQueryJob"]["Properties"]
-    job["Command"]["ScriptLocation"] = f"s3://{ARTEFACTS}/job.py"
-    parameters = whole["Parameters"]
-    parameters["BigQueryJobDeltas"]["Default"] = LARGE
-    return {
-        "Parameters": parameters,
-        "Conditions": whole["Conditions"],
-        "Mappings": whole.get("Mappings", {}),
-        "Resources": resources,
-    }
 
 
 class Deployed(World):
@@ -99,18 +65,14 @@ class Deployed(World):
         super().__init__()
         self.table, self.emulator = table, emulator
         self.place = f"deliveries/{GATEWAY}/{table}/{table}/"
-        client = boto3.client("cloudformation")
-        self.ids = {
-            one["LogicalResourceId"]: one["PhysicalResourceId"]
-            for one in client.list_stack_resources(StackName=STACK)["StackResourceSummaries"]
-        }
+        self.ids = STACK.ids()
         self.settings = DeliverSettings(
             region=emulator.region,
             endpoint=emulator.endpoint,
             buffer_table=self.ids["BufferTable"],
             lake_bucket=self.ids["LakeBucket"],
             deliver_queue_url=self.ids["DeliverQueue"],
-            secret_prefix=f"{STACK}/destinations/",
+            secret_prefix=f"{STACK.name}/destinations/",
             bigquery_job=self.ids["BigQueryJob"],
             bigquery_job_deltas=LARGE,
         )
@@ -141,21 +103,13 @@ class Deployed(World):
 
     def run_of_the_job(self) -> dict[str, Any]:
         """Wait for the end of the latest run, which somebody else started; gives its record."""
-        glue: Any = boto3.client("glue")
-        job = self.settings.bigquery_job
-        while True:
-            runs = glue.get_job_runs(JobName=job)["JobRuns"]
-            latest: dict[str, Any] = max(runs, key=lambda run: run["StartedOn"])
-            if latest["JobRunState"] not in {"STARTING", "RUNNING"}:
-                self.time.now_ms = real_wall_clock()  # the job goes by the machine's clock
-                return latest
-            time.sleep(0.25)
+        run = ended_run(self.settings.bigquery_job)
+        self.time.now_ms = real_wall_clock()  # the job goes by the machine's clock
+        return run
 
     def printed(self, run: dict[str, Any]) -> list[dict[str, Any]]:
         """Give what a run said, in order; Spark says more."""
-        log = self.emulator.folder / "logs" / "glue" / f"{run['Id']}.log"
-        lines = log.read_text().splitlines()
-        return [json.loads(line) for line in lines if line.startswith("{")]
+        return printed(self.emulator, run)
 
     def announced(self) -> list[str]:
         """Take from the queue what the function was told."""

@@ -7,8 +7,6 @@ refuses what a role may not; Spark is started as Glue starts it. Law Y11.
 from __future__ import annotations
 
 import json
-import runpy
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +22,7 @@ from lakesync.gateway.destinations import DestinationAdmin
 from lakesync.runtime import wiring, wiring_connectors
 from lakesync.runtime.settings import load
 from lakesync.runtime.settings_connectors import PollSettings
-from tests.infrastructure.stack import template
+from tests.glue.support.deployed_job import JobStack, deployed, ended_run, printed
 from tests.support.destinations import SqlDestination, mariadb_dialect, new_table
 from tests.support.gateways import pusher, real_wall_clock
 from tests.support.lake import Messages, Objects
@@ -32,7 +30,6 @@ from tests.support.machines import definition_of
 from tests.support.polling import PollingByHand
 from tests.support.repository import ROOT
 from tests.support.sources import SqlSource
-from tools.local_stack.aws_emulator import start_emulator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,46 +40,20 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.emulator, pytest.mark.timeout(300)]
 
-STACK, GATEWAY, NAME = "acme-flows", "acme", "moved"
-ARTEFACTS = "aws-sam-cli-managed-default-jobs"
+GATEWAY, NAME = "acme", "moved"
 LARGE, ROWS = 2_000, 9_500
-DEPLOYED = ("BufferTable", "LakeBucket", "FlushQueue", "FlushDlq", "FlowJob", "FlowJobRole")
+STACK = JobStack(
+    "acme-flows", "move_flow", "FlowJob",
+    ("BufferTable", "LakeBucket", "FlushQueue", "FlushDlq", "FlowJob", "FlowJobRole"),
+    {"FlowJobRows": LARGE},
+)  # fmt: skip
 
 
 @pytest.fixture
 def emulator(tmp_path: Path) -> Iterator[Emulator]:
     """What the job needs of the template, on an emulator that asks each role what it may."""
-    with start_emulator(enforce_iam=True) as running, pytest.MonkeyPatch.context() as patch:
-        for name, value in running.environment().items():
-            patch.setenv(name, value)
-        boto3.client("s3").create_bucket(Bucket=ARTEFACTS)
-        main = runpy.run_path(str(ROOT / "layers" / "bundle_job.py"), run_name="imported")["main"]
-        main.__globals__.update(OUTPUT=tmp_path, JOBS=("move_flow",))
-        main()
-        script = (tmp_path / "move_flow.py").read_bytes()
-        boto3.client("s3").put_object(Bucket=ARTEFACTS, Key="job.py", Body=script)
-        client = boto3.client("cloudformation")
-        client.create_stack(
-            StackName=STACK, TemplateBody=json.dumps(deployed()), Capabilities=["CAPABILITY_IAM"]
-        )
-        client.get_waiter("stack_create_complete").wait(
-            StackName=STACK, WaiterConfig={"Delay": 1, "MaxAttempts": 30}
-        )
+    with deployed(STACK, tmp_path) as running:
         yield running
-
-
-def deployed() -> dict[str, Any]:
-    """Give those resources of the template as they are, with the script where it was put."""
-    whole = json.loads(json.dumps(template()))
-    resources = {name: whole["Resources"][name] for name in DEPLOYED}
-    resources["FlowJob"]["Properties"]["Command"]["ScriptLocation"] = f"s3://{ARTEFACTS}/job.py"
-    whole["Parameters"]["FlowJobRows"]["Default"] = LARGE
-    return {
-        "Parameters": whole["Parameters"],
-        "Conditions": whole["Conditions"],
-        "Mappings": whole.get("Mappings", {}),
-        "Resources": resources,
-    }
 
 
 @dataclass
@@ -106,18 +77,13 @@ class Flow:
 
     def run_of_the_job(self, emulator: Emulator, lease: int) -> tuple[dict[str, Any], Any]:
         """Let the state machine start a run, and wait; gives the run's record, and its summary."""
-        glue: Any = boto3.client("glue")
         answered = {"gateway": GATEWAY, "name": NAME, "lease": lease, "next": "job"}
         boto3.client("stepfunctions").start_execution(
             stateMachineArn=self.machine, input=json.dumps(answered)
         )
-        run: dict[str, Any] = {"JobRunState": "STARTING"}
-        while run["JobRunState"] in {"STARTING", "RUNNING"}:
-            time.sleep(0.25)
-            [run] = glue.get_job_runs(JobName=self.job)["JobRuns"] or [run]
-        log = emulator.folder / "logs" / "glue" / f"{run['Id']}.log"
-        said = [line for line in log.read_text().splitlines() if line.startswith("{")]
-        return run, json.loads(said[-1]) if said else None
+        run = ended_run(self.job)
+        said = printed(emulator, run)
+        return run, said[-1] if said else None
 
     @property
     def state(self) -> Any:
@@ -129,11 +95,7 @@ class Flow:
 
 @pytest.fixture
 def flow(emulator: Emulator, postgres: Database, mariadb: Database) -> Iterator[Flow]:
-    client = boto3.client("cloudformation")
-    ids = {
-        one["LogicalResourceId"]: one["PhysicalResourceId"]
-        for one in client.list_stack_resources(StackName=STACK)["StackResourceSummaries"]
-    }
+    ids = STACK.ids()
     [job] = boto3.client("glue").get_jobs()["Jobs"]
     told = json.loads(job["DefaultArguments"]["--settings"])
     where = {"AWS_REGION": emulator.region, "AWS_ENDPOINT_URL": emulator.endpoint}
