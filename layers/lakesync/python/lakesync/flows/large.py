@@ -6,16 +6,13 @@ Whether a table of such a flow is large is decided by `lakesync.connectors.large
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from lakesync.core.flows import DATABASES
+from lakesync.core.pace import ONE_BY_ONE, pace_of
 
 if TYPE_CHECKING:
     from lakesync.core.flows import Flow
-
-SIDE_BY_SIDE: Final = frozenset({"postgres", "mysql"})
-"""Kinds of databases that take writes of one table from many at once. In others a write is dear,
-and one after another is the way to fewer."""
 
 
 def large_rows(flow: Flow, rows_min: int) -> int:
@@ -26,5 +23,6 @@ def large_rows(flow: Flow, rows_min: int) -> int:
         rows_min: what the operator says of all flows, in rows; 0 for never.
     """
     reaches = flow.place == DATABASES  # the job is where databases are
-    takes = flow.to_gateway or flow.to.kind in SIDE_BY_SIDE
+    # Where batches are gathered a write is dear, and one after another is the way to fewer.
+    takes = flow.to_gateway or pace_of(flow.to.kind) == ONE_BY_ONE
     return rows_min if reaches and takes else 0
