@@ -109,7 +109,8 @@ def test_a_mark_is_found_as_quickly_in_a_long_history(
     real = client.send_command
 
     def send(command: str, *rest: Any, **how: Any) -> Any:
-        asked.append(command)
+        if not command.startswith("m\n"):  # Python lets go of an object of Java whenever it likes
+            asked.append(command)
         return real(command, *rest, **how)
 
     def looks() -> tuple[BatchMark, int]:

@@ -196,9 +196,11 @@ class FailingPostgres:
             yield
 
     def end_sessions(self) -> None:
+        # Who waits goes first: when the one that has the lock is ended, the others go on.
         self.run(
             f"SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "  # noqa: S608
-            f"WHERE usename = '{self._user}' AND pid <> pg_backend_pid()"
+            f"WHERE usename = '{self._user}' AND pid <> pg_backend_pid() "
+            f"ORDER BY wait_event_type IS NOT DISTINCT FROM 'Lock' DESC"
         )
 
     def change_password(self, password: str) -> None:
@@ -326,7 +328,8 @@ class FailingMariaDb:
 
     def end_sessions(self) -> None:
         numbers = self.run(
-            f"SELECT id FROM information_schema.processlist WHERE user = '{self._user}'"  # noqa: S608
+            f"SELECT id FROM information_schema.processlist "  # noqa: S608
+            f"WHERE user = '{self._user}' ORDER BY state LIKE 'Waiting%' DESC"
         )
         for (number,) in numbers:
             with suppress(pymysql.OperationalError):  # it has ended by itself
