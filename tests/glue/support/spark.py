@@ -33,9 +33,11 @@ def start_spark(folder: Path) -> SparkSession:
         "spark.master": "local[2]",
         "spark.driver.memory": "1g",
         "spark.driver.extraClassPath": ":".join(map(str, jars)),
-        # Quick to start matters more here than quick when warm.
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC",
-        "spark.sql.shuffle.partitions": "2", "spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        # Quick to start matters more here than quick when warm; and what is compiled once is kept.
+        "spark.driver.extraJavaOptions": (
+            "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
+        ),
+        "spark.sql.shuffle.partitions": "2",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.warehouse.dir": str(folder / "spark-warehouse"),
