@@ -43,7 +43,9 @@ class Door:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # an answer is two writes, and nobody waits between them
     door: ClassVar[Door]
+    client: ClassVar[httpx.Client]
 
     def _pass(self) -> None:
         door = self.door
@@ -58,8 +60,8 @@ class _Handler(BaseHTTPRequestHandler):
             return
         headers = {k: v for k, v in self.headers.items() if k.lower() not in _OF_CONNECTION}
         headers |= {"authorization": "", "accept-encoding": "identity"}
-        answer = httpx.request(
-            self.command, door.behind + self.path, content=body, headers=headers, timeout=30
+        answer = self.client.request(
+            self.command, door.behind + self.path, content=body, headers=headers
         )
         status = answer.status_code
         if self.command == "POST" and _COMMIT.search(self.path) and answer.is_success:
@@ -98,8 +100,12 @@ class _Handler(BaseHTTPRequestHandler):
 def door_to(behind: str, word: str) -> Iterator[Door]:
     """Give the door to a catalogue for as long as the block runs."""
     door = Door(behind, word)
-    handler = type("Handler", (_Handler,), {"door": door})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+    with (
+        httpx.Client(timeout=30, verify=False) as client,  # noqa: S501 - it is not even encrypted
+        ThreadingHTTPServer(
+            ("127.0.0.1", 0), type("Handler", (_Handler,), {"door": door, "client": client})
+        ) as server,
+    ):
         door.address = f"http://127.0.0.1:{server.server_address[1]}"
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()

@@ -21,6 +21,7 @@ from lakesync.cli.connection import Connection
 from lakesync.cli.lake import ROW_ID, Lake
 from lakesync.cli.tokens import sign
 from lakesync.client import HttpTransport
+from lakesync.client.transport.certificates import trusted
 from lakesync.core.clock import STAMP_MAX, HybridLogicalClock
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.messages import Pull, Push
@@ -79,7 +80,9 @@ class Tenant:
         headers = dict(request.pop("headers", {}))
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
-        return httpx.request(method, self.stack.http + path, headers=headers, timeout=60, **request)
+        return httpx.request(
+            method, self.stack.http + path, headers=headers, timeout=60, verify=trusted(), **request
+        )
 
     def transport(self, client: str = "c1") -> HttpTransport:
         """Give a client's way to the gateway; close it."""

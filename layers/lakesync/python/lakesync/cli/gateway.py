@@ -19,13 +19,15 @@ def call(url: str, token: str, method: str, path: str, body: object = None) -> d
     import httpx
 
     from lakesync.client.transport.answers import error_of
+    from lakesync.client.transport.certificates import trusted
     from lakesync.client.transport.token import checked_token
 
     headers = {"Authorization": f"Bearer {checked_token(token)}"}
     try:
         answer = httpx.request(
-            method, url.rstrip("/") + path, headers=headers, json=body, timeout=TIMEOUT_S
-        )
+            method, url.rstrip("/") + path,
+            headers=headers, json=body, timeout=TIMEOUT_S, verify=trusted(),
+        )  # fmt: skip
     except (httpx.HTTPError, httpx.InvalidURL) as exc:
         raise Unreachable(f"the gateway did not answer: {str(exc) or type(exc).__name__}") from exc
     if not answer.is_success:

@@ -158,7 +158,7 @@ class Caller:
 
         target = target_of(url, self._hosts, self._resolve)
         if self._client is None:
-            self._client = httpx.Client(follow_redirects=False, trust_env=False, verify=_trust())
+            self._client = httpx.Client(follow_redirects=False, trust_env=False, verify=trusted())
         named = {"accept": "application/json", "user-agent": "lakesync", **self.headers, **headers}
         content = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
         if content is not None:
@@ -207,7 +207,7 @@ class Caller:
 
 
 @cache
-def _trust() -> ssl.SSLContext:
+def trusted() -> ssl.SSLContext:
     """Give the certificates that are trusted; reading them takes as long as a request."""
     import httpx  # noqa: PLC0415 - only who asks needs it
 

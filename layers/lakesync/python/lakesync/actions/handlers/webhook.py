@@ -30,6 +30,7 @@ from lakesync.actions.port import (
     SupportedAction,
 )
 from lakesync.connectors.addresses import Target, is_listed, resolved_addresses, target_of
+from lakesync.connectors.http import trusted
 from lakesync.connectors.signatures import key, signed
 from lakesync.connectors.sql.configuration import Settings
 from lakesync.errors import (
@@ -147,7 +148,9 @@ def _post(
     extensions = {"sni_hostname": target.host}
     named = {**headers, "host": target.authority}
     with (
-        httpx.Client(timeout=timeout, follow_redirects=False, trust_env=False) as client,
+        httpx.Client(
+            timeout=timeout, follow_redirects=False, trust_env=False, verify=trusted()
+        ) as client,
         client.stream("POST", url, content=body, headers=named, extensions=extensions) as answer,
     ):
         raw = b""

@@ -94,7 +94,9 @@ def clock(heard: Heard) -> Diagnosis:
 def _get(url: str) -> httpx.Response:
     import httpx
 
+    from lakesync.client.transport.certificates import trusted
+
     try:
-        return httpx.get(url, timeout=_TIMEOUT_S)
+        return httpx.get(url, timeout=_TIMEOUT_S, verify=trusted())
     except (httpx.HTTPError, httpx.InvalidURL) as exc:
         raise Unreachable(f"{url} did not answer: {str(exc) or type(exc).__name__}") from exc

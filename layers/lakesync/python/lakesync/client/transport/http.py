@@ -19,6 +19,7 @@ from urllib.parse import quote
 from lakesync.client.download.read_ahead import ReadAhead
 from lakesync.client.transport.answers import error_of
 from lakesync.client.transport.attachments import CarriesOverHttp
+from lakesync.client.transport.certificates import trusted
 from lakesync.client.transport.sockets import OpenSockets
 from lakesync.client.transport.token import Token
 from lakesync.core.clock import STAMP_MAX
@@ -108,9 +109,10 @@ class HttpTransport(CarriesOverHttp):
             transport=http,
             timeout=timeout,
             headers={"Accept": PROTOBUF},
+            verify=trusted(),
         )
         # Signed addresses lead elsewhere, and the token is nobody's business there.
-        self._store = httpx.Client(transport=http, timeout=timeout)
+        self._store = httpx.Client(transport=http, timeout=timeout, verify=trusted())
         self._sockets = OpenSockets()
         self._ahead = ReadAhead(self._page)
 
