@@ -177,7 +177,13 @@ def test_whoever_dies_between_any_two_steps_is_made_up_for(ends: Ends) -> None:
     for after in (False, True):
         for step in range(1, 8):
             number += 1
-            ends.commit(ends.row(number), ends.change(1, n=number), ends.gone(number - 2))
+            match number % 3:
+                case 0:
+                    ends.commit(ends.row(number))
+                case 1:
+                    ends.commit(ends.change(1, n=number))
+                case _:
+                    ends.commit(ends.gone(number - 2))
             ends.world.steps.left, ends.world.steps.last_happens = step, after
             with suppress(Killed):
                 ends.poll()
@@ -188,7 +194,7 @@ def test_whoever_dies_between_any_two_steps_is_made_up_for(ends: Ends) -> None:
     assert ends.poll() == "done"
     assert ends.poll() == "done"
     assert ends.rows() == ends.expected()
-    assert len(ends.rows()) == 3
+    assert set(ends.rows()) == {"r01", "r02", "r15"}
 
 
 @pytest.mark.law("Y5")

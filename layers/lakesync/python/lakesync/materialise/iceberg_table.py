@@ -24,6 +24,7 @@ from pyiceberg.table.update.snapshot import ManageSnapshots
 from lakesync.errors import Conflict
 from lakesync.materialise.columns import described
 from lakesync.materialise.data_files import data_files, parts_of
+from lakesync.materialise.iceberg_transaction import StagedTransaction
 from lakesync.materialise.shape import (
     COLUMNS,
     COMMIT,
@@ -158,7 +159,7 @@ class IcebergTable:
             Conflict: the table is another than it was; nothing was done.
         """
         table = self._table
-        transaction = table.transaction()
+        transaction = StagedTransaction(table)
         update = transaction.update_snapshot(snapshot_properties=dict(properties))
         replaced = list(replaced)
         producer: Any = update.overwrite() if replaced else update.fast_append()

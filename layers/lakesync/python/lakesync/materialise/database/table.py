@@ -34,6 +34,7 @@ from lakesync.materialise.database.pair import (
 from lakesync.materialise.database.schemas import follow_definition
 from lakesync.materialise.database.state_files import Remembered, StateFiles
 from lakesync.materialise.database.writing import commit
+from lakesync.materialise.iceberg_transaction import StagedTransaction
 from lakesync.materialise.shape import COMMIT
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ class LakeTable:
                     f"{self._table} is a table of a stack's lake, which its own jobs write: name "
                     "another prefix in the URL"
                 )
-            transaction = self._pair.state.transaction()
+            transaction = StagedTransaction(self._pair.state)
             columns = follow_definition(transaction, definition)
             files = self._state_files()
             now = datetime.now(UTC).replace(microsecond=0)
@@ -189,7 +190,7 @@ class LakeTable:
         changes, history = pair.changes, pair.history
         if changes is None or history is None:
             raise LookupError(_NOT_LOOKED_AT)
-        transaction = changes.transaction()
+        transaction = StagedTransaction(changes)
         columns = follow_definition(transaction, pending.definition, pending.columns)
         rows = list(history_rows(pending.deltas, columns, datetime.now(UTC).replace(microsecond=0)))
         stray, put_back = history.unnamed()
