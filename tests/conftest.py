@@ -18,4 +18,4 @@ settings.register_profile(
 )
 settings.load_profile("fast")
 
-pytest_plugins = ["tests.support.databases"]
+pytest_plugins = ["tests.support.databases", "tests.support.read_once"]
