@@ -215,6 +215,18 @@ def test_a_column_that_gets_a_type_is_written_anew_and_another_type_is_refused()
     assert isinstance(database.rewrite("none"), Err)
 
 
+@pytest.mark.law("P6", "P7")
+def test_a_row_that_fits_a_wider_column_is_refused_no_more() -> None:
+    objects = MemoryAdapter()
+    database = ObjectsDatabase(objects, "", "g")
+    narrow = schema(TABLE, {"n": "decimal(4,2)"})
+    database.insert_deltas(batch(TABLE, [put("a", 1, n=1_000.5)], schema=narrow)).unwrap()
+    assert [one.row_id for one in database.dead_letters(TABLE).unwrap()] == ["a"]
+    database.ensure_schema(schema(TABLE, {"n": "decimal(8,2)"}, version=2)).unwrap()
+    assert seen(objects) == {"a": {"n": 1000.5}}
+    assert database.dead_letters(TABLE).unwrap() == ()
+
+
 @pytest.mark.law("P7")
 def test_too_many_rows_that_do_not_fit_stop_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batches, "DEAD_LETTERS_MAX", 2)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -148,6 +149,34 @@ def test_a_bad_object_stops_its_table_and_no_other(lake: Lake, spark: SparkSessi
     )
     assert lake.store.keys("claims-failed") == [bad.claim_key.replace("claims", "claims-failed", 1)]
     assert report.waiting == {f"{lake.gateway}/todos": 1}, "what comes after it waits"
+
+
+@pytest.mark.law("L9")
+@pytest.mark.parametrize("call", ["claims", "read"])
+def test_claims_of_a_table_that_cannot_be_read_now_wait_and_other_tables_go_on(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    other = replace(lake, table="notes", batches=[])
+    for each in (lake, other):
+        each.put([insert("r1", at=5, n=1)])
+    real, asked = getattr(lake.store, call), f"{lake.gateway}/todos"
+
+    def refused(key: str = "") -> Any:
+        if asked in key:
+            raise OSError("SlowDown")
+        return real(key)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(lake.store, call, refused)
+        report = lake.run()
+
+    assert other.visible() == {"r1": {"n": "1"}}
+    assert [(f.table, f.reason, f.set_aside) for f in report.failed] == [
+        (asked, "OSError: SlowDown", False)
+    ]
+    assert len(lake.pending()) == 1
+    assert lake.run().problem() == ""
+    assert lake.visible() == {"r1": {"n": "1"}}
 
 
 @pytest.mark.law("L9")

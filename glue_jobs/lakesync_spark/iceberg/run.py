@@ -163,7 +163,7 @@ class _Run:
         tables = {
             table_of(entry.key)
             for entry in self._store.claims(self._arguments.only)
-            if entry.key not in self._left
+            if entry.key not in self._left and table_of(entry.key) not in self._stuck
         }
         begin = crc32(self._run_id.encode())
         waiting: dict[int, set[str]] = {}

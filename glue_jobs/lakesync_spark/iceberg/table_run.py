@@ -64,14 +64,21 @@ class TableRun:
         Raises:
             Conflict: the lease is lost; nothing more is committed.
         """
-        while True:
-            entries = list(self._bench.store.claims(self._table))
+        entries: list[ClaimEntry] = []
+        while self._table not in self._stuck:
+            try:
+                entries = list(self._bench.store.claims(self._table))
+                batches = [batch for entry in entries if (batch := self._batch(entry.key))]
+            except Exception as error:  # noqa: BLE001 - as below: it is this table's failure alone
+                self._bench.lease.check()
+                self._bear(None, error)
+                break
             self._report.waiting.pop(self._table, None)
             self._report.overdue.discard(self._table)
-            batches = [batch for entry in entries if (batch := self._batch(entry.key))]
             batches.sort(key=lambda batch: batch.last)
-            if self._table in self._stuck or not batches or not self._advance(batches, entries):
-                return {entry.key for entry in entries}
+            if not batches or not self._advance(batches, entries):
+                break
+        return {entry.key for entry in entries}
 
     def _batch(self, key: str) -> Batch | None:
         """Read a claim; one that is none is set aside, one of a later release waits for that."""

@@ -136,10 +136,9 @@ class _Write:
         """Put the files, and give the next head."""
         lines = {row_id: row_line(self._definition, row_id, state)
                  for row_id, state in states.items() if state is not None}  # fmt: skip
-        refused = {
-            row_id: why for row_id, why in self._head.refused.items() if row_id not in states
-        }
+        refused = {one: why for one, why in self._head.refused.items() if one not in states}
         if anew:
+            refused = {}  # every row is looked at
             for file in self._head.files:
                 for row_id, text in self._table.lines(file).items():
                     if row_id not in states:
