@@ -23,6 +23,7 @@ export JAVA_HOME LAKESYNC_STACK_JSON
 PATH=$root/.venv/bin:$JAVA_HOME/bin:$PATH
 
 number=0
+patience=""
 failed=""
 started=$(date +%s)
 summary=""
@@ -49,7 +50,7 @@ tests() {
     markers=$1
     shift
     # shellcheck disable=SC2086 # several words are meant
-    $python -m pytest tests -q -m "$markers" --durations 8 --durations-min 10 "$@" ${PYTEST_ARGS:-}
+    $patience $python -m pytest tests -q -m "$markers" --durations 8 --durations-min 10 "$@" ${PYTEST_ARGS:-}
     code=$?
     [ "$code" -eq 5 ] && echo "(no such tests yet)" && return 0
     return "$code"
@@ -117,7 +118,7 @@ stop() {
     for pid in "$scratch"/*.pid; do
         [ ! -e "$pid" ] || [ -e "${pid%.pid}.end" ] || end_tree "$(cat "$pid")"
     done
-    stop_stack
+    [ "$scope" = quick ] || stop_stack
     rm -rf "$scratch"
 }
 
@@ -127,22 +128,30 @@ deployed() {
         --stack lakesync-test && tests stack
 }
 
+scratch=$(mktemp -d)
+trap stop EXIT
+trap 'exit 130' INT TERM
+
 stage "lint (ruff)" $python -m ruff check .
 stage "format (ruff)" $python -m ruff format --check .
-stage "types (mypy)" types
 stage "import contracts" .venv/bin/lint-imports --no-logo
+beside "types (mypy)" types
 
 if [ "$scope" != quick ]; then
     stage "template" template
     stage "databases, Spark's classes" $python -m tools.local_stack warm
-    scratch=$(mktemp -d)
-    trap stop EXIT
-    trap 'exit 130' INT TERM
+fi
+
+join "types (mypy)"
+
+if [ "$scope" != quick ]; then
     stop_stack
     beside "deploy, tests of the stack" deployed
     beside "Spark tests" tests "spark and not stack"
 fi
 
+# What takes longest on one core goes first; these take what it leaves, and both cores afterwards.
+patience="nice -n 3"
 stage "unit tests" tests "not stack and not spark and not emulator" -n 2 --dist worksteal
 
 if [ "$scope" != quick ]; then

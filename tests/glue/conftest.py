@@ -10,7 +10,7 @@ import pytest
 
 from tests.glue.support.files import FileStore
 from tests.glue.support.lake import Lake
-from tests.glue.support.spark import start_spark
+from tests.glue.support.spark import COMPILED, INTERPRETED, start_spark
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,6 +41,16 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = start_spark(tmp_path_factory.mktemp("lake"))
     yield session
     session.stop()
+
+
+@pytest.fixture
+def compiled(spark: SparkSession) -> Iterator[None]:
+    """Have plans compiled, as they are outside tests: for what is held against `lakesync.core`."""
+    for name, value in COMPILED.items():
+        spark.conf.set(name, value)
+    yield
+    for name, value in INTERPRETED.items():
+        spark.conf.set(name, value)
 
 
 @pytest.fixture

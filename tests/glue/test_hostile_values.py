@@ -49,6 +49,7 @@ def comparable(value: object) -> object:
 
 
 @pytest.mark.spark
+@pytest.mark.usefixtures("compiled")
 @pytest.mark.law("S1", "L2", "L3")
 def test_spark_and_the_gateway_agree_on_hostile_texts(spark: SparkSession) -> None:
     columns = [LakeColumn(f"c{place}", kind, kind) for place, kind in enumerate(KINDS)]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from lakesync.core.delta import Delta
     from lakesync.core.merge import RowState
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("compiled")]
 
 ROWS = 60
 # Less than a counter apart, more than that, and as far as stamps reach.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from tests.glue.support.lake import Lake
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("compiled")]
 
 
 @pytest.mark.law("L1")

@@ -23,9 +23,15 @@ from tests.glue.support.texts import kept_text
 from tests.support.builders import delete, insert, update
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.glue.support.lake import Lake
 
-spark_test = pytest.mark.spark
+
+def spark_test(test: Callable[..., None]) -> Any:
+    """Mark a test of Spark, which compiles its plans here as it does outside tests."""
+    return pytest.mark.spark(pytest.mark.usefixtures("compiled")(test))
+
 
 DUE = datetime(2024, 2, 29, 13, 5, 9)  # noqa: DTZ001 - Spark hands out UTC without saying so
 

@@ -22,6 +22,16 @@ CATALOG = "lake"
 BESIDE = "beside"
 """The same catalogue with a cache of its own, as another process would see it."""
 ICEBERG = "org.apache.iceberg.spark.SparkCatalog"
+INTERPRETED = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""To compile a plan takes longer than to interpret it over a few rows."""
+COMPILED = {
+    "spark.sql.codegen.wholeStage": "true",
+    "spark.sql.codegen.factoryMode": "FALLBACK",
+}
+"""Spark's own defaults; see the fixture `compiled`."""
 
 
 def start_spark(folder: Path) -> SparkSession:
@@ -38,6 +48,7 @@ def start_spark(folder: Path) -> SparkSession:
             "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
         ),
         "spark.sql.shuffle.partitions": "2",
+        **INTERPRETED,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.warehouse.dir": str(folder / "spark-warehouse"),
