@@ -119,7 +119,7 @@ def measured(emulator: Emulator, number: int) -> float:
     settings = {
         "GLUE_JOB": "none", "RUNS_MAX": "1", "LAKE_BUCKET": BUCKET, "SMALL_BATCH_DELTAS": "10000",
         "DATABASE_PREFIX": PREFIX, "STACK_ID": STACK_ID, "POWERTOOLS_SERVICE_NAME": "bench",
-        "MERGE_AFTER_MINUTES": "0",
+        "MERGE_AFTER_MINUTES": "0", "LAKE_CATALOGUE": '{"kind": "glue"}',
     }  # fmt: skip
     began = time.monotonic()
     answer = subprocess.run(
@@ -222,8 +222,9 @@ def schema_of(kind: Kind) -> Schema:
     """Give a table's columns."""
     own = {"string": "STRING", "number": "DOUBLE", "boolean": "BOOLEAN"}
     declared = {**kind.head, **{n: own[t] for n, t in TYPES.items()}, **kind.tail}
+    said = {name: LakeColumn(name, of, name).comment for name, of in TYPES.items()}
     fields = [
-        NestedField(place, name, _type(sql, 100 + 10 * place))
+        NestedField(place, name, _type(sql, 100 + 10 * place), doc=said.get(name))
         for place, (name, sql) in enumerate(declared.items(), 1)
     ]
     return Schema(*fields)
