@@ -222,9 +222,9 @@ def schema_of(kind: Kind) -> Schema:
     """Give a table's columns."""
     own = {"string": "STRING", "number": "DOUBLE", "boolean": "BOOLEAN"}
     declared = {**kind.head, **{n: own[t] for n, t in TYPES.items()}, **kind.tail}
-    said = {name: LakeColumn(name, of, name).comment for name, of in TYPES.items()}
+    comments = {name: LakeColumn(name, of, name).comment for name, of in TYPES.items()}
     fields = [
-        NestedField(place, name, _type(sql, 100 + 10 * place), doc=said.get(name))
+        NestedField(place, name, _type(sql, 100 + 10 * place), doc=comments.get(name))
         for place, (name, sql) in enumerate(declared.items(), 1)
     ]
     return Schema(*fields)

@@ -85,8 +85,15 @@ def deltas_behind(
         after = commits[-1][0]
 
 
-def check_refused(table: str, reasons: Collection[str]) -> None:
-    """Make sure that no more rows of a table are refused than may be; by why each of them is.
+def check_refused(
+    table: str, reasons: Collection[str], *, mend: str = "the schema or the rows"
+) -> None:
+    """Make sure that no more rows of a table are refused than may be.
+
+    Args:
+        table: its name.
+        reasons: why each of them is refused.
+        mend: what is at fault then, for the message.
 
     Raises:
         ConstraintViolated: they are too many.
@@ -94,7 +101,7 @@ def check_refused(table: str, reasons: Collection[str]) -> None:
     if len(reasons) > DEAD_LETTERS_MAX:
         raise ConstraintViolated(
             f"more than {DEAD_LETTERS_MAX} rows of {table} were refused, the first because "
-            f"{next(iter(reasons))}; mend the schema or the rows, then repeat"
+            f"{next(iter(reasons))}; mend {mend}, then repeat"
         )
 
 

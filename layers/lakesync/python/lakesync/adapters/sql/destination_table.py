@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lakesync.adapters.batches import DEAD_LETTERS_MAX
+from lakesync.adapters.batches import DEAD_LETTERS_MAX, check_refused
 from lakesync.adapters.database import DeadLetter
 from lakesync.adapters.sql.conversion import EPOCH, Converted, Row, RowConverter
 from lakesync.adapters.sql.definition import (
@@ -24,7 +24,6 @@ from lakesync.adapters.sql.staging import fill_stage
 from lakesync.core.column_types import precision_scale
 from lakesync.core.names import folded
 from lakesync.core.schema import ROW_ID
-from lakesync.errors import ConstraintViolated
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -126,11 +125,7 @@ class DestinationTable:
             has_deleted = any(row.deleted_at is not None for row in rows)
             faults = self._written(cursor, 0, len(rows), has_deleted=has_deleted)
             refused += [DeadLetter(table, rows[at].row_id, reason) for at, reason in faults]
-        if len(refused) > DEAD_LETTERS_MAX:
-            raise ConstraintViolated(
-                f"more than {DEAD_LETTERS_MAX} rows of {table} were refused, the first because "
-                f"{refused[0].reason}; mend the table, then repeat"
-            )
+        check_refused(table, [letter.reason for letter in refused], mend="the table")
         return refused
 
     def remove(self, cursor: Cursor, row_ids: Sequence[str]) -> None:
