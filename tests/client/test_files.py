@@ -15,6 +15,7 @@ from lakesync.client.storage.tables import TABLES, claim
 from lakesync.errors import Conflict, FileCorrupt, Unavailable, ValidationFailed
 from lakesync.result import Err, Ok
 from tests.client.support.world import check_sound, rows_of
+from tests.support.hooked_connection import HookedConnection
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -91,7 +92,7 @@ def test_an_existing_database_of_the_app_is_welcome(world: World) -> None:
     ]
 
 
-class _FullDisk(sqlite3.Connection):
+class _FullDisk(HookedConnection):
     """Fails as SQLite does when asked to."""
 
     failing = ""

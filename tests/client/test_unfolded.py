@@ -14,6 +14,7 @@ from lakesync.client.storage.unfolded import UNFOLDED_EDITS_MAX
 from lakesync.core.clock import DRIFT_MS_MAX
 from lakesync.result import Err, Ok
 from tests.client.support.world import World, check_sound, rows_of, states_of
+from tests.support.hooked_connection import HookedConnection
 
 if TYPE_CHECKING:
     import pathlib
@@ -223,7 +224,7 @@ def test_what_another_process_left_unfolded_is_known(world: World) -> None:
 
 @pytest.mark.law("K2")
 def test_an_insert_that_was_undone_leaves_no_state_behind(world: World) -> None:
-    class Failing(sqlite3.Connection):
+    class Failing(HookedConnection):
         failing = ""
 
         def execute(self, sql: str, *arguments: Any) -> sqlite3.Cursor:

@@ -22,6 +22,7 @@ from tests.simulation.network import GATEWAY, Link, SchemaTransport, SimulatedTr
 from tests.simulation.scheduler import Crashed, Event, Process
 from tests.simulation.session import Session
 from tests.simulation.sights import check_sight, has_read_everything
+from tests.support.hooked_connection import HookedConnection
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,7 +58,7 @@ def empty_file(client_id: str) -> str:
     return path
 
 
-class CrashingConnection(sqlite3.Connection):
+class CrashingConnection(HookedConnection):
     """A connection whose process may die before or after any statement."""
 
     device: Device

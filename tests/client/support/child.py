@@ -7,14 +7,17 @@ itself before the next one, without a word to anyone.
 from __future__ import annotations
 
 import os
-import sqlite3
 import sys
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from lakesync.client import Client, MemoryTransport
+from tests.support.hooked_connection import HookedConnection
+
+if TYPE_CHECKING:
+    import sqlite3
 
 
-class _Mortal(sqlite3.Connection):
+class _Mortal(HookedConnection):
     left: ClassVar[int] = int(sys.argv[2])
 
     def execute(self, *arguments: Any) -> sqlite3.Cursor:

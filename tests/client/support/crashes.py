@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-import sqlite3
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from tests.support.hooked_connection import HookedConnection
+
+if TYPE_CHECKING:
+    import sqlite3
 
 
 class Crash(BaseException):
     """The process is gone: nothing may catch this."""
 
 
-class CrashingConnection(sqlite3.Connection):
+class CrashingConnection(HookedConnection):
     """Executes ``left`` statements and then none, not even a rollback."""
 
     left: ClassVar[int] = 1 << 60

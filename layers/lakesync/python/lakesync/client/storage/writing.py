@@ -80,7 +80,7 @@ def encoded(
 def write_alone(file: ClientFile, edit: Edit) -> Delta:
     """Write the one edit of a transaction that is made for it; see `Database.write`."""
     app, template, delta, run, values, cells = edit
-    unfolded, execute, hlc = file.unfolded, file.connection.execute, delta.hlc
+    unfolded, execute, hlc = file.unfolded, file.database.execute, delta.hlc
     if (
         delta.op is not Op.INSERT
         or not values
