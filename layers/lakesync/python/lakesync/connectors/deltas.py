@@ -7,6 +7,7 @@ its counter. So a page that is read twice gives the same deltas, by the same ids
 from __future__ import annotations
 
 import re
+from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lakesync.core.clock import stamp
@@ -91,7 +92,7 @@ def pushes_of(deltas: Sequence[Delta], pages: int = 1) -> Iterator[tuple[Delta, 
     part: list[Delta] = []
     size = 0
     for delta in deltas:
-        delta_bytes = sum(len(name) + len(value) for name, value in delta.columns)
+        delta_bytes = sum(map(len, chain.from_iterable(delta.columns)))
         if part and (len(part) == deltas_max or size + delta_bytes > bytes_max):
             yield tuple(part)
             part, size = [], 0

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from lakesync.core.clock import STAMP_MAX
-from lakesync.core.identity import delta_id_of
+from lakesync.core.identity import delta_id_of, filled_id, id_template
 from lakesync.core.values import canonical, parse
 from lakesync.errors import DeltaTooLarge, ValidationFailed
 
@@ -34,6 +34,8 @@ DELTA_BYTES_MAX: Final = 256 * 1024
 """The values of one delta together, in canonical form: it must fit one log entry with room to
 spare, and an item takes 400 KB."""
 
+_SHAPES_REMEMBERED: Final = 256
+"""Sets of columns that are checked once; most deltas carry the same few of them."""
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 
 
@@ -88,7 +90,8 @@ def make_delta(
     Raises:
         ValidationFailed: a name, id or value is malformed; the message names it.
     """
-    encoded = tuple((name, canonical(value)) for name, value in (columns or {}).items())
+    given = columns.items() if columns else ()
+    encoded = tuple([(name, canonical(value)) for name, value in given])
     return checked_delta(op, table, row_id, client_id, hlc, encoded)
 
 
@@ -105,9 +108,12 @@ def checked_delta(
     check_row_id(row_id)
     check_client_id(client_id)
     check_stamp(hlc)
-    check_columns(op, tuple([name for name, _ in columns]))
-    check_size(sum([len(value) for _, value in columns]))
-    return known_delta(op, table, row_id, client_id, hlc, columns)
+    names = tuple([name for name, _ in columns])
+    check_columns(op, names)
+    values = [value for _, value in columns]
+    check_size(sum(map(len, values)))
+    delta_id = filled_id(_id_template(client_id, names, table), values, hlc, row_id)
+    return Delta(op, table, row_id, client_id, hlc, columns, delta_id)
 
 
 def known_delta(
@@ -207,9 +213,12 @@ def check_size(size: int) -> None:
         )
 
 
-@lru_cache(maxsize=256)
+_id_template = lru_cache(maxsize=_SHAPES_REMEMBERED)(id_template)
+
+
+@lru_cache(maxsize=_SHAPES_REMEMBERED)
 def _check_names(names: tuple[str, ...]) -> None:
-    """Check the names of a delta's columns; most deltas carry the same few sets of them."""
+    """Check the names of a delta's columns."""
     if len(names) > COLUMNS_MAX:
         raise DeltaTooLarge(f"a delta may carry {COLUMNS_MAX} columns", field="columns")
     for name in names:

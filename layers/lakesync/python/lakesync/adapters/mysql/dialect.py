@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import pymysql
 
 from lakesync.adapters.mysql.faults import is_row_fault, translated
+from lakesync.adapters.mysql.inserts import inserts
 from lakesync.adapters.sql.adapter import SqlAdapter
-from lakesync.adapters.sql.dialect import STAGE, quoted, scoped
+from lakesync.adapters.sql.dialect import SCOPE, STAGE, quoted
 from lakesync.core.column_types import precision_scale
 from lakesync.errors import AdapterTimedOut, SchemaMismatch
 
@@ -29,8 +30,8 @@ CONNECT_TIMEOUT_S: Final = 10
 STATEMENT_TIMEOUT_S: Final = 120
 """How long one statement may take, waiting for a lock included."""
 _ANSWER_S: Final = 10
-STATEMENT_BYTES_MAX: Final = 4 * 1024 * 1024
-"""Bytes of one insert: a quarter of the smallest ``max_allowed_packet`` that is a default."""
+_LISTED: Final = 500
+"""Values of one list that rows are looked up by: MariaDB makes a table of a list of 1,000."""
 DECIMAL_SCALE_MAX: Final = 30
 """Digits behind the point that these databases take."""
 _DEFINITIONS_LOCK: Final = "lakesync.definitions"
@@ -126,23 +127,46 @@ class MySql:
     def load(
         self, cursor: Any, table: str, columns: Mapping[str, str], rows: Iterable[Sequence[object]]
     ) -> None:
-        """Load rows by inserts as large as `STATEMENT_BYTES_MAX`."""
-        cursor.max_stmt_length = STATEMENT_BYTES_MAX
+        """Load rows by inserts as large as `inserts.STATEMENT_BYTES_MAX`."""
         names = ", ".join(map(self.quote, columns))
-        places = ", ".join(["%s"] * len(columns))
-        cursor.executemany(f"INSERT INTO {table} ({names}) VALUES ({places})", list(rows))  # noqa: S608 - quoted
+        self._insert(cursor, f"INSERT INTO {table} ({names}) VALUES", rows)
 
-    def upsert(
-        self, table: str, keys: Sequence[str], columns: Sequence[str], updated: Sequence[str]
-    ) -> str:
-        """Copy the stage into a table of ours; a row that stays is set to itself."""
-        names, values = scoped(columns)
+    def save(
+        self,
+        cursor: Any,
+        table: str,
+        scope: Sequence[object],
+        columns: Mapping[str, str],
+        rows: Iterable[Sequence[object]],
+        *,
+        keys: Sequence[str],
+        keep: bool = False,
+    ) -> None:
+        """Insert rows as `load` does; a row that stays is set to itself."""
+        updated = [] if keep else [name for name in columns if name not in keys]
         assignments = [f"{name} = VALUES({name})" for name in updated]
         assignments = assignments or [f"{keys[0]} = {table}.{keys[0]}"]
-        return (
-            f"INSERT INTO {table} ({names}) SELECT {values} FROM {STAGE} "  # noqa: S608 - our own names
-            f"ON DUPLICATE KEY UPDATE {', '.join(assignments)}"
+        self._insert(
+            cursor,
+            f"INSERT INTO {table} ({', '.join((*SCOPE, *columns))}) VALUES",
+            ((*scope, *row) for row in rows),
+            f" ON DUPLICATE KEY UPDATE {', '.join(assignments)}",
         )
+
+    def _insert(
+        self, cursor: Any, opening: str, rows: Iterable[Sequence[object]], ending: str = ""
+    ) -> None:
+        opening = opening.replace("%%", "%")  # there are no parameters
+        for statement in inserts(opening, rows, cursor.connection.escape, ending):
+            cursor.execute(statement)
+
+    def among(
+        self, column: str, values: Sequence[object]
+    ) -> Iterator[tuple[str, Sequence[object]]]:
+        """Give lists of a few hundred values."""
+        for start in range(0, len(values), _LISTED):
+            some = values[start : start + _LISTED]
+            yield f"{column} IN ({', '.join(['%s'] * len(some))})", some
 
     def merge(
         self, table: str, columns: Sequence[tuple[str, str]], condition: str

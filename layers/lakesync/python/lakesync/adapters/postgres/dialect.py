@@ -12,7 +12,8 @@ from psycopg import errors as pg
 from psycopg.types.string import BytesBinaryDumper
 
 from lakesync.adapters.sql.adapter import SqlAdapter
-from lakesync.adapters.sql.dialect import STAGE, quoted, scoped
+from lakesync.adapters.sql.dialect import SCOPE, STAGE, quoted
+from lakesync.adapters.sql.staging import fill_stage
 from lakesync.adapters.sql.values import Unfit
 from lakesync.core.column_types import precision_scale
 from lakesync.errors import (
@@ -106,16 +107,34 @@ class Postgres:
             for row in rows:
                 copy.write_row(row)
 
-    def upsert(
-        self, table: str, keys: Sequence[str], columns: Sequence[str], updated: Sequence[str]
-    ) -> str:
-        """Copy the stage into a table of ours."""
-        names, values = scoped(columns)
+    def among(
+        self, column: str, values: Sequence[object]
+    ) -> Iterator[tuple[str, Sequence[object]]]:
+        """Give one condition, with an array: its statement is the same for however many."""
+        if values:
+            yield f"{column} = ANY(%s)", [values]
+
+    def save(
+        self,
+        cursor: Any,
+        table: str,
+        scope: Sequence[object],
+        columns: Mapping[str, str],
+        rows: Iterable[Sequence[object]],
+        *,
+        keys: Sequence[str],
+        keep: bool = False,
+    ) -> None:
+        """Copy rows by way of the stage."""
+        fill_stage(self, cursor, columns, rows)
+        updated = [] if keep else [name for name in columns if name not in keys]
         assignments = ", ".join(f"{name} = EXCLUDED.{name}" for name in updated)
         action = f"DO UPDATE SET {assignments}" if updated else "DO NOTHING"
-        return (
-            f"INSERT INTO {table} ({names}) SELECT {values} FROM {STAGE} "  # noqa: S608 - our own names
-            f"ON CONFLICT ({', '.join(keys)}) {action}"
+        names = ", ".join(columns)
+        cursor.execute(
+            f"INSERT INTO {table} ({', '.join(SCOPE)}, {names}) SELECT %s, %s, {names} "  # noqa: S608 - our own names
+            f"FROM {STAGE} ON CONFLICT ({', '.join(keys)}) {action}",
+            scope,
         )
 
     def merge(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from lakesync.errors import LakeSyncError
@@ -116,13 +116,36 @@ class Dialect(Protocol):
         """
         ...
 
-    def upsert(
-        self, table: str, keys: Sequence[str], columns: Sequence[str], updated: Sequence[str]
-    ) -> str:
-        """Give the statement that copies `STAGE` into a table with no unique key but ``keys``.
+    def among(
+        self, column: str, values: Sequence[object]
+    ) -> Iterator[tuple[str, Sequence[object]]]:
+        """Give conditions, each with its parameters: by which rows have one of some values there.
 
-        Of rows that are there, ``updated`` columns change; without any they stay as they are. The
-        statement's parameters are the columns of `SCOPE`, which the stage lacks.
+        Each is one statement's, and together they mean all of the values.
+        """
+        ...
+
+    def save(
+        self,
+        cursor: Any,
+        table: str,
+        scope: Sequence[object],
+        columns: Mapping[str, str],
+        rows: Iterable[Sequence[object]],
+        *,
+        keys: Sequence[str],
+        keep: bool = False,
+    ) -> None:
+        """Save rows, of which each may be there, in a table of ours with no other unique key.
+
+        Args:
+            cursor: of the transaction.
+            table: where to.
+            scope: the values of `SCOPE`, which the rows lack.
+            columns: the other names with their SQL types.
+            rows: their values, in the order of the columns.
+            keys: which columns tell rows apart.
+            keep: whether a row that is there stays as it is.
         """
         ...
 
@@ -181,8 +204,3 @@ def quoted(name: str, mark: str) -> str:
     """Quote a name between marks, each part that a dot divides; ``%`` would be a parameter's."""
     parts = (part.replace(mark, mark * 2).replace("%", "%%") for part in name.split("."))
     return ".".join(f"{mark}{part}{mark}" for part in parts)
-
-
-def scoped(columns: Sequence[str]) -> tuple[str, str]:
-    """Give the columns of a table of ours, and what `STAGE` has of them: of `SCOPE` parameters."""
-    return ", ".join((*SCOPE, *columns)), ", ".join((*["%s"] * len(SCOPE), *columns))

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 from lakesync.adapters.batches import deltas_behind
 from lakesync.adapters.database import DeadLetter, check_history
 from lakesync.adapters.sql.definition import PREFIX, Definition, from_json
-from lakesync.adapters.sql.dialect import SCOPE, STAGE
+from lakesync.adapters.sql.dialect import SCOPE
 from lakesync.adapters.sql.ledger_tables import KEYS, definitions
-from lakesync.adapters.sql.staging import fill_stage
 from lakesync.wire.records import encode_records
 from lakesync.wire.row_state import decode_row_state, encode_row_state
 
@@ -47,7 +46,7 @@ class Ledger:
         """Give a table's mark; nobody else writes the table until this transaction ends."""
         mark = self._locked_mark(table)
         if mark is None:
-            self._stage("marks", table, [(0, 0)], keep=True)
+            self._save("marks", table, [(0, 0)], keep=True)
             mark = self._locked_mark(table)
         return mark or 0
 
@@ -135,13 +134,15 @@ class Ledger:
 
     def states(self, table: str, row_ids: Sequence[str]) -> dict[str, RowState]:
         """Give the states of rows; those that are not there are left out."""
-        self._fill("rows", ["row_id"], [(row_id.encode(),) for row_id in row_ids])
-        self._cursor.execute(
-            f"SELECT r.row_id, r.state FROM {STAGE} s JOIN lakesync_rows r "  # noqa: S608 - ours
-            "ON r.row_id = s.row_id WHERE r.gateway = %s AND r.table_name = %s",
-            (self.gateway, table),
-        )
-        return _states(self._cursor.fetchall())
+        states: dict[str, RowState] = {}
+        for condition, values in self._among(row_ids):
+            self._cursor.execute(
+                "SELECT row_id, state FROM lakesync_rows WHERE gateway = %s AND table_name = %s "  # noqa: S608 - ours
+                f"AND {condition}",
+                (self.gateway, table, *values),
+            )
+            states |= _states(self._cursor.fetchall())
+        return states
 
     def states_after(self, table: str, after: bytes, count: int) -> dict[str, RowState]:
         """Give the states of a table's rows behind a row id, in the order of its bytes."""
@@ -155,16 +156,19 @@ class Ledger:
     def save_states(self, table: str, states: Mapping[str, RowState]) -> None:
         """Save the states of rows."""
         rows = ((row_id.encode(), encode_row_state(state)) for row_id, state in states.items())
-        self._stage("rows", table, rows)
+        self._save("rows", table, rows)
 
     def remove_states(self, table: str, row_ids: Sequence[str]) -> None:
         """Remove the states of rows, as if they had never been."""
-        self._fill("rows", ["row_id"], [(row_id.encode(),) for row_id in row_ids])
-        self._cursor.execute(
-            "DELETE FROM lakesync_rows WHERE gateway = %s AND table_name = %s "  # noqa: S608 - ours
-            f"AND row_id IN (SELECT row_id FROM {STAGE})",
-            (self.gateway, table),
-        )
+        for condition, values in self._among(row_ids):
+            self._cursor.execute(
+                "DELETE FROM lakesync_rows WHERE gateway = %s AND table_name = %s "  # noqa: S608 - ours
+                f"AND {condition}",
+                (self.gateway, table, *values),
+            )
+
+    def _among(self, row_ids: Sequence[str]) -> Iterator[tuple[str, Sequence[object]]]:
+        return self._dialect.among("row_id", [row_id.encode() for row_id in row_ids])
 
     # --- dead letters -----------------------------------------------------------------------------
 
@@ -190,7 +194,7 @@ class Ledger:
             (letter.row_id.encode(), letter.reason[:REASON_CHARACTERS_MAX]) for letter in letters
         ]
         if rows:
-            self._stage("dead_letters", table, rows)
+            self._save("dead_letters", table, rows)
 
     # --- what tables to query look like -----------------------------------------------------------
 
@@ -223,27 +227,21 @@ class Ledger:
     def save_definition(self, definition: Definition) -> None:
         """Note what a table to query looks like."""
         name, text = definition.destination, definition.to_json()
-        self._stage("tables", definition.table, [(name, text)])
+        self._save("tables", definition.table, [(name, text)])
 
-    # --- staging ----------------------------------------------------------------------------------
-
-    def _stage(
+    def _save(
         self, name: str, table: str, rows: Iterable[tuple[object, ...]], *, keep: bool = False
     ) -> None:
-        """Copy rows into a table of ours; those that are there may be kept.
+        """Save rows in a table of ours; those that are there may be kept.
 
         Rows lack gateway and table, which are the same for all.
         """
-        columns = list(definitions(self._dialect)[name])[len(SCOPE) :]
-        self._fill(name, columns, rows)
-        keys = KEYS[name]
-        updated = [] if keep else [column for column in columns if column not in keys]
-        statement = self._dialect.upsert(PREFIX + name, keys, columns, updated)
-        self._cursor.execute(statement, (self.gateway, table))
-
-    def _fill(self, name: str, columns: Sequence[str], rows: Iterable[tuple[object, ...]]) -> None:
         types = definitions(self._dialect)[name]
-        fill_stage(self._dialect, self._cursor, {c: types[c] for c in columns}, rows)
+        columns = {column: kind for column, kind in types.items() if column not in SCOPE}
+        self._dialect.save(
+            self._cursor, PREFIX + name, (self.gateway, table), columns, rows,
+            keys=KEYS[name], keep=keep,
+        )  # fmt: skip
 
 
 def _states(rows: Sequence[Sequence[Any]]) -> dict[str, RowState]:

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from lakesync.connectors.deltas import identifier
-from lakesync.connectors.sql.values import converter_of, json_value
+from lakesync.connectors.sql.values import converter_of, json_value, kinds_of
 from lakesync.errors import AdapterRefused
 
 if TYPE_CHECKING:
@@ -61,13 +61,23 @@ class Plan:
         return tuple(map(self.place, self.key))
 
     @cached_property
-    def _read(self) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
-        """What each column is called in the gateway, and what makes JSON of its values."""
-        return tuple(zip(self.names, map(converter_of, self.types), strict=True))
+    def _read(self) -> tuple[tuple[str, Callable[[type], Any], Callable[[Any], Any]], ...]:
+        """What each column is called in the gateway, and what makes JSON of its values.
+
+        By their types, and of all others.
+        """
+        return tuple(
+            (name, kinds_of(kind).get, converter_of(kind))
+            for name, kind in zip(self.names, self.types, strict=True)
+        )
+
+    @cached_property
+    def _key(self) -> tuple[tuple[int, str], ...]:
+        return tuple((at, self.types[at]) for at in self.key_places)
 
     def row_id(self, row: Sequence[Any]) -> str:
         """Give the id of a row: its key's value, or several as a JSON array."""
-        return row_id_of([json_value(row[at], self.types[at]) for at in self.key_places])
+        return row_id_of([json_value(row[at], kind) for at, kind in self._key])
 
     def values(self, row: Sequence[Any]) -> dict[str, Any]:
         """Give a row as JSON values.
@@ -76,9 +86,9 @@ class Plan:
             ValueError: it holds what JSON has not; the sentence names the column.
         """
         values = {}
-        for (name, convert), value in zip(self._read, row, strict=True):
+        for (name, known, convert), value in zip(self._read, row, strict=True):
             try:
-                values[name] = None if value is None else convert(value)
+                values[name] = None if value is None else (known(value.__class__) or convert)(value)
             except ValueError as exc:
                 raise ValueError(f"the column {name}: {exc}") from exc
         return values
@@ -101,7 +111,11 @@ class Plan:
 def row_id_of(values: Sequence[Any]) -> str:
     """Give the id of a row by its key's values: one alone as its text, several as an array."""
     alone = values[0] if len(values) == 1 else None
-    return alone if isinstance(alone, str) else json.dumps(alone if alone is not None else values)
+    if isinstance(alone, str):
+        return alone
+    if alone.__class__ is int:
+        return str(alone)
+    return json.dumps(alone if alone is not None else values)
 
 
 def key_of(row_id: str, key: Sequence[str]) -> Sequence[Any]:

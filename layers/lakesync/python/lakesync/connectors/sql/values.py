@@ -57,6 +57,11 @@ def converter_of(type_name: str) -> Callable[[Any], Any]:
     return _CONVERTERS.get(type_name, _exact)
 
 
+def kinds_of(type_name: str) -> Mapping[type, Callable[[Any], Any]]:
+    """Give what `converter_of` calls in the end, by the value's type: for most it is there."""
+    return _KINDS.get(type_name, _EXACT)
+
+
 def instant_us(value: object) -> int | None:
     """Give an instant in microseconds since 1970, one without a zone in UTC; None for no instant.
 
@@ -142,4 +147,9 @@ _CONVERTERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "boolean": bool,
     "string": _text,
     "json": _json,
+}
+_KINDS: Final[Mapping[str, Mapping[type, Callable[[Any], Any]]]] = {
+    "boolean": {bool: _same},
+    "string": {str: _same, **_TEXT},
+    "json": {},
 }
