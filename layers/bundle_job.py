@@ -65,11 +65,8 @@ DELIVERY = (
 )
 # What the job of large flows shares with the function that polls them.
 FLOWS = (
-    *((LIBRARY, f"lakesync/adapters/{name}.py") for name in (*DATABASES, "collector")),
-    *((LIBRARY, f"lakesync/adapters/{name}/*.py") for name in ("mysql", "postgres", "sql")),
-    *((LIBRARY, f"lakesync/adapters/lake/{name}.py") for name in ("late", "sqs")),
-    (LIBRARY, "lakesync/materialise/opening.py"),
-    *((LIBRARY, f"lakesync/{name}/**/*.py") for name in ("compat", "connectors", "flows")),
+    *((LIBRARY, f"lakesync/{name}/**/*.py") for name in ("adapters", "compat", "connectors")),
+    *((LIBRARY, f"lakesync/{name}/**/*.py") for name in ("flows", "materialise")),
     *((LIBRARY, f"lakesync/{name}/**/*.py") for name in ("buffer", "gateway", "log")),
     (LIBRARY, "lakesync/runtime/*.py"),
 )

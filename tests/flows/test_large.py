@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lakesync.adapters.lake.memory import MemoryAdapter
+from lakesync.adapters.objects.adapter import ObjectsDatabase
 from lakesync.connectors.definition import definition_from
+from lakesync.connectors.one_writer import OneWriter
 from lakesync.connectors.port import Stretch
 from lakesync.connectors.storage import Storage
 from lakesync.connectors.stretch import PATIENCE_S_MAX, StretchRead, Work, read_whole
 from lakesync.core.destinations import Destination
 from lakesync.core.flows import ConnectorSource, DatabaseSource, Flow
-from lakesync.errors import AdapterRefused, AdapterUnreachable, Backpressure
+from lakesync.errors import AdapterRefused, AdapterUnreachable, Backpressure, Conflict
 from lakesync.flows.large import large_rows
+from lakesync.flows.routes import keeper
 from tests.flows.world import GATEWAY, SOURCE_TABLE, World
 from tests.support.builders import at_ms, insert
 from tests.support.gateways import administrator
 
 if TYPE_CHECKING:
+    from lakesync.adapters.database import Inserted, TableBatch
     from lakesync.errors import LakeSyncError
+    from lakesync.result import Result
 
 LARGE = 6
 
 
 @pytest.fixture(autouse=True)
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("poll", "stretch", "large_polls"):
+    for module in ("poll", "stretch", "large_polls", "one_writer"):
         monkeypatch.setattr(f"lakesync.connectors.{module}.PAGE_ROWS_MAX", 2)
     monkeypatch.setattr("lakesync.connectors.large_polls.STRETCH_ROWS", 4)
 
@@ -43,13 +50,13 @@ def to(kind: str) -> Destination:
         (ConnectorSource("postgres", {}), "postgres", 9),
         (DatabaseSource("postgres", "s", "g"), "", 9),
         (ConnectorSource("postgres", {}), "", 0),
-        (ConnectorSource("postgres", {}), "bigquery", 0),
-        (ConnectorSource("postgres", {}), "s3", 0),
+        (ConnectorSource("postgres", {}), "bigquery", 9),
+        (ConnectorSource("postgres", {}), "s3", 9),
+        (ConnectorSource("postgres", {}), "iceberg", 9),
+        (DatabaseSource("iceberg", "s", "g"), "", 9),
     ],
 )
-def test_a_job_reads_flows_that_it_reaches_and_whose_writes_are_not_dear(
-    source: Any, kind: str, expected: int
-) -> None:
+def test_a_job_reads_flows_from_and_to_databases(source: Any, kind: str, expected: int) -> None:
     assert large_rows(Flow("flow", source, to(kind)), 9) == expected
     assert large_rows(Flow("flow", source, to(kind)), 0) == 0
 
@@ -200,3 +207,109 @@ def test_a_flow_that_is_stopped_while_a_job_reads_it_is_read_no_further(how: str
     # What was under way: the page, and no stretch behind it.
     assert (brought.is_mine, brought.rows) == (how == "paused", 2 if how == "paused" else 0)
     assert len(world.in_gateway()) == 4
+
+
+class Writes(ObjectsDatabase):
+    """A folder of a bucket that knows how many rows each write had."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryAdapter(), "", "flows")
+        self.sizes: list[int] = []
+
+    def insert_deltas(self, batch: TableBatch) -> Result[Inserted, LakeSyncError]:
+        """Take a batch."""
+        self.sizes.append(len(batch.deltas))
+        return super().insert_deltas(batch)
+
+
+def to_a_folder(rows: int = 61) -> tuple[World, Writes]:
+    """Give a flow from a database to a folder on S3, with so many rows ahead."""
+    world, folder = declared(0), Writes()
+    world.admin.remove(GATEWAY, "flow")
+    world.by_hand.databases["folder", keeper(GATEWAY, "flow")] = folder
+    world.declare(destination={"database": "s3", "secret": "folder"})
+    world.commit(*(insert(f"r{n:02}", table=SOURCE_TABLE, at=at_ms(n), n=n) for n in range(rows)))
+    return world, folder
+
+
+@pytest.mark.law("Y11", "Y9")
+def test_where_a_write_is_dear_a_job_gathers_what_it_reads_into_few_writes() -> None:
+    world, folder = to_a_folder()
+    brought = world.by_hand.job(GATEWAY, "flow", handed_over(world))
+
+    assert (brought.is_mine, brought.error) == (True, None)
+    # The function's page, the job's, and four stretches at a time behind them.
+    assert folder.sizes == [20, 20, 16, 4]
+    assert world.poll() == "done"
+    assert folder.sizes == [20, 20, 16, 4, 1]
+    assert world.rows(folder) == {f"r{n:02}": {"n": n} for n in range(61)}  # type: ignore[arg-type]
+    assert (world.status()["rows"], world.status()["state"]) == (61, "current")
+
+
+@pytest.mark.law("Y11")
+def test_a_job_gathers_no_more_than_memory_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lakesync.connectors.one_writer.JOB_BYTES_MAX", 10)
+    monkeypatch.setattr("lakesync.flows.routes.PAGE_ROWS_MAX", 10_000)  # pages of two rows
+    world, folder = to_a_folder(31)
+    world.by_hand.job(GATEWAY, "flow", handed_over(world))
+
+    # As many rows of a byte as may be, and a page more; there are four stretches of four rows.
+    assert max(folder.sizes) <= 10 + 2
+    assert folder.sizes[:2] == [2, 2]
+    world.poll()
+    assert world.rows(folder) == {f"r{n:02}": {"n": n} for n in range(31)}  # type: ignore[arg-type]
+
+
+@pytest.mark.law("Y11", "Y9")
+def test_a_gathered_write_waits_for_its_destination_and_keeps_its_lease_meanwhile() -> None:
+    world, _ = to_a_folder()
+    handed_over(world)
+    stored = world.by_hand.store.connector(GATEWAY, "flow")
+    route = world.by_hand.flow_routes("databases").route(
+        GATEWAY, "flow", definition_from(stored.definition),
+        Storage(world.by_hand.objects, GATEWAY, "flow"),
+    )  # fmt: skip
+    kept = threading.Event()
+    faults = [AdapterUnreachable("away")]
+
+    def push(given: Any) -> Any:
+        assert kept.wait(30)
+        if faults:
+            raise faults.pop()
+        return service(given)
+
+    service, mark = route.push, world.source.mark(SOURCE_TABLE).unwrap()
+    work = Work(GATEWAY, "flow", stored.definition, SOURCE_TABLE, 1, frozenset())
+    stretch = Stretch(f'["rows",{mark},"r19",false]', f'["rows",{mark},"r59",false]')
+    writer = OneWriter(route._replace(push=push), world.time.wall_clock, keep_s=0.01)
+    assert writer(work, [stretch], kept.set) == [StretchRead(40)]
+    assert faults == []
+
+
+@pytest.mark.law("Y11")
+def test_who_loses_the_lease_waits_for_no_destination_any_more() -> None:
+    world, _ = to_a_folder()
+    handed_over(world)
+    stored = world.by_hand.store.connector(GATEWAY, "flow")
+    route = world.by_hand.flow_routes("databases").route(
+        GATEWAY, "flow", definition_from(stored.definition),
+        Storage(world.by_hand.objects, GATEWAY, "flow"),
+    )  # fmt: skip
+    asked: list[int] = []
+
+    def push(_: Any) -> Any:
+        asked.append(1)
+        raise AdapterUnreachable("away", retry_after_s=60)
+
+    def keep() -> None:
+        if asked:
+            raise Conflict("somebody else polls")
+
+    mark = world.source.mark(SOURCE_TABLE).unwrap()
+    work = Work(GATEWAY, "flow", stored.definition, SOURCE_TABLE, 1, frozenset())
+    stretch = Stretch(f'["rows",{mark},"r19",false]', f'["rows",{mark},"r59",false]')
+    with pytest.raises(Conflict):
+        OneWriter(route._replace(push=push), world.time.wall_clock, keep_s=0.01)(
+            work, [stretch], keep
+        )
+    assert asked == [1]

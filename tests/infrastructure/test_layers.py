@@ -159,7 +159,9 @@ LATER = {
     "import lakesync.runtime.wiring_dynamo, lakesync.compat.pushes, lakesync.gateway.push\n"
     "import lakesync.adapters.postgres, lakesync.adapters.mysql, lakesync.adapters.lake.late\n"
     "import lakesync.adapters.connect, lakesync.adapters.lake.sqs, lakesync.adapters.lake.s3\n"
-    "import lakesync.materialise.opening\n"
+    "import lakesync.materialise.opening, lakesync.materialise.database\n"
+    "import lakesync.adapters.bigquery, lakesync.adapters.objects\n"
+    "import lakesync.adapters.lake.s3_adapter\n"
     "from lakesync.connectors.registry import connector_type\n"
     "kinds = [connector_type(one) for one in ('postgres', 'mysql')]\n"
     "import lakesync.connectors.sql.capture.source, lakesync.connectors.sql.binlog.source\n",

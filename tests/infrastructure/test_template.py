@@ -464,7 +464,8 @@ def test_the_lakes_jobs_and_its_function_alone_reach_another_catalogue() -> None
     }
 
     assert given == dict.fromkeys(OTHER_CATALOGUES, lake)
-    lake.add("LakeFlowFunctionRole")  # the catalogue of a flow's URL, as the operator allows
+    # The catalogue of a flow's URL, as the operator allows.
+    lake |= {"LakeFlowFunctionRole", "FlowJobRole"}
     assert having == lake
 
 
@@ -831,10 +832,12 @@ def test_every_log_group_forgets() -> None:
 @pytest.mark.parametrize("job", ["CheckpointJob", "BigQueryJob", "FlowJob"])
 def test_jobs_write_and_read_by_the_versions_that_functions_have(job: str) -> None:
     arguments = resources("AWS::Glue::Job")[job]["Properties"]["DefaultArguments"]
-    locks = ("layer-lakesync", "layer-google", "layer-drivers", "layer-web")
-    locked = [(ROOT / "requirements" / f"{lock}.lock").read_text("utf-8") for lock in locks]
+    layers = ("lakesync", "google", "drivers", "web", "lake", "iceberg")
+    locked = [(ROOT / "requirements" / f"layer-{one}.lock").read_text("utf-8") for one in layers]
 
-    assert set(arguments["--additional-python-modules"].split(",")) <= set(" ".join(locked).split())
+    modules = arguments["--additional-python-modules"]
+    modules = ",".join(modules["Fn::Join"][1]) if isinstance(modules, dict) else modules
+    assert set(modules.split(",")) <= set(" ".join(locked).split())
 
 
 @pytest.mark.law("Y11")
@@ -850,16 +853,21 @@ def test_the_job_of_flows_is_told_what_their_function_is_told_and_reaches_the_sa
     assert is_wanted == {"Fn::Not": [{"Fn::Equals": [{"Ref": "FlowJobRows"}, 0]}]}
     assert {"Condition": "HasDestinationZone"} in reaches["Fn::Or"]
 
+    artefacts = json.dumps({"Fn::Sub": "arn:${AWS::Partition}:s3:::${ArtefactBuckets}/*"})
+
     def may(owner: str) -> set[str]:
         return {
             json.dumps([action, statement["Resource"], statement.get("Condition")])
             for who, statement in statements()
             if who == owner
             for action in as_list(statement["Action"])
-            if action.partition(":")[0] in {"dynamodb", "sqs", "secretsmanager"}
+            if action.partition(":")[0] in {"dynamodb", "sqs", "secretsmanager", "s3", "glue"}
+            and json.dumps(statement["Resource"]) != artefacts
         }
 
-    assert may("FlowJobRole") == may("FlowFunction")
+    assert may("FlowJobRole") == may("LakeFlowFunction")
+    lakes = functions()["LakeFlowFunction"]["Environment"]["Variables"]
+    assert lakes["FLOW_JOB_ROWS"] == function["FLOW_JOB_ROWS"]
     network = template()["Resources"]["FlowJobNetwork"]
     assert network["Condition"] == "HasFlowConnection"
     for statement in network["Properties"]["PolicyDocument"]["Statement"]:

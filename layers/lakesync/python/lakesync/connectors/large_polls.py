@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from lakesync.connectors.dead_letters import DeadLetters
 from lakesync.connectors.definition import definition_from
 from lakesync.connectors.large import is_large
+from lakesync.connectors.one_writer import OneWriter
 from lakesync.connectors.poll import PAGE_ROWS_MAX
 from lakesync.connectors.polls import Polls
 from lakesync.connectors.port import FEED, Divisible, Stretch
@@ -27,6 +28,7 @@ from lakesync.connectors.reading import read_page
 from lakesync.connectors.state import state_from
 from lakesync.connectors.stretch import Work
 from lakesync.connectors.taking import Taking
+from lakesync.core.pace import JOB_ROWS_MAX
 from lakesync.errors import Conflict, LakeSyncError
 
 if TYPE_CHECKING:
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
 
 STRETCH_ROWS: Final = 50_000
 """Rows of a stretch: what a task reads, some seconds to minutes."""
+ONE_WRITE_STRETCHES: Final = JOB_ROWS_MAX // STRETCH_ROWS
+"""Stretches that are one write, where a write is dear."""
 JOB_LEASE_MS: Final = 120_000
 """How long a job keeps others out at a time; it is taken further every few seconds."""
 
@@ -144,7 +148,10 @@ class LargePolls(Polls):
                     name, route.push, letters, self._wall_clock, route.shape, route.pages
                 )
                 one = _LargeTable(route, work, letters, taking, save)
-                one.bring(state, partial(reads, keep=partial(save, state)), at_once, has_time)
+                reading, many = reads, at_once
+                if route.job_rows:
+                    reading, many = OneWriter(route, self._wall_clock), ONE_WRITE_STRETCHES
+                one.bring(state, partial(reading, keep=partial(save, state)), many, has_time)
 
 
 class _LargeTable:
@@ -215,6 +222,8 @@ class _LargeTable:
                 break
             stretches.append(stretch)
             cursor = stretch.ends
+        if self._route.job_rows and stretches:
+            return [Stretch(stretches[0].begins, stretches[-1].ends)]
         return stretches
 
     def _note(self, read: StretchRead) -> None:

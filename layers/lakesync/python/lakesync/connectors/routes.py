@@ -38,6 +38,8 @@ class Route(NamedTuple):
     """Lets go of where it goes."""
     large_rows: int = 0
     """From how many rows ahead on a table is read by a job; 0 for never."""
+    job_rows: int = 0
+    """Rows that a job writes at a time, all by one writer; 0 where its tasks write side by side."""
 
 
 class MakesRoutes(Protocol):

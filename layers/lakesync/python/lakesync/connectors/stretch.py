@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from lakesync.connectors.dead_letters import DEAD_LETTERS_MAX
 from lakesync.connectors.deltas import client_id_of
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from lakesync.core.delta import Delta
     from lakesync.ports import WallClock
     from lakesync.result import Result
+
+T = TypeVar("T")
 
 PATIENCE_S_MAX: Final = 900
 """How long a task waits for one page at the most, in all."""
@@ -70,13 +72,17 @@ class StretchRead(NamedTuple):
     """Why it was not read to its end."""
 
 
-class _Letters:
-    """Dead letters that are written down later, before the stretch is said to be behind."""
+class StretchLetters:
+    """Dead letters of a stretch, written down later: before it is said to be behind."""
 
     def __init__(self, known: frozenset[str]) -> None:
         self._known = known
         self.kept: dict[tuple[str, str], Letter] = {}
         self.accepted: set[tuple[str, str]] = set()
+
+    def of(self, rows: int) -> StretchRead:
+        """Give what became of the stretch, of which so many rows were pushed."""
+        return StretchRead(rows, tuple(self.kept.values()), tuple(self.accepted))
 
     def add(self, table: str, row_id: str, error: LakeSyncError, delta: Delta | None) -> None:
         """Keep a row with its reason."""
@@ -95,7 +101,7 @@ class _Letters:
             self.accepted.add((table, row_id))
 
 
-class _Pages:
+class StretchPages:
     """Reads a connector up to where a stretch ends; see `lakesync.connectors.reading`."""
 
     def __init__(self, connector: Divisible, ends: str) -> None:
@@ -127,30 +133,30 @@ def read_whole(
         wall_clock: the time.
         sleep: lets seconds pass.
     """
-    letters = _Letters(work.known)
+    letters = StretchLetters(work.known)
     taking = Taking(work.name, route.push, letters, wall_clock, route.shape, route.pages)
     cursor, rows = stretch.begins, 0
     try:
         if not isinstance(route.connector, Divisible):
             raise InternalError(f"{work.source} is not read in stretches")
-        pages = _Pages(route.connector, stretch.ends)
+        pages = StretchPages(route.connector, stretch.ends)
         while cursor != stretch.ends:
             page = partial(_page, pages, route, work, taking, cursor, stretch.ends, letters)
-            cursor, pushed = _patient(page, sleep)
+            cursor, pushed = patient(page, sleep)
             rows += pushed
     except LakeSyncError as error:
         return StretchRead(rows, error=error)
-    return StretchRead(rows, tuple(letters.kept.values()), tuple(letters.accepted))
+    return letters.of(rows)
 
 
 def _page(
-    pages: _Pages,
+    pages: StretchPages,
     route: Route,
     work: Work,
     taking: Taking,
     cursor: str,
     ends: str,
-    letters: _Letters,
+    letters: StretchLetters,
 ) -> tuple[str, int]:
     """Make a page durable; gives the cursor behind it, and how many rows were pushed."""
     read = read_page(
@@ -161,9 +167,7 @@ def _page(
     return read.cursor if read.has_more else ends, pushed
 
 
-def _patient(
-    act: Callable[[], tuple[str, int]], sleep: Callable[[float], object]
-) -> tuple[str, int]:
+def patient(act: Callable[[], T], sleep: Callable[[float], object]) -> T:
     """Do something again for as long as somebody asks for patience."""
     waited_s, failures = 0, 0
     while True:

@@ -21,6 +21,10 @@ GATHER_BYTES_MAX: Final = 16_000_000
 """Bytes of objects or rows that one write there gathers, but for the last of them."""
 GATHER_ROWS_MAX: Final = 10_000
 """Rows that one write to BigQuery, S3 or Iceberg takes, where rows go there in place of deltas."""
+JOB_ROWS_MAX: Final = 200_000
+"""Rows that one write there takes of what a job reads of a flow: as much is in its memory."""
+JOB_BYTES_MAX: Final = 256_000_000
+"""Bytes of values that one such write gathers, but for the last page of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +39,14 @@ class Pace:
     """Nothing more is added to a write that has so many."""
     rows: int = 1
     """Rows of one write, in place of deltas; more where they are read more at a time."""
+    job_rows: int = 0
+    """Rows of one write of a job that reads a flow; 0 where its tasks write side by side."""
 
 
 ONE_BY_ONE: Final = Pace()
-GATHERED: Final = Pace(GATHER_MS, GATHER_DELTAS_MAX, GATHER_BYTES_MAX, GATHER_ROWS_MAX)
+GATHERED: Final = Pace(
+    GATHER_MS, GATHER_DELTAS_MAX, GATHER_BYTES_MAX, GATHER_ROWS_MAX, JOB_ROWS_MAX
+)
 
 
 def pace_of(kind: str) -> Pace:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakesync.core.flows import DATABASES
-from lakesync.core.pace import ONE_BY_ONE, pace_of
+from lakesync.core.flows import DATABASES, LAKES
 
 if TYPE_CHECKING:
     from lakesync.core.flows import Flow
@@ -22,7 +21,5 @@ def large_rows(flow: Flow, rows_min: int) -> int:
         flow: what is polled.
         rows_min: what the operator says of all flows, in rows; 0 for never.
     """
-    reaches = flow.place == DATABASES  # the job is where databases are
-    # Where batches are gathered a write is dear, and one after another is the way to fewer.
-    takes = flow.to_gateway or pace_of(flow.to.kind) == ONE_BY_ONE
-    return rows_min if reaches and takes else 0
+    # The job is where databases are, and has what reads and writes Iceberg.
+    return rows_min if flow.place in {DATABASES, LAKES} else 0

@@ -99,8 +99,10 @@ class FlowRoutes:
         )
         shape = Shaping(flow.to, there_in_database(database))
         pages = max(1, flow.to.pace.rows // PAGE_ROWS_MAX)
-        large = large_rows(flow, self._rows_min)
-        return Route(connector, tables, sink.push, shape, pages, database.close, large)
+        return Route(
+            connector, tables, sink.push, shape, pages, database.close,
+            large_rows(flow, self._rows_min), flow.to.pace.job_rows,
+        )  # fmt: skip
 
     def _source(
         self, gateway: str, flow: Flow, definition: Definition, storage: Storage

@@ -1,0 +1,125 @@
+"""Reading a job's stretches where each write is dear: one writer, and few large writes.
+
+On S3 and in Iceberg a write makes the files anew that its rows belong to, and in BigQuery it is
+jobs: many rows cost about what few cost. So pages are read as ever, gathered, and pushed at once.
+"""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor, wait
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from lakesync.connectors.deltas import client_id_of
+from lakesync.connectors.poll import PAGE_ROWS_MAX
+from lakesync.connectors.port import Divisible, Stretch
+from lakesync.connectors.reading import Read, read_page
+from lakesync.connectors.stretch import StretchLetters, StretchPages, StretchRead, patient
+from lakesync.connectors.taking import Taking
+from lakesync.core.pace import JOB_BYTES_MAX
+from lakesync.errors import Conflict, InternalError, LakeSyncError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from lakesync.connectors.routes import Route
+    from lakesync.connectors.stretch import Work
+    from lakesync.ports import WallClock
+
+KEEP_S: Final = 15
+"""From one renewal of the lease to the next: an eighth of how long it is good for."""
+
+
+class OneWriter:
+    """`lakesync.connectors.large_polls.ReadsStretches` by this process: one stretch at a time.
+
+    Args:
+        route: from where to where.
+        wall_clock: the time.
+        keep_s: from one renewal of the lease to the next.
+    """
+
+    def __init__(self, route: Route, wall_clock: WallClock, keep_s: float = KEEP_S) -> None:
+        self._route = route
+        self._wall_clock = wall_clock
+        self._keep_s = keep_s
+
+    def __call__(
+        self, work: Work, stretches: Sequence[Stretch], keep: Callable[[], None]
+    ) -> Sequence[StretchRead]:
+        """Read stretches one after another; whoever loses the lease waits for nobody any more.
+
+        A write that is under way then comes to its end. It is one commit, whoever comes behind it.
+        """
+        ended = threading.Event()
+
+        def sleep(seconds: float) -> None:
+            if ended.wait(seconds):
+                raise Conflict("somebody else polls this flow")
+
+        def read_all() -> list[StretchRead]:
+            return [
+                read_gathered(self._route, work, one, self._wall_clock, sleep) for one in stretches
+            ]
+
+        with ThreadPoolExecutor(1) as beside:
+            reading = beside.submit(read_all)
+            try:
+                while not wait([reading], timeout=self._keep_s).done:
+                    keep()
+            except BaseException:
+                ended.set()
+                raise
+        return reading.result()
+
+
+def read_gathered(
+    route: Route,
+    work: Work,
+    stretch: Stretch,
+    wall_clock: WallClock,
+    sleep: Callable[[float], object],
+) -> StretchRead:
+    """Read a stretch to its end, as few writes. Safe to repeat, and to kill.
+
+    Args:
+        route: from where to where.
+        work: of what it is.
+        stretch: between which cursors.
+        wall_clock: the time.
+        sleep: lets seconds pass.
+    """
+    letters = StretchLetters(work.known)
+    pages = route.job_rows // PAGE_ROWS_MAX
+    taking = Taking(work.name, route.push, letters, wall_clock, route.shape, pages)
+    cursor, rows = stretch.begins, 0
+    try:
+        while cursor != stretch.ends:
+            read = _gathered(route, work, Stretch(cursor, stretch.ends), sleep)
+            has_letters = bool(work.known or letters.kept)
+            rows += patient(partial(taking.take, read, has_letters=has_letters), sleep)
+            cursor = read.cursor
+    except LakeSyncError as error:
+        return StretchRead(rows, error=error)
+    return letters.of(rows)
+
+
+def _gathered(route: Route, work: Work, stretch: Stretch, sleep: Callable[[float], object]) -> Read:
+    """Give pages of a stretch as one: up to its end, or as much as may be in memory."""
+    if not isinstance(route.connector, Divisible):
+        raise InternalError(f"{work.source} is not read in stretches")
+    pages, client_id = StretchPages(route.connector, stretch.ends), client_id_of(work.name)
+    whole, size = Read([], [], stretch.begins, has_more=True, report={}), 0
+    while whole.cursor != stretch.ends and size < JOB_BYTES_MAX:
+        page = partial(
+            read_page, pages, work.source, whole.cursor, route.tables, client_id,
+            PAGE_ROWS_MAX * route.pages, work.poll_ms,
+        )  # fmt: skip
+        read = patient(page, sleep)
+        size += sum(len(value) for delta in read.deltas for _, value in delta.columns)
+        cursor = read.cursor if read.has_more else stretch.ends
+        whole.deltas.extend(read.deltas)
+        whole.refused.extend(read.refused)
+        whole = whole._replace(cursor=cursor)
+    return whole
