@@ -21,6 +21,7 @@ def test_a_table_is_placed_once_it_was_tried() -> None:
     tried = run("tables", "place", "events", "hot", "--dry-run")
     assert "would be in shard hot" in tried.stdout
     assert "reads 2 units at most (1 before)" in tried.stdout
+    assert "writes some 4.3 units (4.3 before)" in tried.stdout
     assert "writes two to four more" in tried.stdout
     assert json.loads(run("tables", "list", "--json").stdout)["tables"] == {}
 

@@ -11,6 +11,7 @@ from benchmarks.units import batch_read_units, transaction_units
 from lakesync.buffer.network import Network
 from lakesync.core.clock import STAMP_MAX
 from lakesync.core.delta import Op, make_delta
+from lakesync.core.layout import SHARDS_MAX
 from lakesync.core.messages import Pull
 from tests.support.builders import WALL_MS, at_ms, insert, push, update
 from tests.support.gateways import GivenTime, administrator, puller, pusher
@@ -39,7 +40,7 @@ class Meter:
         self.calls: Counter[str] = Counter()
         self.written: list[tuple[float, float]] = []
         """Of each transaction, the units reported and the units by the rule."""
-        self.read = 0.0
+        self.read = self.read_reported = 0.0
         self._last = 0.0
         self.buffer = address.buffer(send=self.send, on_capacity=self.consumed)
 
@@ -59,11 +60,14 @@ class Meter:
         if operation == "TransactWriteItems":
             self.written.append((units, self._last))
 
+        else:
+            self.read_reported += units
+
     def restart(self) -> None:
         """Count from here."""
         self.calls.clear()
         self.written.clear()
-        self.read = 0.0
+        self.read = self.read_reported = 0.0
 
 
 @pytest.fixture
@@ -160,6 +164,31 @@ def test_small_pushes_are_two_items_until_their_entries_move_into_the_log(
     assert meter.written == [(by_rule, by_rule) for _, by_rule in meter.written]
     assert set(units) == {4, 6}  # the head and the row; and now and then the entries
     assert units.count(6) <= 5
+
+
+@pytest.mark.law("B18")
+@pytest.mark.parametrize("server", ["emulator", "dynamodb_local"])
+def test_heads_of_forty_tables_apart_are_two_units_by_what_is_reported(
+    servers: Servers, gateway: str, server: str
+) -> None:
+    meter = Meter(servers.dynamodb_local() if server == "dynamodb_local" else servers.emulator())
+    time = GivenTime(WALL_MS)
+    admin, service = administrator(meter.buffer, time_=time), pusher(meter.buffer, time_=time)
+    tables = [f"t{number}" for number in range(SHARDS_MAX)]
+    for number, table in enumerate(tables[1:], 1):
+        admin.place_table(gateway, table, f"s{number}")
+    for number, table in enumerate(3 * tables):
+        time.now_ms += 1
+        service.push(gateway, push(insert(at=at_ms(number), table=table, text="t" * 100)))
+    time.now_ms += 1_000
+    reader = puller(meter.buffer, time_=time)
+    page = reader.pull(gateway, Pull("r", 0, 1_000, at_least=STAMP_MAX))
+    assert page.count == 3 * SHARDS_MAX
+    meter.restart()
+
+    assert reader.pull(gateway, Pull("r", page.cursor, 1_000)).count == 0
+    assert meter.calls == {"GetItem": 1, "Query": 1}
+    assert meter.read_reported == 2
 
 
 def test_a_repeated_push_writes_nothing(meter: Meter, gateway: str) -> None:

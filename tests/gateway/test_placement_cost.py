@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -12,11 +12,12 @@ from lakesync.adapters.lake.parquet import ParquetEncoder
 from lakesync.buffer.caller import DynamoCaller
 from lakesync.buffer.dynamo import DynamoBuffer
 from lakesync.core.clock import STAMP_MAX
-from lakesync.core.layout import DEFAULT_SHARD, LANES_MAX, SHARDS_MAX
+from lakesync.core.layout import DEFAULT_SHARD, LANES_MAX, MAIN_LANE, SHARDS_MAX
 from lakesync.core.messages import Pull
+from lakesync.log.head_room import pull_units, push_units
 from lakesync.log.lanes import IDLE_MS
 from lakesync.maintenance.flush import Flusher
-from lakesync.runtime.api.tables import _pull_units
+from lakesync.maintenance.restore import begin_epoch
 from tests.support.builders import WALL_MS, at_ms, insert, push
 from tests.support.gateways import GivenTime, administrator, puller, pusher
 from tests.support.lake import Messages, Objects
@@ -24,6 +25,7 @@ from tests.support.lanes import open_lanes
 from tests.support.modelled import LockedModel
 
 if TYPE_CHECKING:
+    from lakesync.core.clock import Stamp
     from lakesync.gateway.pull import PullService
 
 GATEWAY = "g"
@@ -39,39 +41,177 @@ def buffer_on(model: LockedModel) -> DynamoBuffer:
     return DynamoBuffer("lakesync-buffer", caller)
 
 
-@pytest.mark.parametrize("shards", [1, 2, 6, SHARDS_MAX])
-def test_a_pull_reads_what_was_said_while_shards_are_in_use_and_one_unit_when_they_are_idle(
+@dataclass
+class Apart:
+    """A gateway whose tables are in shards of their own, all in use, and who reads it."""
+
+    model: LockedModel
+    shards: int
+    gateway: str = GATEWAY
+    shard: str = "s{}"
+    rows: int = 0
+    cursor: Stamp = 0
+
+    def __post_init__(self) -> None:
+        self.time = GivenTime(WALL_MS)
+        self.buffer = buffer_on(self.model)
+        self.admin = administrator(self.buffer, time_=self.time)
+        self.pusher = pusher(self.buffer, time_=self.time)
+        self.reader = puller(self.buffer, time_=self.time)
+        self.tables: list[str] = []
+        self.place(self.shards)
+
+    def place(self, shards: int) -> None:
+        """Put tables apart until there are so many shards."""
+        for number in range(len(self.tables), shards):
+            if number:
+                self.admin.place_table(self.gateway, f"t{number}", self.shard.format(number))
+            self.tables.append(f"t{number}")
+
+    def said(self) -> int:
+        """Give what is said of a pull that brings nothing."""
+        return pull_units(
+            self.gateway, self.admin.layout(self.gateway), self.admin.epoch(self.gateway)
+        )
+
+    def write(self, table: str, text_bytes: int = 24) -> float:
+        """Push one edit; gives what it writes."""
+        self.time.now_ms, self.rows = self.time.now_ms + 1, self.rows + 1
+        before = self.model.dynamo.bill.write_units
+        text = Random(f"{self.rows}").randbytes(text_bytes).hex()
+        row = insert(f"r{self.rows % 7}", at=at_ms(self.rows), table=table, t=text)
+        self.pusher.push(self.gateway, push(row))
+        return self.model.dynamo.bill.write_units - before
+
+    def read(self) -> float:
+        """Pull until nothing is left, and once more; gives what that last pull reads."""
+        self.time.now_ms += 1_000
+        bill = self.model.dynamo.bill
+        while True:
+            read, written = bill.read_units, bill.write_units
+            page = self.reader.pull(self.gateway, Pull("r", self.cursor, 1_000))
+            self.cursor = page.cursor
+            if not page.has_more and not page.count:
+                assert bill.write_units == written
+                return bill.read_units - read
+
+    def write_and_read(self, rounds: int) -> float:
+        """Write to each table and read, again and again; gives the most that a last pull reads."""
+        most = 0.0
+        for _ in range(rounds):
+            for table in self.tables:
+                self.write(table)
+            most = max(most, self.read())
+        return most
+
+    def flush(self) -> None:
+        """Flush the log, as a schedule does."""
+        Flusher(self.buffer, Objects(), Messages(), ParquetEncoder(), Messages()).flush(
+            self.gateway
+        )
+
+
+@pytest.mark.law("B18")
+@pytest.mark.parametrize("shards", [1, 2, 5, 6, 9, 20, SHARDS_MAX])
+def test_a_current_reader_reads_two_units_however_many_tables_apart_are_in_use(
     model: LockedModel, shards: int
 ) -> None:
-    time, bill = GivenTime(WALL_MS), model.dynamo.bill
-    buffer = buffer_on(model)
-    admin, service = administrator(buffer, time_=time), pusher(buffer, time_=time)
-    tables = ["t0", *(f"t{number}" for number in range(1, shards))]
-    for number, table in enumerate(tables[1:], 1):
-        admin.place_table(GATEWAY, table, f"s{number}")
-    said = _pull_units(admin.layout(GATEWAY))
-    reader = puller(buffer, time_=time)
-    cursor, most = 0, 0.0
-    for place in range(8):  # entries gather in heads, and move into the log
-        for number, table in enumerate(tables):
-            time.now_ms += 1
-            text = f"{number * 7919 + place * 104729:x}" * 12
-            service.push(GATEWAY, push(insert(f"r{place}", at=at_ms(place), table=table, t=text)))
-        time.now_ms += 1_000
-        cursor = reader.pull(GATEWAY, Pull("r", cursor, 1_000)).cursor
-        before = bill.read_units
-        page = reader.pull(GATEWAY, Pull("r", cursor, 1_000))
-        assert (page.count, page.has_more) == (0, False)
-        most = max(most, bill.read_units - before)
+    apart = Apart(model, shards)
 
-    assert said / 2 <= most <= said
-    time.now_ms += 2 * IDLE_MS
-    service.push(GATEWAY, push(insert("late", at=at_ms(9), table="t0", t="")))
-    Flusher(buffer, Objects(), Messages(), ParquetEncoder(), Messages()).flush(GATEWAY)
-    cursor = reader.pull(GATEWAY, Pull("r", cursor)).cursor
-    before = bill.read_units
-    reader.pull(GATEWAY, Pull("r", cursor))
-    assert bill.read_units - before == 1
+    assert apart.write_and_read(8) == apart.said() == min(shards, 2)
+
+    apart.flush()
+    assert apart.write_and_read(2) == apart.said()
+    apart.time.now_ms += 2 * IDLE_MS
+    apart.write("t0")
+    apart.flush()
+    assert apart.read() == 1
+
+
+@pytest.mark.law("B18")
+@pytest.mark.parametrize(
+    ("shards", "gateway", "shard", "said"),
+    [
+        (40, "g" * 16, "a_shard_of_its_own_{}", 2),
+        (30, "00000000-0000-0000-0000-000000000000", "a_name_of_15_{}", 2),
+        (20, "g" * 64, "s" * 30 + "{}", 2),
+        (SHARDS_MAX, "g" * 64, "s" * 30 + "{}", 3),
+    ],
+)
+def test_only_long_names_of_many_shards_make_it_three(
+    model: LockedModel, shards: int, gateway: str, shard: str, said: int
+) -> None:
+    apart = Apart(model, shards, gateway, shard)
+    apart.write_and_read(2)
+    apart.flush()
+    apart.write_and_read(2)
+    apart.flush()
+
+    assert apart.said() == said
+    assert said - 1 <= apart.write_and_read(2) <= said
+
+
+@pytest.mark.law("B18")
+def test_in_a_restored_buffer_as_much_is_read_as_is_said(model: LockedModel) -> None:
+    apart = Apart(model, 36, "g" * 12, "shard_{}")
+    apart.write_and_read(1)
+    begin_epoch(apart.buffer, apart.gateway, wall_clock=lambda: int(apart.time.now_ms))
+    apart.time.now_ms += 10_000
+    apart.cursor = apart.buffer.heads(apart.gateway)[MAIN_LANE].commit
+    apart.reader = puller(apart.buffer, time_=apart.time)
+
+    assert apart.write_and_read(3) == apart.said() == 2
+
+
+@pytest.mark.law("B18")
+@pytest.mark.law("B8")
+def test_heads_that_are_full_are_read_and_then_emptied_once_there_are_more_shards(
+    model: LockedModel,
+) -> None:
+    apart = Apart(model, 5)
+    for _ in range(3):
+        for table in apart.tables:
+            apart.write(table)
+    assert all(head.recent for head in apart.buffer.heads(GATEWAY).values())
+    apart.place(SHARDS_MAX)
+
+    page = apart.reader.pull(GATEWAY, Pull("r", 0, 1_000, at_least=STAMP_MAX))
+    assert page.count == 15
+    apart.cursor = page.cursor
+    assert apart.write_and_read(1) == 2
+    page = apart.reader.pull(GATEWAY, Pull("s", 0, 1_000))
+    assert page.count == apart.rows == 15 + SHARDS_MAX
+
+
+@pytest.mark.law("B18")
+@pytest.mark.law("B14")
+def test_heads_that_another_release_fills_are_read_and_emptied(
+    model: LockedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apart = Apart(model, SHARDS_MAX)
+    with monkeypatch.context() as as_before:
+        as_before.setattr("lakesync.log.merge_batch.room_bytes", lambda *_: None)
+        assert apart.write_and_read(5) > 2
+    written = apart.rows
+
+    page = puller(apart.buffer, time_=apart.time).pull(GATEWAY, Pull("s", 0, 1_000))
+    assert page.count == written
+    assert apart.write_and_read(1) == 2
+    page = puller(apart.buffer, time_=apart.time).pull(GATEWAY, Pull("s", 0, 1_000))
+    assert page.count == written + SHARDS_MAX
+
+
+@pytest.mark.law("B18")
+@pytest.mark.parametrize("shards", [2, 6, 8, 10, 14, 20, SHARDS_MAX])
+def test_a_push_of_a_small_edit_writes_about_what_was_said(model: LockedModel, shards: int) -> None:
+    apart = Apart(model, shards)
+    layout = apart.admin.layout(GATEWAY)
+    for shard, table in [(DEFAULT_SHARD, "t0"), ("s1", "t1")]:
+        for _ in range(8):
+            apart.write(table)  # the first ones open lanes
+        units = [apart.write(table) for _ in range(24)]
+        assert sum(units) / 24 == pytest.approx(push_units(GATEWAY, shard, layout, ""), abs=0.4)
+    assert push_units(GATEWAY, "s1", layout, "") <= 6
 
 
 @pytest.mark.parametrize("text_bytes", [0, 500, 3_000, 20_000])

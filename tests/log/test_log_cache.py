@@ -174,6 +174,21 @@ class TestReadAhead:
             assert stamps(of.entries(GATEWAY, lane, 10, 40, 100)) == [20, 30, 40]
         assert log.reads == 3
 
+    def test_lanes_whose_heads_have_no_room_are_read_each_by_itself(self, log: Log) -> None:
+        """Each of their items is one entry: what the main lane's head holds says nothing."""
+        of = self.warm(log)
+        for stamp in (40, 50):
+            log.commit(stamp)
+        heads = {lane: log.head(in_head=0) for lane in LANES[1:]}
+        heads["main"] = log.head(in_head=4)
+
+        read_ahead(of, heads, 20)
+
+        assert (log.reads, log.items_read) == (2, [])
+        for lane in LANES[1:]:
+            assert stamps(of.entries(GATEWAY, lane, 20, 50, 100)) == [30, 40, 50]
+        assert log.reads == 2
+
     def test_what_is_remembered_or_not_asked_for_is_not_read(self, log: Log) -> None:
         of = self.warm(log)
 

@@ -7,7 +7,13 @@ from dataclasses import replace
 import pytest
 
 from lakesync.core.clock import stamp
-from lakesync.log.raising import BUSY_LANES, RAISED_EVERY_MS, may_end_at, may_raise
+from lakesync.log.raising import (
+    BUSY_LANES,
+    RAISED_EVERY_MS,
+    heads_to_raise,
+    may_end_at,
+    may_raise,
+)
 from lakesync.ports import Head
 from tests.support.builders import WALL_MS
 
@@ -22,6 +28,18 @@ def test_a_lane_whose_entries_just_moved_into_the_log_is_left_to_its_writer_whil
     assert not may_raise(MOVED_INTO_LOG, WALL_MS + 1, BUSY_LANES)
     assert may_raise(MOVED_INTO_LOG, WALL_MS + 1, BUSY_LANES - 1)
     assert may_raise(MOVED_INTO_LOG, WALL_MS + RAISED_EVERY_MS, BUSY_LANES)
+
+
+@pytest.mark.law("B7")
+def test_where_heads_have_no_room_for_entries_one_without_is_left_to_its_writer() -> None:
+    heads: dict[str, Head | None] = {"main": replace(MOVED_INTO_LOG, commit=NOW + 1)}
+    heads["side"] = MOVED_INTO_LOG
+    soon_ms, later_ms = WALL_MS + 1, WALL_MS + RAISED_EVERY_MS
+
+    assert heads_to_raise(heads, NOW + 1, 0, soon_ms, {}, shards=2) == {"side": MOVED_INTO_LOG}
+    assert heads_to_raise(heads, NOW + 1, 0, soon_ms, {}, shards=BUSY_LANES) == {}
+    assert list(heads_to_raise(heads, NOW + 1, 0, later_ms, {}, shards=BUSY_LANES)) == ["side"]
+    assert list(heads_to_raise(heads, NOW + 1, 0, soon_ms, {"side": NOW}, shards=40)) == ["side"]
 
 
 @pytest.mark.law("B7")

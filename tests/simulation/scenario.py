@@ -134,6 +134,8 @@ class Scenario:
     lease_s: int = 120
     relanings: int = 0
     """How often a table is put into another shard."""
+    shards_besides: int = 0
+    """Shards of tables that nobody writes to: they leave heads little room for entries, or none."""
     lane_moves: float = 0.0
     """How often a function moves to another lane before a push, as if it had lost a race."""
     reinstalls: int = 0
@@ -225,6 +227,8 @@ RARE_THEMES = {
 CONFLICTS = 0.25
 """The share of seeds in which writes meet at items that nobody is seen to write."""
 CONFLICTS_MAX = 0.15
+MANY_SHARDS = 0.2
+"""The share of seeds in which heads have less room for entries."""
 
 POLL_S_MAX = 10_000.0
 """Less than all may take to become quiet."""
@@ -276,7 +280,7 @@ def scenario_of(seed: int) -> Scenario:
     scenario = changed(
         replace(
             drawn, **_upkeep(seed, span_ms), **_rules(seed), firewall=_firewall(seed),
-            **_destinations(seed),
+            **_destinations(seed), shards_besides=_shards_besides(seed),
         ),
         theme,
     )  # fmt: skip
@@ -342,6 +346,11 @@ def _destinations(seed: int) -> dict[str, Any]:
 def _firewall(seed: int) -> float:
     random = Random(f"{seed}/scenario of a firewall")
     return random.choice([0.05, 0.3]) if random.random() < 0.1 else 0.0
+
+
+def _shards_besides(seed: int) -> int:
+    random = Random(f"{seed}/scenario of shards")
+    return random.choice([4, 8, 24]) if random.random() < MANY_SHARDS else 0
 
 
 def _tables(random: Random) -> tuple[Table, ...]:

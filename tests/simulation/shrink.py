@@ -23,6 +23,7 @@ LEFT_OUT = (
     "retain_every_s",
     "reinstalls",
     "relanings",
+    "shards_besides",
     "rogue",
     "offline",
     "eager",

@@ -212,6 +212,8 @@ class World:
                 service.register_schema(GATEWAY, body)
             if table.shard != "main":
                 service.place_table(GATEWAY, table.name, table.shard)
+        for number in range(self.scenario.shards_besides):
+            service.place_table(GATEWAY, f"besides{number}", f"besides{number}")
         self.rulings.first(service)
         if self.scenario.restores and self.scenario.seed % 2:
             # It was restored before, so that clients have an epoch to name.

@@ -100,6 +100,17 @@ def recent_entries_are_not_read() -> list[Replaced]:
     return [(pull_module, "read", read)]
 
 
+@deliberate("what lay in a head is gone when it has no room for a new entry")
+def full_heads_lose_entries() -> list[Replaced]:
+    real = merge_batch.lane_commit
+
+    def lane_commit(*args: Any) -> Any:
+        made = real(*args)
+        return replace(made, chunk=made.chunk[-1:])
+
+    return [(commit_module, "lane_commit", lane_commit)]
+
+
 # --- lanes ----------------------------------------------------------------------------------------
 
 

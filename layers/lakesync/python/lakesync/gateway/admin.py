@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from lakesync.core.config import TABLES_MAX
 from lakesync.core.evolution import evolve
-from lakesync.core.layout import DEFAULT_SHARD, check_shard
+from lakesync.core.layout import DEFAULT_SHARD, MAIN_LANE, check_shard
 from lakesync.core.names import first_spellings, folded, name_taken
 from lakesync.core.rules import rules_to_json
 from lakesync.core.rules_json import read_rules
@@ -24,6 +24,7 @@ from lakesync.errors import (
 from lakesync.gateway.metrics import metrics
 from lakesync.gateway.rules_dry_run import Trial
 from lakesync.log.declare import Declare
+from lakesync.ports import NO_HEAD
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -141,6 +142,10 @@ class AdminService:
     def layout(self, gateway: str) -> Layout:
         """Give the shards that tables are in."""
         return self._config(gateway).layout
+
+    def epoch(self, gateway: str) -> str:
+        """Give the epoch of the buffer; empty unless it was restored from a backup."""
+        return self._buffer.lane_heads(gateway, [MAIN_LANE]).get(MAIN_LANE, NO_HEAD).epoch
 
     def place_table(
         self, gateway: str, table: str, shard: str, *, dry_run: bool = False

@@ -200,7 +200,7 @@ class Committer:
         self._clock.last = max(self._clock.last, outcome.stamp, outcome.seen())
         outcome.stamp = self._clock.now(self._wall_clock())
         parts = {
-            lanes[shard]: lane_commit(outcome.stamp, cached.head(lanes[shard]), shard, outcome)
+            lanes[shard]: lane_commit(gateway, cached, lanes[shard], outcome)
             for shard in outcome.effective
         }
         commit = Commit(

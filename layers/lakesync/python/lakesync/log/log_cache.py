@@ -14,6 +14,7 @@ from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from lakesync.core.layout import MAIN_LANE
 from lakesync.ports import LogSlice
 
 if TYPE_CHECKING:
@@ -100,18 +101,19 @@ class Tails:
     ) -> list[Callable[[], None]]:
         """Give the calls that read what is not remembered of lanes' logs behind a stamp.
 
-        They may be made side by side, and beside whatever concerns no log. Lanes of which the last
-        item is all that is missing are read by one of them; of the others `entries` gives later
-        what was read, so that nothing is read twice though it be too much to remember.
+        They may be made side by side, and beside whatever concerns no log. One reads the lanes that
+        lack their last item alone; of others `entries` gives what was read, so none is read twice.
         """
         self._ahead.clear()
         last_items: dict[_Key, Stamp] = {}
         calls: list[Callable[[], None]] = []
-        in_head_max = max((_bytes_of(head.recent) for head in heads.values()), default=0)
+        in_heads = {lane: _bytes_of(head.recent) for lane, head in heads.items()}
+        # An item is what lay in a head; the main lane's may have room where the others have none.
+        in_head_max = max((size for lane, size in in_heads.items() if lane != MAIN_LANE), default=0)
         for lane, head in heads.items():
             key = _Key(gateway, epoch, lane)
             missing = self._missing_bytes(key, head, after)
-            if missing is None or missing > in_head_max:
+            if missing is None or missing > max(in_head_max, in_heads[lane]):
                 calls.append(partial(self._read_ahead, key, after, head.stored_until, count_max))
             elif missing:
                 last_items[key] = head.stored_until

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Final
 from lakesync.core.append import Admission, Gate, advanced
 from lakesync.core.delta import COLUMNS_MAX, Op
 from lakesync.core.forgetting import may_undo_a_deletion
+from lakesync.core.layout import lane_shard
 from lakesync.core.merge import EMPTY, apply, state_of
 from lakesync.errors import OutOfOrder, RowForgotten, RowTooLarge
+from lakesync.log.head_room import room_bytes
 from lakesync.log.write_rules import WriteRules
 from lakesync.ports import NO_HEAD, LaneCommit, LogEntry, MarkPut, RowPut
+from lakesync.wire.log_chunk import encode_chunk
 from lakesync.wire.records import encode_records
 from lakesync.wire.row_state import encode_row_state
 
@@ -26,11 +29,11 @@ if TYPE_CHECKING:
     from lakesync.log.limits import Limits
     from lakesync.log.plan import Admitted, Part
     from lakesync.log.row_cache import CachedGateway, CachedRow
-    from lakesync.ports import Head, MarkKey, RowKey, StoredMark
+    from lakesync.ports import MarkKey, RowKey, StoredMark
 
 RECENT_BYTES_MAX: Final = 1_300
 """Log entries that stay in their lane's head, before deflating: with the head they are less than a
-KB then, for which a transaction takes two write units."""
+KB then, for which a transaction takes two write units. Fewer where there are several shards."""
 ENTRY_FRAME_BYTES: Final = 40
 _FORGOTTEN = (
     "the edit is older than this gateway remembers deletions, and its row may have been deleted; "
@@ -212,17 +215,19 @@ def _admit_events(
     return [delta for deltas in by_client.values() for delta in deltas]
 
 
-def lane_commit(stamp: Stamp, seen: Head | None, shard: str, outcome: Outcome) -> LaneCommit:
-    """Give a shard's part of a commit: its log entry, behind the head that was seen.
+def lane_commit(gateway: str, cached: CachedGateway, lane: str, outcome: Outcome) -> LaneCommit:
+    """Give a lane's part of a commit: its log entry, behind the head that was seen.
 
     Small entries stay in the head until there are several of them, and then move into the log as
-    one item: that saves most of them a write.
+    one item: that saves most of them a write. Where there are many shards, fewer have room.
     """
+    seen = cached.head(lane)
     before = seen or NO_HEAD
+    shard = lane_shard(lane)
     deltas = outcome.effective[shard]
     records = encode_records(deltas)
     entry = LogEntry(
-        stamp,
+        outcome.stamp,
         records,
         len(deltas),
         frozenset([delta.table for delta in deltas]),
@@ -232,4 +237,6 @@ def lane_commit(stamp: Stamp, seen: Head | None, shard: str, outcome: Outcome) -
     )
     entries = (*before.recent, entry)
     size = sum(len(e.records) + len(e.rule_rows) + ENTRY_FRAME_BYTES for e in entries)
-    return LaneCommit(seen, entry, entries if size > RECENT_BYTES_MAX else ())
+    room = room_bytes(gateway, lane, cached.config.layout, cached.main)
+    fits = size <= RECENT_BYTES_MAX and (room is None or len(encode_chunk(entries)) <= room)
+    return LaneCommit(seen, entry, () if fits else entries)

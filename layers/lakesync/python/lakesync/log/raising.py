@@ -27,15 +27,16 @@ def commit_of(head: Head | None) -> Stamp:
 
 def heads_to_raise(
     heads: Mapping[str, Head | None], newest: Stamp, wanted: Stamp, now_ms: int,
-    seen: Mapping[str, Stamp],
+    seen: Mapping[str, Stamp], shards: int = 1,
 ) -> dict[str, Head | None]:  # fmt: skip
     """Give the heads that are raised: all below ``wanted``, and others below ``newest`` if idle.
 
     One that stands where it was ``seen`` a moment ago is idle, whatever its stamps say.
     """
+    lanes = max(len(heads), shards)
 
     def is_idle(lane: str, head: Head | None) -> bool:
-        return seen.get(lane) == commit_of(head) or may_raise(head, now_ms, len(heads))
+        return seen.get(lane) == commit_of(head) or may_raise(head, now_ms, lanes)
 
     return {
         lane: head
@@ -49,7 +50,7 @@ def may_raise(head: Head | None, now_ms: int, lanes: int) -> bool:
 
     Two commits within a moment show a lane in use, whose writer would lose a race for nothing.
     After its entries moved into the log a head shows one alone; then it is judged by how many
-    ``lanes`` are open.
+    ``lanes`` are open, or shards there are: where these are many, heads have no room for entries.
     """
     if head is None or head.is_closed or now_ms - stamp_ms(head.commit) >= RAISED_EVERY_MS:
         return True

@@ -121,7 +121,8 @@ class ReadBarrier:
             now_ms = self._present_ms(log.gateway, wall_clock(), stamp_ms(newest))
         raised: dict[str, tuple[Head, Stamp]] = {}
 
-        lagging = heads_to_raise(open_heads, newest, wanted, now_ms, seen.commits)
+        shards = len(log.config.layout.shards())
+        lagging = heads_to_raise(open_heads, newest, wanted, now_ms, seen.commits, shards)
         # Of a quiet gateway a page is exact; under load it ends a little before the present anyhow.
         left = [head for lane, head in open_heads.items() if lane not in lagging]
         is_quiet = all(commit_of(head) >= newest for head in left)

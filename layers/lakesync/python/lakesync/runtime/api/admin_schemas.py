@@ -97,6 +97,8 @@ ADMIN_COMPONENTS: Final[dict[str, Schema]] = {
             "shard": NAME,
             "pullReadUnits": object_of({"before": COUNT, "after": COUNT})
             | {"description": "At most, of a pull that brings nothing, with all shards in use."},
+            "pushWriteUnits": object_of({"before": {"type": "number"}, "after": {"type": "number"}})
+            | {"description": "About, of a push of one small edit of the table."},
             "tables": {"type": "object", "additionalProperties": NAME},
             "shards": list_of(NAME),
         }

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request, Response
 from lakesync.core.delta import check_identifier
 from lakesync.core.layout import DEFAULT_SHARD
 from lakesync.errors import ValidationFailed
+from lakesync.log.head_room import pull_units, push_units
 from lakesync.runtime.api import schemas
 from lakesync.runtime.guard import audited, tried
 from lakesync.runtime.http import Gateway, answer_json, json_body
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
 PLACEMENT_BODY_BYTES_MAX: Final = 4_096
 """A placement names one table and one shard."""
-HEADS_PER_UNIT: Final = 4
-"""Heads that one read unit gives if they are as full of entries as they may be; empty ones, 40."""
 _SHAPE: Final = 'send {"table": "…", "shard": "…"}, and "dryRun": true to change nothing'
 
 
@@ -63,8 +62,8 @@ def add_table_routes(router: APIRouter, service: AdminService) -> None:
             tried(request)
         before = service.layout(gateway)
         after = service.place_table(gateway, table, shard, dry_run=dry_run).layout
-        costs = {"before": _pull_units(before), "after": _pull_units(after)}
-        placed = {"saved": not dry_run, "table": table, "shard": shard, "pullReadUnits": costs}
+        costs = _costs(gateway, table, (before, after), service.epoch(gateway))
+        placed = {"saved": not dry_run, "table": table, "shard": shard, **costs}
         return answer_json(request, {**placed, **_shown(after)})
 
 
@@ -80,11 +79,13 @@ def _shown(layout: Layout) -> dict[str, object]:
     return {"tables": dict(sorted(layout.tables.items())), "shards": list(layout.shards())}
 
 
-def _pull_units(layout: Layout) -> int:
-    """Give what a pull that brings nothing reads at the most, while all shards are in use.
-
-    The main lane's head is one unit. Heads of other shards' first lanes lie together; one with its
-    entries is less than a KB. Those of shards that are idle are closed, and not read.
-    """
-    others = len(layout.shards()) - 1
-    return 1 + -(-others // HEADS_PER_UNIT)
+def _costs(
+    gateway: str, table: str, layouts: tuple[Layout, Layout], epoch: str
+) -> dict[str, object]:
+    """Give what a pull that brings nothing reads at the most, and what a small push writes."""
+    pulls = [pull_units(gateway, layout, epoch) for layout in layouts]
+    pushes = [push_units(gateway, layout.shard_of(table), layout, epoch) for layout in layouts]
+    return {
+        "pullReadUnits": {"before": pulls[0], "after": pulls[1]},
+        "pushWriteUnits": {"before": pushes[0], "after": pushes[1]},
+    }
