@@ -16,6 +16,7 @@ from botocore.config import Config
 
 from lakesync.materialise.glue_views import GlueViews
 from lakesync.materialise.groups import GATEWAY_GROUPS
+from lakesync.materialise.kept_shares import KeptViews, Shares
 from lakesync.materialise.storage import LakeStore
 from lakesync_spark.common.arguments import catalogue_settings, parse_arguments, region_of
 from lakesync_spark.common.session import start_session
@@ -28,9 +29,10 @@ def main() -> None:
     # Tables at work and leases that are renewed call S3 at the same time.
     client = boto3.client("s3", config=Config(max_pool_connections=GATEWAY_GROUPS))
     store = LakeStore(client, arguments.lake_bucket)
-    region, views = region_of(arguments.stack), None
+    region, glue = region_of(arguments.stack), None
     if arguments.catalogue.is_glue:  # Athena's views are there, or nowhere
-        views = GlueViews(boto3.client("glue", region_name=region))
+        glue = GlueViews(boto3.client("glue", region_name=region))
+    views = KeptViews(glue, Shares(store), arguments.database_prefix, arguments.stack)
     settings = catalogue_settings(arguments, partial(boto3.client, "secretsmanager"))
     spark = start_session("materialise_iceberg", settings)
     report = run(spark, store, arguments, uuid.uuid4().hex, views)

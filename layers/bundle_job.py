@@ -30,7 +30,8 @@ TABLES = (
     *("catalogue", "change_files", "chain", "columns", "comments", "groups", "lease", "shape"),
     *("state_rows", "storage", "table_layout", "typed_arrow"),
 )
-SHARED = (*TABLES, "glue_views", "live_view", "view_dialects", "views")
+VIEWS = ("glue_views", "live_view", "view_dialects", "views")
+SHARED = (*TABLES, *VIEWS, "kept_shares", "shared_views", "sharing")
 DATABASES = ("batches", "connect", "database", "row_images")
 RUNTIME = ("__init__", "settings", "wiring", "wiring_deliver", "wiring_dynamo")
 # The library's pure part, its ports, checkpoints and how they lie on S3, what maintenance pays for,

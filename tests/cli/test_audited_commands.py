@@ -48,6 +48,8 @@ BY_CREDENTIALS = {
     "lake maintain": {"maintainLake"},
     "lake rebuild": {"rebuildLake"},
     "lake repair": {"repairLake"},
+    "lake share": {"shareLakeTable"},
+    "lake unshare": {"unshareLakeTable"},
     "lake views": {"createLakeViews"},
     "quota reset": {"setQuota"},
     "quota set": {"setQuota"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,11 @@ from lakesync.core.merge import as_read, view
 from lakesync.core.names import lake_database
 from lakesync.core.schema import Column, TableSchema
 from lakesync.materialise.columns import LakeColumn
+from lakesync.materialise.kept_shares import KeptViews, Shares
 from lakesync.materialise.shape import EVENTS_TABLE, STATE_TABLE
-from lakesync.materialise.views import ViewedTable, views_of
+from lakesync.materialise.shared_views import shared_views
+from lakesync.materialise.sharing import Share
+from lakesync.materialise.views import ViewedTable, schema_statement, views_of
 from lakesync_spark.common.arguments import Arguments
 from lakesync_spark.iceberg import apply
 from lakesync_spark.iceberg.run import run
@@ -22,14 +26,19 @@ from lakesync_spark.iceberg.tables import find_table
 from tests.glue.support.lake import PREFIX, STACK, Lake
 from tests.glue.support.spark import CATALOG
 from tests.glue.test_merge_agrees_with_core import FINAL, SLOW, fresh, states_of, tables
-from tests.support.builders import insert, update
+from tests.support.builders import delete, insert, update
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pyspark.sql import DataFrame
+
     from lakesync.core.delta import Delta
+    from lakesync.materialise.views import ViewCatalogue
 
 pytestmark = pytest.mark.spark
+
+TYPED = TableSchema("todos", (Column("n", "integer"), Column("due", "date")))
 
 
 class Views:
@@ -44,7 +53,7 @@ class Views:
         return self._faults
 
 
-def run_with(lake: Lake, views: Views) -> str:
+def run_with(lake: Lake, views: ViewCatalogue) -> str:
     lake.runs += 1
     arguments = Arguments("lake", PREFIX, lake.catalog, lake.stack)
     return run(lake.spark, lake.store, arguments, f"run-{lake.runs}", views).problem()  # type: ignore[arg-type]
@@ -138,3 +147,44 @@ def typed_rows(deltas: list[Delta], *, delete_wins: bool) -> dict[str, dict[str,
         for row_id, row in seen.items()
         if row is not None
     }
+
+
+@pytest.mark.law("L24")
+def test_gateways_that_share_a_table_are_one_table_in_spark(lake: Lake) -> None:
+    shares = Shares(lake.store)  # type: ignore[arg-type]  # it keeps the store's promises
+    shares.change("all_todos", lambda _: Share("all_todos", "todos", f"{lake.gateway}*"))
+    views = KeptViews(None, shares, PREFIX, STACK)
+    other = replace(lake, gateway=f"{lake.gateway}b", batches=[])
+    lake.put([insert("r1", at=5, n=1, due="2013-01-01"), insert("r2", at=6, n=2)], schema=TYPED)
+    other.put([insert("r1", at=5, n=1.5), delete("r9", at=6)])
+    assert run_with(lake, views) == ""
+
+    share = shares.read("all_todos")
+    assert share is not None
+    assert share.members.keys() == {lake.gateway, other.gateway}
+    for one in share.members.values():
+        lake.spark.sql(schema_statement(one.database, "spark"))
+        for made in views_of(one.viewed(), "spark", CATALOG):
+            lake.spark.sql(made.statement(one.database, "spark"))
+    lake.spark.sql(schema_statement("ls__shared", "spark"))
+    for made in shared_views(share, "spark", CATALOG):
+        lake.spark.sql(made.statement("ls__shared", "spark"))
+
+    shown = [(lake.gateway, "r1", "1", date(2013, 1, 1)), (lake.gateway, "r2", "2", None)]
+    shown.append((other.gateway, "r1", "1.5", None))
+    for name in ("all_todos__rows", "all_todos__live"):
+        rows = lake.spark.table(f"ls__shared.{name}").select("_gateway", "_id", "n", "due")
+        assert sorted(map(tuple, rows.collect())) == sorted(shown)
+    everything = lake.spark.table("ls__shared.all_todos")
+    assert everything.where("_is_deleted").select("_gateway", "_id").collect() == [
+        (other.gateway, "r9")
+    ]
+    of_one = everything.where(f"_gateway = '{lake.gateway}'").select("n")
+    read = [relation(of_one, gateway) for gateway in (lake.gateway, other.gateway)]
+    assert read == [True, False]
+
+
+def relation(rows: DataFrame, gateway: str) -> bool:
+    """Tell whether a plan reads a gateway's table."""
+    plan = rows._jdf.queryExecution().optimizedPlan().toString()
+    return f"{lake_database(PREFIX, gateway)}.todos" in plan

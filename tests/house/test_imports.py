@@ -68,7 +68,7 @@ def test_glue_jobs_stand_on_the_pure_core() -> None:
         *("catalogue", "chain", "change_files", "columns", "comments", "groups", "lease", "shape"),
         *("storage", "table_layout"),
     )
-    shared = (*tables, "glue_views", "views")
+    shared = (*tables, "glue_views", "kept_shares", "views")
     materialise = [f"lakesync.materialise.{name}" for name in shared]
 
     lake = (*pure, *checkpoints, maintenance, *materialise)

@@ -82,7 +82,7 @@ def keep_views(bench: Workbench, name: TableName, rows: Target) -> None:
     database, comments = lake_database(name.prefix, name.gateway), all_comments(rows.table)
     table = ViewedTable(
         database, name.lake_table, rows.table.kind, rows.columns, bench.stack, comments,
-        rows.table.delete_wins,
+        rows.table.delete_wins, name.gateway, name.table,
     )  # fmt: skip
     for view, fault in bench.views.keep(table).items():
         say("view", name=f"{database}.{view}", fault=fault)

@@ -56,6 +56,11 @@ class FileStore:
             if path.is_file():
                 yield ClaimEntry(path.relative_to(self.folder).as_posix(), self.age_s)
 
+    def etags(self, prefix: str) -> dict[str, str]:
+        keys = (path.relative_to(self.folder) for path in (self.folder / prefix).glob("*"))
+        stored = {key.as_posix(): self.read(key.as_posix()) for key in keys}
+        return {key: one.etag for key, one in stored.items() if one}
+
     def read(self, key: str) -> StoredObject | None:
         path = self.folder / key
         if not path.exists():

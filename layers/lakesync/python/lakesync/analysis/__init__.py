@@ -1,5 +1,5 @@
 """The lake's tables for notebooks; see ``docs/analysis.md``."""
 
-from lakesync.analysis.opened import OpenedLake, open_lake
+from lakesync.analysis.opened import OpenedLake, open_lake, open_shared
 
-__all__ = ["OpenedLake", "open_lake"]
+__all__ = ["OpenedLake", "open_lake", "open_shared"]

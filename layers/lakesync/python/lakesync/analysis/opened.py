@@ -16,6 +16,7 @@ from lakesync.cli.connection import Given, resolve
 from lakesync.cli.faults import LATER, NO_ACCESS, UsageFault, fault_of
 from lakesync.cli.lake import Lake
 from lakesync.cli.pushdown import Needed
+from lakesync.cli.shared_lake import shared_lake
 from lakesync.client.transport.http import how_to_install
 from lakesync.errors import Forbidden, LakeSyncError, Unavailable, ValidationFailed
 from lakesync.result import Err, Ok
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from lakesync.cli.sql_query import Tables
     from lakesync.result import Result
 
 T = TypeVar("T")
@@ -50,10 +52,29 @@ def open_lake(
     return _result(opened)
 
 
-class OpenedLake:
-    """A gateway's tables, as they were when the first of them was asked for."""
+def open_shared(
+    *, stack: str | None = None, stack_file: str | None = None
+) -> Result[OpenedLake, LakeSyncError]:
+    """Open the tables that gateways of a stack share: ``lakesync lake share``.
 
-    def __init__(self, lake: Lake) -> None:
+    Args:
+        stack: the CloudFormation stack; or ``LAKESYNC_STACK``, or that of a stack file.
+        stack_file: a stack file, if it is not in this folder or above.
+    """
+
+    def opened() -> OpenedLake:
+        file = None if stack_file is None else Path(stack_file)
+        given = Given(stack=stack, stack_file=file)
+        connection = resolve(given, os.environ, Path.cwd(), needs_gateway=False)
+        return OpenedLake(shared_lake(Aws(connection)))
+
+    return _result(opened)
+
+
+class OpenedLake:
+    """Tables, as they were when the first of them was asked for: a gateway's, or shared ones."""
+
+    def __init__(self, lake: Tables) -> None:
         self._lake = lake
 
     def tables(self) -> Result[list[str], LakeSyncError]:

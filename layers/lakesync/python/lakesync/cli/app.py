@@ -56,9 +56,11 @@ from lakesync.cli.commands.flush import flush
 from lakesync.cli.commands.gateways import delete as delete_gateway
 from lakesync.cli.commands.gateways import export, find_row
 from lakesync.cli.commands.history import history
-from lakesync.cli.commands.lake import maintain, repair, views
+from lakesync.cli.commands.lake import maintain, repair
 from lakesync.cli.commands.lake import status as lake_status
 from lakesync.cli.commands.lake_rebuild import rebuild
+from lakesync.cli.commands.lake_share import share, unshare
+from lakesync.cli.commands.lake_views import views
 from lakesync.cli.commands.new_connector import new as new_connector
 from lakesync.cli.commands.pull import pull
 from lakesync.cli.commands.push import push
@@ -187,6 +189,8 @@ lake.command()(maintain)
 lake.command()(repair)
 lake.command()(rebuild)
 lake.command()(views)
+lake.command()(share)
+lake.command()(unshare)
 app.add_typer(lake, name="lake")
 destinations = typer.Typer(
     no_args_is_help=True, help="Say which databases a gateway's rows go to, and see how it goes."

@@ -88,6 +88,19 @@ class Aws:
         Raises:
             UsageFault: no stack is named, or there is none of that name.
         """
+        return {item["OutputKey"]: item["OutputValue"] for item in self._stack.get("Outputs", [])}
+
+    @property
+    def stack_id(self) -> str:
+        """The stack's ARN, by which its tables and views are known.
+
+        Raises:
+            UsageFault: no stack is named, or there is none of that name.
+        """
+        return str(self._stack["StackId"])
+
+    @cached_property
+    def _stack(self) -> dict[str, Any]:
         name = self._connection.stack
         if not name:
             raise UsageFault(
@@ -95,14 +108,14 @@ class Aws:
             )
         client = self.client("cloudformation")
         try:
-            stack = client.describe_stacks(StackName=name)["Stacks"][0]
+            stack: dict[str, Any] = client.describe_stacks(StackName=name)["Stacks"][0]
         except client.exceptions.ClientError as exc:
             if "does not exist" in str(exc):
                 raise UsageFault(
                     f"there is no stack {name} in {self.region}: check --stack and AWS_REGION"
                 ) from exc
             raise
-        return {item["OutputKey"]: item["OutputValue"] for item in stack.get("Outputs", [])}
+        return stack
 
     def output(self, name: str) -> str:
         """Give one output.

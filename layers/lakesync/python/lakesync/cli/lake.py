@@ -42,8 +42,16 @@ _COLUMNS: Final = "lakesync.columns"
 class Lake:
     """One gateway's tables in the stack's catalogue, as they are when they are first asked for."""
 
-    def __init__(self, aws: Aws, gateway: str) -> None:
+    def __init__(self, aws: Aws, gateway: str, only: str | None = None) -> None:
+        """Find the tables.
+
+        Args:
+            aws: the stack.
+            gateway: whose they are.
+            only: the lake's name of one of them; the others are not opened.
+        """
         self._aws = aws
+        self._only = only
         self._database = lake_database(aws.output("DatabasePrefix"), gateway)
 
     def names(self) -> list[str]:
@@ -159,7 +167,8 @@ class Lake:
             identifiers = self._catalogue.list_tables(self._database)
         except NoSuchNamespaceError:
             return {}
-        tables = [self._catalogue.load_table(identifier) for identifier in identifiers]
+        wanted = [one for one in identifiers if self._only in {None, one[-1]}]
+        tables = [self._catalogue.load_table(identifier) for identifier in wanted]
         return {_written_name(table): table for table in tables}
 
     @cached_property

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from lakesync.cli.audited import listed
 from lakesync.cli.catalogue import described, open_catalogue
+from lakesync.cli.lake_shares import leave_shares
 from lakesync.core.names import lake_database
 from lakesync.errors import AdapterFailed
 from lakesync.maintenance.deletion import OBJECT_KINDS
@@ -38,6 +39,7 @@ def remove_from_lake(aws: Aws, gateway: str) -> dict[str, int]:
         AdapterFailed: S3 refused to delete some of it.
     """
     s3, bucket = aws.client("s3"), aws.output("LakeBucket")
+    leave_shares(aws, gateway)
     tables = _tables_of(aws, gateway)
     for name, location in tables.listed():
         place = urlsplit(location)

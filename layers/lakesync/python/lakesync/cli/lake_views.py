@@ -5,15 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakesync.cli.audited import listed
+from lakesync.cli.faults import UsageFault
 from lakesync.cli.lake import declared_columns
+from lakesync.cli.lake_shares import shares_of
 from lakesync.materialise.columns import LakeColumn
 from lakesync.materialise.shape import CHANGES_TABLE, KIND, KINDS, STACK, delete_wins
-from lakesync.materialise.views import ViewedTable
+from lakesync.materialise.shared_views import shared_views
+from lakesync.materialise.sharing import shared_database
+from lakesync.materialise.views import ViewedTable, schema_statement, views_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from lakesync.cli.lake import Lake
+    from lakesync.cli.session import Session
     from lakesync.materialise.glue_views import GlueViews
 
 
@@ -30,6 +35,30 @@ def viewed_tables(lake: Lake, table: str | None) -> Iterator[ViewedTable]:
         stack = each.properties.get(STACK, "")
         wins = delete_wins(each.properties)
         yield ViewedTable(database, lake_name, kind, tuple(columns), stack, comments, wins)
+
+
+def print_shared(session: Session, name: str, engine: str, catalogue: str) -> None:
+    """Print what makes a shared table where somebody queries, and the views that it is over.
+
+    Raises:
+        UsageFault: there is no such share.
+    """
+    share = shares_of(session.aws).read(name)
+    if share is None:
+        raise UsageFault(f"there is no shared table {name[:64]!r}: see lakesync lake status")
+    place = shared_database(session.aws.output("DatabasePrefix"))
+    over = ((one.database, view) for one in share.members.values()
+            for view in views_of(one.viewed(), engine, catalogue))  # fmt: skip
+    views = [*over, *((place, view) for view in shared_views(share, engine, catalogue))]
+    if not session.out.json_lines:
+        for database in dict.fromkeys(database for database, _ in views):
+            session.out.text(f"{schema_statement(database, engine)};")
+    for database, view in views:
+        statement = view.statement(database, engine)
+        if session.out.json_lines:
+            session.out.json({"view": view.name, "database": database, "sql": statement})
+        else:
+            session.out.text(f"{statement};")
 
 
 def views_shown(glue: GlueViews, tables: Sequence[ViewedTable]) -> dict[str, object]:

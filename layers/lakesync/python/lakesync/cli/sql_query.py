@@ -1,8 +1,8 @@
-"""SQL on a gateway's tables in the lake: DuckDB computes on what PyIceberg reads."""
+"""SQL on tables in the lake: DuckDB computes on what PyIceberg reads."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from lakesync.cli.faults import UsageFault
 from lakesync.core.names import CHANGES_SUFFIX
@@ -13,11 +13,33 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakesync.cli.asof import AsOf
-    from lakesync.cli.lake import Lake
+    from lakesync.cli.pushdown import Needed
+
+
+class Tables(Protocol):
+    """What is queried: the tables of a gateway, or those that gateways share."""
+
+    def names(self) -> list[str]:
+        """Give the tables' names."""
+
+    def schema(
+        self, name: str, wanted: AsOf | None = None, *, all_columns: bool = False
+    ) -> pa.Schema:
+        """Give what `read` would give, without the rows."""
+
+    def read(
+        self,
+        name: str,
+        wanted: AsOf | None = None,
+        *,
+        all_columns: bool = False,
+        needed: Needed | None = None,
+    ) -> pa.Table:
+        """Give a table as it is, or as it was; as `lakesync.cli.lake.Lake` does."""
 
 
 def run(
-    lake: Lake,
+    lake: Tables,
     sql: str,
     moment: AsOf | None = None,
     *,

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import base64
 import json
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from lakesync.core.column_types import precision_scale
 from lakesync.materialise.shape import STACK
+from lakesync.materialise.view_dialects import DIALECTS
 from lakesync.materialise.views import views_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from lakesync.materialise.views import View, ViewedTable
 
@@ -28,21 +29,12 @@ _OPENING: Final = "/* Presto View: "
 _CLOSING: Final = " */"
 _EXPANDED: Final = "/* Presto View */"
 _VIEW: Final = "VIRTUAL_VIEW"
-_MISSING: Final = "missing"
+MISSING: Final = "missing"
 _OUTDATED: Final = "outdated"
 _TAKEN: Final = "something else has its name"
-# By column type: what Athena's engine calls it, and what the catalogue does.
-_TYPES: Final[Mapping[str, tuple[str, str]]] = {
-    "string": ("varchar", "string"),
-    "number": ("double", "double"),
-    "boolean": ("boolean", "boolean"),
-    "json": ("varchar", "string"),
-    "null": ("varchar", "string"),
-    "integer": ("bigint", "bigint"),
-    "timestamp": ("timestamp(6)", "timestamp"),
-    "date": ("date", "date"),
-    "bytes": ("varbinary", "binary"),
-}
+_ATHENA: Final = DIALECTS["athena"]
+# What the catalogue calls a type that Athena's engine calls otherwise.
+_IN_CATALOGUE: Final = {"varchar": "string", "timestamp(6)": "timestamp", "varbinary": "binary"}
 
 
 class GlueViews:
@@ -64,8 +56,12 @@ class GlueViews:
         Returns:
             By view, why it is not as it should be.
         """
+        return self.keep_these(table, views_of(table, "athena"))
+
+    def keep_these(self, table: ViewedTable, views: Iterable[View]) -> Mapping[str, str]:
+        """Make or replace views beside a table, whatever they are of; as `keep` does."""
         faults: dict[str, str] = {}
-        for view in views_of(table, "athena"):
+        for view in views:
             try:
                 fault = self._keep_one(table, view)
             except (BotoCoreError, ClientError) as error:
@@ -76,16 +72,38 @@ class GlueViews:
 
     def wrong(self, table: ViewedTable) -> Mapping[str, str]:
         """Tell by view what `keep` would look at: it is missing, is outdated, or is not ours."""
-        wanted = {view.name: table_input(table, view) for view in views_of(table, "athena")}
+        return self.these_wrong(table, views_of(table, "athena"))
+
+    def these_wrong(self, table: ViewedTable, views: Iterable[View]) -> Mapping[str, str]:
+        """Tell by view what `keep_these` would look at."""
+        wanted = {view.name: table_input(table, view) for view in views}
         conditions = {name: self._condition(table, each) for name, each in wanted.items()}
         return {name: condition for name, condition in conditions.items() if condition}
+
+    def drop_these(self, table: ViewedTable, names: Iterable[str]) -> None:
+        """Remove views beside a table, but what somebody else made. Safe to repeat."""
+        for name in names:
+            try:
+                current = self._glue.get_table(DatabaseName=table.database, Name=name)["Table"]
+            except self._glue.exceptions.EntityNotFoundException:
+                continue
+            if _is_ours(current, table):
+                self._glue.delete_table(DatabaseName=table.database, Name=name)
+
+    def make_database(self, name: str, comment: str) -> None:
+        """Make a database, unless there is one."""
+        try:
+            self._glue.get_database(Name=name)
+        except self._glue.exceptions.EntityNotFoundException:
+            with suppress(self._glue.exceptions.AlreadyExistsException):
+                self._glue.create_database(DatabaseInput={"Name": name, "Description": comment})
 
     def _keep_one(self, table: ViewedTable, view: View) -> str:
         wanted = table_input(table, view)
         if len(wanted["ViewOriginalText"]) > TEXT_CHARACTERS_MAX:
             return f"its text is longer than {TEXT_CHARACTERS_MAX} characters"
         condition = self._condition(table, wanted)
-        if condition == _MISSING:
+        if condition == MISSING:
             return self._make(table, wanted)
         if condition == _OUTDATED:
             self._glue.update_table(DatabaseName=table.database, TableInput=wanted)
@@ -97,11 +115,10 @@ class GlueViews:
         try:
             current = self._glue.get_table(DatabaseName=table.database, Name=wanted["Name"])
         except self._glue.exceptions.EntityNotFoundException:
-            return _MISSING
-        view = current["Table"]
-        if view.get("TableType") != _VIEW or view.get("Parameters", {}).get(STACK) != table.stack:
+            return MISSING
+        if not _is_ours(current["Table"], table):
             return _TAKEN
-        return "" if is_as(view, wanted) else _OUTDATED
+        return "" if is_as(current["Table"], wanted) else _OUTDATED
 
     def _make(self, table: ViewedTable, wanted: Mapping[str, Any]) -> str:
         try:
@@ -114,7 +131,7 @@ class GlueViews:
 def table_input(table: ViewedTable, view: View) -> dict[str, Any]:
     """Give what the catalogue is asked to keep of a view."""
     columns = [
-        {"Name": name, "Type": _types(kind)[1], "Comment": table.comments.get(name, "")}
+        {"Name": name, "Type": _in_catalogue(kind), "Comment": table.comments.get(name, "")}
         for name, kind in view.columns
     ]
     return {
@@ -156,19 +173,21 @@ def is_as(current: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
     )
 
 
+def _is_ours(view: Mapping[str, Any], table: ViewedTable) -> bool:
+    is_view = view.get("TableType") == _VIEW
+    return is_view and view.get("Parameters", {}).get(STACK) == table.stack
+
+
 def _document(table: ViewedTable, view: View) -> str:
     body = {
         "originalSql": view.select,
         "catalog": "awsdatacatalog",
         "schema": table.database,
-        "columns": [{"name": name, "type": _types(kind)[0]} for name, kind in view.columns],
+        "columns": [{"name": name, "type": _ATHENA.type_name(kind)} for name, kind in view.columns],
     }
     return base64.b64encode(json.dumps(body, separators=(",", ":")).encode()).decode()
 
 
-def _types(kind: str) -> tuple[str, str]:
-    decimal = precision_scale(kind)
-    if decimal is None:
-        return _TYPES[kind]
-    name = f"decimal({decimal[0]},{decimal[1]})"
-    return name, name
+def _in_catalogue(kind: str) -> str:
+    name = _ATHENA.type_name(kind)
+    return _IN_CATALOGUE.get(name, name)

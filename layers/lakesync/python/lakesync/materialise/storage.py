@@ -66,6 +66,13 @@ class LakeStore:
                 age = self.now - entry["LastModified"]
                 yield ClaimEntry(entry["Key"], age.total_seconds())
 
+    def etags(self, prefix: str) -> dict[str, str]:
+        """Give by key the etag of each object under a prefix."""
+        pages = self._client.get_paginator("list_objects_v2").paginate(
+            Bucket=self._bucket, Prefix=prefix
+        )
+        return {one["Key"]: one["ETag"] for page in pages for one in page.get("Contents", [])}
+
     def read(self, key: str) -> StoredObject | None:
         """Give an object; None if there is none."""
         try:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from lakesync.core.column_types import precision_scale
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 class Dialect(NamedTuple):
@@ -18,6 +23,10 @@ class Dialect(NamedTuple):
     """Whether anything is at a ``path`` of ``json``."""
     last: str
     """Of a group, the ``value`` of the row with the greatest ``hlc`` and ``client``, NULL too."""
+    types: Mapping[str, str]
+    """By column type, as `lakesync.core.column_types` has them: what a view's column is then."""
+    encoded: str
+    """Bytes as text."""
     instant: str = "{value}"
     """A point in time, of a type that a view may have."""
 
@@ -27,6 +36,24 @@ class Dialect(NamedTuple):
             self.quote + part.replace(self.quote, self.quote * 2) + self.quote for part in parts
         )
 
+    def type_name(self, kind: str) -> str:
+        """Give what a column's type is called."""
+        decimal = precision_scale(kind)
+        return self.types[kind] if decimal is None else f"decimal({decimal[0]},{decimal[1]})"
+
+
+def _types(text: str, number: str, instant: str, blob: str) -> dict[str, str]:
+    """Give the types by name, of which some are called otherwise in each engine."""
+    return {
+        **dict.fromkeys(("string", "json", "null"), text),
+        "number": number,
+        "boolean": "boolean",
+        "integer": "bigint",
+        "timestamp": instant,
+        "date": "date",
+        "bytes": blob,
+    }
+
 
 _TRINO: Final = Dialect(
     quote='"',
@@ -34,16 +61,23 @@ _TRINO: Final = Dialect(
     scalar="json_extract_scalar({json}, {path})",
     is_there="json_extract({json}, {path}) IS NOT NULL",
     last="max_by({value}, ROW({hlc}, {client}))",
+    types=_types("varchar", "double", "timestamp(6) with time zone", "varbinary"),
+    encoded="to_base64({value})",
 )
 DIALECTS: Final = {
     # Athena makes no view with a column that has a time zone, and the lake's instants are of UTC.
-    "athena": _TRINO._replace(instant="CAST({value} AT TIME ZONE 'UTC' AS timestamp(6))"),
+    "athena": _TRINO._replace(
+        instant="CAST({value} AT TIME ZONE 'UTC' AS timestamp(6))",
+        types=_types("varchar", "double", "timestamp(6)", "varbinary"),
+    ),
     "duckdb": Dialect(
         quote='"',
         contains="list_contains({list}, {item})",
         scalar="json_extract_string({json}, {path})",
         is_there="json_extract({json}, {path}) IS NOT NULL",
         last="arg_max_null({value}, ROW({hlc}, {client}))",
+        types=_types("varchar", "double", "timestamp with time zone", "blob"),
+        encoded="base64({value})",
     ),
     "spark": Dialect(
         quote="`",
@@ -51,6 +85,8 @@ DIALECTS: Final = {
         scalar="get_json_object({json}, {path})",
         is_there="get_json_object({json}, {path}) IS NOT NULL",
         last="max_by({value}, struct({hlc}, {client}))",
+        types=_types("string", "double", "timestamp", "binary"),
+        encoded="base64({value})",
     ),
     "trino": _TRINO,
 }

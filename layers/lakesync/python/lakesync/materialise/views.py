@@ -40,6 +40,10 @@ class ViewedTable(NamedTuple):
     """By column, what the catalogue says of it."""
     delete_wins: bool = False
     """Whether no update brings a deleted row back."""
+    gateway: str = ""
+    """Whose it is at the stack; empty of what is no gateway's."""
+    written: str = ""
+    """Its name on the wire."""
 
 
 class View(NamedTuple):

@@ -12,13 +12,11 @@ from lakesync.cli.audited import audited
 from lakesync.cli.faults import UsageFault
 from lakesync.cli.output import plural
 from lakesync.cli.session import Session, command
-from lakesync.errors import AdapterFailed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lakesync.cli.lake import Lake
-    from lakesync.materialise.views import ViewedTable
 
 _DAY_MS: Final = 86_400_000
 
@@ -32,22 +30,31 @@ def status(session: Session, *, table: _Table = None) -> None:
     """Show what each table in the lake consists of, how far it goes, and what waits for it.
 
     Rows include tombstones. A table goes as far as its mark: every commit up to it is in the table.
+    Below are the tables that gateways of the stack share.
 
     Example:
       lakesync lake status
     """
+    from lakesync.cli.lake_shares import share_states
     from lakesync.cli.lake_status import table_states
 
     with session.out.progress("reading the lake …"):
-        lake = _lake(session, table)
+        lake = lake_of(session, table)
         states = list(table_states(session.aws, lake, session.connection.gateway, table))
+        shares = list(share_states(session.aws))
     if session.out.json_lines:
-        for state in states:
+        for state in (*states, *shares):
             session.out.json(state)
         return
     if not states:
         session.out.text("there is no table in the lake yet: lakesync flush --wait")
-        return
+    else:
+        _tell_tables(session, states)
+    if shares:
+        session.out.table(tuple(shares[0]), [tuple(one.values()) for one in shares])
+
+
+def _tell_tables(session: Session, states: Sequence[dict[str, object]]) -> None:
     session.out.table(tuple(states[0]), [tuple(state.values()) for state in states])
     waiting = sum(int(str(state["waiting"])) for state in states)
     if waiting:
@@ -76,7 +83,7 @@ def maintain(
       lakesync lake maintain --table todos
     """
     with session.out.progress("reading the lake …"):
-        lake = _lake(session, table)
+        lake = lake_of(session, table)
     from lakesync.cli.lake_figures import lake_figures
     from lakesync.cli.lake_job import run_job
 
@@ -117,7 +124,7 @@ def repair(
     from lakesync.cli.lake_repair import mark_shown, repairs, set_mark
 
     with session.out.progress("reading the lake …"):
-        lake = _lake(session, table)
+        lake = lake_of(session, table)
         results = list(repairs(lake, table))
         lost = [one for one in results if one.is_lost]
         for one in lost if not dry_run else ():
@@ -136,76 +143,12 @@ def repair(
         session.out.note("what waits is taken by the next run: lakesync flush --wait")
 
 
-@command
-def views(
-    session: Session,
-    *,
-    table: _Table = None,
-    engine: Annotated[
-        str, typer.Option(help="Whose SQL: athena, duckdb, spark or trino.")
-    ] = "athena",
-    catalog: Annotated[
-        str, typer.Option(help="What the engine calls the lake's catalogue; for duckdb and trino.")
-    ] = "",
-    create: Annotated[
-        bool, typer.Option("--create", help="Make Athena's in the Glue Data Catalog.")
-    ] = False,
-) -> None:
-    """Print the SQL of each table's views: rows that exist, without LakeSync's own columns.
-
-    flights__rows shows the rows of flights, flights__live with what waits to be merged. Athena's
-    are made by themselves, and renewed with the columns, whenever the materialise job runs;
-    --create does it now. For other engines run the statements where you query.
-
-    Example:
-      lakesync lake views --engine duckdb --catalog lake > views.sql
-      lakesync lake views --table flights --create
-    """
-    from lakesync.cli.lake_views import viewed_tables
-    from lakesync.materialise.view_dialects import DIALECTS
-    from lakesync.materialise.views import schema_statement, views_of
-
-    if engine not in DIALECTS:
-        raise UsageFault(f"--engine {engine[:20]!r} is none of {', '.join(DIALECTS)}")
-    with session.out.progress("reading the lake …"):
-        tables = list(viewed_tables(_lake(session, table), table))
-    if create:
-        _create_views(session, tables)
-        return
-    if catalog and tables and not session.out.json_lines:
-        session.out.text(f"{schema_statement(tables[0].database, engine)};")
-    for each in tables:
-        for view in views_of(each, engine, catalog):
-            statement = view.statement(each.database, engine)
-            if session.out.json_lines:
-                session.out.json({"view": view.name, "sql": statement})
-            else:
-                session.out.text(f"{statement};")
-    if not tables:
-        session.out.note("there is no table in the lake yet: lakesync flush --wait")
-
-
-def _create_views(session: Session, tables: Sequence[ViewedTable]) -> None:
-    """Make views with the caller's own rights: glue:GetTable, CreateTable and UpdateTable.
+def lake_of(session: Session, table: str | None) -> Lake:
+    """Give the gateway's tables in the lake.
 
     Raises:
-        AdapterFailed: some could not be made.
-        UsageFault: the lake's catalogue is not Glue's, where Athena looks for views.
+        UsageFault: one was asked for that is not there.
     """
-    from lakesync.cli.catalogue import glue_views
-    from lakesync.cli.lake_views import views_shown
-
-    glue = glue_views(session.aws)
-    faults: dict[str, str] = {}
-    with audited(session, "createLakeViews", "", partial(views_shown, glue, tables)):
-        for each in tables:
-            faults.update(glue.keep(each))
-        if faults:
-            raise AdapterFailed("; ".join(f"{name}: {fault}" for name, fault in faults.items()))
-    session.out.text(f"the views of {len(tables)} tables are as they should be")
-
-
-def _lake(session: Session, table: str | None) -> Lake:
     from lakesync.cli.lake import Lake
 
     lake = Lake(session.aws, session.connection.gateway)

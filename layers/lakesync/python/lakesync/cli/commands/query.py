@@ -8,13 +8,22 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from lakesync.cli.asof import as_of as read_as_of
+from lakesync.cli.faults import UsageFault
 from lakesync.cli.output import plural
 from lakesync.cli.session import Session, command
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from lakesync.cli.sql_query import Tables
+
 _SHOWN_MAX: Final = 200
+_Changes = Annotated[
+    bool, typer.Option("--changes", help="Each name stands for the table's history.")
+]
+_Shared = Annotated[
+    bool, typer.Option("--shared", help="Each name stands for a table that gateways share.")
+]
 
 
 @command
@@ -30,9 +39,8 @@ def query(
         bool,
         typer.Option("--all-columns", help="Show LakeSync's own columns, and deleted rows."),
     ] = False,
-    changes: Annotated[
-        bool, typer.Option("--changes", help="Each name stands for the table's history.")
-    ] = False,
+    changes: _Changes = False,
+    shared: _Shared = False,
     to: Annotated[
         Path | None,
         typer.Option(help="A file for the rows: .csv, .json, .parquet or .arrow."),
@@ -42,14 +50,14 @@ def query(
 
     DuckDB computes on this machine what PyIceberg reads from S3: of each table the columns that the
     query names, and the files that its filters leave. Nothing in the lake is changed. The history
-    of a table, delta by delta, is in its twin: todos__changes.
+    of a table, delta by delta, is in its twin: todos__changes. --shared: see lakesync lake share.
 
     Example:
       lakesync query "select origin, count(*) as flights from flights group by origin"
       lakesync query "select * from todos" --as-of 2026-11-21T10:00:00Z
       lakesync query "select * from flights where day = '2013-01-01'" --to day.parquet
+      lakesync query "select _gateway, count(*) from flights group by 1" --shared
     """
-    from lakesync.cli.lake import Lake
     from lakesync.cli.rows_file import check_format, write_rows
     from lakesync.cli.sql_query import run
 
@@ -57,7 +65,7 @@ def query(
     if to is not None:
         check_format(to)
     with session.out.progress("reading the lake …"):
-        lake = Lake(session.aws, session.connection.gateway)
+        lake = _tables(session, shared=shared, changes=changes)
         answer = run(lake, sql, moment, all_columns=all_columns, changes=changes)
     if to is not None:
         write_rows(answer.to_reader(), to)
@@ -65,6 +73,15 @@ def query(
         session.out.answer(done, f"{plural(answer.num_rows, 'row')} written to {to}")
     else:
         _show(session, answer)
+
+
+def _tables(session: Session, *, shared: bool, changes: bool) -> Tables:
+    from lakesync.cli.lake import Lake
+    from lakesync.cli.shared_lake import shared_lake
+
+    if shared and changes:
+        raise UsageFault("gateways share rows, not histories: pass --shared or --changes")
+    return shared_lake(session.aws) if shared else Lake(session.aws, session.connection.gateway)
 
 
 def _show(session: Session, answer: pa.Table) -> None:

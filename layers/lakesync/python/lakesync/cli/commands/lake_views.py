@@ -1,0 +1,102 @@
+"""`lakesync lake views`: the SQL of tables' views, and Athena's in its catalogue."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lakesync.cli.audited import audited
+from lakesync.cli.commands.lake import lake_of
+from lakesync.cli.faults import UsageFault
+from lakesync.cli.session import Session, command
+from lakesync.errors import AdapterFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lakesync.materialise.views import ViewedTable
+
+
+@command
+def views(
+    session: Session,
+    *,
+    table: Annotated[
+        str | None, typer.Option(help="One table; all of the gateway without.")
+    ] = None,
+    engine: Annotated[
+        str, typer.Option(help="Whose SQL: athena, duckdb, spark or trino.")
+    ] = "athena",
+    catalog: Annotated[
+        str, typer.Option(help="What the engine calls the lake's catalogue; for duckdb and trino.")
+    ] = "",
+    create: Annotated[
+        bool, typer.Option("--create", help="Make Athena's in the Glue Data Catalog.")
+    ] = False,
+    shared: Annotated[
+        str | None,
+        typer.Option(help="Those of a shared table, and of the tables that it is over."),
+    ] = None,
+) -> None:
+    """Print the SQL of each table's views: rows that exist, without LakeSync's own columns.
+
+    flights__rows shows the rows of flights, flights__live with what waits to be merged. Athena's
+    are made by themselves, and renewed with the columns, whenever the materialise job runs;
+    --create does it now. For other engines run the statements where you query.
+
+    Example:
+      lakesync lake views --engine duckdb --catalog lake > views.sql
+      lakesync lake views --table flights --create
+    """
+    from lakesync.cli.lake_views import print_shared, viewed_tables
+    from lakesync.materialise.view_dialects import DIALECTS
+
+    if engine not in DIALECTS:
+        raise UsageFault(f"--engine {engine[:20]!r} is none of {', '.join(DIALECTS)}")
+    if shared is not None:
+        print_shared(session, shared, engine, catalog)
+        return
+    with session.out.progress("reading the lake …"):
+        tables = list(viewed_tables(lake_of(session, table), table))
+    if create:
+        _create_views(session, tables)
+        return
+    _print(session, tables, engine, catalog)
+    if not tables:
+        session.out.note("there is no table in the lake yet: lakesync flush --wait")
+
+
+def _print(session: Session, tables: Sequence[ViewedTable], engine: str, catalog: str) -> None:
+    from lakesync.materialise.views import schema_statement, views_of
+
+    if catalog and tables and not session.out.json_lines:
+        session.out.text(f"{schema_statement(tables[0].database, engine)};")
+    for each in tables:
+        for view in views_of(each, engine, catalog):
+            statement = view.statement(each.database, engine)
+            if session.out.json_lines:
+                session.out.json({"view": view.name, "sql": statement})
+            else:
+                session.out.text(f"{statement};")
+
+
+def _create_views(session: Session, tables: Sequence[ViewedTable]) -> None:
+    """Make views with the caller's own rights: glue:GetTable, CreateTable and UpdateTable.
+
+    Raises:
+        AdapterFailed: some could not be made.
+        UsageFault: the lake's catalogue is not Glue's, where Athena looks for views.
+    """
+    from lakesync.cli.catalogue import glue_views
+    from lakesync.cli.lake_views import views_shown
+
+    glue = glue_views(session.aws)
+    faults: dict[str, str] = {}
+    with audited(session, "createLakeViews", "", partial(views_shown, glue, tables)):
+        for each in tables:
+            faults.update(glue.keep(each))
+        if faults:
+            raise AdapterFailed("; ".join(f"{name}: {fault}" for name, fault in faults.items()))
+    session.out.text(f"the views of {len(tables)} tables are as they should be")
