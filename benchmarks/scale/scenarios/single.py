@@ -8,6 +8,8 @@ from benchmarks.entries import at_most
 from benchmarks.scale.devices import Device, pull_function, push_function, push_once
 from benchmarks.scale.world import World
 from lakesync.core.messages import Pull
+from lakesync.gateway.admin import AdminService
+from lakesync.runtime import wiring
 
 if TYPE_CHECKING:
     from benchmarks.entries import Entry
@@ -19,12 +21,16 @@ TABLES: Final = 40
 APART_MS: Final = 2_000
 PULLS: Final = 10
 PUSHES: Final = 10
+EDITS: Final = 3
+"""Of each table, before it is read: heads with room for entries would be full of them."""
 
 
 def run() -> list[Entry]:
     """Measure, and give the figures."""
     with World(4) as world:
-        return [_push_entry(world), *_pull_entries(world)]
+        push, (together, writes) = _push_entry(world), _pull_entries(world)
+        apart, _ = _pull_entries(world, apart=True)
+        return [push, together, apart, writes]
 
 
 def _push_entry(world: World) -> Entry:
@@ -49,15 +55,24 @@ def _push_entry(world: World) -> Entry:
     return at_most("push_single_wru", bill.write_units / PUSHES, "WRU", 4.5, detail)
 
 
-def _pull_entries(world: World) -> list[Entry]:
+def _pull_entries(world: World, *, apart: bool = False) -> list[Entry]:
     """A gateway with 40 tables of the longest names, each written, and a reader that read all."""
-    gateway = f"{GATEWAY}40"
+    name = "current_pull_rru_40_tables" + "_apart" * apart
+    gateway = f"{GATEWAY}40" + "-apart" * apart
     pushes, pulls = push_function(world), pull_function(world)
     device = Device(world, gateway, 1)
+    tables = [f"{'t' * 62}{number:02}" for number in range(TABLES)]
 
     def prepare() -> None:
-        for number in range(TABLES):
-            push_once(pushes, gateway, device.edit("row", f"{'t' * 62}{number:02}"))
+        admin = AdminService(
+            world.buffer(), wall_clock=world.wall_clock, sleep_ms=world.sleep_ms,
+            chance=wiring.Randomness(),
+        )  # fmt: skip
+        for number, table in enumerate(tables[1:] if apart else ()):
+            admin.place_table(gateway, table, f"shard_{number}")
+        for edit in range(EDITS):
+            for table in tables:
+                push_once(pushes, gateway, device.edit(f"row{edit}", table))
 
     cursors = [0]
 
@@ -84,9 +99,10 @@ def _pull_entries(world: World) -> list[Entry]:
     assert cursors[-1]
     bill = world.dynamo.bill.since(before[0])
     detail = (
-        f"{TABLES} tables of 64 letters, each written once; a pull every {APART_MS / 1000:.0f} s"
+        f"{TABLES} tables of 64 letters{', each in a shard of its own' * apart}, each written "
+        f"{EDITS} times; a pull every {APART_MS / 1000:.0f} s"
     )
     return [
-        at_most("current_pull_rru_40_tables", bill.read_units / PULLS, "RRU", 2, detail),
+        at_most(name, bill.read_units / PULLS, "RRU", 2, detail),
         at_most("current_pull_wru", bill.write_units / PULLS, "WRU", 0, detail),
     ]
