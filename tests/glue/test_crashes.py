@@ -224,6 +224,28 @@ def test_of_two_runs_at_once_each_commit_counts_once(
 
 
 @pytest.mark.law("L7")
+@pytest.mark.parametrize("call", ["claims", "read"])
+def test_a_run_that_lost_its_lease_ends_though_it_is_refused_claims(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    lake.put([insert("r1", at=5, n=1)])
+    real, asked = getattr(lake.store, call), f"{lake.gateway}/todos"
+
+    def overtaken(key: str = "") -> Any:
+        if asked not in key:
+            return real(key)
+        monkeypatch.setattr(lake.store, call, real)
+        lake.store.pause(LEASE_S + 1)
+        assert replace(lake, catalog=BESIDE).run().problem() == ""
+        raise OSError("SlowDown")
+
+    monkeypatch.setattr(lake.store, call, overtaken)
+    with pytest.raises(Conflict, match="lost its lease"):
+        lake.run()
+    assert lake.visible() == {"r1": {"n": "1"}}
+
+
+@pytest.mark.law("L7")
 @pytest.mark.parametrize("per_row", [0, math.inf], ids=["rewrites", "merges"])
 def test_a_merge_that_another_run_overtakes_midway_fails(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, per_row: float

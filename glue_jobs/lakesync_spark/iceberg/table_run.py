@@ -55,6 +55,8 @@ class TableRun:
         )  # fmt: skip
         self._stuck = stuck
         self._read: dict[str, Batch] = {}
+        self._chain: Chain | None = None
+        """What is being applied."""
         self._is_singly = False
         """Whether it failed once, and its batches are taken one by one since."""
 
@@ -65,19 +67,15 @@ class TableRun:
             Conflict: the lease is lost; nothing more is committed.
         """
         entries: list[ClaimEntry] = []
-        while self._table not in self._stuck:
+        goes_on = True
+        while goes_on and self._table not in self._stuck:
+            self._chain = None
             try:
                 entries = list(self._bench.store.claims(self._table))
-                batches = [batch for entry in entries if (batch := self._batch(entry.key))]
-            except Exception as error:  # noqa: BLE001 - as below: it is this table's failure alone
-                self._bench.lease.check()
-                self._bear(None, error)
-                break
-            self._report.waiting.pop(self._table, None)
-            self._report.overdue.discard(self._table)
-            batches.sort(key=lambda batch: batch.last)
-            if not batches or not self._advance(batches, entries):
-                break
+                goes_on = self._advance(entries)
+            except Exception as error:  # noqa: BLE001 - one table's failure must not stop the others
+                self._bench.lease.check()  # a lost lease ends the work on all of its tables
+                self._bear(error)
         return {entry.key for entry in entries}
 
     def _batch(self, key: str) -> Batch | None:
@@ -101,21 +99,21 @@ class TableRun:
         self._read[key] = batch
         return batch
 
-    def _advance(self, batches: list[Batch], entries: Sequence[ClaimEntry]) -> bool:
+    def _advance(self, entries: Sequence[ClaimEntry]) -> bool:
         """Take a step further; tell whether that may let the table go on."""
-        chain = None
-        try:
-            deltas_max = 0 if self._is_singly else FOLD_DELTAS_MAX
-            name = located(self._bench.spark, *self._located)
-            chain = survey(self._bench, name, batches, deltas_max)
-            if chain.links:
-                self._apply(name, chain)
-                return True
-            forget(self._bench, chain.covered)
-        except Exception as error:  # noqa: BLE001 - one table's failure must not stop the others
-            self._bench.lease.check()  # a lost lease ends the work on all of its tables
-            self._bear(chain, error)
+        batches = [batch for entry in entries if (batch := self._batch(entry.key))]
+        self._report.waiting.pop(self._table, None)
+        self._report.overdue.discard(self._table)
+        if not batches:
+            return False
+        batches.sort(key=lambda batch: batch.last)
+        deltas_max = 0 if self._is_singly else FOLD_DELTAS_MAX
+        name = located(self._bench.spark, *self._located)
+        self._chain = chain = survey(self._bench, name, batches, deltas_max)
+        if chain.links:
+            self._apply(name, chain)
             return True
+        forget(self._bench, chain.covered)
         self._note_waiting(chain, entries)
         return bool(chain.covered)
 
@@ -127,9 +125,9 @@ class TableRun:
         self._report.add_applied(table, batches=batches, deltas=deltas, commit=chain.last)
         say("applied", table=table, commit=str(chain.last))
 
-    def _bear(self, chain: Chain | None, error: Exception) -> None:
+    def _bear(self, error: Exception) -> None:
         """Try a failed chain again batch by batch; give up on the batch that fails by itself."""
-        reason = reason_of(error)
+        chain, reason = self._chain, reason_of(error)
         say("failed", table=self._table, reason=reason)
         if chain is not None and not self._is_singly:
             self._is_singly = True
