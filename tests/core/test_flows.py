@@ -59,6 +59,18 @@ ACROSS: dict[str, Any] = {
 }
 
 
+PLAIN: dict[str, Any] = ACROSS | {
+    "source": {
+        "database": "iceberg",
+        "secret": "lake",
+        "plain": {
+            name: {"table": f"raw.{name}", "key": ["id"], "columns": ["total"]}
+            for name in ACROSS["tables"]
+        },
+    }
+}
+
+
 @pytest.mark.law("Y4")
 def test_a_flow_says_from_where_to_where_what_and_as_what() -> None:
     out = read_flow(OUT, CONFIG, "acme")
@@ -104,7 +116,7 @@ def test_iceberg_is_an_end_of_flows_that_are_polled() -> None:
 
 
 @pytest.mark.law("Y4")
-@pytest.mark.parametrize("body", [OUT, IN, ACROSS])
+@pytest.mark.parametrize("body", [OUT, IN, ACROSS, PLAIN])
 def test_what_is_shown_can_be_declared_again(body: dict[str, Any]) -> None:
     flow = read_flow(body, CONFIG, "acme")
     shown = flow_to_json(flow)
@@ -167,6 +179,26 @@ def test_secrets_of_a_source_are_taken_out() -> None:
         ),
         (ACROSS | {"source": {"database": "postgres", "secret": "warehouse"}},
          ["destination.secret"]),
+        (
+            ACROSS
+            | {
+                "source": {
+                    "database": "postgres", "secret": "lake", "gateway": "g",
+                    "plain": {
+                        "other": {"table": "raw.other", "key": ["id"]}, "no name": 7,
+                        "keyless": {"table": "nowhere", "key": [], "cursor": "at", "columns": [1]},
+                    },
+                },
+            },
+            [
+                "source.gateway", "source.plain", "source.plain.keyless.columns",
+                "source.plain.keyless.cursor",
+                "source.plain.keyless.key", "source.plain.keyless.table", "source.plain.no name",
+                "source.plain.no name.key", "source.plain.no name.table", "tables",
+            ],
+        ),
+        (ACROSS | {"source": {"database": "iceberg", "secret": "lake", "plain": []}},
+         ["source.plain"]),
         (
             IN | {"source": {"connector": 1, "configuration": {"x": "y" * 9_000}, "type": "x"}},
             ["source.configuration", "source.connector", "source.type"],

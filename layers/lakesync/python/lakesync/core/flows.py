@@ -6,12 +6,13 @@ of a row goes there is said as for a destination: tables, filters, column maps.
 - From the gateway to a database it *is* a destination (`lakesync.core.destinations`).
 - All others are polled as connectors are: their definition is kept among those of connectors.
 
-Laws Y1-Y11: ``docs/spec/flows.md``. Why so: ``docs/adr/0021-flows.md``.
+Laws Y1-Y12: ``docs/spec/flows.md``. Why so: ``docs/adr/0021-flows.md``.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from lakesync.core.destinations import (
@@ -47,13 +48,26 @@ class ConnectorSource(NamedTuple):
     """Its settings."""
 
 
+class PlainTable(NamedTuple):
+    """A table that LakeSync does not keep."""
+
+    table: str
+    """Its whole name there."""
+    key: tuple[str, ...]
+    """The columns that tell rows apart."""
+    columns: tuple[str, ...] = ()
+    """Which columns are read besides; none for all."""
+
+
 class DatabaseSource(NamedTuple):
     """A database in which LakeSync keeps tables: a destination of another gateway or flow."""
 
     kind: str
     secret: str
     gateway: str
-    """Whose tables in it are read."""
+    """Whose tables in it are read; empty where they are ``plain``."""
+    plain: Mapping[str, PlainTable] = MappingProxyType({})
+    """Tables of other writers that are read in place of them, by their names here."""
 
 
 Source: TypeAlias = ConnectorSource | DatabaseSource | None
@@ -136,13 +150,25 @@ def _source_to_json(source: Source) -> Any:
     match source:
         case ConnectorSource(type_name, configuration):
             return {"connector": type_name, "configuration": dict(configuration)}
-        case DatabaseSource(kind, secret, gateway):
-            return {"database": kind, "secret": secret, "gateway": gateway}
+        case DatabaseSource(kind, secret, gateway, plain):
+            where = {"database": kind, "secret": secret}
+            if not plain:
+                return where | {"gateway": gateway}
+            return where | {"plain": {name: _plain_to_json(one) for name, one in plain.items()}}
         case _:
             return GATEWAY
+
+
+def _plain_to_json(one: PlainTable) -> dict[str, Any]:
+    columns = {"columns": [*one.columns]} if one.columns else {}
+    return {"table": one.table, "key": [*one.key]} | columns
 
 
 def _source_from_stored(body: Mapping[str, Any]) -> Source:
     if "connector" in body:
         return ConnectorSource(body["connector"], body["configuration"])
-    return DatabaseSource(body["database"], body["secret"], body["gateway"])
+    plain = {
+        name: PlainTable(one["table"], tuple(one["key"]), tuple(one.get("columns", ())))
+        for name, one in body.get("plain", {}).items()
+    }
+    return DatabaseSource(body["database"], body["secret"], body.get("gateway", ""), plain)

@@ -7,7 +7,8 @@ from math import ceil
 from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.core.config import GatewayConfig
-from lakesync.core.destinations import KINDS, SECRET, Destination
+from lakesync.core.delta import is_identifier
+from lakesync.core.destinations import ICEBERG, KINDS, SECRET, Destination
 from lakesync.core.destinations_json import DestinationReader
 from lakesync.core.flows import (
     CONTINUOUS_MINUTES,
@@ -16,6 +17,7 @@ from lakesync.core.flows import (
     ConnectorSource,
     DatabaseSource,
     Flow,
+    PlainTable,
     Source,
 )
 from lakesync.errors import Fault, FlowRefused
@@ -92,7 +94,10 @@ class _Reader:
         if isinstance(source, DatabaseSource):
             if not 0 < len(to.tables) <= FLOW_TABLES_MAX:
                 self.fault("tables", f"name 1 to {FLOW_TABLES_MAX} tables of the database")
-            if source.secret == to.secret:
+            if source.plain and not to.tables <= source.plain.keys():
+                named = ", ".join(sorted(to.tables - source.plain.keys()))
+                self.fault("tables", f"say in source.plain which table is {named}")
+            if source.secret == to.secret and not source.plain:
                 self.fault("destination.secret", "is the source as well: nothing would move")
         every = self._every(body, from_gateway=source is None)
         if source is not None:  # no more often than what it goes to may be written
@@ -156,7 +161,7 @@ class _Reader:
         return ConnectorSource(str(kind), settings)
 
     def _database(self, value: Mapping[str, Any]) -> DatabaseSource:
-        for unknown in sorted(map(str, value.keys() - {"database", "secret", "gateway"})):
+        for unknown in sorted(map(str, value.keys() - {"database", "secret", "gateway", "plain"})):
             self.fault(f"source.{unknown[:64]}", "there is no such field")
         kind, secret = value["database"], value.get("secret")
         gateway = value.get("gateway", self._gateway)
@@ -170,7 +175,44 @@ class _Reader:
             )
         if not isinstance(gateway, str) or not gateway:
             self.fault("source.gateway", "must be the id of the gateway whose tables it has")
-        return DatabaseSource(str(kind), str(secret), str(gateway))
+        if "plain" not in value:
+            return DatabaseSource(str(kind), str(secret), str(gateway))
+        if kind != ICEBERG:
+            self.fault(
+                "source.plain",
+                "tables of other writers are read of iceberg; of a PostgreSQL or MySQL by the "
+                "connector of its name",
+            )
+        if "gateway" in value:
+            self.fault("source.gateway", "plain tables are no gateway's: leave out one of them")
+        return DatabaseSource(str(kind), str(secret), "", self._plain(value["plain"]))
+
+    def _plain(self, value: object) -> dict[str, PlainTable]:
+        """Read which tables of other writers are meant, and what tells their rows apart."""
+        if not isinstance(value, dict) or not value:
+            self.fault("source.plain", 'must be {"name": {"table": "namespace.table", "key": […]}}')
+            return {}
+        plain: dict[str, PlainTable] = {}
+        for name, one in value.items():
+            path = f"source.plain.{str(name)[:64]}"
+            if not isinstance(name, str) or not is_identifier(name):
+                self.fault(path, "is no name that a table may have here")
+            fields = one if isinstance(one, dict) else {}
+            for unknown in sorted(map(str, fields.keys() - {"table", "key", "columns"})):
+                self.fault(f"{path}.{unknown[:64]}", "there is no such field")
+            table, key = fields.get("table"), fields.get("key")
+            if not isinstance(table, str) or "." not in table.strip("."):
+                self.fault(f"{path}.table", "must be its name with its namespace: raw.orders")
+            if not _names(key):
+                self.fault(
+                    f"{path}.key",
+                    "must name the columns that tell rows apart: Iceberg's tables have no key",
+                )
+            columns = _names(fields.get("columns", ()))
+            if "columns" in fields and not columns:
+                self.fault(f"{path}.columns", "must name columns; leave it out for all")
+            plain[str(name)] = PlainTable(str(table), _names(key), columns)
+        return plain
 
     def _every(self, body: Mapping[str, Any], *, from_gateway: bool) -> int:
         """Give how often it is polled, in minutes."""
@@ -196,3 +238,9 @@ class _Reader:
             f'must be {{"everyMinutes": n}}, a whole number from 1 to {SCHEDULE_MINUTES_MAX}',
         )
         return SCHEDULE_MINUTES_DEFAULT
+
+
+def _names(value: object) -> tuple[str, ...]:
+    """Give a list of names; nothing if it is none."""
+    is_list = isinstance(value, list) and all(isinstance(each, str) and each for each in value)
+    return tuple(value) if is_list and isinstance(value, list) else ()

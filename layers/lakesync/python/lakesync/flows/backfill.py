@@ -48,6 +48,12 @@ def cursors_since(
     Raises:
         ValidationFailed: the source cannot begin at a time.
     """
+    if isinstance(source, DatabaseSource) and source.plain:
+        raise ValidationFailed(
+            "tables of other writers are read from snapshot to snapshot, and cannot begin at a "
+            "time; leave it out to bring everything again",
+            field="from",
+        )
     if isinstance(source, DatabaseSource):
         moved = {table: begun_at(cursor, since) for table, cursor in cursors.items() if cursor}
     else:

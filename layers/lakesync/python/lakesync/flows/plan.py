@@ -9,10 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.connectors.port import FEED
+from lakesync.connectors.storage import Brought
+from lakesync.core.flows import DatabaseSource
 from lakesync.core.merge import as_read, view
 from lakesync.core.values import canonical
 from lakesync.core.visibility import rule_columns
 from lakesync.errors import LakeSyncError
+from lakesync.flows.plain_source import PlainSource
 from lakesync.result import Ok
 from lakesync.wire.row_state import decode_row_state
 
@@ -125,6 +128,25 @@ def of_database(
     missing = sorted(flow.to.tables - there.keys())
     said = f"It has no table {', '.join(missing)}." if missing else "It has all the tables."
     return {"tables": planned, "message": said}
+
+
+def of_plain(flow: Flow, database: DatabaseAdapter) -> dict[str, Any]:
+    """Tell what a flow from tables of other writers would move: of the first page of each.
+
+    Raises:
+        LakeSyncError: one is not there, or has no such key.
+    """
+    assert isinstance(flow.source, DatabaseSource)  # noqa: S101 - nothing else is plain
+    wanted = {name: flow.source.plain[name] for name in sorted(flow.to.tables)}
+    source = PlainSource(database, wanted, _nothing_brought)
+    message = source.check().unwrap()
+    tables = of_connector(flow, source, {name: name for name in wanted}, 0, reads=True)
+    return {"tables": tables, "message": message}
+
+
+def _nothing_brought(table: str, place: str) -> Brought:  # noqa: ARG001 - as `TellsBrought`
+    """Give no rows: a plan brought none."""
+    return Brought((), "")
 
 
 def _counted_in_gateway(flow: Flow, buffer: Buffer, gateway: str, table: str) -> dict[str, Any]:

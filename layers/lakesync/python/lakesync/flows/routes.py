@@ -12,6 +12,7 @@ from lakesync.core.flows import DatabaseSource, flow_from_stored
 from lakesync.flows.database_sink import DatabaseSink, brought_to
 from lakesync.flows.large import large_rows
 from lakesync.flows.ledger_source import LedgerSource
+from lakesync.flows.plain_source import PlainSource
 from lakesync.flows.schemas import FlowSchemas
 from lakesync.flows.shaping import Shaping, there_in_database, there_in_gateway
 
@@ -112,6 +113,9 @@ class FlowRoutes:
                 gateway, flow.source.secret, flow.source.kind, flow.source.gateway
             )
             names = sorted(flow.to.tables)
+            if plain := flow.source.plain:
+                read = {name: plain[name] for name in names}
+                return PlainSource(database, read, storage.brought), {name: name for name in names}
             return LedgerSource(database, names, storage.brought), {name: name for name in names}
         connector, tables = made_connector(
             self._secrets, storage, self._outside, gateway, flow.name, definition

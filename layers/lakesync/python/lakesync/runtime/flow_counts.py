@@ -82,7 +82,7 @@ def with_counts(handler: Handler, opened: OpenDatabase, seconds: Callable[[], fl
 def _counted(
     event: Mapping[str, Any], opened: OpenDatabase, has_time: Callable[[], bool]
 ) -> Mapping[str, Any]:
-    from lakesync.flows.plan import of_database  # noqa: PLC0415 - polls do without
+    from lakesync.flows.plan import of_database, of_plain  # noqa: PLC0415 - polls do without
 
     flow = flow_from_stored(event["name"], event["plan"], 0, paused=False)
     source = flow.source
@@ -90,4 +90,6 @@ def _counted(
         raise ValidationFailed("the flow is none from a database", field="source")
     database = opened(event["gateway"], source.secret, source.kind, source.gateway)
     with closing(database):
+        if source.plain:
+            return of_plain(flow, database)
         return of_database(flow, database, has_time)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakesync.adapters.headed_database import HeadedDatabase
+from lakesync.materialise.database.plain import PlainTable
 from lakesync.materialise.database.tables import IcebergTables
 
 if TYPE_CHECKING:
@@ -28,3 +29,8 @@ class IcebergDatabase(HeadedDatabase):
 
     def __init__(self, place: LakePlace, gateway: str, *, history_ms: int | None = None) -> None:
         super().__init__(IcebergTables(place, gateway, history_ms))
+        self._place = place
+
+    def snapshots_of(self, name: str) -> PlainTable:
+        """Give a table that others write; `lakesync.adapters.snapshots.HasSnapshots`."""
+        return PlainTable(self._place, name)

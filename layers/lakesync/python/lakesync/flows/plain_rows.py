@@ -1,0 +1,72 @@
+"""The rows of a step between two snapshots, as changes: those that are new, or differ.
+
+Two snapshots are compared by parts of their keys, so many rows at a time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+from zlib import crc32
+
+from lakesync.connectors.port import Change, Unreadable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lakesync.adapters.snapshots import SnapshotTable, Step
+    from lakesync.connectors.sql.plan import Plan
+    from lakesync.core.clock import Stamp
+
+COMPARED_ROWS_MAX: Final = 500_000
+"""Rows of which it is known at a time what they were: others are compared after them."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of one step."""
+
+    table: SnapshotTable
+    plan: Plan
+    step: Step
+    hlc: Stamp
+
+    def added(self, skipped: int = 0) -> Iterator[Change | Unreadable]:
+        """Give all rows of the files that it added."""
+        return map(self._change, self.table.rows(self.step, self.plan.columns, skipped=skipped))
+
+    def compared(self) -> Iterator[Change | Unreadable]:
+        """Give what differs between the files that it took away and those that it added."""
+        for part, parts in parts_of(self.table.count(self.step, left=True)):
+            before: dict[str, int] = {}
+            for row in self.table.rows(self.step, self.plan.columns, left=True):
+                row_id = self.plan.row_id(row)
+                if part_of(row_id, parts) == part:
+                    before[row_id] = hash(repr(row))
+            for row in self.table.rows(self.step, self.plan.columns):
+                row_id = self.plan.row_id(row)
+                if part_of(row_id, parts) == part and before.pop(row_id, None) != hash(repr(row)):
+                    yield self._change(row)
+            for row_id in sorted(before):
+                yield Change(row_id, None, hlc=self.hlc)
+
+    def _change(self, row: tuple[Any, ...]) -> Change | Unreadable:
+        row_id = self.plan.row_id(row)
+        if any(row[at] is None for at in self.plan.key_places):
+            named = ", ".join(self.plan.key)
+            return Unreadable(row_id, f"a column of its key is NULL: {named}")
+        try:
+            return Change(row_id, self.plan.values(row), hlc=self.hlc)
+        except ValueError as exc:
+            return Unreadable(row_id, str(exc))
+
+
+def parts_of(rows: int) -> Iterator[tuple[int, int]]:
+    """Give the number of each part of so many rows, and how many parts there are."""
+    parts = max(1, -(-rows // COMPARED_ROWS_MAX))
+    return ((part, parts) for part in range(parts))
+
+
+def part_of(row_id: str, parts: int) -> int:
+    """Give the number of the part that a row is in."""
+    return crc32(row_id.encode()) % parts if parts > 1 else 0

@@ -1,0 +1,228 @@
+"""Tables of other writers that are told by snapshots, read as a connector's source.
+
+First all rows of the newest snapshot. Then, from each to the next, rows of the files that it added;
+where one took files away, what differs between those and the new ones, from the last one that was
+read to the newest. All rows of a step are stamped with its commit. Law Y12: ``docs/spec/flows.md``.
+
+Rules of this module
+    1. What a step gives, it gives again in the same order: a cursor is a step, and how many of its
+       changes were given. But for what is gone of what was brought: each time what is left of it.
+    2. Two snapshots are compared by parts of their keys, so many rows at a time: memory is bounded.
+    3. A snapshot that has expired is a gap: all is read again, and what is gone is found by what
+       was brought.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
+
+from lakesync.adapters.snapshots import ALL, CHANGED, GONE, HasSnapshots, SnapshotTable, Step
+from lakesync.connectors.port import Change, SourceColumn, SourcePage, SourceTable, Unreadable
+from lakesync.connectors.sql.configuration import PolledTable
+from lakesync.connectors.sql.plan import plan_of
+from lakesync.core.clock import stamp
+from lakesync.errors import AdapterRefused, CursorExpired, LakeSyncError
+from lakesync.flows.plain_rows import Rows, part_of, parts_of
+from lakesync.result import Err, Ok
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from lakesync.adapters.database import DatabaseAdapter
+    from lakesync.connectors.sql.plan import Plan
+    from lakesync.connectors.storage import TellsBrought
+    from lakesync.core.clock import Stamp
+    from lakesync.core.flows import PlainTable
+    from lakesync.result import Result
+
+
+class _At(NamedTuple):
+    """How far a table is."""
+
+    snapshot: int = 0
+    """The one that was read to its end; 0 for none."""
+    hlc: Stamp = 0
+    """What the step before was stamped with, or the one under way."""
+    given: int = 0
+    """Changes of the step under way that were given."""
+    step: Step | None = None
+    """The step under way."""
+
+    def text(self) -> str:
+        return json.dumps(self)
+
+
+@dataclass
+class _Reading:
+    """One step of a table, page by page."""
+
+    table: str
+    at: _At
+    changes: Iterator[Change | Unreadable]
+    expected: str
+    """The cursor that its next page is asked for with."""
+
+
+class PlainSource:
+    """A `lakesync.connectors.port.Connector`.
+
+    Args:
+        database: where the tables are.
+        tables: which, by their names here.
+        brought: tells which rows the flow brought.
+    """
+
+    def __init__(
+        self, database: DatabaseAdapter, tables: Mapping[str, PlainTable], brought: TellsBrought
+    ) -> None:
+        self._database = database
+        self._tables = tables
+        self._brought = brought
+        self._reading: _Reading | None = None
+        self._opened: dict[str, SnapshotTable] = {}
+
+    def check(self) -> Result[str, LakeSyncError]:
+        """Tell whether the tables are there, and have the columns of their keys."""
+        try:
+            for name in self._tables:
+                self._plan(name)
+        except LakeSyncError as error:
+            return Err(error)
+        return Ok(f"It has all {len(self._tables)} tables.")
+
+    def discover(self) -> Result[tuple[SourceTable, ...], LakeSyncError]:
+        """Give the tables, with their columns as they are named here."""
+        try:
+            plans = {name: self._plan(name) for name in self._tables}
+        except LakeSyncError as error:
+            return Err(error)
+        return Ok(
+            tuple(
+                SourceTable(
+                    name,
+                    tuple(SourceColumn(*one) for one in zip(plan.names, plan.types, strict=True)),
+                    plan.key,
+                )
+                for name, plan in plans.items()
+            )
+        )
+
+    def read(
+        self,
+        table: str,
+        cursor: str,
+        *,
+        rows_max: int,
+        poll_ms: int,
+    ) -> Result[SourcePage, LakeSyncError]:
+        """Give the changes behind a cursor."""
+        at = _at(cursor)
+        try:
+            return Ok(self._page(table, cursor, at, rows_max, poll_ms))
+        except CursorExpired as error:
+            self._reading = None
+            again = _At(hlc=at.hlc).text()
+            if again == cursor:  # the newest one went while it was read
+                return Err(AdapterRefused(error.message))
+            report: dict[str, str | int] = {"readAgain": error.message}
+            return Ok(SourcePage((), again, has_more=True, report=report))
+        except LakeSyncError as error:
+            self._reading = None
+            return Err(error)
+
+    def close(self) -> None:
+        """Let go of what was opened."""
+        self._reading = None
+        self._database.close()
+
+    def _page(self, table: str, cursor: str, at: _At, rows_max: int, poll_ms: int) -> SourcePage:
+        reading = self._reading
+        if reading is None or (reading.table, reading.expected) != (table, cursor):
+            begun = self._next(table, at, poll_ms)
+            if begun.step is None:
+                return SourcePage((), cursor or at.text(), has_more=False)
+            changes = self._changes(table, begun.step, begun)
+            reading = self._reading = _Reading(table, begun, changes, cursor)
+        read = list(islice(reading.changes, rows_max))
+        at = reading.at = reading.at._replace(given=reading.at.given + len(read))
+        if len(read) < rows_max:
+            at, self._reading = self._behind(table, at), None
+        reading.expected = at.text()
+        return SourcePage(
+            tuple(one for one in read if isinstance(one, Change)),
+            reading.expected,
+            has_more=True,
+            unreadable=tuple(one for one in read if isinstance(one, Unreadable)),
+            is_dated=True,
+        )
+
+    def _next(self, table: str, at: _At, poll_ms: int) -> _At:
+        """Give the step under way, or the next one, if there is one.
+
+        It is stamped with its commit, or by a clock that is ahead with the poll's beginning.
+        """
+        if at.step is not None:
+            return at
+        steps = self._table(table).steps(at.snapshot)
+        if not steps:
+            return at
+        hlc = max(stamp(min(steps[0].at_ms, poll_ms)), at.hlc + 1)
+        return _At(at.snapshot, hlc, 0, steps[0])
+
+    def _behind(self, table: str, at: _At) -> _At:
+        """Give what is behind a step: behind all rows what is gone of those that were brought."""
+        assert at.step is not None  # noqa: S101 - one was just read
+        if at.step.kind == ALL:
+            first = self._brought(table, "")
+            if first.row_ids or first.place:
+                return at._replace(given=0, step=at.step._replace(kind=GONE))
+        return _At(at.step.after, at.hlc)
+
+    def _changes(self, table: str, step: Step, at: _At) -> Iterator[Change | Unreadable]:
+        rows = Rows(self._table(table), self._plan(table), step, at.hlc)
+        if step.kind == GONE:
+            return self._gone(table, rows)
+        if step.kind == CHANGED:
+            return islice(rows.compared(), at.given, None)
+        return rows.added(at.given)
+
+    def _gone(self, table: str, rows: Rows) -> Iterator[Change]:
+        """Give those rows that were brought and are not in a snapshot."""
+        for part, parts in parts_of(rows.table.count(rows.step)):
+            there = {
+                one.row_id
+                for one in rows.added()
+                if isinstance(one, Change) and part_of(one.row_id, parts) == part
+            }
+            place = ""
+            while True:
+                brought = self._brought(table, place)
+                for row_id in brought.row_ids:
+                    if part_of(row_id, parts) == part and row_id not in there:
+                        yield Change(row_id, None, hlc=rows.hlc)
+                place = brought.place
+                if not place:
+                    break
+
+    def _table(self, table: str) -> SnapshotTable:
+        if not isinstance(self._database, HasSnapshots):
+            raise AdapterRefused("tables of other writers are not read of this database")
+        if table not in self._opened:
+            self._opened[table] = self._database.snapshots_of(self._tables[table].table)
+        return self._opened[table]
+
+    def _plan(self, table: str) -> Plan:
+        wanted = self._tables[table]
+        columns = tuple(SourceColumn(*one) for one in self._table(table).columns())
+        settings = PolledTable.model_validate({
+            "name": wanted.table, "as": table, "key": wanted.key, "columns": wanted.columns or None,
+        })  # fmt: skip
+        return plan_of(settings, SourceTable(wanted.table, columns, ()))
+
+
+def _at(cursor: str) -> _At:
+    at = _At(*json.loads(cursor)) if cursor else _At()
+    return at._replace(step=Step(*at.step)) if at.step is not None else at
