@@ -55,10 +55,15 @@ def _begins_at(
 ) -> str:
     from lakesync.connectors.sql.time_cursor import begun_at  # noqa: PLC0415 - when asked for
 
+    if source == FEED and isinstance(settings, MySqlSettings):
+        from lakesync.connectors.sql.binlog.going_back import asked_for  # noqa: PLC0415 - as above
+
+        return asked_for(cursor, at_us)
     if source == FEED:
         raise ValidationFailed(
-            "a log of changes cannot begin at a time, as it is gone once it was read; leave it "
-            "out to read the tables again",
+            "a slot of PostgreSQL cannot go back to a time, as its log is dropped once it was "
+            "read: leave the time out to read the tables again, which changes nothing that is "
+            "there already, or have a table read by a cursorColumn, without changes",
             field="from",
         )
     by_time = {table.name for table in settings.tables if table.cursor_column}

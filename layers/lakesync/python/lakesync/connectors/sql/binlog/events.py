@@ -176,6 +176,11 @@ class Decoder:
         return Rows(kind, table, data, present, after)
 
 
+def begun_s(packet: bytes) -> int:
+    """Give when a file was begun, in seconds, of the event that says so; 0 of any other."""
+    return unsigned(packet, 0, 4) if packet[4] == _FORMAT else 0
+
+
 def _mysql_us(body: bytes) -> int:
     """Give when a transaction of MySQL 8 was committed here, in microseconds; 0 if it is older."""
     at = 42

@@ -15,7 +15,6 @@ Law N12: ``docs/spec/connectors.md``.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import pymysql
@@ -23,9 +22,11 @@ import pymysql
 from lakesync.connectors.port import KEPT_BYTES, SourcePage
 from lakesync.connectors.sql.binlog import log
 from lakesync.connectors.sql.binlog.events import Decoder
+from lakesync.connectors.sql.binlog.going_back import GoingBack
 from lakesync.connectors.sql.binlog.log import Position
 from lakesync.connectors.sql.binlog.logged import Logged
 from lakesync.connectors.sql.binlog.parts import GapError, Parts
+from lakesync.connectors.sql.binlog.reading import Reading
 from lakesync.connectors.sql.binlog.stream import Stream
 from lakesync.connectors.sql.capture.captured import Captured
 from lakesync.connectors.sql.capture.gathering import Gathering
@@ -47,22 +48,6 @@ _GONE: Final = 1236
 """The source's error for a position that its log has not got."""
 
 
-@dataclass
-class _Reading:
-    """One reading of the log, page by page."""
-
-    position: Position
-    until: tuple[str, int]
-    server: str
-    poll_ms: int
-    stream: Stream | None = None
-    gathering: Gathering = field(default_factory=lambda: Gathering(iter(())))
-    expected: str = ""
-    """The cursor that its next page is asked for with."""
-    size: int = 0
-    """Bytes of the log that were read for this page."""
-
-
 class Feed:
     """Reads the log for one connector.
 
@@ -80,7 +65,8 @@ class Feed:
     ) -> None:
         self._dialect = dialect
         self._server_id = server_id
-        self._reading: _Reading | None = None
+        self._going_back = GoingBack(dialect, server_id)
+        self._reading: Reading | None = None
         self._report: dict[str, str | int] = {}
         self.tables = tables
         self.captured = Captured("", tables, settings, storage)
@@ -120,12 +106,14 @@ class Feed:
 
     def _begun(
         self, cursor: Any, at: dict[str, Any], rows_max: int, poll_ms: int
-    ) -> _Reading | SourcePage:
+    ) -> Reading | SourcePage:
         """Begin to read behind a position; a page if something is to be done before."""
         look = self.looked(cursor)
         self.captured.load()
         if "file" not in at:
             return self._prepared(cursor, look, at, poll_ms)
+        if "from" in at:
+            at = self._going_back.moved(cursor, look, at)
         position = Position(**{name: at[name] for name in Position._fields})
         if not position.is_by_gtid and at["server"] != look.server:
             return self._lost("another server took over, without ids of transactions", at["us"])
@@ -138,15 +126,18 @@ class Feed:
             )
         self.captured.follow(cursor, at["us"])
         self._report = self._reported(look, max(unread, 0))
-        position = position._replace(us=max(at["us"], self.captured.kept.floor_us))
+        back = tuple(at.get("back", ()))
+        if not back or position.place >= back:
+            back = ()
+            position = position._replace(us=max(at["us"], self.captured.kept.floor_us))
         is_same = at.get("poll") == poll_ms and at["server"] == look.server
         until = at["until"] if is_same else (look.end.file, look.end.pos)
-        reading = _Reading(position, (until[0], until[1]), look.server, poll_ms)
+        reading = Reading(position, (until[0], until[1]), look.server, poll_ms, back)
         if position.place < look.end.place or look.server != at["server"]:
             self._read(cursor, reading, look, rows_max)
         return reading
 
-    def _read(self, cursor: Any, reading: _Reading, look: Look, rows_max: int) -> None:
+    def _read(self, cursor: Any, reading: Reading, look: Look, rows_max: int) -> None:
         """Ask for the log."""
         reading.stream = Stream(
             self._dialect, reading.position, self._server_id, is_mariadb=look.is_mariadb
@@ -172,17 +163,18 @@ class Feed:
             logged.described,
             emptied,
             logged.stated,
+            [mark.us for mark in self.captured.kept.tables.values()],
         )
         behind = self._until(parts.of(decoder, self._counted(reading)), reading)
         reading.gathering = Gathering(behind, lambda: reading.size < READ_BYTES_MAX)
 
-    def _counted(self, reading: _Reading) -> Iterator[bytes]:
+    def _counted(self, reading: Reading) -> Iterator[bytes]:
         assert reading.stream is not None  # noqa: S101 - it was just asked for
         for packet in reading.stream.packets():
             reading.size += len(packet)
             yield packet
 
-    def _until(self, parts: Iterator[Part], reading: _Reading) -> Iterator[Part]:
+    def _until(self, parts: Iterator[Part], reading: Reading) -> Iterator[Part]:
         until = Position(*reading.until).place
         for part in parts:
             yield part
@@ -211,7 +203,7 @@ class Feed:
         again = self.captured.kept.again
         return report | ({"readAgain": again} if again else {})
 
-    def _next(self, cursor: Any, reading: _Reading, rows_max: int) -> SourcePage:
+    def _next(self, cursor: Any, reading: Reading, rows_max: int) -> SourcePage:
         reading.size = 0
         gathered = reading.gathering.page(rows_max)
         if gathered.last is not None:
@@ -220,7 +212,7 @@ class Feed:
             return self._last(cursor, reading, gathered.parts)
         return self._page(cursor, reading, gathered.parts, has_more=True)
 
-    def _last(self, cursor: Any, reading: _Reading, parts: list[Part]) -> SourcePage:
+    def _last(self, cursor: Any, reading: Reading, parts: list[Part]) -> SourcePage:
         """Give what is left of a reading."""
         # First what was read is to be durable: its times are not to change, if read again.
         has_more = bool(parts and self.captured.altered())
@@ -232,11 +224,12 @@ class Feed:
         return page
 
     def _page(
-        self, cursor: Any, reading: _Reading, parts: list[Part], *, has_more: bool
+        self, cursor: Any, reading: Reading, parts: list[Part], *, has_more: bool
     ) -> SourcePage:
         changes = with_omitted(cursor, self._dialect, parts)
         more = {"server": reading.server, "until": reading.until, "poll": reading.poll_ms}
-        reading.expected = json.dumps(reading.position._asdict() | more)
+        again = {"back": reading.back} if reading.position.place < reading.back else {}
+        reading.expected = json.dumps(reading.position._asdict() | more | again)
         return SourcePage(
             changes,
             reading.expected,

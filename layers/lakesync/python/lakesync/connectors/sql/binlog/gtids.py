@@ -68,6 +68,19 @@ def mysql_bytes(position: str) -> bytes:
     return data
 
 
+def mysql_position(data: bytes) -> str:
+    """Read a position in the form of `mysql_bytes`, in which MySQL begins a file with it."""
+    ranges: dict[str, Intervals] = {}
+    (servers,), at = struct.unpack_from("<Q", data), 8
+    for _ in range(servers):
+        server, (count,) = UUID(bytes=data[at : at + 16]), struct.unpack_from("<Q", data, at + 16)
+        at += 24
+        pairs = struct.iter_unpack("<QQ", data[at : at + 16 * count])
+        ranges[str(server)] = [(first, behind - 1) for first, behind in pairs]
+        at += 16 * count
+    return mysql_text(ranges)
+
+
 def _with(parts: Intervals, number: int) -> Intervals:
     grown: Intervals = []
     for first, last in sorted([*parts, (number, number)]):

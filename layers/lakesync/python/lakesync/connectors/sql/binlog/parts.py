@@ -8,7 +8,7 @@ Law N12: ``docs/spec/connectors.md``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lakesync.connectors.sql.binlog.events import Begin, Rows, Statement, Unreadable
 from lakesync.connectors.sql.binlog.gtids import mariadb_grown, mysql_grown
@@ -29,6 +29,9 @@ class GapError(Exception):
     """What is behind cannot be read: all is to be read again."""
 
 
+_S: Final = 1_000_000
+
+
 class Described(NamedTuple):
     """How a table's rows are told, since it was last described."""
 
@@ -46,6 +49,8 @@ class Parts:
         table_of: gives how a table's rows are told; None for tables that are not captured.
         emptied: is told a table that is to be read again, and when.
         stated: gives the tables that a statement may have changed.
+        baselines: as of when tables were read whole: what is of the same second, as finely as the
+            log may tell, is dated later.
     """
 
     def __init__(
@@ -56,11 +61,13 @@ class Parts:
         table_of: Callable[[LoggedTable], Described | None],
         emptied: Callable[[str, int], None],
         stated: Callable[[Statement], Iterable[str]],
+        baselines: Iterable[int] = (),
     ) -> None:
         self._position = start
         self._rows_max = rows_max
         self._table_of = table_of
         self._stated = stated
+        self._baselines = sorted(baselines)
         self._described: dict[LoggedTable, Described | None] = {}
         self._fates = Fates(start.us, until_us, emptied)
         self._begun: Begin | None = None
@@ -83,7 +90,7 @@ class Parts:
             yield from self._rows(event)
         elif isinstance(event, Begin):
             self._begun, self._seen = event, 0
-            self._fates.time(event.commit_us)
+            self._fates.time(self._dated(event.commit_us))
         elif isinstance(event, Unreadable):
             raise GapError(event.reason)
         elif self._begun is None:
@@ -145,7 +152,7 @@ class Parts:
             fates.rows += 1
             if fates.rows >= self._rows_max or fates.size >= PART_BYTES_MAX:
                 yield self._part(self._position._replace(events=self._seen - 1, rows=count))
-                fates.time(begun.commit_us)
+                fates.time(self._dated(begun.commit_us))
         fates.size += len(event.data)
 
     def _take(self, table: CapturedTable, old: object, new: object) -> None:
@@ -155,6 +162,11 @@ class Parts:
             self._fates.delete(table, old)
         else:
             self._fates.update(table, new, old, old_is_whole=True)
+
+    def _dated(self, commit_us: int) -> int:
+        second = commit_us - commit_us % _S
+        near = [us + 1 for us in self._baselines if second <= us < second + _S]
+        return max(commit_us, *near) if near else commit_us
 
     def _part(self, end: Position) -> Part:
         part = self._fates.part(end)

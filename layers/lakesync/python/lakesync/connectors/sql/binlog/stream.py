@@ -24,7 +24,7 @@ _DUMP, _DUMP_GTID = 0x12, 0x1E
 _ENDS: Final = 0x01
 """It ends where the log does, rather than wait for more."""
 _BY_GTID: Final = 0x04
-_FIRST: Final = 4
+FIRST: Final = 4
 """Where the first event of a file lies."""
 _HEARTBEAT_NS: Final = 5_000_000_000
 """While the source looks for a place in its log it says so, this often."""
@@ -57,10 +57,10 @@ class Stream:
                     cursor.execute("SET @slave_gtid_strict_mode = 1")
         if at.is_by_gtid and not is_mariadb:
             executed = mysql_bytes(at.gtid)
-            head = struct.pack("<HIIQI", _ENDS | _BY_GTID, server_id, 0, _FIRST, len(executed))
+            head = struct.pack("<HIIQI", _ENDS | _BY_GTID, server_id, 0, FIRST, len(executed))
             self._connection._execute_command(_DUMP_GTID, head + executed)
             return
-        file, pos = ("", _FIRST) if at.is_by_gtid else (at.file, at.pos)
+        file, pos = ("", FIRST) if at.is_by_gtid else (at.file, at.pos)
         body = struct.pack("<IHI", pos, _ENDS, server_id) + file.encode()
         self._connection._execute_command(_DUMP, body)
 
