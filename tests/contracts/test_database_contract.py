@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lakesync.adapters.bigquery import BigQueryAdapter
 from lakesync.adapters.compositions import Composite, FanOut, Lifecycle
 from lakesync.adapters.copying import compare_table, copy_table
-from lakesync.adapters.database import HISTORY_MS, PlacedDelta, Position, TableBatch
+from lakesync.adapters.database import HISTORY_MS, ORDINAL_END, PlacedDelta, Position, TableBatch
 from lakesync.adapters.lake.memory import MemoryAdapter
 from lakesync.adapters.memory import MemoryDatabase
 from lakesync.adapters.objects import ObjectsDatabase
@@ -278,7 +278,7 @@ def test_rows_wait_for_the_batch_before_them_and_their_history_is_told_to_be_gon
     assert isinstance(late, Err)
     assert isinstance(late.error, CursorExpired)
     assert adapter.insert_deltas(batch).unwrap().deltas == 1
-    assert len(adapter.query_deltas_since(table, Position(6), 10).unwrap().deltas) == 1
+    assert len(adapter.query_deltas_since(table, Position(6, ORDINAL_END), 10).unwrap().deltas) == 1
 
 
 @pytest.mark.law("P11")

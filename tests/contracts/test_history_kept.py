@@ -10,7 +10,7 @@ import pytest
 
 from lakesync.adapters.bigquery.names import ledger_tables
 from lakesync.adapters.copying import compare_table, copy_table
-from lakesync.adapters.database import HISTORY_MS, Position
+from lakesync.adapters.database import HISTORY_MS, ORDINAL_END, Position
 from lakesync.adapters.memory import MemoryDatabase
 from lakesync.adapters.sql import adapter as sql_adapter
 from lakesync.adapters.sql import ledger as sql_ledger
@@ -100,7 +100,7 @@ def test_a_delivery_forgets_a_bounded_part_until_only_what_is_young_is_there(
     assert states == [{"n": n} for n in range(17)]
     assert len(database.rows(table)) == 17
     assert expired(adapter, table, Position(commits[10]))
-    behind = adapter.query_deltas_since(table, Position(commits[11], 99), 100).unwrap()
+    behind = adapter.query_deltas_since(table, Position(commits[11], ORDINAL_END), 100).unwrap()
     assert [delta.row_id for _, delta in behind.deltas] == [f"r{n}" for n in range(12, 17)]
     target = MemoryDatabase()
     copy_table(adapter, target, table).unwrap()
@@ -218,7 +218,10 @@ def test_bigquery_forgets_what_is_old_with_the_first_write_of_a_day(
         third = taken(36.5, second, 2)  # the first is older than 35 days, the second is not
         assert commits() == 2
         assert expired(adapter, table, Position())
-        assert len(adapter.query_deltas_since(table, Position(first), 9).unwrap().deltas) == 2
+        assert (
+            len(adapter.query_deltas_since(table, Position(first, ORDINAL_END), 9).unwrap().deltas)
+            == 2
+        )
         fourth = taken(36.9, third, 3)
         assert commits() == 3, "the same day"
         taken(99, fourth, 4)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lakesync.adapters.database import Position
+from lakesync.adapters.database import ORDINAL_END, Position
 from lakesync.adapters.row_images import Fillable, RowImages
 from lakesync.adapters.sql.definition import digested
 from lakesync.core.delta import Op, make_delta
@@ -366,7 +366,7 @@ def test_a_deleted_row_can_be_removed_behind_the_mark_with_what_a_soft_delete_le
     assert destination.rows(table, "n") == {"r2": (2.0,)}
     assert list(adapter.rows_of(table, ["r1", "r2"]).unwrap()) == ["r2"]
     assert adapter.mark(table).unwrap() == mark
-    history = adapter.query_deltas_since(table, Position(mark, 0), 10).unwrap()
+    history = adapter.query_deltas_since(table, Position(mark, ORDINAL_END), 10).unwrap()
     assert history.deltas == ()
     assert isinstance(adapter.query_deltas_since(table, Position(1, 0), 10), Err)
     follows = batch(table, [insert(table, "r3", {"n": 3})], after=mark, schema=wanted)

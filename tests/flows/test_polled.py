@@ -10,19 +10,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lakesync.adapters.database import PlacedDelta, Position, TableBatch
 from lakesync.adapters.row_images import RowImages
 from lakesync.connectors import Change, SourceColumn, SourceTable, Unreadable
+from lakesync.connectors.polls import LEASE_MS
 from lakesync.core.clock import stamp
 from lakesync.core.column_map import map_state
 from lakesync.core.flows_json import read_flow
 from lakesync.core.merge import view
 from lakesync.core.schema import Column, TableSchema
 from lakesync.core.values import parse
-from lakesync.errors import AdapterRefused, AdapterUnreachable, CursorExpired
+from lakesync.errors import AdapterRefused, AdapterUnreachable, Conflict, CursorExpired
 from lakesync.flows.routes import keeper
 from lakesync.result import Err, Ok
 from tests.flows.world import GATEWAY, NOW_MS, SOURCE_TABLE, World
 from tests.support.builders import delete, insert, update
+from tests.support.gateways import administrator
 from tests.support.lake import Killed
 from tests.support.sources import use_memory_source
 
@@ -156,8 +159,6 @@ def test_whoever_dies_wherever_the_rows_are_there_once(
 
 
 def _history(world: World) -> Any:
-    from lakesync.adapters.database import Position  # noqa: PLC0415
-
     page = world.database().query_deltas_since(SOURCE_TABLE, Position(), 10_000).unwrap()
     return page.deltas
 
@@ -406,3 +407,131 @@ def test_a_secret_that_is_no_longer_taken_midway_is_said_and_nothing_is_lost_or_
     assert world.status()["state"] == "current"
     history = [placed.delta.delta_id for placed in _history(world)]
     assert len(set(history)) == len(history)
+
+
+@pytest.mark.law("Y5")
+@pytest.mark.parametrize("to", [{}, TO_GATEWAY])
+@pytest.mark.parametrize("how", ["followed", "read again", "cut between"])
+def test_of_a_row_that_was_deleted_and_came_back_nothing_stays_of_before(
+    monkeypatch: pytest.MonkeyPatch, to: dict[str, Any], how: str
+) -> None:
+    world = World()
+    world.commit(row(1), row(2))
+    world.declare(**to)
+    world.poll()
+    if how == "cut between":
+        monkeypatch.setattr("lakesync.connectors.poll.PAGE_ROWS_MAX", 1)
+    world.commit(
+        delete("r1", table=SOURCE_TABLE, at=at(10)),
+        insert("r1", table=SOURCE_TABLE, at=at(11), n=7),
+    )
+    if how == "read again":
+        world.source.forget_history(SOURCE_TABLE, world.source.mark(SOURCE_TABLE).unwrap())
+    world.poll()
+    world.poll()
+
+    read = world.in_gateway if to else world.rows
+    assert read() == expected(world)
+    assert read()["r1"] == {"n": 7}
+
+
+@pytest.mark.law("Y5", "Y9")
+@pytest.mark.parametrize("to", [{}, TO_GATEWAY])
+def test_of_a_source_that_was_restored_columns_go_that_came_since(to: dict[str, Any]) -> None:
+    world = World()
+    world.commit(insert("r1", table=SOURCE_TABLE, at=at(1), n=1))
+    world.declare(**to)
+    world.poll()
+    backup = deepcopy(world.source)
+    world.commit(change("r1", 30, title="new"))
+    world.poll()
+    world.source = world.by_hand.databases["shop", "other"] = backup
+    world.poll()
+    with pytest.raises(Conflict, match="by itself"):  # how far it was is not to be forgotten
+        world.admin.backfill(GATEWAY, "flow")
+
+    world.time.now_ms += 100_000
+    world.commit(row(4, 60))
+    world.poll()
+    read = world.in_gateway if to else world.rows
+    assert read() == expected(world)
+    assert read()["r1"] == {"n": 1}
+
+
+@pytest.mark.law("Y5")
+def test_a_history_that_ends_in_the_middle_of_what_was_read_is_not_read_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("lakesync.connectors.poll.PAGE_ROWS_MAX", 2)
+    world = World()
+    world.commit(row(1))
+    world.declare()
+    world.poll()
+    last = stamp(world.time.wall_clock() + 5)
+    mark = world.source.mark(SOURCE_TABLE).unwrap()
+    placed = [PlacedDelta(Position(last, place), row(place + 2)) for place in range(3)]
+    world.source.insert_deltas(TableBatch(SOURCE_TABLE, mark, last, placed)).unwrap()
+    pages = iter([True, False])
+    world.time.now_ms += LEASE_MS + 1
+    world.by_hand.polls.poll(GATEWAY, "flow", 0, lambda: next(pages))
+    assert set(world.rows()) == {"r1", "r2", "r3"}, "a commit is cut"
+
+    world.source.forget_history(SOURCE_TABLE, last)
+    world.poll()
+    assert world.rows() == expected(world)
+    assert len(world.rows()) == 4
+
+
+@pytest.mark.law("Y9")
+@pytest.mark.parametrize("how", ["deleted", "hidden"])
+def test_a_row_that_is_out_of_sight_is_a_dead_letter_no_more(how: str) -> None:
+    world = World()
+    columns = [{"name": "n", "type": "integer"}, {"name": "title", "type": "string"}]
+    administrator(world.buffer, time_=world.time).register_schema(
+        GATEWAY, {"table": SOURCE_TABLE, "columns": columns}
+    )
+    seen = [{"name": "m", "tables": [], "filters": [{"column": "title", "op": "neq",
+                                                     "value": "hidden"}]}]  # fmt: skip
+    world.commit(row(1), insert("r2", table=SOURCE_TABLE, at=at(2), n="no number", title="t"))
+    world.declare(filter=seen, **TO_GATEWAY)
+    world.poll()
+    assert world.status()["deadLetters"] == 1
+
+    gone = delete("r2", table=SOURCE_TABLE, at=at(20))
+    world.commit(gone if how == "deleted" else change("r2", 20, title="hidden"))
+    world.poll()
+    assert world.status()["deadLetters"] == 0
+    assert world.by_hand.admin.one(GATEWAY, "flow")["deadLetters"] == []
+
+
+@pytest.mark.law("Y9")
+@pytest.mark.parametrize("then", ["mended before", "mended then"])
+@pytest.mark.parametrize("writes", range(1, 9))
+def test_whoever_dies_dead_letters_are_counted_as_they_are(writes: int, then: str) -> None:
+    """Of a refused row, and of one that is accepted since; whether it dies after the last write."""
+    for last_happens in (False, True):
+        world = World()
+        bad = insert("r2", table=SOURCE_TABLE, at=at(2), n="no number")
+        administrator(world.buffer, time_=world.time).register_schema(
+            GATEWAY, {"table": SOURCE_TABLE, "columns": [{"name": "n", "type": "integer"}]}
+        )
+        world.commit(bad)
+        world.declare(**TO_GATEWAY)
+        if then == "mended before":
+            world.poll()
+        fits = [delete("r2", table=SOURCE_TABLE, at=at(3)),
+                insert("r2", table=SOURCE_TABLE, at=at(4), n=2)]  # fmt: skip
+        if then == "mended before":
+            world.commit(*fits)
+        world.steps.left, world.steps.last_happens = writes, last_happens
+        with suppress(Killed):
+            world.poll()
+        world.steps.left = 1_000_000
+        if then != "mended before":  # and then it fits
+            world.commit(*fits)
+        world.poll()
+        world.poll()
+
+        assert world.in_gateway() == {"r2": {"n": 2}}
+        letters = world.by_hand.admin.one(GATEWAY, "flow")["deadLetters"]
+        assert (world.status()["deadLetters"], letters) == (0, [])

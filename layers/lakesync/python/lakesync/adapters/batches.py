@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any, Final
 
-from lakesync.adapters.database import DeltaPage, PlacedDelta, Position, RowPage
+from lakesync.adapters.database import ORDINAL_END, DeltaPage, PlacedDelta, Position, RowPage
 from lakesync.core.merge import EMPTY, as_read, fold, view
 from lakesync.core.values import parse
 from lakesync.errors import ConstraintViolated
@@ -108,8 +108,12 @@ def check_refused(
 def delta_page(deltas: Iterable[PlacedDelta], since: Position, deltas_max: int) -> DeltaPage:
     """Give the first of what lies behind a position; reads one more, to tell whether there are."""
     read = tuple(islice(deltas, deltas_max + 1))
-    page = read[:deltas_max]
-    return DeltaPage(page, page[-1].position if page else since, len(read) > deltas_max)
+    page, following = read[:deltas_max], read[deltas_max:]
+    if page:
+        commit, ordinal = page[-1].position
+        goes_on = bool(following) and following[0].position.commit == commit
+        since = Position(commit, ordinal if goes_on else ORDINAL_END)
+    return DeltaPage(page, since, bool(following))
 
 
 def row_page(states: Mapping[str, RowState], rows_max: int) -> RowPage:

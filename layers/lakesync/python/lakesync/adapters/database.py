@@ -29,6 +29,10 @@ HISTORY_MS: Final = 35 * 86_400_000
 """How long a deployed destination keeps its history: who reads it once a month goes on by it."""
 
 
+ORDINAL_END: Final = (1 << 32) - 2
+"""Of a position behind a whole commit: what follows it, if anything, is of another one."""
+
+
 class Position(NamedTuple):
     """Where a delta stands in its table's history: its commit, and its place in that."""
 
@@ -94,7 +98,7 @@ class DeltaPage:
 
     deltas: tuple[PlacedDelta, ...]
     position: Position
-    """What to ask from next."""
+    """What to ask from next; with `ORDINAL_END` where a commit ends."""
     has_more: bool
 
 
@@ -231,10 +235,13 @@ def old_until(last: Stamp, history_ms: int | None) -> Stamp:
 def check_history(table: str, since: Position, forgotten: Stamp) -> None:
     """Refuse to read a history that does not reach back so far.
 
+    Of the last commit that is forgotten nobody knows how much it had: who read a part of it lacks
+    the rest.
+
     Raises:
         CursorExpired: it does not.
     """
-    if since.commit < forgotten:
+    if since < Position(forgotten, ORDINAL_END) and forgotten:
         raise CursorExpired(
             f"the history of {table} begins behind {forgotten}; read its rows, then its history"
         )

@@ -10,6 +10,9 @@ from lakesync.core.values import parse
 from lakesync.errors import AdapterRefused
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakesync.connectors.state import PollState
     from lakesync.core.delta import Delta
     from lakesync.errors import LakeSyncError
 
@@ -18,11 +21,32 @@ DEAD_LETTERS_MAX: Final = 1_000
 _FOLDER: Final = "letters"
 
 
-class DeadLetters:
-    """The dead letters of one connector: one object for each row, written before its cursor."""
+def counts_first(state: PollState, save: Callable[[PollState], object]) -> Callable[[], None]:
+    """Give what has it known that there are dead letters, before the first is written.
 
-    def __init__(self, storage: Storage) -> None:
+    Who dies behind that leaves one that whoever goes on looks for: it is not asked for each page
+    which there are.
+    """
+
+    def begins() -> None:
+        if not state.dead_letters:
+            state.dead_letters = 1
+            save(state)
+
+    return begins
+
+
+class DeadLetters:
+    """The dead letters of one connector: one object for each row, written before its cursor.
+
+    Args:
+        storage: the connector's.
+        begins: called before each one is written; see `counts_first`.
+    """
+
+    def __init__(self, storage: Storage, begins: Callable[[], object] = int) -> None:
         self._storage = storage
+        self._begins = begins
         self.changed = False
 
     @cached_property
@@ -58,6 +82,7 @@ class DeadLetters:
         if delta is not None:
             columns = {name: parse(raw) for name, raw in delta.columns}
             letter |= {"op": delta.op.name, "hlc": str(delta.hlc), "columns": columns}
+        self._begins()
         self._storage.write(letter, _FOLDER, name)
         self._names.add(name)
         self.changed = True

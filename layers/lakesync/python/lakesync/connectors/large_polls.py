@@ -17,7 +17,7 @@ from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from lakesync.connectors.dead_letters import DeadLetters
+from lakesync.connectors.dead_letters import DeadLetters, counts_first
 from lakesync.connectors.definition import definition_from
 from lakesync.connectors.large import is_large
 from lakesync.connectors.one_writer import OneWriter
@@ -135,7 +135,7 @@ class LargePolls(Polls):
         name, storage = leased.name, self._storage(gateway, leased.name)
         route = self._route(gateway, name, definition_from(leased.definition), storage)
         with closing(route.connector), closing(route):
-            letters = DeadLetters(storage)
+            letters = DeadLetters(storage, counts_first(state, save))
             for source in route.tables:
                 if source in state.finished:
                     continue

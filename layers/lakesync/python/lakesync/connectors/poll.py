@@ -234,7 +234,8 @@ class Poll:
     def _take(self, state: PollState, read: Read) -> None:
         """Make all of a page durable: accepted, or a dead letter."""
         state.rows += self._taking.take(read, has_letters=bool(state.dead_letters))
-        if self._letters.changed:
+        # Who died after he took one back left it counted.
+        if self._letters.changed or (state.dead_letters and read.deltas):
             state.dead_letters = len(self._letters)
         if read.report:
             state.source = read.report

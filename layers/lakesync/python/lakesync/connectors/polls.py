@@ -11,7 +11,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lakesync.connectors.brought import brought_by
-from lakesync.connectors.dead_letters import DeadLetters
+from lakesync.connectors.dead_letters import DeadLetters, counts_first
 from lakesync.connectors.definition import definition_from
 from lakesync.connectors.deltas import client_id_of
 from lakesync.connectors.large import JOB_START_MS
@@ -149,8 +149,9 @@ class Polls:
             return Polled("done")
         with closing(route.connector) as connector, closing(route):
             poll = Poll(
-                name, connector, route.tables, push=route.push, letters=DeadLetters(storage),
-                save=save, wall_clock=self._wall_clock, shape=route.shape, pages=route.pages,
+                name, connector, route.tables, push=route.push, save=save,
+                letters=DeadLetters(storage, counts_first(state, save)),
+                wall_clock=self._wall_clock, shape=route.shape, pages=route.pages,
                 large_rows=route.large_rows,
                 hand_over=self._saving(gateway, leased, JOB_START_MS),
             )  # fmt: skip

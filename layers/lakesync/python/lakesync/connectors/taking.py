@@ -67,10 +67,17 @@ class Taking:
         """
         for row_id, error, table in read.refused:
             self._letters.add(table, row_id, error, None)
-        rows = 0
-        for part in pushes_of(self._shape(read.deltas), self._pages):
+        rows, shaped = 0, self._shape(read.deltas)
+        for part in pushes_of(shaped, self._pages):
             self._hand_over(part, has_letters=has_letters)
             rows += len(part)
+        if has_letters:
+            # A row of which nothing goes on any more lacks nothing there.
+            refused = {(table, row_id) for row_id, _, table in read.refused}
+            there = refused | {(one.table, one.row_id) for one in shaped}
+            for table, row_id in {(one.table, one.row_id): None for one in read.deltas}:
+                if (table, row_id) not in there:
+                    self._letters.take_back(table, row_id)
         return rows
 
     def _hand_over(self, deltas: Sequence[Delta], *, has_letters: bool) -> None:

@@ -10,6 +10,7 @@ import hashlib
 import struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from lakesync.adapters.database import ORDINAL_END
 from lakesync.core.clock import STAMP_MAX
 from lakesync.core.delta import ROW_ID_BYTES_MAX
 from lakesync.errors import CursorExpired, ValidationFailed
@@ -24,8 +25,6 @@ TABLES_MAX: Final = 150
 """Tables of a source: where each was read to is in every request, and API Gateway takes 10 KB."""
 PLACES_CHARS_MAX: Final = 6_000
 """The text: `TABLES_MAX` tables, in one of which a row is named."""
-ORDINAL_MAX: Final = 2**32 - 2
-"""Behind every delta of its commit."""
 _DIGEST_BYTES: Final = 8
 _SOURCE: Final = 6
 _TABLE: Final = struct.Struct(">8s4sQIH")
@@ -44,7 +43,7 @@ class TablePlace(NamedTuple):
 
     commit: Stamp
     """Of its history; while rows are read, the mark that they have at least."""
-    ordinal: int = ORDINAL_MAX
+    ordinal: int = ORDINAL_END
     row_id: str | None = None
     """The last row that was read; None once all are."""
 

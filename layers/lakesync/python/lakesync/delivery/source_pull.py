@@ -200,8 +200,7 @@ class _Reading:
         """Give where a table's rows begin; None while the destination is being filled with them."""
         place = TablePlace(self._database.mark(name).unwrap(), row_id="")
         if self._filter.viewer.sees_rows_of(name):
-            at = Position(place.commit, place.ordinal)
-            behind = self._database.query_deltas_since(name, at, 1)
+            behind = self._database.query_deltas_since(name, Position(*place[:2]), 1)
             if isinstance(behind, Err) and isinstance(behind.error, CursorExpired):
                 return None
         return place
@@ -217,8 +216,7 @@ class _Reading:
                 self.page.is_cut = True  # much of it may be left out
                 break
             wanted = max(1, min(HISTORY_READ_MAX, self.page.room))
-            at = Position(place.commit, place.ordinal)
-            answer = self._database.query_deltas_since(name, at, wanted)
+            answer = self._database.query_deltas_since(name, Position(*place[:2]), wanted)
             if isinstance(answer, Err) and isinstance(answer.error, CursorExpired):
                 if is_first:
                     return None
@@ -228,6 +226,8 @@ class _Reading:
                 if not self.page.add(self._filter.shown([delta])):
                     break
                 place = TablePlace(position.commit, position.ordinal)
+            else:
+                place = TablePlace(*page.position)
             has_more, is_first = page.has_more, False
             if has_more and not self.page.room:
                 self.page.is_cut = True

@@ -25,7 +25,7 @@ from lakesync.core.flows import (
 )
 from lakesync.core.flows_json import read_flow
 from lakesync.errors import Conflict, NotFound, ValidationFailed
-from lakesync.flows.backfill import NO_TIME_IN_GATEWAY, cursors_since
+from lakesync.flows.backfill import NO_TIME_IN_GATEWAY, check_not_behind, cursors_since
 from lakesync.flows.declaring import (
     as_destination,
     check_source,
@@ -205,14 +205,16 @@ class FlowAdmin:
         Raises:
             NotFound: there is no such flow.
             ValidationFailed: its source cannot begin at a time.
-            Conflict: it is being polled.
+            Conflict: it is being polled, or its source was restored from a backup.
         """
         flow = self._known(gateway, name)
         if flow.source is None:
             if since:
                 raise ValidationFailed(NO_TIME_IN_GATEWAY, field="from")
             self._destinations.backfill(gateway, name)
-        elif since:
+            return
+        check_not_behind(flow.source, self._store.connector(gateway, name))
+        if since:
             moved = partial(cursors_since, flow.source, flow.to.tables, since)
             self._connectors.keeping.rewind(gateway, name, moved)
         else:

@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING, Final
 
 from lakesync.connectors.port import FEED
 from lakesync.connectors.registry import configured, connector_type, tables_of
+from lakesync.connectors.state import state_from
 from lakesync.core.clock import stamp_ms
 from lakesync.core.flows import DatabaseSource
-from lakesync.errors import ValidationFailed
-from lakesync.flows.ledger_place import begun_at
+from lakesync.errors import Conflict, ValidationFailed
+from lakesync.flows.ledger_place import RESTORED, begun_at, place_from
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from lakesync.core.clock import Stamp
     from lakesync.core.flows import ConnectorSource
+    from lakesync.ports import StoredConnector
 
 NO_TIME_IN_GATEWAY: Final = (
     "a flow from the gateway cannot begin at a time, as its rows tell when they were made, which "
@@ -27,6 +29,23 @@ NO_TIME_IN_GATEWAY: Final = (
     "it is"
 )
 """Why no flow from a gateway can begin at a time."""
+
+
+def check_not_behind(
+    source: ConnectorSource | DatabaseSource, stored: StoredConnector | None
+) -> None:
+    """Refuse to forget how far a source was read that lies behind that.
+
+    Raises:
+        Conflict: it was restored from a backup.
+    """
+    cursors = state_from(stored.state).cursors.values() if stored else ()
+    is_kept = isinstance(source, DatabaseSource)
+    if is_kept and any(one and place_from(one).step == RESTORED for one in cursors):
+        raise Conflict(
+            "its source was restored from a backup, and is not as far as it was read: once "
+            "something newer is committed there, all is read again by itself"
+        )
 
 
 def cursors_since(

@@ -14,6 +14,9 @@ ROWS: Final = "rows"
 CHECK: Final = "check"
 HISTORY: Final = "history"
 RESTORED: Final = "restored"
+ANEW: Final = 2
+"""Of `Place.again`: what was brought may have been newer, of every row. Another release reads it as
+what is true."""
 
 
 class Place(NamedTuple):
@@ -26,8 +29,8 @@ class Place(NamedTuple):
     """As of when the rows are read; of the history, the last commit that was read."""
     at: Any = ""
     """Of rows the last id, of the check a place among what was brought, else the ordinal."""
-    again: bool = False
-    """Whether something was brought before these rows were read."""
+    again: int = False
+    """Whether something was brought before these rows were read; or `ANEW`."""
 
     def text(self) -> str:
         """Write it."""

@@ -3,7 +3,9 @@
 A row that a commit changed is given whole, as it is now, and stamped with that commit: so changes
 come in the order of commits, whatever stamps their writers had, and a page that is read twice gives
 the same or what is newer. Where the history is forgotten, rows are read again, and those that went
-meanwhile are found by what the flow brought. Law Y5: ``docs/spec/flows.md``.
+meanwhile are found by what the flow brought. A row that was deleted and came back is given as gone
+right before it is given: a row that is given keeps those columns there that are not named. Law Y5:
+``docs/spec/flows.md``.
 """
 
 from __future__ import annotations
@@ -14,12 +16,13 @@ from lakesync.adapters.batches import values_of
 from lakesync.adapters.database import Position, SideBySide
 from lakesync.connectors.port import Change, SourceColumn, SourcePage, SourceTable, Stretch
 from lakesync.core.clock import STAMP_MAX
+from lakesync.core.delta import Op
 from lakesync.errors import AdapterRefused, CursorExpired, LakeSyncError, ValidationFailed
-from lakesync.flows.ledger_place import CHECK, HISTORY, RESTORED, ROWS, Place, place_from
+from lakesync.flows.ledger_place import ANEW, CHECK, HISTORY, RESTORED, ROWS, Place, place_from
 from lakesync.result import Err, Ok
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from lakesync.adapters.database import DatabaseAdapter
     from lakesync.connectors.storage import TellsBrought
@@ -122,9 +125,7 @@ class LedgerSource:
         try:
             page = self._database.rows_after(table, place.at, rows_max).unwrap()
             within = {row: state for row, state in page.rows.items() if row.encode() <= last}
-            changes = self._changes(
-                table, {row_id: (state, place.commit) for row_id, state in within.items()}
-            )
+            changes = self._changes(table, *_as_rows(within, place))
         except LakeSyncError as error:
             return Err(error)
         following = place._replace(at=max(within, key=str.encode, default="")).text()
@@ -153,9 +154,7 @@ class LedgerSource:
 
     def _rows(self, table: str, place: Place, rows_max: int) -> SourcePage:
         page = self._database.rows_after(table, place.at, rows_max).unwrap()
-        changes = self._changes(
-            table, {row_id: (state, place.commit) for row_id, state in page.rows.items()}
-        )
+        changes = self._changes(table, *_as_rows(page.rows, place))
         if page.has_more:
             following = place._replace(at=max(page.rows, key=str.encode))
         elif place.again:
@@ -194,9 +193,9 @@ class LedgerSource:
             return SourcePage((), place._replace(step=RESTORED, at="").text(), has_more=True)
         commits = {placed.delta.row_id: placed.position.commit for placed in page.deltas}
         states = self._database.rows_of(table, list(commits)).unwrap() if commits else {}
-        changes = self._changes(
-            table, {row_id: (states.get(row_id), commit) for row_id, commit in commits.items()}
-        )
+        deleted = {one.delta.row_id for one in page.deltas if one.delta.op is Op.DELETE}
+        rows = {row_id: (states.get(row_id), commit) for row_id, commit in commits.items()}
+        changes = self._changes(table, rows, deleted)
         following = Place(HISTORY, *page.position)
         return SourcePage(changes, following.text(), page.has_more, is_dated=True)
 
@@ -213,14 +212,37 @@ class LedgerSource:
                 "backup; once something newer is committed there, all is read again and what is "
                 "gone is deleted: deliver to that database again, or commit to the table"
             )
-        return SourcePage((), begins._replace(again=True).text(), has_more=True)
+        return SourcePage((), begins._replace(again=ANEW).text(), has_more=True)
 
     def _changes(
-        self, table: str, rows: Mapping[str, tuple[RowState | None, Stamp]]
+        self,
+        table: str,
+        rows: Mapping[str, tuple[RowState | None, Stamp]],
+        deleted: Collection[str],
     ) -> tuple[Change, ...]:
-        """Give rows as their table reads them, each with its commit."""
+        """Give rows as their table reads them, each with its commit.
+
+        Args:
+            table: theirs.
+            rows: their states, with the commits.
+            deleted: those of them that were deleted since they may have been given.
+        """
         schema = self._database.tables().unwrap().get(table) if rows else None
-        return tuple(
-            Change(row_id, None if state is None else values_of(state, schema), hlc=commit)
-            for row_id, (state, commit) in rows.items()
-        )
+        changes: list[Change] = []
+        for row_id, (state, commit) in rows.items():
+            values = None if state is None else values_of(state, schema)
+            if values is not None and row_id in deleted:
+                changes.append(Change(row_id, None, hlc=commit - 1))
+            changes.append(Change(row_id, values, hlc=commit))
+        return tuple(changes)
+
+
+def _as_rows(
+    states: Mapping[str, RowState], place: Place
+) -> tuple[dict[str, tuple[RowState | None, Stamp]], set[str]]:
+    """Give rows as of a place, and those of them of which columns went since they were given."""
+    deleted = {
+        row_id for row_id, state in states.items()
+        if place.again == ANEW or (place.again and state.deleted)
+    }  # fmt: skip
+    return {row_id: (state, place.commit) for row_id, state in states.items()}, deleted

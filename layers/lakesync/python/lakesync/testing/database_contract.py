@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from lakesync.adapters.copying import compare_table, copy_table
-from lakesync.adapters.database import Position
+from lakesync.adapters.database import ORDINAL_END, Position
 from lakesync.adapters.memory import MemoryDatabase
 from lakesync.core.clock import stamp
 from lakesync.core.delta import Op, make_delta
@@ -160,17 +160,19 @@ class DatabaseContract:
         assert adapter.rows_of(table, []).unwrap() == {}
 
     def test_what_is_forgotten_of_history_is_told_and_rows_stay(self, make: Make) -> None:
-        """Who asks for it gets an error, and never a history with a gap."""
+        """Who asks for it, or read a part of a commit, gets an error, never a history with gaps."""
         adapter, table = make(), new_table()
         deltas = numbered(table, 6)
         adapter.insert_deltas(batch(table, deltas)).unwrap()
         self.caught_up(adapter)
+        part = adapter.query_deltas_since(table, Position(), 3).unwrap().position
         adapter.forget_history(table, 2).unwrap()
-        expired = adapter.query_deltas_since(table, Position(), 10)
-        behind = adapter.query_deltas_since(table, Position(2, 99), 10).unwrap().deltas
+        for since in (Position(), part):
+            expired = adapter.query_deltas_since(table, since, 10)
+            assert isinstance(expired, Err)
+            assert isinstance(expired.error, CursorExpired)
 
-        assert isinstance(expired, Err)
-        assert isinstance(expired.error, CursorExpired)
+        behind = adapter.query_deltas_since(table, Position(2, ORDINAL_END), 10).unwrap().deltas
         assert [delta for _, delta in behind] == deltas[4:]
         assert adapter.latest_state(table, "r0").unwrap() == {"n": 0}
         assert adapter.mark(table).unwrap() == 3
@@ -187,7 +189,7 @@ class DatabaseContract:
             again = adapter.insert_deltas(taken).unwrap()
             assert (again.deltas, again.rows) == (0, 0)
             # What was brought last is never too old for who had all before it.
-            behind = adapter.query_deltas_since(table, Position(after, 9), 10).unwrap()
+            behind = adapter.query_deltas_since(table, Position(after, ORDINAL_END), 10).unwrap()
             assert [delta for _, delta in behind.deltas] == part
             after = taken.last
 
