@@ -101,7 +101,7 @@ class Quiet:
             return "the log has commits to flush"
         if any(key.startswith(PREFIX) for key in world.objects):
             return "claims wait"
-        if why := world.destinations.left_to_do():
+        if why := world.destinations.left_to_do() or world.flows.left_to_do():
             return why
         return _under_way(world)
 
@@ -146,6 +146,7 @@ def check_end(world: World) -> None:
     _check_gateway(world, expected)
     _check_lake(world, expected)
     world.destinations.check_end()
+    world.flows.check_end()
     # An id does not name the operation: an insert may be offered again as an update.
     everywhere = [*history.deltas.values(), *(delta for _, delta in history.lost),
                   *history.accepted.values()]  # fmt: skip

@@ -61,6 +61,10 @@ PROMISES: Final[dict[str, tuple[str, ...]]] = {
     "exactly once in the changes": ("D1", "D2"),
     "changes in commit order": ("D1",),
     "destinations converge": ("D7", "D8", "D10", "D11"),
+    # polled flows, at the end: tests.simulation.flows
+    "flows bring what there is": ("Y1", "Y2", "Y3", "Y5", "Y8", "Y11"),
+    "flows bring nothing twice": ("N2", "N7", "Y5"),
+    "refused rows are listed": ("N4", "Y9"),
     "restores lose no own edit": ("K13",),
     "no edit is lost": ("K2", "K3", "K7", "K8"),
     "an event happens once": ("A1", "K11"),

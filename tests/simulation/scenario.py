@@ -17,11 +17,13 @@ from tests.simulation.themes import (
     DELETED_AND_RESTORED,
     FINAL,
     FINAL_UNRULED,
+    FLOWS,
     FLUSHES,
     FORGET_MS_MIN,
     FORGOTTEN,
     HOSTILE,
     LANES,
+    LARGE_FLOWS,
     LAYOUT,
     LIMITS,
     MANY_TABLES,
@@ -30,6 +32,7 @@ from tests.simulation.themes import (
     PLAIN,
     READERS,
     RETURNING,
+    SLOW_FLOWS,
     THEMES,
 )
 
@@ -187,6 +190,18 @@ class Scenario:
     """How often one is paused, resumed, filled, replayed, or removed and declared anew."""
     destinations_away: float = 0.0
     """How often, for each database and tenth of the time, it is away."""
+    flows: int = 0
+    """Polled flows beside the gateway: the second follows the first, the third is of events."""
+    flow_writes: int = 30
+    """How often their source is written to."""
+    flow_forgets: int = 2
+    """How often that forgets its history, at the most."""
+    flow_changes: int = 0
+    """How often one is paused, resumed, run, or has all brought again."""
+    flows_away: float = 0.0
+    """How often, for each of their databases and tenth of the time, it is away."""
+    flow_large_rows: int = 0
+    """From how many rows ahead on a table is read by a job; 0 for never."""
     eager: bool = False
     """Users edit as soon as the app is installed, before it has synced."""
 
@@ -221,6 +236,9 @@ RARE_THEMES = {
     "final deletes without rules": (FINAL_UNRULED, 0.04),
     "omitted columns": (OMITTED, 0.06),
     "omitted columns of events": (OMITTED_EVENTS, 0.04),
+    "flows": (FLOWS, 0.06),
+    "large flows": (LARGE_FLOWS, 0.03),
+    "slow flows": (SLOW_FLOWS, 0.03),
 }
 """Themes of seeds that have no other, each with its share of those."""
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 PLAIN = Scenario(0)
 """What every field is when nothing is asked of it."""
-NUMBERS = ("clients", "bursts", "burst_edits_max", "rows", "functions")
+NUMBERS = ("clients", "bursts", "burst_edits_max", "rows", "functions", "flows", "flow_writes")
 LEFT_OUT = (
     "restores",
     "rulings",
@@ -27,6 +27,9 @@ LEFT_OUT = (
     "rogue",
     "offline",
     "eager",
+    "flow_changes",
+    "flow_large_rows",
+    "flows_away",
     "storms",
     "ghosts",
     "token_s",

@@ -28,10 +28,12 @@ CHUNK = 20
     "E1", "E2", "E3",
     "K1", "K2", "K3", "K4", "K5", "K6", "K7", "K8", "K10", "K11", "K12", "K13", "K14", "K15", "K33",
     "M3", "M4", "M5", "M6", "M7", "M8", "M10",
+    "N2", "N4", "N7",
     "T1", "T2", "T3", "T4", "T6",
     "U1", "U2", "U3", "U4",
     "V1", "V2", "V4", "V5", "V6", "V7", "V8", "V9", "V11", "V12",
     "W3",
+    "Y1", "Y2", "Y3", "Y5", "Y8", "Y9", "Y11",
 )  # fmt: skip
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
 def test_every_promise_holds_whatever_goes_wrong(first: int) -> None:

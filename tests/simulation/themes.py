@@ -529,5 +529,56 @@ OMITTED_EVENTS: dict[str, Any] = {
     "rulings": 3,
 }
 """The same, of events, and of rows whose deletes win."""
+FLOWS: dict[str, Any] = {
+    "flows": 3,
+    "flow_changes": 3,
+    "flows_away": 0.1,
+    "flow_large_rows": 5,
+    "clients": 1,
+    "bursts": 1,
+    "burst_edits_max": 1,
+    "rows": 12,
+    "poll_s": 600.0,
+    "flush_every_s": 300,
+    "span_ms": 1_800_000,
+    "functions": 1,
+    "function_skew_ms": 500,
+    "switch": 0.2,
+    "destinations": 0,
+    "deleted": False,
+    "sockets": False,
+    "restores": 0,
+    "retain_every_s": 0,
+    "trim_every_s": 0,
+    "rulings": 0,
+    "firewall": 0.0,
+    "tables": ({"name": "table0"},),
+    "faults.crash_function": 0.01,
+    "faults.slow_port": 0.01,
+    "faults.lose_answer": 0.05,
+    "faults.lose_port_answer": 0.01,
+    "faults.late_write": 0.0,
+    "faults.throttle": 0.01,
+    "faults.flush_broken": 0.1,
+    "faults.partitions": 0.0,
+}
+"""Rows move by polled flows between what changes, is away and refuses, while processes die."""
+LARGE_FLOWS: dict[str, Any] = {
+    **FLOWS,
+    "flows": 2,
+    "flow_changes": 0,
+    "flow_writes": 10,
+    "rows": 40,
+    "faults.crash_function": 0.02,
+}
+"""There is much ahead of them, so that jobs are asked for, and die."""
+SLOW_FLOWS: dict[str, Any] = {
+    **FLOWS,
+    "flow_changes": 12,
+    "flows_away": 0.0,
+    "switch": 0.5,
+    "faults.slow_port": 0.1,
+}
+"""Polls take longer than their intervals."""
 THEMES = [PLAIN, PLAIN, PLAIN, PLAIN, PLAIN, CLOCKS, MEETING, WARM, MOVES, RUNS]
 """What a seed insists on, beside what is drawn: combinations that chance brings too rarely."""

@@ -19,7 +19,7 @@ from lakesync.maintenance import flush
 from lakesync.maintenance.restore import begin_epoch
 from lakesync.runtime import observe
 from lakesync.wire import row_records
-from tests.simulation import checkers
+from tests.simulation import checkers, flows
 from tests.simulation.chaos import Chaos
 from tests.simulation.clients import Device
 from tests.simulation.deletion import Deletion
@@ -95,6 +95,7 @@ class World:
         self.upkeep = Upkeep(self)
         self.deletion = Deletion(self)
         self.destinations = Destinations(self)
+        self.flows = flows.Flows(self)
         self.devices: list[Device] = []
 
     # --- what everybody uses ----------------------------------------------------------------------
@@ -171,7 +172,7 @@ class World:
             Violation: a promise was broken.
         """
         with ExitStack() as stack:
-            for owner, name, value in bounds(self.scenario):
+            for owner, name, value in [*bounds(self.scenario), *flows.bounds(self.flows)]:
                 stack.enter_context(patch.object(owner, name, value))
             for name, observed in self.sockets.observed():
                 stack.enter_context(patch.object(observe, name, observed))
@@ -232,6 +233,7 @@ class World:
         self.rulings.plan()
         self.sockets.plan()
         self.destinations.plan()
+        self.flows.plan()
         self.every(self.scenario.flush_every_s * 1000, self.functions.schedule)
         self.every(2 * self.scenario.flush_every_s * 1000, self.functions.sweep)
 
@@ -259,6 +261,7 @@ class World:
         self.scheduler.steps_max = CALM_STEPS_MAX
         self.note("·", "all is calm")
         self.destinations.calm()
+        self.flows.calm()
         self.calm_ms = self.scheduler.now_ms
         self.functions.flush()
         self.every(20_000, self.functions.schedule)
