@@ -20,7 +20,7 @@ from tools.local_stack.emulator.iam_patches import (
 )
 from tools.local_stack.emulator.lambda_patches import exception_class
 from tools.local_stack.emulator.names import NAMES, EmulatorChangedError, check_names, missing_names
-from tools.local_stack.emulator.template_patches import with_values
+from tools.local_stack.emulator.template_patches import with_lists_joined, with_values
 
 
 def test_the_installed_emulator_has_every_patched_name() -> None:
@@ -177,6 +177,17 @@ def test_parameters_values_are_put_in_wherever_they_are_referred_to() -> None:
 
     assert with_values(template, {"P": "7"}) == {
         "Fn": {"Layers": [{"Ref": "Layer"}], "Environment": {"A": {"Fn::If": ["C", "7"]}}}
+    }
+
+
+def test_a_list_that_is_joined_in_a_condition_is_text() -> None:
+    def has(name: str) -> dict[str, Any]:
+        return {"Fn::Not": [{"Fn::Equals": [{"Fn::Join": ["", {"Ref": name}]}, ""]}]}
+
+    joined = with_lists_joined({"HasA": has("A"), "HasB": has("B")}, {"A": "x,y", "B": ""})
+    assert joined == {
+        "HasA": {"Fn::Not": [{"Fn::Equals": ["xy", ""]}]},
+        "HasB": {"Fn::Not": [{"Fn::Equals": ["", ""]}]},
     }
 
 

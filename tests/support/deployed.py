@@ -185,10 +185,10 @@ def aws_of(stack: Stack, gateway: str = "none") -> Aws:
 
 
 class Glue:
-    """The materialiser's job on the deployed stack."""
+    """A job on the deployed stack, the materialiser's unless another is named."""
 
-    def __init__(self, aws: Aws) -> None:
-        self.job = aws.output("GlueJobName")
+    def __init__(self, aws: Aws, output: str = "GlueJobName") -> None:
+        self.job = aws.output(output)
         self.client = aws.client("glue")
 
     def runs(self) -> list[dict[str, Any]]:

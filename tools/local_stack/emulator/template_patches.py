@@ -16,7 +16,8 @@ def put_in_parameters() -> None:
     """AWS: LanguageExtensions puts parameters' values into a template, before SAM looks at it.
 
     The emulator leaves the references, so that SAM, which publishes a new version of a function for
-    whatever changed in its properties, takes a parameter of another value for no change.
+    whatever changed in its properties, takes a parameter of another value for no change. And its
+    conditions take no list joined for an empty text.
     """
     extensions = emulator_module("ministack.services.cloudformation.language_extensions")
     original = extensions.apply
@@ -28,7 +29,9 @@ def put_in_parameters() -> None:
             for name, value in parameters.items()
             if not any(word in processed["Parameters"][name]["Type"] for word in _LISTS)
         }
-        return processed | {"Resources": with_values(processed["Resources"], plain)}
+        conditions = with_lists_joined(processed.get("Conditions", {}), parameters)
+        resources = with_values(processed["Resources"], plain)
+        return processed | {"Conditions": conditions, "Resources": resources}
 
     extensions.apply = apply
 
@@ -42,3 +45,15 @@ def with_values(node: Any, values: Mapping[str, Any]) -> Any:
     if node.keys() == {"Ref"} and node["Ref"] in values:
         return values[node["Ref"]]
     return {name: with_values(part, values) for name, part in node.items()}
+
+
+def with_lists_joined(node: Any, values: Mapping[str, str]) -> Any:
+    """Give conditions with texts in place of joins of parameters that are lists."""
+    if isinstance(node, list):
+        return [with_lists_joined(part, values) for part in node]
+    if not isinstance(node, dict):
+        return node
+    match node:
+        case {"Fn::Join": [str(between), {"Ref": name}]} if name in values:
+            return between.join(str(values[name]).split(","))
+    return {name: with_lists_joined(part, values) for name, part in node.items()}

@@ -1,0 +1,157 @@
+"""Flows whose ends are a PostgreSQL, Iceberg and a MariaDB, small and large, as deployed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pytest
+
+from lakesync.adapters.batches import values_of
+from lakesync.adapters.database import Position
+from lakesync.flows.routes import keeper
+from lakesync.materialise.opening import opened_database
+from tests.stack.test_connectors import until
+from tests.stack.test_flows import Flows
+from tests.support.deployed import Glue
+from tests.support.destinations import SqlDestination, mariadb_dialect
+from tests.support.sources import SqlSource
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from lakesync.cli.aws import Aws
+    from tests.support.deployed import Tenant
+    from tools.local_stack.databases import Database
+    from tools.local_stack.stack import Stack
+
+LARGE_ROWS = 4_500
+"""More than twice `FlowJobRows` of a local stack."""
+
+
+@pytest.fixture
+def flows(tenant: Tenant, aws: Aws, lakesync: Callable[..., Any]) -> Flows:
+    """Flows of a tenant that nobody else uses."""
+    return Flows(tenant, aws, lakesync)
+
+
+@pytest.fixture
+def warehouse(mariadb: Database) -> Iterator[SqlDestination]:
+    """A MariaDB on this machine."""
+    destination = SqlDestination(mariadb_dialect(mariadb))
+    yield destination
+    destination.close()
+
+
+def secret_of(flows: Flows, url: str) -> str:
+    """Store a database's URL; gives the secret's name."""
+    secret = f"end{uuid4().hex[:8]}"
+    prefix = f"{flows.aws.output('DestinationSecretPrefix')}{flows.tenant.gateway}"
+    flows.aws.client("secretsmanager").create_secret(Name=f"{prefix}/{secret}", SecretString=url)
+    return secret
+
+
+def mariadb_secret(flows: Flows, mariadb: Database) -> str:
+    """Store the URL of the MariaDB."""
+    where = f"{mariadb.host}:{mariadb.port}/{mariadb.database}"
+    return secret_of(flows, f"mariadb://{mariadb.user}:{mariadb.password}@{where}")
+
+
+def polled(source: SqlSource, postgres: Database, **table: Any) -> dict[str, Any]:
+    """Give the source of a flow that reads the table of the PostgreSQL."""
+    settings = {
+        "host": postgres.host, "port": postgres.port, "database": postgres.database,
+        "user": postgres.user, "password": postgres.password, "tls": "off", "settleS": 0,
+        "tables": [{"name": source.table, "as": source.table, **table}],
+    }  # fmt: skip
+    return {"connector": "postgres", "configuration": settings}
+
+
+@pytest.mark.law("Y1", "Y3", "Y5", "P14")
+def test_rows_go_to_iceberg_and_from_there_to_mariadb_and_are_followed(
+    flows: Flows,
+    stack: Stack,
+    postgres: Database,
+    mariadb: Database,
+    warehouse: SqlDestination,
+    credentials: None,
+) -> None:
+    source = SqlSource(postgres, "postgres", by_time=False)
+    url = (
+        f"iceberg://glue/{flows.aws.output('DatabasePrefix')}?region={stack.region}"
+        f"&warehouse=s3://{flows.aws.output('LakeBucket')}/destinations/iceberg"
+        f"&endpoint={stack.endpoint}"
+    )
+    lake, table = secret_of(flows, url), source.table
+    flows.ask("POST", "", {
+        "name": "in", "source": polled(source, postgres), "schedule": {"everyMinutes": 1_440},
+        "destination": {"database": "iceberg", "secret": lake},
+        "map": {table: {"rename": {"value": "label"}, "drop": ["changed"]}},
+    })  # fmt: skip
+    kept = keeper(flows.tenant.gateway, "in")
+    flows.ask("POST", "", {
+        "name": "out", "source": {"database": "iceberg", "secret": lake, "gateway": kept},
+        "tables": [table], "schedule": {"everyMinutes": 1_440},
+        "destination": {"database": "mysql", "secret": mariadb_secret(flows, mariadb),
+                        "deletes": "hard"},
+    })  # fmt: skip
+
+    def brought() -> dict[str, Any]:
+        with opened_database(url, kept) as database:
+            rows = database.rows_after(table, "", 100).unwrap().rows
+        shown = {row_id: values_of(state) for row_id, state in rows.items()}
+        return {row_id: row for row_id, row in shown.items() if row is not None}
+
+    source.put({str(n): f"v{n}" for n in range(1, 6)})
+    flows.poll("in")
+    flows.poll("out")
+    assert brought() == {str(n): {"id": n, "label": f"v{n}"} for n in range(1, 6)}
+    assert warehouse.rows(table, "label") == {str(n): (f"v{n}",) for n in range(1, 6)}
+
+    source.put({"2": "changed"})
+    source.delete("4")
+    source.run(f"ALTER TABLE {table} ADD COLUMN size integer")
+    source.run(f"UPDATE {table} SET size = 7 WHERE id = 5")  # noqa: S608 - ours
+    flows.poll("in")
+    flows.poll("out")
+    labels = {"1": "v1", "2": "changed", "3": "v3", "5": "v5"}
+    sizes = {row_id: 7 if row_id == "5" else None for row_id in labels}
+    assert {row_id: row["label"] for row_id, row in brought().items()} == labels
+    assert {row_id: row.get("size") for row_id, row in brought().items()} == sizes
+    there = {row_id: (labels[row_id], sizes[row_id]) for row_id in labels}
+    assert warehouse.rows(table, "label", "size") == there
+    with opened_database(url, kept) as database:
+        history = database.query_deltas_since(table, Position(), 100).unwrap().deltas
+    assert len({placed.delta.delta_id for placed in history}) == len(history) > 0
+    source.close()
+
+
+@pytest.mark.law("Y5", "Y11")
+def test_a_large_table_is_moved_by_a_run_of_the_job_and_followed(
+    flows: Flows, postgres: Database, mariadb: Database, warehouse: SqlDestination
+) -> None:
+    source = SqlSource(postgres, "postgres", by_time=True)
+    source.run(
+        f"INSERT INTO {source.table} SELECT n, 'v' || n, timestamptz '2026-01-01' + "  # noqa: S608 - ours
+        f"(n / 70) * interval '1 s' FROM generate_series(1, {LARGE_ROWS}) n"
+    )
+    flows.ask("POST", "", {
+        "name": "large", "source": polled(source, postgres, cursorColumn="changed"),
+        "destination": {"database": "mysql", "secret": mariadb_secret(flows, mariadb)},
+        "schedule": {"everyMinutes": 1_440},
+    })  # fmt: skip
+    flows.poll("large")
+    assert flows.status("large")["rows"] == 1_000, "a page, and then it is a job's"
+    job = Glue(flows.aws, "FlowJobName")
+    [run] = [one for one in job.runs() if one["Arguments"]["--gateway"] == flows.tenant.gateway]
+    ended = job.ended(run["Id"])
+    assert ended["JobRunState"] == "SUCCEEDED", ended.get("ErrorMessage")
+    # What the job left goes on at once, in pages.
+    shown = until(lambda: flows.status("large"), lambda shown: shown["polls"] > 0)
+    assert (shown["rows"], shown["deadLetters"]) == (LARGE_ROWS, 0), shown
+
+    source.run(f"UPDATE {source.table} SET value = 'new', changed = now() WHERE id = 17")  # noqa: S608 - ours
+    flows.poll("large")
+    rows = warehouse.rows(source.table, "value")
+    assert rows == {str(n): (f"v{n}",) for n in range(1, LARGE_ROWS + 1)} | {"17": ("new",)}
+    source.close()
