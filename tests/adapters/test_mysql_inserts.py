@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pymysql.connections import Connection
 
-from lakesync.adapters.mysql.inserts import inserts
+from lakesync.adapters.mysql.inserts import STATEMENT_BYTES_MAX, inserts, lists
 from tests.support.destinations import SqlDestination, mariadb_dialect
 
 if TYPE_CHECKING:
@@ -44,6 +44,16 @@ def test_no_statement_is_longer_than_it_may_be_but_for_one_row(
     written = [each.removeprefix(b"I ").removesuffix(b" E").decode() for each in statements]
     assert ",".join(written) == ",".join(rows)
     assert all(len(each) <= bytes_max or each[2:-2].decode() in rows for each in statements)
+
+
+def test_a_list_is_as_long_as_a_statement_may_be() -> None:
+    short, wide = [b"%d" % number for number in range(45_000)], [b"x" * 512] * 10_000
+    counts = [[len(each) for _, each in lists("c", values)] for values in (short, wide, [])]
+    assert counts[0] == [20_000, 20_000, 5_000]
+    assert sum(counts[1]) == 10_000
+    assert max(counts[1]) * 1_024 <= STATEMENT_BYTES_MAX + 1_024
+    assert counts[2] == []
+    assert [*lists("c", [1, 2])] == [("c IN (%s, %s)", [1, 2])]
 
 
 @pytest.mark.emulator

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import pymysql
 
 from lakesync.adapters.mysql.faults import is_row_fault, translated
-from lakesync.adapters.mysql.inserts import inserts
+from lakesync.adapters.mysql.inserts import inserts, lists
 from lakesync.adapters.sql.adapter import SqlAdapter
 from lakesync.adapters.sql.dialect import SCOPE, STAGE, quoted
 from lakesync.core.column_types import precision_scale
@@ -30,8 +30,6 @@ CONNECT_TIMEOUT_S: Final = 10
 STATEMENT_TIMEOUT_S: Final = 120
 """How long one statement may take, waiting for a lock included."""
 _ANSWER_S: Final = 10
-_LISTED: Final = 500
-"""Values of one list that rows are looked up by: MariaDB makes a table of a list of 1,000."""
 DECIMAL_SCALE_MAX: Final = 30
 """Digits behind the point that these databases take."""
 _DEFINITIONS_LOCK: Final = "lakesync.definitions"
@@ -163,10 +161,8 @@ class MySql:
     def among(
         self, column: str, values: Sequence[object]
     ) -> Iterator[tuple[str, Sequence[object]]]:
-        """Give lists of a few hundred values."""
-        for start in range(0, len(values), _LISTED):
-            some = values[start : start + _LISTED]
-            yield f"{column} IN ({', '.join(['%s'] * len(some))})", some
+        """Give one list, unless its statement would be too long."""
+        return lists(column, values)
 
     def merge(
         self, table: str, columns: Sequence[tuple[str, str]], condition: str
