@@ -535,3 +535,35 @@ def test_whoever_dies_dead_letters_are_counted_as_they_are(writes: int, then: st
         assert world.in_gateway() == {"r2": {"n": 2}}
         letters = world.by_hand.admin.one(GATEWAY, "flow")["deadLetters"]
         assert (world.status()["deadLetters"], letters) == (0, [])
+
+
+@pytest.mark.law("Y10")
+@pytest.mark.parametrize("dies_at", ["secrets.put", "put"])
+def test_a_flow_whose_declaration_died_midway_begins_when_it_is_declared_again(
+    memory: MemorySource, monkeypatch: pytest.MonkeyPatch, dies_at: str
+) -> None:
+    world = World()
+    body: dict[str, Any] = {
+        "name": "items", "source": {"connector": "memory", "configuration": {"token": "hush"}},
+        **TO_GATEWAY,
+    }  # fmt: skip
+
+    def die(*_: object, **__: object) -> None:
+        raise Killed
+
+    port = world.by_hand.secrets if dies_at == "secrets.put" else world.by_hand
+    with monkeypatch.context() as patch:
+        patch.setattr(port, "put", die)
+        with pytest.raises(Killed):
+            world.declare(**body)
+    assert world.by_hand.schedules == {}
+
+    assert not world.declare(**body)["isNew"]
+    assert world.by_hand.schedules == {(GATEWAY, "items"): (15, False)}
+    memory.put({"a": 1})
+    assert world.poll("items") == "done"
+    assert world.in_gateway("things") == {"a": {"value": 1}}
+
+    world.admin.set_paused(GATEWAY, "items", paused=True)
+    world.declare(**body)
+    assert world.by_hand.schedules == {(GATEWAY, "items"): (15, True)}

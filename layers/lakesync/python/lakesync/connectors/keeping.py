@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from lakesync.connectors.definition import definition_from
 from lakesync.connectors.deltas import client_id_of
 from lakesync.connectors.forgetting import leased
 from lakesync.connectors.registered import secret_name
@@ -92,6 +93,21 @@ class Keeping:
             with suppress(LakeSyncError):  # the first failure is what counts
                 undo()
             raise
+
+    def complete(self, gateway: str, name: str, hidden: Mapping[str, str]) -> None:
+        """Do what is left of a beginning whose process died behind its first write.
+
+        Args:
+            gateway: whose.
+            name: of what is stored.
+            hidden: the secrets that are stored if none are.
+        """
+        stored = self._store.connector(gateway, name)
+        if stored is not None:
+            definition, secret = definition_from(stored.definition), secret_name(gateway, name)
+            if hidden and not self._secrets.get(secret):
+                self._secrets.put(secret, hidden)
+            self._schedules.put(gateway, name, definition.every_minutes, paused=definition.paused)
 
     def rewind(
         self,

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from lakesync.adapters.lake.memory import MemoryAdapter
 from lakesync.connectors.definition import Definition
-from lakesync.connectors.registered import asked, secrets_in
-from lakesync.connectors.registry import configured, connector_type, secret_names, tables_of
+from lakesync.connectors.registered import asked
+from lakesync.connectors.registry import configured, connector_type, tables_of
 from lakesync.connectors.storage import Storage
 from lakesync.core.flows import (
     FLOW,
@@ -30,6 +30,7 @@ from lakesync.flows.declaring import (
     as_destination,
     check_source,
     flow_of,
+    hidden_in,
     public,
     says_same,
     shown_flow,
@@ -141,21 +142,22 @@ class FlowAdmin:
             self._destinations.declare(gateway, flow.name, as_destination(flow))
         elif answer["isNew"]:
             answer |= self._begin(gateway, flow)
+        else:
+            self._connectors.keeping.complete(gateway, flow.name, hidden_in(flow))
         return answer
 
     def _begin(self, gateway: str, flow: Flow) -> dict[str, str]:
         """Register a flow that is polled; gives what its source said."""
-        keeping, said, hidden = self._connectors.keeping, {}, dict[str, str]()
+        keeping, said = self._connectors.keeping, {}
         keeping.check_free(gateway, flow.name)
         if isinstance(flow.source, ConnectorSource):
             kind, given = connector_type(flow.source.type), flow.source.configuration
             settings = configured(kind, dict(given))
             with closing(self._connectors.made(kind, settings, gateway, flow.name)) as connector:
                 said = {"message": asked(connector)}
-            hidden = secrets_in(given, secret_names(kind))
         definition = Definition(FLOW, flow_to_stored(public(flow)), flow.every_minutes)
         undo = partial(self._connectors.remove, gateway, flow.name)
-        keeping.begin(gateway, flow.name, definition, hidden, undo)
+        keeping.begin(gateway, flow.name, definition, hidden_in(flow), undo)
         return said
 
     def declared(self, gateway: str, name: str) -> dict[str, Any] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.connectors.definition import definition_from
+from lakesync.connectors.registered import secrets_in
 from lakesync.connectors.registry import (
     BUILT_IN,
     configured,
@@ -74,6 +75,13 @@ def public(flow: Flow) -> Flow:
     if not isinstance(flow.source, ConnectorSource):
         return flow
     return flow.without(secret_names(connector_type(flow.source.type)))
+
+
+def hidden_in(flow: Flow) -> dict[str, str]:
+    """Give those settings of a flow's source that are secrets."""
+    if not isinstance(flow.source, ConnectorSource):
+        return {}
+    return secrets_in(flow.source.configuration, secret_names(connector_type(flow.source.type)))
 
 
 def shown_flow(flow: Flow) -> dict[str, Any]:
