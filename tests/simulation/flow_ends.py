@@ -184,7 +184,7 @@ class Polling(PollingByHand):
 
     def __init__(self, flows: Flows, process: Process, clock: WallClock) -> None:
         world = flows.world
-        self._process, self._ends = process, flows.ends
+        self._process, self._flows = process, flows
         gateway = GatedPort(world, process, flows.ends)
 
         def push(name: str, pushed: Push) -> PushReceipt:
@@ -198,9 +198,18 @@ class Polling(PollingByHand):
             rows_min=world.scenario.flow_large_rows,
         )  # fmt: skip
 
+    def put(self, gateway: str, name: str, every_minutes: int, *, paused: bool) -> None:
+        """Note when a flow is polled."""
+        del gateway, every_minutes
+
+        def note() -> None:
+            self._flows.schedules[name] = not paused
+
+        Gate(self._flows.world, self._process).call("put schedule", note, writes=True)
+
     def _opened(self, gateway: str, secret: str, kind: str, keeper: str) -> Any:
         del gateway, kind
-        return self._ends.opened(self._process, secret, keeper)
+        return self._flows.ends.opened(self._process, secret, keeper)
 
 
 def refusals(schemaless: Mapping[str, Mapping[str, Any]]) -> set[str]:

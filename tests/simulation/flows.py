@@ -113,6 +113,8 @@ class Flows:
         self.runs = Runs(self)
         self.declared: dict[str, dict[str, Any]] = {}
         """By name, as it was sent."""
+        self.schedules: dict[str, bool] = {}
+        """Of flows that are polled by themselves: whether they are now."""
         self._busy: set[str] = set()
         self.written_ms = 0
         """When the source was written to last, after calm."""
@@ -184,7 +186,7 @@ class Flows:
             world.later("source", self.clicks.happen, int(random.random() * span_ms))
         for name in self.names:
             self._operate(name, "declare")
-            world.every(EVERY_MS, partial(self._poll, name))
+            world.every(EVERY_MS, partial(self._scheduled, name))
         for _ in range(world.scenario.flow_changes):
             name, change = random.choice(self.names), random.choice(_CHANGES)
             at_ms = int(random.random() * span_ms)
@@ -196,6 +198,10 @@ class Flows:
         away = 0.0 if self.world.is_calm else self.world.scenario.flows_away
         self.ends.set_away(away)
 
+    def _scheduled(self, name: str) -> None:
+        if self.schedules.get(name):
+            self._poll(name)
+
     def _poll(self, name: str) -> None:
         self.runs.start({"gateway": GATEWAY, "name": name})
 
@@ -205,7 +211,8 @@ class Flows:
             return
         self.ends.set_away(0)
         for name in self.names:
-            self._operate(name, "resume")
+            if name in self._busy or not self.schedules.get(name, True):
+                self._operate(name, "resume")
         self.world.later("source", self._written_again, 1_000)
 
     def _place(self) -> Place:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from lakesync.adapters.headed import HeadedTables, definition_of
 from lakesync.buffer.memory_connectors import MemoryConnectors
 from lakesync.connectors.dead_letters import DeadLetters
+from lakesync.connectors.keeping import Keeping
 from lakesync.connectors.large_polls import _LargeTable
 from lakesync.connectors.poll import Poll
 from lakesync.core.column_map import NO_MAP
@@ -161,6 +162,11 @@ def letters_behind_the_cursor() -> list[Replaced]:
         return ended
 
     return [(DeadLetters, "add", added), (Poll, "_table", table)]
+
+
+@deliberate("who declares a flow again takes it for begun", FLOWS)
+def declared_is_begun() -> list[Replaced]:
+    return [(Keeping, "complete", lambda *_: None)]
 
 
 @deliberate("rows of a source are dated when they are read", FLOWS)
