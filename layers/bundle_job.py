@@ -59,6 +59,10 @@ DELIVERY = (
     (LIBRARY, "lakesync/adapters/bigquery/*.py"),
     (LIBRARY, "lakesync/adapters/sql/*.py"),
     *((LIBRARY, f"lakesync/adapters/lake/{name}.py") for name in ("late", "parquet", "sqs")),
+    # Of an archive, which an erasure clears.
+    *((LIBRARY, f"lakesync/adapters/lake/{name}.py") for name in ("adapter", "s3_adapter")),
+    *((LIBRARY, f"lakesync/adapters/{name}.py") for name in ("archiving", "copying")),
+    (LIBRARY, "lakesync/adapters/objects/*.py"),
     (LIBRARY, "lakesync/materialise/opening.py"),
     (LIBRARY, "lakesync/buffer/*.py"),
     (LIBRARY, "lakesync/delivery/*.py"),

@@ -8,4 +8,5 @@ from lakesync.runtime.settings import DeliverSettings
 
 settings = wiring.load(DeliverSettings)
 queue = wiring_deliver.LateQueue(settings, settings.deliver_queue_url)
-handler = deliver_handler(wiring_deliver.deliverer(settings), queue.delay, time.monotonic)
+deliverer, archiver = wiring_deliver.deliverer(settings), wiring_deliver.archiver(settings)
+handler = deliver_handler(deliverer, archiver, queue.delay, time.monotonic)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakesync.adapters.lake.parquet import read_batch
+from lakesync.core.archive import Archive
 from lakesync.core.claims import DELIVERIES, DELIVERIES_FAILED, RETRY, DeliveryPlace
 from lakesync.core.clock import VISIBLE_MS_MAX
 from lakesync.delivery.deliver import Deliverer
@@ -181,3 +182,17 @@ def test_every_command_of_destinations_has_help_with_an_example(verb: str) -> No
     assert done.exit_code == 0
     assert f"lakesync destinations {verb}" in done.output
     assert "Example:" in done.output
+
+
+@pytest.mark.law("P15")
+def test_an_archive_is_declared_by_an_option(gateway: LocalGateway) -> None:
+    write("warehouse.json", WAREHOUSE)
+    words = ("destinations", "add", "warehouse", "warehouse.json", "--archive")
+    assert "names a secret and days" in run(*words, "cold").stderr
+    refused = run(*words, "warehouse:99")
+    assert "archive.afterDays" in refused.output
+    assert "archive.secret" in refused.output
+    assert run(*words, "cold:7").exit_code == 0
+    declared = gateway.buffer.destinations(GATEWAY).by_name["warehouse"]
+    assert declared.archive == Archive("cold", 7)
+    assert listed()["archive"] == {"secret": "cold", "afterDays": 7}

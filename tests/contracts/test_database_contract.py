@@ -15,6 +15,7 @@ from lakesync.adapters.database import HISTORY_MS, ORDINAL_END, PlacedDelta, Pos
 from lakesync.adapters.lake.memory import MemoryAdapter
 from lakesync.adapters.memory import MemoryDatabase
 from lakesync.adapters.objects import ObjectsDatabase
+from lakesync.adapters.objects.archive import HistoryArchive
 from lakesync.adapters.row_images import Fillable, RowImages
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.merge import state_of
@@ -46,9 +47,11 @@ KINDS = [
     "composite",
     "fan_out",
     "lifecycle",
+    "archived",
     pytest.param("postgres", marks=pytest.mark.emulator),
     pytest.param("mariadb", marks=pytest.mark.emulator),
     pytest.param("nested", marks=pytest.mark.emulator),
+    pytest.param("archived_postgres", marks=pytest.mark.emulator),
 ]
 few = settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -68,6 +71,7 @@ IN_MEMORY: dict[str, Callable[[], DatabaseAdapter]] = {
     "composite": lambda: Composite(MemoryDatabase(), {"elsewhere": MemoryDatabase()}),
     "fan_out": lambda: FanOut(MemoryDatabase(), {"second": MemoryDatabase()}),
     "lifecycle": lambda: Lifecycle(MemoryDatabase(), MemoryDatabase()),
+    "archived": lambda: Lifecycle(MemoryDatabase(), HistoryArchive(MemoryAdapter(), "", "g")),
 }
 SLOW = [
     "iceberg",
@@ -96,6 +100,9 @@ def make(
             return bigquery_destination(server, way).adapter(history_ms=history_ms)
         if kind == "s3":
             return BucketDatabases(request.getfixturevalue("bucket_endpoint")).adapter("g")
+        if kind == "archived_postgres":
+            buckets = BucketDatabases(request.getfixturevalue("bucket_endpoint"))
+            return Lifecycle(database("postgres"), buckets.archive("g"))
         if kind == "iceberg":
             lake = LakeDatabases(request.getfixturevalue("tmp_path_factory").mktemp("lake"))
             request.addfinalizer(lake.close)

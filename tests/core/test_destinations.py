@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from lakesync.core.archive import Archive
 from lakesync.core.config import GatewayConfig
 from lakesync.core.destinations import (
     NO_DESTINATIONS,
@@ -14,7 +15,7 @@ from lakesync.core.destinations import (
     destinations_from_json,
     destinations_to_json,
 )
-from lakesync.core.destinations_json import read_destination
+from lakesync.core.destinations_json import DestinationReader, read_destination
 from lakesync.core.schema_json import schema_from_json
 from lakesync.errors import DestinationRefused, UpgradeRequired
 
@@ -99,3 +100,47 @@ def test_what_is_stored_is_read_again_with_what_a_later_release_wrote() -> None:
     assert destination_to_json(one)["buckets"][0]["filters"][0]["value"] == ["UA", "AA"]
     with pytest.raises(UpgradeRequired):
         destinations_from_json(stored | {"format": 99})
+
+
+def test_an_archive_is_declared_stored_and_read_again() -> None:
+    body = {"kind": "postgres", "secret": "warehouse"}
+    archived = body | {"archive": {"secret": "cold", "afterDays": 30}}
+    one = read_destination("warehouse", archived, CONFIG)
+    assert one.archive == Archive("cold", 30)
+    assert one.secrets == {"warehouse", "cold"}
+    assert not one.declares_as(read_destination("warehouse", body, CONFIG))
+    stored = destinations_to_json(NO_DESTINATIONS.with_one(one))
+    assert stored["destinations"][0]["archive"] == archived["archive"]
+    assert destinations_from_json(stored).by_name["warehouse"] == one
+    assert "archive" not in destination_to_json(read_destination("warehouse", body, CONFIG))
+
+
+@pytest.mark.law("D12")
+@pytest.mark.parametrize(
+    ("archive", "paths"),
+    [
+        (None, ["archive"]),
+        ([], ["archive"]),
+        ({}, ["archive.afterDays", "archive.secret"]),
+        ({"secret": "w", "afterDays": 1}, ["archive.secret"]),
+        ({"secret": "a/b", "afterDays": 0, "url": "s3://b"},
+         ["archive.afterDays", "archive.secret", "archive.url"]),
+        ({"secret": "cold", "afterDays": True}, ["archive.afterDays"]),
+        ({"secret": "cold", "afterDays": 31}, ["archive.afterDays"]),
+    ],
+)  # fmt: skip
+def test_all_faults_of_an_archive_are_told_at_once(archive: object, paths: list[str]) -> None:
+    body = {"kind": "postgres", "secret": "w", "archive": archive}
+    with pytest.raises(DestinationRefused) as refused:
+        read_destination("warehouse", body, CONFIG)
+    assert sorted({fault.path for fault in refused.value.faults}) == paths
+
+
+def test_what_is_in_a_bucket_already_and_a_flow_have_no_archive() -> None:
+    archive = {"secret": "cold", "afterDays": 7}
+    for kind, reader in (
+        ("s3", DestinationReader(CONFIG)),
+        ("postgres", DestinationReader(CONFIG, registered=False)),
+    ):
+        reader.destination("warehouse", {"kind": kind, "secret": "w", "archive": archive})
+        assert [fault.path for fault in reader.faults] == ["archive"]

@@ -7,14 +7,17 @@ from collections import defaultdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from lakesync.adapters.lake.memory import MemoryAdapter
 from lakesync.adapters.lake.parquet import ParquetEncoder, read_batch
 from lakesync.adapters.memory import MemoryDatabase
+from lakesync.adapters.objects.archive import HistoryArchive
 from lakesync.buffer.memory import MemoryBuffer
 from lakesync.core.claims import delivery_place
 from lakesync.core.column_map import map_state
 from lakesync.core.merge import view
 from lakesync.core.values import parse
 from lakesync.core.visibility import rule_columns
+from lakesync.delivery.archiving import Archiver
 from lakesync.delivery.deliver import Deliverer
 from lakesync.errors import AdapterUnreachable, Contention, LakeSyncError
 from lakesync.gateway.destinations import DestinationAdmin
@@ -69,6 +72,8 @@ class World:
         self.buffer, self.objects, self.time = MemoryBuffer(), Objects(), GivenTime(WALL_MS)
         self.lake, self.deliveries = Messages(), Messages()
         self.databases: dict[str, KeptDatabase] = defaultdict(KeptDatabase)
+        self.bucket = MemoryAdapter()
+        """Where archives are."""
         self.admin = administrator(self.buffer, time_=self.time)
         self.pushes = pusher(self.buffer, time_=self.time)
 
@@ -115,6 +120,22 @@ class World:
             of(self.deliveries),
             read_batch=read_batch,
             open_database=opened,
+            wall_clock=self.time.wall_clock,
+            open_archive=self.archive,
+        )
+
+    def archive(self, gateway: str, destination: Destination) -> HistoryArchive:
+        """Give the archive of a destination, as a function opens it."""
+        keeper = f"{gateway}/{destination.name}/{destination.declared_ms}"
+        return HistoryArchive(self.bucket, "", keeper)
+
+    def archiver(self) -> Archiver:
+        """Give what moves old history."""
+        return Archiver(
+            self.buffer,
+            self.deliveries,
+            open_database=lambda _, destination: self.databases[destination.secret],
+            open_archive=self.archive,
             wall_clock=self.time.wall_clock,
         )
 

@@ -11,7 +11,8 @@ import pytest
 from moto import mock_aws
 
 from lakesync.adapters.database import HISTORY_MS
-from lakesync.core.claims import delivery_place
+from lakesync.core.archive import Archive
+from lakesync.core.claims import announcement, delivery_place
 from lakesync.core.destinations import Destination, Destinations
 from lakesync.delivery.deliver import Delivered, Lag
 from lakesync.errors import AdapterRefused, AdapterUnreachable, Contention
@@ -20,7 +21,7 @@ from lakesync.ports import BatchRow
 from lakesync.runtime import wiring, wiring_deliver
 from lakesync.runtime.deliver import BACK_OFF_S_MAX, deliver_handler
 from lakesync.runtime.settings import DeliverSettings, load
-from lakesync.runtime.wiring_deliver import open_database, secret_text
+from lakesync.runtime.wiring_deliver import open_archive, open_database, secret_text
 from tests.delivery.world import KeptDatabase
 from tests.functions.conftest import Context, event
 
@@ -45,12 +46,21 @@ class Given:
         self.asked.append(place.prefix)
         return self._act(place)
 
+    def archive(self, place: DeliveryPlace, has_time: Callable[[], bool]) -> Delivered:
+        assert has_time()
+        self.asked.append(f"archive {place.prefix}")
+        return self._act(place._replace(table="archived"))
+
+    def announce(self) -> int:
+        return 3
+
     def sweep(self) -> list[Lag]:
         return [Lag("acme", "warehouse", 3, 90_000, False), Lag("acme", "cold", 1, 5_000, True)]
 
     def handle(self, *records: dict[str, Any]) -> list[str]:
         """Handle messages; gives those that are handed back."""
-        handler = deliver_handler(self, lambda _, seconds: self.delays.append(seconds), lambda: 0.0)
+        delay = lambda _, seconds: self.delays.append(seconds)  # noqa: E731 - as it is asked for
+        handler = deliver_handler(self, self, delay, lambda: 0.0)
         answer = handler({"Records": list(records)}, Context())
         return [one["itemIdentifier"] for one in answer["batchItemFailures"]]
 
@@ -78,6 +88,29 @@ def test_a_destination_that_is_down_gets_back_its_own_messages_alone() -> None:
     assert back == ["down/todos", "down/notes"]
     assert given.asked == ["deliveries/acme/down/todos/", "deliveries/acme/up/todos/"]
     assert given.delays == [15, 120]
+
+
+@pytest.mark.law("D9", "P15")
+def test_an_archive_that_is_away_delays_no_delivery_there() -> None:
+    def act(place: DeliveryPlace) -> Delivered:
+        if place.table == "archived":
+            raise AdapterUnreachable("the bucket cannot be reached")
+        return Delivered(1)
+
+    given = Given(act)
+    body = announcement("deliveries/acme/w/todos/", archive=True)
+    archived = message("w", body=body) | {"messageId": "archived"}
+    again = message("w", body=announcement("deliveries/acme/w/notes/", archive=True))
+    back = given.handle(archived, message("w"), again | {"messageId": "again"})
+
+    assert back == ["archived", "again"]
+    assert given.asked == ["archive deliveries/acme/w/todos/", "deliveries/acme/w/todos/"]
+
+
+@pytest.mark.law("P15")
+def test_once_a_day_tables_are_announced() -> None:
+    handler = deliver_handler(Given(), Given(), lambda *_: None, lambda: 0.0)
+    assert handler({"archive": True}, Context()) == {"tables": 3}
 
 
 @pytest.mark.law("D9")
@@ -121,7 +154,7 @@ def test_a_bug_costs_its_neighbours_nothing() -> None:
 def test_a_sweep_tells_each_lag_and_alarms_for_none_that_is_paused(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    handler = deliver_handler(Given(), lambda *_: None, lambda: 0.0)
+    handler = deliver_handler(Given(), Given(), lambda *_: None, lambda: 0.0)
     assert handler(event("deliver_sweep"), Context()) == {"waiting": 4}
     written = [json.loads(line) for line in capsys.readouterr().out.splitlines() if "_aws" in line]
 
@@ -186,6 +219,30 @@ def test_a_deployed_destination_keeps_no_history_for_ever(monkeypatch: pytest.Mo
             database: Any = opened("acme", Destination("w", kind, kind))
             assert database._history_ms == HISTORY_MS
             database.close()
+
+
+@pytest.mark.law("P15")
+def test_one_with_an_archive_forgets_nothing_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    deployed(monkeypatch)
+    settings = load(DeliverSettings, os.environ)
+    declared = Destination("w", "postgres", "w", declared_ms=5, archive=Archive("cold", 7))
+    with mock_aws():
+        client = boto3.client("secretsmanager", region_name="eu-central-1")
+        client.create_secret(Name="s/acme/w", SecretString="postgresql://u:pw@h/d")
+        client.create_secret(Name="s/acme/cold", SecretString="postgresql://u:pw@h/d")
+        database: Any = open_database(settings)("acme", declared)
+        assert database._history_ms is None
+        database.close()
+        with pytest.raises(AdapterRefused, match="no URL of a bucket's folder"):
+            open_archive(settings)("acme", declared)
+        client.put_secret_value(SecretId="s/acme/cold", SecretString="s3://lake/destinations/cold")
+        s3 = boto3.client("s3", region_name="us-east-1")
+        s3.create_bucket(Bucket="lake")
+        archive = open_archive(settings)("acme", declared)
+        archive.begin_anew("todos", 9).unwrap()
+        [stored] = s3.list_objects_v2(Bucket="lake")["Contents"]
+        assert stored["Key"].startswith("destinations/cold/acme.w.5/todos/archive/")
+        assert archive.mark("todos").unwrap() == 9
 
 
 @pytest.mark.law("D12")

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
 
+from lakesync.adapters.compositions import Lifecycle
+from lakesync.adapters.lake.memory import MemoryAdapter
 from lakesync.adapters.memory import MemoryDatabase
+from lakesync.adapters.objects.archive import HistoryArchive
+from lakesync.core.archive import Archive
+from lakesync.core.clock import STAMP_MAX
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.destinations import Destination
 from lakesync.errors import AdapterRefused, AdapterUnreachable
@@ -23,7 +29,12 @@ if TYPE_CHECKING:
     from tests.functions.conftest import Functions
 
 
-def answering(functions: Functions, monkeypatch: pytest.MonkeyPatch, opened: Any) -> list[str]:
+def answering(
+    functions: Functions,
+    monkeypatch: pytest.MonkeyPatch,
+    opened: Any,
+    archive: Archive | None = None,
+) -> list[str]:
     """Have the function asked that opens databases so; returns the names that are invoked."""
     invoked: list[str] = []
 
@@ -39,7 +50,7 @@ def answering(functions: Functions, monkeypatch: pytest.MonkeyPatch, opened: Any
     monkeypatch.setattr(wiring, "invoker", invoker)
     monkeypatch.setattr(wiring_deliver, "open_database", lambda _: opened)
     declared = functions.buffer.destinations("demo").with_one(
-        Destination("warehouse", "postgres", "warehouse")
+        Destination("warehouse", "postgres", "warehouse", archive=archive)
     )
     assert functions.buffer.save_destinations("demo", declared)
     return invoked
@@ -81,6 +92,28 @@ def test_a_page_of_a_source_is_told_in_protobuf_too(
     page = decode_page(functions.http("pull", sent).body)
 
     assert (page.count, page.has_more, bool(page.snapshot)) == (1, False, True)
+
+
+@pytest.mark.law("D13", "P15")
+def test_a_client_reads_on_through_the_archive(
+    functions: Functions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What moved into it since the client's last page is not read anew, as rows."""
+    database, archive = filled(), HistoryArchive(MemoryAdapter(), "", "demo/warehouse/0")
+    answering(functions, monkeypatch, lambda *_: database, archive=Archive("cold", 7))
+    monkeypatch.setattr(wiring_deliver, "open_archive", lambda _: lambda *_: archive)
+    first = functions.http("pull", "pull_source_first_page").json
+    deltas = [make_delta(Op.UPDATE, "todos", "r", {"n": n}, client_id="w", hlc=n) for n in (2, 3)]
+    after = database.mark("todos").unwrap()
+    database.insert_deltas(batch("todos", deltas, after=after)).unwrap()
+    Lifecycle(database, archive).archive_until(STAMP_MAX).unwrap()
+    sent = event("pull_source_first_page")
+    sent["queryStringParameters"]["snapshot"] = first["snapshot"]
+    sent["rawQueryString"] = urlencode(sent["queryStringParameters"])
+    page = functions.http("pull", sent).json
+
+    assert [delta["rowId"] for delta in page["deltas"]] == ["r", "r"]
+    assert not page.get("resync")
 
 
 @pytest.mark.law("D14")

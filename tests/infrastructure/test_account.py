@@ -47,7 +47,7 @@ def test_no_resource_has_a_name_that_another_stack_would_want() -> None:
 def test_every_schedule_is_of_the_stacks_own_group() -> None:
     schedules = made("AWS::Scheduler::Schedule")
 
-    assert len(schedules) == 7
+    assert len(schedules) == 8
     assert all(each["GroupName"] == {"Ref": "Schedules"} for each in schedules.values())
 
 

@@ -6,8 +6,9 @@ import itertools
 
 import boto3
 
-from lakesync.adapters.lake.s3_adapter import s3_adapter
+from lakesync.adapters.lake.s3_adapter import S3Adapter, s3_adapter
 from lakesync.adapters.objects import ObjectsDatabase
+from lakesync.adapters.objects.archive import HistoryArchive
 
 REGION = "us-east-1"
 _numbers = itertools.count()
@@ -24,5 +25,11 @@ class BucketDatabases:
 
     def adapter(self, gateway: str) -> ObjectsDatabase:
         """Give the adapter of a gateway."""
-        bucket = s3_adapter(self._bucket, endpoint=self._endpoint, region=REGION, path_style=True)
-        return ObjectsDatabase(bucket, "folder/", gateway)
+        return ObjectsDatabase(self._objects(), "folder/", gateway)
+
+    def archive(self, keeper: str) -> HistoryArchive:
+        """Give the archive of somebody's history."""
+        return HistoryArchive(self._objects(), "archive/", keeper)
+
+    def _objects(self) -> S3Adapter:
+        return s3_adapter(self._bucket, endpoint=self._endpoint, region=REGION, path_style=True)

@@ -10,10 +10,12 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from lakesync.adapters.archiving import archive_table
 from lakesync.adapters.copying import copy_table
-from lakesync.adapters.database import DeltaPage, Position
+from lakesync.adapters.database import ORDINAL_END, DeltaPage, Position
+from lakesync.adapters.objects.archive import HistoryArchive
 from lakesync.core.clock import STAMP_MAX
-from lakesync.errors import LakeSyncError
+from lakesync.errors import CursorExpired, LakeSyncError
 from lakesync.result import Err, Ok
 
 if TYPE_CHECKING:
@@ -167,13 +169,16 @@ class Lifecycle(_Primary):
     History is read through both as one. Call `archive_until` on a schedule.
     """
 
-    archive: DatabaseAdapter
+    archive: DatabaseAdapter | HistoryArchive
 
     def archive_until(self, until: Stamp) -> Result[Mapping[str, Copied], LakeSyncError]:
         """Move history up to a commit into the archive. Safe to repeat, and to kill.
 
-        It is copied first and forgotten then, up to where the archive is.
+        It is copied first and forgotten then, up to where the archive is; into a `HistoryArchive`
+        some at a time, `lakesync.adapters.archiving.MOVED_MAX` of each table.
         """
+        if isinstance(self.archive, HistoryArchive):
+            return self._archive_some(self.archive, until)
         moved = _each_table(self.primary, self.archive, until)
         if isinstance(moved, Ok):
             for table, copied in moved.value.items():
@@ -186,15 +191,34 @@ class Lifecycle(_Primary):
         self, table: str, since: Position, deltas_max: int
     ) -> Result[DeltaPage, LakeSyncError]:
         """Give the table's history: from the archive as far as that goes, then from the primary."""
-        match self.archive.mark(table):
-            case Ok(mark) if since.commit <= mark:
+        seen = -1
+        while True:
+            marked = self.archive.mark(table)
+            if isinstance(marked, Err):
+                return marked
+            mark = marked.value
+            if since.commit <= mark:
                 page = self.archive.query_deltas_since(table, since, deltas_max)
                 if isinstance(page, Err) or page.value.deltas:
                     return page.map(lambda read: DeltaPage(read.deltas, read.position, True))
-                since = max(since, Position(mark, STAMP_MAX))
-            case Err(error):
-                return Err(error)
-        return self.primary.query_deltas_since(table, since, deltas_max)
+                since = max(since, Position(mark, ORDINAL_END))
+            page = self.primary.query_deltas_since(table, since, deltas_max)
+            is_forgotten = isinstance(page, Err) and isinstance(page.error, CursorExpired)
+            if not is_forgotten or mark <= seen:
+                return page
+            seen = mark  # it may have been moved between the two looks: then the archive is ahead
+
+    def _archive_some(
+        self, archive: HistoryArchive, until: Stamp
+    ) -> Result[Mapping[str, Copied], LakeSyncError]:
+        done: dict[str, Copied] = {}
+        try:
+            for table in self.primary.tables().unwrap():
+                done[table] = archive_table(self.primary, archive, table, until=until).unwrap()
+        except LakeSyncError as error:
+            error.done = done
+            return Err(error)
+        return Ok(done)
 
     def forget_history(self, table: str, until: Stamp) -> Result[None, LakeSyncError]:
         """Forget the table's history in both."""

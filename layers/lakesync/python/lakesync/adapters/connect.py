@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lakesync.adapters.bigquery import BigQueryAdapter, Jobs
+    from lakesync.adapters.lake.s3_adapter import S3Adapter
     from lakesync.adapters.objects import ObjectsDatabase
+    from lakesync.adapters.objects.archive import HistoryArchive
     from lakesync.adapters.sql.adapter import SqlAdapter
 
     OpenedAdapter = SqlAdapter | BigQueryAdapter | ObjectsDatabase
@@ -169,9 +171,32 @@ def bigquery_jobs(url: str, credentials: Mapping[str, Any] | None = None) -> Job
     return Jobs(parts.netloc, dataset, location, endpoint=endpoint, credentials=credentials)
 
 
+def history_archive(url: str, keeper: str) -> HistoryArchive:
+    """Give the archive in the bucket's folder at a URL; nothing is connected yet.
+
+    Args:
+        url: where it is.
+        keeper: whose history it is.
+
+    Raises:
+        ValidationFailed: the URL is none of a bucket's folder; it is not repeated.
+    """
+    from lakesync.adapters.objects.archive import HistoryArchive  # noqa: PLC0415
+
+    if not url.startswith("s3://"):
+        raise ValidationFailed("an archive is at s3://bucket/folder?region=…", field="url")
+    return HistoryArchive(*_bucket(url), keeper)
+
+
 def _objects(url: str, gateway: str) -> ObjectsDatabase:
-    from lakesync.adapters.lake.s3_adapter import s3_adapter  # noqa: PLC0415 - its driver
     from lakesync.adapters.objects import ObjectsDatabase  # noqa: PLC0415
+
+    return ObjectsDatabase(*_bucket(url), gateway)
+
+
+def _bucket(url: str) -> tuple[S3Adapter, str]:
+    """Give the bucket at a URL, and what the keys of the folder begin with."""
+    from lakesync.adapters.lake.s3_adapter import s3_adapter  # noqa: PLC0415 - its driver
 
     try:
         parts = urlsplit(url)
@@ -187,4 +212,4 @@ def _objects(url: str, gateway: str) -> ObjectsDatabase:
     objects = s3_adapter(
         parts.netloc, endpoint=endpoint or None, region=region or None, path_style=style == "path"
     )
-    return ObjectsDatabase(objects, f"{folder}/" if folder else "", gateway)
+    return objects, f"{folder}/" if folder else ""

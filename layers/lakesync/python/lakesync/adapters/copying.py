@@ -129,7 +129,7 @@ def _history_or_rows(
             yield from _filling(source, table, mark, last)
         case _:
             since.unwrap()
-            yield from _commits(source, table, mark, last)
+            yield from whole_commits(source, table, mark, last)
 
 
 def _filling(
@@ -155,7 +155,7 @@ def _filling(
         )
 
 
-def _commits(
+def whole_commits(
     source: DatabaseAdapter, table: str, mark: Stamp, last: Stamp
 ) -> Iterator[tuple[list[PlacedDelta], Stamp]]:
     """Give whole commits in ``(mark, last]``, some at a time, each with where it ends."""

@@ -74,14 +74,16 @@ def delivery_place(key: str) -> DeliveryPlace:
     return DeliveryPlace(*parts[:-1])
 
 
-def announcement(claim: str, object_key: str = "") -> str:
+def announcement(claim: str, object_key: str = "", *, archive: bool = False) -> str:
     """Give the message that a claim is there: of bounded size, whatever the schema is.
 
     Args:
         claim: its key, or the place where claims may be.
         object_key: the batch's object, if it is one batch's.
+        archive: whether it says that history may be old there, and not that claims wait.
     """
-    return json.dumps({"claim": claim, "object": object_key})
+    said = {"claim": claim, "object": object_key}
+    return json.dumps(said | ({"archive": True} if archive else {}))
 
 
 def claimed_last(key: str) -> Stamp:

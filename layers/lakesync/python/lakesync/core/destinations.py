@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+from lakesync.core.archive import Archive, archive_from_stored, archive_to_json
 from lakesync.core.column_map import NO_MAP, ColumnMap, map_from_stored, map_schema, map_to_json
 from lakesync.core.pace import Pace, pace_of
 from lakesync.core.rules import NO_RULES, SyncRules, rules_from_stored, rules_to_json
@@ -66,6 +67,12 @@ class Destination:
     """Whether its filling was asked for; who declares it again makes up for that."""
     unknown: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
     """What a later release wrote, and this one does not know."""
+    archive: Archive | None = None
+
+    @property
+    def secrets(self) -> frozenset[str]:
+        """The names of all secrets that it is opened by."""
+        return frozenset({self.secret, self.archive.secret} if self.archive else {self.secret})
 
     def wants(self, table: str) -> bool:
         """Tell whether rows of a table may go there."""
@@ -157,7 +164,7 @@ def destination_to_json(destination: Destination) -> dict[str, Any]:
         "deletes": destination.deletes,
         "paused": destination.paused,
         "declaredMs": destination.declared_ms,
-    } | ({"map": mapped} if mapped else {})
+    } | {**({"map": mapped} if mapped else {}), **archive_to_json(destination.archive)}
 
 
 def destinations_to_json(destinations: Destinations) -> dict[str, Any]:
@@ -197,7 +204,9 @@ def destinations_from_json(body: Mapping[str, Any]) -> Destinations:
     )
 
 
-_FIELDS: Final = frozenset({*destination_to_json(Destination("", "", "")), "fillAsked", "map"})
+_FIELDS: Final = frozenset(
+    {*destination_to_json(Destination("", "", "")), "fillAsked", "map", "archive"}
+)
 
 
 def destination_from_stored(item: Mapping[str, Any]) -> Destination:
@@ -217,4 +226,5 @@ def destination_from_stored(item: Mapping[str, Any]) -> Destination:
         item["declaredMs"],
         item.get("fillAsked", True),
         {name: item[name] for name in item if name not in _FIELDS},
+        archive_from_stored(item.get("archive")),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+from lakesync.core.archive import ARCHIVE_DAYS_MAX, ARCHIVED_KINDS, Archive
 from lakesync.core.column_map_json import MapReader
 from lakesync.core.delta import is_identifier
 from lakesync.core.destinations import (
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
     from lakesync.core.config import GatewayConfig
     from lakesync.core.rules import SyncRules
 
-_FIELDS: Final = frozenset({"kind", "secret", "tables", "buckets", "tableNames", "deletes", "map"})
+_FIELDS: Final = frozenset(
+    {"kind", "secret", "tables", "buckets", "tableNames", "deletes", "map", "archive"}
+)
 _FAULTS_SHOWN_MAX: Final = 3
 _TABLE_RULE: Final = "a table is named by a letter or _, then letters, digits or _"
 
@@ -89,9 +92,7 @@ class DestinationReader:
         if kind not in KINDS:
             self.fault("kind", f"must be one of {', '.join(KINDS)}")
         secret = body.get("secret")
-        if not isinstance(secret, str) or not SECRET.fullmatch(secret):
-            self.fault("secret", "must name the secret that holds the URL, without the prefix of "
-                       "the gateway's secrets: 1 to 64 letters, digits, _ . or -")  # fmt: skip
+        self._check_secret("secret", secret)
         deletes = body.get("deletes", "")
         if deletes not in {"", *DELETES}:
             self.fault("deletes", f"must be one of {', '.join(DELETES)}; without it each table's "
@@ -114,7 +115,33 @@ class DestinationReader:
             MappingProxyType(self._names(body.get("tableNames", {}), tables)),
             str(deletes),
             MappingProxyType(self._maps(body.get("map", {}), tables, rows)),
+            archive=self._archive(body) if "archive" in body else None,
         )
+
+    def _check_secret(self, at: str, secret: object) -> None:
+        if not isinstance(secret, str) or not SECRET.fullmatch(secret):
+            self.fault(at, "must name the secret that holds the URL, without the prefix of "
+                       "the gateway's secrets: 1 to 64 letters, digits, _ . or -")  # fmt: skip
+
+    def _archive(self, body: Mapping[str, Any]) -> Archive | None:
+        """Read where history goes that is old."""
+        value = body["archive"]
+        if not self._registered or body.get("kind") not in ARCHIVED_KINDS:
+            self.fault("archive", f"only a destination has one, of {', '.join(ARCHIVED_KINDS)}: "
+                       "leave it out")  # fmt: skip
+        if not isinstance(value, dict):
+            self.fault("archive", 'must be {"secret": …, "afterDays": …}')
+            return None
+        for unknown in sorted(map(str, value.keys() - {"secret", "afterDays"})):
+            self.fault(f"archive.{unknown[:64]}", "there is no such field")
+        self._check_secret("archive.secret", value.get("secret"))
+        if value.get("secret") == body.get("secret"):
+            self.fault("archive.secret", "is the database's own: an archive is a bucket's folder")
+        days = value.get("afterDays")
+        if type(days) is not int or not 1 <= days <= ARCHIVE_DAYS_MAX:
+            self.fault("archive.afterDays", f"must be a whole number from 1 to {ARCHIVE_DAYS_MAX}")
+            return None
+        return Archive(str(value.get("secret")), days)
 
     def _tables(self, value: object) -> Iterator[str]:
         if not isinstance(value, list):

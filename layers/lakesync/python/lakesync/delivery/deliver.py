@@ -29,12 +29,14 @@ from lakesync.ports import DeliveryState
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from lakesync.adapters.objects.archive import HistoryArchive
     from lakesync.adapters.row_images import DestinationDatabase
     from lakesync.core.destinations import Destination
     from lakesync.delivery.desk import ReadBatch
     from lakesync.ports import Buffer, ObjectStore, Queue, WallClock
 
     OpenDatabase = Callable[[str, Destination], DestinationDatabase]
+    OpenArchive = Callable[[str, Destination], HistoryArchive]
 
 _ERROR_CHARACTERS_MAX: Final = 300
 
@@ -72,6 +74,7 @@ class Deliverer:
         open_database: gives the database of a gateway's destination; nothing is connected yet.
         wall_clock: the time.
         table_delivery: gives what works on one table.
+        open_archive: gives the archive of a destination that has one.
     """
 
     def __init__(
@@ -84,6 +87,7 @@ class Deliverer:
         open_database: OpenDatabase,
         wall_clock: WallClock,
         table_delivery: Callable[[Desk], TableDelivery] = TableDelivery,
+        open_archive: OpenArchive | None = None,
     ) -> None:
         self._buffer = buffer
         self._objects = objects
@@ -92,6 +96,7 @@ class Deliverer:
         self._open_database = open_database
         self._wall_clock = wall_clock
         self._table_delivery = table_delivery
+        self._open_archive = open_archive
 
     def deliver(
         self, place: DeliveryPlace, has_time: Callable[[], bool] = lambda: True
@@ -154,6 +159,7 @@ class Deliverer:
             destination,
             place.table,
             self._wall_clock,
+            self._open_archive,
         )
         table = self._table_delivery(desk)
         try:

@@ -16,6 +16,7 @@ from lakesync.errors import Contention
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from lakesync.adapters.objects.archive import HistoryArchive
     from lakesync.adapters.row_images import DestinationDatabase, RowImages
     from lakesync.core.claims import Batch
     from lakesync.core.clock import Stamp
@@ -40,6 +41,7 @@ class Desk:
     destination: Destination
     table: str
     wall_clock: WallClock
+    open_archive: Callable[[str, Destination], HistoryArchive] | None = None
 
     @property
     def place(self) -> DeliveryPlace:
@@ -121,6 +123,13 @@ class Desk:
     def visible_in_ms(self, commit: Stamp) -> int:
         """Give in how long a commit is surely visible in all its parts; 0 if it is."""
         return max(0, stamp_ms(commit) + VISIBLE_MS_MAX - self.wall_clock())
+
+    def forget_archived(self, until: Stamp) -> None:
+        """Remove what the destination's archive has of the table, if it has one."""
+        if self.destination.archive is None or self.open_archive is None:
+            return
+        with self.open_archive(self.gateway, self.destination) as archive:
+            archive.clear(self.table, until).unwrap()
 
     def check_declared(self) -> None:
         """Refuse to go on for a destination that is no longer what is declared, or is paused.

@@ -39,6 +39,7 @@ def erase(desk: Desk, key: str) -> None:
     if mark:
         _remove(desk, row_ids, mark)
         desk.database.forget_history(desk.table, mark).unwrap()
+        desk.forget_archived(mark)  # behind the history: what is moved meanwhile is taken back
         desk.database.retry_dead_letters(desk.table).unwrap()
     desk.objects.delete_object(key)
 

@@ -195,9 +195,10 @@ class DestinationAdmin:
         if len(before.by_name) >= DESTINATIONS_MAX:
             raise Conflict(f"a gateway may have {DESTINATIONS_MAX} destinations; remove one first")
         for other in before.by_name.values():
-            if other.secret == wanted.secret:
+            if shared := other.secrets & wanted.secrets:
+                at = "secret" if wanted.secret in shared else "archive.secret"
                 message = f"the destination {other.name} is there already; give each one of its own"
-                raise DestinationRefused(f"secret: {message}", faults=[Fault("secret", message)])
+                raise DestinationRefused(f"{at}: {message}", faults=[Fault(at, message)])
         if wait_ms := before.quiet_in_ms(wanted.secret, self._wall_clock()):
             seconds = -(-wait_ms // 1000)
             raise Contention(

@@ -1,5 +1,7 @@
 """The handler of ``functions/deliver``: messages that say where claims may wait, and a sweep.
 
+Once a day it announces the tables whose history may be old enough for an archive.
+
 A message that could not be done with is handed back by itself: at once if only time ran out, when
 enough is gathered if its destination takes more at once, later and later if that is down. The
 others of a destination that is down are not tried in the same batch, so that they keep nobody
@@ -9,7 +11,7 @@ waiting.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from lakesync.core.claims import delivery_place
 from lakesync.errors import Contention, LakeSyncError, ValidationFailed
@@ -43,6 +45,18 @@ class Delivers(Protocol):
         ...
 
 
+class Archives(Protocol):
+    """`lakesync.delivery.archiving.Archiver`."""
+
+    def archive(self, place: DeliveryPlace, has_time: Callable[[], bool]) -> Delivered:
+        """Move what is old of one table."""
+        ...
+
+    def announce(self) -> int:
+        """Announce every table that may have some."""
+        ...
+
+
 class Delays(Protocol):
     """Lets a message that was received come again later."""
 
@@ -51,11 +65,14 @@ class Delays(Protocol):
         ...
 
 
-def deliver_handler(deliverer: Delivers, delay: Delays, seconds: Callable[[], float]) -> Handler:
+def deliver_handler(
+    deliverer: Delivers, archiver: Archives, delay: Delays, seconds: Callable[[], float]
+) -> Handler:
     """Give the handler of ``functions/deliver``.
 
     Args:
         deliverer: does the work.
+        archiver: moves old history.
         delay: lets a message come again later.
         seconds: a clock that only goes forward.
     """
@@ -63,9 +80,11 @@ def deliver_handler(deliverer: Delivers, delay: Delays, seconds: Callable[[], fl
     def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
         ends = seconds() + context.get_remaining_time_in_millis() / 1000 - _MARGIN_S
         try:
+            if "archive" in event:
+                return {"tables": archiver.announce()}
             if "Records" not in event:
                 return {"waiting": _sweep(deliverer)}
-            work = _Work(deliverer, lambda: seconds() < ends)
+            work = _Work(deliverer, archiver, lambda: seconds() < ends)
             failed = []
             for record in event["Records"]:
                 again_s = work.again_in_s(record)
@@ -79,34 +98,48 @@ def deliver_handler(deliverer: Delivers, delay: Delays, seconds: Callable[[], fl
     return handler
 
 
+class _Task(NamedTuple):
+    """What a message asks for."""
+
+    place: DeliveryPlace
+    archives: bool
+    """Whether history is moved there; else claims are delivered."""
+
+
 class _Work:
     """The work on one batch of messages."""
 
-    def __init__(self, deliverer: Delivers, has_time: Callable[[], bool]) -> None:
+    def __init__(
+        self, deliverer: Delivers, archiver: Archives, has_time: Callable[[], bool]
+    ) -> None:
         self._deliverer = deliverer
+        self._archiver = archiver
         self._has_time = has_time
-        self._down: set[tuple[str, str]] = set()
-        self._done: dict[DeliveryPlace, int | None] = {}
+        self._down: set[tuple[str, str, bool]] = set()
+        self._done: dict[_Task, int | None] = {}
 
     def again_in_s(self, record: Mapping[str, Any]) -> int | None:
         """Handle a message; gives in how many seconds it is to come again, None if never."""
         tries = int(record.get("attributes", {}).get("ApproximateReceiveCount", 1))
         back_off_s = min(_BACK_OFF_S * 2 ** min(tries - 1, 10), BACK_OFF_S_MAX)
         try:
-            place = _place_of(record["body"])
+            task = _task_of(record["body"])
         except ValidationFailed as error:
             observe.failure(error, task="deliver")
             return BACK_OFF_S_MAX
-        if place not in self._done:
-            self._done[place] = self._deliver(place, back_off_s)
-        return self._done[place]
+        if task not in self._done:
+            self._done[task] = self._deliver(task, back_off_s)
+        return self._done[task]
 
-    def _deliver(self, place: DeliveryPlace, back_off_s: int) -> int | None:
-        destination = (place.gateway, place.destination)
+    def _deliver(self, task: _Task, back_off_s: int) -> int | None:
+        place = task.place
+        # An archive that is away delays no delivery.
+        destination = (place.gateway, place.destination, task.archives)
         if destination in self._down:
             return back_off_s
         try:
-            delivered = self._deliverer.deliver(place, self._has_time)
+            work = self._archiver.archive if task.archives else self._deliverer.deliver
+            delivered = work(place, self._has_time)
         except Contention as error:
             return min(error.retry_after_s, BACK_OFF_S_MAX)
         except LakeSyncError as error:
@@ -120,18 +153,19 @@ class _Work:
         except Exception as error:  # noqa: BLE001 - one message's bug must not cost its neighbours
             observe.bug(error, place=place.prefix)
             return back_off_s
-        observe.count("DeltasDelivered", delivered.deltas)
+        observe.count("DeltasArchived" if task.archives else "DeltasDelivered", delivered.deltas)
         return None if delivered.finished else min(delivered.again_s, BACK_OFF_S_MAX)
 
 
-def _place_of(body: str) -> DeliveryPlace:
+def _task_of(body: str) -> _Task:
     try:
-        claim = json.loads(body)["claim"]
-    except (ValueError, TypeError, KeyError):
-        claim = None
+        said = json.loads(body)
+        claim, archives = said["claim"], said.get("archive") is True
+    except (ValueError, TypeError, KeyError, AttributeError):
+        claim, archives = None, False
     if not isinstance(claim, str):
         raise ValidationFailed("a message names the claim that waits", field="claim")
-    return delivery_place(claim)
+    return _Task(delivery_place(claim), archives)
 
 
 def _delay(delay: Delays, record: Mapping[str, Any], seconds: int) -> None:

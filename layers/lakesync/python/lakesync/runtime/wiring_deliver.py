@@ -11,8 +11,11 @@ from lakesync.runtime import wiring
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from lakesync.adapters.database import DatabaseAdapter
+    from lakesync.adapters.objects.archive import HistoryArchive
     from lakesync.adapters.row_images import DestinationDatabase
     from lakesync.core.destinations import Destination
+    from lakesync.delivery.archiving import Archiver
     from lakesync.delivery.deliver import Deliverer
     from lakesync.delivery.desk import Desk
     from lakesync.delivery.source_pull import SourcePulls
@@ -51,6 +54,20 @@ def delivers(
         open_database=open_database(settings),
         wall_clock=wiring.wall_clock,
         table_delivery=table_delivery,
+        open_archive=open_archive(settings),
+    )
+
+
+def archiver(settings: DeliverSettings) -> Archiver:
+    """Give what moves old history of destinations into their archives."""
+    from lakesync.delivery.archiving import Archiver  # noqa: PLC0415
+
+    return Archiver(
+        wiring.buffer(settings),
+        LateQueue(settings, settings.deliver_queue_url),
+        open_database=open_database(settings),
+        open_archive=open_archive(settings),
+        wall_clock=wiring.wall_clock,
     )
 
 
@@ -58,7 +75,16 @@ def source_pulls(settings: SourcePullSettings) -> SourcePulls:
     """Give what ``functions/pull_source`` asks."""
     from lakesync.delivery.source_pull import SourcePulls  # noqa: PLC0415
 
-    opened = open_database(settings)
+    databases, archives = open_database(settings), open_archive(settings)
+
+    def opened(gateway: str, source: Destination) -> DatabaseAdapter:
+        database = databases(gateway, source)
+        if source.archive is None:
+            return database
+        from lakesync.adapters.compositions import Lifecycle  # noqa: PLC0415
+
+        return Lifecycle(database, archives(gateway, source))
+
     return SourcePulls(wiring.buffer(settings), opened, wall_clock=wiring.wall_clock)
 
 
@@ -69,16 +95,48 @@ def open_database(
 
     So a credential that was rotated is in force with the next message.
     """
-    opened = database_opener(settings, settings.secret_prefix)
-    return lambda gateway, destination: opened(
+    by_archive = {
+        has_archive: database_opener(settings, settings.secret_prefix, keeps_all=has_archive)
+        for has_archive in (False, True)
+    }
+    return lambda gateway, destination: by_archive[destination.archive is not None](
         gateway, destination.secret, destination.kind, gateway
     )
 
 
+def open_archive(
+    settings: DeliverSettings | SourcePullSettings,
+) -> Callable[[str, Destination], HistoryArchive]:
+    """Give what opens the archive of a destination that has one, by its secret.
+
+    Each declaration has a folder of its own: what another one of the name left shows other rows.
+    """
+    client = cache(lambda: wiring.client(settings, "secretsmanager"))
+
+    def opened(gateway: str, destination: Destination) -> HistoryArchive:
+        from lakesync.adapters.connect import history_archive, read_connection  # noqa: PLC0415
+
+        assert destination.archive  # noqa: S101 - asked for those alone
+        name = f"{settings.secret_prefix}{gateway}/{destination.archive.secret}"
+        connection = read_connection(secret_text(client(), name))
+        if connection.kind != "s3":
+            raise AdapterRefused(f"the secret {name} holds no URL of a bucket's folder")
+        keeper = f"{gateway}/{destination.name}/{destination.declared_ms}"
+        return history_archive(connection.url, keeper)
+
+    return opened
+
+
 def database_opener(
-    settings: Aws, prefix: str
+    settings: Aws, prefix: str, *, keeps_all: bool = False
 ) -> Callable[[str, str, str, str], DestinationDatabase]:
-    """Give what opens the database at the URL in a gateway's secret, for one keeper's tables."""
+    """Give what opens the database at the URL in a gateway's secret, for one keeper's tables.
+
+    Args:
+        settings: the function's.
+        prefix: of the secrets' names.
+        keeps_all: whether no history is forgotten with what comes: an archive takes it first.
+    """
     client = cache(lambda: wiring.client(settings, "secretsmanager"))
 
     def opened(gateway: str, secret: str, kind: str, keeper: str) -> DestinationDatabase:
@@ -90,8 +148,9 @@ def database_opener(
         connection = read_connection(secret_text(client(), name))
         if connection.kind != kind:
             raise AdapterRefused(f"the secret {name} holds no URL of a {kind} database")
+        history_ms = None if keeps_all else HISTORY_MS
         return opened_database(
-            connection.url, keeper, connection.credentials, history_ms=HISTORY_MS
+            connection.url, keeper, connection.credentials, history_ms=history_ms
         )
 
     return opened

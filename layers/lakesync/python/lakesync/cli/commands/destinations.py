@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 import typer
 
+from lakesync.cli.faults import UsageFault
 from lakesync.cli.files import read_json
 from lakesync.cli.output import plural
 from lakesync.cli.session import Session, command
@@ -14,6 +15,11 @@ from lakesync.errors import DestinationRefused
 
 _NAME = typer.Argument(help="The destination's name.")
 _FILE = typer.Argument(help="The declaration, a JSON file; - is standard input.")
+_ARCHIVE = typer.Option(
+    help="SECRET:DAYS. Its history moves, when it is so many days old, into the bucket's folder "
+    "whose URL is in that secret.",
+    metavar="SECRET:DAYS",
+)
 
 
 @command
@@ -54,28 +60,41 @@ def list_(session: Session) -> None:
 
 
 @command
-def check(session: Session, *, name: Annotated[str, _NAME], file: Annotated[str, _FILE]) -> None:
+def check(
+    session: Session,
+    *,
+    name: Annotated[str, _NAME],
+    file: Annotated[str, _FILE],
+    archive: Annotated[str | None, _ARCHIVE] = None,
+) -> None:
     """Check a declaration, and list every fault at once; nothing is saved.
 
     Example:
       lakesync destinations check warehouse warehouse.json
     """
-    answer = _declare(session, name, file, "?dryRun=true")
+    answer = _declare(session, name, file, archive, "?dryRun=true")
     session.out.answer(answer, f"{name} can be declared")
 
 
 @command
-def add(session: Session, *, name: Annotated[str, _NAME], file: Annotated[str, _FILE]) -> None:
+def add(
+    session: Session,
+    *,
+    name: Annotated[str, _NAME],
+    file: Annotated[str, _FILE],
+    archive: Annotated[str | None, _ARCHIVE] = None,
+) -> None:
     """Declare a destination: it is filled with the rows there are, then follows. Safe to repeat.
 
     The file says {"kind": "postgres", "secret": "warehouse", "tables": ["flights"]}, and may say
-    "buckets" (which rows, as in sync rules), "tableNames" and "deletes". The secret holds the
-    database's URL; its name in Secrets Manager is STACK/destinations/GATEWAY/SECRET.
+    "buckets" (which rows, as in sync rules), "tableNames", "deletes" and "archive". The secret
+    holds the database's URL; its name in Secrets Manager is STACK/destinations/GATEWAY/SECRET.
 
     Example:
       lakesync destinations add warehouse warehouse.json
+      lakesync destinations add warehouse warehouse.json --archive warehouse-archive:30
     """
-    answer = _declare(session, name, file)
+    answer = _declare(session, name, file, archive)
     session.out.answer(answer, f"declared: {name}; `lakesync destinations list` shows how it fills")
 
 
@@ -140,10 +159,18 @@ def _path(session: Session, name: str = "") -> str:
     return f"{path}/{quote(name, safe='')}" if name else path
 
 
-def _declare(session: Session, name: str, file: str, query: str = "") -> dict[str, Any]:
+def _declare(
+    session: Session, name: str, file: str, archive: str | None, query: str = ""
+) -> dict[str, Any]:
     """Send a declaration; its faults are shown one by one."""
+    body = read_json(file)
+    if archive is not None and isinstance(body, dict):
+        secret, _, days = archive.rpartition(":")
+        if not secret or not days.isdecimal():
+            raise UsageFault("--archive names a secret and days: warehouse-archive:30")
+        body = body | {"archive": {"secret": secret, "afterDays": int(days)}}
     try:
-        return session.ask("POST", _path(session, name) + query, read_json(file))
+        return session.ask("POST", _path(session, name) + query, body)
     except DestinationRefused as refused:
         if not session.out.json_lines:
             session.out.table(("at", "fault"), refused.faults)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from lakesync.core.archive import ARCHIVE_DAYS_MAX
 from lakesync.core.destinations import DELETES, KINDS, NAME, SECRET
 from lakesync.core.rules import BUCKETS_MAX
 from lakesync.runtime.api.shapes import (
@@ -18,6 +19,7 @@ from lakesync.runtime.api.shapes import (
 )
 from lakesync.runtime.api.shapes import NAME as TABLE
 
+_SECRET: Final[Schema] = {"type": "string", "pattern": f"^{SECRET.pattern}$"}
 DECLARED: Final[dict[str, Schema]] = {
     "tables": list_of(TABLE) | {"description": "None: all tables."},
     "buckets": list_of(reference("Bucket"), maxItems=BUCKETS_MAX)
@@ -36,16 +38,21 @@ DECLARED: Final[dict[str, Schema]] = {
         "enum": ["", *DELETES],
         "description": "Whether deleted rows go or stay; empty: as each table's schema says.",
     },
+    "archive": object_of(
+        {
+            "secret": _SECRET,
+            "afterDays": {"type": "integer", "minimum": 1, "maximum": ARCHIVE_DAYS_MAX},
+        }
+    )
+    | {"description": "The folder of a bucket that history moves into when it is so old."},
 }
-_MAP: Final[dict[str, Schema]] = {"map": DECLARED["map"]}
-_SHOWN: Final = {name: shape for name, shape in DECLARED.items() if name != "map"}
+_OPTIONAL: Final = frozenset({"map", "archive"})
+_MAP: Final = {name: shape for name, shape in DECLARED.items() if name in _OPTIONAL}
+_SHOWN: Final = {name: shape for name, shape in DECLARED.items() if name not in _OPTIONAL}
 KIND: Final[dict[str, Schema]] = {
     "kind": {"enum": list(KINDS)},
-    "secret": {
-        "type": "string",
-        "pattern": f"^{SECRET.pattern}$",
-        "description": "Of the secret that holds the URL the name, without its prefix.",
-    },
+    "secret": _SECRET
+    | {"description": "Of the secret that holds the URL the name, without its prefix."},
 }
 DESTINATION_NAME: Final[Schema] = {"type": "string", "pattern": f"^{NAME.pattern}$"}
 

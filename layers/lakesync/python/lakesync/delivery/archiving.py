@@ -1,0 +1,108 @@
+"""Moves the history of destinations that have an archive into it, once a day, some at a time.
+
+A message says which table may have some that is old; what is, the marks of the database and of its
+archive say. So a message that is lost costs a day, and one that comes twice nothing. Law P15:
+``docs/spec/databases.md``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from lakesync.adapters.archiving import archive_table
+from lakesync.core.claims import DeliveryPlace, announcement
+from lakesync.core.clock import stamp
+from lakesync.delivery.deliver import Delivered
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakesync.core.destinations import Destination
+    from lakesync.delivery.deliver import OpenArchive, OpenDatabase
+    from lakesync.ports import Buffer, Queue, WallClock
+
+STEP_DELTAS: Final = 20_000
+"""Deltas of one step, which takes seconds: between steps a function looks at its time."""
+_DAY_MS: Final = 86_400_000
+
+
+class Archiver:
+    """Brings archives to where they should be. Any number may run at once.
+
+    Args:
+        buffer: what is declared, and which tables were delivered.
+        queue: where the work on a table is announced.
+        open_database: gives the database of a gateway's destination.
+        open_archive: gives its archive.
+        wall_clock: the time.
+    """
+
+    def __init__(
+        self,
+        buffer: Buffer,
+        queue: Queue,
+        *,
+        open_database: OpenDatabase,
+        open_archive: OpenArchive,
+        wall_clock: WallClock,
+    ) -> None:
+        self._buffer = buffer
+        self._queue = queue
+        self._open_database = open_database
+        self._open_archive = open_archive
+        self._wall_clock = wall_clock
+
+    def announce(self) -> int:
+        """Announce every table of a destination that has an archive; gives how many."""
+        count = 0
+        for gateway in self._buffer.gateways():
+            declared = self._buffer.destinations(gateway).by_name
+            for one in declared.values():
+                if one.archive is None or one.paused:
+                    continue
+                for table in self._buffer.delivery_states(gateway, one.name):
+                    place = DeliveryPlace(gateway, one.name, table)
+                    self._queue.send(announcement(place.prefix, archive=True))
+                    count += 1
+        return count
+
+    def archive(
+        self, place: DeliveryPlace, has_time: Callable[[], bool] = lambda: True
+    ) -> Delivered:
+        """Move what is old of a table; not finished if time ran out. Safe to repeat, and to kill.
+
+        Args:
+            place: the table at its destination.
+            has_time: asked before each step; False ends it there.
+
+        Raises:
+            LakeSyncError: the database or the bucket refused; what was moved stays moved.
+        """
+        moved = 0
+        while one := self._declared(place):
+            if not has_time():
+                return Delivered(moved, finished=False)
+            step = self._step(place, one)
+            moved += step
+            if not step:
+                break
+        return Delivered(moved)
+
+    def _step(self, place: DeliveryPlace, destination: Destination) -> int:
+        assert destination.archive  # noqa: S101 - asked for those alone
+        until = stamp(self._wall_clock() - destination.archive.after_days * _DAY_MS)
+        database = self._open_database(place.gateway, destination)
+        try:
+            with self._open_archive(place.gateway, destination) as archive:
+                moved = archive_table(
+                    database, archive, place.table, until=until, deltas_max=STEP_DELTAS
+                )
+                return moved.unwrap().deltas
+        finally:
+            database.close()
+
+    def _declared(self, place: DeliveryPlace) -> Destination | None:
+        """Give the destination, if it has an archive and is not paused, as it is now."""
+        one = self._buffer.destinations(place.gateway).by_name.get(place.destination)
+        is_due = one is not None and one.archive is not None and not one.paused
+        return one if is_due and one and one.wants(place.table) else None

@@ -1,0 +1,149 @@
+"""A destination that is declared with an archive: its old history moves there, day by day."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import pytest
+
+from lakesync.adapters.compositions import Lifecycle
+from lakesync.adapters.database import Position
+from lakesync.core.claims import DeliveryPlace
+from lakesync.errors import AdapterUnreachable, DestinationRefused
+from lakesync.maintenance.destination_erasure import ask_destinations
+from lakesync.result import Err
+from lakesync.testing.database_contract import history
+from tests.delivery.world import GATEWAY, World
+from tests.support.builders import at_ms, delete, insert, update
+
+DAY_MS = 86_400_000
+ARCHIVE = {"secret": "cold", "afterDays": 7}
+PLACE = DeliveryPlace(GATEWAY, "warehouse", "todos")
+
+
+def world_with_history() -> World:
+    """Give a destination that has an archive, with history that is old, and some that is new."""
+    world = World()
+    world.declare(archive=ARCHIVE)
+    world.declare("plain")
+    world.deliver()
+    world.push(insert("old", at=at_ms(1), title="o"), update("old", at=at_ms(2), title="p"))
+    world.flush()
+    world.deliver()
+    world.time.now_ms += 8 * DAY_MS
+    world.push(insert("new", at=at_ms(3), title="n"))
+    world.flush()
+    world.deliver()
+    return world
+
+
+def rows_told(world: World) -> list[str]:
+    """Give the rows of the history, read through both as one."""
+    declared = world.buffer.destinations(GATEWAY).by_name["warehouse"]
+    both = Lifecycle(world.databases["warehouse"], world.archive(GATEWAY, declared))
+    return [delta.row_id for delta in history(both, "todos")]
+
+
+@pytest.mark.law("P15")
+def test_what_is_old_moves_and_what_is_new_stays() -> None:
+    world = world_with_history()
+    before = rows_told(world)
+    assert before == ["old", "old", "new"]
+
+    assert world.archiver().announce() == 1
+    [body] = world.deliveries.sent
+    assert json.loads(body) == {"claim": PLACE.prefix, "object": "", "archive": True}
+    moved = world.archiver().archive(PLACE)
+    assert (moved.deltas, moved.finished) == (2, True)
+    assert world.archiver().archive(PLACE).deltas == 0
+    assert rows_told(world) == before
+    forgotten = world.databases["warehouse"].query_deltas_since("todos", Position(), 9)
+    assert isinstance(forgotten, Err)
+    world.check()
+    world.check(name="plain")
+
+
+@pytest.mark.law("P15")
+def test_what_time_does_not_allow_is_done_the_next_time() -> None:
+    world = world_with_history()
+    assert not world.archiver().archive(PLACE, lambda: False).finished
+    assert world.bucket.list_objects("") == []
+    assert world.archiver().archive(PLACE).deltas == 2
+
+
+@pytest.mark.law("P15")
+def test_nothing_moves_of_one_that_is_paused_removed_or_has_no_archive() -> None:
+    world = world_with_history()
+    world.destinations().set_paused(GATEWAY, "warehouse", paused=True)
+    assert world.archiver().announce() == 0
+    assert world.archiver().archive(PLACE).deltas == 0
+    assert world.archiver().archive(PLACE._replace(destination="plain")).deltas == 0
+    world.destinations().remove(GATEWAY, "warehouse")
+    assert world.archiver().archive(PLACE).deltas == 0
+    assert world.bucket.list_objects("") == []
+
+
+@pytest.mark.law("P15")
+def test_an_archive_follows_what_comes_later_and_a_filling_is_a_gap() -> None:
+    world = world_with_history()
+    world.archiver().archive(PLACE)
+    world.destinations().backfill(GATEWAY, "warehouse")
+    world.deliver()
+    world.push(insert("later", at=at_ms(9), title="l"))
+    world.flush()
+    world.deliver()
+    world.time.now_ms += 8 * DAY_MS
+    assert world.archiver().archive(PLACE).deltas == 1
+    declared = world.buffer.destinations(GATEWAY).by_name["warehouse"]
+    archive = world.archive(GATEWAY, declared)
+    first = archive.query_deltas_since("todos", Position(), 9).unwrap()
+    assert [one.delta.row_id for one in first.deltas] == ["old", "old"]
+    gone = archive.query_deltas_since("todos", first.position, 9)
+    assert isinstance(gone, Err), "what the filling made up for is nowhere"
+
+
+@pytest.mark.law("E9", "P15")
+def test_an_erasure_clears_the_archive_too() -> None:
+    world = world_with_history()
+    world.push(delete("old", at=at_ms(20)))
+    world.flush()
+    world.deliver()
+    world.archiver().archive(PLACE)
+    assert world.bucket.list_objects("")
+    stores = world.objects, world.deliveries
+    ask_destinations(world.buffer.destinations(GATEWAY), *stores, GATEWAY, "todos", ["old"])
+    assert world.deliver() == []
+    declared = world.buffer.destinations(GATEWAY).by_name["warehouse"]
+    archive = world.archive(GATEWAY, declared)
+    left = [key for key in world.bucket.list_objects("") if archive.mark("todos").unwrap()]
+    assert len(left) == 1, "how far it had come, and nothing else"
+    assert b"old" not in gzip.decompress(world.bucket.get_object(left[0]))
+
+
+@pytest.mark.law("P15")
+def test_who_is_declared_anew_has_another_archive() -> None:
+    world = world_with_history()
+    world.archiver().archive(PLACE)
+    world.destinations().remove(GATEWAY, "warehouse")
+    world.time.now_ms += DAY_MS
+    world.declare(archive=ARCHIVE)
+    declared = world.buffer.destinations(GATEWAY).by_name["warehouse"]
+    assert world.archive(GATEWAY, declared).mark("todos").unwrap() == 0
+
+
+@pytest.mark.law("P15")
+def test_a_database_that_is_away_is_told_and_nothing_is_moved() -> None:
+    world = world_with_history()
+    world.databases["warehouse"].is_away = True
+    with pytest.raises(AdapterUnreachable):
+        world.archiver().archive(PLACE)
+    assert world.bucket.list_objects("") == []
+
+
+@pytest.mark.law("P15")
+def test_two_destinations_have_no_secret_in_common() -> None:
+    world = world_with_history()
+    for body in ({"archive": ARCHIVE}, {"secret": "cold"}):
+        with pytest.raises(DestinationRefused, match="warehouse is there already"):
+            world.declare("other", **body)
