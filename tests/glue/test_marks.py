@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lakesync.errors import Conflict
 from lakesync.materialise.shape import COMMIT, EPOCH, MARK_TAG, BatchMark
 from lakesync_spark.iceberg.lake_table import LakeTable
+from lakesync_spark.iceberg.tables import find_table
+from tests.glue.support.spark import BESIDE
 from tests.support.builders import insert, update
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.glue.support.lake import Lake
 
 pytestmark = pytest.mark.spark
@@ -74,6 +81,51 @@ def test_a_tag_that_a_crash_left_behind_is_moved_by_the_next_run(lake: Lake) -> 
     expire(lake, lake.name.rows)
 
     assert lake.marks()["rows"].commit == 2
+
+
+class _Overtaken:
+    """Iceberg's table, to which another run writes while its references are changed."""
+
+    def __init__(self, java: Any, overtake: Callable[[], None]) -> None:
+        self._java, self._overtake = java, overtake
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._java, name)
+
+    def manageSnapshots(self) -> Any:  # noqa: N802 - Iceberg's name
+        """Begin a change, and be overtaken."""
+        change = self._java.manageSnapshots()
+        self._overtake()
+        return change
+
+
+@pytest.mark.law("L7", "L16")
+def test_a_tag_that_another_run_is_moving_is_left_to_whoever_is_first(lake: Lake) -> None:
+    lake.put([insert("r1", at=5, n=1)])
+    lake.run()
+    first = snapshot_ids(lake, lake.name.rows)[-1]
+    lake.put([update("r1", at=6, n=2)])
+    lake.run()
+    lake.spark.sql(f"ALTER TABLE {lake.name.rows} REPLACE TAG {MARK_TAG} AS OF VERSION {first}")
+    beside = replace(lake, catalog=BESIDE)
+    late, early = (find_table(each.spark, each.name.rows, each.stack) for each in (lake, beside))
+    assert late
+    assert early
+    real, times = late.java, count()
+
+    def written() -> None:
+        properties = f"('written' = '{next(times)}')"
+        lake.spark.sql(f"ALTER TABLE {beside.name.rows} SET TBLPROPERTIES {properties}")
+
+    vars(late)["_table"] = _Overtaken(real, written)
+    with pytest.raises(Conflict, match="written to all the time"):
+        late.keep_mark()
+    assert real.snapshot(MARK_TAG).snapshotId() == first
+
+    early.refresh()
+    vars(late)["_table"] = _Overtaken(real, early.keep_mark)
+    late.keep_mark()
+    assert real.snapshot(MARK_TAG).snapshotId() == late.snapshot_id != first
 
 
 @pytest.mark.law("L16")

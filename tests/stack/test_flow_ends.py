@@ -57,6 +57,23 @@ def mariadb_secret(flows: Flows, mariadb: Database) -> str:
     return secret_of(flows, f"mariadb://{mariadb.user}:{mariadb.password}@{where}")
 
 
+def iceberg_url(flows: Flows, stack: Stack) -> str:
+    """Give the URL of Iceberg tables of one's own beside the stack's lake."""
+    return (
+        f"iceberg://glue/{flows.aws.output('DatabasePrefix')}?region={stack.region}"
+        f"&warehouse=s3://{flows.aws.output('LakeBucket')}/destinations/iceberg"
+        f"&endpoint={stack.endpoint}"
+    )
+
+
+def rows_of(url: str, kept: str, table: str) -> dict[str, dict[str, Any]]:
+    """Give the rows that a database has of a flow's table."""
+    with opened_database(url, kept) as database:
+        rows = database.rows_after(table, "", 2 * LARGE_ROWS).unwrap().rows
+    shown = {row_id: values_of(state) for row_id, state in rows.items()}
+    return {row_id: dict(row) for row_id, row in shown.items() if row is not None}
+
+
 def polled(source: SqlSource, postgres: Database, **table: Any) -> dict[str, Any]:
     """Give the source of a flow that reads the table of the PostgreSQL."""
     settings = {
@@ -77,11 +94,7 @@ def test_rows_go_to_iceberg_and_from_there_to_mariadb_and_are_followed(
     credentials: None,
 ) -> None:
     source = SqlSource(postgres, "postgres", by_time=False)
-    url = (
-        f"iceberg://glue/{flows.aws.output('DatabasePrefix')}?region={stack.region}"
-        f"&warehouse=s3://{flows.aws.output('LakeBucket')}/destinations/iceberg"
-        f"&endpoint={stack.endpoint}"
-    )
+    url = iceberg_url(flows, stack)
     lake, table = secret_of(flows, url), source.table
     flows.ask("POST", "", {
         "name": "in", "source": polled(source, postgres), "schedule": {"everyMinutes": 1_440},
@@ -97,10 +110,7 @@ def test_rows_go_to_iceberg_and_from_there_to_mariadb_and_are_followed(
     })  # fmt: skip
 
     def brought() -> dict[str, Any]:
-        with opened_database(url, kept) as database:
-            rows = database.rows_after(table, "", 100).unwrap().rows
-        shown = {row_id: values_of(state) for row_id, state in rows.items()}
-        return {row_id: row for row_id, row in shown.items() if row is not None}
+        return rows_of(url, kept, table)
 
     source.put({str(n): f"v{n}" for n in range(1, 6)})
     flows.poll("in")
@@ -127,17 +137,26 @@ def test_rows_go_to_iceberg_and_from_there_to_mariadb_and_are_followed(
 
 
 @pytest.mark.law("Y5", "Y11")
+@pytest.mark.parametrize("kind", ["mysql", "iceberg"])
 def test_a_large_table_is_moved_by_a_run_of_the_job_and_followed(
-    flows: Flows, postgres: Database, mariadb: Database, warehouse: SqlDestination
+    flows: Flows,
+    stack: Stack,
+    postgres: Database,
+    mariadb: Database,
+    warehouse: SqlDestination,
+    credentials: None,
+    kind: str,
 ) -> None:
     source = SqlSource(postgres, "postgres", by_time=True)
     source.run(
         f"INSERT INTO {source.table} SELECT n, 'v' || n, timestamptz '2026-01-01' + "  # noqa: S608 - ours
         f"(n / 70) * interval '1 s' FROM generate_series(1, {LARGE_ROWS}) n"
     )
+    url = iceberg_url(flows, stack)
+    there = mariadb_secret(flows, mariadb) if kind == "mysql" else secret_of(flows, url)
     flows.ask("POST", "", {
         "name": "large", "source": polled(source, postgres, cursorColumn="changed"),
-        "destination": {"database": "mysql", "secret": mariadb_secret(flows, mariadb)},
+        "destination": {"database": kind, "secret": there},
         "schedule": {"everyMinutes": 1_440},
     })  # fmt: skip
     flows.poll("large")
@@ -152,6 +171,10 @@ def test_a_large_table_is_moved_by_a_run_of_the_job_and_followed(
 
     source.run(f"UPDATE {source.table} SET value = 'new', changed = now() WHERE id = 17")  # noqa: S608 - ours
     flows.poll("large")
-    rows = warehouse.rows(source.table, "value")
-    assert rows == {str(n): (f"v{n}",) for n in range(1, LARGE_ROWS + 1)} | {"17": ("new",)}
+    if kind == "mysql":
+        rows = {row_id: value for row_id, (value,) in warehouse.rows(source.table, "value").items()}
+    else:
+        kept = rows_of(url, keeper(flows.tenant.gateway, "large"), source.table)
+        rows = {row_id: row["value"] for row_id, row in kept.items()}
+    assert rows == {str(n): f"v{n}" for n in range(1, LARGE_ROWS + 1)} | {"17": "new"}
     source.close()

@@ -18,3 +18,9 @@ def java_class(spark: SparkSession, name: str) -> Any:
     # PySpark keeps it private; Glue runs classic Spark, where it exists.
     gateway: Any = spark.sparkContext._gateway  # noqa: SLF001
     return JavaClass(name, gateway._gateway_client)  # noqa: SLF001
+
+
+def is_java_error(error: Exception, name: str) -> bool:
+    """Tell whether an error is a Java exception of that class, by its full name."""
+    java: Any = getattr(error, "java_exception", None)
+    return java is not None and bool(java.getClass().getName() == name)

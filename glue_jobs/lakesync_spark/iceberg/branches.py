@@ -1,4 +1,4 @@
-"""Branches of an Iceberg table: made, dropped, and published in one commit."""
+"""References of an Iceberg table: branches are made, dropped and published, tags are moved."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.errors import Conflict
 from lakesync.materialise.shape import FOR_EVER_MS, MARK_TAG
-from lakesync_spark.common.java import java_class
+from lakesync_spark.common.java import is_java_error, java_class
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 _MAIN: Final = "main"
 BRANCH_AGE_MS_MAX: Final = 86_400_000
 """After how long a branch that is forgotten expires, when snapshots do."""
+MOVE_TRIES: Final = 5
+"""How often a tag is to be moved where others commit meanwhile: a run of before, mostly, which ends
+as soon as it looks at its lease."""
+_COMMIT_FAILED: Final = "org.apache.iceberg.exceptions.CommitFailedException"
 
 
 def branch_names(table: LakeTable, prefix: str) -> list[str]:
@@ -35,6 +39,19 @@ def drop_branch(table: LakeTable, name: str) -> None:
     """Drop a branch, and what is on it alone."""
     table.java.manageSnapshots().removeBranch(name).commit()
     table.refresh()
+
+
+def move_tag(java_table: Any, name: str, snapshot_id: int, *, is_new: bool) -> bool:
+    """Move a tag that stays for ever, or make it; False if another has committed meanwhile."""
+    change = java_table.manageSnapshots()
+    move = change.createTag if is_new else change.replaceTag
+    try:
+        move(name, snapshot_id).setMaxRefAgeMs(name, FOR_EVER_MS).commit()
+    except Exception as error:
+        if is_java_error(error, _COMMIT_FAILED):
+            return False
+        raise
+    return True
 
 
 def fast_forward(spark: SparkSession, table: LakeTable, branch: str, start: int | None) -> None:

@@ -15,7 +15,6 @@ from lakesync.materialise.shape import (
     COLUMNS,
     COMMIT,
     EPOCH,
-    FOR_EVER_MS,
     GATEWAY,
     KIND,
     KINDS,
@@ -26,7 +25,7 @@ from lakesync.materialise.shape import (
     delete_wins,
 )
 from lakesync_spark.common.java import java_class
-from lakesync_spark.iceberg.branches import main_touched
+from lakesync_spark.iceberg.branches import MOVE_TRIES, main_touched, move_tag
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -172,16 +171,19 @@ class LakeTable:
     def keep_mark(self) -> None:
         """Move the tag to the snapshot that carries the mark: expiry spares what is tagged.
 
-        Safe to repeat; what a crash left undone is done when the table is found next.
+        Safe to repeat, and for two at once; what a crash left undone is done when the table is
+        found next.
         """
-        marked = max(self._marked(), key=lambda one: int(one.summary()[COMMIT]), default=None)
-        tagged = self._table.snapshot(MARK_TAG)
-        if marked is None or (tagged and tagged.snapshotId() == marked.snapshotId()):
-            return
-        change = self._table.manageSnapshots()
-        move = change.replaceTag if tagged else change.createTag
-        move(MARK_TAG, marked.snapshotId()).setMaxRefAgeMs(MARK_TAG, FOR_EVER_MS).commit()
-        self.refresh()
+        for _ in range(MOVE_TRIES):
+            marked = max(self._marked(), key=lambda one: int(one.summary()[COMMIT]), default=None)
+            tagged = self._table.snapshot(MARK_TAG)
+            if marked is None or (tagged and tagged.snapshotId() == marked.snapshotId()):
+                return
+            is_moved = move_tag(self._table, MARK_TAG, marked.snapshotId(), is_new=tagged is None)
+            self.refresh()
+            if is_moved:
+                return
+        raise Conflict(f"{self.name} was written to all the time while its tag was to be moved")
 
     def records(self) -> Records:
         """Count what a reader has to go through."""
