@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 from lakesync.core.names import (
     KEPT_SUFFIXES,
+    flow_database,
     folded,
     in_words,
+    is_flow_database,
     lake_columns,
     lake_database,
     lake_tables,
@@ -112,6 +114,16 @@ def test_a_digest_tells_apart_only_what_meets() -> None:
 def test_gateways_have_databases_of_their_own(one: str, other: str) -> None:
     assert (lake_database("lake", one) == lake_database("lake", other)) == (one == other)
     assert SAFE.fullmatch(lake_database("lake", one))
+
+
+@pytest.mark.law("S5")
+@given(texts.filter(bool), texts.filter(bool))
+@example("flow_g_acme_in_84f42e86f9", "acme/in")
+@example("flow", "g/acme")
+def test_databases_of_flows_are_none_of_gateways(gateway: str, flow: str) -> None:
+    assert not is_flow_database("lake", lake_database("lake", gateway.replace("/", "-")))
+    assert is_flow_database("lake", flow_database("lake", f"{gateway}/{flow}"))
+    assert not is_flow_database("sea", flow_database("lake", f"{gateway}/{flow}"))
 
 
 @pytest.mark.law("S5")

@@ -10,12 +10,13 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from lakesync.core.names import flow_database
 from lakesync.maintenance.lake_plan import Step
 from lakesync.materialise.groups import group_of
 from lakesync.materialise.lease import Lease
 from lakesync.materialise.shape import BatchMark
 from lakesync_spark.common.arguments import MaintenanceArguments
-from lakesync_spark.iceberg.maintenance import maintain
+from lakesync_spark.iceberg.maintenance import maintain, table_names
 from lakesync_spark.iceberg.maintenance_report import MaintenanceOutcome
 from lakesync_spark.iceberg.table_files import TableFiles
 from tests.glue.support.lake import PREFIX
@@ -64,6 +65,20 @@ def figures(lake: Lake, table: str) -> TableFigures:
 
 def report_of(report: MaintenanceReport, table: str) -> TableReport:
     return next(one for one in report.tables if one.name == table)
+
+
+@pytest.mark.law("L17")
+def test_tables_that_flows_keep_are_none_of_its_own(lake: Lake) -> None:
+    lake.put([insert("r1", at=5, n=1)])
+    lake.run()
+    of_flow = f"`{lake.catalog}`.`{flow_database(PREFIX, f'{lake.gateway}/in')}`"
+    lake.spark.sql(f"CREATE NAMESPACE {of_flow}")
+    lake.spark.sql(f"CREATE TABLE {of_flow}.`todos` (_id string) USING iceberg")
+    arguments = MaintenanceArguments("lake", PREFIX, lake.catalog, lake.stack, WEEK_MS)
+    names = set(table_names(lake.spark, arguments))
+
+    assert {lake.name.rows, lake.name.changes} <= names
+    assert f"{of_flow}.`todos`" not in names
 
 
 @pytest.mark.law("L16", "L17")

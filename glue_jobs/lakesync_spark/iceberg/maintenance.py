@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from lakesync.core.names import folded, lake_database
+from lakesync.core.names import folded, is_flow_database, lake_database
 from lakesync.maintenance.lake_plan import ORPHAN_AGE_MS_MIN, UNDER_LEASE, Step, steps_for
 from lakesync.materialise.groups import group_of
 from lakesync.materialise.lease import Lease, lease_key
@@ -203,14 +203,18 @@ class _Maintenance:
 
 
 def table_names(spark: SparkSession, arguments: MaintenanceArguments) -> Iterator[str]:
-    """Give the tables of all gateways, or of one, as SQL writes them."""
+    """Give the tables of all gateways, or of one, as SQL writes them.
+
+    Those of flows keep themselves in order, under leases of their own and where the job has no say.
+    """
     catalog = f"`{arguments.catalog}`"
     if arguments.only:
         databases = [lake_database(arguments.database_prefix, arguments.only.partition("/")[0])]
     else:
         rows = spark.sql(f"SHOW NAMESPACES IN {catalog}").collect()
-        prefix = f"{arguments.database_prefix}_"
-        databases = [row[0] for row in rows if row[0].startswith(prefix)]
+        prefix = arguments.database_prefix
+        names = [row[0] for row in rows if row[0].startswith(f"{prefix}_")]
+        databases = [name for name in names if not is_flow_database(prefix, name)]
     for database in databases:
         place = f"{catalog}.`{database}`"
         if spark.catalog.databaseExists(place):

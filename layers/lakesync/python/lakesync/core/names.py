@@ -26,6 +26,8 @@ LIVE_SUFFIX: Final = "__live"
 """The same of the view that shows what waits for a merge too."""
 KEPT_SUFFIXES: Final = (CHANGES_SUFFIX, ROWS_SUFFIX, LIVE_SUFFIX)
 """What a table of LakeSync or a view ends with, behind the name of the table that it is of."""
+_FLOWS: Final = "flow"
+"""What the names of databases go on with that flows write."""
 _SAFE = re.compile(r"[a-z][a-z0-9_]*")
 _WORD_ENDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 """Where a word ends though no ``_`` says so: ``due|Date``, ``HTTP|Server``."""
@@ -113,13 +115,29 @@ def lake_database(prefix: str, gateway: str) -> str:
     return f"{prefix}_{_lake_name(gateway, 'g')}"
 
 
+def flow_database(prefix: str, keeper: str) -> str:
+    """Give the catalogue database of a flow's own tables, apart from those of gateways.
+
+    Args:
+        prefix: what all names of databases begin with.
+        keeper: ``GATEWAY/FLOW``.
+    """
+    return lake_database(f"{prefix}_{_FLOWS}", keeper)
+
+
+def is_flow_database(prefix: str, database: str) -> bool:
+    """Tell whether a database is one of those: their names have a digest, for the slash."""
+    return bool(re.fullmatch(rf"{re.escape(prefix)}_{_FLOWS}_g_.*_[0-9a-f]{{10}}", database))
+
+
 def _lake_name(name: str, kind: str) -> str:
     return name if _is_plain(name, kind) else _digested(name, kind)
 
 
 def _is_plain(name: str, kind: str) -> bool:
     # A safe name that looks digested is digested too: else it could be another name's digest.
-    return bool(_SAFE.fullmatch(name)) and not re.fullmatch(rf"{kind}_.*_[0-9a-f]{{10}}", name)
+    looks_digested = rf"({_FLOWS}_)?{kind}_.*_[0-9a-f]{{10}}"
+    return bool(_SAFE.fullmatch(name)) and not re.fullmatch(looks_digested, name)
 
 
 def _digested(name: str, kind: str) -> str:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from lakesync.core.names import lake_database
+from lakesync.core.names import flow_database, lake_database
 from lakesync.materialise.database.faults import asking
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyiceberg.catalog import Catalog
-
-FLOWS: Final = "flow"
-"""What the names of databases go on with that flows write: apart from those of gateways."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +37,8 @@ class LakePlace:
 
     def database(self, keeper: str) -> str:
         """Give the catalogue's database of a gateway, or of one of its flows."""
-        prefix = f"{self.prefix}_{FLOWS}" if "/" in keeper else self.prefix
-        return lake_database(prefix, keeper)
+        name = flow_database if "/" in keeper else lake_database
+        return name(self.prefix, keeper)
 
     def made_at(self, database: str, name: str) -> dict[str, Any]:
         """Give where a table is made, as PyIceberg is told it."""
