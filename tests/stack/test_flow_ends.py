@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from tools.local_stack.databases import Database
     from tools.local_stack.stack import Stack
 
-LARGE_ROWS = 4_500
-"""More than twice `FlowJobRows` of a local stack."""
+ROWS_READ = 20_000
+"""More rows than any table of these tests has."""
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def iceberg_url(flows: Flows, stack: Stack) -> str:
 def rows_of(url: str, kept: str, table: str) -> dict[str, dict[str, Any]]:
     """Give the rows that a database has of a flow's table."""
     with opened_database(url, kept) as database:
-        rows = database.rows_after(table, "", 2 * LARGE_ROWS).unwrap().rows
+        rows = database.rows_after(table, "", ROWS_READ).unwrap().rows
     shown = {row_id: values_of(state) for row_id, state in rows.items()}
     return {row_id: dict(row) for row_id, row in shown.items() if row is not None}
 
@@ -137,7 +137,9 @@ def test_rows_go_to_iceberg_and_from_there_to_mariadb_and_are_followed(
 
 
 @pytest.mark.law("Y5", "Y11")
-@pytest.mark.parametrize("kind", ["mysql", "iceberg"])
+@pytest.mark.parametrize(
+    ("kind", "total", "page_rows"), [("mysql", 4_500, 1_000), ("iceberg", 13_000, 10_000)]
+)
 def test_a_large_table_is_moved_by_a_run_of_the_job_and_followed(
     flows: Flows,
     stack: Stack,
@@ -146,11 +148,14 @@ def test_a_large_table_is_moved_by_a_run_of_the_job_and_followed(
     warehouse: SqlDestination,
     credentials: None,
     kind: str,
+    total: int,
+    page_rows: int,
 ) -> None:
+    """A page, and then so much is left that it is a job's: more than `FlowJobRows`."""
     source = SqlSource(postgres, "postgres", by_time=True)
     source.run(
         f"INSERT INTO {source.table} SELECT n, 'v' || n, timestamptz '2026-01-01' + "  # noqa: S608 - ours
-        f"(n / 70) * interval '1 s' FROM generate_series(1, {LARGE_ROWS}) n"
+        f"(n / 70) * interval '1 s' FROM generate_series(1, {total}) n"
     )
     url = iceberg_url(flows, stack)
     there = mariadb_secret(flows, mariadb) if kind == "mysql" else secret_of(flows, url)
@@ -160,14 +165,14 @@ def test_a_large_table_is_moved_by_a_run_of_the_job_and_followed(
         "schedule": {"everyMinutes": 1_440},
     })  # fmt: skip
     flows.poll("large")
-    assert flows.status("large")["rows"] == 1_000, "a page, and then it is a job's"
+    assert flows.status("large")["rows"] == page_rows
     job = Glue(flows.aws, "FlowJobName")
     [run] = [one for one in job.runs() if one["Arguments"]["--gateway"] == flows.tenant.gateway]
     ended = job.ended(run["Id"])
     assert ended["JobRunState"] == "SUCCEEDED", ended.get("ErrorMessage")
     # What the job left goes on at once, in pages.
     shown = until(lambda: flows.status("large"), lambda shown: shown["polls"] > 0)
-    assert (shown["rows"], shown["deadLetters"]) == (LARGE_ROWS, 0), shown
+    assert (shown["rows"], shown["deadLetters"]) == (total, 0), shown
 
     source.run(f"UPDATE {source.table} SET value = 'new', changed = now() WHERE id = 17")  # noqa: S608 - ours
     flows.poll("large")
@@ -176,5 +181,5 @@ def test_a_large_table_is_moved_by_a_run_of_the_job_and_followed(
     else:
         kept = rows_of(url, keeper(flows.tenant.gateway, "large"), source.table)
         rows = {row_id: row["value"] for row_id, row in kept.items()}
-    assert rows == {str(n): f"v{n}" for n in range(1, LARGE_ROWS + 1)} | {"17": "new"}
+    assert rows == {str(n): f"v{n}" for n in range(1, total + 1)} | {"17": "new"}
     source.close()
