@@ -13,10 +13,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lakesync.adapters.copying import Copied, whole_commits
-from lakesync.adapters.database import Position, TableBatch
-from lakesync.core.clock import STAMP_MAX
-from lakesync.errors import CursorExpired, LakeSyncError
+from lakesync.adapters.copying import Copied, is_forgotten, whole_commits
+from lakesync.adapters.database import TableBatch
+from lakesync.errors import LakeSyncError
 from lakesync.result import Err, Ok
 
 if TYPE_CHECKING:
@@ -54,8 +53,8 @@ def archive_table(
     try:
         at = archive.mark(table).unwrap()
         last = min(source.mark(table).unwrap(), until)
-        if at < last and _is_forgotten(source, table, at):
-            if _is_forgotten(source, table, last):
+        if at < last and is_forgotten(source, table, at):
+            if is_forgotten(source, table, last):
                 return Ok(Copied(table, 0, at))  # none of it is there any more
             at = _beginning(source, table, at, last)
             archive.begin_anew(table, at).unwrap()
@@ -78,20 +77,11 @@ def archive_table(
         return Err(error)
 
 
-def _is_forgotten(source: DatabaseAdapter, table: str, commit: Stamp) -> bool:
-    """Tell whether the source's history begins behind a commit."""
-    answer = source.query_deltas_since(table, Position(commit, STAMP_MAX), 1)
-    if isinstance(answer, Err) and isinstance(answer.error, CursorExpired):
-        return True
-    answer.unwrap()
-    return False
-
-
 def _beginning(source: DatabaseAdapter, table: str, low: Stamp, high: Stamp) -> Stamp:
     """Give where the source's history begins, between what it has forgotten and what it has."""
     while high - low > 1:
         middle = (low + high) // 2
-        if _is_forgotten(source, table, middle):
+        if is_forgotten(source, table, middle):
             low = middle
         else:
             high = middle

@@ -14,12 +14,11 @@ from lakesync.adapters.archiving import archive_table
 from lakesync.adapters.copying import copy_table
 from lakesync.adapters.database import ORDINAL_END, DeltaPage, Position
 from lakesync.adapters.objects.archive import HistoryArchive
-from lakesync.core.clock import STAMP_MAX
 from lakesync.errors import CursorExpired, LakeSyncError
 from lakesync.result import Err, Ok
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from lakesync.adapters.copying import Copied
     from lakesync.adapters.database import DatabaseAdapter, Inserted, RowPage, TableBatch
@@ -134,7 +133,8 @@ class FanOut(_Primary):
 
         Errors: what either database gives; the tables that were done stay done.
         """
-        return _each_table(self.primary, self.secondaries[secondary], STAMP_MAX)
+        target = self.secondaries[secondary]
+        return _each_table(self.primary, lambda table: copy_table(self.primary, target, table))
 
     def lag(self, secondary: str) -> Result[Mapping[str, tuple[Stamp, Stamp]], LakeSyncError]:
         """Give the marks of the secondary and of the primary, of tables in which they differ."""
@@ -177,9 +177,12 @@ class Lifecycle(_Primary):
         It is copied first and forgotten then, up to where the archive is; into a `HistoryArchive`
         some at a time, `lakesync.adapters.archiving.MOVED_MAX` of each table.
         """
-        if isinstance(self.archive, HistoryArchive):
-            return self._archive_some(self.archive, until)
-        moved = _each_table(self.primary, self.archive, until)
+        source, archive = self.primary, self.archive
+        if isinstance(archive, HistoryArchive):
+            return _each_table(
+                source, lambda table: archive_table(source, archive, table, until=until)
+            )
+        moved = _each_table(source, lambda table: copy_table(source, archive, table, until=until))
         if isinstance(moved, Ok):
             for table, copied in moved.value.items():
                 forgotten = self.primary.forget_history(table, min(until, copied.until))
@@ -208,18 +211,6 @@ class Lifecycle(_Primary):
                 return page
             seen = mark  # it may have been moved between the two looks: then the archive is ahead
 
-    def _archive_some(
-        self, archive: HistoryArchive, until: Stamp
-    ) -> Result[Mapping[str, Copied], LakeSyncError]:
-        done: dict[str, Copied] = {}
-        try:
-            for table in self.primary.tables().unwrap():
-                done[table] = archive_table(self.primary, archive, table, until=until).unwrap()
-        except LakeSyncError as error:
-            error.done = done
-            return Err(error)
-        return Ok(done)
-
     def forget_history(self, table: str, until: Stamp) -> Result[None, LakeSyncError]:
         """Forget the table's history in both."""
         forgotten = self.archive.forget_history(table, until)
@@ -232,12 +223,13 @@ class Lifecycle(_Primary):
 
 
 def _each_table(
-    source: DatabaseAdapter, target: DatabaseAdapter, until: Stamp
+    source: DatabaseAdapter, move: Callable[[str], Result[Copied, LakeSyncError]]
 ) -> Result[Mapping[str, Copied], LakeSyncError]:
+    """Move something of every table; an error has those that were done."""
     done: dict[str, Copied] = {}
     try:
         for table in source.tables().unwrap():
-            done[table] = copy_table(source, target, table, until=until).unwrap()
+            done[table] = move(table).unwrap()
     except LakeSyncError as error:
         error.done = done
         return Err(error)

@@ -10,7 +10,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from lakesync.adapters.database import PlacedDelta, Position, TableBatch
+from lakesync.adapters.database import ORDINAL_END, PlacedDelta, Position, TableBatch
 from lakesync.core.clock import STAMP_MAX
 from lakesync.core.row_deltas import deltas_of
 from lakesync.errors import CursorExpired, LakeSyncError
@@ -123,13 +123,19 @@ def _history_or_rows(
     """Give batches of history; if that is forgotten, of the rows that it led to."""
     if mark >= last:
         return
-    since = source.query_deltas_since(table, Position(mark, STAMP_MAX), 1)
-    match since:
-        case Err(CursorExpired()):
-            yield from _filling(source, table, mark, last)
-        case _:
-            since.unwrap()
-            yield from whole_commits(source, table, mark, last)
+    if is_forgotten(source, table, mark):
+        yield from _filling(source, table, mark, last)
+    else:
+        yield from whole_commits(source, table, mark, last)
+
+
+def is_forgotten(source: DatabaseAdapter, table: str, commit: Stamp) -> bool:
+    """Tell whether the source's history begins behind a commit."""
+    answer = source.query_deltas_since(table, Position(commit, ORDINAL_END), 1)
+    if isinstance(answer, Err) and isinstance(answer.error, CursorExpired):
+        return True
+    answer.unwrap()
+    return False
 
 
 def _filling(
@@ -159,7 +165,7 @@ def whole_commits(
     source: DatabaseAdapter, table: str, mark: Stamp, last: Stamp
 ) -> Iterator[tuple[list[PlacedDelta], Stamp]]:
     """Give whole commits in ``(mark, last]``, some at a time, each with where it ends."""
-    position, waiting = Position(mark, STAMP_MAX), list[PlacedDelta]()
+    position, waiting = Position(mark, ORDINAL_END), list[PlacedDelta]()
     while True:
         page = source.query_deltas_since(table, position, DELTAS_READ).unwrap()
         position = page.position

@@ -113,11 +113,11 @@ def leave_shares(aws: Aws, gateway: str) -> None:
         AdapterFailed: a view could not be renewed.
     """
     shares = shares_of(aws)
+    views = views_of_shares(aws, shares)
     for share in shares.all():
         if gateway not in share.members:
             continue
         left = shares.change(share.name, lambda s: s and s.without(gateway))
-        views = views_of_shares(aws, shares)
         if views is not None and left is not None and not left.members:
             views.drop(left)
         keep_views(aws, shares, share.name)
@@ -126,8 +126,8 @@ def leave_shares(aws: Aws, gateway: str) -> None:
 def share_states(aws: Aws) -> Iterator[dict[str, object]]:
     """Give what is reported of each share."""
     shares = shares_of(aws)
+    views = views_of_shares(aws, shares)
     for share in shares.all():
-        views = views_of_shares(aws, shares)
         wrong = {} if views is None else views.wrong(share)
         yield {
             "share": share.name,

@@ -12,14 +12,15 @@ from lakesync.materialise.columns import LakeColumn
 from lakesync.materialise.shape import CHANGES_TABLE, KIND, KINDS, STACK, delete_wins
 from lakesync.materialise.shared_views import shared_views
 from lakesync.materialise.sharing import shared_database
-from lakesync.materialise.views import ViewedTable, schema_statement, views_of
+from lakesync.materialise.views import ViewedTable, views_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from lakesync.cli.aws import Aws
     from lakesync.cli.lake import Lake
-    from lakesync.cli.session import Session
     from lakesync.materialise.glue_views import GlueViews
+    from lakesync.materialise.views import View
 
 
 def viewed_tables(lake: Lake, table: str | None) -> Iterator[ViewedTable]:
@@ -37,28 +38,19 @@ def viewed_tables(lake: Lake, table: str | None) -> Iterator[ViewedTable]:
         yield ViewedTable(database, lake_name, kind, tuple(columns), stack, comments, wins)
 
 
-def print_shared(session: Session, name: str, engine: str, catalogue: str) -> None:
-    """Print what makes a shared table where somebody queries, and the views that it is over.
+def views_of_share(aws: Aws, name: str, engine: str, catalogue: str) -> list[tuple[str, View]]:
+    """Give the views of a shared table behind those that it is over, each with its database.
 
     Raises:
         UsageFault: there is no such share.
     """
-    share = shares_of(session.aws).read(name)
+    share = shares_of(aws).read(name)
     if share is None:
         raise UsageFault(f"there is no shared table {name[:64]!r}: see lakesync lake status")
-    place = shared_database(session.aws.output("DatabasePrefix"))
+    place = shared_database(aws.output("DatabasePrefix"))
     over = ((one.database, view) for one in share.members.values()
             for view in views_of(one.viewed(), engine, catalogue))  # fmt: skip
-    views = [*over, *((place, view) for view in shared_views(share, engine, catalogue))]
-    if not session.out.json_lines:
-        for database in dict.fromkeys(database for database, _ in views):
-            session.out.text(f"{schema_statement(database, engine)};")
-    for database, view in views:
-        statement = view.statement(database, engine)
-        if session.out.json_lines:
-            session.out.json({"view": view.name, "database": database, "sql": statement})
-        else:
-            session.out.text(f"{statement};")
+    return [*over, *((place, view) for view in shared_views(share, engine, catalogue))]
 
 
 def views_shown(glue: GlueViews, tables: Sequence[ViewedTable]) -> dict[str, object]:

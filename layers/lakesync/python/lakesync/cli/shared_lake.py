@@ -11,8 +11,8 @@ from lakesync.cli.faults import UsageFault
 from lakesync.cli.lake import ROW_ID, Lake
 from lakesync.cli.lake_shares import shares_of
 from lakesync.cli.pushdown import Needed
-from lakesync.core.column_types import precision_scale
 from lakesync.materialise.shared_views import GATEWAY_COLUMN, OWN_COLUMNS
+from lakesync.materialise.typed_arrow import arrow_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -52,7 +52,7 @@ class SharedLake:
         columns = [(column.written, column.type) for column in self._shares[name].columns()]
         own = OWN_COLUMNS.items() if all_columns else ()
         head = ((GATEWAY_COLUMN, "string"), (ROW_ID, "string"))
-        return pa.schema([(each, _arrow(kind)) for each, kind in (*head, *columns, *own)])
+        return pa.schema([(each, arrow_type(kind)) for each, kind in (*head, *columns, *own)])
 
     def read(
         self,
@@ -173,20 +173,3 @@ def _cast(values: pa.ChunkedArray, to: pa.DataType) -> pa.ChunkedArray:
         texts = [None if one is None else base64.b64encode(one) for one in values.to_pylist()]
         return pa.chunked_array([pa.array(texts, pa.string())])
     return values.cast(to)
-
-
-def _arrow(kind: str) -> pa.DataType:
-    import pyarrow as pa
-
-    decimal = precision_scale(kind)
-    if decimal is not None:
-        return pa.decimal128(*decimal)
-    types = {
-        "number": pa.float64(),
-        "boolean": pa.bool_(),
-        "integer": pa.int64(),
-        "timestamp": pa.timestamp("us", tz="UTC"),
-        "date": pa.date32(),
-        "bytes": pa.binary(),
-    }
-    return types.get(kind, pa.string())

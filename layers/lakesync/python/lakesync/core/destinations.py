@@ -164,7 +164,9 @@ def destination_to_json(destination: Destination) -> dict[str, Any]:
         "deletes": destination.deletes,
         "paused": destination.paused,
         "declaredMs": destination.declared_ms,
-    } | {**({"map": mapped} if mapped else {}), **archive_to_json(destination.archive)}
+        **({"map": mapped} if mapped else {}),
+        **archive_to_json(destination.archive),
+    }
 
 
 def destinations_to_json(destinations: Destinations) -> dict[str, Any]:

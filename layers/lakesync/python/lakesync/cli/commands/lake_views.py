@@ -14,9 +14,9 @@ from lakesync.cli.session import Session, command
 from lakesync.errors import AdapterFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-    from lakesync.materialise.views import ViewedTable
+    from lakesync.materialise.views import View, ViewedTable
 
 
 @command
@@ -50,36 +50,54 @@ def views(
       lakesync lake views --engine duckdb --catalog lake > views.sql
       lakesync lake views --table flights --create
     """
-    from lakesync.cli.lake_views import print_shared, viewed_tables
+    from lakesync.cli.lake_views import viewed_tables, views_of_share
     from lakesync.materialise.view_dialects import DIALECTS
 
     if engine not in DIALECTS:
         raise UsageFault(f"--engine {engine[:20]!r} is none of {', '.join(DIALECTS)}")
     if shared is not None:
-        print_shared(session, shared, engine, catalog)
+        several = views_of_share(session.aws, shared, engine, catalog)
+        schemas = dict.fromkeys(database for database, _ in several)
+        _print(session, several, engine, schemas, is_shared=True)
         return
     with session.out.progress("reading the lake …"):
         tables = list(viewed_tables(lake_of(session, table), table))
     if create:
         _create_views(session, tables)
         return
-    _print(session, tables, engine, catalog)
+    _print_each(session, tables, engine, catalog)
     if not tables:
         session.out.note("there is no table in the lake yet: lakesync flush --wait")
 
 
-def _print(session: Session, tables: Sequence[ViewedTable], engine: str, catalog: str) -> None:
-    from lakesync.materialise.views import schema_statement, views_of
+def _print_each(session: Session, tables: Sequence[ViewedTable], engine: str, catalog: str) -> None:
+    from lakesync.materialise.views import views_of
 
-    if catalog and tables and not session.out.json_lines:
-        session.out.text(f"{schema_statement(tables[0].database, engine)};")
-    for each in tables:
-        for view in views_of(each, engine, catalog):
-            statement = view.statement(each.database, engine)
-            if session.out.json_lines:
-                session.out.json({"view": view.name, "sql": statement})
-            else:
-                session.out.text(f"{statement};")
+    each = ((table.database, view) for table in tables for view in views_of(table, engine, catalog))
+    _print(session, each, engine, [tables[0].database] if catalog and tables else [])
+
+
+def _print(
+    session: Session,
+    views: Iterable[tuple[str, View]],
+    engine: str,
+    schemas: Iterable[str],
+    *,
+    is_shared: bool = False,
+) -> None:
+    """Print what makes some databases, and views, each of a database; of shared ones it is said."""
+    from lakesync.materialise.views import schema_statement
+
+    if not session.out.json_lines:
+        for database in schemas:
+            session.out.text(f"{schema_statement(database, engine)};")
+    for database, view in views:
+        statement = view.statement(database, engine)
+        if session.out.json_lines:
+            place = {"database": database} if is_shared else {}
+            session.out.json({"view": view.name, **place, "sql": statement})
+        else:
+            session.out.text(f"{statement};")
 
 
 def _create_views(session: Session, tables: Sequence[ViewedTable]) -> None:
