@@ -36,6 +36,8 @@ NOTHING = {"lake tables": 0, "object versions": 0}
 class Emulated:
     """`lakesync.cli.aws.Aws` of an emulator."""
 
+    stack_id = "arn:stack"
+
     def __init__(self, options: Any) -> None:
         self._options = options
         self.outputs: dict[str, str] = {}
