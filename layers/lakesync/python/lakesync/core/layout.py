@@ -26,8 +26,8 @@ MAIN_LANE: Final = DEFAULT_SHARD
 LANES_MAX: Final = 64
 """Lanes of one shard. A lane commits some 40 times a second, as that is one transaction's time."""
 SHARDS_MAX: Final = 40
-"""Shards of a gateway: heads of 40 are read for two read units, with long names for three, and
-listed in one."""
+"""Shards of a gateway: heads of 40 are read for two read units, and listed in one. With long names
+it may be fewer: `lakesync.log.head_room.with_table_placed`."""
 _SHARD = re.compile(r"[a-z][a-z0-9_]{0,31}")
 RESERVED_SHARDS: Final = frozenset({"config", "destinations", "head"})
 """Names that end keys of a gateway's own items: IAM policies and stream filters match such endings,

@@ -24,6 +24,7 @@ from lakesync.errors import (
 from lakesync.gateway.metrics import metrics
 from lakesync.gateway.rules_dry_run import Trial
 from lakesync.log.declare import Declare
+from lakesync.log.head_room import with_table_placed
 from lakesync.ports import NO_HEAD
 
 if TYPE_CHECKING:
@@ -169,7 +170,7 @@ class AdminService:
             if config.layout.tables.get(table, DEFAULT_SHARD) == check_shard(shard):
                 return config
             config.check_table(table)
-            return replace(config, layout=config.layout.moved(table, shard))
+            return replace(config, layout=with_table_placed(gateway, config.layout, table, shard))
 
         if dry_run:
             return placed(self._config(gateway))

@@ -18,6 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from lakesync.core.layout import DEFAULT_SHARD, MAIN_LANE
+from lakesync.errors import ValidationFailed
 
 if TYPE_CHECKING:
     from lakesync.core.layout import Layout
@@ -35,6 +36,7 @@ EPOCH_BYTES: Final = 17
 _MAIN_HEAD_BYTES: Final = 10
 """What the main lane's has beside, without the list of lanes: how far the log is trimmed, and a key
 that is shorter."""
+_AN_EPOCH: Final = "any"
 _EDIT_BYTES: Final = 160
 """About what a small edit takes in a head, so that a push of it can be priced."""
 _FULL_HEAD_BYTES: Final = 5 * _EDIT_BYTES
@@ -46,6 +48,25 @@ def first_heads_bytes(gateway: str, layout: Layout, epoch: str = "") -> int:
     shards = layout.shards()
     names = sum(map(len, shards)) - len(DEFAULT_SHARD)
     return (len(shards) - 1) * (_bare_bytes(epoch) + len(gateway)) + names
+
+
+def with_table_placed(gateway: str, layout: Layout, table: str, shard: str) -> Layout:
+    """Give the layout with one table placed anew, in which a pull reads two units as before.
+
+    Raises:
+        ValidationFailed: it is no shard name, there would be too many shards, or their heads would
+            take more than the read unit that is for them, in a restored buffer at the latest.
+    """
+    placed = layout.moved(table, shard)
+    before, after = (first_heads_bytes(gateway, one, _AN_EPOCH) for one in (layout, placed))
+    if after > max(before, READ_UNIT_BYTES):
+        raise ValidationFailed(
+            f"the heads of {len(placed.shards())} shards with such names take {after:,} bytes, and "
+            f"a pull reads {READ_UNIT_BYTES:,} of them for one unit: give the shard a shorter name, "
+            "or put the table into a shard that is there",
+            field="shard",
+        )
+    return placed
 
 
 def room_bytes(gateway: str, lane: str, layout: Layout, main: Head) -> int | None:
