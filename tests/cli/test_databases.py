@@ -14,9 +14,7 @@ from lakesync.core.delta import Op, make_delta
 from lakesync.testing.batches import batch, schema
 from tests.cli.test_declaring import run
 from tests.support.bigquery import DATASET
-from tests.support.destinations import (
-    new_table,
-)
+from tests.support.destinations import mariadb_url, new_table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,9 +25,9 @@ if TYPE_CHECKING:
 GATEWAY = "clidatabases"
 
 
-def url(scheme: str, database: Database) -> str:
+def url(database: Database) -> str:
     return (
-        f"{scheme}://{database.user}:{database.password}@{database.host}:{database.port}"
+        f"postgresql://{database.user}:{database.password}@{database.host}:{database.port}"
         f"/{database.database}"
     )
 
@@ -48,12 +46,12 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_tables_are_copied_and_compared(
     postgres: Database, mariadb: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("OLD", url("postgresql", postgres))
-    monkeypatch.setenv("NEW", url("mariadb", mariadb))
+    monkeypatch.setenv("OLD", url(postgres))
+    monkeypatch.setenv("NEW", mariadb_url(mariadb))
     table = new_table() + "_cli"
     deltas = [make_delta(Op.INSERT, table, f"r{n}", {"n": n}, client_id="c", hlc=1)
               for n in range(5)]  # fmt: skip
-    with database_adapter(url("postgresql", postgres), GATEWAY) as source:
+    with database_adapter(url(postgres), GATEWAY) as source:
         wanted = schema(table, {"n": "number"})
         source.insert_deltas(batch(table, deltas, schema=wanted)).unwrap()
     words = ("--from-env", "OLD", "--to-env", "NEW", "--table", table)
@@ -65,7 +63,7 @@ def test_tables_are_copied_and_compared(
     copied_counts, compared = map(json.loads, copied.stdout.splitlines())
     assert (copied_counts["deltas"], compared["rows"], compared["equal"]) == (5, 5, True)
     assert "0 deltas copied" in run("databases", "copy", *words).stdout
-    with database_adapter(url("mariadb", mariadb), GATEWAY) as target:
+    with database_adapter(mariadb_url(mariadb), GATEWAY) as target:
         assert target.latest_state(table, "r3").unwrap() == {"n": 3}
     unknown = run("databases", "copy", *words[:4], "--table", "nothere")
     assert unknown.exit_code == 2
@@ -77,12 +75,12 @@ def test_tables_are_copied_to_bigquery(
     postgres: Database, bigquery: BigQueryServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("google.auth.default", lambda *_, **__: (AnonymousCredentials(), None))
-    monkeypatch.setenv("OLD", url("postgresql", postgres))
+    monkeypatch.setenv("OLD", url(postgres))
     monkeypatch.setenv("NEW", f"bigquery://{bigquery.project}/{DATASET}?location=US")
     table = new_table() + "_cli"
     deltas = [make_delta(Op.INSERT, table, f"r{n}", {"n": n}, client_id="c", hlc=1)
               for n in range(5)]  # fmt: skip
-    with database_adapter(url("postgresql", postgres), GATEWAY) as source:
+    with database_adapter(url(postgres), GATEWAY) as source:
         wanted = schema(table, {"n": "number"})
         source.insert_deltas(batch(table, deltas, schema=wanted)).unwrap()
     words = ("--from-env", "OLD", "--to-env", "NEW", "--table", table)

@@ -23,7 +23,7 @@ from lakesync.runtime import wiring, wiring_connectors
 from lakesync.runtime.settings import load
 from lakesync.runtime.settings_connectors import PollSettings
 from tests.glue.support.deployed_job import JobStack, deployed, ended_run, printed
-from tests.support.destinations import SqlDestination, mariadb_dialect, new_table
+from tests.support.destinations import SqlDestination, mariadb_dialect, mariadb_url, new_table
 from tests.support.gateways import pusher, real_wall_clock
 from tests.support.lake import Messages, Objects
 from tests.support.machines import definition_of
@@ -102,12 +102,8 @@ def flow(emulator: Emulator, postgres: Database, mariadb: Database) -> Iterator[
     settings = load(PollSettings, told | where)
     source, table = SqlSource(postgres, "postgres", by_time=True), new_table()
     destination = SqlDestination(mariadb_dialect(mariadb))
-    url = (
-        f"mariadb://{mariadb.user}:{mariadb.password}@{mariadb.host}:{mariadb.port}"
-        f"/{mariadb.database}"
-    )
     boto3.client("secretsmanager").create_secret(
-        Name=f"{settings.secret_prefix}{GATEWAY}/warehouse", SecretString=url
+        Name=f"{settings.secret_prefix}{GATEWAY}/warehouse", SecretString=mariadb_url(mariadb)
     )
     # The machine as it is, from where a function has answered.
     definition = definition_of(

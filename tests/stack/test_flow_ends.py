@@ -14,7 +14,7 @@ from lakesync.materialise.opening import opened_database
 from tests.stack.test_connectors import until
 from tests.stack.test_flows import Flows
 from tests.support.deployed import Glue
-from tests.support.destinations import SqlDestination, mariadb_dialect
+from tests.support.destinations import SqlDestination, mariadb_dialect, mariadb_url
 from tests.support.sources import SqlSource
 
 if TYPE_CHECKING:
@@ -53,8 +53,7 @@ def secret_of(flows: Flows, url: str) -> str:
 
 def mariadb_secret(flows: Flows, mariadb: Database) -> str:
     """Store the URL of the MariaDB."""
-    where = f"{mariadb.host}:{mariadb.port}/{mariadb.database}"
-    return secret_of(flows, f"mariadb://{mariadb.user}:{mariadb.password}@{where}")
+    return secret_of(flows, mariadb_url(mariadb))
 
 
 def iceberg_url(flows: Flows, stack: Stack) -> str:

@@ -15,6 +15,7 @@ from tests.support.deployed import executed
 from tests.support.destinations import (
     SqlDestination,
     mariadb_dialect,
+    mariadb_url,
 )
 from tests.support.sources import SqlSource
 
@@ -159,10 +160,7 @@ def test_a_flow_from_postgres_to_mariadb_runs_rests_and_ends_and_another_leads_o
     gateway, prefix = flows.tenant.gateway, flows.aws.output("DestinationSecretPrefix")
     flows.aws.client("secretsmanager").create_secret(
         Name=f"{prefix}{gateway}/{secret}",
-        SecretString=(
-            f"mariadb://{mariadb.user}:{mariadb.password}@{mariadb.host}:{mariadb.port}"
-            f"/{mariadb.database}"
-        ),
+        SecretString=mariadb_url(mariadb),
     )
     to = {"database": "mysql", "secret": secret, "deletes": "hard"}
     flows.ask("POST", "", declared("orders", source, postgres, to))

@@ -83,7 +83,7 @@ class CaptureWorld:
 
     def __init__(self, database: Database, tables: dict[str, str], ahead_ms: int = 0) -> None:
         """Make the tables; ``ahead_ms`` is how far the source's clock is ahead of ours."""
-        self.schema = f"capture{next(_numbers)}"
+        self.schema = f"{database.database}_capture{next(_numbers)}"
         self.database = database
         self.tables = {name: f"{self.schema}.{name}" for name in tables}
         self.time = GivenTime(int(time.time() * 1000) - ahead_ms)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,11 +10,15 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud.bigquery import Client
 
 from tests.support.bigquery import DATASET
+from tests.support.mysql_server import database_on
 from tools.local_stack.bigquery import BigQueryServer, start_bigquery
 from tools.local_stack.databases import Database, start_mariadb, start_postgres
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+TEST_MYSQL = "LAKESYNC_TEST_MYSQL"
+"""The variable with the URL of a MySQL for tests alone, in which the fixture `mariadb` is then."""
 
 
 @pytest.fixture(scope="session")
@@ -25,8 +30,12 @@ def postgres() -> Iterator[Database]:
 
 @pytest.fixture(scope="session")
 def mariadb() -> Iterator[Database]:
-    """A MariaDB, shared: a test makes a database of its own."""
-    with start_mariadb() as database:
+    """A MariaDB, shared: a test makes a database of its own.
+
+    Where `TEST_MYSQL` is set, it is a database of that server, gone in the end.
+    """
+    url = os.environ.get(TEST_MYSQL, "")
+    with database_on(url) if url else start_mariadb() as database:
         yield database
 
 

@@ -142,14 +142,22 @@ def postgres_dialect(database: Database) -> Postgres:
 
 
 def mariadb_dialect(database: Database) -> MySql:
-    """Give the dialect for a running MariaDB."""
+    """Give the dialect for a running MariaDB, or for the MySQL that stands for it."""
     return MySql(
         database.host,
         database.user,
         database.password,
         database.database,
         database.port,
-        is_mariadb=True,
+        is_mariadb=not database.is_mysql,
+    )
+
+
+def mariadb_url(database: Database) -> str:
+    """Give the URL of a running MariaDB, or of the MySQL that stands for it."""
+    return (
+        f"{'mysql' if database.is_mysql else 'mariadb'}://{database.user}:{database.password}"
+        f"@{database.host}:{database.port}/{database.database}"
     )
 
 

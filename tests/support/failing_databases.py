@@ -217,7 +217,7 @@ class FailingMariaDb:
 
     def __init__(self, server: Database) -> None:
         self._dialect = mariadb_dialect(server)
-        self._name = new_table()
+        self._name = f"{server.database}_{new_table()}"
         self._user, self._password = f"{USER}_{self._name}", PASSWORD
         self._host = server.host
         self._admin = self._connected(self._dialect.user, self._dialect.password, "")
@@ -257,7 +257,10 @@ class FailingMariaDb:
 
     def waiting(self) -> int:
         # A row that is locked, or a table whose definition is.
-        [(rows,)] = self.run("SELECT count(*) FROM information_schema.innodb_lock_waits")
+        of_rows = "information_schema.innodb_lock_waits"
+        if not self._dialect.is_mariadb:
+            of_rows = "performance_schema.data_lock_waits"
+        [(rows,)] = self.run(f"SELECT count(*) FROM {of_rows}")  # noqa: S608 - our own name
         where = f"state LIKE 'Waiting for table%lock' AND user = '{self._user}'"
         every = "SELECT count(*) FROM information_schema.processlist"
         [(tables,)] = self.run(f"{every} WHERE {where}")

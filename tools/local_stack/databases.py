@@ -42,6 +42,8 @@ class Database:
     host: str = HOST
     user: str = "lakesync"
     password: str = "lakesync"  # noqa: S105 - only this machine reaches it
+    is_mysql: bool = False
+    """It is MySQL, where MariaDB is asked for."""
 
 
 @dataclass(frozen=True)
