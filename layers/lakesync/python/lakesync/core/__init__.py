@@ -1,4 +1,4 @@
-"""The pure heart: clock, values, deltas, merge. No I/O, no clock, no randomness.
+"""The pure core: clock, values, deltas, merge. No I/O, no clock, no randomness.
 
 Read in this order: `clock`, `values`, `delta`, `merge`, `column_types`, `schema`, `layout`,
 `config`, `names`, `messages`.

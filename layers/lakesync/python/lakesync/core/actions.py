@@ -1,4 +1,4 @@
-"""Actions: what a client asks a gateway to have done outside, and what became of it."""
+"""Actions: requests of a client for work in an outside system, and their outcomes."""
 
 from __future__ import annotations
 
@@ -16,36 +16,38 @@ if TYPE_CHECKING:
     from lakesync.core.clock import Stamp
 
 ACTIONS_MAX: Final = 25
-"""Actions of one request: they run one after another, while API Gateway waits 30 s at the most."""
+"""Actions in one request. They run one after another, and API Gateway waits at most 30 s."""
 ACTION_ID_BYTES_MAX: Final = 128
-"""An action's id, and its idempotency key."""
+"""Length of an action's id, and of its idempotency key."""
 PARAMS_BYTES_MAX: Final = 65_536
-"""Parameters of one action, as JSON: EventBridge and SQS take 256 KB with what is beside them."""
+"""Parameters of one action, as JSON. EventBridge and SQS accept 256 KB, fields beside them
+included."""
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """Something that a client asks for. Made by `checked_action`, and valid."""
+    """An action that a client requests. Made by `checked_action`, and valid."""
 
     action_id: str
     client_id: str
     hlc: Stamp
     connector: str
-    """The action handler that shall do it, by its registered name; existing clients' word."""
+    """The registered name of the action handler that runs it; the field has existing clients' word.
+    """
     action_type: str
     params: Mapping[str, Any]
     idempotency_key: str = ""
-    """Actions of one client with the same key are one; empty for none."""
+    """Actions of one client with the same key are one action; empty for no key."""
 
     def digest(self) -> str:
-        """Give a digest of what is asked for: the same id may not ask for something else."""
+        """Give a digest of the request: one id may not be used for two different requests."""
         asked = {"connector": self.connector, "type": self.action_type, "params": self.params}
         return hashlib.sha256(canonical(asked)).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class ActionRefused:
-    """An action that is malformed by itself; its neighbours go on."""
+    """A malformed action. It is refused alone; its neighbours are run."""
 
     action_id: str
     error: LakeSyncError
@@ -53,7 +55,7 @@ class ActionRefused:
 
 @dataclass(frozen=True, slots=True)
 class ActionPush:
-    """What a client hands over: actions, in the order in which they are run."""
+    """A client's actions, in the order in which they are run."""
 
     client_id: str
     actions: tuple[Action | ActionRefused, ...]
@@ -61,7 +63,7 @@ class ActionPush:
 
 @dataclass(frozen=True, slots=True)
 class ActionOutcome:
-    """What became of one action: ``data`` if it was done, else ``code`` and its sentence."""
+    """The outcome of one action: ``data`` if it was done, else ``code`` and its sentence."""
 
     action_id: str
     data: Mapping[str, Any] = field(default_factory=dict)
@@ -69,7 +71,8 @@ class ActionOutcome:
     code: str = ""
     message: str = ""
     retryable: bool = False
-    """The same action may be sent again as it is: nothing was done, or it will be known later."""
+    """The same action may be sent again unchanged: nothing was done, or the outcome is known later.
+    """
 
     @property
     def is_done(self) -> bool:
@@ -79,7 +82,7 @@ class ActionOutcome:
 
 @dataclass(frozen=True, slots=True)
 class ActionAnswers:
-    """What became of a client's actions, each by itself."""
+    """The outcomes of a client's actions, one for each."""
 
     results: tuple[ActionOutcome, ...]
     server_hlc: Stamp
@@ -95,14 +98,14 @@ class ActionDescription:
 
 
 def refusal(action_id: str, error: LakeSyncError) -> ActionOutcome:
-    """Give the outcome that an error is; what it says of what lies behind is left out."""
+    """Give the outcome for an error, without what the error says of the systems behind it."""
     retryable = error.retry is Retry.LATER
     message = error.public_message or error.message
     return ActionOutcome(action_id, code=error.code, message=message, retryable=retryable)
 
 
 def checked_action(fields: Action) -> Action:
-    """Give an action back if it is one.
+    """Give an action back if it is valid.
 
     Raises:
         ActionInvalid: a name, an id or the parameters are malformed or too large.

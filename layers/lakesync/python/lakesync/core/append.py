@@ -1,8 +1,8 @@
-"""Append marks: how repeated pushes of events are recognised without keeping a state for each.
+"""Append marks: how a repeated push of events is recognised without a state for each event.
 
 A client pushes its append deltas in stamp order. Its mark in a shard is its last accepted stamp,
-with the latest deltas before it: enough to tell a repeat of what was accepted from a delta that
-came late. Laws A1-A5: ``docs/spec/append.md``.
+with the latest deltas before it. That is enough to tell a repeat of an accepted delta from a delta
+that arrived late. Laws A1-A5: ``docs/spec/append.md``.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from lakesync.core.delta import Delta
 
 REMEMBERED_MIN: Final = 64
-"""Deltas that a mark remembers at the least, once there were as many. Its client's whole last push
-is always remembered, however large."""
+"""The least number of deltas that a mark remembers, once there were as many. The whole last push of
+its client is always remembered, however large it is."""
 REMEMBERED_MAX: Final = 20_000
-"""Deltas that a mark may remember: twice the largest push. Only ever more deltas of one and the
-same stamp reach it; the next of them is refused."""
+"""Deltas that a mark may remember: twice the largest push. Only deltas that all have the same stamp
+can reach this number; the next of them is refused."""
 _ID_DIGITS: Final = 12
 
 Seen: TypeAlias = tuple[int, int]
@@ -29,18 +29,18 @@ Seen: TypeAlias = tuple[int, int]
 
 
 class AppendMark(NamedTuple):
-    """What is remembered of one client in one shard."""
+    """The state of one client in one shard."""
 
     last: Stamp = 0
     recent: tuple[Seen, ...] = ()
     """The latest accepted deltas, in stamp order; all that have the stamp ``last`` are among them.
     """
     moves: int = 0
-    """`lakesync.core.layout.Layout.moves` when it was written."""
+    """`lakesync.core.layout.Layout.moves` when the mark was written."""
 
 
 class Admission(Enum):
-    """What an append delta is, by its client's mark."""
+    """What an append delta is, according to its client's mark."""
 
     NEW = "new"
     DUPLICATE = "duplicate"
@@ -48,7 +48,7 @@ class Admission(Enum):
 
 
 class Gate:
-    """Decides on one client's deltas of one commit, which it is asked about in stamp order."""
+    """Decides on one client's deltas of one commit. It must be asked about them in stamp order."""
 
     def __init__(self, mark: AppendMark) -> None:
         self._last = mark.last
@@ -58,11 +58,11 @@ class Gate:
 
     def knows(self, delta: Delta) -> bool:
         """Tell whether a delta is a repeat."""
-        # In one push ids are compared whole; a mark has room for a part of each.
+        # Within one push whole ids are compared; a mark has room for a part of each id.
         return delta.delta_id in self._fresh or seen(delta) in self._known
 
     def admit(self, delta: Delta) -> Admission:
-        """Tell whether a delta is new, a repeat, or older than what its client already pushed."""
+        """Tell whether a delta is new, a repeat, or older than its client's earlier pushes."""
         if self.knows(delta):
             return Admission.DUPLICATE
         if delta.hlc < self._last or (delta.hlc == self._last and len(self._fresh) >= self._room):
@@ -82,8 +82,8 @@ def advanced(mark: AppendMark, accepted: Sequence[Delta], since: Stamp) -> Appen
     Args:
         mark: the mark before.
         accepted: at least one delta.
-        since: the oldest stamp of the push; from there on everything is remembered, so that the
-            whole push may come again after only some of its commits were answered.
+        since: the oldest stamp of the push. Everything from there on is remembered, so that the
+            whole push may be repeated after only some of its commits were acknowledged.
     """
     remembered = (*mark.recent, *map(seen, accepted))
     first = max(len(remembered) - REMEMBERED_MIN, 0)
@@ -93,7 +93,7 @@ def advanced(mark: AppendMark, accepted: Sequence[Delta], since: Stamp) -> Appen
 
 
 def joined(marks: Iterable[AppendMark], moves: int) -> AppendMark:
-    """Give the mark that knows what several shards' marks know, after tables moved."""
+    """Give the mark that combines the marks of several shards, after tables moved."""
     every = list(marks)
     remembered = tuple(sorted({delta for mark in every for delta in mark.recent}))
     return AppendMark(max((mark.last for mark in every), default=0), remembered, moves)

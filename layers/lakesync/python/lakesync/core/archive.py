@@ -1,4 +1,4 @@
-"""Where a destination's history goes when it is old: a folder of a bucket, as it is declared."""
+"""Where a destination's old history is archived: a folder of a bucket, as it is declared."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 ARCHIVED_KINDS: Final = ("postgres", "mysql", "bigquery")
 """Kinds of destinations that may have an archive; the others are in a bucket already."""
 ARCHIVE_DAYS_MAX: Final = 30
-"""Days after which history is archived at the latest: some before a release that knows of no
-archive has it forgotten (`lakesync.adapters.database.HISTORY_MS`)."""
+"""The most days before history is archived. It is less than the time after which a release that
+knows no archive forgets history (`lakesync.adapters.database.HISTORY_MS`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """Where history goes, and when."""
+    """Where history is archived, and when."""
 
     secret: str
     """The name of the secret that holds the URL of a bucket's folder."""
@@ -25,7 +25,7 @@ class Archive:
 
 
 def archive_to_json(archive: Archive | None) -> dict[str, Any]:
-    """Give the field of a declaration that says so; none without an archive."""
+    """Give the field of a declaration for an archive; no field without an archive."""
     if archive is None:
         return {}
     return {"archive": {"secret": archive.secret, "afterDays": archive.after_days}}

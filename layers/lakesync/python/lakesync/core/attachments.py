@@ -2,12 +2,12 @@
 
     attachment:<key>:<digest>:<bytes>:<media type>
 
-- *key*: 32 hexadecimal digits by chance. Who was not shown a reference cannot name its file, though
-  he knew the content's digest.
-- *digest*: SHA-256 of the content. Of one that is longer than `PART_BYTES` it is SHA-256 of the
-  digests of its parts, one behind the other: so a store that checks each part has checked it all.
+- *key*: 32 random hexadecimal digits. A client that was never shown a reference cannot name its
+  file, even if it knows the content's digest.
+- *digest*: SHA-256 of the content. For a file longer than `PART_BYTES` it is the SHA-256 of the
+  concatenated digests of its parts, so a store that checks each part has checked the whole file.
 
-There is one spelling of each reference. Laws G1 and G2: ``docs/spec/attachments.md``.
+Each reference has exactly one spelling. Laws G1 and G2: ``docs/spec/attachments.md``.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 SCHEME: Final = "attachment:"
-"""What every reference begins with."""
+"""The prefix of every reference."""
 PART_BYTES: Final = 16_777_216
-"""A part of a file, all of them but the last: what is sent again if a line breaks."""
+"""Length of every part of a file but the last: what is sent again if a connection breaks."""
 PARTS_MAX: Final = 320
 """Parts of one file."""
 ATTACHMENT_BYTES_MAX: Final = PART_BYTES * PARTS_MAX
-"""One file, 5 GiB: whatever a deployment allows."""
+"""One file: 5 GiB, whatever a deployment allows."""
 REFERENCE_CHARS_MAX: Final = 256
-"""A reference."""
+"""Length of a reference."""
 _TYPE: Final = r"[a-z0-9][a-z0-9!#$&^_.+-]{0,62}"
 _MEDIA_TYPE: Final = re.compile(f"{_TYPE}/{_TYPE}")
 _KEY: Final = re.compile("[0-9a-f]{32}")
@@ -44,7 +44,7 @@ _WANTED: Final = f"{SCHEME}<32 hex digits>:<64 hex digits>:<bytes>:<media type>"
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """A file by its reference, which ``str`` gives: the value of a text column."""
+    """A file by its reference. ``str`` gives the reference: the value of a text column."""
 
     key: str
     digest: str
@@ -56,11 +56,11 @@ class Attachment:
 
     @property
     def parts(self) -> int:
-        """How many parts the file has: one at least."""
+        """How many parts the file has: at least one."""
         return max(1, -(-self.size_bytes // PART_BYTES))
 
     def part_start(self, number: int) -> int:
-        """Give where a part begins in the file; the first is 1."""
+        """Give the offset of a part in the file; the first part is number 1."""
         return (number - 1) * PART_BYTES
 
     def part_bytes(self, number: int) -> int:
@@ -69,22 +69,22 @@ class Attachment:
 
     @property
     def file_name(self) -> str:
-        """What its bytes are stored under, by a gateway and by a client."""
+        """The name under which a gateway and a client store its bytes."""
         return f"{self.key}-{self.digest}-{self.size_bytes}"
 
 
 def attachment(key: str, digest: str, size_bytes: int, media_type: str) -> Attachment:
-    """Make an attachment of its parts.
+    """Make an attachment from its fields.
 
     Raises:
-        ValidationFailed: one of them is none.
+        ValidationFailed: one of them is malformed.
     """
     return checked_reference(str(Attachment(key, digest, size_bytes, media_type.lower())))
 
 
 def reference_of(text: object) -> Attachment | None:
-    """Give the attachment that a value refers to; None if it is no reference."""
-    # A short look first: most values are none.
+    """Give the attachment that a value refers to; None if it is not a reference."""
+    # A cheap check first: most values are not references.
     if not isinstance(text, str) or not text.startswith(SCHEME):
         return None
     match = _REFERENCE.fullmatch(text)
@@ -97,7 +97,7 @@ def checked_reference(text: object) -> Attachment:
     """Give the attachment that a text refers to.
 
     Raises:
-        ValidationFailed: it is no reference.
+        ValidationFailed: it is not a reference.
     """
     known = reference_of(text)
     if known is None:
@@ -109,10 +109,10 @@ def checked_reference(text: object) -> Attachment:
 
 
 def references_in(value: object) -> Iterator[Attachment]:
-    """Give the attachments that a column's value refers to: it is a reference, or JSON with some.
+    """Give the attachments that a column's value refers to: a reference, or JSON with references.
 
     Args:
-        value: as JSON is read: of dictionaries, lists, texts and so on.
+        value: parsed JSON: dictionaries, lists, texts and so on.
     """
     left = [value]
     while left:
@@ -126,7 +126,7 @@ def references_in(value: object) -> Iterator[Attachment]:
 
 
 class Digester:
-    """Takes the digest of a file while it is read."""
+    """Computes the digest of a file while the file is read."""
 
     def __init__(self) -> None:
         self._part = hashlib.sha256()
@@ -135,7 +135,7 @@ class Digester:
         self.size_bytes = 0
 
     def update(self, content: bytes) -> None:
-        """Take more of the file."""
+        """Add the next bytes of the file."""
         view = memoryview(content)
         self.size_bytes += len(view)
         while view:
@@ -148,28 +148,28 @@ class Digester:
             view = view[len(piece) :]
 
     def part_digests(self) -> tuple[str, ...]:
-        """Give the digests of the parts, the last one as far as it was taken."""
+        """Give the digests of the parts; that of the last part covers the bytes so far."""
         return tuple(part.hex() for part in (*self._ended, self._part.digest()))
 
     def digest(self) -> str:
-        """Give the digest of what was taken."""
+        """Give the digest of the bytes so far."""
         return digest_of_parts(self.part_digests())
 
 
 def digest_of_parts(digests: Sequence[str]) -> str:
-    """Give the digest of a file by those of its parts, in hexadecimal."""
+    """Give the digest of a file from those of its parts, in hexadecimal."""
     if len(digests) == 1:
         return digests[0]
     return hashlib.sha256(bytes.fromhex("".join(digests))).hexdigest()
 
 
 def check_parts(known: Attachment, digests: Sequence[object]) -> tuple[str, ...]:
-    """Give the digests of an attachment's parts, proved to be those of its digest.
+    """Give the digests of an attachment's parts, checked against the attachment's digest.
 
-    None need be said of a file of one part.
+    They may be left out for a file of one part.
 
     Raises:
-        ValidationFailed: they are not.
+        ValidationFailed: they do not match.
     """
     if not digests and known.parts == 1:
         return (known.digest,)

@@ -1,7 +1,7 @@
 """Claims: the small objects that say which batch waits for a destination. Read strictly. Pure.
 
-A batch is claimed for each destination by itself; whoever applied it removes the destination's own
-claim, and nothing else. All claims of a batch hold the same.
+Each destination has its own claim of a batch. The process that applied the batch there removes that
+claim, and nothing else. All claims of one batch have the same content.
 """
 
 from __future__ import annotations
@@ -25,19 +25,20 @@ if TYPE_CHECKING:
     from lakesync.core.schema import TableSchema
 
 CLAIMS: Final = "claims/"
-"""Where the lake's claims are: ``claims/GATEWAY/TABLE/RANGE.json``."""
+"""The prefix of the lake's claims: ``claims/GATEWAY/TABLE/RANGE.json``."""
 CLAIMS_FAILED: Final = "claims-failed/"
-"""Where those of them are that could never succeed, each with its reason."""
+"""The prefix of the lake's claims that can never succeed, each with its reason."""
 DELIVERIES: Final = "deliveries/"
-"""Where those of declared destinations are: ``deliveries/GATEWAY/DESTINATION/TABLE/RANGE.json``."""
+"""The prefix of claims of declared destinations:
+``deliveries/GATEWAY/DESTINATION/TABLE/RANGE.json``."""
 FILL: Final = "fill.json"
-"""What a claim is called that asks for a filling: of a table, or of a whole destination."""
+"""The name of a claim that asks for a filling: of a table, or of a whole destination."""
 RETRY: Final = "retry.json"
-"""What a claim is called that asks for a table's dead letters to be tried again."""
+"""The name of a claim that asks to retry a table's dead letters."""
 STAGING: Final = "staging/"
-"""Where the objects of batches are: ``staging/GATEWAY/TABLE/RANGE.parquet``."""
+"""The prefix of the objects of batches: ``staging/GATEWAY/TABLE/RANGE.parquet``."""
 DELIVERIES_FAILED: Final = "deliveries-failed/"
-"""Where claims of declared destinations are that could never succeed, each with its reason."""
+"""The prefix of claims of declared destinations that can never succeed, each with its reason."""
 _STAMP = re.compile(r"[0-9]{1,20}")
 _STAGED = re.compile(rf"{STAGING}([^/]+)/([^/]+)/([0-9]{{20}})-([0-9]{{20}})\.parquet")
 _GATEWAY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
@@ -50,7 +51,7 @@ def deliveries_of(gateway: str, destination: str = "", table: str = "") -> str:
 
 
 class DeliveryPlace(NamedTuple):
-    """Where claims of declared destinations lie: a destination's, or one table's."""
+    """Where claims of declared destinations are: under a destination, or under one table of it."""
 
     gateway: str
     destination: str
@@ -58,15 +59,15 @@ class DeliveryPlace(NamedTuple):
 
     @property
     def prefix(self) -> str:
-        """What the keys of the claims begin with."""
+        """The prefix of the keys of the claims."""
         return deliveries_of(*self)
 
 
 def delivery_place(key: str) -> DeliveryPlace:
-    """Give the place that a claim lies in, or that a prefix names.
+    """Give the place that contains a claim, or that a prefix names.
 
     Raises:
-        ValidationFailed: it is no key of a delivery.
+        ValidationFailed: it is not a key of a delivery.
     """
     parts = key.removeprefix(DELIVERIES).split("/")
     if not key.startswith(DELIVERIES) or len(parts) not in {3, 4} or not all(parts[:-1]):
@@ -75,12 +76,12 @@ def delivery_place(key: str) -> DeliveryPlace:
 
 
 def announcement(claim: str, object_key: str = "", *, archive: bool = False) -> str:
-    """Give the message that a claim is there: of bounded size, whatever the schema is.
+    """Give the message that announces a claim: of bounded size, whatever the schema is.
 
     Args:
         claim: its key, or the place where claims may be.
-        object_key: the batch's object, if it is one batch's.
-        archive: whether it says that history may be old there, and not that claims wait.
+        object_key: the batch's object, if the message concerns one batch.
+        archive: whether it says that history there may be old, and not that claims wait.
     """
     said = {"claim": claim, "object": object_key}
     return json.dumps(said | ({"archive": True} if archive else {}))
@@ -94,7 +95,7 @@ def claimed_last(key: str) -> Stamp:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One table's deltas of the commits in ``(after, last]``. Valid by construction of `parse`."""
+    """One table's deltas of the commits in ``(after, last]``. Valid if made by `parse_claim`."""
 
     claim_key: str
     gateway: str
@@ -106,20 +107,20 @@ class Batch:
     append: bool
     schema: TableSchema | None
     columns: tuple[tuple[str, str], ...]
-    """Each column that occurs: its name on the wire, and in the object."""
+    """Each column that occurs: its name on the wire, and its name in the object."""
 
     @property
     def name(self) -> str:
-        """The batch's identity, as marks name it."""
+        """The batch's identity, by which marks name it."""
         return f"{self.gateway}/{self.table}/{self.after:020d}-{self.last:020d}"
 
 
 def staged_batch(key: str, schema: TableSchema | None) -> Batch | None:
-    """Give the batch whose object lies at a key, as far as the key says; None if it is no batch's.
+    """Give the batch whose object has a key, as far as the key says; None for other keys.
 
     Args:
         key: the object's.
-        schema: the table's, as it is now.
+        schema: the table's current schema.
     """
     match = _STAGED.fullmatch(key)
     if match is None:
@@ -131,16 +132,16 @@ def staged_batch(key: str, schema: TableSchema | None) -> Batch | None:
 
 @dataclass(frozen=True, slots=True)
 class FillClaim:
-    """A claim that asks for a filling, and how far that is."""
+    """A claim that asks for a filling, with the progress of that filling."""
 
     until: Stamp = 0
-    """Where it ends; 0 until it has begun."""
+    """The commit at which the filling ends; 0 until it has begun."""
     place: str | None = ""
-    """Behind which rows are put next; None once all are."""
+    """The row behind which rows are written next; None once all are written."""
     again: bool = False
-    """Whether anything was there before."""
+    """Whether the destination contained anything before."""
     checked: str | None = ""
-    """Behind which rows are looked at next, whether they are to be removed; None once all are."""
+    """The row behind which rows are checked next for removal; None once all are checked."""
 
     def to_json(self) -> str:
         """Give the claim's text."""

@@ -1,9 +1,9 @@
 """The hybrid logical clock: stamps that follow wall time and never run backwards.
 
 Rules of this module
-    1. A stamp is 64 bits: 48 of wall-clock milliseconds, then 16 of counter. Comparing two
-       stamps as integers compares them as times.
-    2. Wall time is passed in. Nothing here reads a clock, so everything here can be replayed.
+    1. A stamp has 64 bits: 48 of wall-clock milliseconds, then 16 of counter. Comparing two stamps
+       as integers compares them as times.
+    2. Wall time is an argument. Nothing here reads a clock, so everything here can be replayed.
     3. ``last`` never falls. ``now`` always raises it; ``observe`` raises it or refuses.
 
 Theory: Kulkarni et al., "Logical Physical Clocks" (OPODIS 2014), with the logical part in the low
@@ -22,16 +22,17 @@ Stamp: TypeAlias = int
 
 COUNTER_BITS: Final = 16
 COUNTER_MAX: Final = (1 << COUNTER_BITS) - 1
-"""The last stamp of a millisecond; the next one carries into the milliseconds."""
+"""The last counter value of a millisecond; the next stamp carries into the milliseconds."""
 STAMP_MAX: Final = (1 << 63) - 1
 """The greatest stamp: the year 6429. One bit is left free, for stores with signed integers."""
 DRIFT_MS_MAX: Final = 5_000
-"""How far ahead of the observer's wall clock a stamp may lie: more than clocks that are kept in
-time ever differ, and too little for one wrong clock to decide every conflict."""
+"""How far a stamp may be ahead of the observer's wall clock. Synchronised clocks never differ by
+more, and it is too little for one wrong clock to win every conflict."""
 
 VISIBLE_MS_MAX: Final = 60_000
-"""How long a commit may take from its stamp to being visible in all its parts, by any function's
-clock. A writer gives a commit up after half of it, and no function that pushes runs as long."""
+"""How long a commit may take from its stamp until all its parts are visible, by any function's
+clock. A writer abandons a commit after half of this time, and no function that pushes runs as long.
+"""
 
 
 def stamp(wall_ms: int, counter: int = 0) -> Stamp:
@@ -45,10 +46,10 @@ def stamp_ms(value: Stamp) -> int:
 
 
 def check_drift(value: Stamp, wall_ms: int, drift_ms_max: int = DRIFT_MS_MAX) -> None:
-    """Refuse a stamp from too far in the future; the past is fine, however old.
+    """Refuse a stamp that is too far in the future; a stamp in the past is accepted, however old.
 
     Raises:
-        ClockDrift: the stamp lies more than ``drift_ms_max`` ahead of ``wall_ms``.
+        ClockDrift: the stamp is more than ``drift_ms_max`` ahead of ``wall_ms``.
     """
     ahead_ms = stamp_ms(value) - wall_ms
     if ahead_ms > drift_ms_max:
@@ -59,7 +60,7 @@ def check_drift(value: Stamp, wall_ms: int, drift_ms_max: int = DRIFT_MS_MAX) ->
 
 
 class HybridLogicalClock:
-    """One process's clock. ``last`` is all of its state: keep it, and a restart loses nothing."""
+    """One process's clock. ``last`` is its whole state: store it, and a restart loses nothing."""
 
     __slots__ = ("drift_ms_max", "last")
 
@@ -73,10 +74,10 @@ class HybridLogicalClock:
         return self.last
 
     def observe(self, remote: Stamp, wall_ms: int) -> None:
-        """Move past a stamp that came from elsewhere; safe to repeat.
+        """Advance past a stamp from another clock; idempotent.
 
         Raises:
-            ClockDrift: the stamp is too far ahead; the clock stays as it was.
+            ClockDrift: the stamp is too far ahead; the clock is unchanged.
         """
         check_drift(remote, wall_ms, self.drift_ms_max)
         self.last = max(self.last, remote)

@@ -1,11 +1,11 @@
-"""Column maps: what becomes of a row's columns on their way to a destination. Pure.
+"""Column maps: how a row's columns change on their way to a destination. Pure.
 
-A map renames, drops and hashes columns, and adds some that are constant. A column that it does not
-name goes through as it is, so one that is new at the source is new at the destination. Where what a
-map makes has the name of another column, the map's stands and the other stays away.
+A map renames, drops and hashes columns, and adds constant columns. A column that the map does not
+name passes unchanged, so a new column of the source is a new column of the destination. If the map
+produces a name that another column has, the mapped column replaces that column.
 
-Deltas and row states are mapped so that it does not matter which: what mapped deltas merge to is
-what the row that they merged to is mapped to. Laws Y1-Y3: ``docs/spec/flows.md``.
+Mapping commutes with merging: mapped deltas merge to the mapped form of the row that the original
+deltas merge to. Laws Y1-Y3: ``docs/spec/flows.md``.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from lakesync.core.values import CanonicalJson
 
 MAPPED_COLUMNS_MAX: Final = 200
-"""Columns that the map of one table may name, and constants that it may add."""
+"""Columns that the map of one table may name, plus constants that it may add."""
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnMap:
-    """What becomes of the columns of one table."""
+    """How the columns of one table change."""
 
     rename: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """By column, its name at the destination."""
@@ -43,16 +43,16 @@ class ColumnMap:
     constant: Mapping[str, CanonicalJson] = field(default_factory=lambda: MappingProxyType({}))
     """By name at the destination, the value that every row has there."""
     hash: frozenset[str] = frozenset()
-    """Columns of which the SHA-256 goes there; null stays null."""
+    """Columns that are replaced by their SHA-256; null stays null."""
     _taken: frozenset[str] = field(init=False, compare=False, repr=False)
-    """Names at the destination that the map gives itself, folded."""
+    """Names at the destination that the map itself assigns, folded."""
 
     def __post_init__(self) -> None:
         taken = frozenset(map(folded, (*self.rename.values(), *self.constant)))
         object.__setattr__(self, "_taken", taken)
 
     def target(self, column: str) -> str | None:
-        """Give a column's name at the destination; None if it does not go there."""
+        """Give a column's name at the destination; None if the column is not sent there."""
         if column in self.drop:
             return None
         if column in self.rename:
@@ -60,30 +60,31 @@ class ColumnMap:
         return None if folded(column) in self._taken else column
 
     def made(self, column: str, value: CanonicalJson) -> CanonicalJson:
-        """Give what of a value goes there."""
+        """Give the value that is sent for a value of a column."""
         return hashed(value) if column in self.hash and value != NULL else value
 
 
 NO_MAP: Final = ColumnMap()
-"""All columns go through as they are."""
+"""The map that passes all columns unchanged."""
 
 
 def hashed(value: CanonicalJson) -> CanonicalJson:
-    """Give the SHA-256 of a value in hex: of a text its UTF-8, of all else its canonical bytes."""
+    """Give the SHA-256 of a value in hex: of a text's UTF-8, else of the canonical bytes."""
     raw = parse(value).encode() if value[:1] == b'"' else value
     return canonical(hashlib.sha256(raw).hexdigest())
 
 
 def map_delta(column_map: ColumnMap, delta: Delta, *, delete_wins: bool = False) -> Delta:
-    """Give a delta as the destination gets it, with the same stamp and client.
+    """Give a delta as the destination receives it, with the same stamp and client.
 
-    A row that its columns alone make exist keeps existing when they are dropped: an update of which
-    a column does not go there is an insert of those that do. Where deletes win, none does.
+    A row may exist only because of its columns, and must still exist when these are dropped. So an
+    update that loses a column becomes an insert of the remaining columns. In a delete-wins table it
+    stays an update.
     """
     if column_map == NO_MAP or delta.op not in {Op.INSERT, Op.UPDATE}:
         return delta
     if delta.op is Op.UPDATE and not delta.columns:
-        return delta  # it changes nothing, and goes on doing so
+        return delta  # it changes nothing, before and after mapping
     columns = [
         (target, column_map.made(name, value))
         for name, value in delta.columns
@@ -95,7 +96,7 @@ def map_delta(column_map: ColumnMap, delta: Delta, *, delete_wins: bool = False)
 
 
 def map_state(column_map: ColumnMap, state: RowState, *, delete_wins: bool = False) -> RowState:
-    """Give a row as the destination gets it: what its mapped deltas merge to."""
+    """Give a row as the destination receives it: what its mapped deltas merge to."""
     if column_map == NO_MAP or not (state.alive or state.columns):
         return state
     alive, columns = state.alive, {}
@@ -113,7 +114,7 @@ def map_state(column_map: ColumnMap, state: RowState, *, delete_wins: bool = Fal
 
 
 def map_schema(column_map: ColumnMap, schema: TableSchema) -> TableSchema:
-    """Give a table's schema as the destination gets it."""
+    """Give a table's schema as the destination has it."""
     if column_map == NO_MAP:
         return schema
     columns = [

@@ -1,4 +1,4 @@
-"""Column maps as they come in: read strictly, every fault with its path."""
+"""Column maps as they are declared: read strictly, every fault with its path."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 _FIELDS: Final = ("rename", "drop", "constant", "hash")
 _NAME_RULE: Final = "a column is named by a letter or _, then letters, digits or _, at most 64"
 CONSTANT_BYTES_MAX: Final = 1_024
-"""One constant, as JSON: it stands in every row."""
+"""One constant, as JSON: it is stored in every row."""
 
 
 class MapReader:
-    """Reads column maps, and goes on after a fault.
+    """Reads column maps, and continues after a fault.
 
     Args:
-        schemas: of the tables that have one; columns of others are not known.
+        schemas: of the tables that have one; the columns of other tables are not known.
         tables: the tables that may be named; None for any.
     """
 
@@ -39,7 +39,7 @@ class MapReader:
         self.faults: list[Fault] = []
 
     def maps(self, value: object, at: str = "map") -> dict[str, ColumnMap]:
-        """Read the maps of tables; those that change nothing are left out."""
+        """Read the maps of tables; maps that change nothing are left out."""
         if not isinstance(value, dict):
             self._fault(at, "must be an object: by table, what becomes of its columns")
             return {}
@@ -90,7 +90,7 @@ class MapReader:
     def _check_targets(
         self, at: str, rename: Mapping[str, str], constant: Mapping[str, CanonicalJson]
     ) -> None:
-        """Refuse two columns of one name at the destination."""
+        """Refuse two columns with one name at the destination."""
         taken: set[str] = set()
         targets = [(f"{at}.rename", name) for name in rename.values()]
         for path, name in [*targets, *((f"{at}.constant", name) for name in constant)]:

@@ -1,7 +1,7 @@
-"""Column types: their names, which values they hold, and how they may widen.
+"""Column types: their names, the values that they hold, and how they may widen.
 
-Values arrive as canonical JSON. What JSON has no form for travels as text: dates, bytes, integers
-beyond 2^53 and decimals that a double would round.
+Values arrive as canonical JSON. Values that JSON cannot express travel as text: dates, bytes,
+integers beyond 2^53 and decimals that a double would round.
 Law S1: ``docs/spec/schema.md``.
 """
 
@@ -27,10 +27,10 @@ TYPES: Final = (
     "integer", "decimal", "timestamp", "date", "bytes",
 )  # fmt: skip
 DECIMAL_DIGITS_MAX: Final = 38
-"""Digits of a decimal: what Iceberg, Spark and Athena hold in 128 bits."""
+"""Digits of a decimal: what Iceberg, Spark and Athena store in 128 bits."""
 _DECIMAL = re.compile(r"decimal\(([0-9]{1,2}),([0-9]{1,2})\)")
 _DECIMAL_VALUE = re.compile(r"-?([0-9]+)(?:\.([0-9]+))?")
-# Narrower than Python's ISO 8601: what every store of the lake reads the same way (RFC 3339).
+# Narrower than Python's ISO 8601: the form that every store of the lake reads alike (RFC 3339).
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _TIMESTAMP = re.compile(
     _DATE.pattern + r"[T ]([01][0-9]|2[0-3]):[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?"
@@ -46,7 +46,7 @@ def precision_scale(type_name: str) -> tuple[int, int] | None:
     """Give ``(p, s)`` of a decimal type, None for any other.
 
     Raises:
-        SchemaMismatch: the type is none of `TYPES`.
+        SchemaMismatch: the type is not one of `TYPES`.
     """
     match = _DECIMAL.fullmatch(type_name)
     if match is None:
@@ -76,7 +76,7 @@ def fits(type_name: str, value: CanonicalJson) -> bool:
 
 def _fits_integer(value: CanonicalJson) -> bool:
     text = value.strip(b'"').removeprefix(b"-")
-    # Text carries the integers that a JSON number cannot: those beyond 2^53.
+    # Integers beyond 2^53, which a JSON number cannot carry, travel as text.
     return text.isdigit() and len(text) < 20 and int(value.strip(b'"')) in _INT64  # noqa: PLR2004
 
 
@@ -102,32 +102,33 @@ def _fits_text(check: Callable[[str], object]) -> Callable[[CanonicalJson], bool
 
 
 def timestamp_of(text: str) -> datetime:
-    """Give the time that the text of a timestamp names, with its offset, if it names one.
+    """Give the time that a timestamp's text names, with its offset, if it names one.
 
-    What is behind microseconds is cut off. ``ValueError`` or ``OverflowError`` for another text.
+    Digits beyond microseconds are cut off. Raises ``ValueError`` or ``OverflowError`` for other
+    text.
     """
     if _TIMESTAMP.fullmatch(text) is None:
         raise ValueError(text)
     moment = datetime.fromisoformat(text)
     if moment.tzinfo:
-        moment.astimezone(UTC)  # the years 1 to 9999 are those of UTC: so stores keep an instant
+        moment.astimezone(UTC)  # the years 1 to 9999 are UTC's, so that stores can hold it
     return moment
 
 
 def date_of(text: str) -> date:
-    """Give the date that a text names; ``ValueError`` for another text."""
+    """Give the date that a text names; raises ``ValueError`` for other text."""
     if _DATE.fullmatch(text) is None:
         raise ValueError(text)
     return date.fromisoformat(text)
 
 
 def bytes_of(text: str) -> bytes:
-    """Give the bytes of base64; ``ValueError`` for another text."""
+    """Give the bytes of base64 text; raises ``ValueError`` for other text."""
     return base64.b64decode(text, validate=True)
 
 
 def decimal_of(text: str) -> Decimal:
-    """Give the decimal that a text names, digit by digit; ``ValueError`` for another text."""
+    """Give the decimal that a text names, digit by digit; raises ``ValueError`` for other text."""
     if _DECIMAL_VALUE.fullmatch(text) is None:
         raise ValueError(text[:40])
     return Decimal(text)
@@ -147,9 +148,9 @@ _FITS: Final[Mapping[str, Callable[[CanonicalJson], bool]]] = {
 
 
 def widens(current: str, wanted: str) -> bool:
-    """Tell whether a column may change its type: each value it holds is one of the new type too.
+    """Tell whether a column may change its type: each value it holds is also one of the new type.
 
-    An integer does not widen to a number: text carries integers that no number does.
+    An integer does not widen to a number: a text may hold an integer that no number can.
     """
     if current in {"null", wanted}:
         return True

@@ -1,19 +1,19 @@
 """How a column's value is compared with a filter's operand.
 
-A scalar is a boolean, a number, an instant or another text. Text spells a number or an instant
-where it looks like one in JSON, or in ISO 8601; numbers are compared digit by digit and instants to
-the nanosecond, so nothing is rounded and nothing is too large.
+A scalar is a boolean, a number, an instant or another text. A text that has the form of a JSON
+number, or of an instant in ISO 8601, counts as a number or an instant. Numbers are compared digit
+by digit and instants to the nanosecond, so nothing is rounded and nothing is too large.
 
-- Equal are equal numbers (``42`` and an operand ``"42"``), equal booleans, equal texts, and texts
-  that spell one instant. A text that spells a number equals no other text: the tenant ``"1e3"`` is
-  not the tenant ``"1000"``.
-- In order stand two numbers, two instants (in UTC where no offset is given), and two other texts,
-  these by code point. What is of two kinds is different, and neither is less; booleans have no
-  order.
-- A null, a missing column, an object, an array and whatever is longer than `RULE_VALUE_BYTES_MAX`
-  match nothing, whatever the operator: what is not known is not shown.
+- Equality holds between equal numbers (``42`` and an operand ``"42"``), equal booleans, equal
+  texts, and texts that name the same instant. A text that names a number equals no other text: the
+  tenant ``"1e3"`` is not the tenant ``"1000"``.
+- An order exists between two numbers, between two instants (in UTC where no offset is given), and
+  between two other texts (by code point). Values of different kinds are unequal, and neither is
+  less; booleans have no order.
+- A null, a missing column, an object, an array and any value longer than `RULE_VALUE_BYTES_MAX`
+  match nothing, whatever the operator: an unknown value is never shown.
 
-No value makes a comparison fail, and none costs more than its length. Law V2:
+No value makes a comparison fail, and the cost is bounded by the value's length. Law V2:
 ``docs/spec/visibility.md``.
 """
 
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
     from lakesync.core.values import CanonicalJson
 
 Condition: TypeAlias = "Callable[[CanonicalJson | None], bool]"
-"""True if a column's value passes; None is a missing column."""
+"""True if a column's value passes; None stands for a missing column."""
 Number: TypeAlias = tuple[int, int, str]
-"""A decimal number, to be compared: its sign, its power of ten, its digits."""
+"""A decimal number in comparable form: its sign, its power of ten, its digits."""
 
 RULE_VALUE_BYTES_MAX: Final = 256
-"""A longer value matches nothing: what filters look at is kept beside each delta in the log. Longer
-text spells no number and no instant."""
+"""A longer value matches nothing: the columns that filters read are kept beside each delta in the
+log. A longer text is never a number or an instant."""
 _ORDERS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "gt": gt, "lt": lt, "gte": ge, "lte": le,
 }  # fmt: skip
@@ -57,11 +57,11 @@ _INSTANT = re.compile(
 )
 _NS: Final = 1_000_000_000
 _TEXTS_REMEMBERED: Final = 4_096
-"""Texts whose kind is remembered: the rows of one page mostly hold the same few."""
+"""Texts whose kind is cached: the rows of one page mostly contain the same few."""
 
 
 def never(value: CanonicalJson | None) -> bool:
-    """Let nothing pass."""
+    """Match nothing."""
     del value
     return False
 
@@ -71,9 +71,9 @@ def condition(op: str, operands: Sequence[Literal]) -> Condition:
 
     Args:
         op: one of `lakesync.core.rules.OPERATORS`.
-        operands: what the value is compared with; none, if a claim is missing: nothing passes.
-            Several are alternatives to ``eq`` and ``in``, all excluded by ``neq``, and nothing to
-            an order.
+        operands: what the value is compared with. If a claim is missing there are none, and nothing
+            passes. Several operands are alternatives for ``eq`` and ``in``, are all excluded by
+            ``neq``, and match nothing for an order.
     """
     if not operands:
         return never
@@ -84,7 +84,7 @@ def condition(op: str, operands: Sequence[Literal]) -> Condition:
 
 
 def _equal(operands: Sequence[Literal]) -> Condition:
-    """Equality is equality of canonical bytes, but for two spellings of one instant."""
+    """Compare canonical bytes; only two texts of one instant are also equal."""
     forms = {form for operand in operands for form in _forms(operand)}
     known = frozenset(form for form in forms if len(form) <= RULE_VALUE_BYTES_MAX)
     instants = frozenset(at for operand in operands if (at := instant(_text(operand))) is not None)
@@ -115,17 +115,17 @@ def _ordered(order: Callable[[Any, Any], bool], operand: Literal) -> Condition:
         if value is None or not is_scalar(value) or value in _WORDS:
             return False
         its_kind, its_key = _sort_key(text_of(value))
-        # A number may be compared with text that spells one, and with no other text.
+        # A number is ordered against a text only if that text is a number.
         return its_kind is kind and order(its_key, key)
 
     return ordered
 
 
 def is_operand(value: object) -> bool:
-    """Tell whether a column could hold a scalar; half a surrogate pair, or 2^53 + 1, it could not.
+    """Tell whether a column could hold a scalar; half a surrogate pair or 2^53 + 1 it could not.
 
-    Rules with such a literal are refused. A claim is what the token's issuer wrote: it matches
-    nothing then, as if it were missing.
+    Rules with such a literal are refused. A claim with such a value comes from the token's issuer,
+    so it matches nothing, as if it were missing.
     """
     if not isinstance(value, str | int | float):
         return False
@@ -147,14 +147,14 @@ def is_scalar(value: CanonicalJson | None) -> bool:
 
 
 def _forms(operand: Literal) -> list[CanonicalJson]:
-    """Give every canonical value that an operand equals: itself as text, as number, as boolean."""
+    """Give every canonical value that equals an operand: as text, as number, as boolean."""
     text = _text(operand)
     forms = [canonical(text)]
     if text.encode() in _WORDS:
         forms.append(text.encode())
     exact = number(text)
     if exact is not None:
-        # A double that only comes near is another number: 2^53 is not the tenant 2^53 + 1.
+        # A double that is only close is another number: 2^53 is not the tenant 2^53 + 1.
         near = float(text)
         if near - near == 0 and number(canonical(near).decode()) == exact:
             forms.append(canonical(near))
@@ -166,7 +166,7 @@ def _text(operand: Literal) -> str:
 
 
 def text_of(value: CanonicalJson) -> str:
-    """Give the text of a text value, or how a number is written."""
+    """Give the text of a text value, or the written form of a number."""
     if value[0] != _QUOTE:
         return value.decode()
     if b"\\" in value:
@@ -177,7 +177,7 @@ def text_of(value: CanonicalJson) -> str:
 
 @lru_cache(_TEXTS_REMEMBERED)
 def _sort_key(text: str) -> tuple[object, Any]:
-    """Give the kind of a text and what it is compared by with others of its kind."""
+    """Give the kind of a text and its sort key among others of its kind."""
     exact = number(text)
     if exact is not None:
         return number, exact
@@ -186,7 +186,7 @@ def _sort_key(text: str) -> tuple[object, Any]:
 
 
 def number(text: str) -> Number | None:
-    """Give the number that text spells, if it does; equal numbers are equal, a lesser is less."""
+    """Give a text's number in comparable form: equal numbers are equal, a lesser one is less."""
     match = _NUMBER.fullmatch(text) if len(text) <= RULE_VALUE_BYTES_MAX else None
     if match is None:
         return None
@@ -199,20 +199,20 @@ def number(text: str) -> Number | None:
     digits = digits.rstrip("0")
     if not minus:
         return (1, exponent, digits)
-    # Of two negative numbers the one with more behind the same digits is less.
+    # Of two negative numbers with the same leading digits, the one with more digits is less.
     return (-1, -exponent, digits.translate(_COMPLEMENT) + ":")
 
 
 @lru_cache(_TEXTS_REMEMBERED)
 def instant(text: str) -> int | None:
-    """Give the instant that text spells, if it does, in nanoseconds; in UTC without an offset."""
+    """Give the instant of a text, if it is one, in nanoseconds; in UTC without an offset."""
     match = _INSTANT.fullmatch(text)
     if match is None:
         return None
     year, month, day, hour, minute, second, fraction, sign, *offset = match.groups(default="0")
     try:
         days = date(int(year), int(month), int(day)).toordinal()
-    except ValueError:  # there is no such day
+    except ValueError:  # no such day exists
         return None
     minutes = (days * 24 + int(hour)) * 60 + int(minute)
     ahead = int(offset[0]) * 60 + int(offset[1])

@@ -1,4 +1,4 @@
-"""What is declared of one gateway: its schemas and its layout, as one versioned document."""
+"""The configuration of one gateway: its schemas and its layout, as one versioned document."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ if TYPE_CHECKING:
     from lakesync.core.schema import TableSchema
 
 CONFIG_BYTES_MAX: Final = 350 * 1024
-"""The whole document, as JSON: it is one item, and an item takes 400 KB."""
+"""The whole document, as JSON. It is one item, and a DynamoDB item holds 400 KB."""
 TABLES_MAX: Final = 500
-"""Tables of one gateway, with a schema or without: each is two tables of the lake, and objects of
-its own in every flush and checkpoint."""
+"""Tables of one gateway, with or without a schema. Each is two tables in the lake, and has its own
+objects in every flush and checkpoint."""
 TABLE_COLUMNS_MAX: Final = 1_000
-"""Columns of one table without a schema, over all its rows: each is a column of the lake's table,
-and SQLite ends at 2,000."""
+"""Columns of one table without a schema, over all its rows. Each is a column of the lake's table,
+and SQLite allows 2,000."""
 
 
 @dataclass(frozen=True, slots=True)
 class GatewayConfig:
     """Everything that a push or a pull must know before it acts.
 
-    Heads carry ``version``, and a change of it moves every open head: so a function that works with
-    an old document cannot commit by it.
+    Heads carry ``version``, and a change of it advances every open head. So a function that works
+    with an old document cannot commit.
     """
 
     version: int = 0
@@ -53,17 +53,17 @@ class GatewayConfig:
     layout: Layout = field(default_factory=Layout)
     rules: SyncRules = NO_RULES
     logged: LoggedColumns = field(default_factory=LoggedColumns)
-    """What the log keeps of each row for rules to decide by."""
+    """The columns of each row that the log keeps for sync rules."""
     tombstone_horizons: Mapping[str, Stamp] = field(default_factory=lambda: MappingProxyType({}))
-    """By table, the stamp up to which deletions may be forgotten; a table of which nothing ever was
-    is not in it. See `lakesync.core.forgetting`."""
+    """By table, the stamp up to which deletions may be forgotten. A table that never had any
+    forgotten is not in it. See `lakesync.core.forgetting`."""
     strict: bool = False
-    """Only tables with a schema are written."""
+    """Only tables with a schema may be written."""
     tables: Mapping[str, frozenset[str]] = field(default_factory=lambda: MappingProxyType({}))
-    """Tables that were admitted without a schema, each with its columns. None is written to before
-    it is in here or has a schema, so the two are all tables that there are; and so are columns."""
+    """Tables without a schema that were admitted, each with its columns. A table or column must be
+    listed here or have a schema before it is written, so the two together name all that exist."""
     deleted_ms: int = 0
-    """When the gateway was deleted, for good; 0 if it was not."""
+    """When the gateway was deleted, permanently; 0 if it was not."""
 
     unknown: Unknown = field(default_factory=Unknown, compare=False, repr=False)
 
@@ -71,7 +71,7 @@ class GatewayConfig:
         """Refuse a deleted gateway.
 
         Raises:
-            GatewayDeleted: it is one.
+            GatewayDeleted: the gateway is deleted.
         """
         if self.deleted_ms:
             raise GatewayDeleted(GatewayDeleted.ANSWER)
@@ -86,17 +86,17 @@ class GatewayConfig:
         return table in self.schemas or table in self.tables
 
     def knows_names(self, delta: Delta) -> bool:
-        """Tell whether the table is one of the gateway's, and the columns are the table's."""
+        """Tell whether the gateway has the table, and the table has the columns."""
         if delta.table in self.schemas:
             return True
         columns = self.tables.get(delta.table)
         return columns is not None and all(name in columns for name, _ in delta.columns)
 
     def check_table(self, table: str) -> None:
-        """Refuse a table that is there under another spelling.
+        """Refuse a table that exists under another spelling.
 
         Raises:
-            NameTaken: it is.
+            NameTaken: it does.
         """
         if not self.knows(table):
             first = first_spellings([*self.schemas, *self.tables]).get(folded(table))
@@ -104,12 +104,12 @@ class GatewayConfig:
                 raise name_taken(table, first, "table")
 
     def admitting(self, delta: Delta) -> GatewayConfig:
-        """Give the configuration that knows a delta's names; the same one, if it does.
+        """Give the configuration that includes a delta's names; the same one, if it already does.
 
-        Of a table with a schema that is the table, of another its columns too.
+        For a table with a schema that is the table's name; for others, the column names as well.
 
         Raises:
-            NameTaken: the table, or a column, is there under another spelling.
+            NameTaken: the table, or a column, exists under another spelling.
             TooManyTables: there is no room for another table.
             TooManyColumns: there is no room for the columns.
         """
@@ -140,7 +140,7 @@ class GatewayConfig:
 
     @property
     def is_judged(self) -> bool:
-        """Tell whether rules have to do with a push: they decide it, or look at what it logs."""
+        """Tell whether rules affect a push: they decide on it, or read columns that it logs."""
         return bool(self.rules.buckets or self.rules.omit) or bool(self.logged)
 
     @property
@@ -158,7 +158,7 @@ class GatewayConfig:
         return as_read(state, delete_wins=self.delete_wins(table))
 
     def delete_wins(self, table: str) -> bool:
-        """Tell whether no update brings a deleted row of the table back."""
+        """Tell whether no update restores a deleted row of the table."""
         schema = self.schemas.get(table)
         return schema is not None and schema.delete_wins
 
@@ -171,7 +171,7 @@ class GatewayConfig:
 def config_to_json(config: GatewayConfig) -> dict[str, Any]:
     """Write a configuration as plain JSON values; `config_from_json` reads it back.
 
-    What a later release wrote of what is still declared as it was is written again.
+    Fields that a later release wrote are kept for declarations that have not changed since.
     """
     unknown = config.unknown
     rules = unknown.rules if config.rules == unknown.read_rules else rules_to_json(config.rules)

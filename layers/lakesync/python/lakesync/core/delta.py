@@ -1,7 +1,7 @@
 """A delta: one client's change to some columns of one row, at one stamp.
 
-A delta is immutable and whole: it is stored, sent and flushed exactly as its client made it, so
-that its identity (`lakesync.core.identity`) stays true. What the change *means* is in
+A delta is immutable and complete. It is stored, sent and flushed exactly as its client made it, so
+that its identity (`lakesync.core.identity`) stays valid. The *meaning* of the change is defined in
 `lakesync.core.merge`.
 Laws I1-I4: ``docs/spec/identity.md``.
 """
@@ -25,17 +25,18 @@ if TYPE_CHECKING:
     from lakesync.core.values import CanonicalJson
 
 CLIENT_ID_BYTES_MAX: Final = 128
-"""A client id; every column's register names one."""
+"""Length of a client id; every column's register contains one."""
 ROW_ID_BYTES_MAX: Final = 512
-"""A row id; with the table's name it is part of a key, and DynamoDB takes 1,024 bytes there."""
+"""Length of a row id. With the table's name it is part of a key, and DynamoDB allows 1,024 bytes
+there."""
 COLUMNS_MAX: Final = 500
 """Columns of one delta, of one row, and of one schema."""
 DELTA_BYTES_MAX: Final = 256 * 1024
-"""The values of one delta together, in canonical form: it must fit one log entry with room to
-spare, and an item takes 400 KB."""
+"""The values of one delta together, in canonical form. They must fit into one log entry with room
+to spare, and a DynamoDB item holds 400 KB."""
 
 _SHAPES_REMEMBERED: Final = 256
-"""Sets of columns that are checked once; most deltas carry the same few of them."""
+"""Sets of columns whose check is cached; most deltas use the same few sets."""
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 
 
@@ -46,13 +47,14 @@ class Op(IntEnum):
     UPDATE = 2
     DELETE = 3
     REMOVE = 4
-    """The row left its reader's sight: the gateway's word, never a client's, and no change."""
+    """The row is no longer visible to its reader. Only the gateway sends it, and it is not a
+    change."""
 
 
 CHANGES: Final = (Op.INSERT, Op.UPDATE, Op.DELETE)
-"""What a client may push."""
+"""Operations that a client may push."""
 GATEWAY_CLIENT: Final = "_"
-"""Whose a delta is that the gateway makes itself."""
+"""The client id of deltas that the gateway itself makes."""
 
 Columns: TypeAlias = "tuple[tuple[str, CanonicalJson], ...]"
 
@@ -66,13 +68,13 @@ class Delta(NamedTuple):
     client_id: str
     hlc: Stamp
     columns: Columns
-    """Column names with the canonical bytes of their values, in the order of the client."""
+    """Column names with the canonical bytes of their values, in the client's order."""
     delta_id: str
     """SHA-256 in hex; see `lakesync.core.identity`."""
 
     @property
     def values(self) -> dict[str, Any]:
-        """The columns with their values as Python has them: what an app reads."""
+        """The columns with their values as Python objects: what an app reads."""
         return {name: parse(value) for name, value in self.columns}
 
 
@@ -85,7 +87,7 @@ def make_delta(
     client_id: str,
     hlc: Stamp,
 ) -> Delta:
-    """Make a valid delta out of Python values.
+    """Make a valid delta from Python values.
 
     Raises:
         ValidationFailed: a name, id or value is malformed; the message names it.
@@ -98,7 +100,7 @@ def make_delta(
 def checked_delta(
     op: Op, table: str, row_id: str, client_id: str, hlc: Stamp, columns: Columns
 ) -> Delta:
-    """Make a delta out of canonical columns, and prove it valid.
+    """Make a delta from canonical columns, and validate it.
 
     Raises:
         ValidationFailed: a name or id is malformed, a column repeats, a delete carries columns.
@@ -119,13 +121,13 @@ def checked_delta(
 def known_delta(
     op: Op, table: str, row_id: str, client_id: str, hlc: Stamp, columns: Columns
 ) -> Delta:
-    """Make a delta of what was accepted before; limits are for what comes in, and not checked."""
+    """Make a delta that was accepted before. Limits are not checked: they apply to new deltas."""
     delta_id = delta_id_of(client_id, columns, hlc, row_id, table)
     return Delta(op, table, row_id, client_id, hlc, columns, delta_id)
 
 
 def removal(table: str, row_id: str, at: Stamp) -> Delta:
-    """Give the removal of a row from a client's sight, by the commit that took it away."""
+    """Give the delta that hides a row from a client, at the commit that made it invisible."""
     return Delta(Op.REMOVE, table, row_id, GATEWAY_CLIENT, at, (), "")
 
 
@@ -179,10 +181,10 @@ def _check_id(text: str, bytes_max: int, field: str) -> str:
 
 
 def check_stamp(hlc: Stamp) -> None:
-    """Check that a change can have a stamp.
+    """Check that a stamp is valid for a change.
 
     Raises:
-        ValidationFailed: it cannot.
+        ValidationFailed: it is not.
     """
     if not 0 < hlc <= STAMP_MAX:
         raise ValidationFailed("the stamp must lie between 1 and 2^63-1", field="hlc")
@@ -202,7 +204,7 @@ def check_columns(op: Op, names: tuple[str, ...]) -> None:
 
 
 def check_size(size: int) -> None:
-    """Check how many bytes a delta's values have together.
+    """Check the total size of a delta's values.
 
     Raises:
         DeltaTooLarge: more than `DELTA_BYTES_MAX`.

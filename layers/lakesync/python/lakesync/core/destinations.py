@@ -1,8 +1,8 @@
-"""Destinations: databases that a gateway's batches go to besides the lake, as they are declared.
+"""Destinations: databases besides the lake that receive a gateway's batches, as declared.
 
-A declaration says what of the gateway goes where: which tables, which of their rows (buckets of
-filters, as in sync rules), under which names. It is changed by removing the destination and adding
-it anew, as other rows are another filling; only whether it is paused changes.
+A declaration says which tables are sent, which of their rows (buckets of filters, as in sync
+rules), and under which names. Other rows would need another filling, so a destination is changed by
+removing it and adding it again. Only its paused state can change in place.
 Laws D7-D12: ``docs/spec/delivery.md``.
 """
 
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 LAKE: Final = "lake"
 """The destination that every gateway has."""
 ICEBERG: Final = "iceberg"
-"""Iceberg tables in any catalogue: an end of polled flows."""
+"""Iceberg tables in any catalogue: source or destination of polled flows."""
 KINDS: Final = ("postgres", "mysql", "bigquery", "s3", ICEBERG)
-"""What can be declared; MariaDB is ``mysql`` with a URL of its own scheme."""
+"""The kinds that can be declared; MariaDB is ``mysql`` with its own URL scheme."""
 DESTINATIONS_MAX: Final = 10
-"""Destinations of one gateway, the lake apart: each has a claim for every batch."""
+"""Destinations of one gateway, without the lake: each has a claim for every batch."""
 QUIET_MS: Final = 6 * 60_000
-"""How long somebody may be at work for a destination that was removed: the function that delivers
-lives for five minutes."""
+"""How long a process may still write to a removed destination: the function that delivers runs for
+at most five minutes."""
 DELETES: Final = ("hard", "soft")
-"""Whether a deleted row goes, or stays with the time of its deletion."""
+"""Whether a deleted row is removed, or stays with the time of its deletion."""
 NAME = re.compile(r"[a-z][a-z0-9-]{0,31}")
 SECRET = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
@@ -53,52 +53,52 @@ class Destination:
     tables: frozenset[str] = frozenset()
     """Empty means all tables."""
     rows: SyncRules = NO_RULES
-    """Which rows; none of its filters refers to a token claim."""
+    """Which rows are sent; none of its filters refers to a token claim."""
     table_names: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    """By table, its name there."""
+    """By table, its name at the destination."""
     deletes: str = ""
     """One of `DELETES`; empty: as the table's schema says."""
     maps: Mapping[str, ColumnMap] = field(default_factory=lambda: MappingProxyType({}))
-    """By table, what becomes of its columns; decided by the row as the gateway has it."""
+    """By table, how its columns change. The decision uses the row as the gateway has it."""
     paused: bool = False
     declared_ms: int = 0
-    """When it was declared; another one of the same name is another destination."""
+    """When it was declared; a later one of the same name is a different destination."""
     fill_asked: bool = field(default=False, compare=False)
-    """Whether its filling was asked for; who declares it again makes up for that."""
+    """Whether its filling was requested; declaring it again makes up for a missing request."""
     unknown: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
-    """What a later release wrote, and this one does not know."""
+    """Fields that a later release wrote and this one does not know."""
     archive: Archive | None = None
 
     @property
     def secrets(self) -> frozenset[str]:
-        """The names of all secrets that it is opened by."""
+        """The names of all secrets that are needed to open it."""
         return frozenset({self.secret, self.archive.secret} if self.archive else {self.secret})
 
     def wants(self, table: str) -> bool:
-        """Tell whether rows of a table may go there."""
+        """Tell whether rows of a table may be sent there."""
         return (not self.tables or table in self.tables) and self.viewer().may_see(table)
 
     def viewer(self) -> Viewer:
-        """Give what decides which rows go there: the one function of visibility."""
+        """Give the object that decides which rows are sent, by the same function as visibility."""
         return Viewer(self.rows, {})
 
     @property
     def pace(self) -> Pace:
-        """How batches go there."""
+        """How batches are gathered for it."""
         return pace_of(self.kind)
 
     def is_filtered(self, table: str) -> bool:
-        """Tell whether some rows of a table do not go there."""
+        """Tell whether some rows of a table are not sent there."""
         if not self.rows.buckets:
             return False
         return all(bucket.filters for bucket in self.rows.covering(table))
 
     def map_of(self, table: str) -> ColumnMap:
-        """Give what becomes of a table's columns."""
+        """Give the column map of a table."""
         return self.maps.get(table, NO_MAP)
 
     def schema_of(self, table: str, schema: TableSchema | None) -> TableSchema | None:
-        """Give a table's schema as it is there: its columns, its name, deleting as declared."""
+        """Give a table's schema as it is there: its columns, its name, deletion as declared."""
         if schema is None:
             return None
         mapped = map_schema(self.map_of(table), schema)
@@ -106,7 +106,7 @@ class Destination:
         return replace(named, soft_delete=self.deletes == "soft") if self.deletes else named
 
     def declares_as(self, other: Destination) -> bool:
-        """Tell whether another declaration says the same, paused or not, whenever it was made."""
+        """Tell whether two declarations are equal, whatever their paused state and time are."""
         return replace(self, paused=False, declared_ms=0) == replace(
             other, paused=False, declared_ms=0
         )
@@ -119,11 +119,11 @@ class Destinations:
     version: int = 0
     by_name: Mapping[str, Destination] = field(default_factory=lambda: MappingProxyType({}))
     removed_ms: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
-    """By secret, when a destination that wrote there was removed; forgotten after `QUIET_MS`."""
+    """By secret, when a destination that used it was removed; forgotten after `QUIET_MS`."""
     unknown: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def wanting(self, table: str) -> Iterator[Destination]:
-        """Give the destinations that rows of a table may go to, in order of name."""
+        """Give the destinations that may receive rows of a table, in order of name."""
         return (self.by_name[name] for name in sorted(self.by_name)
                 if self.by_name[name].wants(table))  # fmt: skip
 
@@ -139,7 +139,7 @@ class Destinations:
         return replace(left, removed_ms=MappingProxyType(removed))
 
     def quiet_in_ms(self, secret: str, now_ms: int) -> int:
-        """Give how long somebody may still write where a removed destination was."""
+        """Give how long a process may still write to a removed destination."""
         removed_ms = self.removed_ms.get(secret)
         return 0 if removed_ms is None else max(0, removed_ms + QUIET_MS - now_ms)
 
@@ -151,7 +151,7 @@ NO_DESTINATIONS: Final = Destinations()
 
 
 def destination_to_json(destination: Destination) -> dict[str, Any]:
-    """Write a declaration as plain JSON values: what was declared, and whether it is paused."""
+    """Write a declaration as plain JSON values, with its paused state."""
     mapped = {table: map_to_json(one) for table, one in sorted(destination.maps.items())}
     return {
         **destination.unknown,
@@ -175,7 +175,8 @@ def destinations_to_json(destinations: Destinations) -> dict[str, Any]:
         destination_to_json(one) | {"fillAsked": one.fill_asked}
         for _, one in sorted(destinations.by_name.items())
     ]
-    # A release that knows no maps would send what they hide: those of its list have none.
+    # A release without maps would send what maps hide, so the list that it reads has none with
+    # maps.
     plain = [one for one in stored if "map" not in one]
     mapped = [one for one in stored if "map" in one]
     return {

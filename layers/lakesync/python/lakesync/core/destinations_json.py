@@ -1,4 +1,4 @@
-"""Declarations of destinations as they come in: read strictly, every fault with its path."""
+"""Declarations of destinations as received: read strictly, every fault with its path."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ _TABLE_RULE: Final = "a table is named by a letter or _, then letters, digits or
 
 
 def read_destination(name: str, body: object, config: GatewayConfig) -> Destination:
-    """Read a declaration, as ``POST /admin/destinations`` takes it.
+    """Read a declaration, as ``POST /admin/destinations`` accepts it.
 
     Args:
-        name: what it is to be called.
+        name: the destination's name.
         body: the declaration.
-        config: the gateway's: tables and columns that have a schema are checked by it.
+        config: the gateway's; tables and columns that have a schema are checked against it.
 
     Raises:
         DestinationRefused: it is malformed, or does not fit the schemas; names every fault.
@@ -61,11 +61,11 @@ def read_destination(name: str, body: object, config: GatewayConfig) -> Destinat
 
 
 class DestinationReader:
-    """Reads a declaration, and goes on after a fault.
+    """Reads a declaration, and continues after a fault.
 
     Args:
         config: the gateway's, whose tables and columns are checked.
-        registered: whether only a table whose schema is registered may have another name there.
+        registered: whether only a table with a registered schema may have another name there.
     """
 
     def __init__(self, config: GatewayConfig, *, registered: bool = True) -> None:
@@ -79,7 +79,7 @@ class DestinationReader:
         self.faults.append(Fault(path, message))
 
     def destination(self, name: str, body: object) -> Destination:
-        """Read it; what it gives is of use only if there is no fault."""
+        """Read it; the result is valid only if there is no fault."""
         if not NAME.fullmatch(name) or name == LAKE:
             self.fault("name", "a destination is named by 1 to 32 lower-case letters, digits or -, "
                        "a letter first; lake is there already")  # fmt: skip
@@ -124,7 +124,7 @@ class DestinationReader:
                        "the gateway's secrets: 1 to 64 letters, digits, _ . or -")  # fmt: skip
 
     def _archive(self, body: Mapping[str, Any]) -> Archive | None:
-        """Read where history goes that is old."""
+        """Read where old history is archived."""
         value = body["archive"]
         if not self._registered or body.get("kind") not in ARCHIVED_KINDS:
             self.fault("archive", f"only a destination has one, of {', '.join(ARCHIVED_KINDS)}: "
@@ -164,7 +164,7 @@ class DestinationReader:
         return False
 
     def _rows(self, buckets: object) -> SyncRules:
-        """Read which rows go there: buckets as in sync rules, but of no client."""
+        """Read which rows are sent there: buckets as in sync rules, without a client."""
         if buckets == []:
             return NO_RULES
         before = len(self.faults)
@@ -214,7 +214,7 @@ class DestinationReader:
 
 
 def _of_clients(buckets: object) -> Iterator[Fault]:
-    """Give what of buckets only means something of a client."""
+    """Give the faults for parts of buckets that only make sense for a client."""
     for place, bucket in enumerate(_list(buckets)):
         fields: Mapping[str, Any] = bucket if isinstance(bucket, dict) else {}
         at = f"buckets[{place}]"

@@ -1,6 +1,6 @@
-"""Claims that ask a declared destination to keep nothing of some rows. Pure.
+"""Claims that ask a declared destination to erase some rows completely. Pure.
 
-They lie beside the claims of batches, and are removed once that is done. Law E9:
+They are stored beside the claims of batches, and removed once the erasure is done. Law E9:
 ``docs/spec/erasure.md``.
 """
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _END: Final = ".erase.json"
-"""What their names end with; no claim of a batch does."""
+"""The suffix of their names; no claim of a batch has it."""
 
 
 def erasure_name(row_ids: Iterable[str]) -> str:
-    """Give the name of a claim: the same rows have the same, and others another."""
+    """Give the name of a claim: equal for the same rows, different for others."""
     return sha256(json.dumps(sorted(row_ids)).encode()).hexdigest()[:32] + _END
 
 
 def is_erasure(key: str) -> bool:
-    """Tell whether a claim asks for an erasure, by its key."""
+    """Tell by its key whether a claim asks for an erasure."""
     return key.endswith(_END)
 
 

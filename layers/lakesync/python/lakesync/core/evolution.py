@@ -1,4 +1,4 @@
-"""How a schema may change: it only ever grows, so that no row, client or table is left behind.
+"""How a schema may change: it only grows, so that no row, client or table is left behind.
 
 Law S3: ``docs/spec/schema.md``, with the table of what may change.
 """
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 def evolve(current: TableSchema | None, wanted: TableSchema) -> TableSchema:
-    """Give the schema that is in force after ``wanted`` is registered; the same one, if unchanged.
+    """Give the schema in force after ``wanted`` is registered; the same one, if unchanged.
 
     Raises:
         SchemaMismatch: a column cannot partition a table, or sort it.
         NameTaken: a column is declared under another spelling.
-        Conflict: the change would break rows or clients that exist; the message says how to get
-            there instead.
+        Conflict: the change would break existing rows or clients; the message says how to reach the
+            goal instead.
     """
     if current is not None and replace(wanted, version=current.version) == current:
         return current
@@ -50,7 +50,7 @@ def evolve(current: TableSchema | None, wanted: TableSchema) -> TableSchema:
 
 
 def _check_layout(schema: TableSchema) -> None:
-    """Refuse what a table cannot be partitioned or sorted by."""
+    """Refuse columns that a table cannot be partitioned or sorted by."""
     types = {column.name: column.type for column in schema.columns}
     for field in schema.partition_fields:
         check_partition_type(field, types[field.column])
@@ -59,10 +59,10 @@ def _check_layout(schema: TableSchema) -> None:
 
 
 def _check_table(current: TableSchema, wanted: TableSchema) -> None:
-    """Refuse a change of what is declared of the table as a whole.
+    """Refuse a change of what is declared for the table as a whole.
 
-    ``softDelete``, ``sourceTable``, ``keepTombstones``, ``partition`` and ``sort`` say what is done
-    from now on, and may change freely.
+    ``softDelete``, ``sourceTable``, ``keepTombstones``, ``partition`` and ``sort`` only affect
+    later work, and may change freely.
     """
     if wanted.append != current.append:
         raise Conflict("append cannot change; make a new table and copy the rows", field="append")

@@ -1,12 +1,12 @@
-"""Flows: what is declared to move from one place to another, which way, and as what.
+"""Flows: declared movements of rows from one place to another, with their direction and form.
 
-A flow has a source and a destination: the gateway, a database, or, as a source, a connector. What
-of a row goes there is said as for a destination: tables, filters, column maps.
+A flow has a source and a destination: the gateway, a database, or, as a source only, a connector.
+The rows that it moves are declared as for a destination: by tables, filters and column maps.
 
-- From the gateway to a database it *is* a destination (`lakesync.core.destinations`).
-- All others are polled as connectors are: their definition is kept among those of connectors.
+- A flow from the gateway to a database *is* a destination (`lakesync.core.destinations`).
+- All other flows are polled like connectors: their definitions are kept among those of connectors.
 
-Laws Y1-Y12: ``docs/spec/flows.md``. Why so: ``docs/adr/0021-flows.md``.
+Laws Y1-Y12: ``docs/spec/flows.md``. The reasons: ``docs/adr/0021-flows.md``.
 """
 
 from __future__ import annotations
@@ -28,20 +28,21 @@ if TYPE_CHECKING:
 GATEWAY: Final = "gateway"
 """As a source or a destination: the gateway for which the flow is declared."""
 FLOW: Final = "flow"
-"""The type of connector under which a flow is kept; no other release polls it as something else."""
+"""The connector type under which a flow is stored, so that no other release polls it as something
+else."""
 CONNECTORS: Final = "connectors"
 DATABASES: Final = "databases"
 LAKES: Final = "lakes"
 """Where a poll runs: in the function that reaches outside systems, in the one that has the drivers,
-secrets and subnets of declared databases, or in that which has Iceberg besides."""
+secrets and subnets of declared databases, or in the one that also has Iceberg."""
 FLOW_TABLES_MAX: Final = 100
-"""Tables of one flow from a database: how far each is stands in one item."""
+"""Tables of one flow from a database: the progress of all of them is stored in one item."""
 CONTINUOUS_MINUTES: Final = 1
-"""How often a continuous flow is polled: EventBridge Scheduler begins nothing more often."""
+"""How often a continuous flow is polled: the shortest interval of EventBridge Scheduler."""
 
 
 class ConnectorSource(NamedTuple):
-    """An outside system, as connectors read it."""
+    """An outside system that a connector reads."""
 
     type: str
     configuration: Mapping[str, Any]
@@ -49,29 +50,29 @@ class ConnectorSource(NamedTuple):
 
 
 class PlainTable(NamedTuple):
-    """A table that LakeSync does not keep."""
+    """A table that LakeSync does not maintain."""
 
     table: str
-    """Its whole name there."""
+    """Its full name in the database."""
     key: tuple[str, ...]
-    """The columns that tell rows apart."""
+    """The columns that identify a row."""
     columns: tuple[str, ...] = ()
-    """Which columns are read besides; none for all."""
+    """Which other columns are read; empty for all."""
 
 
 class DatabaseSource(NamedTuple):
-    """A database in which LakeSync keeps tables: a destination of another gateway or flow."""
+    """A database in which LakeSync maintains tables: a destination of another gateway or flow."""
 
     kind: str
     secret: str
     gateway: str
-    """Whose tables in it are read; empty where they are ``plain``."""
+    """The gateway whose tables in the database are read; empty if ``plain`` tables are read."""
     plain: Mapping[str, PlainTable] = MappingProxyType({})
-    """Tables of other writers that are read in place of them, by their names here."""
+    """Tables of other writers that are read instead, by their names here."""
 
 
 Source: TypeAlias = ConnectorSource | DatabaseSource | None
-"""None is the gateway."""
+"""None stands for the gateway."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ class Flow:
     name: str
     source: Source
     to: Destination
-    """Where it goes, and what of it; `to_gateway` tells whether a database is named in it."""
+    """Where its rows are sent, and which; `to_gateway` tells whether this names a database."""
     every_minutes: int = 0
     """How often it is polled; 0 if it is fed by flushes."""
     paused: bool = False
@@ -102,7 +103,7 @@ class Flow:
         return DATABASES if reaches else CONNECTORS
 
     def without(self, secrets: frozenset[str]) -> Flow:
-        """Give it without those settings of its source that are secrets."""
+        """Give the flow without those settings of its source that are secrets."""
         if not isinstance(self.source, ConnectorSource):
             return self
         public = {key: one for key, one in self.source.configuration.items() if key not in secrets}
@@ -127,7 +128,7 @@ def flow_to_json(flow: Flow) -> dict[str, Any]:
 
 
 def flow_of_destination(destination: Destination) -> Flow:
-    """Give a declared destination as the flow that it is."""
+    """Give a declared destination as a flow."""
     return Flow(destination.name, None, destination)
 
 

@@ -1,4 +1,4 @@
-"""Declarations of flows as they come in: read strictly, every fault at once, each with its path."""
+"""Declarations of flows as received: read strictly, every fault at once, each with its path."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _FIELDS: Final = frozenset(
 )
 SCHEDULE_MINUTES_DEFAULT: Final = 15
 SCHEDULE_MINUTES_MAX: Final = 1_440
-"""The longest time between two polls of a flow: as of a connector."""
+"""The longest time between two polls of a flow, as for a connector."""
 SOURCE_BYTES_MAX: Final = 8_192
-"""The settings of a flow's source, as JSON: they lie in one item with how far it is."""
+"""The settings of a flow's source, as JSON: they are in one item with the flow's progress."""
 _FAULTS_SHOWN_MAX: Final = 3
 _PATHS: Final = {
     "kind": "destination.database",
@@ -41,21 +41,21 @@ _PATHS: Final = {
     "deletes": "destination.deletes",
     "buckets": "filter",
 }
-"""Where a destination's fields stand in a flow."""
+"""Where a destination's fields are in the declaration of a flow."""
 _ENDS: Final = '"gateway", {"database": …, "secret": …}'
 _PLACEHOLDER: Final = "x"
 
 
 def read_flow(body: object, config: GatewayConfig, gateway: str) -> Flow:
-    """Read a declaration, as ``POST /admin/flows`` takes it.
+    """Read a declaration, as ``POST /admin/flows`` accepts it.
 
     Args:
         body: the declaration.
-        config: the gateway's: what comes from there is checked by its schemas.
+        config: the gateway's; what is read from the gateway is checked against its schemas.
         gateway: its id.
 
     Raises:
-        FlowRefused: it is malformed, or nothing could move so; names every fault.
+        FlowRefused: it is malformed, or it could not move anything; names every fault.
     """
     reader = _Reader(config, gateway)
     flow = reader.flow(body)
@@ -70,7 +70,7 @@ def read_flow(body: object, config: GatewayConfig, gateway: str) -> Flow:
 
 
 class _Reader:
-    """Reads a declaration, and goes on after a fault."""
+    """Reads a declaration, and continues after a fault."""
 
     def __init__(self, config: GatewayConfig, gateway: str) -> None:
         self._config = config
@@ -100,19 +100,19 @@ class _Reader:
             if source.secret == to.secret and not source.plain:
                 self.fault("destination.secret", "is the source as well: nothing would move")
         every = self._every(body, from_gateway=source is None)
-        if source is not None:  # no more often than what it goes to may be written
+        if source is not None:  # no more often than its destination may be written
             every = max(every, ceil(to.pace.gather_ms / 60_000))
         return Flow(to.name, source, to, every)
 
     def _to(self, body: Mapping[str, Any], *, from_gateway: bool, to_gateway: bool) -> Destination:
-        """Read what goes where, by the rules of destinations."""
+        """Read which rows are sent where, by the rules of destinations."""
         where = self._destination(body.get("destination"), to_gateway=to_gateway)
         declared = where | {
             "tables": body.get("tables", []),
             "buckets": body.get("filter", []),
             "map": body.get("map", {}),
         }
-        # What does not come from the gateway has columns that the gateway does not know.
+        # The gateway does not know the columns of rows that come from elsewhere.
         config = self._config if from_gateway else GatewayConfig()
         reader = DestinationReader(config, registered=from_gateway)
         name = body.get("name")
@@ -188,7 +188,7 @@ class _Reader:
         return DatabaseSource(str(kind), str(secret), "", self._plain(value["plain"]))
 
     def _plain(self, value: object) -> dict[str, PlainTable]:
-        """Read which tables of other writers are meant, and what tells their rows apart."""
+        """Read the declared tables of other writers, and the columns that identify their rows."""
         if not isinstance(value, dict) or not value:
             self.fault("source.plain", 'must be {"name": {"table": "namespace.table", "key": […]}}')
             return {}
@@ -241,6 +241,6 @@ class _Reader:
 
 
 def _names(value: object) -> tuple[str, ...]:
-    """Give a list of names; nothing if it is none."""
+    """Give a list of names; an empty one if the value is not such a list."""
     is_list = isinstance(value, list) and all(isinstance(each, str) and each for each in value)
     return tuple(value) if is_list and isinstance(value, list) else ()

@@ -1,14 +1,14 @@
 """Which deltas are too old to merge once their table's tombstones have been dropped.
 
-Only a tombstone shows that an old delta lost. Once it is gone, a delta is
-judged by its table's horizon instead, a stamp that every writer knows before the first tombstone of
-the table goes; a table of which none ever went has no horizon:
+A tombstone is the only evidence that an old delta lost. After it is forgotten, its table's horizon
+decides instead: a stamp that every writer knows before the table's first tombstone is forgotten. A
+table of which no tombstone was ever forgotten has no horizon:
 
     a delta at or below the horizon that is older than everything its row holds is not merged
 
-Why that is enough: a tombstone that goes lies at or below the horizon. Whatever a row under its id
-is made of afterwards lies above the horizon, or not below what the row holds by then; so all of it
-lies above the tombstone, and what the tombstone had covered stays covered.
+Why this is enough: a forgotten tombstone is at or below the horizon. Any later write to its row id
+is above the horizon, or not below what the row holds by then. So every such write is above the
+tombstone, and everything that the tombstone covered stays covered.
 Laws R5-R6: ``docs/spec/retention.md``.
 """
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 
 def is_tombstone(state: RowState) -> bool:
-    """Tell whether nothing is left of a row but that it was deleted."""
+    """Tell whether nothing of a row is left but its deletion."""
     return bool(state.deleted) and not state.alive and not state.columns
 
 
 def newer_than(state: RowState, horizon: Stamp) -> RowState:
-    """Give what of a row lies above the horizon of tombstones; ``state`` itself, if all of it."""
+    """Give the part of a row above the horizon of tombstones; ``state`` itself, if all is."""
     alive, deleted, columns = state
     kept = {name: register for name, register in columns.items() if register[0] > horizon}
     if len(kept) == len(columns) and not 0 < alive <= horizon:
@@ -38,7 +38,7 @@ def newer_than(state: RowState, horizon: Stamp) -> RowState:
 
 
 def may_undo_a_deletion(delta: Delta, before: RowState, horizon: Stamp) -> bool:
-    """Tell whether a delta is too old to be merged, as a tombstone may have gone that covered it.
+    """Tell whether a delta is too old to merge, because a forgotten tombstone may have covered it.
 
     Args:
         delta: the delta, which would change the row.

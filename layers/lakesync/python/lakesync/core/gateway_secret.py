@@ -1,7 +1,7 @@
-"""The secret of one gateway, made from the stack's: whoever has it signs for that gateway alone.
+"""The secret of one gateway, derived from the stack's: it signs tokens for that gateway alone.
 
-Nothing is stored for it, so any number of gateways may have one. Nobody can go back from it to the
-stack's secret, or to another gateway's.
+The secret is not stored, so any number of gateways may have one. Neither the stack's secret nor
+another gateway's can be computed from it.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ def gateway_secret(stack_secret: str, gateway: str, generation: int = 0) -> str:
 
     Args:
         stack_secret: the stack's; 32 bytes or more.
-        gateway: whose.
-        generation: counted up to take the one of before out of force.
+        gateway: the gateway's id.
+        generation: increased to invalidate the secret before.
     """
-    # The generation holds no "|", nor does a gateway id: no two of them make one text.
+    # Neither a generation nor a gateway id contains "|", so no two pairs give the same text.
     purpose = f"lakesync gateway secret|{generation}|{gateway}"
     return hmac.new(stack_secret.encode(), purpose.encode(), sha256).hexdigest()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lakesync.core.values import CanonicalJson
 
 DELTA_ID_CHARS: Final = 64
-"""An identity in hex."""
+"""Length of an identity in hex."""
 
 
 def delta_id_of(
@@ -42,9 +42,10 @@ def delta_id_of(
 
 
 def id_template(client_id: str, names: Iterable[str], table: str) -> bytes:
-    """Give what the identities of a client's changes of some columns have in common.
+    """Give the constant part of the identities of a client's changes to some columns.
 
-    ``template % (*values, stamp, quoted row id)`` is the text of `delta_id_of`; see `filled_id`.
+    ``template % (*values, stamp, quoted row id)`` is the text that `delta_id_of` hashes; see
+    `filled_id`.
     """
     members = b",".join([_column_prefix(name) + b"%b}" for name in names])
     client = _quoted(client_id).replace(b"%", b"%%")
@@ -56,7 +57,7 @@ def id_template(client_id: str, names: Iterable[str], table: str) -> bytes:
 
 
 def filled_id(template: bytes, values: Iterable[CanonicalJson], hlc: Stamp, row_id: str) -> str:
-    """Give the identity of a change by its template: as `delta_id_of`, in half the time."""
+    """Give the identity of a change from its template: equal to `delta_id_of`, in half the time."""
     text = template % (*values, hlc, encode_basestring(row_id).encode())
     return hashlib.sha256(text).hexdigest()
 

@@ -1,8 +1,9 @@
 """How a gateway's log is split: tables are grouped into shards, and a shard's log has lanes.
 
-A shard says which tables are read together; every table is in the default one unless it is placed
-elsewhere. A lane is one chain of log entries with a head. Writers of a shard choose any of its open
-lanes, so lanes order nothing but their own entries: a row is serialised by its own version.
+A shard groups tables that are read together; every table is in the default one unless it is placed
+elsewhere. A lane is one chain of log entries with a head. A writer of a shard may use any of its
+open lanes, so a lane orders only its own entries: changes of a row are serialised by the row's own
+version.
 Laws B6, B7: ``docs/spec/commit.md``.
 """
 
@@ -24,21 +25,22 @@ DEFAULT_SHARD: Final = "main"
 MAIN_LANE: Final = DEFAULT_SHARD
 """The first lane of the default shard. It is never closed; its head lists the other open lanes."""
 LANES_MAX: Final = 64
-"""Lanes of one shard. A lane commits some 40 times a second, as that is one transaction's time."""
+"""Lanes of one shard. A lane commits about 40 times a second, limited by the time of a transaction.
+"""
 SHARDS_MAX: Final = 40
-"""Shards of a gateway: heads of 40 are read for two read units, and listed in one. With long names
-it may be fewer: `lakesync.log.head_room.with_table_placed`."""
+"""Shards of a gateway: the heads of 40 cost two read units, and are listed in one. With long names
+the limit may be lower: `lakesync.log.head_room.with_table_placed`."""
 _SHARD = re.compile(r"[a-z][a-z0-9_]{0,31}")
 RESERVED_SHARDS: Final = frozenset({"config", "destinations", "head"})
-"""Names that end keys of a gateway's own items: IAM policies and stream filters match such endings,
-and keys of a shard end with its name."""
+"""Names that end keys of a gateway's own items. IAM policies and stream filters match such endings,
+and the keys of a shard end with the shard's name."""
 
 
 def check_shard(name: str) -> str:
-    """Give a shard's name back.
+    """Give a shard's name back, if it is valid.
 
     Raises:
-        ValidationFailed: it is none.
+        ValidationFailed: it is not.
     """
     if _SHARD.fullmatch(name) is None:
         raise ValidationFailed(
@@ -75,7 +77,8 @@ class Layout:
 
     tables: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     moves: int = 0
-    """How often a table was placed anew: what is kept by shard may be looked for in others."""
+    """How often a table was moved: what is kept by shard may have to be read from other shards too.
+    """
     former: frozenset[str] = frozenset()
     """Shards that tables were moved out of."""
 
@@ -84,19 +87,19 @@ class Layout:
         return self.tables.get(table, DEFAULT_SHARD)
 
     def shards(self) -> tuple[str, ...]:
-        """Give all shards that tables are in, or were, in a fixed order."""
+        """Give all shards that contain tables, or did once, in a fixed order."""
         return tuple(sorted({DEFAULT_SHARD, *self.tables.values()} | self.former))
 
     def readable(self, may_see: Callable[[str], bool]) -> frozenset[str]:
-        """Give the shards that hold, or may have held, a table that may be seen.
+        """Give the shards that contain, or may have contained, a table that may be seen.
 
-        Tables that nobody placed are in the default shard, and a former shard may hold any.
+        Tables without a placement are in the default shard, and a former shard may contain any.
         """
         placed = {shard for table, shard in self.tables.items() if may_see(table)}
         return frozenset({DEFAULT_SHARD} | self.former | placed)
 
     def moved(self, table: str, shard: str) -> Layout:
-        """Give the layout with one table placed anew.
+        """Give the layout with one table moved.
 
         Raises:
             ValidationFailed: it is no shard name, or there would be too many shards.
@@ -110,7 +113,7 @@ class Layout:
 
 
 class LaneCount(NamedTuple):
-    """Lanes of one shard: the first ``open`` of them are open, ``used`` ever were."""
+    """Lanes of one shard: the first ``open`` of them are open, ``used`` were open at some time."""
 
     open: int = 0
     used: int = 0
@@ -118,26 +121,26 @@ class LaneCount(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """Which lanes of a gateway are open: kept in the head of the main lane, and read with it."""
+    """Which lanes of a gateway are open: stored in the head of the main lane, and read with it."""
 
     counts: Mapping[str, LaneCount] = field(
         default_factory=lambda: MappingProxyType({DEFAULT_SHARD: LaneCount(1, 1)})
     )
     changes: int = 0
-    """How often this was changed: whoever changes it again names the one that it has read."""
+    """How often this was changed. A writer that changes it names the count that it has read."""
     quiet: Stamp = 0
-    """No closed lane has an entry above."""
+    """No closed lane has an entry above this stamp."""
     paused_until_ms: int = 0
-    """No lane is opened before, as the configuration is just changing."""
+    """No lane is opened before this time, because the configuration is being changed."""
     more: str = field(default="", compare=False)
-    """What a later release put behind the rest: the condition of a change is the whole text."""
+    """Text that a later release appended: the condition of a change compares the whole text."""
 
     def open(self) -> list[str]:
         """Give the names of all open lanes, the main lane first."""
         return list(self._names(lambda count: range(count.open)))
 
     def used(self) -> list[str]:
-        """Give the names of all lanes that ever were open, the main lane first."""
+        """Give the names of all lanes that were ever open, the main lane first."""
         return list(self._names(lambda count: range(count.used)))
 
     def of(self, shard: str) -> LaneCount:
@@ -149,7 +152,7 @@ class Lanes:
         return lane_number(lane) < self.of(lane_shard(lane)).open
 
     def opening(self, shard: str, open_count: int) -> Lanes:
-        """Give the lanes once so many of a shard are open, or more if they are already."""
+        """Give the lanes with at least so many of a shard open."""
         before = self.of(shard)
         open_count = max(before.open, min(open_count, LANES_MAX))
         count = LaneCount(open_count, max(before.used, open_count))
@@ -157,7 +160,7 @@ class Lanes:
         return replace(self, counts=counts, changes=self.changes + 1)
 
     def closing(self, open_counts: Mapping[str, int], quiet: Stamp) -> Lanes:
-        """Give the lanes once only the first so many of some shards are open.
+        """Give the lanes with only the first so many of some shards open.
 
         Args:
             open_counts: by shard, how many lanes stay open.
@@ -175,11 +178,11 @@ class Lanes:
         )
 
     def paused(self, until_ms: int) -> Lanes:
-        """Give the lanes, none to be opened for a while."""
+        """Give the lanes with no lane to be opened for a while."""
         return replace(self, changes=self.changes + 1, paused_until_ms=until_ms)
 
     def to_text(self) -> str:
-        """Give the stored form; empty before anything was changed."""
+        """Give the stored form; empty before the first change."""
         if not self.changes:
             return ""
         counts = ",".join(f"{shard}:{c.open}/{c.used}" for shard, c in self.counts.items())
@@ -206,4 +209,4 @@ def lanes_from_text(text: str) -> Lanes:
 
 
 ONE_LANE: Final = Lanes()
-"""The lanes of a gateway that was never busy."""
+"""The lanes of a gateway that never needed more than one."""

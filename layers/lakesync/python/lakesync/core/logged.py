@@ -1,7 +1,8 @@
 """Which columns of a row are logged with each delta, so that sync rules can be applied to the log.
 
-They are the columns that the rules in force read, and those that earlier rules read: so an entry
-has what a filter needs from the moment it was first declared, whatever rules came in between.
+They are the columns that the current rules read, and those that earlier rules read. So an entry has
+the columns that a filter needs from the time the filter was first declared, whatever rules were in
+force in between.
 Law V7: ``docs/spec/visibility.md``.
 """
 
@@ -27,10 +28,10 @@ class LoggedColumns:
     """The columns of each table that the log keeps."""
 
     tables: Mapping[str, frozenset[str]] = field(default_factory=lambda: MappingProxyType({}))
-    """By table; under the empty name those of every table."""
+    """By table; the empty name stands for every table."""
     generation: int = 0
-    """Counts how often earlier ones had to be given up. It is part of every client's scope: what
-    was read before that cannot be decided alike, and is read again."""
+    """How often earlier columns had to be given up. It is part of every client's scope: rows that
+    were read before cannot be decided in the same way, and are read again."""
     since: Stamp = 0
     """Entries above this stamp have all of these columns."""
 
@@ -44,7 +45,7 @@ class LoggedColumns:
         return self.tables.get(table, nothing) | self.tables.get(_EVERY_TABLE, nothing)
 
     def with_rules(self, rules: SyncRules) -> LoggedColumns:
-        """Give what is kept once rules are in force, the earlier columns too where they fit."""
+        """Give the columns kept under new rules: also the earlier columns, where they fit."""
         grown = {
             table: self.of(table) | rules.columns(table)
             for table in {*self.tables, *_tables(rules)}

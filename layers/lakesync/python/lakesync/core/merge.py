@@ -1,14 +1,14 @@
 """Merge: how a row's deltas become one row, in any order, any grouping, any repetition.
 
 Rules of this module
-    1. Everything that decides which write wins lives here. The client, the gateway, the SQL
-       destinations and Spark agree with it, and tests drive them all with the same deltas.
+    1. Everything that decides which write wins is here. The client, the gateway, the SQL
+       destinations and Spark agree with it, and tests run the same deltas through all of them.
     2. A register is ``(stamp, client_id, canonical value)``, and the greatest wins, compared as a
        tuple. Python compares text by code point, which is the order of its UTF-8 bytes, so this is
        "stamp, then client id by bytes, then the greater canonical bytes" with no further code.
     3. A row state is kept in *normal form*: registers at or below ``deleted`` are dropped, and an
-       ``alive`` at or below it is 0. ``deleted`` only grows, so what is dropped could never have
-       been seen again, and a state's bytes do not show in which order its deltas came.
+       ``alive`` at or below it is 0. ``deleted`` only grows, so a dropped register could never have
+       become visible again, and a state's bytes do not depend on the order of its deltas.
 
 Theory: each register is a last-writer-wins element and the row a product of them, so `join` is the
 least upper bound of a semilattice: associative, commutative, idempotent (Shapiro et al., "A
@@ -50,7 +50,7 @@ EMPTY: Final = RowState(0, 0, {})
 def apply(state: RowState, delta: Delta) -> RowState:
     """Merge one delta into a row; gives ``state`` itself if the delta changes nothing.
 
-    Equal to ``join(state, state_of(delta))``, and faster. Safe to repeat.
+    Equal to ``join(state, state_of(delta))``, and faster. Idempotent.
     """
     hlc = delta.hlc
     alive, deleted, registers = state
@@ -86,7 +86,7 @@ def join(left: RowState, right: RowState) -> RowState:
 
 
 def state_of(delta: Delta) -> RowState:
-    """Give what one delta says of its row, as a state by itself."""
+    """Give one delta as a state of its row."""
     if delta.op is Op.DELETE:
         return RowState(0, delta.hlc, {})
     alive = delta.hlc if delta.op is Op.INSERT else 0
@@ -95,7 +95,7 @@ def state_of(delta: Delta) -> RowState:
 
 
 def fold(deltas: Iterable[Delta], start: RowState = EMPTY) -> RowState:
-    """Merge many deltas of one row, in whatever order they come."""
+    """Merge many deltas of one row, in any order."""
     state = start
     for delta in deltas:
         state = apply(state, delta)
@@ -103,11 +103,11 @@ def fold(deltas: Iterable[Delta], start: RowState = EMPTY) -> RowState:
 
 
 def as_read(state: RowState, *, delete_wins: bool) -> RowState:
-    """Give a row as its table reads it; ``state`` itself where that is what it says.
+    """Give a row as its table reads it; ``state`` itself if the two are equal.
 
-    Where deletes win, a row exists while it is alive, and no update makes it so: else it reads as
-    its tombstone. Nothing is merged into what this gives: what it leaves out may be seen again,
-    once an INSERT comes that is newer than the DELETE.
+    In a delete-wins table a row exists only while it is alive, and no update makes it so; otherwise
+    it reads as its tombstone. Never merge into the result: what it leaves out may become visible
+    again after an INSERT newer than the DELETE.
     """
     if delete_wins and not state.alive and state.columns:
         return RowState(0, state.deleted, {})
@@ -115,7 +115,7 @@ def as_read(state: RowState, *, delete_wins: bool) -> RowState:
 
 
 def view(state: RowState) -> dict[str, CanonicalJson] | None:
-    """Give the row as its readers see it, or None if there is no row."""
+    """Give the row as readers see it, or None if there is no row."""
     if not state.alive and not state.columns:
         return None
     return {name: register[2] for name, register in state.columns.items()}

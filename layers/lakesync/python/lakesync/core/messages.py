@@ -1,4 +1,4 @@
-"""What clients and the gateway say to each other, free of any encoding."""
+"""The messages between clients and the gateway, independent of any encoding."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ if TYPE_CHECKING:
 
 
 PAGE_BYTES_MAX: Final = 2_000_000
-"""Deltas of one page as they are stored, unless one commit or one row alone is larger: what a
-function and a client hold in memory, and less than Lambda answers."""
+"""Stored bytes of the deltas of one page, unless a single commit or row is larger. It bounds the
+memory of functions and clients, and is below the limit of Lambda's responses."""
 SUB_PROTOCOL: Final = "lakesync.v1"
-"""What both sides of a WebSocket say that they speak."""
+"""The sub-protocol that both sides of a WebSocket name."""
 BEARER: Final = "bearer."
-"""What precedes the token among the sub-protocols that a WebSocket offers."""
+"""The prefix of the token among the sub-protocols that a client offers."""
 NO_CLAIMS: Final[Mapping[str, Any]] = MappingProxyType({})
 SNAPSHOT: Final = "begin"
-"""What asks for all rows as they are, for a cursor that the log no longer reaches back to."""
+"""The request for all rows as they are, for a cursor that the log no longer reaches back to."""
 
 
 def log_behind(snapshot: str) -> Stamp:
-    """Give the stamp behind which the log goes on after a snapshot, by `PullPage.snapshot`."""
+    """Give the stamp behind which the log continues after a snapshot, from `PullPage.snapshot`."""
     return int(snapshot.partition("|")[0], 16)
 
 
 @dataclass(frozen=True, slots=True)
 class RefusedDelta:
-    """A delta that could not be read from the wire; its neighbours could."""
+    """A delta that could not be decoded; its neighbours could."""
 
     index: int
     """Its place in the push."""
@@ -48,31 +48,32 @@ class RefusedDelta:
 
 @dataclass(frozen=True, slots=True)
 class Push:
-    """A client's deltas, as they came in."""
+    """A client's deltas, as received."""
 
     client_id: str
     deltas: tuple[tuple[int, Delta], ...]
     """Each readable delta with its place in the push."""
     last_seen_hlc: Stamp = 0
     atomic: bool = False
-    """One commit or none: our clients ask so for each local transaction."""
+    """All or nothing, in one commit: our clients request this for each local transaction."""
     unreadable: tuple[RefusedDelta, ...] = ()
     epoch: str | None = None
-    """The epoch that the client has read; the push is refused if it is another's. None if it does
-    not know, or has read nothing."""
+    """The epoch that the client has read; a push that names another epoch is refused. None if the
+    client does not know it, or has read nothing."""
     claims: Mapping[str, Any] = field(default_factory=lambda: NO_CLAIMS)
-    """Those of the client's token, by which sync rules judge its writes."""
+    """The claims of the client's token, by which sync rules decide on its writes."""
     own_cursor: bool = True
-    """The client's cursor is moved by pages alone."""
+    """Only pages move the client's cursor."""
     typed: bool = True
-    """Values must fit the types of their columns; else those that do not are taken as they are."""
+    """Values must fit the types of their columns; if False, values that do not are accepted
+    unchanged."""
     trusted: bool = False
-    """Sync rules do not judge its writes: a connector's, which an administrator set up. Never read
-    from the wire."""
+    """Sync rules do not apply to its writes: a connector's, which an administrator set up. Never
+    read from the wire."""
 
 
 class OutcomeKind(Enum):
-    """What became of a delta that was not plainly accepted."""
+    """The outcome of a delta that was not simply accepted."""
 
     DUPLICATE = "duplicate"
     REFUSED = "refused"
@@ -80,7 +81,7 @@ class OutcomeKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class DeltaOutcome:
-    """The outcome of one delta that was not plainly accepted."""
+    """The outcome of one delta that was not simply accepted."""
 
     index: int
     delta_id: str
@@ -91,24 +92,24 @@ class DeltaOutcome:
 
 @dataclass(frozen=True, slots=True)
 class PushReceipt:
-    """The answer to a push. What it counts as accepted is durable."""
+    """The answer to a push. The deltas that it counts as accepted are durable."""
 
     server_hlc: Stamp
-    """The gateway's latest commit; never a read cursor, but for followers."""
+    """The gateway's latest commit; a read cursor for followers only."""
     accepted: int
-    """Deltas whose effect is durable, duplicates too."""
+    """Deltas whose effect is durable, duplicates included."""
     outcomes: tuple[DeltaOutcome, ...] = ()
     server_time_ms: int = 0
-    """The gateway's wall clock, by which a client corrects its own."""
+    """The gateway's wall clock, with which a client corrects its own."""
 
 
 QUARANTINED_MAX: Final = 1_000_000_000
-"""Edits that a client may say it has in quarantine."""
+"""Edits that a client may report to be in quarantine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pull:
-    """A client asks for what became visible after its cursor."""
+    """A client's request for what became visible after its cursor."""
 
     client_id: str
     since: Stamp = 0
@@ -116,48 +117,50 @@ class Pull:
     epoch: str = ""
     """The epoch of the page that gave the cursor; empty if the client does not know it."""
     snapshot: str = ""
-    """`SNAPSHOT` to begin again from the rows as they are, some tables first if it names them
-    (`lakesync.core.snapshot_order`); or `PullPage.snapshot` to go on with that, whatever ``since``
-    is."""
+    """`SNAPSHOT` to begin with the rows as they are, optionally with some tables first
+    (`lakesync.core.snapshot_order`); or `PullPage.snapshot` to continue. Either way ``since`` is
+    ignored."""
     claims: Mapping[str, Any] = field(default_factory=lambda: NO_CLAIMS)
-    """Those of the client's token, by which sync rules decide what it sees."""
+    """The claims of the client's token, by which sync rules decide what it sees."""
     removes: bool = False
-    """The client knows removals; to others a row that leaves their sight is deleted."""
+    """The client knows removals; for others a row that they may no longer see is deleted."""
     scope: str = ""
     """The scope of the page that gave the cursor; empty if the client does not know it."""
     own_cursor: bool = True
-    """The client merges by stamps, and its cursor is moved by pages alone."""
+    """The client merges by stamps, and only pages move its cursor."""
     at_least: Stamp = 0
     """The last page ends here or later: a receipt's stamp; `STAMP_MAX` for the newest commit."""
     source: str = ""
-    """The declared destination to read in place of the gateway; only ``snapshot`` goes on in it."""
+    """The declared destination to read instead of the gateway; only ``snapshot`` continues in it.
+    """
     quarantined: int | None = None
-    """How many of the client's edits were refused and wait for a decision; None if it does not say.
-    It decides nothing: administrators are shown it."""
+    """How many refused edits of the client wait for a decision; None if it does not report this. It
+    affects nothing, and is shown to administrators."""
 
     rules: SyncRules | None = None
-    """What decides in the place of the rules in force: never a client's word."""
+    """Rules that are applied in place of those in force; never set by a client."""
     bytes_max: int = PAGE_BYTES_MAX
-    """Bytes of deltas that the answer can carry, in the form in which they are stored."""
+    """Bytes of deltas that the answer can carry, in their stored form."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resync:
-    """Tables that are read again from here on, because other rules or claims decide.
+    """Tables that are read again from here on, because other rules or claims apply.
 
-    What a client holds of them, and no page brings until there are no more, is gone.
+    A row of them that a client holds, and that no page of the re-sync brings, no longer exists for
+    it.
     """
 
     tables: tuple[str, ...] = ()
     named: tuple[str, ...] | None = None
-    """If not None, all other tables are read again too, apart from these."""
+    """If not None, all other tables are read again too, except these."""
     tombstone_horizons: Mapping[str, Stamp] = field(default_factory=lambda: MappingProxyType({}))
-    """By table: of deletions up to here the gateway may know nothing any more. What a client holds
-    from up to here, and is not brought, may have been deleted."""
+    """By table, the stamp up to which the gateway may have forgotten deletions. A row that a client
+    holds from before, and that no page brings, may have been deleted."""
 
     omitted: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
-    """By table that is named, columns in lower case that are left out of its rows from here on, and
-    of which nothing is kept; those of the other tables under the empty name."""
+    """By named table, the columns (in lower case) that are left out of its rows from here on, and
+    of which the client keeps nothing. The empty name stands for all other tables."""
 
     def omitted_of(self, table: str) -> tuple[str, ...]:
         """Give the columns that are left out of a table that is read again."""
@@ -169,10 +172,10 @@ class Resync:
 
 
 class Progress(NamedTuple):
-    """How far a checkpoint was read: rows of all its tables, hidden and deleted ones too."""
+    """How much of a checkpoint was read: rows of all tables, hidden and deleted ones included."""
 
     read: int
-    """Those before where reading goes on."""
+    """The rows before the place where reading continues."""
     total: int
 
 
@@ -185,35 +188,37 @@ class PullPage:
     count: int
     """Deltas in ``records``."""
     cursor: Stamp
-    """Pull from here next. A commit stamp, never comparable with a delta's stamp."""
+    """The cursor of the next pull. A commit stamp, never comparable with a delta's stamp."""
     has_more: bool
     epoch: str = ""
     snapshot: str = ""
-    """Not empty in a page of rows as they are, after which the log goes on: ask with it for the
-    next page. The cursor of such a page only carries the gateway's time."""
+    """Not empty in a page of rows as they are: the token with which to ask for the next page. The
+    log follows after the last one. The cursor of such a page only carries the gateway's time."""
     scope: str = ""
-    """What of the rules and claims decided that which the client holds with this page; see
+    """The rules and claims that decide what the client holds after this page; see
     `lakesync.core.scope`."""
     resync: Resync | None = None
-    """Tables that are read again, this page first; None if none begins with it."""
+    """Tables that are read again, beginning with this page; None if no re-sync begins here."""
     schema_version: int = 0
-    """`Schemas.version` of the gateway; who met another one asks for the schemas again."""
+    """`Schemas.version` of the gateway; a client that has another version asks for the schemas
+    again."""
     behind_ms: int = 0
     """How far the newest commit is ahead of where pages can end now."""
     first: Stamp = 0
-    """The first commit of which the page holds anything; 0 if it holds nothing."""
+    """The first commit in the page; 0 if the page is empty."""
     previous: Stamp | None = None
-    """Of a broadcast: its reader sees nothing between here and ``first``. Who stands at or behind
-    ``previous`` and before ``first`` may apply it; None in a page that was asked for."""
+    """Of a broadcast: its reader sees nothing between this stamp and ``first``. A reader whose
+    cursor is at or after ``previous`` and before ``first`` may apply it. None in a page that was
+    asked for."""
 
     progress: Progress | None = None
-    """Of rows as they are, how far they were read; None where nobody knows how many there are."""
+    """Of rows as they are: how many were read; None if their number is not known."""
 
     @property
     def is_poke(self) -> bool:
-        """Tell whether a broadcast says no more than that there is something to pull."""
+        """Tell whether a broadcast only says that there is something to pull."""
         return self.previous is None
 
     def follows(self, cursor: Stamp) -> bool:
-        """Tell whether a broadcast goes on exactly where its reader's cursor stands."""
+        """Tell whether a broadcast continues exactly at its reader's cursor."""
         return self.previous is not None and self.previous <= cursor < self.first

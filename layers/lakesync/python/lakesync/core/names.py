@@ -1,10 +1,10 @@
-"""Names of tables and columns: which of them are one name, and what they are called in the lake.
+"""Names of tables and columns: which of them are the same name, and their names in the lake.
 
-SQLite, Iceberg and Athena fold case, so names that differ in it alone are one name: of a gateway's
-tables, and of a table's columns, the first spelling stands and another is refused. In the lake a
-name is written in words: ``dueDate`` is ``due_date``. Two names that are one so (``due_date`` was
-there before) differ by a short digest of the later one, and so does what LakeSync keeps for
-itself there: columns that begin with ``_``, tables that end in one of `KEPT_SUFFIXES`.
+SQLite, Iceberg and Athena fold case, so names that differ only in case are the same name. Among a
+gateway's tables, and among a table's columns, the first spelling stands and any other is refused.
+In the lake a name is written in words: ``dueDate`` is ``due_date``. If two names become the same
+(``due_date`` existed before), the later one gets a short digest. So do names that clash with
+LakeSync's own: columns that begin with ``_``, tables that end in one of `KEPT_SUFFIXES`.
 Law S5: ``docs/spec/schema.md``.
 """
 
@@ -21,25 +21,25 @@ if TYPE_CHECKING:
 
 CHANGES_SUFFIX: Final = "__changes"
 ROWS_SUFFIX: Final = "__rows"
-"""What the name of the view of a table's rows ends with."""
+"""The suffix of the view of a table's rows."""
 LIVE_SUFFIX: Final = "__live"
-"""The same of the view that shows what waits for a merge too."""
+"""The suffix of the view that also shows what waits for a merge."""
 KEPT_SUFFIXES: Final = (CHANGES_SUFFIX, ROWS_SUFFIX, LIVE_SUFFIX)
-"""What a table of LakeSync or a view ends with, behind the name of the table that it is of."""
+"""The suffixes that LakeSync appends to a table's name for its own tables and views."""
 _FLOWS: Final = "flow"
-"""What the names of databases go on with that flows write."""
+"""What follows the prefix in the names of databases that flows write."""
 _SAFE = re.compile(r"[a-z][a-z0-9_]*")
 _WORD_ENDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-"""Where a word ends though no ``_`` says so: ``due|Date``, ``HTTP|Server``."""
+"""The end of a word without a ``_``: ``due|Date``, ``HTTP|Server``."""
 
 
 def folded(name: str) -> str:
-    """Give what a name is one with: itself in lower case, as names are ASCII."""
+    """Give the form by which names are compared: lower case, as names are ASCII."""
     return name.lower()
 
 
 def first_spellings(names: Iterable[str]) -> dict[str, str]:
-    """Give the spelling that stands of each name, by its folded form."""
+    """Give the spelling that stands for each name, by the name's folded form."""
     spellings: dict[str, str] = {}
     for name in names:
         spellings.setdefault(folded(name), name)
@@ -47,10 +47,10 @@ def first_spellings(names: Iterable[str]) -> dict[str, str]:
 
 
 def name_taken(name: str, first: str, of: str) -> NameTaken:
-    """Give the error for a name that is there under another spelling.
+    """Give the error for a name that exists under another spelling.
 
     Args:
-        name: as it came.
+        name: as received.
         first: the spelling that stands.
         of: what it names: ``table``, or ``column``.
     """
@@ -62,19 +62,20 @@ def name_taken(name: str, first: str, of: str) -> NameTaken:
 
 
 def staged_column(name: str) -> str:
-    """Give the name of a column in a batch's object: by the name alone, and of one name alone."""
+    """Give the name of a column in a batch's object: unique, and derived from the name alone."""
     return _lake_name(folded(name), "c")
 
 
 def lake_columns(names: Iterable[str], taken: Mapping[str, str]) -> dict[str, str]:
     """Give the lake's names of a table's columns, by the names on the wire.
 
-    Names that are taken stay, whatever comes later. Of new ones that meet, the one that is written
-    in words already comes first, then the first by its folded form: whatever their order is.
+    Names in use stay, whatever is added later. If new names become the same, a name that is already
+    written in words takes precedence, then the first by folded form: the result does not depend on
+    the order of the names.
 
     Args:
         names: the columns', on the wire.
-        taken: the lake's names that the table has already, by the folded name on the wire.
+        taken: the lake's names that the table already uses, by the folded name on the wire.
     """
     chosen = dict(taken)
     used = set(taken.values())
@@ -89,14 +90,14 @@ def lake_columns(names: Iterable[str], taken: Mapping[str, str]) -> dict[str, st
 
 
 def lake_tables(name: str) -> tuple[str, str]:
-    """Give the lake's names that a table may have: its own, and the one if another has that."""
+    """Give the lake's names that a table may have: its own, and the one to use if that is taken."""
     if folded(name).endswith(KEPT_SUFFIXES) or in_words(name).endswith(KEPT_SUFFIXES):
         return (_digested(folded(name), "t"),) * 2
     return lake_name_choices(name, "t")
 
 
 def lake_name_choices(name: str, kind: str) -> tuple[str, str]:
-    """Give a name in words, and the one with a digest; the latter twice where it must have one."""
+    """Give a name in words, and the one with a digest; the latter twice if it needs a digest."""
     digested = _digested(folded(name), kind)
     plain = in_words(name)
     return (plain if _is_plain(plain, kind) else digested, digested)
@@ -108,9 +109,9 @@ def in_words(name: str) -> str:
 
 
 def lake_database(prefix: str, gateway: str) -> str:
-    """Give the catalogue database of a gateway: one for each, so that tenants stay apart.
+    """Give the catalogue database of a gateway: each has its own, so that tenants stay apart.
 
-    Gateways whose ids differ in case alone are two gateways.
+    Gateways whose ids differ only in case are two gateways.
     """
     return f"{prefix}_{_lake_name(gateway, 'g')}"
 
@@ -119,14 +120,14 @@ def flow_database(prefix: str, keeper: str) -> str:
     """Give the catalogue database of a flow's own tables, apart from those of gateways.
 
     Args:
-        prefix: what all names of databases begin with.
+        prefix: the prefix of all names of databases.
         keeper: ``GATEWAY/FLOW``.
     """
     return lake_database(f"{prefix}_{_FLOWS}", keeper)
 
 
 def is_flow_database(prefix: str, database: str) -> bool:
-    """Tell whether a database is one of those: their names have a digest, for the slash."""
+    """Tell whether a database is a flow's: because of the slash, their names have a digest."""
     return bool(re.fullmatch(rf"{re.escape(prefix)}_{_FLOWS}_g_.*_[0-9a-f]{{10}}", database))
 
 
@@ -135,7 +136,7 @@ def _lake_name(name: str, kind: str) -> str:
 
 
 def _is_plain(name: str, kind: str) -> bool:
-    # A safe name that looks digested is digested too: else it could be another name's digest.
+    # A safe name that looks digested is digested too; it could else equal another name's digest.
     looks_digested = rf"({_FLOWS}_)?{kind}_.*_[0-9a-f]{{10}}"
     return bool(_SAFE.fullmatch(name)) and not re.fullmatch(looks_digested, name)
 

@@ -1,8 +1,9 @@
-"""Which columns are left out of the rows that one client is sent: one decision, by claims alone.
+"""Which columns are left out of the rows that one client is sent: decided by claims alone.
 
-Rows have no say in it, so what a client is sent of a table has the same columns for as long as its
-scope stays. Names are compared as the gateway takes them: those that differ in case alone are one.
-Law V12: ``docs/spec/visibility.md``. Why: ``docs/adr/0025-omitted-columns.md``.
+The decision does not depend on rows, so the rows of a table that a client is sent have the same
+columns while its scope stays the same. Names that differ only in case are the same name, as
+everywhere in a gateway.
+Law V12: ``docs/spec/visibility.md``. The reasons: ``docs/adr/0025-omitted-columns.md``.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Omitted = frozenset[str]
 
 
 class Omissions:
-    """What is left out for one client. Immutable; may be kept.
+    """The columns that are left out for one client. Immutable; may be kept.
 
     Args:
         omit: the omissions of the rules in force.
@@ -46,7 +47,7 @@ class Omissions:
         return bool(self._omit)
 
     def of(self, table: str) -> Omitted:
-        """Give what is left out of a table; of `OTHERS`, what is left out of every one."""
+        """Give the columns left out of a table; for `OTHERS`, those left out of every table."""
         omitted = self._of.get(table)
         if omitted is None:
             name = folded(table)
@@ -56,10 +57,10 @@ class Omissions:
 
 
 def delta_without(delta: Delta, omitted: Omitted) -> Delta | None:
-    """Give what a client is sent of a delta: itself if it has none of the columns.
+    """Give a delta as a client is sent it: unchanged if it has none of the columns.
 
-    What is left of another is a delta with its stamp and client, and an id of its own. None if
-    nothing is left: an update without columns changes nothing.
+    Otherwise the result is a delta with the same stamp and client, and its own id. None if nothing
+    is left: an update without columns changes nothing.
     """
     kept = tuple([column for column in delta.columns if folded(column[0]) not in omitted])
     if len(kept) == len(delta.columns):
@@ -70,6 +71,6 @@ def delta_without(delta: Delta, omitted: Omitted) -> Delta | None:
 
 
 def state_without(state: RowState, omitted: Omitted) -> RowState:
-    """Give what a client may know of a row: itself if it has none of the columns."""
+    """Give a row as a client may know it: unchanged if it has none of the columns."""
     kept = {name: each for name, each in state.columns.items() if folded(name) not in omitted}
     return state if len(kept) == len(state.columns) else state._replace(columns=kept)

@@ -1,9 +1,8 @@
-"""How many deltas a kind of destination gets at once, and how often: costs of a write differ.
+"""How many deltas one write to a destination takes, and how often: the cost depends on its kind.
 
 BigQuery changes a table by jobs that take seconds each, and allows 1,500 changes of a table a day.
-Every write there is one change of each of a table's tables, however many deltas it brings, so small
-batches are gathered. So it is on S3 and in Iceberg, where a row that changes has its file written
-anew.
+Every write there is one change of each table involved, however many deltas it contains, so small
+batches are gathered. The same holds for S3 and Iceberg, where changing a row rewrites its file.
 Law D15: ``docs/spec/delivery.md``.
 """
 
@@ -13,34 +12,34 @@ from dataclasses import dataclass
 from typing import Final
 
 GATHER_MS: Final = 120_000
-"""From one write of a table in BigQuery to the next, unless as much waits as one takes: 720 a day,
-which leaves half of a day's changes to fillings, repeats and others."""
+"""The interval between two writes of a table in BigQuery, unless a full write waits. It makes 720 a
+day, so half of a day's changes are left for fillings, repeats and other uses."""
 GATHER_DELTAS_MAX: Final = 20_000
-"""Deltas that one write to BigQuery, S3 or Iceberg takes, where batches are gathered."""
+"""Deltas of one write to BigQuery, S3 or Iceberg, where batches are gathered."""
 GATHER_BYTES_MAX: Final = 16_000_000
-"""Bytes of objects or rows that one write there gathers, but for the last of them."""
+"""Bytes of objects or rows that one write there gathers; the last one may exceed it."""
 GATHER_ROWS_MAX: Final = 10_000
-"""Rows that one write to BigQuery, S3 or Iceberg takes, where rows go there in place of deltas."""
+"""Rows of one write to BigQuery, S3 or Iceberg, where rows are written instead of deltas."""
 JOB_ROWS_MAX: Final = 200_000
-"""Rows that one write there takes of what a job reads of a flow: as much is in its memory."""
+"""Rows of one write by a job that reads a flow: they are in its memory together."""
 JOB_BYTES_MAX: Final = 256_000_000
-"""Bytes of values that one such write gathers, but for the last page of them."""
+"""Bytes of values that one such write gathers; the last page may exceed it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How batches go to one kind of destination. The default is one by one, as soon as may be."""
+    """How batches are gathered for a kind of destination. The default is one by one, at once."""
 
     gather_ms: int = 0
-    """From one write of a table to the next, unless as much waits as one takes."""
+    """The interval between two writes of a table, unless a full write waits."""
     deltas: int = 1
-    """Batches that follow each other are one write while they have no more than so many."""
+    """Consecutive batches are combined into one write up to this number of deltas."""
     content_bytes: int = 1
-    """Nothing more is added to a write that has so many."""
+    """A write of at least this size takes no more."""
     rows: int = 1
-    """Rows of one write, in place of deltas; more where they are read more at a time."""
+    """Rows of one write, instead of deltas; more if more are read at a time."""
     job_rows: int = 0
-    """Rows of one write of a job that reads a flow; 0 where its tasks write side by side."""
+    """Rows of one write by a job that reads a flow; 0 if the job's tasks write in parallel."""
 
 
 ONE_BY_ONE: Final = Pace()

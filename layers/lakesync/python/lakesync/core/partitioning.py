@@ -1,7 +1,7 @@
-"""How a table's rows are laid out in the lake: what it is partitioned by, and sorted by. Pure.
+"""How a table's rows are laid out in the lake: what they are partitioned and sorted by. Pure.
 
-A partition is written as a column's name, or as a transform of one: ``month(created_at)``,
-``bucket(16,customer)``, ``truncate(4,code)``. The transforms are Iceberg's own.
+A partition is written as a column's name, or as a transform of a column: ``month(created_at)``,
+``bucket(16,customer)``, ``truncate(4,code)``. The transforms are Iceberg's.
 Law S3: ``docs/spec/schema.md``.
 """
 
@@ -15,8 +15,8 @@ from lakesync.core.column_types import precision_scale
 from lakesync.errors import SchemaMismatch
 
 PARTITION_WIDTH_MAX: Final = 1_000
-"""Buckets of a table, and characters or numbers that `truncate` takes together: each partition of
-a batch is a file of its own."""
+"""Buckets of a table, or characters or numbers that `truncate` groups. Each partition of a batch is
+a file of its own."""
 _WRITTEN: Final = re.compile(r"(?:([a-z]+)\((?:([0-9]{1,5}),)?)?([A-Za-z_][A-Za-z0-9_]{0,63})\)?")
 _TIMES: Final = frozenset({"date", "timestamp"})
 _KEYS: Final = frozenset({"string", "integer", "decimal"})
@@ -29,8 +29,8 @@ _TYPES: Final = {
     "bucket": _TIMES | _KEYS,
     "truncate": _KEYS,
 }
-"""By transform: the types of columns that it takes. Others make no sensible folders, or are still
-to come."""
+"""By transform: the types of columns that it accepts. Other types give no useful partitions, or are
+not supported yet."""
 _WITH_WIDTH: Final = frozenset({"bucket", "truncate"})
 
 
@@ -40,23 +40,23 @@ class PartitionField:
 
     column: str
     transform: str = ""
-    """One of Iceberg's; empty: timestamps by day, all else as it is."""
+    """One of Iceberg's transforms; empty: by day for timestamps, by value for all else."""
     width: int = 0
-    """How many buckets, or what is left of a value; 0 of other transforms."""
+    """The number of buckets, or the length of the prefix; 0 for other transforms."""
 
     def __str__(self) -> str:
-        """Give the field as schemas write it."""
+        """Give the field in the form that schemas use."""
         if not self.transform:
             return self.column
         return f"{self.transform}({f'{self.width},' if self.width else ''}{self.column})"
 
     def transform_of(self, kind: str) -> str:
-        """Give Iceberg's transform for a column of a type: ``identity`` where there is none."""
+        """Give Iceberg's transform for a column of a type; ``identity`` if there is none."""
         return self.transform or ("day" if kind == "timestamp" else "identity")
 
 
 def partition_field(text: str) -> PartitionField:
-    """Read a field as schemas write it.
+    """Read a field in the form that schemas use.
 
     Raises:
         SchemaMismatch: it is neither a column's name nor a known transform of one.
@@ -80,10 +80,10 @@ def partition_field(text: str) -> PartitionField:
 
 
 def check_partition_type(field: PartitionField, kind: str) -> None:
-    """Refuse a partition by a column of a type that it cannot be made of.
+    """Refuse to partition by a column of an unsuitable type.
 
     Raises:
-        SchemaMismatch: so it is.
+        SchemaMismatch: the type is unsuitable.
     """
     if _plain(kind) in _TYPES[field.transform]:
         return
@@ -96,10 +96,10 @@ def check_partition_type(field: PartitionField, kind: str) -> None:
 
 
 def check_sort_type(column: str, kind: str) -> None:
-    """Refuse to sort by a column whose values have no order, or whose type is still to come.
+    """Refuse to sort by a column whose values have no order, or whose type is not yet decided.
 
     Raises:
-        SchemaMismatch: so it is.
+        SchemaMismatch: the type is one of these.
     """
     if _plain(kind) not in _TYPES[""]:
         raise SchemaMismatch(

@@ -1,7 +1,7 @@
-"""A row state as deltas again: fewest that merge to it, whatever deltas it was made of.
+"""A row state as deltas again: the fewest that merge to it, whatever deltas it was made of.
 
-None is larger than a delta that is pushed may be, so whoever checks that can read them: what was
-accepted with several deltas is sent with several. Laws M8-M9: ``docs/spec/merge.md``.
+None is larger than a pushed delta may be, so any reader that enforces that limit accepts them. A
+row that was accepted in several deltas is sent in several. Laws M8-M9: ``docs/spec/merge.md``.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 def deltas_of(
     table: str, row_id: str, state: RowState, *, nobody: str = GATEWAY_CLIENT
 ) -> list[Delta]:
-    """Give deltas that merge to a row state, in stamp order; none for a row that never was.
+    """Give deltas that merge to a row state, in stamp order; none for a row that never existed.
 
-    Each write that won is in a delta with its own stamp and client. The deltas' ids are true of
-    them, and not those of the deltas that the row was made of.
+    Each write that won is in a delta with its own stamp and client. The ids are valid for these
+    deltas, and differ from those of the deltas that the row was made of.
 
     Args:
         table: the row's table.
         row_id: its id.
         state: the row.
-        nobody: the client that is named where the state names none.
+        nobody: the client id to use where the state has none.
     """
     writes: dict[tuple[Stamp, str], list[tuple[str, CanonicalJson]]] = {}
     for name in sorted(state.columns):
@@ -58,14 +58,14 @@ def written(
     hlc: Stamp,
     columns: Iterable[tuple[str, CanonicalJson]],
 ) -> Iterator[Delta]:
-    """Give one client's writes at one stamp: a delta, and updates for what it cannot carry."""
+    """Give one client's writes at one stamp: a delta, and updates for what does not fit."""
     for carried in _cut(columns):
         yield known_delta(op, table, row_id, client_id, hlc, carried)
         op = Op.UPDATE
 
 
 def _cut(columns: Iterable[tuple[str, CanonicalJson]]) -> Iterator[Columns]:
-    """Cut columns into what one delta each may carry; at least one, which may be empty."""
+    """Split columns into groups that fit one delta each; at least one group, which may be empty."""
     carried: list[tuple[str, CanonicalJson]] = []
     size = 0
     for name, value in columns:

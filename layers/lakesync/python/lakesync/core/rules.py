@@ -1,9 +1,10 @@
 """Sync rules: which rows a client may see and write, declared once for a gateway.
 
-Rules are buckets. A bucket names tables (none: all of them) and filters; inside a bucket all
-filters hold, across buckets any may. No buckets: every row is visible. A client writes the rows
-that it sees, and new ones; ``write`` filters of a table's buckets replace that. Beside buckets,
-omissions name columns that are left out of the rows, but for clients with certain token claims.
+Rules are buckets. A bucket names tables (none: all of them) and filters. A row is in a bucket if it
+passes all its filters, and is visible if it is in any bucket. Without buckets every row is visible.
+A client may write the rows that it sees, and new rows; ``write`` filters of a table's buckets
+replace this. Besides buckets, omissions name columns that are left out of the rows, except for
+clients with certain token claims.
 
 Laws V1-V3 and V12: ``docs/spec/visibility.md``. How a value is compared: `lakesync.core.comparing`.
 """
@@ -20,27 +21,27 @@ OPERATORS: Final = ("eq", "neq", "in", "gt", "lt", "gte", "lte")
 ORDERED: Final = frozenset({"gt", "lt", "gte", "lte"})
 CLAIM_PREFIX: Final = "jwt:"
 BUCKETS_MAX: Final = 100
-"""Buckets of one gateway: each is evaluated for each delta that it covers."""
+"""Buckets of one gateway. Each is evaluated for each delta that it covers."""
 FILTERS_MAX: Final = 16
-"""Filters of one bucket, those of ``write`` apart."""
+"""Filters of one bucket, without those of ``write``."""
 RULE_COLUMNS_MAX: Final = 16
-"""Columns of one table that filters may look at: they are kept beside each delta in the log."""
+"""Columns of one table that filters may read. They are kept beside each delta in the log."""
 OMISSIONS_MAX: Final = 100
 """Omissions of one gateway."""
 OMITTED_COLUMNS_MAX: Final = 500
 """Columns of one omission: as many as a row may have."""
 VALUES_MAX: Final = 200
-"""Values of one ``in``; what needs more is a claim, or a column of the row."""
+"""Values of one ``in``. For more values use a claim, or a column of the row."""
 WRITERS: Final = ("anyone", "filtered", "seen")
-"""Who writes a table's rows: anyone any; whoever passes its ``write`` filters; or, without any,
-each client those that it sees, and new ones."""
+"""Who may write a table's rows: anyone any row; clients any row that passes the ``write`` filters;
+or, without such filters, each client the rows that it sees, and new ones."""
 
 Literal: TypeAlias = str | int | float | bool
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A claim of the token: nested ones by a dotted path."""
+    """A claim of the token; a dotted path names a nested one."""
 
     path: tuple[str, ...]
 
@@ -59,18 +60,18 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """Rows that belong together: those of some tables that pass all filters."""
+    """A set of rows: those of some tables that pass all filters."""
 
     name: str
     tables: frozenset[str] = frozenset()
     """Empty means all tables."""
     filters: tuple[Filter, ...] = ()
     write: tuple[Filter, ...] | None = None
-    """What a row must be, before and after, for a client to change it; None says nothing: then
-    other buckets do, or a client changes what it sees."""
+    """The conditions that a row must meet, before and after, for a client to change it. With None
+    other buckets decide, or else a client may change what it sees."""
 
     def covers(self, table: str) -> bool:
-        """Tell whether the bucket speaks of a table."""
+        """Tell whether the bucket includes a table."""
         return not self.tables or table in self.tables
 
 
@@ -91,7 +92,7 @@ class Omission:
     tables: frozenset[str] = frozenset()
     """Empty means all tables."""
     unless: tuple[ClaimFilter, ...] = ()
-    """Who passes all of these is sent the columns all the same; none: nobody is."""
+    """A client that passes all of these is sent the columns; if empty, no client is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,7 @@ class SyncRules:
     omit: tuple[Omission, ...] = ()
 
     def covering(self, table: str) -> tuple[Bucket, ...]:
-        """Give the buckets that speak of a table."""
+        """Give the buckets that include a table."""
         return tuple(bucket for bucket in self.buckets if bucket.covers(table))
 
     def tables(self) -> set[str]:
@@ -112,26 +113,26 @@ class SyncRules:
         return set().union(*named)
 
     def columns(self, table: str) -> frozenset[str]:
-        """Give the columns of a table by which its rows' visibility is decided."""
+        """Give the columns of a table that decide on the visibility of its rows."""
         return frozenset(item.column for bucket in self.covering(table) for item in bucket.filters)
 
     def write_filters(self, table: str) -> list[tuple[Filter, ...]]:
-        """Give the ``write`` filters of a table, by bucket; none: a client writes what it sees."""
+        """Give the ``write`` filters of a table, by bucket; empty if none restrict it."""
         return [bucket.write for bucket in self.covering(table) if bucket.write is not None]
 
     def writers(self, table: str) -> str:
-        """Say who writes the rows of a table: one of `WRITERS`."""
+        """Give who may write the rows of a table: one of `WRITERS`."""
         filters = self.write_filters(table)
         if not self.buckets or () in filters:
             return "anyone"
         return "filtered" if filters else "seen"
 
     def write_columns(self, table: str) -> frozenset[str]:
-        """Give the columns of a table by which its ``write`` filters decide."""
+        """Give the columns of a table that its ``write`` filters read."""
         return frozenset(item.column for filters in self.write_filters(table) for item in filters)
 
     def claims(self) -> frozenset[Claim]:
-        """Give the claims that anything in them refers to."""
+        """Give the claims to which any part of the rules refers."""
         conditions = [item for each in self.omit for item in each.unless]
         filters = [item for bucket in self.buckets for item in _filters(bucket)]
         values = [item.value for item in filters] + [item.value for item in conditions]
@@ -140,7 +141,7 @@ class SyncRules:
 
 
 NO_RULES: Final = SyncRules()
-"""Everything is visible, and may be written."""
+"""Rules by which everything is visible and may be written."""
 
 
 def _filters(bucket: Bucket) -> Iterable[Filter]:
@@ -151,7 +152,7 @@ def _filters(bucket: Bucket) -> Iterable[Filter]:
 def rules_from_stored(body: Mapping[str, Any]) -> SyncRules:
     """Read what `rules_to_json` wrote, in any release; see `lakesync.core.stored`.
 
-    A filter whose operator is not known lets nothing pass, one of claims nobody.
+    A filter with an unknown operator matches nothing; a condition of claims with one, no client.
     """
     buckets = tuple(
         Bucket(
@@ -194,7 +195,7 @@ def claim_of(path: str) -> Claim:
 
 
 def rules_to_json(rules: SyncRules) -> dict[str, Any]:
-    """Write rules as plain JSON values, as they can be put again."""
+    """Write rules as plain JSON values, in the form in which they can be saved again."""
     omit = {"omit": [*map(_omission_to_json, rules.omit)]} if rules.omit else {}
     return {
         "version": rules.version,

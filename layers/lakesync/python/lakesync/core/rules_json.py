@@ -1,8 +1,8 @@
 """Sync rules as JSON: read strictly, every fault reported at once, each with its path.
 
-Rules are checked against the registered schemas: a table, column or operator that does not exist,
-or a comparison that cannot be made, is refused when the rules are saved, not met by a client.
-In a gateway that is not strict they may name tables without a schema; that is a warning.
+Rules are checked against the registered schemas when they are saved. A table, column or operator
+that does not exist, or an impossible comparison, is refused then, so that no client meets it. In a
+gateway that is not strict, rules may name tables without a schema; this gives a warning.
 Law V3: ``docs/spec/visibility.md``.
 """
 
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 
 _BUCKET_NAME_CHARACTERS_MAX: Final = 64
 _FAULTS_SHOWN_MAX: Final = 3
-"""Faults in the sentence; all of them are in the answer."""
+"""Faults in the error's sentence; the answer contains all of them."""
 _COLUMN_RULE: Final = "a column is named by a letter or _, then letters, digits or _"
 
 
 def rules_from_json(body: object, schemas: Mapping[str, TableSchema]) -> SyncRules:
-    """Read rules that name nothing but what has a schema; see `read_rules`.
+    """Read rules that name only tables with a schema; see `read_rules`.
 
     Raises:
         RulesRefused: they are malformed, or do not fit the schemas; names every fault.
@@ -52,7 +52,7 @@ def rules_from_json(body: object, schemas: Mapping[str, TableSchema]) -> SyncRul
 def read_rules(
     body: object, schemas: Mapping[str, TableSchema], others: Iterable[str] = (), *, strict: bool
 ) -> tuple[SyncRules, list[Fault]]:
-    """Read rules as ``POST /admin/sync-rules`` takes them, with warnings.
+    """Read rules as ``POST /admin/sync-rules`` accepts them, with warnings.
 
     Args:
         body: the rules.
@@ -76,7 +76,7 @@ def read_rules(
 
 
 class _Reader(Reading):
-    """Reads rules, and goes on after a fault."""
+    """Reads rules, and continues after a fault."""
 
     def rules(self, body: object) -> SyncRules:
         fields = self.fields(body, "", {"version", "buckets", "omit"}, {"buckets"})

@@ -1,4 +1,4 @@
-"""What a reader of sync rules is made of: objects, lists, names and values, every fault noted.
+"""Parts of the reader of sync rules: objects, lists, names and values, with every fault noted.
 
 Law V3: ``docs/spec/visibility.md``.
 """
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 
 def is_text(value: object) -> TypeGuard[str]:
-    """Tell whether a value is text that can be stored: not empty, and no half surrogate pairs."""
+    """Tell whether a value is text that can be stored: not empty, no half surrogate pairs."""
     return isinstance(value, str) and bool(value) and is_operand(value)
 
 
 class Reading:
-    """Reads parts of rules, and goes on after a fault."""
+    """Reads parts of rules, and continues after a fault."""
 
     def __init__(
         self, schemas: Mapping[str, TableSchema], others: Iterable[str], *, strict: bool
@@ -49,7 +49,7 @@ class Reading:
         self.faults.append(Fault(path, message))
 
     def note(self, of_column: tuple[list[Fault], list[Fault]], tables: list[str]) -> None:
-        """Note what is wrong with a column, and in which of the tables it is not; none means all.
+        """Note the faults of a column, and the tables that lack it; an empty list means all tables.
 
         A table without a schema may have a column that no table with one has.
         """
@@ -58,7 +58,7 @@ class Reading:
         (self.faults if tables or self.strict else self.warnings).extend(missing)
 
     def tables(self, value: object, path: str) -> list[str]:
-        """Read a list of tables, each as it is spelled."""
+        """Read a list of tables, with their spellings as given."""
         tables = []
         for place, table in enumerate(self.items(value, path, len(self.schemas) + BUCKETS_MAX)):
             at = f"{path}[{place}]"

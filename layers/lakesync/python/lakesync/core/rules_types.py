@@ -1,4 +1,4 @@
-"""Rules against the schemas: is the column there, can it be compared so, may it be left out?"""
+"""Checks of rules against schemas: does a column exist, may it be compared so, or left out?"""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 _NUMBERS: Final = ("number", "integer", "decimal")
 _INSTANTS: Final = ("timestamp", "date")
 _UNORDERED: Final = ("boolean", "bytes", "null")
-"""Column types that have no order a filter could use."""
+"""Column types without an order that a filter could use."""
 
 
 def faults_of(
     item: Filter, path: str, tables: list[str], schemas: Mapping[str, TableSchema]
 ) -> tuple[list[Fault], list[Fault]]:
-    """Give why a filter cannot be evaluated on tables with a schema, and where its column is not.
+    """Give why a filter cannot be evaluated on tables with a schema, and which lack its column.
 
     A filter of all tables may name a column that only some of them have.
 
     Args:
         item: the filter.
-        path: where it stands.
+        path: its path in the rules.
         tables: the tables of its bucket; none means all.
         schemas: every registered table.
     """
@@ -54,11 +54,11 @@ def faults_of(
 def omission_faults(
     column: str, at: str, tables: list[str], schemas: Mapping[str, TableSchema]
 ) -> tuple[list[Fault], list[Fault]]:
-    """Give why a column cannot be left out of tables with a schema, and where it is not.
+    """Give why a column cannot be left out of tables with a schema, and which tables lack it.
 
     Args:
         column: the column.
-        at: where it stands.
+        at: its path in the rules.
         tables: the tables of the omission; none means all.
         schemas: every registered table.
     """
@@ -81,13 +81,13 @@ def _names_of(schema: TableSchema) -> set[str]:
 
 
 def _incomparable(item: Filter, kind: str) -> str:
-    """Say why a column of a type cannot be compared so; nothing if it can."""
+    """Give why a column of a type cannot be compared so; empty if it can."""
     if kind == "json":
         return f"column {item.column} is json, which no filter can compare"
     if item.op in ORDERED and kind in _UNORDERED:
         return f"column {item.column} is {kind}, which has no order for {item.op}"
     if isinstance(item.value, Claim):
-        return ""  # what a claim is, only a token shows; what does not compare matches nothing
+        return ""  # only a token shows a claim's type; one that cannot be compared matches nothing
     values = item.value if isinstance(item.value, tuple) else (item.value,)
     for value in values:
         text = value if isinstance(value, str) else repr(value).lower()

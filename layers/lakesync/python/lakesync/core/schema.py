@@ -1,7 +1,7 @@
-"""Table schemas: which columns a table has, of which type, and what else is declared of it.
+"""Table schemas: which columns a table has, of which types, and what else is declared for it.
 
-A table needs no schema to sync. With one, each delta is checked for column and type by itself, and
-the lake's columns are typed. How a schema may change: `lakesync.core.evolution`.
+A table needs no schema to sync. With one, each delta's columns and types are checked, and the
+lake's columns are typed. How a schema may change: `lakesync.core.evolution`.
 Laws S1, S2, S4: ``docs/spec/schema.md``.
 """
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from lakesync.core.partitioning import PartitionField
 
 SOURCE_TABLE_CHARACTERS_MAX: Final = 256
-"""The name of a table in another system, with whatever it is qualified by there."""
+"""Length of the name of a table in another system, with its qualifiers there."""
 DESCRIPTION_BYTES_MAX: Final = 160
-"""Of a column's description, in UTF-8: with type and name it is a comment of 255 bytes, as much as
-the Glue Data Catalog takes."""
+"""Length of a column's description, in UTF-8. With type and name it becomes a comment of at most
+255 bytes, the limit of the Glue Data Catalog."""
 _ONE_LINE: Final = re.compile(r"[ -~\u00a0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]*")
 ROW_ID: Final = "row_id"
-"""What a primary key may name beside declared columns: the row's id."""
+"""What a primary key may name besides declared columns: the row's id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class TableSchema:
-    """What is declared of one table. Valid by construction.
+    """What is declared for one table. Valid by construction.
 
     Raises:
         ValidationFailed: a name is malformed.
@@ -74,7 +74,7 @@ class TableSchema:
     primary_key: tuple[str, ...] = ()
     """For adapters: the columns that identify a row where there are no row ids."""
     soft_delete: bool = False
-    """For adapters: a deleted row is marked in the destination, not removed."""
+    """For adapters: a deleted row is marked in the destination, and not removed."""
     external_id_column: str | None = None
     """For adapters: the column that names the row in the other system."""
     source_table: str | None = None
@@ -84,10 +84,10 @@ class TableSchema:
     partition: tuple[str, ...] = ()
     """What the Iceberg table is partitioned by; see `lakesync.core.partitioning`."""
     keep_tombstones: bool = False
-    """Deletions are never forgotten, so deltas of any age are merged: for tables that history is
-    loaded into; see ``docs/adr/0008-loading-old-data.md``."""
+    """Deletions are never forgotten, so deltas of any age are merged: for tables into which history
+    is loaded; see ``docs/adr/0008-loading-old-data.md``."""
     delete_wins: bool = False
-    """An update never brings a row back, only a newer insert does; see `core.merge.as_read`."""
+    """An update never restores a row, only a newer insert does; see `core.merge.as_read`."""
     sort: tuple[str, ...] = ()
     """The columns by which rows are sorted within the files of the Iceberg table."""
 
@@ -120,23 +120,23 @@ class TableSchema:
 
     @property
     def partition_fields(self) -> tuple[PartitionField, ...]:
-        """What `partition` says."""
+        """The parsed form of `partition`."""
         return tuple(map(partition_field, self.partition))
 
 
 @dataclass(frozen=True, slots=True)
 class Schemas:
-    """The schemas of tables, as many as whoever asked may know of."""
+    """The schemas of tables: those that the caller may know."""
 
     version: int
-    """Grows with every schema that is registered or changed; 0 without any."""
+    """Increases with every schema that is registered or changed; 0 without any."""
     tables: tuple[TableSchema, ...]
     strict: bool = False
-    """Only tables with a schema are written."""
+    """Only tables with a schema may be written."""
 
 
 def check_delta(schema: TableSchema, delta: Delta, *, typed: bool = True) -> None:
-    """Refuse a delta that does not fit its table; values of another type only if ``typed``.
+    """Refuse a delta that does not fit its table; check the types of values only if ``typed``.
 
     Raises:
         SchemaMismatch: an unknown column, a value of another type, or null where it may not be.
@@ -164,7 +164,7 @@ def check_delta(schema: TableSchema, delta: Delta, *, typed: bool = True) -> Non
 def shown_to_clients(
     schema: TableSchema, omitted: Collection[str] = frozenset()
 ) -> TableSchema | None:
-    """Give what a client gets of a schema: nothing of the lake or of other systems.
+    """Give the part of a schema that a client is sent: nothing about the lake or other systems.
 
     None if all of its columns, by their folded names, are left out of what the client is sent.
     """

@@ -1,4 +1,4 @@
-"""Schemas as JSON: strict as administrators write them, and as claims and clients have them.
+"""Schemas as JSON: strict as administrators write them, and as claims and clients hold them.
 
 Law S4: ``docs/spec/schema.md``.
 """
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def schema_from_json(body: object) -> TableSchema:
-    """Read a schema as ``POST /admin/schema`` takes it; strict, and the fault's path is named.
+    """Read a schema as ``POST /admin/schema`` accepts it; strict, and the error names the path.
 
     Raises:
         ValidationFailed: a field is missing, unknown or of another shape.
@@ -63,7 +63,7 @@ def schema_to_json(schema: TableSchema) -> dict[str, object]:
 
 
 def schemas_to_json(schemas: Schemas) -> dict[str, object]:
-    """Write schemas as ``GET /admin/schema`` answers them."""
+    """Write schemas as ``GET /admin/schema`` returns them."""
     fields = {"schemaVersion": schemas.version, "tables": [*map(schema_to_json, schemas.tables)]}
     return fields | ({"strict": True} if schemas.strict else {})
 
@@ -97,7 +97,7 @@ def _column_to_json(column: Column) -> dict[str, object]:
 
 
 def _column(item: object, path: str) -> Column:
-    # What existing clients say of relations between tables is taken, and not used.
+    # Relations between tables, which existing clients declare, are accepted and not used.
     fields = _object(item, path, {"name", "type"}, _OPTIONAL_OF_COLUMN)
     return Column(
         _typed(fields, "name", str, ""),

@@ -1,7 +1,7 @@
 """A digest of the rules and claims that decide a client's rows, table by table, as text.
 
-A client that hands back another scope than the one in force holds rows that it may no longer see,
-or lacks some that it may: of the tables whose digests differ, and of no others. Law V6:
+If a client hands back a scope other than the current one, it holds rows that it may no longer see,
+or lacks rows that it may see. This concerns only the tables whose digests differ. Law V6:
 ``docs/spec/visibility.md``.
 """
 
@@ -20,26 +20,27 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 EVERYTHING: Final = "*"
-"""The digest of a table of which every row is seen; the scope's text where that is all tables."""
+"""The digest of a table whose rows are all visible; the scope's text if that holds for all tables.
+"""
 NOTHING: Final = "-"
-"""The digest of a table of which no row is seen."""
+"""The digest of a table of which no row is visible."""
 UNKNOWN: Final = "_"
-"""The digest of a table of which the client holds some of what it may see: equal to none."""
+"""The digest of a table of which the client holds only a part of what it may see: equal to none."""
 OTHERS: Final = ""
 """Stands for all tables that a scope does not name."""
 SCOPE_CHARS_MAX: Final = 4_096
-"""The text of a scope; what would be longer is one digest, and names no tables."""
+"""Length of a scope's text; a longer one is replaced by one digest, which names no tables."""
 _DIGEST_BYTES: Final = 9
 _WHOLE: Final = "="
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """For each table the digest of what decides its rows; equal ones show equal rows."""
+    """By table, the digest of what decides on its rows. Equal digests mean equally visible rows."""
 
     others: str = EVERYTHING
     tables: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    """Tables whose digest is another than ``others``."""
+    """Tables whose digest differs from ``others``."""
 
     def of(self, table: str) -> str:
         """Give a table's digest, or that of `OTHERS`."""
@@ -47,30 +48,30 @@ class Scope:
 
     @property
     def is_told(self) -> bool:
-        """Tell whether it was short enough for its text to tell tables apart."""
+        """Tell whether the text was short enough to list digests by table."""
         return not self.others.startswith(_WHOLE)
 
     def changed(self, other: Scope) -> list[str]:
-        """Give the tables that another scope shows otherwise, in order; `OTHERS` is the last."""
+        """Give the tables with another digest in another scope, in order; `OTHERS` is the last."""
         named = sorted({*self.tables, *other.tables})
         differing = [table for table in named if self.of(table) != other.of(table)]
         return differing if self.others == other.others else [*differing, OTHERS]
 
     def marked(self, table: str, digest: str) -> Scope:
-        """Give the scope with another digest of one table, or of `OTHERS`."""
+        """Give the scope with a changed digest of one table, or of `OTHERS`."""
         if table == OTHERS:
             return replace(self, others=digest)
         return replace(self, tables=MappingProxyType({**self.tables, table: digest}))
 
     def text(self) -> str:
-        """Give what a client stores and hands back: ``others~table.digest~…``."""
+        """Give the text that a client stores and hands back: ``others~table.digest~…``."""
         digests = [f"{name}.{digest}" for name, digest in sorted(self.tables.items())]
         text = "~".join([self.others, *digests])
         return text if len(text) <= SCOPE_CHARS_MAX else _WHOLE + digest_of(text)
 
 
 def scope_of(text: str) -> Scope:
-    """Read what `Scope.text` gave; anything else is a scope that equals none."""
+    """Read what `Scope.text` gave; anything else gives a scope that equals none."""
     others, *named = text.split("~")
     tables: dict[str, str] = {}
     for item in named:
@@ -82,7 +83,7 @@ def scope_of(text: str) -> Scope:
 
 
 def digest_of(value: object) -> str:
-    """Give a short digest of a JSON value: 72 bits, which nobody gains by making collide."""
+    """Give a short digest of a JSON value: 72 bits, as a collision would benefit nobody."""
     text = json.dumps(value, separators=(",", ":")).encode()
     digest = hashlib.sha256(text).digest()[:_DIGEST_BYTES]
     return base64.urlsafe_b64encode(digest).decode()

@@ -1,8 +1,8 @@
-"""In which order a snapshot reads its tables, as its token says.
+"""The order in which a snapshot reads its tables, as its token says.
 
 A client begins a snapshot by ``begin``, or by ``begin:todos,notes`` to have these tables first. The
-words of each page name the order again, and the table that comes next; so an order stands until the
-snapshot ends, whatever the app asks for meanwhile, and whoever has the words knows what was read.
+token of each page (its words) repeats the order, and names the next table. So the order stays the
+same until the snapshot ends, whatever the app asks for meanwhile, and the words show what was read.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 FIRST_TABLES_MAX: Final = 32
-"""Tables that one client may have first; each page's words name them."""
+"""Tables that one client may have first; the words of each page name them."""
 ALL_TABLES: Final = "all"
-"""What the words say of a snapshot that reads all tables."""
+"""The field of the words of a snapshot that reads all tables."""
 WORDS_FIELDS: Final = 5
-"""Fields of a page's words that say what was read; what follows them is the gateway's alone."""
+"""Fields of a page's words that say what was read; only the gateway reads those that follow."""
 Place: TypeAlias = "tuple[int, str]"
 
 
 def checked_first(tables: Iterable[str], field: str = "first_tables") -> tuple[str, ...]:
-    """Give tables to be read first, each once, in their order.
+    """Give the tables to read first, without repeats, in their order.
 
     Raises:
         ValidationFailed: one is no table's name, or they are too many.
@@ -43,7 +43,7 @@ def checked_first(tables: Iterable[str], field: str = "first_tables") -> tuple[s
 
 
 def begin_words(first: tuple[str, ...]) -> str:
-    """Give what asks for all rows as they are, those of some tables first."""
+    """Give the words that ask for all rows as they are, with some tables first."""
     return f"{SNAPSHOT}:{','.join(first)}" if first else SNAPSHOT
 
 
@@ -53,7 +53,7 @@ def begins(words: str) -> bool:
 
 
 def first_of(words: str) -> tuple[str, ...]:
-    """Give the tables that come first, by what `begin_words` gave, or ``all`` in place of begin.
+    """Give the tables that are read first, from `begin_words` or the same with ``all`` for begin.
 
     Raises:
         ValidationFailed: they are no tables' names, or too many.
@@ -63,29 +63,29 @@ def first_of(words: str) -> tuple[str, ...]:
 
 
 def has_any_of(first: tuple[str, ...], tables: Iterable[str]) -> bool:
-    """Tell whether any of the tables that come first is among some, in whatever spelling."""
+    """Tell whether any of the first tables is among some tables, in any spelling."""
     return not {*map(folded, first)}.isdisjoint(map(folded, tables))
 
 
 def reads_all_tables(words: str) -> bool:
-    """Tell whether a page's words are of a snapshot of all tables, and not of some of them."""
+    """Tell whether a page's words belong to a snapshot of all tables, not only of some."""
     fields = words.split("|", 2)
     return len(fields) > 1 and fields[1].partition(":")[0] == ALL_TABLES
 
 
 def place_by(first: tuple[str, ...]) -> Callable[[str], Place]:
-    """Give what puts tables in order: those that come first, then the others by name."""
+    """Give the sort key of tables: those to be read first, then the others by name."""
     places = {folded(name): place for place, name in enumerate(first)}
     return lambda table: (places.get(folded(table), len(places)), table)
 
 
 def tables_read(words: str, known: Iterable[str]) -> frozenset[str]:
-    """Give those of some tables, and of those that come first, that a snapshot has read to the end.
+    """Give the tables, of those known and those to be read first, that are read to the end.
 
-    Words of another form, as another release may write them, tell of no table.
+    Words of an unknown form, which another release may write, show no table as read.
 
     Args:
-        words: what the last page said of where the snapshot goes on.
+        words: the last page's words, which say where the snapshot continues.
         known: other tables.
     """
     fields = words.split("|", 5)

@@ -1,16 +1,17 @@
-"""Versions of stored formats: read again by another release than the one that wrote them.
+"""Versions of stored formats: read by other releases than the one that wrote them.
 
-- Nothing is checked: it was, when it came in. A release that checks more must not refuse what is
-  there already.
+- Nothing is checked again: it was checked when it was accepted. A release with stricter checks must
+  not refuse what is already stored.
 - Fields that a reader does not know are left out, or, in a document that it will write again, kept.
-- Each document names the least format that a reader has to know. A field that may be left out
-  changes no format; one without which a reader would show or take what it must not raises it.
-- What has no number of its own (heads, row states, the flush state) is read by whoever has read the
-  gateway's configuration: its format is that of all of them.
-- A format is read one release before it is written. So two releases that follow each other may
-  run side by side, and the later one may be undone.
+- Each document names the lowest format that a reader must know. A field that may be ignored does
+  not change the format. A field without which a reader would show or accept something that it must
+  not raises it.
+- Items without a format number (heads, row states, the flush state) are read only after the
+  gateway's configuration: its format applies to all of them.
+- A format is read one release before it is written. So two successive releases may run side by
+  side, and the later one may be rolled back.
 
-Law B14: ``docs/spec/commit.md``. Why: ``docs/adr/0014-releases-side-by-side.md``.
+Law B14: ``docs/spec/commit.md``. The reasons: ``docs/adr/0014-releases-side-by-side.md``.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ if TYPE_CHECKING:
     T = TypeVar("T", bound=DataclassInstance)
 
 FORMAT_2: Final = 2
-"""Of a deleted gateway, of what has to do with a table in which deletes win, and of rules that
-leave columns out: who knows of none of these refuses it."""
+"""The format of a deleted gateway, of anything that concerns a delete-wins table, and of rules that
+leave columns out. A release that does not know these refuses it."""
 READS: Final = FORMAT_2
 """The latest format that this release reads."""
 WRITES: Final = 1
-"""The format that this release writes: that which the release before it reads."""
+"""The format that this release writes: one that the release before it can read."""
 
 STORED_FIELDS: Final = {
     "table": "table",
@@ -53,27 +54,27 @@ STORED_FIELDS: Final = {
     "deleteWins": "delete_wins",
     "sort": "sort",
 }
-"""The fields of a stored schema, with their names here."""
+"""The fields of a stored schema, with their names in this module."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """What a later release wrote into a configuration, and this one does not know."""
+    """Fields of a configuration that a later release wrote and this one does not know."""
 
     format: int = WRITES
-    """That which a reader of it must know."""
+    """The format that a reader must know."""
     fields: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     schemas: Mapping[tuple[str, int], Mapping[str, Any]] = field(
         default_factory=lambda: MappingProxyType({})
     )
     """By table and version."""
     rules: Mapping[str, Any] | None = None
-    """The rules as they were written, if more is in them than was read."""
+    """The rules as they were written, if they contain more than was read."""
     read_rules: SyncRules | None = None
 
 
 def check_format(needed: int, what: str) -> None:
-    """Refuse what only a later release can read.
+    """Refuse a document that only a later release can read.
 
     Raises:
         UpgradeRequired: a later format is needed.
@@ -86,7 +87,7 @@ def check_format(needed: int, what: str) -> None:
 
 
 def known(kind: type[T], body: Mapping[str, Any]) -> T:
-    """Make a record of the fields that it has and a stored document names; all have defaults."""
+    """Make a record from those fields of a stored document that it knows; all have defaults."""
     return kind(**{item.name: body[item.name] for item in fields(kind) if item.name in body})
 
 

@@ -1,6 +1,6 @@
-"""A token's claims as sync rules and permissions see them: values that filters compare.
+"""A token's claims as sync rules and permissions use them: values that filters compare.
 
-What is missing, null or no scalar matches nothing. Law V1: ``docs/spec/visibility.md``.
+A missing, null or non-scalar claim matches nothing. Law V1: ``docs/spec/visibility.md``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Claims: TypeAlias = "Mapping[str, Any]"
 
 
 def resolved(operand: Operand, claims: Claims) -> tuple[Literal, ...]:
-    """Give the values that a filter's operand stands for; none if the claim is missing or null."""
+    """Give the values of a filter's operand; none if the claim is missing or null."""
     if not isinstance(operand, Claim):
         return operand if isinstance(operand, tuple) else (operand,)
     claimed: Any = claims
@@ -33,7 +33,7 @@ def resolved(operand: Operand, claims: Claims) -> tuple[Literal, ...]:
 def passes(item: ClaimFilter, claims: Claims) -> bool:
     """Tell whether a token passes a condition on a claim.
 
-    Of a claim that is a list one value is enough, but for ``neq``, which all of them must pass.
+    For a list it is enough that one value passes; with ``neq`` all of them must pass.
     """
     values = resolved(item.claim, claims)
     test = condition(item.op, resolved(item.value, claims))

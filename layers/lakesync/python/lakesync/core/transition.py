@@ -1,4 +1,4 @@
-"""What a change of a row is to one client. Law V4: ``docs/spec/visibility.md``."""
+"""The effect of a row's change on one client. Law V4: ``docs/spec/visibility.md``."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from enum import Enum
 
 
 class Transition(Enum):
-    """What a change of a row is to one client."""
+    """The effect of a row's change on one client."""
 
     NOTHING = "nothing"
-    """Hidden before and after: the client hears nothing."""
+    """Hidden before and after: the client is sent nothing."""
     CHANGE = "change"
-    """Visible before and after: it gets the delta."""
+    """Visible before and after: it is sent the delta."""
     ENTER = "enter"
-    """It gets the whole row."""
+    """It is sent the whole row."""
     LEAVE = "leave"
-    """It gets a removal."""
+    """It is sent a removal."""
     END = "end"
-    """Visible before, and deleted: it gets the delete, and knows for good."""
+    """Visible before, now deleted: it is sent the delete, which is final."""
 
 
 def transition_of(saw: bool, sees: bool, *, ends: bool) -> Transition:  # noqa: FBT001 - a truth table
-    """Say what a change of a row is to a client, by whether it saw the row and sees it now.
+    """Give the effect of a row's change on a client, from whether it saw the row and sees it now.
 
     Args:
         saw: it saw the row before.

@@ -1,8 +1,8 @@
 """Column values and their canonical bytes (RFC 8785, the JSON Canonicalization Scheme).
 
-A column value is JSON: text, number, boolean, null, object or array. Everywhere inside LakeSync it
-travels as its *canonical bytes*, so that equality is equality of bytes, a delta's identity never
-depends on a language's number printing, and nothing is decoded and encoded again on its way.
+A column value is JSON: text, number, boolean, null, object or array. Inside LakeSync it always
+travels as its *canonical bytes*. So equality is equality of bytes, a delta's identity never depends
+on how a language prints numbers, and no value is decoded and encoded again on its way.
 
 Numbers are IEEE 754 doubles, as in JSON's own interoperable subset (RFC 7493). An integer that a
 double cannot carry digit for digit is refused, not rounded: send it as text.
@@ -22,14 +22,14 @@ CanonicalJson: TypeAlias = bytes
 """UTF-8 bytes of one JSON value in RFC 8785 form."""
 
 VALUE_DEPTH_MAX: Final = 32
-"""Nesting of objects and arrays inside one value."""
+"""Nesting of objects and arrays in one value."""
 _EXACT_INT_MAX: Final = (1 << 53) - 1
 _PLAIN_INT_BITS_MAX: Final = 70
 """From 1e21 on, just below 2^70, a number is written with an exponent."""
 NULL: Final = b"null"
 
-# Shapes that are canonical as they stand, which is nearly all of real traffic: text without
-# escapes, small integers, plain decimals of at most 15 digits (always exact in a double), words.
+# Forms that are already canonical, which covers nearly all real traffic: text without escapes,
+# small integers, plain decimals of at most 15 digits (always exact in a double), words.
 _PLAIN = re.compile(
     rb'"[ !#-\[\]-\x7e\x80-\xff]*"'
     rb"|0|-?[1-9][0-9]{0,14}"
@@ -82,12 +82,12 @@ def parse(raw: bytes) -> Any:
         raise ValidationFailed(f"not JSON: {exc}") from exc
     except RecursionError as exc:
         raise ValidationFailed("not JSON that can be read: it nests too deeply") from exc
-    except ValueError as exc:  # Python's own bound on the digits of an integer
+    except ValueError as exc:  # Python's limit on the digits of an integer
         raise ValidationFailed("not JSON that can be read: a number has too many digits") from exc
 
 
 def text_of(value: CanonicalJson) -> str:
-    """Give the text that canonical bytes beginning with a quote stand for, as `parse` does."""
+    """Give the text of canonical bytes that begin with a quote, as `parse` does."""
     return value[1:-1].decode() if b"\\" not in value else str(parse(value))
 
 
@@ -142,7 +142,7 @@ def _object(value: dict[Any, object], depth: int) -> str:
 
 
 def _integer(value: int) -> str:
-    digits_of = int.__repr__  # a subclass, such as an enum, may print itself otherwise
+    digits_of = int.__repr__  # a subclass, such as an enum, may have a repr of its own
     if -_EXACT_INT_MAX <= value <= _EXACT_INT_MAX:
         return digits_of(value)
     if value.bit_length() <= _PLAIN_INT_BITS_MAX:
@@ -153,13 +153,13 @@ def _integer(value: int) -> str:
 
 
 def _number(value: float) -> str:
-    """Print a double as ECMAScript does (ECMA-262 § Number::toString), the form RFC 8785 asks."""
+    """Print a double as ECMAScript does (ECMA-262 § Number::toString), as RFC 8785 requires."""
     if value == 0:
         return "0"
     if value - value != 0:
         raise ValidationFailed("NaN and infinity are not JSON; send null or text")
-    # repr gives the same shortest round-trip digits; only their arrangement differs, and that not
-    # in numbers of everyday size. A subclass, such as numpy's float64, may have a repr of its own.
+    # repr gives the same shortest round-trip digits. Only their arrangement can differ, and not for
+    # numbers of everyday size. A subclass, such as numpy's float64, may have a repr of its own.
     printed = float.__repr__(value)
     if "e" not in printed:
         return printed.removesuffix(".0")

@@ -1,7 +1,7 @@
-"""What a client sees: one decision, for everything that leaves the gateway.
+"""What a client sees: one decision, used for everything that leaves the gateway.
 
-A row is decided by the columns that the rules look at, before and after a change, never by the
-partial delta; which columns are left out of it, by claims (`lakesync.core.omission`).
+The decision about a row uses the columns that the rules read, before and after a change, never the
+partial delta. Which columns are left out of a row depends on claims (`lakesync.core.omission`).
 Laws V1-V6 and V12: ``docs/spec/visibility.md``.
 """
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lakesync.core.values import CanonicalJson
 
 RuleValues: TypeAlias = "Mapping[str, CanonicalJson]"
-"""The columns of one row that rules look at; a row that does not exist is None instead."""
+"""The columns of one row that rules read; None for a row that does not exist."""
 
 
 class Viewer:
@@ -50,7 +50,7 @@ class Viewer:
 
     @property
     def sees_everything(self) -> bool:
-        """Tell whether no rule hides anything from the client: no row, and no column."""
+        """Tell whether the rules hide nothing from the client: no row, and no column."""
         return self.sees_every_row and not self._omissions
 
     @property
@@ -72,12 +72,12 @@ class Viewer:
         return self._omissions.of(table)
 
     def shown(self, delta: Delta) -> Delta | None:
-        """Give what the client is sent of a delta whose row it sees; None if nothing is left."""
+        """Give a visible row's delta as the client is sent it; None if nothing is left."""
         omitted = self._omissions.of(delta.table)
         return delta_without(delta, omitted) if omitted else delta
 
     def shown_state(self, table: str, state: RowState) -> RowState:
-        """Give what the client may know of a row that it sees."""
+        """Give the part of a visible row that the client may know."""
         omitted = self._omissions.of(table)
         return state_without(state, omitted) if omitted else state
 
@@ -92,7 +92,7 @@ class Viewer:
         return decide(row)
 
     def may_see(self, table: str) -> bool:
-        """Tell whether a table could have rows that the client may see."""
+        """Tell whether a table could contain rows that the client may see."""
         return self.sees_every_row or any(
             all(resolved(item.value, self._claims) for item in bucket.filters)
             for bucket in self._rules.covering(table)
@@ -101,20 +101,20 @@ class Viewer:
     def transition(
         self, table: str, before: RuleValues | None, after: RuleValues | None
     ) -> Transition:
-        """Say what a change of a row is to the client."""
+        """Give the effect of a row's change on the client."""
         saw = self.sees(table, before)
-        # Most changes touch no column that a rule looks at.
+        # Most changes touch no column that a rule reads.
         sees = saw if after == before else self.sees(table, after)
         return transition_of(saw, sees, ends=after is None)
 
     def reader(
         self, table: str, columns: Sequence[str]
     ) -> Callable[[Sequence[CanonicalJson | None]], bool]:
-        """Give what `sees` decides, for rows that come as values in the order of some columns.
+        """Give the decision of `sees`, for rows given as values in the order of some columns.
 
         Args:
             table: the table.
-            columns: all that the rules look at, and maybe more.
+            columns: all that the rules read, and possibly more.
         """
         if self.sees_every_row:
             return _always
@@ -123,9 +123,10 @@ class Viewer:
     def may_write(self, table: str, before: RuleValues | None, after: RuleValues | None) -> bool:
         """Tell whether the client may change a row so.
 
-        Where ``write`` filters restrict the table, the row passes them before and after. Where
-        none do, the client saw the row, or it is new: who guesses the id of a row out of sight
-        could else write it into sight, and be sent all of it.
+        Where ``write`` filters restrict the table, the row must pass them before and after.
+        Elsewhere the client must have seen the row, or the row is new. Otherwise a client that
+        guesses the id of a hidden row could make it visible by writing it, and would be sent all of
+        it.
 
         Args:
             table: the row's table.
@@ -138,7 +139,7 @@ class Viewer:
         return decide(before, after)
 
     def scope(self) -> Scope:
-        """Give what decides the rows that the client sees, and their columns, table by table."""
+        """Give what decides on the rows that the client sees and their columns, by table."""
         others = self._digest(OTHERS)
         digests = {table: self._digest(table) for table in self._rules.tables()}
         return Scope(
@@ -158,7 +159,7 @@ class Viewer:
     def _any_of(
         self, buckets: Sequence[Sequence[Filter]], columns: Sequence[str]
     ) -> Callable[[Sequence[CanonicalJson | None]], bool]:
-        """Decide by buckets: inside one all filters hold, across them any may."""
+        """Decide by buckets: a row passes if it passes all filters of any bucket."""
         places = {name: place for place, name in enumerate(columns)}
         tests_of = [
             [(places[item.column], self._test(item)) for item in filters] for filters in buckets
@@ -187,7 +188,7 @@ class Viewer:
         if self.sees_rows_of(table):
             return EVERYTHING
         bound = [self._bound(bucket) for bucket in self._rules.covering(table)]
-        # A filter without a value, whose claim is missing, lets nothing pass.
+        # A filter without a value, because its claim is missing, matches nothing.
         some = [filters for filters in bound if all(values for *_, values in filters)]
         return digest_of([self._generation, sorted(some, key=json.dumps)]) if some else NOTHING
 
@@ -202,7 +203,7 @@ class Viewer:
 
 
 def rule_values(state: RowState, columns: frozenset[str]) -> RuleValues | None:
-    """Give those columns of a row that rules look at; None if there is no row."""
+    """Give those columns of a row that rules read; None if there is no row."""
     registers = state.columns
     if not registers and not state.alive:
         return None
@@ -214,7 +215,7 @@ def rule_values(state: RowState, columns: frozenset[str]) -> RuleValues | None:
 def rule_columns(
     row: Iterable[tuple[str, CanonicalJson]], columns: frozenset[str]
 ) -> dict[str, CanonicalJson]:
-    """Give those of some columns that rules look at and that are short enough to match anything."""
+    """Give those of some columns that rules read and that are short enough to match anything."""
     return {
         name: value for name, value in row if name in columns and len(value) <= RULE_VALUE_BYTES_MAX
     }
@@ -223,7 +224,7 @@ def rule_columns(
 def _by_name(
     decide: Callable[[Sequence[CanonicalJson | None]], bool], columns: Sequence[str]
 ) -> Callable[[RuleValues], bool]:
-    """Give a decision about rows that come by the names of their columns."""
+    """Give a decision about rows given as mappings by column name."""
     return lambda row: decide(tuple(map(row.get, columns)))
 
 
