@@ -1,4 +1,4 @@
-"""Ages of what a process remembers, by both of its clocks: never understated."""
+"""Ages of what a process remembers, measured by both of its clocks: never understated."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ if TYPE_CHECKING:
     from lakesync.ports import WallClock
 
 Moment: TypeAlias = tuple[int, int]
-"""The milliseconds that the wall clock and the monotonic one showed."""
+"""The milliseconds of the wall clock and of the monotonic clock."""
 
 
 class Ages:
-    """Tells ages by two clocks.
+    """Determines ages by two clocks.
 
-    By either alone things could be remembered for longer: one steps back, the other may stand still
-    while the process is frozen.
+    One clock alone could understate an age: the wall clock may be set back, and the monotonic clock
+    may stop while the process is frozen.
 
     Args:
         wall_clock: the time.
@@ -31,13 +31,13 @@ class Ages:
         self._monotonic_ms = monotonic_ms or wall_clock
 
     def now(self) -> Moment:
-        """Give the present, to ask for the age of what happens now."""
+        """Give the present, from which the age of what happens now is measured."""
         return self._wall_clock(), self._monotonic_ms()
 
     def is_within(self, ms: int, then: Moment) -> bool:
-        """Tell whether something is younger than ``ms``; it is not if a clock went back."""
+        """Tell whether something is younger than ``ms``; False if a clock went back."""
         return all(0 <= now - before < ms for now, before in zip(self.now(), then, strict=True))
 
     def ms_since(self, then: Moment) -> int:
-        """Give how old something is, by the clock that shows more."""
+        """Give how old something is, by the clock that shows the greater age."""
         return max(now - before for now, before in zip(self.now(), then, strict=True))

@@ -1,15 +1,15 @@
-"""The commit loop: merge, then one conditional transaction, until it happens or the deadline.
+"""The commit loop: merge, then one conditional transaction, until success or the deadline.
 
 Why it is exact
-    1. The transaction is conditional on the head of every lane that it writes to, which orders a
-       lane, and puts head, log entry, rows and marks together; it happens whole or not at all.
-    2. It is conditional on each row and mark being the one that was merged into: that orders the
-       commits to a row, whatever lanes they go through.
-    3. A delta that changes no register is a duplicate, whatever the age of the state it was held
-       against: registers only grow. So a repeated push writes nothing.
-    4. A lost answer is asked for again under the same token, which the store recognises; if it no
+    1. The transaction is conditional on the head of every lane that it writes to, which orders the
+       lane. It writes head, log entry, rows and marks atomically.
+    2. It is conditional on each row and mark being the one that was merged into. This orders the
+       commits to a row, whatever lanes they use.
+    3. A delta that changes no register is a duplicate, however old the state it was compared with:
+       registers only grow. So a repeated push writes nothing.
+    4. A lost answer is requested again with the same token, which the store recognises. If it no
        longer does, the head has moved, and merging again finds duplicates.
-    5. What no condition proves, a refusal, is decided by rows that were read for this very push.
+    5. No condition protects a refusal. It is decided from rows read during this very push.
 
 Laws B1-B9: ``docs/spec/commit.md``.
 """
@@ -59,7 +59,7 @@ _ROWS_TOO_LARGE = "the rows an atomic push touches do not fit one commit; make i
 
 
 class ConfigChanged(Exception):
-    """The gateway's configuration is not the one that the push was checked by."""
+    """The configuration has changed since the push was checked by it."""
 
 
 class Committer:
@@ -87,13 +87,13 @@ class Committer:
         self._lanes = LaneChoice(buffer, row_cache, wall_clock=wall_clock, jitter=chance.jitter)
 
     def prepare(self, gateway: str, parts: Iterable[Part], *, deadline_ms: int) -> None:
-        """Read the marks of all events of a push, before the first of its parts moves any.
+        """Read the marks of all events of a push, before the first of its parts advances any.
 
-        A mark that has to be joined out of several shards' must not learn from this very push that
-        its other events are late.
+        A mark joined from several shards' marks must not be advanced by this push itself, or the
+        push's other events would seem late.
 
         Raises:
-            Unavailable: they cannot be read now; nothing was written.
+            Unavailable: the marks cannot be read now; nothing was written.
         """
         marks = {key for part in parts if part.since for key in part.marks}
         attempt = 0
@@ -108,14 +108,14 @@ class Committer:
     def commit(
         self, gateway: str, part: Part, viewer: Viewer, *, deadline_ms: int, atomic: bool
     ) -> Outcome:
-        """Make one part durable, or as much of it as fits; gives what became of each delta.
+        """Make one part durable, or as much of it as fits; gives the outcome of each delta.
 
         Raises:
             ConfigChanged: check the push again by the new configuration.
             Backpressure: too much waits to be flushed; nothing was written.
             AtomicPushTooLarge: an atomic part touches more than one commit can hold.
             CursorExpired: the client has read another epoch of the buffer.
-            Unavailable: the races or the store's refusals lasted to the deadline.
+            Unavailable: lost races or the store's refusals continued until the deadline.
         """
         attempt = 0
         read: set[RowKey] = set()
@@ -141,7 +141,7 @@ class Committer:
             except (HeadMoved, HeadBusy, StaleRead) as race:
                 self._lost(gateway, part, lanes, race)
                 error: Unavailable = Contention(_TOO_MANY_WRITERS)
-                # Of a row the answer gives what is there now.
+                # A failed condition on a row returns the current row: a short wait is enough.
                 wait_ms: int | None = _LOST_MS if isinstance(race, StaleRead) else None
             except Backpressure:
                 raise
@@ -152,7 +152,7 @@ class Committer:
             attempt = self.wait(attempt, deadline_ms, error, wait_ms)
 
     def _checked(self, gateway: str, part: Part, lanes: Mapping[str, str]) -> CachedGateway:
-        """Give what is remembered of a gateway, unless its heads say that nothing may be pushed."""
+        """Give what is remembered of a gateway, unless its heads forbid the push."""
         cached = self._row_cache.gateway(gateway)
         heads = {lane: cached.head(lane) for lane in lanes.values()}
         current = [head for head in heads.values() if head and not head.is_closed] or [cached.main]
@@ -164,13 +164,13 @@ class Committer:
                 check_room(self._row_cache, gateway, lane, self._wall_clock(), self._limits)
         check_epoch(self._row_cache, gateway, part.epoch)
         if not all(may_commit(cached, lane) for lane in lanes.values()):
-            raise Contention(_TOO_MANY_WRITERS)  # a head was read again, and is closed by now
+            raise Contention(_TOO_MANY_WRITERS)  # the lane is closed by now, as its head showed
         return cached
 
     def _merge(
         self, part: Part, cached: CachedGateway, lanes: Mapping[str, str], viewer: Viewer
     ) -> Outcome:
-        # A duplicate that is older is one only if its row says so now; deletions are kept longer.
+        # An older duplicate counts only if its row, read now, says so; deletions are kept longer.
         old = stamp(max(self._wall_clock() - VISIBLE_MS_MAX, 0))
         outcome = merge_part(part, cached, self._limits, viewer, old)
         heads = [cached.main, *(cached.head(lane) or NO_HEAD for lane in lanes.values())]
@@ -178,7 +178,7 @@ class Committer:
         return outcome
 
     def _lost(self, gateway: str, part: Part, lanes: Mapping[str, str], race: Exception) -> None:
-        """Remember what a lost race showed, and move to other lanes if it was for a head."""
+        """Remember the result of a lost race, and change lanes if the race was for a head."""
         if isinstance(race, StaleRead):
             self._row_cache.forget_rows(gateway, (), part.marks)
             self._row_cache.save_rows(gateway, race.rows)
@@ -188,7 +188,7 @@ class Committer:
             moved = {lane: head if head != NO_HEAD else None for lane, head in race.heads.items()}
             lost = self._row_cache.save_heads(gateway, moved)
         for lane in lost:
-            # Failing to move costs nothing: the next try finds the lane as it is.
+            # A failed move costs nothing: the next attempt finds the lane unchanged.
             with suppress(Unavailable):
                 self._lanes.lost(gateway, lane)
 
@@ -196,7 +196,7 @@ class Committer:
         self, gateway: str, outcome: Outcome, cached: CachedGateway, lanes: Mapping[str, str],
         deadline_ms: int,
     ) -> None:  # fmt: skip
-        # The stamp must be above every head that it commits to, and above what it replaces.
+        # The stamp must be above every head that it commits to, and above all that it replaces.
         self._clock.last = max(self._clock.last, outcome.stamp, outcome.seen())
         outcome.stamp = self._clock.now(self._wall_clock())
         parts = {
@@ -215,23 +215,23 @@ class Committer:
             self._on_threshold(commit.gateway)
 
     def _write_once(self, commit: Commit, deadline_ms: int) -> None:
-        """Try the same commit until it happened or lost; the token makes trying again safe."""
+        """Try the same commit until it succeeded or lost a race; the token makes it idempotent."""
         attempt = 0
         while True:
             if self._wall_clock() > stamp_ms(commit.stamp) + VISIBLE_MS_MAX // 2:
-                # Whoever reads relies on its being visible by then: it gets a stamp of now.
+                # Readers rely on commits being visible by then, so this one needs a current stamp.
                 raise Contention(_TOO_LATE)
             try:
                 self._buffer.commit(commit)
             except Contention as error:
-                self.wait(attempt, deadline_ms, error, _CONFLICT_MS)  # all alike: nobody starves
+                self.wait(attempt, deadline_ms, error, _CONFLICT_MS)  # equal waits: none starves
             except Unavailable as error:
                 attempt = self.wait(attempt, deadline_ms, error)
             else:
                 return
 
     def _due(self, cached: CachedGateway, lane: str) -> bool:
-        """Tell whether to ask for a flush: past the threshold, and again after each as much."""
+        """Tell whether to request a flush: past the threshold, and each time as much is added."""
         head, threshold = cached.head(lane) or NO_HEAD, self._limits.flush_threshold_bytes
         since = head.logged_bytes - cached.asked_at_bytes.get(lane, 0)
         if unflushed_bytes(head) < threshold or since < threshold:
@@ -242,7 +242,7 @@ class Committer:
     def wait(
         self, attempt: int, deadline_ms: int, error: LakeSyncError, bound_ms: int | None = None
     ) -> int:
-        """Sleep a random while, longer with each attempt; raise the error past the deadline."""
+        """Sleep a random time, longer with each attempt; raise the error past the deadline."""
         if self._wall_clock() >= deadline_ms:
             raise error
         bound_ms = bound_ms or min(_BACK_OFF_MS << attempt, _BACK_OFF_MS_MAX)

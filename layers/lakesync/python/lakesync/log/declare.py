@@ -1,4 +1,4 @@
-"""How a configuration comes into force: for all writers at once, however busy the gateway is."""
+"""How a configuration is put in force: for all writers at once, however busy the gateway is."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BACK_OFF_MS: Final = 40
 _BACK_OFF_MS_MAX: Final = 200
 _LEAD_MS: Final = 100
 _PAUSE_MS: Final = 2_000
-"""How long no lane is opened, so that a configuration can be changed while many write."""
+"""How long no lane is opened, so that a configuration can be changed under many writes."""
 _TOO_BUSY: Final = "the gateway is too busy to change its configuration; try again"
 
 
@@ -48,14 +48,14 @@ class Declare:
         gateway: str,
         change: Callable[[GatewayConfig], GatewayConfig],
     ) -> GatewayConfig:
-        """Put a changed configuration in force; once this returns, no push is decided by another.
+        """Put a changed configuration in force; after this returns, it decides every push.
 
         Args:
-            gateway: whose.
-            change: gives it as it shall be; the very same if nothing is to be done.
+            gateway: the gateway's id.
+            change: gives the new configuration; the same object if nothing is to be done.
 
         Raises:
-            Unavailable: the gateway is too busy, or its store is.
+            Unavailable: the gateway or its store is too busy.
             Conflict: the configuration has outgrown what can be stored.
             GatewayDeleted: the gateway was deleted.
         """
@@ -64,7 +64,7 @@ class Declare:
             try:
                 return self._tried(gateway, change, stamp(_LEAD_MS) if attempt else 0)
             except (HeadMoved, HeadBusy, ConfigMoved):
-                error = Contention(_TOO_BUSY)  # or another administrator is at work
+                error = Contention(_TOO_BUSY)  # or another administrator is changing it
             except Unavailable as unavailable:
                 error = unavailable
             self._sleep_ms(
@@ -88,7 +88,7 @@ class Declare:
             self._close_lanes(gateway, heads, now_ms)
             raise Contention(_TOO_BUSY)  # and once they are closed, try again
         top = max((main or NO_HEAD).commit, lanes.quiet)
-        # Where pushes move heads all the time, a lead keeps them from moving past this change.
+        # Where pushes advance heads all the time, a lead keeps them from overtaking this change.
         to = max(top + 1, stamp(now_ms)) + lead
         if wanted.logged != before.logged:
             wanted = replace(wanted, logged=replace(wanted.logged, since=to))
@@ -96,7 +96,7 @@ class Declare:
         return wanted
 
     def _close_lanes(self, gateway: str, heads: Mapping[str, Head], now_ms: int) -> None:
-        """Close all lanes but the main one, so that the main lane's head alone stands for all."""
+        """Close all lanes but the main one, so that the main lane's head alone decides."""
         main = heads[MAIN_LANE]
         if main.lanes.paused_until_ms <= now_ms:
             paused = main.lanes.paused(now_ms + _PAUSE_MS)

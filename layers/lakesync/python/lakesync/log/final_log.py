@@ -1,8 +1,8 @@
 """A gateway's log, final up to a stamp, and how it is read without gaps.
 
-Final is not yet visible: while a commit happens, its head may show before its log entry does. So a
-log is read only by `read`, which follows the chain of entries back from the head and does not
-accept a gap. Law B8: ``docs/spec/commit.md``.
+Final does not mean visible: while a commit is written, its head may be visible before its log
+entry. So a log is read only by `read`, which follows the chain of entries back from the head and
+does not accept a gap. Law B8: ``docs/spec/commit.md``.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class FinalLog:
     gateway: str
     config: GatewayConfig
     heads: Mapping[str, Head]
-    """By lane, the heads of those that may have an entry above the stamp that was asked for."""
+    """By lane, the heads of the lanes that may have an entry above the requested stamp."""
     top: Stamp
     newest: Stamp = 0
-    """The newest commit that was seen; above ``top`` if a lane lags behind that was not raised."""
+    """The newest commit that was seen; above ``top`` if a lagging lane was not raised."""
 
     @property
     def epoch(self) -> str:
@@ -49,14 +49,14 @@ class FinalLog:
 
     @property
     def behind_ms(self) -> int:
-        """How far the newest commit is ahead of the end of this; 0 if it is the end."""
+        """How far the newest commit is ahead of the end of this log; 0 if it is the end."""
         if self.newest <= self.top:
             return 0
         return stamp_ms(self.newest) - stamp_ms(self.top) + 1
 
 
 class Entries(Protocol):
-    """Where entries are read: `lakesync.ports.Buffer`, or what remembers some of it."""
+    """The source of entries: `lakesync.ports.Buffer`, or a cache in front of it."""
 
     def entries(
         self, gateway: str, lane: str, after: Stamp, until: Stamp, count_max: int
@@ -77,7 +77,7 @@ def read(
     Ends early as `lakesync.ports.Buffer.entries` does, and says so.
 
     Raises:
-        Contention: an entry that must be there stayed invisible; try again in a moment.
+        Contention: an entry that must exist stayed invisible; try again in a moment.
     """
     after, until = span
     head = log.heads.get(lane, NO_HEAD)
@@ -95,9 +95,9 @@ def read(
 def _read_stored(
     source: Entries, gateway: str, lane: str, after: Stamp, last: Stamp, count_max: int
 ) -> LogSlice:
-    """Give entries that do not lie in the head, up to the last of them; without gaps."""
+    """Give entries that are not in the head, up to the last of them; without gaps."""
     for tries in range(1, _GAP_TRIES_MAX):
-        # The last entry of the chain is the only one that proves that none is missing before it.
+        # Only the last entry of the chain proves that none is missing before it.
         read_slice = source.entries(gateway, lane, after, last, count_max)
         if read_slice.is_chain(after, last):
             return read_slice
@@ -108,7 +108,7 @@ def _read_stored(
 def read_all(
     source: Entries, log: FinalLog, span: tuple[Stamp, Stamp], count_max: int
 ) -> Iterator[LogEntry]:
-    """Give all entries of all lanes in ``span``, lane by lane, as `read` does, part by part."""
+    """Give all entries of all lanes in ``span``, lane by lane, in parts, as `read` does."""
     for lane in log.heads:
         after, until = span
         while after < until:

@@ -1,7 +1,8 @@
 """Checks of heads before a push is merged: backpressure, and the epoch of the buffer.
 
-Pushes are refused for now, never dropped, while flushing is behind; and as long as their client has
-not read the buffer that they go to. Law B12: ``docs/spec/commit.md``.
+While flushing lags behind, pushes are refused and can be repeated later; none is dropped. A push is
+also refused if its client has not read the current epoch of the buffer. Law B12:
+``docs/spec/commit.md``.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ def unflushed_bytes(head: Head) -> int:
 
 
 def check_backpressure(head: Head, now_ms: int, limits: Limits) -> None:
-    """Refuse a push while too much, or too old, data waits to be flushed.
+    """Refuse a push while too much data, or too old data, waits to be flushed.
 
     Raises:
-        Backpressure: a bound is passed; the message says which.
+        Backpressure: a bound is exceeded; the message says which.
     """
     waiting = unflushed_bytes(head)
     if waiting > limits.backpressure_bytes_max:
@@ -46,7 +47,7 @@ def check_backpressure(head: Head, now_ms: int, limits: Limits) -> None:
 
 
 def check_room(row_cache: RowCache, gateway: str, lane: str, now_ms: int, limits: Limits) -> None:
-    """Refuse a push to a lane while too much waits there, also by its head as it is now.
+    """Refuse a push to a lane while too much waits there; before refusing, read the head again.
 
     Raises:
         Backpressure: as `check_backpressure`.
@@ -55,7 +56,7 @@ def check_room(row_cache: RowCache, gateway: str, lane: str, now_ms: int, limits
     try:
         check_backpressure(cached.head(lane) or NO_HEAD, now_ms, limits)
     except Backpressure:
-        # A flush moves no head, so what is remembered of it may be old: look again.
+        # A flush does not advance a head, so the cached head may be out of date: read it again.
         row_cache.forget_heads(gateway, [lane])
         row_cache.load_heads(gateway, [lane])
         check_backpressure(cached.head(lane) or NO_HEAD, now_ms, limits)
@@ -64,12 +65,12 @@ def check_room(row_cache: RowCache, gateway: str, lane: str, now_ms: int, limits
 def check_epoch(row_cache: RowCache, gateway: str, epoch: str | None) -> None:
     """Refuse the push of a client that has read another epoch; one that names none may push.
 
-    A restored buffer may lack edits of the client that came before those of the push. It brings
-    them back once it has noticed, and then in the order in which they were made.
+    A restored buffer may lack earlier edits of the client. Once the client has noticed the new
+    epoch, it pushes them again, in the order in which they were made.
 
     Raises:
         CursorExpired: the client has to pull first.
-        Contention: it is right, and what is remembered of the heads was older.
+        Contention: the client is right, and the cached heads were out of date.
     """
     cached = row_cache.gateway(gateway)
     if epoch is None or cached.head(MAIN_LANE) is None or cached.main.epoch == epoch:

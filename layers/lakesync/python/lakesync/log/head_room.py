@@ -1,14 +1,15 @@
-"""How much of the log lies in heads, so that who reads many shards pays two read units. Pure.
+"""How much of the log fits into heads, so that a reader of many shards pays two read units. Pure.
 
-The main lane's head is read by itself, for one unit. The heads of the other shards' first lanes,
-open or closed, lie in one item collection: one query reads them, and DynamoDB adds up their sizes
-before it rounds to 4 KB. So they share one unit: what their names and stamps leave of it is room
-for entries, the same for each, and none where there are many. The layout alone decides, which all
-writers of a configuration see alike, so no state is kept of it. A head that is too full, since
-there were fewer shards or an older release wrote it, is emptied by the next commit to its lane.
+The main lane's head is read alone, for one unit. The heads of the other shards' first lanes, open
+or closed, are in one item collection. One query reads them, and DynamoDB adds up their sizes before
+it rounds to 4 KB, so they share one unit. What their names and stamps leave of it is room for
+entries, the same for each head, and none where there are many. The room follows from the layout
+alone, which all writers of a configuration know, so no state is kept for it. A head may be too
+full, because there were fewer shards or an older release wrote it; the next commit to its lane
+empties it.
 
-In a transaction a head costs two write units for each KB that it begins. The main lane's lists the
-lanes of all shards; entries have what that leaves of its last KB.
+In a transaction a head costs two write units for each started KB. The main lane's head lists the
+lanes of all shards; entries get what is left of its last KB.
 
 Law B18: ``docs/spec/commit.md``.
 """
@@ -25,37 +26,37 @@ if TYPE_CHECKING:
     from lakesync.ports import Head
 
 READ_UNIT_BYTES: Final = 4_096
-"""What a consistent read gives for one unit."""
+"""Bytes that one unit of a consistent read covers."""
 WRITE_UNIT_BYTES: Final = 1_024
-"""What a unit writes of an item; in a transaction, two units."""
+"""Bytes of an item that one write unit covers; a transaction takes two units for them."""
 HEAD_BYTES: Final = 66
 """A head without entries and names: three stamps, two counts up to 10 GB, the version of the
 configuration up to 9,999, and the names of attributes."""
 EPOCH_BYTES: Final = 17
-"""What a head has beside in a buffer that was restored."""
+"""What a head has in addition in a restored buffer."""
 _MAIN_HEAD_BYTES: Final = 10
-"""What the main lane's has beside, without the list of lanes: how far the log is trimmed, and a key
-that is shorter."""
+"""What the main lane's head has in addition, without the list of lanes: how far the log is trimmed;
+its key is shorter."""
 _AN_EPOCH: Final = "any"
 _EDIT_BYTES: Final = 160
-"""About what a small edit takes in a head, so that a push of it can be priced."""
+"""Approximate size of a small edit in a head, used to estimate the cost of its push."""
 _FULL_HEAD_BYTES: Final = 5 * _EDIT_BYTES
-"""About what lies in a head where its room is not shared."""
+"""Approximate size of the entries in a head whose room is not shared."""
 
 
 def first_heads_bytes(gateway: str, layout: Layout, epoch: str = "") -> int:
-    """Give what the heads of all shards' first lanes but the main one take without entries."""
+    """Give the size of all shards' first heads without entries; the main lane's is not counted."""
     shards = layout.shards()
     names = sum(map(len, shards)) - len(DEFAULT_SHARD)
     return (len(shards) - 1) * (_bare_bytes(epoch) + len(gateway)) + names
 
 
 def with_table_placed(gateway: str, layout: Layout, table: str, shard: str) -> Layout:
-    """Give the layout with one table placed anew, in which a pull reads two units as before.
+    """Give the layout with one table moved, in which a pull still reads two units.
 
     Raises:
         ValidationFailed: it is no shard name, there would be too many shards, or their heads would
-            take more than the read unit that is for them, in a restored buffer at the latest.
+            exceed their read unit, now or once the buffer is restored.
     """
     placed = layout.moved(table, shard)
     before, after = (first_heads_bytes(gateway, one, _AN_EPOCH) for one in (layout, placed))
@@ -70,16 +71,16 @@ def with_table_placed(gateway: str, layout: Layout, table: str, shard: str) -> L
 
 
 def room_bytes(gateway: str, lane: str, layout: Layout, main: Head) -> int | None:
-    """Give what entries may take in a lane's head, as they are stored.
+    """Give the size that entries may have in a lane's head, as they are stored.
 
     Args:
-        gateway: whose.
+        gateway: the gateway's id.
         lane: the lane.
         layout: the gateway's.
         main: the main lane's head.
 
     Returns:
-        None where there is one shard: then heads have the room that they always have.
+        None where there is one shard: then heads have their full room.
     """
     others = len(layout.shards()) - 1
     if not others:
@@ -91,13 +92,13 @@ def room_bytes(gateway: str, lane: str, layout: Layout, main: Head) -> int | Non
 
 
 def pull_units(gateway: str, layout: Layout, epoch: str) -> int:
-    """Give what a pull that brings nothing reads at the most, while shards have one lane each."""
+    """Give the most read units of a pull without news, while shards have one lane each."""
     size = first_heads_bytes(gateway, layout, epoch)
     return 1 + -(-size // READ_UNIT_BYTES)
 
 
 def push_units(gateway: str, shard: str, layout: Layout, epoch: str) -> float:
-    """Give about what a push of one small edit to a shard writes: its head, its row, its entry."""
+    """Give the approximate write units of a push of one small edit: head, row and entry."""
     room = _FULL_HEAD_BYTES
     if shard != DEFAULT_SHARD:
         room = min(room, _shared_bytes(gateway, layout, epoch))

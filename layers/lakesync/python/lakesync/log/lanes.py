@@ -1,10 +1,10 @@
-"""Which lane a process writes to: its own while others write too, the first one while it is quiet.
+"""Which lane a process writes to: its own under concurrent writes, the first one otherwise.
 
-A process keeps to a lane until it loses a race there; then it moves to one in which nothing
-happens, and opens more if there is none. Whoever opens lanes moves the main lane's head, in the
-same write that lists them: so a page that was read without them ends below anything that is
-committed to them. Flushes close lanes in which nothing happened for a while, and what they leave
-open is closed a minute later. Laws B7, B16: ``docs/spec/commit.md``.
+A process stays with a lane until it loses a race there. Then it moves to an idle lane, and opens
+more if there is none. Opening lanes advances the main lane's head in the same write that lists
+them. So a page that was read without them ends below anything that is committed to them. Flushes
+close lanes that were idle for a while; lanes that they leave open are closed a minute later. Laws
+B7, B16: ``docs/spec/commit.md``.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from lakesync.ports import Buffer, Head, WallClock
 
 FREE_MS: Final = 1_000
-"""A lane without a commit for so long is free for another process."""
+"""A lane without a commit for this long is free for another process."""
 IDLE_MS: Final = 60_000
-"""A lane without a commit for so long is closed."""
+"""A lane without a commit for this long is closed."""
 _TRIES_MAX: Final = 5
 _CHANGING: Final = "the gateway's configuration is just changing; push again in a moment"
 _OPENING: Final = "others are just opening lanes; push again in a moment"
@@ -46,10 +46,10 @@ class LaneChoice:
         self._jitter = jitter
 
     def open_lane(self, gateway: str, shard: str) -> str:
-        """Give the lane of a shard to commit to, opening one if none is; its head is remembered.
+        """Give the lane of a shard to commit to, opening one if none is; its head is then cached.
 
         Raises:
-            Contention: the lanes are just changed by others; try again in a moment.
+            Contention: others are changing the lanes; try again in a moment.
         """
         cached = self._row_cache.gateway(gateway)
         lane = cached.lanes.get(shard, shard)
@@ -63,7 +63,7 @@ class LaneChoice:
         return lane
 
     def lost(self, gateway: str, lane: str) -> None:
-        """Move to another lane of the same shard, as others write to this one.
+        """Move to another lane of the same shard, because others write to this one.
 
         Raises:
             Contention: as `open_lane`.
@@ -72,7 +72,7 @@ class LaneChoice:
         self._row_cache.save_heads(gateway, {MAIN_LANE: None, **heads})
         cached = self._row_cache.gateway(gateway)
         if cached.main.config_version != cached.config.version:
-            return  # no race of writers; and what is there may be of a later release
+            return  # not a race of writers; and a later release may have written what is there
         shard = lane_shard(lane)
         count = cached.main.lanes.of(shard).open
         newest_ms = max((stamp_ms(head.commit) for head in heads.values()), default=0)
@@ -89,13 +89,13 @@ class LaneChoice:
             cached.lanes[shard] = lane_name(shard, free[int(self._jitter() * len(free))])
 
     def _open(self, gateway: str, cached: CachedGateway, shard: str, count: int) -> None:
-        """List the first so many lanes of a shard as open."""
+        """List the given number of first lanes of a shard as open."""
         main, now_ms = cached.head(MAIN_LANE), self._wall_clock()
         lanes = cached.main.lanes
         if lanes.paused_until_ms > now_ms:
             self._row_cache.forget_heads(gateway, [MAIN_LANE])
             raise Contention(_CHANGING)
-        # Read before they are listed: who closes one of them from then on moves its head.
+        # Read before they are listed: closing one of them from then on advances its head.
         names = [lane_name(shard, number) for number in range(count)]
         closed = [name for name in names if name not in cached.heads or _is_closed(cached, name)]
         heads = self._buffer.lane_heads(gateway, closed)
@@ -115,7 +115,7 @@ def _is_closed(cached: CachedGateway, lane: str) -> bool:
 
 
 def may_commit(cached: CachedGateway, lane: str) -> bool:
-    """Tell whether a lane is open: it is listed if its head says so, or if there is none yet."""
+    """Tell whether a lane is open: its head says so, or it has no head yet and is listed."""
     head = cached.head(lane)
     if lane == MAIN_LANE:
         return True
@@ -125,7 +125,7 @@ def may_commit(cached: CachedGateway, lane: str) -> bool:
 
 
 def idle_lanes(heads: Mapping[str, Head], since: Stamp) -> dict[str, int]:
-    """Give how many lanes of each shard stay open, where the last ones logged nothing since."""
+    """Give how many lanes of each shard stay open, if the last ones logged nothing since."""
     lanes = heads[MAIN_LANE].lanes
     stay: dict[str, int] = {}
     for shard, count in lanes.counts.items():
@@ -144,22 +144,23 @@ def _minute_before(newest: Stamp) -> Stamp:
 
 
 def close_idle(buffer: Buffer, gateway: str, since: Stamp = 0) -> Stamp:
-    """Close lanes in which nothing happened for a while. Safe to repeat, and to kill.
+    """Close lanes that were idle for a while. Idempotent, and safe to kill.
 
-    Cost: the heads of all open lanes; for each that is closed a write unit, and one for their list.
+    Cost: the heads of all open lanes; for each lane that is closed a write unit, and one for their
+    list.
 
     Args:
         buffer: the buffer.
-        gateway: whose.
-        since: a commit of more than `IDLE_MS` ago; without it, a commit of so long before the
+        gateway: the gateway's id.
+        since: a commit of more than `IDLE_MS` ago; without it, a commit of that long before the
             newest one is taken.
 
     Returns:
-        0 if the main lane alone is open. Else something happened in others, at this stamp at the
-        latest: called with it after `IDLE_MS`, this closes those in which nothing more did.
+        0 if only the main lane is open. Else a stamp at or after the last activity in other lanes:
+        called with it after `IDLE_MS`, this closes those without later activity.
 
     Raises:
-        Contention: the heads or the lanes were changed again and again meanwhile.
+        Contention: the heads or the lanes were changed repeatedly in the meantime.
     """
     for tries in range(_TRIES_MAX):
         if tries:
@@ -178,16 +179,16 @@ def close_idle(buffer: Buffer, gateway: str, since: Stamp = 0) -> Stamp:
 def close_lanes(
     buffer: Buffer, gateway: str, heads: Mapping[str, Head], stay: Mapping[str, int]
 ) -> bool:
-    """Close all lanes of some shards but the first so many. Safe to repeat, and to kill.
+    """Close all lanes of some shards but a given number of first ones. Idempotent, safe to kill.
 
     Args:
         buffer: the buffer.
-        gateway: whose.
+        gateway: the gateway's id.
         heads: the heads of all open lanes, read just now.
         stay: by shard, how many lanes stay open.
 
     Returns:
-        False if a lane was used, or the lanes were changed, meanwhile.
+        False if a lane was used, or the lanes were changed, in the meantime.
     """
     main = heads[MAIN_LANE]
     closing = [
@@ -204,7 +205,7 @@ def close_lanes(
     )
     lost = [lane for lane, is_done in zip(seen, closed, strict=True) if not is_done]
     now = buffer.lane_heads(gateway, lost) if lost else {}
-    # What is closed here and stays listed is opened again by whoever wants to write to it.
+    # A lane that is closed here and stays listed is opened again by the next writer that needs it.
     if not all(_was_closed(now.get(lane), seen[lane]) for lane in lost):
         return False
     last = {**seen, **now}.values()
@@ -213,5 +214,5 @@ def close_lanes(
 
 
 def _was_closed(head: Head | None, seen: Head | None) -> bool:
-    """Tell whether another has closed a lane since its head was seen: that moves it as well."""
+    """Tell whether another process closed a lane since its head was read: that advances it too."""
     return head is not None and head.is_closed and head.commit > (seen or NO_HEAD).commit

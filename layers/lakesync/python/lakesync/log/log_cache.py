@@ -1,8 +1,8 @@
 """A cache of each log's newest entries, kept in a process between requests.
 
-Entries never change, so what was read once stays right for as long as the buffer is the same. A
-tail is a chain without gaps: an entry joins it only if it names the tail's last one as the one
-before it. Anything else that comes is handed on and not kept.
+Entries are immutable, so a cached one stays valid within an epoch of the buffer. A tail is a chain
+without gaps: an entry joins it only if it names the tail's last entry as its predecessor. Any other
+entry is returned and not cached.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from lakesync.ports import Buffer, Head, LogEntry
 
 TAIL_BYTES_MAX: Final = 32 * 1024 * 1024
-"""Entries that one process remembers, of all gateways and lanes together."""
+"""Entries that one process caches, over all gateways and lanes."""
 SLICE_BYTES_MAX: Final = 1024 * 1024
-"""Entries that one read gives out of memory; beyond, it ends early, as one of the buffer does."""
+"""Entries that one read returns from memory; it ends early there, as the buffer's reads do."""
 _ENTRY_BYTES: Final = 400
 
 
@@ -47,11 +47,11 @@ class _Chain:
 
     @property
     def end(self) -> Stamp:
-        """Everything up to here is in memory."""
+        """The cache holds everything up to here."""
         return self.stamps[-1] if self.stamps else self.start
 
     def join(self, entries: Iterable[LogEntry]) -> None:
-        """Take entries that follow; stops at one that does not."""
+        """Add entries that follow; stops at the first that does not."""
         for entry in entries:
             if entry.stamp <= self.end or entry.previous > self.end:
                 return
@@ -62,7 +62,7 @@ class _Chain:
             self.size_bytes += _size(entry)
 
     def shorten(self) -> None:
-        """Let go of the older half."""
+        """Drop the older half."""
         half = (len(self.entries) + 1) // 2
         self.start = self.stamps[half - 1]
         self.size_bytes -= sum(map(_size, self.entries[:half]))
@@ -70,16 +70,16 @@ class _Chain:
 
 
 class Tails:
-    """Remembers the tails of logs, those that were used last to stay.
+    """Caches the tails of logs; the most recently used stay.
 
-    One request at a time, which may read several lanes side by side.
+    One request at a time, which may read several lanes in parallel.
     """
 
     def __init__(self, buffer: Buffer) -> None:
         self._buffer = buffer
         self._chains: OrderedDict[_Key, _Chain] = OrderedDict()
         self._ahead: dict[tuple[_Key, Stamp, Stamp, int], LogSlice] = {}
-        """What was read ahead, by what will be asked."""
+        """Entries that were read ahead, by the arguments of the later call."""
         self._lock = Lock()
 
     def of(self, epoch: str) -> Tail:
@@ -91,7 +91,7 @@ class Tails:
         self._buffer.pause(tries)
 
     def join(self, key: _Key, entries: Sequence[LogEntry]) -> None:
-        """Take entries that came with a head, if they follow what is remembered of its lane."""
+        """Add entries that came with a head, if they follow the cached ones of its lane."""
         chain = self._chains.get(key)
         if chain is not None and entries and entries[0].previous <= chain.end:
             chain.join(entry for entry in entries if entry.stamp > chain.end)
@@ -99,16 +99,16 @@ class Tails:
     def read_ahead(
         self, gateway: str, epoch: str, heads: Mapping[str, Head], after: Stamp, count_max: int
     ) -> list[Callable[[], None]]:
-        """Give the calls that read what is not remembered of lanes' logs behind a stamp.
+        """Give the calls that read the uncached parts of lanes' logs behind a stamp.
 
-        They may be made side by side, and beside whatever concerns no log. One reads the lanes that
-        lack their last item alone; of others `entries` gives what was read, so none is read twice.
+        They may run in parallel. One reads the lanes that lack only their last item; `entries`
+        gives what the others read, so none is read twice.
         """
         self._ahead.clear()
         last_items: dict[_Key, Stamp] = {}
         calls: list[Callable[[], None]] = []
         in_heads = {lane: _bytes_of(head.recent) for lane, head in heads.items()}
-        # An item is what lay in a head; the main lane's may have room where the others have none.
+        # An item is what was in a head; the main lane's head may have room where others have none.
         in_head_max = max((size for lane, size in in_heads.items() if lane != MAIN_LANE), default=0)
         for lane, head in heads.items():
             key = _Key(gateway, epoch, lane)
@@ -120,7 +120,7 @@ class Tails:
         return [partial(self._load_items, gateway, last_items), *calls] if last_items else calls
 
     def _missing_bytes(self, key: _Key, head: Head, after: Stamp) -> int | None:
-        """Give how much of a lane's stored log is not remembered; None if that is not known."""
+        """Give how much of a lane's stored log is not cached; None if that is not known."""
         if head.stored_until <= after:
             return 0
         chain = self._chains.get(key)
@@ -131,11 +131,11 @@ class Tails:
         return head.logged_bytes - _bytes_of(head.recent) - chain.entries[-1].logged_bytes
 
     def _load_items(self, gateway: str, last_items: Mapping[_Key, Stamp]) -> None:
-        """Let the last items of logs join what is remembered, all read at once."""
+        """Add the last items of logs to the cache, all read at once."""
         wanted = {key.lane: last for key, last in last_items.items()}
         items = self._buffer.log_items(gateway, wanted)
         for key in last_items:
-            # A lane that is read side by side may have taken its room: then `entries` reads it.
+            # A lane read in parallel may have displaced this one: then `entries` reads it.
             if chain := self._chains.get(key):
                 chain.join(entry for entry in items.get(key.lane, ()) if entry.stamp > chain.end)
         self._make_room()
@@ -167,7 +167,7 @@ class Tails:
     ) -> LogSlice:
         read_slice = self._buffer.entries(key.gateway, key.lane, after, until, count_max)
         if read_slice.until >= chain.start:
-            # It reaches what is remembered: from here the memory begins earlier.
+            # It reaches the cached part, so that the cache now begins earlier.
             longer = _Chain(after)
             longer.join(
                 [*read_slice.entries, *(e for e in chain.entries if e.stamp > read_slice.until)]
@@ -200,7 +200,7 @@ class Tails:
 
 
 class Tail(NamedTuple):
-    """The logs of one epoch, out of memory where they are remembered."""
+    """The logs of one epoch, from memory where they are cached."""
 
     tails: Tails
     epoch: str
@@ -214,7 +214,7 @@ class Tail(NamedTuple):
     def read_ahead(
         self, gateway: str, heads: Mapping[str, Head], after: Stamp, count_max: int
     ) -> list[Callable[[], None]]:
-        """Give the calls that read what `entries` will be asked of lanes with such heads."""
+        """Give the calls that read what `entries` will be asked for, given such heads."""
         return self.tails.read_ahead(gateway, self.epoch, heads, after, count_max)
 
     def pause(self, tries: int) -> None:
@@ -222,12 +222,12 @@ class Tail(NamedTuple):
         self.tails.pause(tries)
 
     def join(self, gateway: str, lane: str, entries: Sequence[LogEntry]) -> None:
-        """Take entries that came with a lane's head."""
+        """Add entries that came with a lane's head."""
         self.tails.join(_Key(gateway, self.epoch, lane), entries)
 
 
 def _from_memory(chain: _Chain, after: Stamp, until: Stamp, count_max: int) -> LogSlice:
-    """Give remembered entries; what follows the last one is another read."""
+    """Give cached entries; another read gives those behind the last one."""
     entries: list[LogEntry] = []
     count = size = 0
     for place in range(bisect_right(chain.stamps, after), len(chain.entries)):

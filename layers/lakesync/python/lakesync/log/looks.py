@@ -1,8 +1,8 @@
-"""What a process saw of a gateway's heads a moment ago, by no clock but its own.
+"""What a process saw of a gateway's heads a moment ago, measured by its own clock alone.
 
-Stamps come from the clocks of those who write. Where these are apart from the clock of who reads,
-stamps do not tell how long ago something happened: a burst seems to go on for as long as the clocks
-are apart. Of what a process has seen itself it knows the age. Law B17: ``docs/spec/commit.md``.
+Stamps come from the writers' clocks. If these differ from the reader's clock, stamps do not show
+how long ago something happened: a burst of writes would seem to last as long as the clocks differ.
+A process knows the age of what it has seen itself. Law B17: ``docs/spec/commit.md``.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from lakesync.log.ages import Ages, Moment
 
 GATEWAYS_REMEMBERED_MAX: Final = 64
-"""Gateways of which one process remembers how their heads stood; of 64 lanes each, some 50 KB."""
+"""Gateways whose heads one process remembers; with 64 lanes each takes about 50 KB."""
 LOOKS_APART_MS: Final = 25
-"""Of looks that follow each other more quickly only the latest is kept."""
+"""Of looks that follow each other more closely, only the latest is kept."""
 
 
 class Look(NamedTuple):
-    """How the heads of a gateway's open lanes stood."""
+    """The state of the heads of a gateway's open lanes."""
 
     commits: Mapping[str, Stamp]
     """By lane."""
@@ -39,7 +39,7 @@ class Looks:
     """What a process has seen of gateways with several lanes. One for each process.
 
     Args:
-        ages: tells how long ago something was seen.
+        ages: determines how long ago something was seen.
     """
 
     def __init__(self, ages: Ages) -> None:
@@ -47,7 +47,7 @@ class Looks:
         self._kept: OrderedDict[str, deque[tuple[Moment, Look]]] = OrderedDict()
 
     def moment_ago(self, gateway: str) -> Look:
-        """Give the latest look that is `RAISED_EVERY_MS` old; nothing seen if there is none."""
+        """Give the latest look that is `RAISED_EVERY_MS` old; an empty one if there is none."""
         kept = self._kept.get(gateway)
         if not kept:
             return NOTHING_SEEN
@@ -62,7 +62,7 @@ class Looks:
         return kept is not None and self._ages.is_within(RAISED_EVERY_MS, kept[-1][0])
 
     def note(self, gateway: str, look: Look) -> None:
-        """Remember how the heads stand now, after they were raised."""
+        """Remember the current heads, after they were raised."""
         kept = self._kept.pop(gateway, None) or deque()
         if len(look.commits) == 1:
             return

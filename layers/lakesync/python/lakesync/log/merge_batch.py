@@ -1,4 +1,4 @@
-"""What a part of a push does to the rows it touches: pure, and repeated after each lost race."""
+"""The effect of a part of a push on the rows it touches: pure, repeated after each lost race."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from lakesync.ports import MarkKey, RowKey, StoredMark
 
 RECENT_BYTES_MAX: Final = 1_300
-"""Log entries that stay in their lane's head, before deflating: with the head they are less than a
-KB then, for which a transaction takes two write units. Fewer where there are several shards."""
+"""Log entries that stay in their lane's head, before deflating. With the head they then take less
+than a KB, for which a transaction costs two write units. Fewer where there are several shards."""
 ENTRY_FRAME_BYTES: Final = 40
 _FORGOTTEN = (
     "the edit is older than this gateway remembers deletions, and its row may have been deleted; "
@@ -44,7 +44,7 @@ _LATE = "an append delta must be newer than its client's last accepted one; stam
 
 @dataclass(slots=True)
 class Outcome:
-    """What becomes of a part: deltas that count, rows as they will be, the rest with reasons."""
+    """The outcome of a part: effective deltas, the rows after them, and the rest with reasons."""
 
     effective: dict[str, list[Delta]] = field(default_factory=dict)
     """By shard, the deltas that change at least one register, in their order."""
@@ -53,23 +53,23 @@ class Outcome:
     """The same rows, encoded."""
     puts_bytes: int = 0
     marks: dict[MarkKey, MarkPut] = field(default_factory=dict)
-    """The append marks as they will be."""
+    """The append marks after the commit."""
     duplicates: list[Admitted] = field(default_factory=list)
     refused: list[tuple[Admitted, LakeSyncError]] = field(default_factory=list)
     unproved: set[RowKey] = field(default_factory=set)
-    """Rows that decided something which no commit proves: a refusal, or that a delta is a duplicate
-    that is old. They may have changed since they were read."""
+    """Rows for a decision that no commit condition protects: a refusal, or that a delta is an old
+    duplicate. They may have changed since they were read."""
     unproved_marks: set[MarkKey] = field(default_factory=set)
-    """The same of append marks."""
+    """The same for append marks."""
     rest: dict[str, list[Admitted]] = field(default_factory=dict)
-    """By shard, what would not fit the same commit, because the rows it touches are large."""
+    """By shard, deltas that do not fit the same commit, because the rows they touch are large."""
     rule_rows: dict[str, bytes] = field(default_factory=dict)
-    """By shard, what sync rules look at; see `lakesync.wire.rule_rows`."""
+    """By shard, the columns that sync rules read; see `lakesync.wire.rule_rows`."""
     stamp: Stamp = 0
-    """The commit's stamp; if nothing had to be committed, the latest commit that is known."""
+    """The commit's stamp; if nothing had to be committed, the latest known commit."""
 
     def seen(self) -> Stamp:
-        """Give the latest commit that wrote what this commit replaces."""
+        """Give the latest commit that wrote anything that this commit replaces."""
         rows = [put.seen for put in self.puts.values()]
         return max([*rows, *(put.seen for put in self.marks.values())], default=0)
 
@@ -81,16 +81,15 @@ def merge_part(
     viewer: Viewer,
     old: Stamp = 0,
 ) -> Outcome:
-    """Merge a part's deltas into the remembered rows, which stay as they are.
+    """Merge a part's deltas into the cached rows, which are not modified.
 
     Args:
         part: the deltas, by shard.
         cached: what is remembered of the gateway.
         limits: what a commit may hold.
-        viewer: whose push it is.
-        old: the stamp up to which a delta is old. A duplicate is one while its client is sure to be
-            sent all that came after it; what is old may have been deleted since, and the
-            deletion be forgotten.
+        viewer: the visibility of the pushing client.
+        old: the stamp up to which a delta is old. A delta above it is a duplicate without further
+            proof. The row of an old one may have been deleted since, and the deletion forgotten.
     """
     outcome = Outcome()
     config, rows = cached.config, cached.rows
@@ -143,7 +142,7 @@ def _merge_edits(
         refusal = rules.refusal(delta, before, after) if rules else None
         if not refusal and may_undo_a_deletion(delta, before, horizons.get(delta.table, 0)):
             if delta.op is Op.DELETE:
-                outcome.duplicates.append(item)  # it would hide nothing that is there
+                outcome.duplicates.append(item)  # it would hide nothing that exists
                 continue
             refusal = RowForgotten(_FORGOTTEN)
         encoded = encode_row_state(after)
@@ -196,7 +195,7 @@ def _admit_events(
         delta = item[1]
         gate = gates[delta.client_id]
         refusal = rules.refusal(delta, EMPTY, state_of(delta)) if rules else None
-        # What was taken stays so, whatever rules say by the time it comes again.
+        # An event that was accepted stays accepted, whatever the rules are when it is repeated.
         if refusal and not gate.knows(delta):
             outcome.refused.append((item, refusal))
             outcome.unproved_marks.add((name, delta.client_id))
@@ -219,7 +218,8 @@ def lane_commit(gateway: str, cached: CachedGateway, lane: str, outcome: Outcome
     """Give a lane's part of a commit: its log entry, behind the head that was seen.
 
     Small entries stay in the head until there are several of them, and then move into the log as
-    one item: that saves most of them a write. Where there are many shards, fewer have room.
+    one item. This saves a write for most of them. Where there are many shards, fewer fit into a
+    head.
     """
     seen = cached.head(lane)
     before = seen or NO_HEAD

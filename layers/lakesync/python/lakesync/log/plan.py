@@ -1,7 +1,7 @@
 """Cutting a push into commits: pure, before anything is read or written.
 
-Edits keep their order inside a shard; events, the deltas of append tables, are put in the order of
-their stamps. A push that fits stays whole, and so is atomic even across shards.
+Edits keep their order inside a shard; events, the deltas of append tables, are ordered by their
+stamps. A push that fits into one commit is not cut, and so is atomic even across shards.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lakesync.ports import MarkKey, RowKey
 
 _FRAME_BYTES: int = 160
-"""More than a delta's fields cost beside names and values: id, stamp, tags and lengths."""
+"""An upper bound of a delta's fields besides names and values: id, stamp, tags and lengths."""
 _COLUMN_FRAME_BYTES: int = 12
 _CHARACTER_BYTES: int = 4
 
@@ -35,7 +35,7 @@ class Part(NamedTuple):
     since: Stamp = 0
     """The oldest stamp of all events of the push; 0 if it has none."""
     epoch: str | None = None
-    """The epoch that its client has read; None if it does not say."""
+    """The epoch that its client has read; None if the push does not name one."""
 
     def row_keys(self, appends: Callable[[str], bool]) -> list[RowKey]:
         """Give the rows that its edits touch; events have none."""
@@ -98,7 +98,7 @@ def _fitting(
 
 
 def delta_bytes(delta: Delta) -> int:
-    """Give an upper bound of a delta's encoded size, cheaply."""
+    """Give a cheap upper bound of a delta's encoded size."""
     _, table, row_id, client_id, _, columns, _ = delta
     size = _FRAME_BYTES + _CHARACTER_BYTES * (len(row_id) + len(client_id)) + len(table)
     for name, value in columns:

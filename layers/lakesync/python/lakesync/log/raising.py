@@ -1,4 +1,4 @@
-"""Which heads are raised for a reader that asks for no fresh page: those not in use. Pure."""
+"""Which heads are raised for a reader that does not request a fresh page: idle ones. Pure."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from lakesync.ports import Head
 
 RAISED_EVERY_MS: Final = 250
-"""How often a head is raised at the most, for those who do not ask for a fresh page."""
+"""The shortest interval between two raises of a head, for readers that need no fresh page."""
 CLOCKS_APART_MS: Final = 100
-"""A stamp so far ahead of the clock of who reads it shows that clocks are apart."""
+"""A stamp that is so far ahead of the reader's clock shows that clocks differ."""
 BUSY_LANES: Final = 4
-"""So many open lanes show that many write: they open by twos, and close when they are idle."""
+"""So many open lanes show that many processes write: lanes open by twos, and close when idle."""
 
 
 def commit_of(head: Head | None) -> Stamp:
@@ -29,9 +29,9 @@ def heads_to_raise(
     heads: Mapping[str, Head | None], newest: Stamp, wanted: Stamp, now_ms: int,
     seen: Mapping[str, Stamp], shards: int = 1,
 ) -> dict[str, Head | None]:  # fmt: skip
-    """Give the heads that are raised: all below ``wanted``, and others below ``newest`` if idle.
+    """Give the heads to raise: all below ``wanted``, and others below ``newest`` if idle.
 
-    One that stands where it was ``seen`` a moment ago is idle, whatever its stamps say.
+    A head that has not moved since it was ``seen`` a moment ago is idle, whatever its stamps are.
     """
     lanes = max(len(heads), shards)
 
@@ -48,9 +48,10 @@ def heads_to_raise(
 def may_raise(head: Head | None, now_ms: int, lanes: int) -> bool:
     """Tell whether a head may be raised: it is not in use, and was not raised a moment ago.
 
-    Two commits within a moment show a lane in use, whose writer would lose a race for nothing.
-    After its entries moved into the log a head shows one alone; then it is judged by how many
-    ``lanes`` are open, or shards there are: where these are many, heads have no room for entries.
+    Two commits within a moment show a lane in use, and a raise would make its writer lose a race
+    for nothing. After its entries moved into the log, a head shows only one commit. Then the number
+    of open ``lanes`` decides, or that of shards: where these are many, heads have no room for
+    entries.
     """
     if head is None or head.is_closed or now_ms - stamp_ms(head.commit) >= RAISED_EVERY_MS:
         return True
@@ -63,5 +64,5 @@ def may_raise(head: Head | None, now_ms: int, lanes: int) -> bool:
 
 
 def may_end_at(head: Head | None, wanted: Stamp) -> bool:
-    """Tell whether a page may end where a head stands: no page before it ended above."""
+    """Tell whether a page may end at a head: no page before it ended above."""
     return head is not None and not head.is_closed and head.commit >= wanted

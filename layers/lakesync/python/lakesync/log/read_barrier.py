@@ -1,11 +1,11 @@
 """The read barrier makes one 64-bit cursor exact for any number of lanes.
 
-A commit is conditional on its lane's head and stamped above it, so once a head stands at a stamp
-none can appear at or below that in its lane. What is read up to the lowest head of all open lanes
-is complete and final; heads that lag behind are raised first. A lane that is not open yet is opened
-above the main lane's head, which is read in one item with the list of open lanes.
+A commit is conditional on its lane's head and stamped above it. So once a head is at a stamp, no
+commit can appear at or below it in that lane. Everything up to the lowest head of all open lanes is
+complete and final; heads that lag behind are raised first. A lane is opened above the main lane's
+head, which is read in one item with the list of open lanes.
 
-How what is final is read: `lakesync.log.final_log`. Laws B7, B8, B15, B17: ``docs/spec/commit.md``.
+How a final log is read: `lakesync.log.final_log`. Laws B7, B8, B15, B17: ``docs/spec/commit.md``.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ if TYPE_CHECKING:
     from lakesync.ports import Buffer, Head, WallClock
 
 CONFIGS_REMEMBERED_MAX: Final = 64
-"""Gateways whose configuration one process remembers; each may hold 350 KB."""
+"""Gateways whose configuration one process caches; each may take 350 KB."""
 _TRIES_MAX: Final = 20
 _RACES_MAX: Final = 3
-"""Races for a head that is not in use, all lost to other readers."""
+"""Races for an idle head, all lost to other readers."""
 
 
 class ReadBarrier:
-    """Makes logs final before they are read, and remembers configurations. One for each process.
+    """Makes logs final before they are read, and caches configurations. One for each process.
 
     Args:
-        buffer: where the logs are.
-        looks: what the process has seen of their heads, if it is asked again and again.
+        buffer: the store of the logs.
+        looks: what the process has seen of their heads, if it reads repeatedly.
     """
 
     def __init__(self, buffer: Buffer, looks: Looks | None = None) -> None:
@@ -65,19 +65,19 @@ class ReadBarrier:
         wall_clock: WallClock = lambda: 0,
         beside: Callable[[FinalLog], list[Callable[[], None]]] = lambda _: [],
     ) -> FinalLog:
-        """Make a gateway's log final up to its highest head. Safe to repeat.
+        """Make a gateway's log final up to its highest head. Idempotent.
 
         Cost: one read unit while only the main lane is open, else as `Buffer.heads`; a write unit
-        for each head that lags, side by side.
+        for each head that lags, in parallel.
 
         Args:
-            gateway: whose.
+            gateway: the gateway's id.
             since: nothing at or below is read.
-            at_least: the stamp that has to be final, if there is a commit so far. Up to it heads
-                are raised at once, and up to the newest that this process saw `RAISED_EVERY_MS`
-                ago; above, each at most so often.
-            wall_clock: the clock, if not all heads shall be raised.
-            beside: gives calls to be made beside the raises, by the log as it is before them.
+            at_least: the stamp that has to be final, if there is a commit so far. Heads are raised
+                at once up to it, and up to the newest commit that this process saw
+                `RAISED_EVERY_MS` ago; above, each is raised at most that often.
+            wall_clock: the clock, unless all heads shall be raised.
+            beside: gives calls to make in parallel with the raises, from the log as it is before.
 
         Raises:
             Contention: writers kept moving the heads; try again in a moment.
@@ -94,7 +94,7 @@ class ReadBarrier:
                 log = FinalLog(gateway, config, heads, 0)
                 with suppress(HeadMoved):
                     return self._raised(log, main, at_least, wall_clock, beside(log))
-            self._configs.pop(gateway, None)  # it may be declared anew
+            self._configs.pop(gateway, None)  # it may be declared again
             self._buffer.pause(tries)
         raise Contention("the gateway's configuration is just changing; try again in a moment")
 
@@ -110,7 +110,7 @@ class ReadBarrier:
         self, log: FinalLog, main: Head, at_least: Stamp, wall_clock: WallClock,
         beside: list[Callable[[], None]],
     ) -> FinalLog:  # fmt: skip
-        """Give the log once lagging heads were raised."""
+        """Give the log after lagging heads were raised."""
         open_heads = {lane: log.heads.get(lane) for lane in main.lanes.open()}
         newest = max(main.lanes.quiet, *(head.commit for head in open_heads.values() if head))
         seen = self._looks.moment_ago(log.gateway) if self._looks else NOTHING_SEEN
@@ -123,7 +123,7 @@ class ReadBarrier:
 
         shards = len(log.config.layout.shards())
         lagging = heads_to_raise(open_heads, newest, wanted, now_ms, seen.commits, shards)
-        # Of a quiet gateway a page is exact; under load it ends a little before the present anyhow.
+        # A page of a quiet gateway is exact; under load a page may end a little before the present.
         left = [head for lane, head in open_heads.items() if lane not in lagging]
         is_quiet = all(commit_of(head) >= newest for head in left)
         races = _RACES_MAX if is_quiet else 1
@@ -144,18 +144,18 @@ class ReadBarrier:
         return FinalLog(log.gateway, log.config, heads, min(final.values()), newest)
 
     def _present_ms(self, gateway: str, clock_ms: int, newest_ms: int) -> int:
-        """Give the time by which stamps tell what is in use."""
+        """Give the time by which stamps show which lanes are in use."""
         is_watched = self._looks is not None and self._looks.is_watched(gateway)
         if newest_ms - clock_ms < CLOCKS_APART_MS or is_watched:
             return max(clock_ms, newest_ms)
-        # The clocks are apart, so stamps do not tell how long ago they were given, and nothing else
-        # does: all lanes may be idle.
+        # The clocks differ, so stamps do not show their age, and nothing else does: all lanes may
+        # be idle.
         return newest_ms + RAISED_EVERY_MS
 
     def _try_raise(
         self, gateway: str, lane: str, head: Head | None, to: Stamp, main: Head, races: int
     ) -> tuple[Head, Stamp]:
-        """Raise one head unless somebody just commits to it; gives it, and how far it is final."""
+        """Raise one head unless a commit is writing to it; gives it, and how far it is final."""
         seen = head or NO_HEAD
         for _ in range(races):
             if self._buffer.raise_head(gateway, lane, head, to, main):
@@ -163,22 +163,22 @@ class ReadBarrier:
             head = self._buffer.lane_heads(gateway, [lane]).get(lane) or seen
             if lane == MAIN_LANE and head.lanes != main.lanes:
                 raise HeadMoved({lane: head})
-            head = max(head, seen, key=commit_of)  # what was read later may show less
+            head = max(head, seen, key=commit_of)  # a later read may show an older head
             if head.commit >= to or head.last_logged > seen.last_logged:
                 break
-            # Another reader raised it, to what was the newest commit for him.
+            # Another reader raised it, to the newest commit that it knew.
         return head or NO_HEAD, commit_of(head)
 
     def _raise(
         self, gateway: str, lane: str, head: Head | None, to: Stamp, main: Head
     ) -> tuple[Head, Stamp]:
-        """Raise one head to ``to`` at the least; gives it as it was, and how far it is final."""
+        """Raise one head to ``to`` at least; gives it as it was, and how far it is final."""
         for tries in range(1, _TRIES_MAX):
             if commit_of(head) >= to or self._buffer.raise_head(gateway, lane, head, to, main):
                 return head or NO_HEAD, to
             self._buffer.pause(tries)
             head = self._buffer.lane_heads(gateway, [lane]).get(lane)
             if lane == MAIN_LANE and head and head.lanes != main.lanes:
-                # Lanes that were opened, or another configuration, may have commits below.
+                # Newly opened lanes, or another configuration, may have commits below.
                 raise HeadMoved({lane: head})
         raise Contention("the gateway's heads keep moving; try again in a moment")

@@ -1,14 +1,14 @@
-"""Heads that a process has just read, used again for pulls whose cursor lies below them.
+"""Heads that a process has just read, used again for pulls whose cursor is below them.
 
 Rules of this module
-    1. The main lane's head is read for every page. It tells which lanes are open, the rules, the
-       epoch, the horizon and whether the gateway is deleted: if any of it changed, nothing that was
-       read before is used. Heads only rise, so of lanes that are still open those that were read
-       earlier end below, and what lies up to their lowest is all there is (law B7).
+    1. The main lane's head is read for every page. It shows which lanes are open, the version of
+       the rules, the epoch, the horizon and whether the gateway is deleted; if any of it changed,
+       no earlier read is used. Heads only rise, so earlier heads of lanes that are still open are
+       lower bounds, and everything up to the lowest of them is complete (law B7).
     2. A page that is not the last says that there is more, so it may end anywhere below.
-    3. A last page may end at the lowest of them only while the gateway is under load, that is, if
-       the page that they were read for ended behind the newest commit too; and only as long as that
-       end is less than `RAISED_EVERY_MS` old. A quiet gateway is always read anew.
+    3. A last page may end at the lowest of them only while the gateway is under load, which means
+       that the page that they were read for also ended before the newest commit. Their age must
+       also be less than `RAISED_EVERY_MS`. The heads of a quiet gateway are always read again.
 
 Law B15: ``docs/spec/commit.md``.
 """
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from lakesync.ports import Buffer, Head
 
 GATEWAYS_REMEMBERED_MAX: Final = 64
-"""Gateways whose heads one process remembers; of 64 lanes each, some 100 KB."""
+"""Gateways whose heads one process remembers; with 64 lanes each takes about 100 KB."""
 
 
 class RecentLog(NamedTuple):
@@ -41,24 +41,24 @@ class RecentLog(NamedTuple):
 
     log: FinalLog
     may_end: bool
-    """A last page may end where it does."""
+    """A last page may end at the end of this log."""
 
 
 @dataclass(slots=True)
 class _Recent:
     log: FinalLog
     since: Stamp
-    """Of lanes that were closed by then, those with entries behind this were read."""
+    """Closed lanes were read only if they had entries behind this stamp."""
     read_at: Moment
     read_on: Stamp
-    """Where the furthest page ended of those that were not the last; -1 if there was none."""
+    """The furthest end of a page that was not the last; -1 if there was none."""
 
     @property
     def main(self) -> Head:
         return self.log.heads.get(MAIN_LANE, NO_HEAD)
 
     def suffices(self, since: Stamp, at_least: Stamp) -> bool:
-        """Tell whether a page from a cursor may be made of this, as far as it reaches."""
+        """Tell whether this log is enough for a page from a cursor, as far as it reaches."""
         return (
             since < self.log.top
             and at_least <= self.log.top
@@ -66,7 +66,7 @@ class _Recent:
         )
 
     def is_still_so(self, main: Head | None) -> bool:
-        """Tell whether nothing but commits changed since, by the main lane's head."""
+        """Tell by the main lane's head whether nothing but commits changed since."""
         was = self.main
         return main is not None and (
             main.lanes, main.config_version, main.epoch, main.trimmed,
@@ -79,7 +79,7 @@ class _Recent:
 
 
 class RecentHeads:
-    """What a process has just read of the heads of gateways with several lanes.
+    """The heads of gateways with several lanes that a process has just read.
 
     One for each process; one request at a time.
     """
@@ -98,7 +98,7 @@ class RecentHeads:
 
         Args:
             log: the log.
-            since: the stamp behind which it was asked for.
+            since: the stamp behind which it was read.
             read_at: a moment before its heads were read.
         """
         self._recent.pop(log.gateway, None)
@@ -109,7 +109,7 @@ class RecentHeads:
             self._recent.popitem(last=False)
 
     def read_on(self, gateway: str, cursor: Stamp) -> None:
-        """Note where a page ended that is not the last: who stands there will ask at once."""
+        """Note the end of a page that is not the last: its reader asks again at once."""
         if recent := self._recent.get(gateway):
             recent.read_on = max(recent.read_on, cursor)
 
@@ -125,10 +125,10 @@ class RecentHeads:
         Cost: a read unit, of the main lane's head, if there is such a log.
 
         Args:
-            gateway: whose.
+            gateway: the gateway's id.
             since: the cursor.
             at_least: the stamp that has to be final.
-            beside: gives calls to be made beside that read, by the log.
+            beside: gives calls to make in parallel with that read, from the log.
         """
         recent = self._recent.get(gateway)
         if recent is None or not self._ages.is_within(RAISED_EVERY_MS, recent.read_at):
@@ -146,7 +146,7 @@ class RecentHeads:
         if main is None or not recent.is_still_so(main):
             del self._recent[gateway]
             return None
-        # Whoever has written meanwhile may be ahead by as much as has passed.
+        # A writer may have advanced its stamp by as much time as has passed.
         passed = stamp(self._ages.ms_since(recent.read_at))
         newest = max(main.commit, recent.log.newest + passed)
         return RecentLog(replace(recent.log, newest=newest), may_end and self._may_end(recent))

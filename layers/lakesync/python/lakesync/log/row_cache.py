@@ -1,7 +1,7 @@
 """A cache of configurations, heads, rows and append marks, kept in a process between requests.
 
-All of it may be out of date, and nothing is trusted: a commit is conditional on every head, row and
-mark that it was made by. What no condition proves is read again; see `Outcome.unproved`.
+Any of it may be out of date: a commit is conditional on every head, row and mark that it was
+computed from. Decisions that no condition protects are read again; see `Outcome.unproved`.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from lakesync.ports import Buffer, Commit, Head, MarkKey, RowKey, StoredRow, WallClock
 
 BYTES_REMEMBERED_MAX: Final = 16 * 1024 * 1024
-"""Row states and marks that are in memory, encoded, unless the rows of one atomic commit are more.
-In Python's form they hold about five times as much."""
+"""Row states and marks in memory, encoded, unless one atomic commit has more. As Python objects
+they take about five times as much."""
 READ_BYTES_MAX: Final = 5 * 1024 * 1024
-"""Row states that are read for one commit, unless it is atomic; what is behind waits for the next.
-Before a read rows are forgotten until there is room for it, and for what the commit writes."""
+"""Row states that are read for one commit, unless it is atomic; the rest waits for the next one.
+Rows are dropped first, until there is room for it and for what the commit writes."""
 GATEWAYS_REMEMBERED_MAX: Final = 32
 """Gateways of which one process remembers anything."""
 HEAD_TRUSTED_MS: Final = 1_000
-"""A head that was read longer ago is read again before a commit: a lost race costs more."""
+"""An older head is read again before a commit: a lost race costs more."""
 _SEEN_BYTES: Final = 24
 _ROW_BYTES: Final = 64
 
@@ -44,7 +44,7 @@ _NO_MARK: Final = StoredMark(AppendMark(), 0)
 
 
 class CachedHead(NamedTuple):
-    """A lane's head, None if it has none, and when it was as it is here."""
+    """A lane's head, or None if it has none, and when it was read."""
 
     head: Head | None
     read_ms: int
@@ -64,20 +64,20 @@ class CachedGateway:
     rows: dict[RowKey, CachedRow] = field(default_factory=dict)
     marks: dict[MarkKey, StoredMark] = field(default_factory=dict)
     asked_at_bytes: dict[str, int] = field(default_factory=dict)
-    """By lane, its running total when a flush was last asked for."""
+    """By lane, its running total when a flush was last requested."""
 
     def head(self, lane: str) -> Head | None:
-        """Give the head of a lane that was read before."""
+        """Give the cached head of a lane."""
         return self.heads[lane].head
 
     @property
     def main(self) -> Head:
-        """The main lane's head, which was read before."""
+        """The main lane's cached head."""
         return self.heads[MAIN_LANE].head or NO_HEAD
 
 
 class RowCache:
-    """Remembers gateways, the latest used first to stay. One request at a time."""
+    """Remembers gateways; the most recently used stay. One request at a time."""
 
     def __init__(self, buffer: Buffer, wall_clock: WallClock) -> None:
         self._buffer = buffer
@@ -86,7 +86,7 @@ class RowCache:
         self._bytes = 0
 
     def make_room(self) -> None:
-        """Forget everything if memory is full; between two requests, never inside one."""
+        """Drop everything if memory is full; between two requests, never inside one."""
         if self._bytes > BYTES_REMEMBERED_MAX:
             self._gateways.clear()
             self._bytes = 0
@@ -102,19 +102,19 @@ class RowCache:
         return cached
 
     def is_current(self, gateway: str) -> bool:
-        """Tell whether the configuration that is remembered is in force; one read unit."""
+        """Tell whether the cached configuration is in force; one read unit."""
         version = self.gateway(gateway).config.version
         main = self._buffer.lane_heads(gateway, [MAIN_LANE]).get(MAIN_LANE)
         return main is None or main.config_version == version
 
     def forget(self, gateway: str) -> None:
-        """Forget a gateway: its configuration changed."""
+        """Drop a gateway: its configuration changed."""
         self._gateways.pop(gateway, None)
 
     # --- heads
 
     def load_heads(self, gateway: str, lanes: Iterable[str]) -> CachedGateway:
-        """Read heads of lanes that are not remembered, or were read too long ago."""
+        """Read heads of lanes that are not cached, or were read too long ago."""
         cached = self.gateway(gateway)
         old_ms = self._wall_clock() - HEAD_TRUSTED_MS
         missing = [
@@ -128,10 +128,10 @@ class RowCache:
         return cached
 
     def save_heads(self, gateway: str, heads: Mapping[str, Head | None]) -> list[str]:
-        """Remember heads as they were just read.
+        """Cache heads that were just read.
 
         Returns:
-            The lanes in which a commit happened a moment after they were last read.
+            The lanes in which a commit happened shortly after they were last read.
         """
         cached, now_ms = self.gateway(gateway), self._wall_clock()
         raced = []
@@ -139,29 +139,29 @@ class RowCache:
             before = cached.heads.get(lane)
             cached.heads[lane] = CachedHead(head, now_ms)
             if before is not None and _logged(before.head) != _logged(head):
-                # Others write to this gateway: what is remembered of its rows is likely old.
+                # Others write to this gateway, so its cached rows are probably out of date.
                 cached.rows.clear()
                 if now_ms - before.read_ms < HEAD_TRUSTED_MS:
                     raced.append(lane)
         return raced
 
     def forget_heads(self, gateway: str, lanes: Iterable[str]) -> None:
-        """Forget heads, to read them again."""
+        """Drop heads, to read them again."""
         for lane in lanes:
             self.gateway(gateway).heads.pop(lane, None)
 
     # --- rows and marks
 
     def load_rows(self, gateway: str, wanted: Iterable[RowKey], *, whole: bool) -> set[RowKey]:
-        """Read the states of rows that are not remembered, in as few requests as may be.
+        """Read the states of rows that are not cached, in as few requests as possible.
 
         Args:
-            gateway: whose.
+            gateway: the gateway's id.
             wanted: the rows.
-            whole: all of them, however large. Else those that memory has room for, in their order.
+            whole: all of them, however large; else those that fit into memory, in order.
 
         Returns:
-            Those that were read.
+            The rows that were read.
         """
         if self._bytes > BYTES_REMEMBERED_MAX // 2:
             self._forget_all_rows()
@@ -178,7 +178,7 @@ class RowCache:
         return set(missing)
 
     def save_rows(self, gateway: str, rows: Mapping[RowKey, StoredRow | None]) -> None:
-        """Remember rows as they were just read."""
+        """Cache rows that were just read."""
         for key, stored in rows.items():
             self._save_row(self.gateway(gateway).rows, key, stored)
 
@@ -189,7 +189,7 @@ class RowCache:
         self._bytes += _ROW_BYTES + (len(stored.state) if stored else 0)
 
     def forget_rows(self, gateway: str, rows: Iterable[RowKey], marks: Iterable[MarkKey]) -> None:
-        """Forget rows and marks, to read them again."""
+        """Drop rows and marks, to read them again."""
         cached = self.gateway(gateway)
         for key in rows:
             cached.rows.pop(key, None)
@@ -197,17 +197,17 @@ class RowCache:
             cached.marks.pop(mark, None)
 
     def _forget_all_rows(self) -> None:
-        """Forget all rows: any may be read again. Marks stay, as one push reads them but once."""
+        """Drop all rows: any may be read again. Marks stay, as one push reads them only once."""
         for cached in self._gateways.values():
             cached.rows.clear()
         marks = [mark for cached in self._gateways.values() for mark in cached.marks.values()]
         self._bytes = sum(_SEEN_BYTES * len(stored.mark.recent) + _ROW_BYTES for stored in marks)
 
     def load_marks(self, gateway: str, wanted: Iterable[MarkKey]) -> set[MarkKey]:
-        """Read the append marks that are not remembered, all in one request; gives those.
+        """Read the append marks that are not cached, all in one request; gives those.
 
-        A mark that was written before a table was last placed anew may know nothing of what that
-        table took in another shard: then what all shards know of the client is joined.
+        A mark older than the last move of a table may lack what the table accepted in another
+        shard. Then the client's marks of all shards are joined.
         """
         cached = self.gateway(gateway)
         missing = {key for key in wanted if key not in cached.marks}
@@ -217,7 +217,7 @@ class RowCache:
         layout = cached.config.layout
         behind = {key for key in missing if read.get(key, _NO_MARK).mark.moves < layout.moves}
         clients = {client for _, client in behind}
-        # The commit that follows does not write to those, and so proves nothing of them.
+        # The following commit does not write to those, so its conditions do not cover them.
         everywhere = [(shard, client) for shard in layout.shards() for client in clients]
         others = self._buffer.read_marks_serializable(gateway, everywhere)
         for key in missing:
@@ -232,7 +232,7 @@ class RowCache:
     def committed(
         self, commit: Commit, heads: Mapping[str, Head], rows: Mapping[RowKey, RowState]
     ) -> None:
-        """Remember heads, rows and marks as they were just committed."""
+        """Cache heads, rows and marks that were just committed."""
         cached, now_ms = self.gateway(commit.gateway), self._wall_clock()
         for lane, head in heads.items():
             cached.heads[lane] = CachedHead(head, now_ms)

@@ -1,4 +1,4 @@
-"""Sync rules applied to a push: may this client write the row, and which columns to log of it."""
+"""Sync rules applied to a push: may the client write a row, and which columns are logged?"""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _OMITTED: Final[LakeSyncError] = ColumnOmitted(
     field="columns",
 )
 _FRAME_BYTES: Final = 8
-"""More than a row or a column costs beside its name and value."""
+"""An upper bound of a row's or column's cost besides its name and value."""
 
 
 class WriteRules:
-    """Decides about the deltas of one part of a push, shard by shard."""
+    """Decides on the deltas of one part of a push, shard by shard."""
 
     def __init__(self, config: GatewayConfig, viewer: Viewer, limits: Limits) -> None:
         self._config = config
@@ -49,15 +49,16 @@ class WriteRules:
         self._size_bytes = 0
 
     def is_full(self) -> bool:
-        """Tell whether the entry has no room for what the rules look at of one more delta."""
+        """Tell whether the entry has no room for the logged columns of one more delta."""
         return self._size_bytes > self._bytes_max
 
     def may_write(self, key: RowKey, before: RowState, after: RowState) -> bool:
         """Tell whether the client may change a row so.
 
-        It is judged as it was before the commit: a client may give a row away and, in the same
-        transaction, write the rest of it. Of a row that is none, because deletes win there, by what
-        was written behind the delete and would stay: nobody brings that into their sight.
+        The decision uses the row as it was before the commit: a client may give a row away and, in
+        the same transaction, write the rest of it. If deletes win and the row does not exist, the
+        decision uses what was written after the delete and would stay; so nobody can make it
+        visible to themselves.
         """
         _, columns = self._of(key[0])
         before = self._before.get(key, before)
@@ -69,7 +70,7 @@ class WriteRules:
     def refusal(self, delta: Delta, before: RowState, after: RowState) -> LakeSyncError | None:
         """Give why the client may not make a change; None if it may.
 
-        A column that is left out of what it is sent it does not write either, whatever the row is.
+        A client may not write a column that is left out of what it is sent, whatever the row is.
         """
         if self._viewer.shown(delta) is not delta:
             return _OMITTED
@@ -85,14 +86,14 @@ class WriteRules:
         self._size_bytes += _size(self._values(key, after, columns))
 
     def encoded(self, deltas: Sequence[Delta], rows: Mapping[RowKey, RowState]) -> bytes:
-        """Give what the rules look at of an entry's rows: before the commit, and after all of it.
+        """Give the columns that the rules read of an entry's rows: before the commit, and after it.
 
         Args:
             deltas: the entry's, in order.
-            rows: the rows as they will be; an event's row is the event.
+            rows: the rows after the commit; an event's row is the event.
         """
         if not self._rules.buckets and not self._config.logged:
-            return b""  # rules that only leave columns out look at no row
+            return b""  # rules that only leave columns out read no row
         writer = RuleRowsWriter(lambda table: sorted(self._of(table)[0]))
         keys = [(delta.table, delta.row_id) for delta in deltas]
         times = Counter(keys)
@@ -100,7 +101,7 @@ class WriteRules:
             columns, _ = self._of(delta.table)
             before, after = self._before.get(key, EMPTY), rows.get(key) or state_of(delta)
             rule_rows = self._values(key, before, columns), self._values(key, after, columns)
-            # Of a row that was deleted, its delete is a part: the delta is not all there is.
+            # A deleted row also consists of its delete: the delta is not the whole row.
             alone = times[key] == 1 and before == EMPTY
             writer.add(delta.table, *rule_rows, alone=alone)
         return writer.encoded()
