@@ -214,7 +214,7 @@ def test_which_addresses_the_operator_lists(*, url: str, allowed: list[str], lis
 )  # fmt: skip
 def test_a_name_that_leads_within_is_refused(within: str) -> None:
     for addresses in ([within], ["93.184.216.34", within]):
-        with pytest.raises(AdapterRefused, match="within"):
+        with pytest.raises(AdapterRefused, match="private address"):
             target_of(URL, ["*"], lambda *_, listed=addresses: listed)
     assert target_of(URL, ["https://hooks.example.com"], lambda *_: [within]).address == within
 
@@ -244,8 +244,11 @@ def test_what_was_looked_at_is_what_is_connected_to() -> None:
         ({"secret": "whsec_" + base64.b64encode(b"short").decode()}, "a signing secret is"),
         ({"actions": []}, "actions"),
         ({"actions": [{"name": "a"}, {"name": "a"}]}, "declared twice"),
-        ({"actions": [{"name": "a", "params": {"type": "objekt"}}]}, "no JSON Schema"),
-        ({"actions": [{"name": "a", "params": {"$ref": "http://evil.test/"}}]}, "no JSON Schema"),
+        ({"actions": [{"name": "a", "params": {"type": "objekt"}}]}, "not a JSON Schema"),
+        (
+            {"actions": [{"name": "a", "params": {"$ref": "http://evil.test/"}}]},
+            "not a JSON Schema",
+        ),
         ({"actions": [{"name": "a", "params": {"x": "y" * 20_000}}]}, "at most"),
     ],
 )

@@ -88,7 +88,7 @@ def test_what_does_not_work_is_a_result_that_says_why(
 
     assert "tables: flights" in reason(lake.arrow("flight"))
     assert "has no column due_date" in reason(lake.arrow("flights", columns=["due_date"]))
-    assert "as_of 'soon' is no moment" in reason(lake.pandas("flights", as_of="soon"))
+    assert "as_of 'soon' is not a point in time" in reason(lake.pandas("flights", as_of="soon"))
     assert "there was nothing in flights" in reason(lake.arrow("flights", as_of="99"))
     assert "the query was refused" in reason(lake.sql("selec 1"))
     for name in ("LAKESYNC_STACK", "LAKESYNC_GATEWAY", "LAKESYNC_URL", "LAKESYNC_STACK_FILE"):

@@ -74,5 +74,5 @@ def test_what_may_be_tried_again_is_and_in_the_end_its_id_is_told(
 
     assert given_up.exit_code == 1
     assert "ask again: --id" in given_up.stderr
-    assert "no JSON" in run("actions", "run", "mail", "send", "{").stderr
+    assert "not JSON" in run("actions", "run", "mail", "send", "{").stderr
     assert "the parameters do not fit" in run("actions", "run", "mail", "send", '{"x": 1}').stderr

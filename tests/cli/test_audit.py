@@ -52,4 +52,4 @@ def test_a_time_that_is_none_is_named(gateway: LocalGateway) -> None:
     wrong = run("audit", "--since", "soon")
 
     assert wrong.exit_code == 2
-    assert "--since 'soon' is no time" in wrong.stderr
+    assert "--since 'soon' is not a time" in wrong.stderr

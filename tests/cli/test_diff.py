@@ -120,7 +120,7 @@ def test_what_changed_is_told_alike_by_time_stamp_and_snapshot(
     assert lines(run("diff", "todos", "--from", mark, "--json")) == by_stamp
     backwards = run("diff", "todos", "--from", "2100-01-01", "--to", mark)
     assert (backwards.exit_code, backwards.stderr) == (
-        2, "error: --to is before --from: change them over\n",
+        2, "error: --to is before --from: swap them\n",
     )  # fmt: skip
     nothing = run("diff", "todos", "--from", mark, "--to", mark)
     assert (nothing.exit_code, nothing.stdout) == (0, "")
@@ -147,7 +147,9 @@ def test_differences_are_shown_counted_and_written_as_files(
         done = run("diff", *words)
         assert done.exit_code == 2
         assert done.stderr.startswith(
-            "error: --from 'soon' is no moment" if "soon" in words else "error: there is no table"
+            "error: --from 'soon' is not a point in time"
+            if "soon" in words
+            else "error: there is no table"
         )
 
 

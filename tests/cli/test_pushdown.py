@@ -149,5 +149,5 @@ def test_rows_are_written_in_the_format_of_the_files_name(tmp_path: Path) -> Non
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         f"rows.{suffix}" for suffix in ("arrow", "csv", "json", "parquet")
     ]
-    with pytest.raises(UsageFault, match="is no folder"):
+    with pytest.raises(UsageFault, match="is not a folder"):
         check_format(tmp_path / "nowhere" / "rows.csv")

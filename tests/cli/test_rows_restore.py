@@ -265,11 +265,11 @@ def test_a_gateway_that_asks_for_patience_gets_it(
 def test_what_cannot_be_restored_is_one_sentence(moment: str) -> None:
     Path("broken.plan").write_text("[]\n")
     sentences: list[tuple[tuple[str, ...], str]] = [
-        (RESTORE, "say to when"),
-        ((*RESTORE, "--to", "soon"), "--to 'soon' is no moment"),
-        ((*RESTORE, "--by", "restore"), "restore is who restores"),
+        (RESTORE, "specify a time"),
+        ((*RESTORE, "--to", "soon"), "--to 'soon' is not a point in time"),
+        ((*RESTORE, "--by", "restore"), "restore is the client that restores"),
         (("rows", "restore", "nothing", "--to", "0"), "there is no table nothing"),
-        ((*RESTORE, "--to", moment, "--plan", "broken.plan"), "broken.plan is no plan"),
+        ((*RESTORE, "--to", moment, "--plan", "broken.plan"), "broken.plan is not a plan"),
         ((*RESTORE, "--to", moment, "--where", "("), "--where was refused"),
     ]
     for words, sentence in sentences:

@@ -412,7 +412,7 @@ def test_a_closed_client_answers(world: World) -> None:
 
 @pytest.mark.parametrize("path", ["a\0.db", "\ud800/\0"])
 def test_what_is_no_path_is_refused(world: World, path: str) -> None:
-    with pytest.raises(LakeSyncError, match="is no path"):
+    with pytest.raises(LakeSyncError, match="is not a path"):
         Client(path, client_id="a", transport=world.transport())
 
 

@@ -153,7 +153,7 @@ REFUSED: list[tuple[Any, str, str]] = [
     (Either, "VALIDATION_ERROR", "the field z is of no column's type"),
     (Numbers, "VALIDATION_ERROR", "the field z is of no column's type"),
     (Unknown, "VALIDATION_ERROR", "its types are unknown"),
-    (Misspelled, "SCHEMA_ERROR", "'text' is no type"),
+    (Misspelled, "SCHEMA_ERROR", "'text' is not a type"),
     (int, "VALIDATION_ERROR", "of int, it is neither"),
     (7, "VALIDATION_ERROR", "columns map names to types"),
 ]

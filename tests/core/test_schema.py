@@ -138,7 +138,7 @@ def column(**fields: object) -> dict[str, object]:
         ({"columns": [{"name": "title"}]}, "type", r"columns\[0\] lacks type"),
         (column(name=None), "name", "name must be text"),
         (column(name="a b"), "columns.name", "is not a name"),
-        (column(type="blob"), "columns.type", "'blob' is no type"),
+        (column(type="blob"), "columns.type", "'blob' is not a type"),
         (column(type=["string"]), "type", "type must be text"),
         (column(nullable="no"), "nullable", "nullable must be true or false"),
         (column(description=1), "description", "description must be text"),

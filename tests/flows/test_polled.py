@@ -330,7 +330,7 @@ def test_what_is_wrong_with_a_row_stops_no_other_and_is_listed(memory: MemorySou
         **TO_GATEWAY,
     )
     memory.put({"a": 1})
-    memory.log.append(Unreadable("b", "it is no JSON"))
+    memory.log.append(Unreadable("b", "it is not JSON"))
     memory.log.append(Change("c" * 600, {"value": 1}, memory.clock_us))
     memory.put({"d": 4})
     assert world.poll("items") == "done"

@@ -65,7 +65,7 @@ def test_a_bad_token_is_answered_in_our_words(functions: Functions) -> None:
 
     assert answer.status == 401
     assert answer.json == {
-        "error": "the token's signature fits no key that is in force",
+        "error": "the token's signature matches no key in force",
         "code": "AUTH_ERROR",
         "requestId": "JKJaXmPLvHcESHA=",
     }

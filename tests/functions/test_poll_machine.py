@@ -321,7 +321,7 @@ def due(kind: str) -> World:
             GATEWAY, {"table": "things", "columns": columns}
         )
         world.change(Change("text", {"value": "no number"}, 1_700_000_000_500_000))
-        world.source.log.append(Unreadable("broken", "it is no JSON"))
+        world.source.log.append(Unreadable("broken", "it is not JSON"))
     return world
 
 

@@ -209,7 +209,7 @@ def test_a_client_is_told_of_the_tables_that_the_rules_can_show_it(registry: Reg
             ("flags", "title:boolean"),
         ),
     ],
-    ids=["no filter compares json", "text is no number", "another table's column has no order"],
+    ids=["no filter compares json", "text is not a number", "another table's column has no order"],
 )
 def test_a_schema_that_the_rules_in_force_do_not_fit_is_refused(
     registry: Registry, bucket: dict[str, Any], change: tuple[str, ...]

@@ -206,7 +206,7 @@ class Clicks:
         for _ in range(self._random.choice([1, 2, 4])):
             name = f"e{len(self.log):03}"
             if self._random.random() < 0.05:
-                self.log.append(Unreadable(name, "it is no JSON"))
+                self.log.append(Unreadable(name, "it is not JSON"))
                 continue
             number = NO_NUMBER if self._random.random() < 0.05 else len(self.log)
             self._last_us = max(self._last_us + 1, self._world.scheduler.now_ms * 1_000)

@@ -327,7 +327,7 @@ class Store(MemoryBuffer):
         """Give the append marks that exist, or refuse while one of them is not visible."""
         keys = list(wanted)
         if any(("mark", key) in self._hidden for key in keys):
-            raise Contention("a commit is just becoming visible")
+            raise Contention("a commit is becoming visible")
         return super().marks(gateway, keys)
 
     def scan_rows(self, gateway: str, table: str, place: str, count_max: int) -> RowSlice:

@@ -82,7 +82,7 @@ class LaggingBuffer(MemoryBuffer):
     ) -> dict[MarkKey, StoredMark]:
         """Give marks, or refuse while the latest commit is not visible."""
         if self._lagging():
-            raise Contention("a commit is just becoming visible")
+            raise Contention("a commit is becoming visible")
         return super().marks(gateway, wanted)
 
     def entries(

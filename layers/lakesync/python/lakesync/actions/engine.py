@@ -163,7 +163,7 @@ class Engine:
         """Ask whether an action was done; None if it was not, and may be run."""
         looked = self._caught(lambda: handler.lookup(run))
         if isinstance(looked, Err):
-            return Err(OutcomeUnknown(f"whether it was done cannot be told: {looked.error}"))
+            return Err(OutcomeUnknown(f"it is unknown whether it was done: {looked.error}"))
         if isinstance(looked.value, Done):
             return Ok(looked.value)
         return Err(ActionOutcomeUnknown(_LOST)) if looked.value is UNKNOWN else None
@@ -223,7 +223,7 @@ def _remembered(seen: ActionRun, digest: str, now_ms: int) -> ActionOutcome | No
     if seen.state is RunState.ENDED:
         return read(seen.outcome)
     if seen.state is RunState.RUNNING and seen.until_ms > now_ms:
-        raise ActionRunning("this action is just being run; ask again in a moment")
+        raise ActionRunning("this action is still running; ask again in a moment")
     return None
 
 

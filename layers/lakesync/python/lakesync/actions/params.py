@@ -37,7 +37,7 @@ def check_schema(schema: Mapping[str, Any]) -> None:
     try:
         _validator(text)
     except (ValueError, RecursionError) as exc:
-        raise ValidationFailed(f"it is no JSON Schema: {str(exc).splitlines()[0]}") from exc
+        raise ValidationFailed(f"it is not a JSON Schema: {str(exc).splitlines()[0]}") from exc
 
 
 def check_params(schema: Mapping[str, Any], params: Mapping[str, Any]) -> None:

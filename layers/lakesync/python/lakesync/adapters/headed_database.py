@@ -158,7 +158,7 @@ class HeadedDatabase:
         for _ in range(ATTEMPTS_MAX):
             with suppress(Contention, NotFound):
                 return _answered(work)
-        return Err(AdapterTimedOut("others keep writing the same table; repeat the same"))
+        return Err(AdapterTimedOut("others keep writing the same table; repeat the operation"))
 
 
 def _answered(work: Callable[[], T]) -> Result[T, LakeSyncError]:

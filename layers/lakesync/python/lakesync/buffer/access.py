@@ -62,7 +62,7 @@ class DynamoAccess(TableCalls):
             return user
         item = self._get(keys.user_pk(gateway, client_id), client_id)
         if not item:
-            raise Contention("the client is just being released; try again in a moment")
+            raise Contention("the client is being released; try again in a moment")
         return text(item, "us")
 
     def release(self, gateway: str, client_id: str) -> None:

@@ -121,7 +121,7 @@ class Upkeep(LogReads):
             return
         head = self._get(*keys.head_key(gateway, MAIN_LANE))
         if head and number(head, "t") < to:
-            raise Contention("a commit is just moving the head; try again in a moment")
+            raise Contention("a commit is moving the head; try again in a moment")
 
     def drop_entries(self, gateway: str, lane: str, until: Stamp, entries_max: int) -> bool:
         """Delete what lies in the log at or below ``until``; a write unit for each KB of it."""

@@ -75,7 +75,7 @@ class Checkpoints:
             raise
         head, run = framed[: names.FRAME_HEAD_BYTES], framed[names.FRAME_HEAD_BYTES :]
         if len(framed) != part.size or int.from_bytes(head, "big") != len(run):
-            raise AdapterFailed(f"{key} is not what its manifest says; build a checkpoint anew")
+            raise AdapterFailed(f"{key} does not match its manifest; build a new checkpoint")
         return run
 
     def _read(self, gateway: str, checkpoint: str) -> Manifest:

@@ -54,7 +54,7 @@ def as_of(text: str, option: str = "--as-of") -> AsOf:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise UsageFault(
-            f"{option} {text[:40]!r} is no moment: give an ISO-8601 time such as "
+            f"{option} {text[:40]!r} is not a point in time: give an ISO-8601 time such as "
             "2026-11-21T10:00:00Z, a snapshot id, or a commit stamp"
         ) from None
     if moment.tzinfo is None:

@@ -32,7 +32,7 @@ def call(url: str, token: str, method: str, path: str, body: object = None) -> d
         raise Unreachable(f"the gateway did not answer: {str(exc) or type(exc).__name__}") from exc
     if not answer.is_success:
         raise error_of(answer.status_code, answer.headers, answer.content)
-    no_gateway = Unavailable(f"what answers at {url} is no LakeSync gateway: check --url")
+    no_gateway = Unavailable(f"the server at {url} is not a LakeSync gateway: check --url")
     try:
         fields: dict[str, Any] = answer.json()
     except ValueError as exc:

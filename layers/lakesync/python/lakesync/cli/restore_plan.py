@@ -120,7 +120,7 @@ def read_plan(path: Path) -> Plan:
         plan = Plan(Selection(**selection, rows=rows), head["client"], head["until"])
         is_known = head["restorePlan"] == VERSION
     except (KeyError, TypeError, ValueError) as exc:
-        raise UsageFault(f"{path} is no plan: remove it, or name another with --plan") from exc
+        raise UsageFault(f"{path} is not a plan: remove it, or name another with --plan") from exc
     if not is_known:
         raise UsageFault(f"{path} is a plan of another release: remove it")
     return plan

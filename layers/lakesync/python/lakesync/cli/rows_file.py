@@ -25,7 +25,7 @@ def check_format(path: Path) -> None:
         known = ", ".join(_WRITERS)
         raise UsageFault(f"{path}: the name must end in one of {known}, which is the format")
     if not path.parent.is_dir():
-        raise UsageFault(f"{path.parent} is no folder: make it first")
+        raise UsageFault(f"{path.parent} is not a folder: create it first")
 
 
 def write_rows(rows: pa.RecordBatchReader, path: Path) -> None:

@@ -41,5 +41,5 @@ def ttl_s(text: str) -> int:
     """
     match = _TTL.fullmatch(text)
     if match is None or int(match[1]) == 0:
-        raise UsageFault(f"--ttl {text[:20]!r} is no time: write 90s, 30m, 1h or 7d")
+        raise UsageFault(f"--ttl {text[:20]!r} is not a time: write 90s, 30m, 1h or 7d")
     return int(match[1]) * _UNITS_S[match[2]]

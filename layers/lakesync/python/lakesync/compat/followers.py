@@ -99,7 +99,7 @@ class FollowingPulls:
         while True:
             pages = self._read(gateway, pull, at)
             if pages[0].scope != at.scope:
-                raise Contention("the rules are just changing; try again in a moment")
+                raise Contention("the rules are being changed; try again in a moment")
             is_rows = bool(pages[0].snapshot)
             makes = LegacyFormat(
                 self._buffer, gateway, config, viewer,

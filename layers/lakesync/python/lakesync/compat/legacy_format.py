@@ -123,7 +123,7 @@ class LegacyFormat:
             return [_delete(key, 1), *deltas] if holds else None
         state = decode_row_state(stored.state)
         if not all(_is_merged(state, delta) for delta in deltas):
-            raise Contention("a row is just becoming visible; try again in a moment")
+            raise Contention("a row is becoming visible; try again in a moment")
         is_seen = self._sees(key, state)
         if not is_seen and self._config.as_read(key[0], state) is not state:
             # An update comes behind the delete, or came before it.

@@ -76,7 +76,9 @@ def target_of(url: str, allowed: Sequence[str], resolve: Resolve = resolved_addr
         )
     addresses = resolve(host, port)
     if not is_origin and not all(map(_is_public, addresses)):
-        raise AdapterRefused(f"{host} is at an address within; requests go to public addresses")
+        raise AdapterRefused(
+            f"{host} has a private address; requests may go to public addresses only"
+        )
     if not addresses:
         raise AdapterUnreachable(f"{host} has no address")
     path = parts.path or "/"

@@ -149,7 +149,7 @@ class Caller:
     def _url(self, path: str, query: Mapping[str, object] | None) -> str:
         url = urljoin(f"{self.base}/", path)
         if urlsplit(url)[:2] != urlsplit(self.base)[:2]:
-            raise AdapterRefused("the source leads to another host, which is not followed")
+            raise AdapterRefused("the source redirects to another host, which is not allowed")
         given = {name: value for name, value in (query or {}).items() if value is not None}
         return f"{url}?{urlencode(given, quote_via=quote)}" if given else url
 

@@ -54,7 +54,7 @@ class Answer(NamedTuple):
             return json.loads(self.body) if self.body else None
         except (ValueError, RecursionError) as exc:
             raise AdapterFailed(
-                "the source's answer was cut off or is no JSON", retry_after_s=DEFAULT_WAIT_S
+                "the source's answer was cut off or is not JSON", retry_after_s=DEFAULT_WAIT_S
             ) from exc
 
     def date(self) -> datetime | None:
@@ -104,7 +104,7 @@ def refused(answer: Answer, host: str) -> LakeSyncError | None:
     if status in {404, 410}:
         return NotFound(f"{host} answered {status}: {reason_in(answer)}")
     if status < 400:  # noqa: PLR2004
-        return AdapterRefused(f"{host} answered {status}: where it leads is not followed")
+        return AdapterRefused(f"{host} answered {status}: the redirect is not followed")
     return AdapterRefused(f"{host} refused it with {status}: {reason_in(answer)}")
 
 

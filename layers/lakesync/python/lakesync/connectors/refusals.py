@@ -38,7 +38,7 @@ def refused_in(
         ahead_ms = (deltas[outcome.index].hlc >> 16) - now_ms
         if isinstance(outcome.error, ClockDrift) and ahead_ms <= AHEAD_MS_MAX:
             raise Unavailable(
-                f"the clock stepped back by {ahead_ms} ms or more: it is waited for",
+                f"the clock stepped back by {ahead_ms} ms or more: waiting until it has caught up",
                 retry_after_s=max(-(-(ahead_ms - DRIFT_MS_MAX) // 1000), 1),
             ) from outcome.error
         refused[outcome.index] = outcome.error

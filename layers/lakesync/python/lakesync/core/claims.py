@@ -71,7 +71,7 @@ def delivery_place(key: str) -> DeliveryPlace:
     """
     parts = key.removeprefix(DELIVERIES).split("/")
     if not key.startswith(DELIVERIES) or len(parts) not in {3, 4} or not all(parts[:-1]):
-        raise ValidationFailed(f"{key[:200]!r} is no claim of a delivery", field="claim")
+        raise ValidationFailed(f"{key[:200]!r} is not a claim of a delivery", field="claim")
     return DeliveryPlace(*parts[:-1])
 
 
@@ -215,7 +215,7 @@ def _typed(body: Mapping[str, Any], field: str, kind: type) -> Any:
 def _gateway(body: Mapping[str, Any]) -> str:
     gateway = str(_typed(body, "gateway", str))
     if _GATEWAY.fullmatch(gateway) is None:
-        raise ValidationFailed("a claim's gateway is no gateway id", field="gateway")
+        raise ValidationFailed("a claim's gateway is not a gateway id", field="gateway")
     return gateway
 
 

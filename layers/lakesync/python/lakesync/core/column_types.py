@@ -52,7 +52,7 @@ def precision_scale(type_name: str) -> tuple[int, int] | None:
     if match is None:
         if type_name not in TYPES or type_name == "decimal":
             raise SchemaMismatch(
-                f"{type_name[:40]!r} is no type; use one of {', '.join(TYPES)}, decimals as "
+                f"{type_name[:40]!r} is not a type; use one of {', '.join(TYPES)}, decimals as "
                 "decimal(p,s)",
                 field="columns.type",
             )

@@ -68,8 +68,8 @@ def _check_table(current: TableSchema, wanted: TableSchema) -> None:
         raise Conflict("append cannot change; make a new table and copy the rows", field="append")
     if wanted.delete_wins != current.delete_wins:
         raise Conflict(
-            "deleteWins cannot change: rows would come and go with no change of theirs; make a new "
-            "table and copy the rows",
+            "deleteWins cannot change: rows would appear and disappear without being changed; "
+            "make a new table and copy the rows",
             field="deleteWins",
         )
     if wanted.primary_key != current.primary_key:

@@ -44,7 +44,7 @@ def check_shard(name: str) -> str:
     """
     if _SHARD.fullmatch(name) is None:
         raise ValidationFailed(
-            f"{name[:40]!r} is no shard name: a lower-case letter, then up to 31 letters,"
+            f"{name[:40]!r} is not a shard name: a lower-case letter, then up to 31 letters,"
             " digits or _",
             field="shard",
         )

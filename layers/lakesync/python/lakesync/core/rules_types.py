@@ -92,7 +92,7 @@ def _incomparable(item: Filter, kind: str) -> str:
     for value in values:
         text = value if isinstance(value, str) else repr(value).lower()
         if kind in _NUMBERS and (isinstance(value, bool) or number(text) is None):
-            return f"column {item.column} is {kind}, and {text[:40]!r} is no number"
+            return f"column {item.column} is {kind}, and {text[:40]!r} is not a number"
         if kind in _INSTANTS and instant(text) is None:
             return f"column {item.column} is {kind}, and {text[:40]!r} is no ISO 8601 {kind}"
         if kind == "boolean" and text not in {"true", "false"}:

@@ -58,7 +58,7 @@ class Images:
             wanted: the rows, each with a commit that wrote it; 0 for none.
 
         Raises:
-            Contention: a row is just becoming visible; try again when it says.
+            Contention: a row is becoming visible; try again when it says.
         """
         stored = self._rows.rows(self._gateway, [(self._table, row_id) for row_id in wanted])
         read = {row_id: row for (_, row_id), row in stored.items()}

@@ -89,8 +89,8 @@ class FlowAdmin:
         declared = self._declared(gateway, flow.name)
         if declared is not None and not says_same(declared, flow):
             raise Conflict(
-                f"the flow {flow.name} is declared otherwise; remove it first, as other rows or "
-                "columns are another filling",
+                f"the flow {flow.name} is declared differently; remove it first, because other "
+                "rows or columns need another filling",
                 field="name",
             )
         if declared is None and self._store.connector(gateway, flow.name) is not None:

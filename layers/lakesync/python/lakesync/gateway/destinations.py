@@ -202,8 +202,8 @@ class DestinationAdmin:
         if wait_ms := before.quiet_in_ms(wanted.secret, self._wall_clock()):
             seconds = -(-wait_ms // 1000)
             raise Contention(
-                "a destination with this secret was just removed, and somebody may still write "
-                f"there; add it in {seconds} s",
+                "a destination with this secret was removed a moment ago, and somebody may still "
+                f"write there; add it in {seconds} s",
                 retry_after_s=seconds,
             )
 

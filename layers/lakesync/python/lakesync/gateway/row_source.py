@@ -75,7 +75,7 @@ class BufferRows:
         minute before is read besides.
 
         Raises:
-            Contention: a row is just becoming visible; try again in a moment.
+            Contention: a row is becoming visible; try again in a moment.
         """
         if position[:1] not in {"", *"0123456789abcdef"}:
             raise ValidationFailed("the buffer has no such position", field="snapshot")
@@ -111,7 +111,7 @@ class BufferRows:
                 if delta.table == table:
                     written[delta.row_id] = max(entry.stamp, written.get(delta.row_id, 0))
         if any(row.commit < written.get(row_id, 0) for row_id, row in piece.rows):
-            raise Contention("a row is just becoming visible; try again in a moment")
+            raise Contention("a row is becoming visible; try again in a moment")
 
 
 class CheckpointRows:

@@ -112,7 +112,7 @@ class RuleFilter:
             Contention: the row is just becoming visible; try again in a moment.
         """
         if stored is None or stored.commit < commit.stamp:
-            raise Contention("a row is just becoming visible; try again in a moment")
+            raise Contention("a row is becoming visible; try again in a moment")
         deltas = self.row(*key, decode_row_state(stored.state))
         if not deltas and commit.rows[key]:
             deltas = [self._removal(*key, commit.stamp)]

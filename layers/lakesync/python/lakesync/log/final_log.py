@@ -102,7 +102,7 @@ def _read_stored(
         if read_slice.is_chain(after, last):
             return read_slice
         source.pause(tries)
-    raise Contention("a commit is just becoming visible; try again in a moment")
+    raise Contention("a commit is becoming visible; try again in a moment")
 
 
 def read_all(

@@ -63,8 +63,8 @@ def with_table_placed(gateway: str, layout: Layout, table: str, shard: str) -> L
     if after > max(before, READ_UNIT_BYTES):
         raise ValidationFailed(
             f"the heads of {len(placed.shards())} shards with such names take {after:,} bytes, and "
-            f"a pull reads {READ_UNIT_BYTES:,} of them for one unit: give the shard a shorter name, "
-            "or put the table into a shard that is there",
+            f"a pull reads {READ_UNIT_BYTES:,} of them for one unit: give the shard a shorter "
+            "name, or put the table into a shard that is there",
             field="shard",
         )
     return placed

@@ -29,7 +29,7 @@ FREE_MS: Final = 1_000
 IDLE_MS: Final = 60_000
 """A lane without a commit for this long is closed."""
 _TRIES_MAX: Final = 5
-_CHANGING: Final = "the gateway's configuration is just changing; push again in a moment"
+_CHANGING: Final = "the gateway's configuration is being changed; push again in a moment"
 _OPENING: Final = "others are just opening lanes; push again in a moment"
 
 
@@ -173,7 +173,7 @@ def close_idle(buffer: Buffer, gateway: str, since: Stamp = 0) -> Stamp:
         stay = idle_lanes(heads, since or _minute_before(newest))
         if not stay or close_lanes(buffer, gateway, heads, stay):
             return newest if len(lanes.closing(stay, 0).open()) > 1 else 0
-    raise Contention("lanes are just changing; they are closed later")
+    raise Contention("lanes are being changed; they are closed later")
 
 
 def close_lanes(

@@ -96,7 +96,7 @@ class ReadBarrier:
                     return self._raised(log, main, at_least, wall_clock, beside(log))
             self._configs.pop(gateway, None)  # it may be declared again
             self._buffer.pause(tries)
-        raise Contention("the gateway's configuration is just changing; try again in a moment")
+        raise Contention("the gateway's configuration is being changed; try again in a moment")
 
     def _config(self, gateway: str) -> GatewayConfig:
         config = self._configs.get(gateway)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lakesync.ports import RowKey
 
 _FORBIDDEN: Final[LakeSyncError] = Forbidden(
-    "the sync rules do not let you change this row, as it was or as it would be"
+    "the sync rules do not let you change this row, before or after the change"
 )
 _OMITTED: Final[LakeSyncError] = ColumnOmitted(
     "the sync rules leave a column out of what you are sent, which you cannot write either; leave "

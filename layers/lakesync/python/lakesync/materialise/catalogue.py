@@ -61,7 +61,7 @@ class LakeCatalogue:
         try:
             given: Any = json.loads(text)
         except ValueError as error:
-            raise ValidationFailed("the lake's catalogue is described by no JSON") from error
+            raise ValidationFailed("the description of the lake's catalogue is not JSON") from error
         names = {one.name for one in fields(cls)}
         if not isinstance(given, dict) or not all(
             name in names and isinstance(value, str) for name, value in given.items()

@@ -152,7 +152,7 @@ def read_document(text: str) -> dict[str, Any]:
         ValueError: it is no view of Athena.
     """
     if not text.startswith(_OPENING) or not text.endswith(_CLOSING):
-        raise ValueError("the text is no view of Athena")
+        raise ValueError("the text is not a view of Athena")
     encoded = text.removeprefix(_OPENING).removesuffix(_CLOSING)
     document: dict[str, Any] = json.loads(base64.b64decode(encoded, validate=True))
     return document

@@ -140,7 +140,7 @@ class Upkeep(Protocol):
         """Void every cursor below ``to``; never lowers a horizon, makes no head. Safe to repeat.
 
         Raises:
-            lakesync.errors.Contention: a commit is just moving the head; the horizon is not raised.
+            lakesync.errors.Contention: a commit is moving the head; the horizon is not raised.
         """
         ...
 

@@ -96,9 +96,9 @@ def token_claims(payload: Mapping[str, Any]) -> TokenClaims:
     try:
         check_user(user)
     except ValidationFailed as exc:
-        raise AuthFailed(f"the token's sub is no user: {exc}") from exc
+        raise AuthFailed(f"the token's sub is not a valid user: {exc}") from exc
     if not is_gateway(gateway):
-        raise AuthFailed("the token's gw is no gateway id: letters, digits, _ and -, at most 64")
+        raise AuthFailed("the token's gw is not a gateway id: letters, digits, _ and -, at most 64")
     if not is_time(expires):
         raise AuthFailed("the token needs the claim exp, a number of seconds since 1970")
     if role not in ROLES:

@@ -66,7 +66,7 @@ def delete_and_wait(invoke: Callable[[str], tuple[bool, bytes]]) -> DeleteNow:
         request = {"task": "delete", "gateway": gateway, "by": by, "seconds": DELETE_NOW_S}
         returned, payload = invoke(json.dumps(request))
         if not returned:
-            raise AdapterFailed("the deletion did not end well; it is safe to ask again")
+            raise AdapterFailed("the deletion failed; it is safe to ask again")
         answer: dict[str, object] = json.loads(payload)
         if "code" in answer:
             raise BY_CODE.get(str(answer["code"]), InternalError)(str(answer["error"]))

@@ -87,7 +87,7 @@ def _counted(
     flow = flow_from_stored(event["name"], event["plan"], 0, paused=False)
     source = flow.source
     if not isinstance(source, DatabaseSource):
-        raise ValidationFailed("the flow is none from a database", field="source")
+        raise ValidationFailed("the flow does not read a database", field="source")
     database = opened(event["gateway"], source.secret, source.kind, source.gateway)
     with closing(database):
         if source.plain:

@@ -202,7 +202,7 @@ def flush_and_wait(
     def flush_now(gateway: str) -> Mapping[str, object]:
         returned, payload = invoke(json.dumps({"gateway": gateway, "seconds": FLUSH_NOW_S}))
         if not returned:
-            raise FlushFailed("the flush did not end well; it is safe to ask again")
+            raise FlushFailed("the flush failed; it is safe to ask again")
         answer = json.loads(payload)
         if "code" in answer:
             raise BY_CODE.get(answer["code"], InternalError)(answer["error"])

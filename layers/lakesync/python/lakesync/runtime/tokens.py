@@ -94,7 +94,7 @@ def verify(token: str, rules: TokenRules, keys: Keys, now_s: float) -> TokenClai
     if payload is None:
         payload = _payload(token, keys.refreshed(header), rules)
     if payload is None:
-        raise AuthFailed("the token's signature fits no key that is in force")
+        raise AuthFailed("the token's signature matches no key in force")
     claims = token_claims(payload)
     check_expiry(claims, now_s)
     _check_start(payload, now_s)
@@ -133,7 +133,9 @@ def _payload(token: str, keys: Sequence[Any], rules: TokenRules) -> Mapping[str,
         except jwt.MissingRequiredClaimError as exc:
             raise AuthFailed(f"the token needs the claim {exc.claim}") from exc
         except (jwt.InvalidAudienceError, jwt.InvalidIssuerError) as exc:
-            raise AuthFailed("the token was made for something else: check aud and iss") from exc
+            raise AuthFailed(
+                "the token is for another audience or issuer: check aud and iss"
+            ) from exc
         except (jwt.PyJWTError, ValueError, TypeError, RecursionError) as exc:
             raise AuthFailed("the token is malformed") from exc
     return None
@@ -144,4 +146,4 @@ def _check_start(payload: Mapping[str, Any], now_s: float) -> None:
     if not is_time(starts):
         raise AuthFailed("the token's nbf is not a time")
     if now_s < starts - LEEWAY_S:
-        raise AuthFailed("the token is not valid yet; check the clock of whoever made it")
+        raise AuthFailed("the token is not valid yet; check the clock of the token's issuer")

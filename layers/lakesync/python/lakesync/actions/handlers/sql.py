@@ -199,7 +199,7 @@ class SqlStatements:
             if error is None:
                 raise
             if is_commit and not isinstance(error, ConstraintViolated):
-                return Err(OutcomeUnknown("the connection was lost while it was committed"))
+                return Err(OutcomeUnknown("the connection was lost during the commit"))
             return Err(_meaning(error))
         return Ok(done)
 
@@ -207,7 +207,9 @@ class SqlStatements:
 def _meaning(error: LakeSyncError) -> LakeSyncError:
     """Give what a client is told: nothing was done; the database's own words stay here."""
     if isinstance(error, ConstraintViolated):
-        return ActionFailed("the database refuses these values: its types or constraints say no")
+        return ActionFailed(
+            "the database refuses these values: they violate its types or constraints"
+        )
     if isinstance(error, AdapterRefused) or type(error) is AdapterFailed:
         return ActionFailed("the database does not run this statement: tell the administrator")
     return error

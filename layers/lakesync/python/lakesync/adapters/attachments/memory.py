@@ -83,7 +83,7 @@ class MemorySignedObjects:
                 return
             for number, digest in enumerate(digests, 1):
                 if tags.get(number) != digest or _digest(known.parts[number]) != digest:
-                    raise AdapterFailed(f"part {number} of {key} is another one")
+                    raise AdapterFailed(f"part {number} of {key} has other content")
             self.objects[key] = b"".join(known.parts[n] for n in range(1, len(digests) + 1))
             del self._uploads[upload]
 
@@ -108,9 +108,9 @@ class MemorySignedObjects:
         """
         signed = self._signed.get(request.url)
         if signed is None or signed.reads:
-            raise ValidationFailed("this address was not signed for that")
+            raise ValidationFailed("this address was not signed for that request request")
         if len(content) != signed.size_bytes or _digest(content) != signed.digest:
-            raise DamagedOnTheWay("other bytes arrived than were signed for; try again")
+            raise DamagedOnTheWay("the bytes received are not those that were signed; try again")
         with self._lock:
             if not signed.upload:
                 self.objects.setdefault(signed.key, content)
@@ -126,7 +126,7 @@ class MemorySignedObjects:
         """
         signed = self._signed.get(request.url)
         if signed is None or not signed.reads:
-            raise ValidationFailed("this address was not signed for that")
+            raise ValidationFailed("this address was not signed for that request request")
         content = self.objects.get(signed.key)
         if content is None:
             raise NotFound("the attachment is gone")

@@ -72,7 +72,7 @@ def google_credentials(info: Mapping[str, Any]) -> Credentials:
         if kind == "external_account" and info.get("subject_token_type") == _AWS:
             return _federated(info)
     except (ValueError, KeyError, TypeError, auth.GoogleAuthError) as exc:
-        raise AdapterRefused(f"{_FORMS}; this one is not whole") from exc
+        raise AdapterRefused(f"{_FORMS}; this one is incomplete") from exc
     raise AdapterRefused(_FORMS)
 
 

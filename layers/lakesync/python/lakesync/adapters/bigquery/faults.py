@@ -61,7 +61,7 @@ def translated(error: Exception) -> LakeSyncError | None:
     if isinstance(error, auth.GoogleAuthError):
         return AdapterRefused(_message(error))
     if isinstance(error, TimeoutError | concurrent.futures.TimeoutError | requests.Timeout):
-        return AdapterTimedOut("BigQuery was too slow; the job was cancelled, repeat the same")
+        return AdapterTimedOut("BigQuery was too slow; the job was cancelled; repeat the operation")
     if isinstance(error, requests.RequestException | OSError):
         return AdapterUnreachable("BigQuery could not be reached, or the connection was lost")
     return None
@@ -73,7 +73,7 @@ def _refused(error: api.GoogleAPICallError) -> LakeSyncError:
     if reasons & _QUOTA or isinstance(error, api.TooManyRequests):
         return AdapterQuotaExceeded(message)
     if MARK_MOVED in message or _ABORTED in message:
-        return Contention("BigQuery: another writer was first; repeat the same")
+        return Contention("BigQuery: another writer was first; repeat the operation")
     if isinstance(error, api.NotFound):
         is_table = "table" in message.lower()
         return (

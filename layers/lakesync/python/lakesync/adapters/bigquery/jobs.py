@@ -98,7 +98,7 @@ class Jobs:
             self._asked(lambda: self._finished(script, {}))
         except (AdapterUnreachable, AdapterTimedOut) as error:
             raise OutcomeUnknown(
-                "BigQuery was lost while a transaction ran; repeat the same"
+                "the connection to BigQuery was lost during a transaction; repeat the operation"
             ) from error
 
     def _finished(

@@ -74,7 +74,7 @@ def ledger_tables(gateway: str, table: str) -> LedgerTables:
 def quoted(name: str) -> str:
     """Quote a name of ours or one that `destination_name` or `column_name` gave."""
     if not all(_PLACE.fullmatch(part) for part in name.split(".")):
-        raise SchemaMismatch(f"{name[:80]!r} is no name in BigQuery", field="sourceTable")
+        raise SchemaMismatch(f"{name[:80]!r} is not a valid name in BigQuery", field="sourceTable")
     return f"`{name}`"
 
 

@@ -93,7 +93,9 @@ class BigQueryTables:
             if wanted.to_json() == text or self._ledger.save_definition(wanted, text):
                 self._known[table] = wanted
                 return rows
-        raise AdapterTimedOut(f"others keep changing what {table} looks like; repeat the same")
+        raise AdapterTimedOut(
+            f"other writers keep changing the definition of {table}; repeat the operation"
+        )
 
     def _check_owner(self, wanted: Definition) -> None:
         destination = destination_name(wanted)
@@ -216,4 +218,4 @@ def retried(work: Callable[[], T]) -> T:
 
 def others_first() -> AdapterTimedOut:
     """Give the error for a write that others were quicker than each time."""
-    return AdapterTimedOut("BigQuery: others keep writing the same table; repeat the same")
+    return AdapterTimedOut("BigQuery: others keep writing the same table; repeat the operation")

@@ -60,7 +60,8 @@ def _instant(value: datetime) -> str:
 def value_of(type_name: str, text: CanonicalJson) -> object:
     """Give the value of a type that a text has; None for null, and for what is unfit.
 
-    A decimal has as many digits behind the point as its type: Arrow takes no more, zeros neither.
+    A decimal has as many digits after the decimal point as its type: Arrow takes no more,
+    not even zeros.
     """
     try:
         value = sql_value(type_name, text)

@@ -112,7 +112,7 @@ class MySql:
         if digits:
             if digits[1] > DECIMAL_SCALE_MAX:
                 raise SchemaMismatch(
-                    f"{type_name}: MySQL takes {DECIMAL_SCALE_MAX} digits behind the point",
+                    f"{type_name}: MySQL takes {DECIMAL_SCALE_MAX} digits after the decimal point",
                     field="columns.type",
                 )
             return f"decimal({digits[0]},{digits[1]})"

@@ -104,7 +104,7 @@ class Heads:
                 self._known = (key, _decoded(body))
             if body != _EMPTY:
                 return self._known[1]
-        raise AdapterTimedOut("others keep writing the same table; repeat the same")
+        raise AdapterTimedOut("others keep writing the same table; repeat the operation")
 
     def follow(self, head: Head, before: Head) -> None:
         """Put the next head, and remove what it no longer names.

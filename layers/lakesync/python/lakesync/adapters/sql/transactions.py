@@ -61,6 +61,6 @@ class Transactions:
                 raise
             if is_commit and not isinstance(error, ConstraintViolated):
                 raise OutcomeUnknown(
-                    "the connection was lost while a transaction was committed; repeat the same"
+                    "the connection was lost during a commit; repeat the operation"
                 ) from exc
             raise error from exc

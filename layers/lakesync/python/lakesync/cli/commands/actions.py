@@ -102,7 +102,7 @@ def run(
     try:
         read = json.loads(params)
     except ValueError as exc:
-        raise UsageFault(f"the parameters are no JSON: {exc}") from exc
+        raise UsageFault(f"the parameters are not JSON: {exc}") from exc
     own = action_id or uuid.uuid4().hex
     client, gateway = session.client_id, session.connection.gateway
     asked = {"actionId": own, "connector": name, "actionType": action, "params": read}

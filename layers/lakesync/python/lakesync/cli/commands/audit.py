@@ -55,7 +55,7 @@ def audit(
     """
     if name is not None:
         if stack_wide:
-            raise UsageFault("--stack-wide is of no gateway: leave its name out")
+            raise UsageFault("--stack-wide concerns no single gateway: leave the name out")
         from dataclasses import replace
 
         session.connection = replace(session.place, gateway=name)
@@ -141,7 +141,7 @@ def _moment(text: str | None, option: str) -> str | None:
         try:
             at = datetime.fromtimestamp(time.time(), UTC) - timedelta(seconds=ttl_s(text))
         except (UsageFault, OverflowError):
-            raise UsageFault(f"{option} {text[:40]!r} is no time: write it {_WHEN}") from None
+            raise UsageFault(f"{option} {text[:40]!r} is not a time: write it {_WHEN}") from None
     return (at if at.tzinfo else at.replace(tzinfo=UTC)).isoformat()
 
 

@@ -146,7 +146,7 @@ def span_of(
         return after, until
     wanted = commit_of(lake, moments[1])
     if wanted < after:
-        raise UsageFault("--to is before --from: change them over")
+        raise UsageFault("--to is before --from: swap them")
     return after, min(until, wanted)
 
 

@@ -55,7 +55,7 @@ def _checked(name: str) -> str:
     ):
         raise ValidationFailed(
             f"a type's name is at most {NAME_CHARS_MAX} lower-case letters, digits and _, begins "
-            "with a letter, and is no word of Python",
+            "with a letter, and is not a Python keyword",
             field="name",
         )
     return name

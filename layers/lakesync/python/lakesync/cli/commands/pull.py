@@ -52,7 +52,9 @@ def pull(
       lakesync pull --rows --source warehouse
     """
     if not since.isdigit():
-        raise UsageFault(f"--since {since[:20]!r} is no cursor: it is a number, 0 for everything")
+        raise UsageFault(
+            f"--since {since[:20]!r} is not a cursor: it is a number, 0 for everything"
+        )
     if (source and since != "0") or (snapshot and not source):
         raise UsageFault("--since goes on from the gateway's pages, --snapshot from a source's")
     feed = Feed(session, int(since), page, source, snapshot)

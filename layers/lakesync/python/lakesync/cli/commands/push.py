@@ -72,7 +72,7 @@ def _values(pairs: Sequence[str]) -> dict[str, object]:
     for pair in pairs:
         name, equals, text = pair.partition("=")
         if not equals or not name:
-            raise UsageFault(f"--set {pair[:40]!r} is no column: write name=value")
+            raise UsageFault(f"--set {pair[:40]!r} is not a column: write name=value")
         try:
             values[name] = json.loads(text)
         except ValueError:

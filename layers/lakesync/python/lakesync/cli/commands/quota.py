@@ -43,7 +43,7 @@ def set_(
     """
     quota = Quota(pushes, deltas, size)
     if quota == Quota():
-        raise UsageFault("say how much: --pushes, --deltas or --bytes; `quota reset` undoes it")
+        raise UsageFault("specify how much: --pushes, --deltas or --bytes; `quota reset` undoes it")
     _set(session, quota)
 
 

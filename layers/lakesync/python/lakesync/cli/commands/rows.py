@@ -108,7 +108,7 @@ def _selection(
     """
     rows, where, by = only
     if to is None and not by:
-        raise UsageFault("say to when: --to, or with --by, what a client ever did")
+        raise UsageFault("specify a time with --to, or with --by the client whose edits are undone")
     changes, tail = there.changes, there.tail
     if tail is None or tail.trimmed > changes.until:
         raise UsageFault("not all that was committed can be read, so nothing is restored")
@@ -117,7 +117,7 @@ def _selection(
     if len(rows) > ROWS_NAMED_MAX:
         raise UsageFault(f"at most {ROWS_NAMED_MAX:,} rows can be named: use --where")
     if by == session.client_id:
-        raise UsageFault(f"{by} is who restores: name another with --client")
+        raise UsageFault(f"{by} is the client that restores: name another with --client")
     commit = 0 if to is None else commit_of(there.lake, as_of(to, "--to"))
     return Selection(session.connection.gateway, changes.table, commit, rows, where, by)
 

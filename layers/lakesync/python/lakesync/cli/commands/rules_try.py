@@ -50,7 +50,7 @@ def _claims(text: str) -> dict[str, Any]:
     except ValueError:
         claims = None
     if not isinstance(claims, dict):
-        raise UsageFault(f'--as {text[:40]!r} is no JSON object: write \'{{"sub": "c1"}}\'')
+        raise UsageFault(f'--as {text[:40]!r} is not a JSON object: write \'{{"sub": "c1"}}\'')
     return claims
 
 

@@ -96,7 +96,9 @@ class Fetcher:
         with disk():
             if not self._folder.is_whole(part, file):
                 part.unlink(missing_ok=True)
-                raise DamagedOnTheWay("other bytes arrived than the reference names; try again")
+                raise DamagedOnTheWay(
+                    "the bytes received are not those of the reference; try again"
+                )
             with self._file.database.transaction():
                 self._file.attachments.put(file, AttachmentStatus.KEPT)
                 part.replace(path)

@@ -43,7 +43,7 @@ def disk() -> Iterator[None]:
     except FileNotFoundError as exc:
         raise ValidationFailed(f"there is no such file: {exc.filename}", field="source") from exc
     except OSError as exc:
-        raise Unavailable(f"the disk refuses: {exc}; see to it and try again") from exc
+        raise Unavailable(f"the disk reports an error: {exc}; correct it and try again") from exc
 
 
 class Folder:

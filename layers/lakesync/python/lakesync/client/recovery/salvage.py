@@ -148,7 +148,7 @@ def salvage(path: str | Path, *, key: GivenKey | None = None) -> Result[Salvaged
     try:
         return attempt(lambda: _begin_anew(Path(path), given_key(key)))
     except OSError as exc:
-        return Err(Unavailable(f"the disk refuses: {exc}; see to it and salvage again"))
+        return Err(Unavailable(f"the disk reports an error: {exc}; correct it and salvage again"))
 
 
 def _begin_anew(path: Path, key: Key | None) -> Salvaged:

@@ -35,7 +35,7 @@ SALVAGE: Final = (
     "the client's file is damaged: close the client, call lakesync.client.salvage with the path, "
     "which saves the edits that wait and begins a new file, and open it again"
 )
-_ENCRYPTED: Final = "this is no database: if it is encrypted, open it with its key; if not,"
+_ENCRYPTED: Final = "this is not a database: if it is encrypted, open it with its key; if not,"
 _ONLY: Final = {
     "query": "a query only reads; write by insert, update, delete, execute and transaction()",
     "statement": "execute takes INSERT, UPDATE and DELETE, and makes and drops local tables; "

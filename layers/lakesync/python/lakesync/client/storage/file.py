@@ -236,5 +236,5 @@ def open_file(
     except UnicodeDecodeError as exc:  # SQLite tells of the damage in its own words
         raise FileCorrupt(f"{SALVAGE} ({exc})") from exc
     except ValueError as exc:  # a null character, half of a surrogate pair
-        raise ValidationFailed(f"{str(path)!r} is no path: {exc}") from exc
+        raise ValidationFailed(f"{str(path)!r} is not a path: {exc}") from exc
     return ClientFile(database, client_id, wall_clock)

@@ -129,7 +129,9 @@ def _understood() -> Iterator[None]:
     try:
         yield
     except (ValueError, TypeError, KeyError) as exc:
-        raise InternalError("the gateway's answer about an attachment is none; report it") from exc
+        raise InternalError(
+            "the gateway's answer about an attachment is malformed; report it"
+        ) from exc
 
 
 def _signed(answer: Any) -> SignedRequest:
@@ -142,9 +144,11 @@ def _refusal(status: int, body: bytes) -> LakeSyncError:
     match = _CODE.search(body)
     code = match[1].decode() if match else ""
     if code in _BAD_BYTES:
-        return DamagedOnTheWay(f"other bytes arrived than were signed for ({code}); try again")
+        return DamagedOnTheWay(
+            f"the bytes received are not those that were signed ({code}); try again"
+        )
     if status == _EXPIRED:
-        return Unavailable(f"the address is good no more ({code or status}); ask for another")
+        return Unavailable(f"the address has expired ({code or status}); ask for another")
     if status == _GONE:
         return Unavailable("the upload has ended or the attachment is gone; ask again")
     if status in _BUSY:

@@ -212,7 +212,7 @@ class SocketListener:
             LakeSyncError: the gateway closes the connection; why.
         """
         if not isinstance(frame, str):
-            raise ValidationFailed("the gateway sent a frame that is no text")
+            raise ValidationFailed("the gateway sent a frame that is not text")
         tag, message = frames.decode_frame(frame)
         if tag is Tag.REFUSAL:
             refused = frames.decode_refusal(message)

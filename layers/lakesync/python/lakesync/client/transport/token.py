@@ -34,7 +34,7 @@ class Token:
             except Exception as exc:
                 # What it says is not repeated: it may tell a secret.
                 raise AuthFailed(
-                    f"no token could be had: what gives it raised {type(exc).__name__}",
+                    f"the function that gives the token raised {type(exc).__name__}",
                     field="token",
                 ) from exc
         return self._token

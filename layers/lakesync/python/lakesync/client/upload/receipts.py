@@ -165,7 +165,7 @@ def _refusals(batch: Batch, receipt: PushReceipt) -> dict[int, LakeSyncError]:
     if receipt.accepted != len(batch.entries) - len(refused):
         raise InternalError(
             f"the receipt counts {receipt.accepted} accepted deltas out of {len(batch.entries)} "
-            f"with {len(refused)} refused; nothing is taken for accepted: push again"
+            f"with {len(refused)} refused; nothing is treated as accepted: push again"
         )
     return refused
 

@@ -65,7 +65,7 @@ def _causes(raised: BaseException) -> Iterator[BaseException]:
 def _of_requests(error: BaseException) -> LakeSyncError | None:
     if isinstance(error, exceptions.JSONDecodeError):
         return AdapterFailed(
-            "the source's answer was cut off or is no JSON", retry_after_s=DEFAULT_WAIT_S
+            "the source's answer was cut off or is not JSON", retry_after_s=DEFAULT_WAIT_S
         )
     if isinstance(error, exceptions.HTTPError) and error.response is not None:
         return _of_answer(error.response)

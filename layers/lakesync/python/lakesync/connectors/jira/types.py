@@ -29,8 +29,8 @@ def _begins_at(_: JiraSettings, source: str, cursor: str, at_us: int) -> str:
 
     if source in LISTED:
         raise ValidationFailed(
-            f"{source} of Jira are listed whole, and tell no times: name the flow's other tables, "
-            "or leave it out to read everything again",
+            f"{source} of Jira are listed whole, and have no times of change: name the flow's "
+            "other tables, or leave it out to read everything again",
             field="from",
         )
     begun_at = worklogs.begun_at if source == worklogs.TABLE else walk.begun_at

@@ -96,7 +96,7 @@ class SalesforceApi:
         """Give the time by Salesforce's clock, in whole seconds."""
         date = self.send("GET", f"{DATA}/limits").date()
         if date is None:
-            raise AdapterFailed("Salesforce's answer bears no date")
+            raise AdapterFailed("Salesforce's answer has no date")
         return date
 
     def described(self, name: str) -> Mapping[str, Any]:

@@ -69,8 +69,8 @@ def _begins_at(
     by_time = {table.name for table in settings.tables if table.cursor_column}
     if source not in by_time and not settings.changes:
         raise ValidationFailed(
-            f"{source} is read by difference, and its rows tell no times: name a cursorColumn of "
-            "it, or leave it out to read everything again",
+            f"{source} is read by difference, and its rows have no times of change: name a "
+            "cursorColumn of it, or leave it out to read everything again",
             field="from",
         )
     return begun_at(cursor, at_us, settings.overlap_s)

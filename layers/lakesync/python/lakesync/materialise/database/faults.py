@@ -36,7 +36,7 @@ def asking() -> Iterator[None]:
     try:
         yield
     except Conflict as error:
-        raise Contention("Iceberg: another writer was first; repeat the same") from error
+        raise Contention("Iceberg: another writer was first; repeat the operation") from error
     except LakeSyncError:
         raise
     except Exception as error:

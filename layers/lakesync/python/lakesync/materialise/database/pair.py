@@ -158,7 +158,7 @@ def made(place: LakePlace, keeper: str, table: str) -> Pair:
         _make(place, keeper, table, name + CHANGES_SUFFIX, CHANGES_TABLE)
         pair = loaded(place, keeper, table)
     if pair is None:
-        raise AdapterRefused(f"{database}.{name} is there, and is no table of LakeSync's")
+        raise AdapterRefused(f"{database}.{name} exists, and is not a table of LakeSync's")
     return pair
 
 

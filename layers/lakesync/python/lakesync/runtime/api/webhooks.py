@@ -37,7 +37,9 @@ def webhook_routes(service: Webhooks) -> APIRouter:
         Which headers sign it is the source's; Jira Cloud's is `X-Hub-Signature`.
         """
         if request.headers.get("content-encoding", "identity") != "identity":
-            raise ValidationFailed("a webhook is signed, and sent, as it is", field="body")
+            raise ValidationFailed(
+                "send the webhook's body as it was signed, uncompressed", field="body"
+            )
         body = await body_of(request, WEBHOOK_BODY_BYTES_MAX)
         taken = service.take(gateway, name, request.headers, body)
         return answer_json(request, {"accepted": taken.rows, "repeated": taken.is_repeated})

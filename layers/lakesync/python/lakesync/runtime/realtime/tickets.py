@@ -66,7 +66,7 @@ class SocketTickets:
             if claims is not None:
                 return token_claims(claims)
         raise AuthFailed(
-            "this ticket opens nothing, or no longer: fetch another for each handshake"
+            "this ticket is unknown, used or expired: fetch a new one for each handshake"
         )
 
 

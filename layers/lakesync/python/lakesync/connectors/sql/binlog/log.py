@@ -98,11 +98,12 @@ def look(cursor: Any) -> Look:
         if name in settings and settings[name].upper() not in wanted
     ]
     if "binlog_row_metadata" not in settings:
-        raise AdapterRefused("changes are captured from MySQL 8.0 or MariaDB 10.5 on")
+        raise AdapterRefused("change capture needs MySQL 8.0 or MariaDB 10.5, or newer")
     if wrong:
         raise AdapterRefused(
-            f"the log does not tell rows as they are captured: set {', '.join(wrong)} (log_bin "
-            "needs a restart; on RDS and Aurora, in the parameter group, with backups enabled)"
+            f"the log does not record rows as change capture needs: set {', '.join(wrong)} "
+            "(log_bin needs a restart; on RDS and Aurora, in the parameter group, with backups "
+            "enabled)"
         )
     cursor.execute("SELECT CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)")
     return Look(settings, cursor.fetchone()[0], _end(cursor, settings))

@@ -145,7 +145,7 @@ class Tables:
         if not rows:
             return f"there is no table {name}, or it may not be seen."
         if rows[0][2] not in {"BASE TABLE", "SYSTEM VERSIONED"}:
-            return f"{name} is no table: changes of views cannot be captured."
+            return f"{name} is not a table: changes of views cannot be captured."
         primary = [row[3] for row in rows if row[5]]
         key = self._settings[name].key or primary
         if not key:

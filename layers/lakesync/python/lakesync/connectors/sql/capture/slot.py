@@ -84,7 +84,7 @@ class Slot:
         level, flushed, now_us, there, confirmed, status, kept, ours, published = cursor.fetchone()
         if level != "logical":
             raise AdapterRefused(
-                f"wal_level is {level}: changes are captured with wal_level = logical; set it and "
+                f"wal_level is {level}: change capture needs wal_level = logical; set it and "
                 "restart the server (on RDS and Aurora: rds.logical_replication = 1)"
             )
         return Look(

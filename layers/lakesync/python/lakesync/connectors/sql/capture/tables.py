@@ -187,7 +187,7 @@ class Tables:
         if not look.table_id:
             return f"there is no table {name}, or it may not be seen."
         if look.kind not in {"r", "p"}:
-            return f"{name} is no table: changes of views cannot be captured."
+            return f"{name} is not a table: changes of views cannot be captured."
         key = settings.key or look.primary_key
         if not key:
             return f"{name} has no primary key: name what tells rows apart, key."
