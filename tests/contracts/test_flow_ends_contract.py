@@ -1,6 +1,6 @@
 """What each end of a polled flow does, as its source and as its destination.
 
-Laws Y2, Y3, Y5, Y8, Y9: ``docs/spec/flows.md``.
+Laws Y2, Y3, Y5, Y6, Y8, Y9: ``docs/spec/flows.md``.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import pytest
 
 from lakesync.core.clock import stamp
 from lakesync.core.schema import Column, TableSchema
+from lakesync.errors import NotFound
 from lakesync.flows.routes import keeper
 from tests.delivery.world import KeptDatabase
 from tests.flows.test_polled import expected
@@ -209,6 +210,21 @@ def test_what_comes_again_changes_nothing_and_is_brought_where_it_was_lost(ends:
     assert ends.poll() == "done"
     assert ends.rows() == rows == ends.expected()
     assert [end.mark(ends.table).unwrap() for end in (ends.end, ends.world.source)] == marks
+
+
+@pytest.mark.law("Y6")
+def test_of_another_map_nothing_stays_there(opens: Opens) -> None:
+    ends = Ends(opens, is_source=False)
+    ends.world.source.ensure_schema(TableSchema(ends.table, COLUMNS)).unwrap()
+    ends.commit(*(ends.row(number, title=f"t{number}") for number in (1, 2, 3)), ends.gone(3))
+    for column_map in ({}, {"hash": ["title"]}, {"drop": ["title"]}, {"rename": {"title": "name"}}):
+        what: dict[str, Any] = {"map": {ends.table: column_map}}
+        with suppress(NotFound):
+            ends.world.admin.remove(GATEWAY, ends.name)
+        ends.world.time.now_ms += 100_000
+        ends.declare(**what)
+        assert ends.poll() == "done"
+        assert ends.rows() == ends.expected(**what)
 
 
 @pytest.mark.law("Y5")

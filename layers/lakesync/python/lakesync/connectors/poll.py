@@ -91,6 +91,7 @@ class Poll:
         shape: gives what of a page's deltas is pushed.
         pages: usual pages that are read, and pushed, at a time.
         large_rows: from how many rows ahead on a table is a job's; 0 for never.
+        read_whole: notes that a table, by its name in the gateway, was read to its end.
         hand_over: makes the state durable for a job, which goes on.
     """
 
@@ -107,6 +108,7 @@ class Poll:
         shape: Callable[[Sequence[Delta]], Sequence[Delta]] = list,
         pages: int = 1,
         large_rows: int = 0,
+        read_whole: Callable[[str], object] = id,
         hand_over: Callable[[PollState], None] = lambda _: None,
     ) -> None:
         self._taking = Taking(name, push, letters, wall_clock, shape, pages)
@@ -117,7 +119,7 @@ class Poll:
         self._wall_clock = wall_clock
         self._pages = pages
         self._large_rows = large_rows
-        self._hand_over = hand_over
+        self._read_whole, self._hand_over = read_whole, hand_over
         self._unread: set[str] = set()
         self._moved: set[str] = set()
 
@@ -229,6 +231,7 @@ class Poll:
         if not read.has_more:
             state.finished.append(source)
             state.begun.pop(source, None)
+            self._read_whole(self._tables[source])
         return bool(read.has_more or read.deltas or read.refused)
 
     def _take(self, state: PollState, read: Read) -> None:

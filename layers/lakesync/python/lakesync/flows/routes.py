@@ -13,8 +13,9 @@ from lakesync.flows.database_sink import DatabaseSink, brought_to
 from lakesync.flows.large import large_rows
 from lakesync.flows.ledger_source import LedgerSource
 from lakesync.flows.plain_source import PlainSource
+from lakesync.flows.remapping import Remapping
 from lakesync.flows.schemas import FlowSchemas
-from lakesync.flows.shaping import Shaping, there_in_database, there_in_gateway
+from lakesync.flows.shaping import InDatabase, InGateway, Shaping
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -86,10 +87,12 @@ class FlowRoutes:
         )
         if flow.to_gateway:
             connector, tables = self._source(gateway, flow, definition, storage)
-            shape = Shaping(flow.to, there_in_gateway(self._rows, gateway))
+            here = InGateway(self._rows, gateway)
+            remapping = Remapping(flow.to, here, storage, is_shared=True, is_partial=FEED in tables)
             return Route(
-                connector, tables, lambda push: self._push(gateway, push), shape,
-                large_rows=large_rows(flow, self._rows_min),
+                connector, tables, lambda push: self._push(gateway, push),
+                Shaping(flow.to, here, remapping),
+                large_rows=large_rows(flow, self._rows_min), read_whole=remapping.read_whole,
             )  # fmt: skip
         database = self._open_database(gateway, flow.to.secret, flow.to.kind, keeper(gateway, name))
         storage.brought = brought_to(database)
@@ -98,11 +101,13 @@ class FlowRoutes:
         sink = DatabaseSink(
             database, schemas.of, wall_clock=self._wall_clock, side_by_side=self._side_by_side
         )
-        shape = Shaping(flow.to, there_in_database(database))
+        there = InDatabase(database)
+        remapping = Remapping(flow.to, there, storage, is_shared=False, is_partial=FEED in tables)
+        shape = Shaping(flow.to, there, remapping)
         pages = max(1, flow.to.pace.rows // PAGE_ROWS_MAX)
         return Route(
             connector, tables, sink.push, shape, pages, database.close,
-            large_rows(flow, self._rows_min), flow.to.pace.job_rows,
+            large_rows(flow, self._rows_min), flow.to.pace.job_rows, remapping.read_whole,
         )  # fmt: skip
 
     def _source(

@@ -6,7 +6,7 @@ leaves no trace. Laws Y1, Y2, Y8: ``docs/spec/flows.md``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from lakesync.core.column_map import map_delta
 from lakesync.core.delta import Op, known_delta
@@ -15,23 +15,17 @@ from lakesync.core.visibility import rule_columns
 from lakesync.wire.row_state import decode_row_state
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from lakesync.adapters.database import DatabaseAdapter
     from lakesync.core.delta import Delta
     from lakesync.core.destinations import Destination
+    from lakesync.core.merge import RowState
+    from lakesync.flows.remapping import Remapping, There
     from lakesync.ports import Rows
 
 ROWS_LOOKED_UP_MAX: Final = 250
 """Rows of the gateway that are read at a time: nearly always a MB at the most."""
-
-
-class There(Protocol):
-    """Tells which rows are there, where a flow goes."""
-
-    def __call__(self, table: str, row_ids: Sequence[str]) -> set[str]:
-        """Give those of some rows that are there."""
-        ...
 
 
 class Shaping:
@@ -39,12 +33,14 @@ class Shaping:
 
     Args:
         to: which tables, which rows, as what.
-        there: tells which rows are there already.
+        there: the rows that are there already.
+        remapping: cleans rows that another declaration brought.
     """
 
-    def __init__(self, to: Destination, there: There) -> None:
+    def __init__(self, to: Destination, there: There, remapping: Remapping) -> None:
         self._to = to
         self._there = there
+        self._remapping = remapping
         self._viewer = to.viewer()
         self._columns: dict[str, frozenset[str] | None] = {}
 
@@ -65,7 +61,7 @@ class Shaping:
                 shaped.append(
                     known_delta(Op.DELETE, one.table, one.row_id, one.client_id, one.hlc, ())
                 )
-        return shaped
+        return self._remapping.corrected(shaped)
 
     def _passes(self, delta: Delta) -> bool:
         if delta.op is Op.DELETE:
@@ -85,34 +81,43 @@ class Shaping:
         return {
             (table, row_id)
             for table, row_ids in by_table.items()
-            for row_id in self._there(table, list(row_ids))
+            for row_id, state in self._there.states(table, list(row_ids)).items()
+            if view(state) is not None
         }
 
 
-def there_in_gateway(rows: Rows, gateway: str) -> There:
-    """Give what tells which rows a gateway has."""
+class InGateway:
+    """The rows of a gateway: `lakesync.flows.remapping.There`."""
 
-    def there(table: str, row_ids: Sequence[str]) -> set[str]:
-        present: set[str] = set()
+    def __init__(self, rows: Rows, gateway: str) -> None:
+        self._rows = rows
+        self._gateway = gateway
+
+    def states(self, table: str, row_ids: Sequence[str]) -> dict[str, RowState]:
+        """Give the states of some rows."""
+        states: dict[str, RowState] = {}
         for start in range(0, len(row_ids), ROWS_LOOKED_UP_MAX):
             some = [(table, row_id) for row_id in row_ids[start : start + ROWS_LOOKED_UP_MAX]]
-            present |= {
-                row_id
-                for (_, row_id), stored in rows.rows(gateway, some).items()
-                if view(decode_row_state(stored.state)) is not None
-            }
-        return present
+            for (_, row_id), stored in self._rows.rows(self._gateway, some).items():
+                states[row_id] = decode_row_state(stored.state)
+        return states
 
-    return there
+    def has_rows(self, table: str) -> bool:
+        """Tell whether a table has any rows, deleted ones too."""
+        first = self._rows.scan_rows(self._gateway, table, "", 1)
+        return bool(first.rows or first.place)
 
 
-def there_in_database(database: DatabaseAdapter) -> There:
-    """Give what tells which rows a database has."""
+class InDatabase:
+    """The rows of a database: `lakesync.flows.remapping.There`."""
 
-    def there(table: str, row_ids: Sequence[str]) -> set[str]:
-        if not row_ids:
-            return set()
-        states = database.rows_of(table, row_ids).unwrap()
-        return {row_id for row_id, state in states.items() if view(state) is not None}
+    def __init__(self, database: DatabaseAdapter) -> None:
+        self._database = database
 
-    return there
+    def states(self, table: str, row_ids: Sequence[str]) -> Mapping[str, RowState]:
+        """Give the states of some rows."""
+        return self._database.rows_of(table, row_ids).unwrap() if row_ids else {}
+
+    def has_rows(self, table: str) -> bool:
+        """Tell whether a table has any rows, deleted ones too."""
+        return bool(self._database.rows_after(table, "", 1).unwrap().rows)
