@@ -30,7 +30,7 @@ class Limits:
     w
     How long lost races are retried before the push is answered with 503."""
     commit_deadline_ms: int = 8_000
-    """How long lost races are tried again, before the push is answered 503."""
+    """How long lost races are retried before the push is answered with 503."""
     page_deltas_max: int = 10_000
     """The largest page that may be requested."""
     page_bytes_max: int = PAGE_BYTES_MAX

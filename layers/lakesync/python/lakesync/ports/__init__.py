@@ -1,8 +1,8 @@
-"""What the engine needs of the world, as Protocols, and the records they exchange.
+"""What the engine needs from outside, as Protocols, and the records that they exchange.
 
-Implementations keep the promises written here; ``tests/contracts`` proves it for each of them.
-Ports raise: `lakesync.errors` for what can happen in operation, `HeadMoved` for a lost race. The
-public operations above them turn that into a ``Result``.
+Implementations keep the promises stated here; ``tests/contracts`` checks each of them.
+Ports raise: `lakesync.errors` for failures in operation, `HeadMoved` for a lost race. The public
+operations above them turn these into a ``Result``.
 """
 
 from lakesync.ports.access import (

@@ -18,7 +18,7 @@ GATEWAY_KIND: Final = "gateway"
 
 @dataclass(frozen=True, slots=True)
 class Revocation:
-    """A user or a client that is shut out of a gateway; or everybody, as it was deleted."""
+    """A user or a client that is shut out of a gateway; or everybody, because it was deleted."""
 
     kind: str
     """``user``, ``client``, or `GATEWAY_KIND`."""
@@ -26,70 +26,70 @@ class Revocation:
     """The user, the client id, or the gateway."""
     at_ms: int
     by: str
-    """The user who did it."""
+    """The user who revoked it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What was last noted of a client, as it came with a pull."""
+    """What was last noted of a client, from a pull."""
 
     at_ms: int
     cursor: Stamp
-    """Up to where it had read; 0 if nothing in whole."""
+    """The commit up to which it had read; 0 if it had completed nothing."""
     quarantined: int | None = None
-    """How many of its edits wait for a decision, by its own word; None if it does not say."""
+    """How many of its edits wait for a decision, as it reports; None if it does not."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownClient:
-    """A client that came once."""
+    """A client that has connected at least once."""
 
     client_id: str
     user: str
-    """Whom it is bound to."""
+    """The user to whom it is bound."""
     seen: Seen | None = None
     """None if nothing was noted yet."""
 
 
 class AccessStore(Protocol):
-    """Whose each client is, and who is shut out.
+    """To which user each client belongs, and who is shut out.
 
-    What is read of clients may be a moment old; what `bind` gives and what is revoked is not.
+    What is read of clients may be a moment old; the results of `bind` and the revocations are not.
     """
 
     def client(self, gateway: str, client_id: str) -> KnownClient | None:
-        """Give a client; None if it is bound to nobody."""
+        """Give a client; None if it is bound to no user."""
         ...
 
     def bind(self, gateway: str, client_id: str, user: str) -> str:
-        """Bind a client to a user, unless it is bound; give whom it is bound to now."""
+        """Bind a client to a user, unless it is bound; give the user to whom it is bound now."""
         ...
 
     def release(self, gateway: str, client_id: str) -> None:
-        """Bind a client to nobody; whoever uses it next has it. Safe to repeat."""
+        """Bind a client to no user; the next user of it is then bound. Idempotent."""
         ...
 
     def note(self, gateway: str, client_id: str, seen: Seen) -> None:
-        """Note what was seen of a client, unless it is nobody's or something later was noted."""
+        """Note what was seen of a client, unless it is unbound or something later was noted."""
         ...
 
     def clients(self, gateway: str, place: str, limit: int) -> tuple[list[KnownClient], str]:
         """Give some clients behind a place; and the next place, or "".
 
-        There may be fewer than the limit, even none, and yet more to come.
+        There may be fewer than the limit, even none, although more follow.
         """
         ...
 
     def revocations(self, gateway: str) -> list[Revocation]:
-        """Give all that is revoked, clients before users, each in the order of their names."""
+        """Give all revocations, clients before users, each in the order of their names."""
         ...
 
     def revoke(self, gateway: str, revocation: Revocation) -> None:
-        """Shut a user or a client out; again is no different, but for when and by whom."""
+        """Shut a user or a client out; repeating it only changes when and by whom."""
         ...
 
     def restore(self, gateway: str, kind: str, name: str) -> None:
-        """Let a user or a client in again. Safe to repeat."""
+        """Let a user or a client in again. Idempotent."""
         ...
 
 
@@ -103,7 +103,7 @@ class Usage(NamedTuple):
 
 
 class Quota(NamedTuple):
-    """How much may be pushed each second; 0 for any amount, None where the stack's holds."""
+    """How much may be pushed each second; 0 for no limit, None for the stack's default."""
 
     pushes: int | None = None
     deltas: int | None = None
@@ -121,12 +121,12 @@ class WindowUsage:
 
 
 class QuotaStore(Protocol):
-    """What gateways use, and what operators let them use."""
+    """What gateways use, and what operators allow them."""
 
     def report(self, gateway: str, window: int, usage: Usage) -> WindowUsage:
-        """Add to what a gateway used in a window, and give what all have reported of it.
+        """Add to what a gateway used in a window, and give what all processes have reported of it.
 
-        Where a later window has begun already, by a clock that is ahead, it is added to that one.
+        If a later window has begun already, by a clock that is ahead, it is added to that one.
 
         Raises:
             lakesync.errors.Unavailable: nothing, or everything, was added.
@@ -138,5 +138,5 @@ class QuotaStore(Protocol):
         ...
 
     def set_quota(self, gateway: str, quota: Quota) -> None:
-        """Set how much a gateway may use, in place of what was set before. Safe to repeat."""
+        """Set how much a gateway may use, replacing the earlier setting. Idempotent."""
         ...

@@ -15,7 +15,7 @@ class StoredHandler(NamedTuple):
 
     name: str
     definition: bytes
-    """Its type, its settings without secrets, who may run what."""
+    """Its type, its settings without secrets, and who may run which actions."""
 
 
 class HandlerStore(Protocol):
@@ -26,7 +26,7 @@ class HandlerStore(Protocol):
         ...
 
     def add(self, gateway: str, name: str, definition: bytes, *, replace: bool) -> bool:
-        """Register one; False if the name is in use, unless it may be replaced."""
+        """Register one; False if the name is in use and may not be replaced."""
         ...
 
     def remove(self, gateway: str, name: str) -> bool:
@@ -41,40 +41,40 @@ class ActionKey(NamedTuple):
     client_id: str
     action_id: str
     idempotency_key: str
-    """Empty for none."""
+    """Empty if there is none."""
 
 
 class RunState(Enum):
-    """How far the run of an action is."""
+    """The state of an action's run."""
 
     OPEN = "open"
-    """Nothing happened outside: it may be run."""
+    """Nothing was done in the outside system: it may be run."""
     RUNNING = "running"
-    """Somebody runs it; past `ActionRun.until_ms` nobody does, and nobody knows what was done."""
+    """A process runs it; after `ActionRun.until_ms` none does, and its effect is unknown."""
     ENDED = "ended"
     """Its outcome is final."""
 
 
 @dataclass(frozen=True, slots=True)
 class ActionRun:
-    """What is remembered of an action that was begun."""
+    """What is stored of an action that was begun."""
 
     action_id: str
-    """The id under which it was begun first; with an idempotency key others may name it too."""
+    """The id under which it was first begun; with an idempotency key others may name it too."""
     digest: str
-    """What was asked for."""
+    """The digest of the request."""
     state: RunState
     owner: str
-    """Who began or ended it: a token for each attempt."""
+    """The attempt that began or ended it: each has its own token."""
     until_ms: int = 0
     outcome: bytes = b""
     """The outcome, once it is final."""
 
 
 class ActionRuns(Protocol):
-    """What became of each action, for as long as a client may ask. Reads are strongly consistent.
+    """The outcome of each action, for as long as a client may ask. Reads are strongly consistent.
 
-    Whoever begins an action is the only one who runs it: of any number who try, one succeeds.
+    Only the process that began an action runs it: of several that try to begin, one succeeds.
     """
 
     def get(self, key: ActionKey) -> ActionRun | None:
@@ -82,13 +82,13 @@ class ActionRuns(Protocol):
         ...
 
     def begin(self, key: ActionKey, seen: ActionRun | None, run: ActionRun, now_ms: int) -> bool:
-        """Begin a run, if it still stands as it was seen; None: if there is none."""
+        """Begin a run, if it is still as it was seen; None: if there is none."""
         ...
 
     def end(self, key: ActionKey, run: ActionRun, now_ms: int) -> bool:
-        """Note how a run stands that ``run.owner`` began; False if somebody else has begun it."""
+        """Store the state of a run that ``run.owner`` began; False if another has begun it."""
         ...
 
     def count(self, gateway: str, counter: str, now_ms: int, number_max: int) -> bool:
-        """Count one within this minute; False, and not counted, if that would be too many."""
+        """Count one within this minute; False, and not counted, if that would exceed the limit."""
         ...

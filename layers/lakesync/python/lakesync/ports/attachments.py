@@ -1,4 +1,4 @@
-"""Where the bytes of attachments are: what the gateway asks of the store that signs addresses."""
+"""The store of attachments' bytes: what the gateway needs from the store that signs addresses."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SignedRequest:
-    """A request that whoever has it may make, for a while, and no other."""
+    """A request that its bearer may make for a limited time, and no other request."""
 
     url: str
     headers: Mapping[str, str]
-    """Which have to be sent exactly so: they are signed."""
+    """Headers that must be sent exactly so: they are signed."""
     part: int = 1
     """Which part of the file it sends."""
 
 
 @dataclass(frozen=True, slots=True)
 class UploadState:
-    """How far an upload is, and what is to be sent next."""
+    """The progress of an upload, and what is to be sent next."""
 
     stored: bool
-    """All of the file is there, and is what its reference names."""
+    """The whole file is stored, and matches its reference."""
     upload: str = ""
-    """What the upload in parts is known by: sent back when its next parts are asked for."""
+    """The id of the upload in parts: sent back when its next parts are requested."""
     requests: tuple[SignedRequest, ...] = ()
-    """Parts to send; then ask again."""
+    """Requests for parts to send; then ask again."""
     parts_stored: int = 0
-    """Parts that are there."""
+    """The number of stored parts."""
 
 
 class SignedObjects(Protocol):
     """A store of objects that signs requests for others to make.
 
-    An object that is there is never replaced. Keys and digests are checked by the caller. Methods
-    raise `lakesync.errors` when the store refuses or is away; all of them are safe to repeat.
+    An existing object is never replaced. Keys and digests are checked by the caller. Methods raise
+    `lakesync.errors` when the store refuses or cannot be reached; all of them are idempotent.
     """
 
     def size_of(self, key: str) -> int | None:
@@ -48,7 +48,7 @@ class SignedObjects(Protocol):
         ...
 
     def sign_put(self, key: str, size_bytes: int, digest: str) -> SignedRequest:
-        """Sign the request that stores an object, of this length and SHA-256 and no other."""
+        """Sign the request that stores an object of exactly this length and SHA-256."""
         ...
 
     def begin_upload(self, key: str) -> str:
@@ -56,22 +56,22 @@ class SignedObjects(Protocol):
         ...
 
     def parts(self, key: str, upload: str) -> Mapping[int, str] | None:
-        """Give the parts that are there, by number, with what the store knows each by.
+        """Give the stored parts, by number, with the store's id of each.
 
-        None if there is no such upload of this object: it has ended, or never was.
+        None if there is no such upload of this object: it has ended, or never existed.
         """
         ...
 
     def sign_part(
         self, key: str, upload: str, number: int, size_bytes: int, digest: str
     ) -> SignedRequest:
-        """Sign the request that stores a part, of this length and SHA-256 and no other."""
+        """Sign the request that stores a part of exactly this length and SHA-256."""
         ...
 
     def end_upload(
         self, key: str, upload: str, tags: Mapping[int, str], digests: Sequence[str]
     ) -> None:
-        """Make an object of all parts, each of which has its SHA-256."""
+        """Make an object from all parts, each with its SHA-256."""
         ...
 
     def sign_get(self, key: str, media_type: str) -> SignedRequest:
@@ -81,22 +81,22 @@ class SignedObjects(Protocol):
 
 @runtime_checkable
 class CarriesAttachments(Protocol):
-    """What a client's `Transport` may do besides: bring files to the gateway, and fetch them."""
+    """What a client's `Transport` may also do: bring files to the gateway, and fetch them."""
 
     def ask_upload(self, reference: Attachment, parts: Sequence[str], upload: str) -> UploadState:
-        """Ask how far an upload is, and for what is to be sent next. Safe to repeat."""
+        """Ask for the progress of an upload, and what to send next. Idempotent."""
         ...
 
     def ask_download(
         self, table: str, row_id: str, column: str, reference: Attachment
     ) -> SignedRequest:
-        """Ask for what reads an attachment that a cell refers to."""
+        """Ask for the request that reads an attachment to which a cell refers."""
         ...
 
     def send_bytes(self, request: SignedRequest, content: bytes) -> None:
-        """Make a signed request that stores bytes; what was there already is no error."""
+        """Make a signed request that stores bytes; it is no error if they are stored already."""
         ...
 
     def receive_bytes(self, request: SignedRequest, start: int) -> Iterator[bytes]:
-        """Make a signed request that reads bytes from a place on, piece by piece."""
+        """Make a signed request that reads bytes from an offset on, piece by piece."""
         ...

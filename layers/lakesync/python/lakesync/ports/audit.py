@@ -1,4 +1,4 @@
-"""What administrators changed: records that are written before the change, and never lost to it."""
+"""Changes by administrators: records that are written before the change, so that none is lost."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import Final, Protocol
 
 TIME_DIGITS: Final = 12
 STACK: Final = "_stack"
-"""In place of a gateway: of changes that concern the whole stack. No gateway has such an id."""
+"""In place of a gateway, for changes that concern the whole stack. No gateway has such an id."""
 
 
 def id_of_time(at_ms: int) -> str:
-    """Give what ids of records of a millisecond begin with; text order is the order of time."""
+    """Give the prefix of the ids of a millisecond's records; text order is the order of time."""
     return f"{at_ms:0{TIME_DIGITS}x}"
 
 
 class AuditOutcome(StrEnum):
-    """What became of a change."""
+    """The outcome of a change."""
 
     STARTED = "begun"
-    """It was asked for; whether it took effect is not known, or not known yet."""
+    """It was requested; whether it took effect is not known, or not known yet."""
     DONE = "done"
     TRIED = "tried"
-    """A dry run: nothing was to change."""
+    """A dry run: nothing was to be changed."""
     REFUSED = "refused"
     FAILED = "failed"
     """It may have taken effect in part: see the state after it."""
@@ -31,7 +31,7 @@ class AuditOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AuditRecord:
-    """One change that somebody asked for."""
+    """One requested change."""
 
     gateway: str
     id: str
@@ -43,16 +43,16 @@ class AuditRecord:
     operation: str
     """As the API's description names it; or the command's."""
     target: str
-    """What of the gateway: a table, a connector, a user; empty if it is all of it."""
+    """What was to be changed: a table, a connector, a user; empty for the whole gateway."""
     request: str
     """The request's id, as in the access log."""
     before: str
     """The target's state as JSON, or its digest and size if that is large."""
     after: str = ""
-    """The same behind the change; empty while it is not known."""
+    """The same after the change; empty while it is not known."""
     outcome: AuditOutcome = AuditOutcome.STARTED
     code: str = ""
-    """That of the error, if it was not done."""
+    """The code of the error, if it was not done."""
     ended_ms: int = 0
 
 
@@ -62,7 +62,7 @@ class AuditQuery:
 
     since_ms: int = 0
     until_ms: int | None = None
-    """Those before this time."""
+    """Only records before this time."""
     user: str = ""
     operation: str = ""
     below: str = ""
@@ -74,10 +74,10 @@ class AuditStore(Protocol):
     """The audit records of gateways. A record whose outcome is known never changes."""
 
     def begin(self, record: AuditRecord, keep_until_s: int) -> None:
-        """Write a record of something that is about to be changed, for so long at least.
+        """Write a record of something that is about to be changed, to be kept at least so long.
 
         Raises:
-            lakesync.errors.Unavailable: it may be there or not.
+            lakesync.errors.Unavailable: it may have been written or not.
         """
         ...
 
@@ -86,8 +86,8 @@ class AuditStore(Protocol):
         ...
 
     def records(self, gateway: str, query: AuditQuery) -> tuple[list[AuditRecord], str]:
-        """Give records, the latest first, and the id to go on below, or "" if there are no more.
+        """Give records, the latest first, and the id below which to continue, or "" at the end.
 
-        There may be fewer than the limit, even none, and yet more to come.
+        There may be fewer than the limit, even none, although more follow.
         """
         ...

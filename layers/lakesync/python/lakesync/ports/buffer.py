@@ -27,22 +27,22 @@ class Buffer(
     Upkeep,
     Protocol,
 ):
-    """The durable buffer of all gateways: all of the above. Whoever needs less asks for less.
+    """The durable buffer of all gateways: all of the above. A user that needs less asks for less.
 
-    Every read is strongly consistent, item by item: it shows each commit that was answered before,
-    but of one that is just happening it may show one item and not yet another. Any method may raise
-    `lakesync.errors.Unavailable` (or a subclass) when the store throttles or cannot be reached; it
-    is then safe to repeat.
+    Every read is strongly consistent, item by item: it shows each commit that was acknowledged
+    before. Of a commit in progress it may show one item and not yet another. Any method may raise
+    `lakesync.errors.Unavailable` (or a subclass) when the store throttles or cannot be reached;
+    repeating it is then safe.
     """
 
 
 class GatewayItems(Protocol):
-    """All that is stored of a gateway, but for objects: its buffer, its clients, its quota."""
+    """All that is stored of a gateway, except objects: its buffer, its clients, its quota."""
 
     def count(self, gateway: str, tables: Iterable[str]) -> dict[str, int]:
-        """Count what is stored of a gateway, by kind; 0 is exact, of many it gives some.
+        """Count what is stored of a gateway, by kind; 0 is exact, a large number is a lower bound.
 
-        What a deleted gateway leaves for ever does not count: see `remove`.
+        What a deleted gateway leaves permanently does not count: see `remove`.
 
         Args:
             gateway: whose.
@@ -53,13 +53,13 @@ class GatewayItems(Protocol):
     def remove(self, gateway: str, tables: Iterable[str], has_time: Callable[[], bool]) -> bool:
         """Remove all that `count` counts, of a gateway whose configuration says it is deleted.
 
-        What stays, so that nothing can be made of it anew: the configuration, the heads without
-        entries, and the revocation of the gateway itself. Safe to repeat, and to kill.
+        The configuration, the heads without entries, and the revocation of the gateway itself stay,
+        so that it cannot be created again. Idempotent, and safe to kill.
 
         Args:
             gateway: whose.
             tables: its tables.
-            has_time: asked before each few removals; False ends it there.
+            has_time: called before every few removals; False ends the call there.
 
         Returns:
             True if nothing is left.

@@ -1,4 +1,4 @@
-"""What a client asks of its transport."""
+"""What a client needs from its transport."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class TellsSchemas(Protocol):
-    """What a `Transport` may do besides: those that can give a client the schemas."""
+    """What a `Transport` may also do: give a client the schemas."""
 
     def schemas(self) -> Schemas:
         """Fetch the schemas of the tables that the client may see."""
@@ -31,7 +31,7 @@ class Transport(Protocol):
     """
 
     def push(self, push: Push) -> PushReceipt:
-        """Hand deltas over; what the receipt counts as accepted is durable."""
+        """Push deltas; those that the receipt counts as accepted are durable."""
         ...
 
     def pull(self, pull: Pull) -> PullPage:
@@ -41,10 +41,10 @@ class Transport(Protocol):
 
 @runtime_checkable
 class RunsActions(Protocol):
-    """What a `Transport` may do besides: have actions done. Raises as it does."""
+    """What a `Transport` may also do: have actions done. Raises as it does."""
 
     def run_actions(self, push: ActionPush) -> ActionAnswers:
-        """Have actions run; what is answered as final stays so. Safe to repeat."""
+        """Have actions run; an outcome that was answered as final stays so. Idempotent."""
         ...
 
     def discover_actions(self) -> dict[str, list[ActionDescription]]:
@@ -53,12 +53,12 @@ class RunsActions(Protocol):
 
 
 class Hearer(Protocol):
-    """Who hears of changes without asking: a client. Its methods may be called from any thread."""
+    """A receiver of changes: a client. Its methods may be called from any thread."""
 
     client_id: str
 
     def hear(self, page: PullPage) -> bool:
-        """Apply a broadcast that fits the cursor; True if there is nothing to pull for it."""
+        """Apply a broadcast that fits the cursor; True if it leaves nothing to pull."""
         ...
 
     def wake(self) -> None:
@@ -66,25 +66,25 @@ class Hearer(Protocol):
         ...
 
     def next_pull(self) -> Pull:
-        """Give what asks for a delta behind the cursor."""
+        """Give the request for the deltas behind the cursor."""
         ...
 
     def on_connected(self, *, is_open: bool) -> None:
-        """Note whether changes are heard of."""
+        """Note whether the connection that brings changes is open."""
         ...
 
 
 class Listening(Protocol):
-    """What goes on listening until it is stopped."""
+    """A listener that runs until it is stopped."""
 
     def stop(self) -> None:
-        """End it. Safe to repeat."""
+        """End it. Idempotent."""
         ...
 
 
 @runtime_checkable
 class Listens(Protocol):
-    """What a `Transport` may do besides: notify a client of changes without being asked."""
+    """What a `Transport` may also do: notify a client of changes without being asked."""
 
     def listen(self, hearer: Hearer) -> Listening | None:
         """Begin to notify; None if there is nothing to listen to."""
@@ -93,8 +93,8 @@ class Listens(Protocol):
 
 @runtime_checkable
 class DropsRequests(Protocol):
-    """What a `Transport` may do besides: give up what nobody waits for any more."""
+    """What a `Transport` may also do: give up requests that are no longer needed."""
 
     def drop_requests(self) -> None:
-        """Have each request that is under way fail at once as `Unreachable`; the next ones work."""
+        """Make each request in flight fail at once as `Unreachable`; later ones work."""
         ...

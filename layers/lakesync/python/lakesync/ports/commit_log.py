@@ -29,37 +29,38 @@ class CommitLog(Protocol):
     """Heads, commits, and the log of a gateway."""
 
     def heads(self, gateway: str, since: Stamp = 0, *, at_once: bool = False) -> dict[str, Head]:
-        """Give the heads that exist of open lanes, and of those with an entry above ``since``.
+        """Give the existing heads of open lanes, and of those with an entry above ``since``.
 
-        The main lane's is the first, and was read before the others: so each of them is as it was
-        when the list of open lanes was read, or later.
+        The main lane's head is the first, and was read before the others. So each of them is as it
+        was when the list of open lanes was read, or later.
 
         Args:
             gateway: whose.
             since: the stamp.
-            at_once: the list may be read beside the heads: that of an open lane is then as it was
-                at any moment of the call, or missing. For readers; who closes lanes needs the
-                order.
+            at_once: the list may be read in parallel with the heads: the head of an open lane is
+                then as it was at any moment of the call, or missing. This is enough for readers;
+                closing lanes needs the order.
         """
         ...
 
     def lane_heads(self, gateway: str, lanes: Sequence[str]) -> dict[str, Head]:
-        """Give the heads that exist of some lanes."""
+        """Give the existing heads of some lanes."""
         ...
 
     def marks(self, gateway: str, wanted: Iterable[MarkKey]) -> dict[MarkKey, StoredMark]:
-        """Give the append marks that exist."""
+        """Give the existing append marks."""
         ...
 
     def read_marks_serializable(
         self, gateway: str, wanted: Iterable[MarkKey]
     ) -> dict[MarkKey, StoredMark]:
-        """Give the append marks that exist, none as it was before a commit that happened.
+        """Give the existing append marks, none older than a commit that has completed.
 
-        For what no condition will prove: the marks of shards that a commit does not write to.
+        For decisions that no condition protects: the marks of shards that a commit does not write
+        to.
 
         Raises:
-            Contention: a commit that writes one of them is just happening; try again in a moment.
+            Contention: a commit that writes one of them is in progress; try again in a moment.
         """
         ...
 
@@ -68,25 +69,25 @@ class CommitLog(Protocol):
 
         Raises:
             HeadMoved: a head is not as seen.
-            HeadBusy: a head is just being written to.
+            HeadBusy: another transaction is writing to a head.
             StaleRead: the heads are as seen, but a row or mark is not.
-            lakesync.errors.Unavailable: refused for now; or the answer was lost, in which case the
-                same commit (same token) may be tried again.
+            lakesync.errors.Unavailable: refused for the moment; or the answer was lost, in which
+                case the same commit (same token) may be tried again.
         """
         ...
 
     def raise_head(self, gateway: str, lane: str, seen: Head | None, to: Stamp, main: Head) -> bool:
-        """Move a lane's head up, so that no commit can appear at or below ``to``.
+        """Advance a lane's head, so that no commit can appear at or below ``to``.
 
         Args:
             gateway: whose.
             lane: the lane.
             seen: its head as it was read; None if there is none: then it is made, open.
             to: the stamp.
-            main: the main lane's head, which a new one takes the configuration and epoch from.
+            main: the main lane's head, from which a new one takes the configuration and epoch.
 
         Returns:
-            False if the head was not as seen, or a commit is just moving it: read it again.
+            False if the head was not as seen, or a commit is moving it: read it again.
         """
         ...
 
@@ -96,62 +97,62 @@ class CommitLog(Protocol):
         Args:
             gateway: whose.
             seen: the main lane's head, as it was read; None if there is none.
-            lanes: the lanes as they shall be.
-            to: above the main lane's head; 0 to leave that where it is.
+            lanes: the new lanes.
+            to: above the main lane's head; 0 to leave the head unchanged.
 
         Returns:
-            False if the lanes were not as seen, or the head stands at ``to`` or above.
+            False if the lanes were not as seen, or the head is at ``to`` or above.
         """
         ...
 
     def close_lane(self, gateway: str, lane: str, seen: Head | None, to: Stamp) -> bool:
-        """Close a lane, or move the head of one that is closed; it is made if there is none.
+        """Close a lane, or move the head of a closed one; the head is made if there is none.
 
         Args:
             gateway: whose.
             lane: the lane.
             seen: its head, as it was read.
-            to: above that head, which moves there, so that no commit that is on its way happens.
+            to: above that head, which moves there, so that no commit in flight succeeds.
 
         Returns:
-            False if the head was not as seen, or a commit is just moving it.
+            False if the head was not as seen, or a commit is moving it.
         """
         ...
 
     def entries(
         self, gateway: str, lane: str, after: Stamp, until: Stamp, count_max: int
     ) -> LogSlice:
-        """Give entries in ``(after, until]`` in order, as far as they do not lie in the head.
+        """Give entries in ``(after, until]`` in order, without those that are in the head.
 
-        Ends early once they hold ``count_max`` deltas or about 1 MB, and says so; is never empty
-        while the range holds an entry. An entry of a commit that is just happening may be missing:
-        the chain of ``previous`` shows it (`lakesync.log.final_log.read`).
+        Ends early after ``count_max`` deltas or about 1 MB, and says so; is never empty while the
+        range contains an entry. An entry of a commit in progress may be missing: the chain of
+        ``previous`` shows it (`lakesync.log.final_log.read`).
 
         Args:
             gateway: whose.
             lane: the lane.
             after: the stamp behind which to begin.
             until: a `Head.stored_until`.
-            count_max: deltas at the most, but for those that lie in one item with others.
+            count_max: the most deltas; entries in one item with others may exceed it.
         """
         ...
 
     def log_items(
         self, gateway: str, wanted: Mapping[str, Stamp]
     ) -> dict[str, tuple[LogEntry, ...]]:
-        """Give by lane the entries of one item of its log, all lanes at once.
+        """Give by lane the entries of one item of its log, for all lanes in one request.
 
         Args:
             gateway: whose.
-            wanted: by lane, the last entry of the item. What is not there, or not visible yet, is
-                missing from the answer.
+            wanted: by lane, the last entry of the item. Items that do not exist, or are not visible
+                yet, are missing from the answer.
         """
         ...
 
     def pause(self, tries: int) -> None:
-        """Wait a random while before something is tried again, longer with each try."""
+        """Wait a random time before a retry, longer with each try."""
         ...
 
     def in_parallel(self, calls: Sequence[Callable[[], T]]) -> list[T]:
-        """Make calls of this port that do not depend on each other, side by side if it can."""
+        """Make independent calls of this port, in parallel if possible."""
         ...

@@ -35,5 +35,5 @@ class Chance(Protocol):
         ...
 
     def token(self) -> str:
-        """Give a name that is never given again, at most 36 characters."""
+        """Give a unique name of at most 36 characters."""
         ...

@@ -25,17 +25,17 @@ class Configurations(Protocol):
     def save_config(
         self, gateway: str, config: GatewayConfig, seen: Head | None, lanes: Lanes, to: Stamp
     ) -> None:
-        """Put a configuration in force, and its version into the main lane's head, at one moment.
+        """Atomically put a configuration in force and its version into the main lane's head.
 
         Args:
             gateway: whose.
             config: the configuration.
             seen: the main lane's head, as it was read; None if there is none.
-            lanes: the lanes as they shall be: all but the main lane closed.
-            to: where the main lane's head moves, above where it stands.
+            lanes: the new lanes: all but the main lane closed.
+            to: the new commit of the main lane's head, above the present one.
 
         Raises:
-            HeadMoved: the lanes are not as seen, or the head stands at ``to`` or above.
+            HeadMoved: the lanes are not as seen, or the head is at ``to`` or above.
             ConfigMoved: the version in force is not ``config.version - 1``.
             lakesync.errors.Conflict: it has outgrown one item.
         """
@@ -50,11 +50,11 @@ class DestinationStore(Protocol):
     """What is declared of gateways' destinations."""
 
     def destinations(self, gateway: str) -> Destinations:
-        """Give what is declared; version 0 if nothing ever was."""
+        """Give the declarations; version 0 if there never were any."""
         ...
 
     def save_destinations(self, gateway: str, destinations: Destinations) -> bool:
-        """Put a document in force; False if the one before it is not, and nothing was written.
+        """Put a document in force; False, and nothing written, if its predecessor is not in force.
 
         Raises:
             lakesync.errors.Conflict: it has outgrown one item.

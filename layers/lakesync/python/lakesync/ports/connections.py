@@ -1,4 +1,4 @@
-"""Who is connected, and how they are sent something."""
+"""Open connections, and how frames are sent to them."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ class Connection:
     client_id: str
     user: str
     expires_s: float
-    """When its token expires, in seconds since 1970; it is not served any longer."""
+    """When its token expires, in seconds since 1970; after that it is not served."""
     opened_ms: int
     claims: Mapping[str, Any]
-    """Those of the token, by which sync rules decide."""
+    """The claims of the token, by which sync rules decide."""
     scope: str = ""
-    """A digest of the scope that decided, when the connection was last looked at."""
+    """A digest of the scope in force when the connection was last examined."""
     rules: str = ""
     """A digest of the rules that gave the scope."""
     window: int = 0
-    """The span of time in which its frames were last summed."""
+    """The span of time for which its frames were last summed."""
     frames: int = 0
-    """How many frames were summed in it."""
+    """The number of frames in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,44 +49,44 @@ class NotifyState:
     """How far the connections of a gateway have been notified."""
 
     notified: Stamp = 0
-    """Broadcasts were made of all commits up to here; 0 if none ever was."""
+    """All commits up to here were broadcast; 0 if none ever was."""
     wanted: Stamp = 0
-    """A commit that was left to whoever was at work."""
+    """A commit that was left to the process in charge."""
     place: str = ""
-    """Time was over behind this connection: those with greater ids lack what was sent up to
+    """Time ran out behind this connection: those with greater ids lack what was sent up to
     `notified`. "" if all were sent to."""
 
 
 class Connections(Protocol):
     """The open WebSockets, and how far those of each gateway have been notified.
 
-    Reads are strongly consistent. Of a gateway at most one process notifies at a time: who finds
-    another at work leaves its commit to that one, and nothing is left undone between the two.
+    Reads are strongly consistent. At most one process at a time notifies a gateway. A process that
+    finds another in charge leaves its commit to that one, and no commit is lost between the two.
     """
 
     def add(self, connection: Connection) -> None:
-        """Remember a connection, or what has changed of it."""
+        """Store a connection, or its changes."""
         ...
 
     def get(self, gateway: str, connection_id: str) -> Connection | None:
-        """Give a connection; None if it is not remembered."""
+        """Give a connection; None if it is not stored."""
         ...
 
     def rescope(self, connection: Connection) -> None:
-        """Remember the scope of a connection, unless it is gone meanwhile."""
+        """Store the scope of a connection, unless the connection was removed in the meantime."""
         ...
 
     def count_frames(self, connection: Connection, window: int, frames: int) -> bool:
-        """Add to the frames that all processes took of a connection in a span of time.
+        """Add to the frames that all processes accepted of a connection in a span of time.
 
         Returns:
             False if nothing was added: the connection is gone, or was read before another process
-            began the span. Whoever reads it again may add them then.
+            began the span. After reading it again the frames may be added.
         """
         ...
 
     def remove(self, gateway: str, connection_id: str) -> None:
-        """Forget a connection. Safe to repeat."""
+        """Remove a connection. Idempotent."""
         ...
 
     def of_gateway(self, gateway: str) -> tuple[list[Connection], NotifyState]:
@@ -98,24 +98,24 @@ class Connections(Protocol):
         ...
 
     def begin(self, gateway: str, owner: str, now_ms: int, until_ms: int) -> bool:
-        """Become the one who notifies; False if another is at work.
+        """Become the process that notifies; False if another is in charge.
 
         Args:
             gateway: whose.
-            owner: who asks: the same name may begin again what it began before.
+            owner: the caller: the same name may begin again what it began before.
             now_ms: the time, at which another's turn may have ended.
-            until_ms: when the turn ends by itself.
+            until_ms: when the turn ends unless it is ended before.
         """
         ...
 
     def leave(self, gateway: str, commit: Stamp, now_ms: int) -> bool:
-        """Leave a commit to whoever is at work; False if nobody is any more."""
+        """Leave a commit to the process in charge; False if there is none any more."""
         ...
 
     def hand_on(self, gateway: str, owner: str, state: NotifyState) -> None:
-        """End the turn, and note where whoever is next goes on; commits that were left stay so.
+        """End the turn, and store where the next process continues; commits that were left stay.
 
-        Whose turn was taken over changes nothing.
+        After another process took over the turn, this changes nothing.
         """
         ...
 
@@ -123,7 +123,7 @@ class Connections(Protocol):
         """Note how far was notified, and end the turn.
 
         Returns:
-            False if a later commit was left meanwhile: then the turn goes on.
+            False if a later commit was left in the meantime: then the turn continues.
         """
         ...
 
@@ -132,35 +132,35 @@ class Tickets(Protocol):
     """Tickets that open one WebSocket each, known by their digests alone."""
 
     def keep(self, digest: str, claims: Mapping[str, Any], until_ms: int) -> None:
-        """Remember what a ticket is good for.
+        """Store what a ticket is good for.
 
         Args:
             digest: of the ticket, which itself is not stored.
-            claims: those of the token that asked for it, plain JSON.
-            until_ms: when it is over.
+            claims: those of the token that requested it, plain JSON.
+            until_ms: when it expires.
         """
         ...
 
     def take(self, digest: str, now_ms: int) -> Mapping[str, Any] | None:
-        """Give a ticket's claims, to one caller alone; None if it is unknown, taken or over.
+        """Give a ticket's claims, to one caller only; None if it is unknown, used or expired.
 
-        A caller whose answer is lost has taken it all the same: not safe to repeat.
+        The ticket is used even if the answer is lost: not idempotent.
         """
         ...
 
 
 class Delivered(Enum):
-    """What became of a frame that was sent to a connection."""
+    """The result of sending a frame to a connection."""
 
     SENT = "sent"
     GONE = "gone"
     """The connection is closed."""
     BUSY = "busy"
-    """Its reader is slow, or the account sends too much at once."""
+    """Its reader is slow, or the account is throttled."""
 
 
 class Sockets(Protocol):
-    """The open WebSockets' other side. Safe to use from several threads."""
+    """The other side of the open WebSockets. Thread-safe."""
 
     def send(self, connection_id: str, frame: str) -> Delivered:
         """Send a text frame.

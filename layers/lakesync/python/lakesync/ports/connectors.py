@@ -1,4 +1,4 @@
-"""What connectors keep, their secrets, and when they are polled."""
+"""Stores for connectors and their secrets, and the schedule of their polls."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StoredConnector:
-    """A connector of a gateway, as it is registered, and how far it is."""
+    """A connector of a gateway, as it is registered, with its progress."""
 
     name: str
     definition: bytes
     """What an administrator registered; see `lakesync.connectors.definition`."""
     state: bytes
-    """How far it is; empty if it was never polled. See `lakesync.connectors.state`."""
+    """Its progress; empty if it was never polled. See `lakesync.connectors.state`."""
     lease: int
-    """Grows each time that somebody takes the right to poll it."""
+    """Increases each time that a process takes the right to poll it."""
     leased_until_ms: int
 
 
 class ConnectorStore(Protocol):
-    """The connectors of gateways: read as they are, changed under conditions."""
+    """The connectors of gateways; changes are conditional writes."""
 
     def connectors(self, gateway: str) -> list[StoredConnector]:
         """Give a gateway's connectors, in the order of their names."""
@@ -38,11 +38,11 @@ class ConnectorStore(Protocol):
         ...
 
     def add(self, gateway: str, name: str, definition: bytes, now_ms: int) -> bool:
-        """Register a connector; False if the name is in use, and nothing was written."""
+        """Register a connector; False, and nothing written, if the name is in use."""
         ...
 
     def change(self, gateway: str, name: str, seen: bytes, definition: bytes) -> bool:
-        """Change a definition; False if it was not as seen, and nothing was written."""
+        """Change a definition; False, and nothing written, if it was not as seen."""
         ...
 
     def remove(self, gateway: str, name: str) -> None:
@@ -52,16 +52,16 @@ class ConnectorStore(Protocol):
     def lease(
         self, gateway: str, name: str, now_ms: int, until_ms: int, mine: int = 0
     ) -> StoredConnector | None:
-        """Take the right to poll a connector, if nobody has it, or ``mine`` is the lease in force.
+        """Take the right to poll a connector, if it is free, or if ``mine`` is the lease in force.
 
         Returns:
-            The connector with a lease that is the caller's; None if somebody else has it, or there
+            The connector with the caller's lease; None if another process has the lease, or there
             is no such connector.
         """
         ...
 
     def save(self, gateway: str, name: str, lease: int, state: bytes, until_ms: int) -> bool:
-        """Save how far a connector is, and until when the lease holds; False if it is another's."""
+        """Save a connector's progress and the end of the lease; False if the lease is another's."""
         ...
 
 
@@ -73,28 +73,28 @@ class SecretStore(Protocol):
         ...
 
     def put(self, name: str, fields: Mapping[str, str]) -> None:
-        """Store a secret, in place of what was stored under the name. Safe to repeat."""
+        """Store a secret, replacing any under the same name. Idempotent."""
         ...
 
     def remove(self, name: str) -> None:
-        """Remove a secret for good. Safe to repeat."""
+        """Remove a secret permanently. Idempotent."""
         ...
 
     def forget(self, name: str) -> None:
-        """Read a secret anew when it is asked for next: another process may have changed it."""
+        """Read a secret again at the next call: another process may have changed it."""
         ...
 
 
 class PollSchedules(Protocol):
-    """When connectors are polled, and polling one now."""
+    """When connectors are polled, and a poll on request."""
 
     def put(self, gateway: str, name: str, every_minutes: int, *, paused: bool) -> None:
-        """Poll a connector at an interval, in place of what was said before. Safe to repeat."""
+        """Poll a connector at an interval, replacing its former schedule. Idempotent."""
         ...
 
     def remove(self, gateway: str, name: str) -> None:
-        """Poll it no more. Safe to repeat."""
+        """Stop polling it. Idempotent."""
         ...
 
     def poll_now(self, gateway: str, name: str) -> None:
-        """Begin a poll, and do not wait for it."""
+        """Start a poll without waiting for it."""

@@ -30,14 +30,15 @@ class LogEntry:
     count: int
     tables: frozenset[str]
     logged_bytes: int
-    """Bytes of all entries of this lane, up to and with this one: a running total, so that how
-    much waits to be flushed can be set, not counted, and a repeated flush changes nothing."""
+    """Bytes of all entries of this lane, up to and including this one. It is a running total, so
+    that the amount that waits to be flushed can be set and not counted, and a repeated flush
+    changes nothing."""
     previous: Stamp
-    """The lane's entry before this one, 0 for the first: the log is a chain, in which a reader
+    """The lane's entry before this one, 0 for the first. The log is a chain, in which a reader
     notices an entry that is not visible yet."""
     rule_rows: bytes = b""
-    """What sync rules look at, of each delta's row; see `lakesync.wire.rule_rows`. Empty where
-    there were no rules."""
+    """The columns that sync rules read, of each delta's row; see `lakesync.wire.rule_rows`. Empty
+    where there were no rules."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,22 +57,22 @@ class Head:
     oldest_unflushed: Stamp = 0
     """The first commit that may wait to be flushed; 0 if none does."""
     last_logged: Stamp = 0
-    """The lane's last log entry. ``commit`` stands above it once a read barrier raised it."""
+    """The lane's last log entry. ``commit`` is above it after a read barrier raised the head."""
     recent: tuple[LogEntry, ...] = ()
-    """The last log entries, while they are small: they lie in the head, and move into the log
-    together, as an item costs the same for one as for several."""
+    """The last log entries, while they are small. They are stored in the head, and move into the
+    log together, as one item costs the same for one entry as for several."""
     is_closed: bool = False
-    """No commit is made to it before it is opened again."""
+    """No commit is made to it until it is opened again."""
 
     trimmed: Stamp = 0
-    """Of the main lane's head alone: entries of any lane up to here may be gone; cursors below are
-    void."""
+    """Of the main lane's head only: entries of any lane up to here may be deleted; cursors below
+    are void."""
     lanes: Lanes = ONE_LANE
-    """Of the main lane's head alone: which lanes are open."""
+    """Of the main lane's head only: which lanes are open."""
 
     @property
     def stored_until(self) -> Stamp:
-        """The last entry that does not lie in the head."""
+        """The last entry that is not in the head."""
         return self.recent[0].previous if self.recent else self.last_logged
 
 
@@ -83,18 +84,18 @@ NO_HEAD = Head()
 
 @dataclass(frozen=True, slots=True)
 class LogSlice:
-    """Entries of one lane, and how far they are all there is."""
+    """Entries of one lane, and the stamp up to which they are complete."""
 
     entries: tuple[LogEntry, ...]
     until: Stamp
-    """There is no other entry up to here; less than what was asked for if the read ended early."""
+    """There is no other entry up to here; less than requested if the read ended early."""
 
     def is_chain(self, after: Stamp, last: Stamp) -> bool:
         """Tell whether no entry is missing.
 
         Args:
             after: the last stamp that was read before.
-            last: the last that there is.
+            last: the last entry that exists.
         """
         for entry in self.entries:
             if entry.previous > after:
@@ -104,12 +105,12 @@ class LogSlice:
 
 
 def epoch_at(began: Stamp) -> str:
-    """Give the name of the epoch that began at a stamp; as text, a later one is the greater."""
+    """Give the name of the epoch that began at a stamp; as text, a later one is greater."""
     return f"{began:016x}"
 
 
 class StoredRow(NamedTuple):
-    """A row state as the buffer holds it."""
+    """A row state as the buffer stores it."""
 
     state: bytes
     """Encoded; see `lakesync.wire.row_state`."""
@@ -124,7 +125,7 @@ class RowSlice:
     rows: tuple[tuple[str, StoredRow], ...]
     """Row ids with their rows, in the buffer's own order."""
     place: str
-    """Where to go on; empty once there are no more."""
+    """Where to continue; empty at the end."""
 
 
 ROW_PARTS: Final = 16
@@ -134,7 +135,7 @@ ROW_PARTS: Final = 16
 
 
 class StoredMark(NamedTuple):
-    """An append mark as the buffer holds it."""
+    """An append mark as the buffer stores it."""
 
     mark: AppendMark
     commit: Stamp
@@ -142,19 +143,19 @@ class StoredMark(NamedTuple):
 
 
 class RowPut(NamedTuple):
-    """A row state as it shall be."""
+    """A row state to be written."""
 
     state: bytes
     seen: Stamp
-    """The commit that wrote the state which this one replaces; 0 if there was none."""
+    """The commit that wrote the state that this one replaces; 0 if there was none."""
 
 
 class MarkPut(NamedTuple):
-    """An append mark as it shall be."""
+    """An append mark to be written."""
 
     mark: AppendMark
     seen: Stamp
-    """The commit that wrote the mark which this one replaces; 0 if there was none."""
+    """The commit that wrote the mark that this one replaces; 0 if there was none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,11 +163,11 @@ class LaneCommit:
     """One lane's part of a commit."""
 
     seen: Head | None
-    """The head that was read; the commit happens only if it still stands. None: no head yet."""
+    """The head that was read; the commit succeeds only if it is unchanged. None: no head yet."""
     entry: LogEntry
     chunk: tuple[LogEntry, ...] = ()
-    """What moves into the log, as one item: the entries that lay in the head, and the new one as
-    the last. Empty if the new entry joins those in the head."""
+    """The item that moves into the log: the entries that were in the head, and the new one as the
+    last. Empty if the new entry joins those in the head."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,16 +181,16 @@ class Commit:
     rows: Mapping[RowKey, RowPut]
     """The merged row states."""
     token: str
-    """The same for each try of the same commit, at most 36 characters: a repeated try of a commit
-    that happened, whose answer was lost, succeeds and changes nothing."""
+    """The same for each try of the same commit, at most 36 characters. A repeated commit whose
+    answer was lost succeeds and changes nothing."""
     marks: Mapping[MarkKey, MarkPut] = field(default_factory=lambda: MappingProxyType({}))
     """The append marks."""
     epoch: str = ""
-    """The gateway's."""
+    """The gateway's epoch."""
 
 
 def head_after(before: Head, commit: Commit, lane_commit: LaneCommit) -> Head:
-    """Give a lane's head as a commit leaves it."""
+    """Give a lane's head after a commit."""
     entry = lane_commit.entry
     return replace(
         before,
@@ -205,26 +206,26 @@ def head_after(before: Head, commit: Commit, lane_commit: LaneCommit) -> Head:
 
 
 class HeadMoved(Exception):
-    """A head was not as it had been seen; nothing was written."""
+    """A head was not as seen; nothing was written."""
 
     def __init__(self, heads: Mapping[str, Head]) -> None:
         super().__init__(f"moved: {', '.join(heads)}")
         self.heads = heads
-        """The heads that stood in the way, as they are now."""
+        """The conflicting heads, as they are now."""
 
 
 class ConfigMoved(Exception):
-    """Another configuration is in force than the one that was changed; nothing was written."""
+    """The configuration in force is not the one that was changed; nothing was written."""
 
 
 class HeadBusy(Exception):
-    """Another transaction was just writing to a head; nothing was written."""
+    """Another transaction was writing to a head; nothing was written."""
 
 
 class StaleRead(Exception):
-    """The heads stand, but a row or mark is not as it was seen; nothing was written."""
+    """The heads are unchanged, but a row or mark is not as seen; nothing was written."""
 
     def __init__(self, message: str, rows: Mapping[RowKey, StoredRow | None] | None = None) -> None:
         super().__init__(message)
         self.rows = rows or {}
-        """The rows that are not as they were seen, as they are now."""
+        """The rows that are not as seen, in their present state."""

@@ -25,15 +25,15 @@ class ObjectStore(Protocol):
         """Give an object's bytes.
 
         Raises:
-            lakesync.errors.NotFound: there is none.
+            lakesync.errors.NotFound: it does not exist.
         """
         ...
 
     def get_range(self, key: str, start: int, size: int) -> bytes:
-        """Give ``size`` bytes of an object from a place on, fewer if it ends before.
+        """Give ``size`` bytes of an object from an offset on, fewer if it ends before.
 
         Raises:
-            lakesync.errors.NotFound: there is no such object, or it ends before the place.
+            lakesync.errors.NotFound: the object does not exist, or ends before the offset.
         """
         ...
 
@@ -42,7 +42,7 @@ class ObjectStore(Protocol):
         ...
 
     def delete_object(self, key: str) -> None:
-        """Remove an object; removing it again changes nothing."""
+        """Remove an object; idempotent."""
         ...
 
 
@@ -50,7 +50,7 @@ class Queue(Protocol):
     """Messages to the next stage, delivered at least once."""
 
     def send(self, body: str) -> None:
-        """Hand a message over; when this returns it is durable."""
+        """Send a message; when this returns it is durable."""
         ...
 
 
@@ -69,7 +69,7 @@ class BatchEncoder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BatchRow:
-    """One delta on its way to the lake."""
+    """One delta in a batch for the lake."""
 
     commit: Stamp
     ordinal: int

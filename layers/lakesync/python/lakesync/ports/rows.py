@@ -1,4 +1,4 @@
-"""The rows that the log folds into."""
+"""The rows into which the log is folded."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ class Rows(Protocol):
     """Row states."""
 
     def rows(self, gateway: str, wanted: Iterable[RowKey]) -> dict[RowKey, StoredRow]:
-        """Give the states of the rows that exist."""
+        """Give the states of those rows that exist."""
         ...
 
     def rows_within(
         self, gateway: str, wanted: Iterable[RowKey], bytes_max: int
     ) -> tuple[dict[RowKey, StoredRow], list[RowKey]]:
-        """Give the states of rows in their order until they hold so many bytes; and what is left.
+        """Give the states of rows in order, up to so many bytes, and the rows that are left.
 
         At least one row is read, however large it is.
         """
         ...
 
     def scan_rows(self, gateway: str, table: str, place: str, count_max: int) -> RowSlice:
-        """Give a table's rows from a place on: every row that is there all the while, once.
+        """Give a table's rows from a place on: every row that exists throughout the scan, once.
 
         Args:
             gateway: whose.
             table: the table.
             place: `RowSlice.place` of the slice before; empty for the first.
-            count_max: rows at the most. It may give fewer: about 1 MB ends it too.
+            count_max: the most rows. There may be fewer: a slice also ends at about 1 MB.
         """
         ...
 
@@ -51,16 +51,16 @@ class Rows(Protocol):
             gateway: whose.
             table: the table.
             part: the part's number, from 0.
-            after: the row id behind which to begin; empty for the first. `RowSlice.place` of what
-                is given is the next.
-            count_max: rows at the most. It may give fewer: about 1 MB ends it too.
+            after: the row id behind which to begin; empty for the first. `RowSlice.place` of the
+                result is the next one.
+            count_max: the most rows. There may be fewer: a slice also ends at about 1 MB.
         """
         ...
 
     def forget_row(self, gateway: str, table: str, row_id: str, seen: Stamp) -> bool:
-        """Remove a row's state, if the commit that wrote it is still the one that was seen.
+        """Remove a row's state, if its last commit is still the one that was seen.
 
         Returns:
-            False if it is not, or the row is gone already; nothing was removed.
+            False, and nothing removed, if it is not, or the row is gone already.
         """
         ...

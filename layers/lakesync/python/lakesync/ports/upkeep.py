@@ -1,4 +1,4 @@
-"""What maintenance keeps: how far the log was flushed, delivered, trimmed."""
+"""The state of maintenance: how far the log was flushed, delivered, trimmed."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 class GatewaySlice(NamedTuple):
-    """Some gateways, and where the next ones begin. One may be in several slices."""
+    """Some gateways, and where the next ones begin. A gateway may be in several slices."""
 
     gateways: tuple[str, ...]
     place: str
-    """Where to go on; empty once there are no more."""
+    """Where to continue; empty at the end."""
     oldest: Stamp = 0
-    """The oldest commit that waits behind the heads of the slice; 0 if there are none."""
+    """The oldest unflushed commit behind the heads of the slice; 0 if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,39 +32,40 @@ class FlushState:
     watermark: Stamp = 0
     """Everything up to here is announced."""
     until: Stamp = 0
-    """The end of the range in work, recorded before its first object is written; 0 if none is.
-    Whoever finds it repeats exactly that range, so a crash repeats the same objects."""
+    """The end of the range in progress, recorded before its first object is written; 0 if there is
+    none. Any flush that finds it repeats exactly that range, so a crash repeats the same objects.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class DeliveryState:
-    """How it went when somebody last worked on a destination's table: for people to read."""
+    """The result of the last work on a destination's table, for people to read."""
 
     mark: Stamp = 0
-    """How far the table had come."""
+    """The commit up to which the table was delivered."""
     dead_letters: int = 0
     """Rows that the destination refused."""
     error: str = ""
-    """Why it could not go on; empty if it could."""
+    """Why the work stopped; empty if it succeeded."""
     at_ms: int = 0
     wrote_ms: int = 0
-    """When it was last written to; kept where batches are gathered, and 0 elsewhere."""
+    """When it was last written to, where batches are gathered; 0 elsewhere."""
 
 
 class DeliveryStates(Protocol):
-    """How it goes with gateways' destinations.
+    """The state of deliveries to gateways' destinations.
 
-    Nothing is decided by it, but for when batches that are gathered are next written.
+    Only one decision uses it: when gathered batches are next written.
     """
 
     def delivery_states(self, gateway: str, destination: str) -> dict[str, DeliveryState]:
-        """Give what was noted of a destination, by table; under the empty name of all of it."""
+        """Give the state of a destination, by table; the empty name stands for all of it."""
         ...
 
     def save_delivery_state(
         self, gateway: str, destination: str, table: str, state: DeliveryState | None
     ) -> None:
-        """Note how it went, or with None that there is nothing to report any more."""
+        """Store the state; with None there is nothing to report any more."""
         ...
 
 
@@ -76,18 +77,18 @@ class FlushStates(Protocol):
         ...
 
     def save_flush_state(self, gateway: str, seen: FlushState, state: FlushState) -> bool:
-        """Move the flush state on; False if it was not as seen, and nothing was written."""
+        """Advance the flush state; False, and nothing written, if it was not as seen."""
         ...
 
     def flushed_tables(self, gateway: str, after: str = "") -> dict[str, Stamp]:
         """Give the tables that were ever flushed, by name, each with its last commit in a batch.
 
-        A commit is here before the watermark passes it. Whoever compares the two reads the flush
+        A commit is recorded here before the watermark passes it. To compare the two, read the flush
         state first, so that none is missing below the watermark.
 
         Args:
             gateway: whose.
-            after: only tables whose names come behind this one; empty for all.
+            after: only tables with names behind this one; empty for all.
         """
         ...
 
@@ -98,42 +99,42 @@ class FlushStates(Protocol):
     def note_flushed(self, gateway: str, lane: str, until: Stamp, logged_bytes: int) -> None:
         """Set how much of a lane is flushed: the running total of its last entry to ``until``.
 
-        For backpressure, metrics and `unflushed` only. Never lowers what is noted; safe to repeat.
+        For backpressure, metrics and `unflushed` only. Never lowers the value; idempotent.
         """
         ...
 
     def unflushed(self, place: str, heads_max: int) -> GatewaySlice:
-        """Give the gateways with a head that says that something waits to be flushed.
+        """Give the gateways with a head that shows unflushed entries.
 
-        Idle gateways cost nothing. The one read that may lag behind: a commit, or a flush, shows in
-        it after a moment.
+        Idle gateways cost nothing. This is the only read that may lag behind: it shows a commit or
+        a flush after a moment.
 
         Args:
             place: `GatewaySlice.place` of the slice before; empty for the first.
-            heads_max: heads of one slice, at the most.
+            heads_max: the most heads of one slice.
         """
         ...
 
 
 class ClientStates(Protocol):
-    """What is remembered of single clients, in a form that is its user's own."""
+    """The stored state of single clients, in a form that its user defines."""
 
     def client_state(self, gateway: str, client_id: str) -> bytes | None:
-        """Give what is remembered of a client; None if nothing is."""
+        """Give the stored state of a client; None if there is none."""
         ...
 
     def save_client_state(
         self, gateway: str, client_id: str, seen: bytes | None, state: bytes
     ) -> bool:
-        """Remember something of a client; False if it was not as seen, and nothing was written."""
+        """Store the state of a client; False, and nothing written, if it was not as seen."""
         ...
 
 
 class Upkeep(Protocol):
-    """What is done to a gateway as a whole."""
+    """Maintenance of a gateway as a whole."""
 
     def all_heads(self, gateway: str) -> dict[str, Head]:
-        """Give all heads that exist, whatever the main lane's says; for a restored buffer."""
+        """Give all existing heads, whatever the main lane's head lists; for a restored buffer."""
         ...
 
     def raise_horizon(self, gateway: str, to: Stamp) -> None:
@@ -145,9 +146,9 @@ class Upkeep(Protocol):
         ...
 
     def drop_entries(self, gateway: str, lane: str, until: Stamp, entries_max: int) -> bool:
-        """Delete what lies in the log at or below ``until``, oldest first.
+        """Delete the log's items at or below ``until``, oldest first.
 
-        Safe to repeat, and to kill: what is left is always the end of the log.
+        Idempotent, and safe to kill: what is left is always the end of the log.
 
         Returns:
             True if none is left; False after ``entries_max`` items.
@@ -155,14 +156,14 @@ class Upkeep(Protocol):
         ...
 
     def empty_head(self, gateway: str, lane: str, seen: Head) -> bool:
-        """Remove the entries that lie in a lane's head, and move it up by one; False if it moved.
+        """Remove the entries in a lane's head, and move it up by one; False if it moved.
 
-        Once it has moved, no commit can put those entries into the log that were seen in it.
+        After it has moved, no commit can put the entries that were seen in it into the log.
 
         Args:
             gateway: whose.
             lane: the lane.
-            seen: its head as it was read: all of its entries lie at or below the horizon.
+            seen: its head as it was read: all of its entries are at or below the horizon.
         """
         ...
 
@@ -174,12 +175,12 @@ class Upkeep(Protocol):
         Args:
             gateway: whose.
             seen: the main lane's head, as it was read; None if there is none.
-            lanes: the lanes as they shall be: all but the main lane closed.
+            lanes: the new lanes: all but the main lane closed.
             to: above the main lane's head.
             config_version: that of the configuration in force, read after the head.
 
         Raises:
-            HeadMoved: the lanes or the version of the configuration are not as seen, or the head
-                stands at ``to`` or above.
+            HeadMoved: the lanes or the version of the configuration are not as seen, or the head is
+                at ``to`` or above.
         """
         ...
