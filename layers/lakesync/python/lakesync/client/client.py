@@ -20,9 +20,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from lakesync.client.actions.api import Actions
+from lakesync.client.arguments import checked_names, checked_transport, checked_whole
 from lakesync.client.attachments.api import Attachments
 from lakesync.client.connecting import Connecting
-from lakesync.client.live.changes import GATHER_MS
+from lakesync.client.live.changes import GATHER_MS, GATHER_MS_MAX
 from lakesync.client.page_size import PAGE_DELTAS, check_page_deltas
 from lakesync.client.recovery.salvage import is_sound
 from lakesync.client.recovery.wipe import wipe
@@ -35,7 +36,6 @@ from lakesync.client.storage.writing import Writer
 from lakesync.client.sync import Syncer, never
 from lakesync.client.upload.keeper import OutboxKeeper
 from lakesync.core.snapshot_order import checked_first
-from lakesync.errors import ValidationFailed
 from lakesync.result import Err, Ok, Result, heard
 
 if TYPE_CHECKING:
@@ -99,14 +99,12 @@ class Client(Connecting, OutboxKeeper):
         connection_class: type[sqlite3.Connection] = sqlite3.Connection,
     ) -> None:
         check_page_deltas(page_deltas)
-        first = checked_first(first_tables)
+        checked_whole(gather_ms, "gather_ms", 0, GATHER_MS_MAX)
+        checked_transport(transport)
+        first = checked_first(checked_names(first_tables, "first_tables"))
         self._file = open_file(path, client_id, wall_clock, durability, connection_class, key)
         self._is_sound = partial(is_sound, self._file)
-        try:
-            self._observe(self._file, gather_ms)
-        except ValidationFailed:
-            self._file.database.close()
-            raise
+        self._observe(self._file, gather_ms)
         self._transport, self._path, self.client_id = transport, path, client_id
         self._may_connect()
         self._syncer = Syncer(self._file, transport, page_deltas, self._activity, first)

@@ -53,14 +53,15 @@ class Connecting(Observable):
             on_result: as there.
 
         Raises:
-            ValidationFailed: the client is closed.
+            ValidationFailed: the client is closed, or an argument is none.
         """
         with self._connecting:
-            if self._loop is not None:
+            loop = SyncLoop(cast("Syncs", self), every_s=every_s, on_result=on_result)
+            if self._loop is not None:  # not sooner: what is refused leaves that syncing
                 self._loop.stop()
-            self._loop = SyncLoop(cast("Syncs", self), every_s=every_s, on_result=on_result)
-            self._loop.start()
-            return self._loop
+            self._loop = loop
+            loop.start()
+            return loop
 
     def listen(self, wake: Callable[[], None]) -> Listening | None:
         """Be told of changes where the transport can: `SyncLoop` does it. Stop it before `close`.

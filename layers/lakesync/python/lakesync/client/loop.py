@@ -15,6 +15,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from lakesync.client.arguments import checked_interval_s
 from lakesync.client.attachments.background import BackgroundUploads
 from lakesync.client.live.callbacks import checked_callback
 from lakesync.client.summaries import SyncSummary
@@ -90,7 +91,7 @@ class SyncLoop:
     ) -> None:
         inner: Any = client
         self._client: Syncs = getattr(inner, "client", inner)
-        self._every_s = every_s
+        self._every_s = checked_interval_s(every_s, "every_s")
         self._on_result = checked_callback(on_result)
         self._chance = chance
         self._monotonic_s = monotonic_s

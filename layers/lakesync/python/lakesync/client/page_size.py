@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from lakesync.errors import ValidationFailed
+from lakesync.client.arguments import checked_whole
 
 PAGE_DELTAS: Final = 5_000
 """Deltas of one page, by default."""
@@ -18,6 +18,4 @@ def check_page_deltas(page_deltas: int) -> None:
     Raises:
         ValidationFailed: it is not within 1 and `PAGE_DELTAS_MAX`.
     """
-    if not 1 <= page_deltas <= PAGE_DELTAS_MAX:
-        sentence = f"page_deltas must be 1 to {PAGE_DELTAS_MAX}, not {page_deltas}"
-        raise ValidationFailed(sentence, field="page_deltas")
+    checked_whole(page_deltas, "page_deltas", 1, PAGE_DELTAS_MAX)

@@ -73,6 +73,21 @@ class Attachment:
         return f"{self.key}-{self.digest}-{self.size_bytes}"
 
 
+def checked_media_type(text: object) -> str:
+    """Give a media type in small letters.
+
+    Raises:
+        ValidationFailed: it is none.
+    """
+    name = text.lower() if isinstance(text, str) else ""
+    if not _MEDIA_TYPE.fullmatch(name):
+        raise ValidationFailed(
+            f"media_type must be one such as image/jpeg, without parameters, not {text!r:.80}",
+            field="media_type",
+        )
+    return name
+
+
 def attachment(key: str, digest: str, size_bytes: int, media_type: str) -> Attachment:
     """Make an attachment from its fields.
 

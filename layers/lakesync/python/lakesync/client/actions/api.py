@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from lakesync.client.actions.results import LiveAction, QueuedAction, ResultCallback
+from lakesync.client.arguments import checked_key
+from lakesync.client.live.callbacks import checked_callback
 from lakesync.result import Ok, Result, heard
 
 if TYPE_CHECKING:
@@ -97,6 +99,8 @@ class Actions:
                 entry = add()
             return self._handle(entry.action_id)
 
+        if on_result is not None:
+            checked_callback(on_result)  # before it is queued: who is refused asks again
         result: Result[QueuedAction, LakeSyncError] = self._attempt(queue)
         if isinstance(result, Ok):
             if on_result is not None:
@@ -110,8 +114,8 @@ class Actions:
 
     def find(self, action_id: str) -> Result[QueuedAction, LakeSyncError]:
         """Give an action that was queued, before a restart too; ``NOT_FOUND`` if it is gone."""
-        handle = self._handle(action_id)
-        return handle.entry().map(lambda _: handle)
+        result = self._attempt(lambda: self._handle(checked_key(action_id, "action_id")))
+        return result.and_then(lambda handle: handle.entry().map(lambda _: handle))
 
     def pending(self) -> Result[list[ActionEntry], LakeSyncError]:
         """Give the actions that have not ended, oldest first."""
@@ -135,7 +139,9 @@ class Actions:
         had would give its outcome again, so it has none unless one is given.
         """
         result = self._queued(
-            lambda: self._file.actions.retry(action_id, idempotency_key, after_edits=after_edits),
+            lambda: self._file.actions.retry(
+                checked_key(action_id, "action_id"), idempotency_key, after_edits=after_edits
+            ),
             on_result,
         )
         return heard(result, f"retry of the action {action_id!r}")
@@ -145,7 +151,7 @@ class Actions:
 
         def discard() -> ActionEntry:
             with self._file.database.transaction():
-                return self._file.actions.discard(action_id)
+                return self._file.actions.discard(checked_key(action_id, "action_id"))
 
         return heard(self._attempt(discard), f"discard of the action {action_id!r}")
 

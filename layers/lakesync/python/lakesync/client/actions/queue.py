@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from lakesync.client.actions.entries import COLUMNS, ActionEntry, action_id_of
+from lakesync.client.arguments import checked_key
 from lakesync.core.actions import Action, checked_action
 from lakesync.core.values import canonical
 from lakesync.errors import ActionOutcomeUnknown, Backpressure, EditRefused, NotFound
@@ -84,11 +85,12 @@ class ActionQueue:
         """Queue an action behind all others.
 
         Raises:
-            ActionInvalid: a name, the key or the parameters are malformed or too large.
+            InvalidInput: a name, the key or the parameters are malformed or too large.
             Backpressure: `QUEUED_MAX` are there.
         """
         nonce = uuid4().hex
-        asked = Action(nonce, self._client_id, 0, connector, action, params, idempotency_key)
+        key = checked_key(idempotency_key, "idempotency_key")
+        asked = Action(nonce, self._client_id, 0, connector, action, params, key)
         action_id = action_id_of(nonce, checked_action(asked))
         ((count,),) = self._run("SELECT count(*) FROM _lakesync_actions WHERE status <> 'done'")
         if count >= QUEUED_MAX:

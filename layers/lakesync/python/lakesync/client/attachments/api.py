@@ -11,7 +11,7 @@ from lakesync.client.attachments.entries import AttachmentStatus
 from lakesync.client.attachments.fetch import Fetcher
 from lakesync.client.attachments.folder import BYTES, Folder, disk
 from lakesync.client.attachments.upload import Uploader, UploadSummary
-from lakesync.core.attachments import attachment, checked_reference
+from lakesync.core.attachments import attachment, checked_media_type, checked_reference
 from lakesync.errors import ValidationFailed
 from lakesync.result import Result, heard
 
@@ -73,7 +73,9 @@ class Attachments:
             media_type: ``image/jpeg``; else guessed by a path's ending.
         """
         named = mimetypes.guess_type(str(source))[0] if isinstance(source, str | Path) else None
-        result = self._attempt(lambda: self._add(source, (media_type or named or BYTES).lower()))
+        result = self._attempt(
+            lambda: self._add(source, checked_media_type(media_type or named or BYTES))
+        )
         self._wake()
         return heard(result, "an attachment")
 

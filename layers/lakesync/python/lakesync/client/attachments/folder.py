@@ -145,13 +145,23 @@ def _pieces(source: Source) -> Iterator[bytes]:
     if isinstance(source, bytes | bytearray | memoryview):
         yield bytes(source)
     elif isinstance(source, str | Path):
-        with Path(source).open("rb") as opened:
-            yield from _pieces(opened)
+        with _opened(source) as file:
+            yield from _pieces(file)
+    elif not callable(getattr(source, "read", None)):
+        sentence = f"an attachment is a path, bytes or an open file, not {type(source).__name__}"
+        raise ValidationFailed(sentence, field="source")
     else:
         while piece := source.read(_PIECE_BYTES):
             if not isinstance(piece, bytes):
                 raise ValidationFailed("open the file for bytes: mode 'rb'", field="source")
             yield piece
+
+
+def _opened(path: str | Path) -> BinaryIO:
+    try:
+        return Path(path).open("rb")
+    except ValueError as exc:  # a null character, half of a surrogate pair
+        raise ValidationFailed(f"{str(path)!r:.80} is no path: {exc}", field="source") from exc
 
 
 def _check_size(size_bytes: int) -> None:

@@ -19,6 +19,8 @@ import weakref
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from lakesync.client.arguments import checked_names
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -62,8 +64,7 @@ EVERYTHING: Final = Changes(everything=True)
 
 def folded_names(tables: Iterable[str]) -> frozenset[str]:
     """Give names of tables as subscribers know them; a single name is one table."""
-    given = [tables] if isinstance(tables, str) else tables
-    return frozenset(name.lower() for name in given)
+    return frozenset(name.lower() for name in checked_names(tables, "tables"))
 
 
 class Subscriber(ABC):

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from lakesync.client.live.callbacks import Callback, ConflictCallback
-from lakesync.client.live.changes import GATHER_MS_MAX, ChangeFeed, folded_names
+from lakesync.client.live.changes import ChangeFeed, folded_names
 from lakesync.client.live.status import Activity, ClientStatus
 from lakesync.client.live.watch import UNCHANGED, LiveQuery, Reading, Watch
 from lakesync.client.storage.editor import Editor
-from lakesync.errors import ValidationFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,9 +28,6 @@ class Observable(Editor):
     _feed: ChangeFeed
 
     def _observe(self, file: ClientFile, gather_ms: int) -> None:
-        if not 0 <= gather_ms <= GATHER_MS_MAX:
-            sentence = f"gather_ms must be 0 to {GATHER_MS_MAX}, not {gather_ms}"
-            raise ValidationFailed(sentence, field="gather_ms")
         self._activity = Activity()
         self._feed = ChangeFeed(file, gather_ms)
         self._activity.on_change = self._feed.publish
@@ -101,7 +97,7 @@ class Observable(Editor):
         so is a call that takes longer than `CALLBACK_S`; neither keeps anything else from going on.
 
         Raises:
-            ValidationFailed: the callback cannot be called.
+            ValidationFailed: the callback cannot be called, or a table is no name.
         """
         return Callback(self._feed, callback, _folded(tables), self._table_names)
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
+from lakesync.client.arguments import checked_text
 from lakesync.client.storage.app_table import COLLATION, ROW_ID, AppTable, free_name, quote
 from lakesync.client.storage.respell import respell_column, respell_table, was_refused
 from lakesync.core.delta import check_identifier
 from lakesync.core.names import first_spellings, folded, name_taken
 from lakesync.core.schema_json import schemas_from_json
-from lakesync.errors import ValidationFailed
 
 if TYPE_CHECKING:
     import sqlite3
@@ -231,13 +231,6 @@ def table_sql(sql_name: str, columns: Iterable[tuple[str, str]]) -> str:
     parts = [f"{quote(ROW_ID)} TEXT PRIMARY KEY NOT NULL"]
     parts += [_column(name, sql_type) for name, sql_type in columns]
     return f"CREATE TABLE {quote(sql_name)} ({', '.join(parts)}) WITHOUT ROWID"
-
-
-def checked_text(value: object, field: str) -> str:
-    """Give a value back if it is text; else a ``VALIDATION_ERROR`` is raised."""
-    if not isinstance(value, str):
-        raise ValidationFailed(f"{field} must be text, not {type(value).__name__}", field=field)
-    return value
 
 
 def checked_name(name: object, field: str) -> str:

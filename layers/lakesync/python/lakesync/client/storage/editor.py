@@ -7,7 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
-from lakesync.client.storage.catalogue import checked_name, checked_text
+from lakesync.client.arguments import checked_text
+from lakesync.client.storage.catalogue import checked_name
 from lakesync.client.storage.failures import query_result
 from lakesync.client.storage.python_values import as_cells, kind_of, read_value
 from lakesync.client.storage.row_names import Places

@@ -7,6 +7,7 @@ import sqlite3
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lakesync.client.actions.queue import ActionQueue
+from lakesync.client.arguments import checked_clock, checked_path, checked_text
 from lakesync.client.attachments.entries import AttachmentTable
 from lakesync.client.download.lost_writes import LostWrites
 from lakesync.client.storage.capture import Capture
@@ -187,7 +188,7 @@ class ClientFile:
 
     def quarantined(self, delta_id: str) -> Entry:
         """Give a quarantined edit."""
-        entry = self.outbox.find(delta_id)
+        entry = self.outbox.find(checked_text(delta_id, "delta_id"))
         if entry is None or entry.status != Status.QUARANTINED:
             raise NotFound(_NO_ENTRY.format("quarantined edit"), field="delta_id")
         return entry
@@ -195,7 +196,7 @@ class ClientFile:
     def discard(self, delta_id: str) -> Delta:
         """Take an edit back: its row is merged again without it."""
         with self.database.transaction():
-            entry = self.outbox.find(delta_id)
+            entry = self.outbox.find(checked_text(delta_id, "delta_id"))
             if entry is None:
                 raise NotFound(_NO_ENTRY.format("edit in the outbox"), field="delta_id")
             self.take_back(entry.delta)
@@ -221,7 +222,9 @@ def open_file(
     key: GivenKey | Key | None = None,
 ) -> ClientFile:
     """Open a client's file, which is made if there is none; raises as `Client` does."""
-    check_client_id(client_id)
+    check_client_id(checked_text(client_id, "client_id"))
+    checked_path(path, "path")
+    checked_clock(wall_clock)
     if str(path) in {"", ":memory:"}:
         raise ValidationFailed("a client needs a file: edits in memory are not durable")
     try:

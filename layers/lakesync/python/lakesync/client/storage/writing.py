@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from lakesync.client.storage.catalogue import checked_text
+from lakesync.client.arguments import checked_text
 from lakesync.client.storage.edit_template import EditTemplate
 from lakesync.client.storage.rows import INSERT_EDITED, SELECT_ROW, UPSERT_ROW
 from lakesync.client.upload.outbox import ADD

@@ -1,0 +1,94 @@
+"""What an app hands over, checked where it hands it over, so that nothing fails later elsewhere."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from pathlib import PurePath
+from typing import Any, Final
+
+from lakesync.errors import ValidationFailed
+
+_WAIT_S_MAX: Final = threading.TIMEOUT_MAX / 2
+"""Far longer than any program runs; with room for the spread of waits."""
+
+
+def checked_text(value: object, field: str) -> str:
+    """Give text, or raise `ValidationFailed`."""
+    if not isinstance(value, str):
+        raise ValidationFailed(f"{field} must be text, not {_kind(value)}", field=field)
+    return value
+
+
+def checked_key(value: object, field: str) -> str:
+    """Give text that SQLite can compare with what is stored, or raise `ValidationFailed`."""
+    text = checked_text(value, field)
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise ValidationFailed(f"{field} holds half of a surrogate pair", field=field)
+    return text
+
+
+def checked_path(value: object, field: str) -> None:
+    """Refuse what is no path by `ValidationFailed`."""
+    if not isinstance(value, str | PurePath):
+        sentence = f"{field} must be text or a pathlib.Path, not {_kind(value)}"
+        raise ValidationFailed(sentence, field=field)
+
+
+def checked_whole(value: Any, field: str, least: int, most: int) -> None:
+    """Refuse by `ValidationFailed` what is no whole number within bounds."""
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    if not is_whole or not least <= value <= most:
+        raise ValidationFailed(f"{field} must be {least} to {most}, not {value!r:.80}", field=field)
+
+
+def checked_interval_s(value: Any, field: str) -> float:
+    """Give seconds that may be waited for again and again; infinity is longer than anybody waits.
+
+    Raises:
+        ValidationFailed: it is no number above 0.
+    """
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not value > 0:  # as no NaN is
+        sentence = f"{field} must be a number of seconds above 0, not {value!r:.80}"
+        raise ValidationFailed(sentence, field=field)
+    return float(min(value, _WAIT_S_MAX))
+
+
+def checked_names(value: Any, field: str) -> list[str]:
+    """Give names of tables as a list; a single name is one table.
+
+    Raises:
+        ValidationFailed: it is neither a name nor an iterable of names.
+    """
+    if isinstance(value, str):
+        return [value]
+    are_several = isinstance(value, Iterable) and not isinstance(value, bytes)
+    names: list[Any] = list(value) if are_several else [value]
+    if not all(isinstance(name, str) for name in names):
+        sentence = f"{field} must be names of tables, such as ['todos'], not {value!r:.80}"
+        raise ValidationFailed(sentence, field=field)
+    return names
+
+
+def checked_transport(value: object) -> None:
+    """Refuse by `ValidationFailed` what cannot be pushed to and pulled from.
+
+    An address alone is a common mistake, and would fail at the first sync only.
+    """
+    if not callable(getattr(value, "pull", None)) or not callable(getattr(value, "push", None)):
+        raise ValidationFailed(
+            f"transport must be a transport, such as HttpTransport(…), not {_kind(value)}",
+            field="transport",
+        )
+
+
+def checked_clock(value: object) -> None:
+    """Refuse by `ValidationFailed` what cannot be asked for the time."""
+    if not callable(value):
+        sentence = f"wall_clock must be a function that gives milliseconds, not {_kind(value)}"
+        raise ValidationFailed(sentence, field="wall_clock")
+
+
+def _kind(value: object) -> str:
+    return type(value).__name__
