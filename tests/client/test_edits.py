@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing, suppress
+from dataclasses import asdict, dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ import pytest
 from lakesync.client.storage.app_table import AppTable
 from lakesync.client.storage.catalogue import APP_COLUMNS_MAX, table_sql
 from lakesync.core.delta import Op
+from lakesync.errors import ValidationFailed
 from lakesync.result import Err, Ok
 from tests.client.support.world import check_sound, rows_of, user_tables
 
@@ -203,7 +205,7 @@ def test_an_empty_transaction_is_nothing(client: Client) -> None:
 HOSTILE_COLUMNS = {
     name: name
     for name in (
-        *("title", "_row_id", "rowid", "oid", "_rowid_", "select"),
+        *("title", "rowid", "oid", "_rowid_", "select"),
         *("order", "group", "table", "index", "null", "sqlite_x", "_lakesync_state", "id"),
     )
 }
@@ -341,3 +343,28 @@ def test_a_declaration_that_is_not_sound_is_an_err_and_changes_nothing(
 ) -> None:
     assert isinstance(client.declare(table, columns, indexes=indexes), Err)
     assert user_tables(client) == []
+
+
+@dataclass
+class Todo:
+    """A row as an app may have it, with its id."""
+
+    _row_id: str
+    title: str
+
+
+def test_an_id_among_the_columns_is_refused(world: World) -> None:
+    todo = asdict(Todo("t1", "Buy milk"))
+    with world.client() as client:
+        client.declare("todos", Todo).unwrap()
+        for result in (
+            client.insert("todos", "t1", todo),
+            client.update("todos", "t1", todo),
+            client.upsert("todos", "t1", todo),
+            client.insert_many("todos", {"t1": todo}),
+        ):
+            assert isinstance(result, Err)
+            assert isinstance(result.error, ValidationFailed)
+            assert "leave _row_id out" in str(result.error)
+        assert client.query("SELECT * FROM todos").unwrap() == []
+        assert client.pending().unwrap() == []

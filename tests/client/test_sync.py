@@ -327,10 +327,10 @@ def test_a_restart_loses_nothing_at_any_stage(both: World) -> None:
 
 
 def test_a_remote_row_with_names_of_its_own_is_queried_like_any_other(both: World) -> None:
-    first, second = both.client("first"), both.client("second")
+    second = both.client("second")
     columns = {"Title": 1, "order": 3, "_row_id": 4}
-    first.insert("Select", "r", columns).unwrap()
-    first.sync().unwrap()
+    delta = make_delta(Op.INSERT, "Select", "r", columns, client_id="feed", hlc=at_ms(0, 1))
+    both.gateway.push(GATEWAY, Push("feed", ((0, delta),)))
     second.sync().unwrap()
 
     assert second.get("Select", "r").unwrap() == columns

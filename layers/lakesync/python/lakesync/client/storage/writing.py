@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from lakesync.client.arguments import checked_text
+from lakesync.client.storage.app_table import ROW_ID
 from lakesync.client.storage.edit_template import EditTemplate
 from lakesync.client.storage.rows import INSERT_EDITED, SELECT_ROW, UPSERT_ROW
 from lakesync.client.upload.outbox import ADD
@@ -32,6 +33,10 @@ Edit: TypeAlias = "tuple[AppTable, EditTemplate, Delta, bytes, list[CanonicalJso
 _TEMPLATES_MAX: Final = 64
 """Sets of columns of one table for which it is remembered how their edits are encoded."""
 _NO_COLUMNS: Final = "columns must map names to values"
+_ID_AMONG_COLUMNS: Final = (
+    f"a row's id is given beside its columns: leave {ROW_ID} out of them, else every client would "
+    "be sent a column of that name"
+)
 
 
 class Writer:
@@ -165,6 +170,8 @@ def _checked_names(
     names = tuple(columns)
     if not all(isinstance(name, str) for name in names):
         raise ValidationFailed(_NO_COLUMNS, field="columns")
+    if ROW_ID in names:
+        raise ValidationFailed(_ID_AMONG_COLUMNS, field=f"columns.{ROW_ID}")
     if op is Op.UPDATE and not names:
         raise ValidationFailed("an update names at least one column", field="columns")
     return names, tuple(sorted(names))
