@@ -1,12 +1,12 @@
-"""Whose each client is, and who is shut out.
+"""To which user each client belongs, and who is shut out.
 
 Rules of this module
-    1. A client belongs to the user who used it first: one conditional write decides, for ever,
-       until an administrator releases it.
-    2. A look-up is remembered for `REMEMBERED_MS_MAX` at the most, whatever the clock does; and
-       a refusal that a client is another's never rests on the cache alone.
-    3. Who cannot be looked up is not let in.
-    4. What is noted of a client is read with its user: what is noted already is not written again.
+    1. A client belongs to the user who used it first. One conditional write decides this, and it
+       stays so until an administrator releases the client.
+    2. A look-up is cached for `REMEMBERED_MS_MAX` at most, whatever the clock does. A client is
+       never refused as another user's from the cache alone.
+    3. A user or client that cannot be looked up is refused.
+    4. What is noted of a client is read with its user, and is not written again if it is the same.
 
 Laws U1-U4 and U7: ``docs/spec/access.md``.
 """
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
 
 KINDS: Final = ("user", "client")
 REMEMBERED_MS_MAX: Final = 50_000
-"""How long a look-up is remembered: what is revoked is refused within a minute, though a request is
-under way or the clock is being corrected."""
+"""How long a look-up is cached. A revocation takes effect within a minute, even if a request is in
+flight or the clock is being corrected."""
 CLIENTS_REMEMBERED_MAX: Final = 20_000
-"""Clients whose user one process remembers: about 5 MB."""
+"""Clients whose user one process caches: about 5 MB."""
 GATEWAYS_REMEMBERED_MAX: Final = 64
-"""Gateways whose revocations one process remembers; each may hold 1 MB."""
+"""Gateways whose revocations one process caches; each may take 1 MB."""
 REVOCATIONS_MAX: Final = 5_000
 """Users and clients of one gateway that are shut out: each process reads all of them each minute.
-Whoever left for good is removed from the identity provider, and need not be listed."""
+Users who left permanently are removed from the identity provider, and need not be listed."""
 USER_BYTES_MAX: Final = 255
-"""A user's name, the token's ``sub``: as long as OpenID Connect allows."""
+"""Length of a user's name, the token's ``sub``: as long as OpenID Connect allows."""
 
 
 def check_user(user: str) -> str:
@@ -60,16 +60,16 @@ def check_user(user: str) -> str:
 
 
 class Access:
-    """Lets users and their clients in. One for each process; one request at a time.
+    """Admits users and their clients. One for each process; one request at a time.
 
     Cost: half a read unit for each client and a read unit for each gateway, each at most once in
     `REMEMBERED_MS_MAX` of a process; a write unit when a client is first used or noted.
 
     Args:
-        store: where users, clients and revocations are.
+        store: the store of users, clients and revocations.
         wall_clock: the time.
-        monotonic_ms: a clock that never steps, but may stand still while the process is frozen; the
-            wall clock if left out.
+        monotonic_ms: a clock that never steps, but may stop while the process is frozen; the wall
+            clock if left out.
     """
 
     def __init__(
@@ -85,15 +85,15 @@ class Access:
         self._revoked: dict[str, tuple[Moment, frozenset[tuple[str, str]]]] = {}
 
     def check_user(self, gateway: str, user: str, *, even_deleted: bool = False) -> None:
-        """Refuse a user who is shut out, and everybody once the gateway was deleted.
+        """Refuse a user who is shut out, and every user once the gateway was deleted.
 
         Args:
             gateway: whose.
             user: the user.
-            even_deleted: let users of a deleted gateway in: who deletes it may have to go on.
+            even_deleted: admit users of a deleted gateway: a deletion may have to be continued.
 
         Raises:
-            Revoked: the user is.
+            Revoked: the user is shut out.
             GatewayDeleted: the gateway was deleted.
         """
         revoked = self._revoked_of(gateway)
@@ -103,7 +103,7 @@ class Access:
             raise Revoked("this user is shut out of the gateway; ask its administrator")
 
     def check_client(self, gateway: str, user: str, client_id: str) -> None:
-        """Refuse a client that is shut out or another user's; bind it if it is nobody's yet.
+        """Refuse a client that is shut out or another user's; bind it if it is unbound.
 
         Raises:
             Revoked: the client is shut out.
@@ -123,7 +123,7 @@ class Access:
                 "let the gateway's administrator release it",
                 field="clientId",
             )
-        self._clients.pop((gateway, client_id), None)  # what was read last is forgotten last
+        self._clients.pop((gateway, client_id), None)  # the most recently read is dropped last
         self._clients[gateway, client_id] = (read_at, stored)
         while len(self._clients) > CLIENTS_REMEMBERED_MAX:
             del self._clients[next(iter(self._clients))]
@@ -131,9 +131,9 @@ class Access:
     def note(
         self, gateway: str, client_id: str, cursor: Stamp, quarantined: int | None = None
     ) -> None:
-        """Note where a client stands that was let in, unless that is noted already.
+        """Note the progress of a client that was admitted, unless that is noted already.
 
-        A write unit where it is worth one (`lakesync.gateway.seen`).
+        It costs a write unit, and is done when it is worth one (`lakesync.gateway.seen`).
         """
         remembered = self._clients.get((gateway, client_id))
         if remembered is None:
@@ -141,15 +141,15 @@ class Access:
         read_at, client = remembered
         seen = Seen(self._ages.now()[0], cursor, quarantined)
         if is_worth_noting(client.seen, seen):
-            # Remembered first: what fails is not tried again with every pull.
+            # Cached first: a failed write is not repeated with every pull.
             self._clients[gateway, client_id] = (read_at, replace(client, seen=seen))
             self._store.note(gateway, client_id, seen)
 
     def check_not_revoked(self, gateway: str, client_id: str) -> None:
-        """Refuse a client that is shut out, whoever's it is.
+        """Refuse a client that is shut out, to whichever user it belongs.
 
         Raises:
-            Revoked: the client is.
+            Revoked: the client is shut out.
         """
         if ("client", client_id) in self._revoked_of(gateway):
             raise Revoked("this client is shut out of the gateway; ask its administrator")
@@ -175,27 +175,27 @@ class Access:
 
 
 class AccessAdmin:
-    """Shows and changes who may come in."""
+    """Shows and changes who is admitted."""
 
     def __init__(self, store: AccessStore, *, wall_clock: WallClock) -> None:
         self._store = store
         self._wall_clock = wall_clock
 
     def revocations(self, gateway: str) -> list[Revocation]:
-        """Give all that is revoked."""
+        """Give all revocations."""
         return self._store.revocations(gateway)
 
     def user_of(self, gateway: str, client_id: str) -> str | None:
-        """Give whose a client is; None if it is nobody's."""
+        """Give the user to whom a client belongs; None if it is unbound."""
         client = self._store.client(gateway, check_client_id(client_id))
         return client.user if client else None
 
     def revoke(self, gateway: str, kind: str, name: str, *, by: str) -> None:
-        """Shut a user or a client out, in force within a minute. Safe to repeat.
+        """Shut a user or a client out, in force within a minute. Idempotent.
 
         Raises:
-            ValidationFailed: there is no such kind or name; the user is the one who asks; or there
-                are `REVOCATIONS_MAX` already.
+            ValidationFailed: there is no such kind or name; the user is the caller; or there are
+                `REVOCATIONS_MAX` already.
         """
         _check(kind, name)
         if (kind, name) == ("user", by):
@@ -210,7 +210,7 @@ class AccessAdmin:
         self._store.revoke(gateway, Revocation(kind, name, self._wall_clock(), by))
 
     def restore(self, gateway: str, kind: str, name: str) -> None:
-        """Let a user or a client in again, within a minute. Safe to repeat.
+        """Let a user or a client in again, within a minute. Idempotent.
 
         Raises:
             ValidationFailed: there is no such kind or name.
@@ -219,9 +219,9 @@ class AccessAdmin:
         self._store.restore(gateway, kind, name)
 
     def release(self, gateway: str, client_id: str) -> None:
-        """Take a client from its user: whoever uses it next has it. Safe to repeat.
+        """Take a client from its user, so that the next user of it has it. Idempotent.
 
-        Its former user may use it for another minute where a process remembers it.
+        Its former user may use it for another minute where a process has it cached.
         """
         self._store.release(gateway, check_client_id(client_id))
 

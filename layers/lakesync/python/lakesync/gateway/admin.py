@@ -1,4 +1,4 @@
-"""Administration of one gateway: its schemas, its layout, its state in numbers."""
+"""Administration of one gateway: its schemas, its layout, its metrics."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class AdminService:
-    """Changes and shows what is declared of a gateway."""
+    """Changes and shows what is declared for a gateway."""
 
     def __init__(
         self,
@@ -56,14 +56,14 @@ class AdminService:
         self._declare = Declare(buffer, wall_clock=wall_clock, sleep_ms=sleep_ms, chance=chance)
 
     def register_schema(self, gateway: str, body: object) -> TableSchema:
-        """Register a table's schema, or evolve the one it has; safe to repeat.
+        """Register a table's schema, or evolve its present one; idempotent.
 
         Returns:
             The schema in force, with its version.
 
         Raises:
             ValidationFailed: it is malformed.
-            SchemaMismatch: it does not follow from the one in force; says how to get there instead.
+            SchemaMismatch: the schema in force cannot evolve to it; says how to get there instead.
             Conflict: the table has rows, or the rules in force would not fit.
         """
         wanted = schema_from_json(body)
@@ -85,7 +85,7 @@ class AdminService:
         return Schemas(config.schema_version, schemas, config.strict)
 
     def schemas_for(self, gateway: str, claims: Claims) -> Schemas:
-        """Give what a client may know of the schemas: of what the rules can show it."""
+        """Give the schemas as a client may know them: of the tables that rules can show it."""
         config = self._config(gateway)
         viewer = Viewer(config.rules, claims)
         names = sorted(name for name in config.schemas if viewer.may_see(name))
@@ -110,7 +110,7 @@ class AdminService:
         return self._declare(gateway, lambda config: _with_rules(config, body)).rules
 
     def warnings(self, gateway: str, body: object) -> list[Fault]:
-        """Give what is no fault of sync rules, and may be a mistake.
+        """Give the warnings for sync rules: what is no fault and may be a mistake.
 
         Raises:
             RulesRefused: they have faults; names every one.
@@ -118,11 +118,11 @@ class AdminService:
         return Trial(self._buffer, gateway, self._config(gateway), body).warnings
 
     def try_rules(self, gateway: str, body: object, claims: Claims | None) -> list[TableTrial]:
-        """Give what sync rules would do, and save nothing; safe to repeat.
+        """Give what sync rules would do, without saving them; idempotent.
 
         Args:
             gateway: whose.
-            body: the rules, as `save_rules` takes them.
+            body: the rules, as `save_rules` accepts them.
             claims: those of a client whose rows are wanted; None to have only the rules checked.
 
         Returns:
@@ -141,7 +141,7 @@ class AdminService:
         return self._config(gateway).rules
 
     def layout(self, gateway: str) -> Layout:
-        """Give the shards that tables are in."""
+        """Give the shards of the tables."""
         return self._config(gateway).layout
 
     def epoch(self, gateway: str) -> str:
@@ -151,9 +151,9 @@ class AdminService:
     def place_table(
         self, gateway: str, table: str, shard: str, *, dry_run: bool = False
     ) -> GatewayConfig:
-        """Put a table into a shard, while pushes go on; safe to repeat.
+        """Put a table into a shard, while pushes continue; idempotent.
 
-        Rows and log stay where they are: only which lanes later commits go to changes.
+        Rows and log stay where they are: only the lanes of later commits change.
 
         Args:
             gateway: whose.
@@ -163,7 +163,7 @@ class AdminService:
 
         Raises:
             ValidationFailed: it is no shard name, or there would be too many.
-            NameTaken: the table is there under another spelling.
+            NameTaken: the table exists under another spelling.
         """
 
         def placed(config: GatewayConfig) -> GatewayConfig:
@@ -177,12 +177,12 @@ class AdminService:
         return self._declare(gateway, placed)
 
     def metrics(self, gateway: str, claims: Claims | None = None) -> dict[str, object]:
-        """Give a gateway's buffer in numbers: one read unit a shard, and two.
+        """Give the metrics of a gateway's buffer: one read unit for each shard, and two.
 
         Args:
             gateway: whose.
-            claims: those of a client, which gets the tables that the rules can show it, and the
-                shards they go to; None for an administrator, who gets all.
+            claims: those of a client, which gets the tables that the rules can show it, and their
+                shards; None for an administrator, who gets all.
         """
         return metrics(self._buffer, gateway, claims, self._wall_clock())
 
@@ -192,7 +192,7 @@ class AdminService:
         return config
 
     def _check_holds_no_rows(self, gateway: str, wanted: TableSchema) -> None:
-        """Refuse to make events of a table that has rows; one that is pushed right now slips by.
+        """Refuse to make an append table of one that has rows; a row in flight may go unnoticed.
 
         Raises:
             Conflict: it has some.

@@ -1,10 +1,10 @@
-"""Attachments: what a client is told to send, and whom the bytes of a file are given to.
+"""Attachments: which uploads a client is sent, and who may read the bytes of a file.
 
 Rules of this module
-    1. A file is stored once all of it is there, and every byte was checked against its reference
-       by the store itself: no request is signed for other bytes.
-    2. Nobody reads a file but through a row that he sees and that refers to it.
-    3. No answer tells apart what is not there and what the rules hide.
+    1. A file is stored once all of it is there, and the store itself has checked every byte against
+       its reference: no request is signed for other bytes.
+    2. A user can read a file only through a visible row that refers to it.
+    3. No answer distinguishes a file that does not exist from one that the rules hide.
 
 Laws G2-G5: ``docs/spec/attachments.md``.
 """
@@ -34,18 +34,18 @@ if TYPE_CHECKING:
     from lakesync.ports import RowKey, SignedObjects, SignedRequest, StoredRow
 
 ATTACHMENTS: Final = "attachments"
-"""What the keys of attachments begin with."""
+"""The prefix of the keys of attachments."""
 PARTS_SIGNED_MAX: Final = 16
-"""Parts that one answer lets a client send, 256 MiB: their addresses are good for 15 minutes."""
+"""Parts that one answer lets a client send, 256 MiB: their addresses are valid for 15 minutes."""
 UPLOAD_CHARS_MAX: Final = 1_024
-"""What an upload is known by, as the store has it."""
+"""Length of the store's id of an upload."""
 _HIDDEN: Final = (
     "no row that you see refers to this attachment in that column; pull first: it may have changed"
 )
 
 
 class AttachmentRows(Protocol):
-    """What is read of a gateway: a part of `lakesync.ports.Buffer`."""
+    """The reads of a gateway that attachments need: a part of `lakesync.ports.Buffer`."""
 
     def config(self, gateway: str) -> GatewayConfig:
         """Give the configuration in force."""
@@ -60,9 +60,9 @@ class AttachmentService:
     """Answers clients that upload and download attachments of any gateway.
 
     Args:
-        buffer: where rows are.
-        objects: where the bytes are.
-        bytes_max: the largest file that it takes.
+        buffer: the store of rows.
+        objects: the store of the bytes.
+        bytes_max: the largest file that is accepted.
     """
 
     def __init__(self, buffer: AttachmentRows, objects: SignedObjects, *, bytes_max: int) -> None:
@@ -73,10 +73,10 @@ class AttachmentService:
     def upload(
         self, gateway: str, reference: object, parts: Sequence[object] = (), upload: str = ""
     ) -> UploadState:
-        """Say how far an upload is, and what to send next; it ends the upload when all is there.
+        """Give the progress of an upload, and what to send next; end the upload once all is there.
 
-        Send what it names and ask again, until it is stored. Safe to repeat, to leave, and to do
-        by several at once. Cost: two to four requests of the store.
+        Send what it names and ask again, until the file is stored. Idempotent; an upload may be
+        abandoned, or done by several clients at once. Cost: two to four requests of the store.
 
         Args:
             gateway: whose.
@@ -85,8 +85,8 @@ class AttachmentService:
             upload: what the last answer gave.
 
         Raises:
-            ValidationFailed: the reference is none, or the parts are not its own.
-            BodyTooLarge: files of this size are not taken here.
+            ValidationFailed: the reference is malformed, or the parts do not match it.
+            BodyTooLarge: files of this size are not accepted.
             GatewayDeleted: the gateway was deleted.
         """
         file = checked_reference(reference)
@@ -133,7 +133,7 @@ class AttachmentService:
         place: tuple[str, str, str],
         reference: object,
     ) -> SignedRequest:
-        """Give what reads a file, to who sees a row that refers to it.
+        """Give the request that reads a file, to a caller who sees a row that refers to it.
 
         Cost: a read unit or two, for each 4 KB of the row; a request of the store.
 
@@ -144,8 +144,8 @@ class AttachmentService:
             reference: which file; a cell of JSON may refer to several.
 
         Raises:
-            ValidationFailed: a name or the reference is none.
-            NotFound: there is no such cell that the caller sees, or it refers to something else.
+            ValidationFailed: a name or the reference is malformed.
+            NotFound: the caller sees no such cell, or it refers to something else.
             NotYetUploaded: the cell refers to it, and its bytes are not there.
         """
         file = checked_reference(reference)

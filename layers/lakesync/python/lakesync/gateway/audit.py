@@ -1,10 +1,10 @@
-"""What administrators changed: who, when, what, the state before and after, and how it ended.
+"""Changes by administrators: who, when, what, the state before and after, and the outcome.
 
 Rules of this module
-    1. A record is written before its change is made; where it cannot be, nothing is changed.
-    2. Its outcome is written behind the change. Where that is lost, the record says `begun`.
+    1. A record is written before its change is made; if it cannot be written, nothing is changed.
+    2. Its outcome is written after the change. If that write is lost, the record says `begun`.
     3. A request is one record; the same request again is another.
-    4. A state is what an administrator may read: a secret is never part of it.
+    4. A state contains only what an administrator may read: never a secret.
 
 Laws J1-J3: ``docs/spec/audit.md``.
 """
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
     from lakesync.ports import AuditQuery, AuditStore, WallClock
 
 AUDIT_DAYS: Final = 400
-"""How long a record is kept: a year, and the month in which somebody asks for it."""
+"""How long a record is kept: a year, and another month in which it may be asked for."""
 STATE_BYTES_MAX: Final = 4_096
-"""A state that stands in a record; of a larger one it has the digest and the size."""
+"""The largest state that is stored in a record; a larger one is replaced by its digest and size."""
 TARGET_CHARACTERS_MAX: Final = 300
-"""What of a target's name stands in a record: more than any name has."""
+"""The part of a target's name that is stored: longer than any name."""
 _DAY_S: Final = 86_400
 NOT_KNOWN: Final = "the state could not be read"
 
 
 class Who(NamedTuple):
-    """Somebody who asks for a change."""
+    """The user who requests a change."""
 
     user: str
     role: str
@@ -45,12 +45,12 @@ class Who(NamedTuple):
 
 
 class Audit:
-    """Writes and gives the records of administrative changes.
+    """Writes and reads the records of administrative changes.
 
     Args:
-        store: where they are.
+        store: the store of the records.
         wall_clock: the time.
-        token: gives names that are never given again.
+        token: gives unique names.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Audit:
     def end(
         self, record: AuditRecord, outcome: AuditOutcome, after: object, code: str = ""
     ) -> None:
-        """Write how a change ended.
+        """Write the outcome of a change.
 
         Raises:
             lakesync.errors.Unavailable: it is not known whether that was written.
@@ -97,7 +97,7 @@ class Audit:
         self._store.end(ended)
 
     def records(self, gateway: str, query: AuditQuery) -> tuple[list[AuditRecord], str]:
-        """Give records, the latest first, and the id to go on below, or "" if there are no more."""
+        """Give records, the latest first, and the id below which to continue, or "" at the end."""
         return self._store.records(gateway, query)
 
 
@@ -124,7 +124,7 @@ def record_to_json(record: AuditRecord) -> dict[str, Any]:
 
 
 def stated(state: object) -> str:
-    """Give a state as JSON text; of one that is large its digest and size."""
+    """Give a state as JSON text; for a large one, its digest and size."""
     text = _text(json.dumps(state, ensure_ascii=False, sort_keys=True, separators=(",", ":")))
     encoded = text.encode()
     if len(encoded) <= STATE_BYTES_MAX:
@@ -133,5 +133,5 @@ def stated(state: object) -> str:
 
 
 def _text(text: str) -> str:
-    """Give text that can be stored: JSON can spell halves of surrogate pairs."""
+    """Give text that can be stored: JSON can contain halves of surrogate pairs."""
     return text.encode("utf-8", "replace").decode()

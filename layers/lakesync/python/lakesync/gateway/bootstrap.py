@@ -1,11 +1,11 @@
 """Bootstrap: a client reads rows as they are, page by page, and then follows the log.
 
-One that begins, or whose cursor is void, reads all tables, out of the latest checkpoint if there is
-one, else out of the buffer (law B11, ``docs/spec/commit.md``). A client whose rules or token claims
-changed reads the tables that they decide otherwise, which is a re-sync (law V10,
-``docs/spec/visibility.md``). Either way the log goes on from a stamp below which every row that was
-read is complete (`lakesync.checkpoint.replay_from` says why), and a `ResumeToken` is all the memory
-there is.
+A new client, or one whose cursor is void, reads all tables, from the latest checkpoint if there is
+one, else from the buffer (law B11, ``docs/spec/commit.md``). A client whose rules or token claims
+changed reads the tables for which the decision changed; this is a re-sync (law V10,
+``docs/spec/visibility.md``). In both cases the log follows from a stamp below which every row that
+was read is complete (`lakesync.checkpoint.replay_from` explains why). The `ResumeToken` is the only
+state.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class Bootstraps:
     """Reads rows as they are, for any gateway.
 
     Args:
-        buffer: where the rows are.
+        buffer: the rows.
         wall_clock: the time.
-        checkpoints: where they are too; None if there are no checkpoints.
+        checkpoints: the checkpoints, which also contain rows; None if there are none.
     """
 
     def __init__(
@@ -61,10 +61,10 @@ class Bootstraps:
     def begin(
         self, log: FinalLog, rule_filter: RuleFilter, first: tuple[str, ...] = ()
     ) -> ResumeToken:
-        """Give where a bootstrap begins; one without a table if the log itself is best.
+        """Give where a bootstrap begins; a token without a table if the log alone is better.
 
-        The log brings all tables mixed. So where tables that have rows shall come ``first``, rows
-        are read instead; and where there are events, the whole log behind them, once more.
+        The log contains all tables mixed. So if tables that have rows are wanted ``first``, rows
+        are read instead; and if there are events, the whole log is read again after them.
         """
         state = self._buffer.flush_state(log.gateway)
         flushed = self._buffer.flushed_tables(log.gateway)
@@ -80,13 +80,13 @@ class Bootstraps:
         else:
             since, of, tables = checkpoint.since, checkpoint.id, list(checkpoint.tables)
         table = min(tables, key=place_by(first), default="")
-        # Of events the log is all there is, so it is read as far back as it reaches.
+        # The log is the only source of events, so it is read from its beginning.
         return ResumeToken(
             log.trimmed if events else since, log.epoch, of=of, table=table, first=first
         )
 
     def _latest(self, log: FinalLog, rule_filter: RuleFilter) -> Manifest | None:
-        """Give the checkpoint to begin with, if there is one that can be used."""
+        """Give the checkpoint to begin with, if one can be used."""
         if self._checkpoints is None:
             return None
         latest = self._checkpoints.latest(log.gateway, log.epoch, log.trimmed)
@@ -98,15 +98,15 @@ class Bootstraps:
         """Give the next rows of all tables.
 
         Raises:
-            CursorExpired: the log behind them was trimmed meanwhile, or is another's; or the
-                checkpoint is no longer kept, or is from before the rules.
+            CursorExpired: the log behind them was trimmed in the meantime, or is another's; or the
+                checkpoint is no longer kept, or is older than the rules.
         """
         if at.epoch != log.epoch or at.replay_from < log.trimmed:
             raise CursorExpired("the snapshot is out of date; begin it again", field="snapshot")
         scope = rule_filter.scope
         if not at.of:
             source = BufferRows(self._buffer, log, rule_filter)
-            # Of those that come first any may be behind this one.
+            # Any of the first tables may sort behind this one.
             names = self._tables(log, "" if at.first else at.table)
             tables = AllTables(names, scope, at.first)
             return _page(log, pull, source, tables, at, budget)
@@ -122,7 +122,7 @@ class Bootstraps:
         return replace(page, progress=chunks.progress(before, following.table, following.position))
 
     def resync_of_all(self, log: FinalLog) -> Resync:
-        """Give what the first page of all tables says: which they are."""
+        """Give the announcement in the first page of all tables: which tables they are."""
         tables = tuple(self._tables(log))
         horizons = log.config.tombstone_horizons
         of_tables = {table: horizons[table] for table in tables if table in horizons}
@@ -135,10 +135,10 @@ class Bootstraps:
         self, log: FinalLog, pull: Pull, rule_filter: RuleFilter, at: ResumeToken | None,
         budget: Budget,
     ) -> PullPage:  # fmt: skip
-        """Give the next rows of the tables that the client's scope shows otherwise.
+        """Give the next rows of the tables for which the client's scope differs.
 
         Raises:
-            CursorExpired: the tables are not known, or hold events: everything begins anew.
+            CursorExpired: the tables are not known, or contain events: the client begins again.
         """
         aim = digest_of(rule_filter.scope.text())
         known = {*self._buffer.flushed_tables(log.gateway), *log.config.schemas}
@@ -152,16 +152,16 @@ class Bootstraps:
         return _page(log, pull, source, tables, at, budget)
 
     def _check_readable(self, log: FinalLog, since: Stamp, tables: ChangedTables) -> None:
-        """Refuse what cannot be read again table by table; reads the log that is not flushed."""
+        """Refuse tables that cannot be read again one by one; reads the unflushed log."""
         visible = [unit for unit in tables.units() if tables.now.of(unit) != NOTHING]
-        # Of events the log is all there is. A scope that was too long names no tables.
+        # Events are only in the log. A scope that was too long names no tables.
         readable = tables.are_told and not any(log.config.appends(unit) for unit in visible)
         if readable and OTHERS in visible:
             unflushed = (self._buffer.flush_state(log.gateway).watermark, since)
             entries = read_all(self._buffer, log, unflushed, _LOG_DELTAS_MAX)
             logged = {table for entry in entries for table in entry.tables}
             others = (tables.known | logged) - tables.named
-            # A table that was never flushed, and that no schema names, is known to the log alone.
+            # A table that was never flushed and has no schema is known only from the log.
             events = any(log.config.appends(table) for table in others)
             readable = others <= tables.known and not events
         if not readable:
@@ -176,9 +176,10 @@ def _page(
     at: ResumeToken,
     budget: Budget,
 ) -> PullPage:
-    """Give the first rows from a place on that the client may see; maybe none, but further on."""
+    """Give the first visible rows from a place on; possibly none, but with progress."""
     records, table, position = NO_RECORDS, at.table, at.position
-    # Past the stamp of each row, so that whoever follows the gateway's time follows theirs.
+    # Past the stamp of each row, so that a clock that follows the gateway's time is past the rows'
+    # too.
     newest = log.top
     while not records.deltas and budget.allows_read():
         table = table or tables.begin_next()

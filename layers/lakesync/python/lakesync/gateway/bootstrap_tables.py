@@ -1,4 +1,4 @@
-"""Which tables a bootstrap reads, one after the other: all, or those that other rules decide."""
+"""The order in which a bootstrap reads tables: all, or those for which the decision changed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class AllTables:
-    """The tables of a snapshot: those that come first, then the others by name."""
+    """The tables of a snapshot: those wanted first, then the others by name."""
 
     def __init__(self, names: Iterable[str], scope: Scope, first: tuple[str, ...] = ()) -> None:
         self._place_of = place_by(first)
@@ -24,21 +24,21 @@ class AllTables:
         self._scope = scope
 
     def begin_next(self) -> str:
-        """Give none: the first table is where it began."""
+        """Give none: the first table is the one where it began."""
         return ""
 
     def following(self, table: str) -> str:
-        """Give the table behind one that was read; empty behind the last."""
+        """Give the table behind the given one; empty behind the last."""
         at = self._place_of(table)
         return next((name for name in self._names if self._place_of(name) > at), "")
 
     def before(self, table: str) -> list[str]:
-        """Give the tables that are read before one; all of them if it is empty."""
+        """Give the tables that are read before the given one; all of them if it is empty."""
         at = self._names.index(table) if table in self._names else len(self._names)
         return self._names[:at]
 
     def scope_text(self) -> str:
-        """Give the scope of what was read."""
+        """Give the scope of the rows that were read."""
         return self._scope.text()
 
     def begun(self, horizons: Mapping[str, Stamp]) -> Resync | None:
@@ -48,19 +48,20 @@ class AllTables:
 
 
 class ChangedTables:
-    """The tables that a client's scope shows otherwise than the one in force.
+    """The tables for which a client's scope differs from the scope in force.
 
-    The client hands back the scope of what it holds. In that of each page, tables that are done
-    have their new digest, and one that is under way has a digest that equals none: so the scope is
-    the whole progress, and a second change in the middle leads to just the tables it concerns.
+    The client hands back the scope of what it holds. In the scope of each page, finished tables
+    have their new digest, and a table in progress has a digest that equals none. So the scope
+    contains the whole progress, and a second change in the meantime leads only to the tables that
+    it concerns.
 
     A unit is a table that either scope names, or all others together.
 
     Args:
         before: the scope of what the client holds.
-        now: the one in force.
+        now: the scope in force.
         known: tables that have a schema or were flushed.
-        omitted: gives the columns of a unit that the one in force leaves out.
+        omitted: gives the columns of a unit that the scope in force leaves out.
     """
 
     def __init__(
@@ -79,11 +80,11 @@ class ChangedTables:
 
     @property
     def are_told(self) -> bool:
-        """Tell whether both scopes were short enough to tell tables apart."""
+        """Tell whether both scopes were short enough to list digests by table."""
         return self._progress.is_told and self.now.is_told
 
     def units(self) -> list[str]:
-        """Give the units that are not done, in order."""
+        """Give the unfinished units, in order."""
         return self.now.changed(self._progress)
 
     def is_under_way(self, table: str) -> bool:
@@ -91,10 +92,11 @@ class ChangedTables:
         return bool(table) and self._progress.of(self._unit(table)) == UNKNOWN
 
     def begin_next(self) -> str:
-        """Begin the next unit that has a table to read, and give that; empty if all are done."""
+        """Begin the next unit that has a table to read; give its table, empty if all are done."""
         for unit in self.units():
             self._begun.append(unit)
-            # What either scope names stands by itself, before the digest of `OTHERS` changes.
+            # Tables named by either scope get entries of their own, before the digest of `OTHERS`
+            # changes.
             named = {table: self._progress.of(table) for table in self.named}
             self._progress = Scope(self._progress.others, named).marked(unit, UNKNOWN)
             if self.now.of(unit) != NOTHING:
@@ -105,7 +107,7 @@ class ChangedTables:
         return ""
 
     def following(self, table: str) -> str:
-        """Give the table behind one that was read, in its unit; empty behind the last."""
+        """Give the table behind the given one, in its unit; empty behind the last."""
         unit = self._unit(table)
         behind = self._other_behind(table) if unit == OTHERS else ""
         if not behind:
@@ -113,17 +115,17 @@ class ChangedTables:
         return behind
 
     def scope_text(self) -> str:
-        """Give the scope of what was read."""
+        """Give the scope of the rows that were read."""
         return (self._progress if self.units() else self.now).text()
 
     def begun(self, horizons: Mapping[str, Stamp]) -> Resync | None:
-        """Give what a page says of the units that began with it; None if none did."""
+        """Give the announcement of the units that began with this page; None if none did."""
         if not self._begun:
             return None
         tables = tuple(unit for unit in self._begun if unit != OTHERS)
         named = tuple(sorted(self.named)) if OTHERS in self._begun else None
-        # A client may hold what it wrote into a row that it could not see being deleted. Tables
-        # that it does not see are not named: nothing of them comes.
+        # A client may hold its own writes to a row whose deletion it could not see. Tables that it
+        # does not see are not named: nothing of them is sent.
         omitted = {unit: tuple(sorted(self._omitted(unit))) for unit in self._begun}
         resync = Resync(
             tables, named, omitted={unit: names for unit, names in omitted.items() if names}

@@ -1,17 +1,18 @@
-"""Broadcasts: what a commit changes is sent to the gateway's connections, group by group.
+"""Broadcasts: the changes of a commit are sent to the gateway's connections, group by group.
 
 Rules of this module
-    1. A broadcast is a page of the log by the same code as a pull's, with the group's claims, from
-       where the connections were last notified up to the read barrier. It names the stamp behind
-       which it holds all that its reader sees, and the first commit that it holds; only who stands
+    1. A broadcast is a page of the log, made by the same code as a pull's, with the group's claims,
+       from the last notified stamp up to the read barrier. It names the stamp behind which it
+       contains everything that its reader sees, and its first commit. Only a reader whose cursor is
        between the two may apply it.
-    2. What is too large, or would take too long to decide, is a poke: its reader pulls.
-    3. Nobody is sent what he wrote himself. His own pull brings it, behind his push.
-    4. Nothing depends on any of it: a broadcast may be lost, late, doubled or out of order.
-    5. A connection whose token has expired, or whose user or client is shut out, is sent nothing
-       but why, and is closed.
-    6. Connections are sent to in the order of their ids. Whoever runs out of time notes the last
-       one that was sent to; whoever is next begins with those behind it, by a poke.
+    2. A broadcast that is too large, or would take too long to decide, becomes a poke: its reader
+       pulls.
+    3. A client is not sent its own writes. Its next pull returns them, after its push.
+    4. Nothing depends on broadcasts: one may be lost, late, repeated or out of order.
+    5. A connection whose token has expired, or whose user or client is shut out, is sent only the
+       reason, and is closed.
+    6. Connections are served in the order of their ids. A process that runs out of time records the
+       last one that it served; the next process begins with those behind it, by a poke.
 
 Laws T1-T6, T8: ``docs/spec/realtime.md``.
 """
@@ -36,19 +37,19 @@ if TYPE_CHECKING:
     from lakesync.ports import Connection, Connections, WallClock
 
 TURN_MS_MAX: Final = 60_000
-"""How long one process may notify a gateway before another may take over: what Lambda lets it."""
+"""How long one process may notify a gateway before another may take over: Lambda's time limit."""
 REFUSED_MAX: Final = 1_000
-"""Connections that are closed behind one broadcast: they take three requests each."""
+"""Connections that are closed after one broadcast: each takes three requests."""
 RESCOPED_MAX: Final = 5_000
-"""Connections whose scope is noted behind one broadcast; the others' is worked out again."""
+"""Connections whose scope is stored after one broadcast; that of the others is computed again."""
 
 
 class _Round(NamedTuple):
-    """How far a broadcast came."""
+    """The progress of a broadcast."""
 
     state: NotifyState
     is_whole: bool
-    """All connections were sent to."""
+    """All connections were served."""
 
 
 class Broadcaster:
@@ -56,7 +57,7 @@ class Broadcaster:
 
     Args:
         pulls: reads the log.
-        connections: who is connected.
+        connections: the open connections.
         delivery: sends frames.
         access: knows who is shut out.
         wall_clock: the clock.
@@ -88,17 +89,17 @@ class Broadcaster:
         *,
         rules_changed: bool = False,
     ) -> bool:
-        """Send what became visible up to a commit, or later. Safe to repeat.
+        """Send what became visible up to a commit, or later. Idempotent.
 
         Args:
             gateway: whose.
             commit: the commit.
-            owner: who asks; the same name, if it is asked again after a crash.
+            owner: the caller; the same name if it is called again after a crash.
             has_time: tells whether there is time for another frame.
-            rules_changed: other rules may decide, though no commit is new.
+            rules_changed: the rules changed, though no commit is new.
 
         Returns:
-            Whether all were sent to; else whoever asks next, for any commit, goes on with the rest.
+            Whether all were served; else the next call, for any commit, continues with the rest.
 
         Raises:
             Unavailable: something could not be reached; the same call may succeed in a moment.
@@ -131,7 +132,7 @@ class Broadcaster:
     def shut_out(
         self, gateway: str, kind: str, name: str, has_time: Callable[[], bool] = always
     ) -> bool:
-        """Close the connections of a user, of a client or of a whole gateway. Safe to repeat.
+        """Close the connections of a user, of a client or of a whole gateway. Idempotent.
 
         Returns:
             Whether there was time for all of them.
@@ -156,7 +157,7 @@ class Broadcaster:
         state: NotifyState,
         has_time: Callable[[], bool],
     ) -> _Round:
-        """Send what is new to all connections, first to those whom the one before left out."""
+        """Send what is new to all connections, first to those that the last broadcast missed."""
         since, place = state.notified, state.place
         log = self._pulls.final_log(gateway, since, commit)
         allowed, refused, _ = told_apart(connections, self._access, self._wall_clock() / 1000)
@@ -169,7 +170,7 @@ class Broadcaster:
         sent = self._delivery.send(late + fresh, has_time)
         self._delivery.refuse(
             refused[:REFUSED_MAX], has_time
-        )  # the others are seen again, or swept
+        )  # the others are handled by the next broadcast, or the sweep
         self._delivery.side_by_side(self._rescope, decided.rescoped[:RESCOPED_MAX], has_time)
         top = max(log.top, since)
         if sent == len(late) + len(fresh):
@@ -182,7 +183,7 @@ class Broadcaster:
         return _Round(NotifyState(since, place=place), is_whole=False)
 
     def _rescope(self, connection: Connection) -> None:
-        """Note the scope of a connection, if that can be done now: else the next one does."""
+        """Store the scope of a connection, if possible now: else the next broadcast does."""
         try:
             self._connections.rescope(connection)
         except LakeSyncError:

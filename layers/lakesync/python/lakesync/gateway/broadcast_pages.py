@@ -1,7 +1,7 @@
-"""What each connection is sent of a commit: one page for each group, decided by its own claims.
+"""The page of a commit for each connection: one for each group, decided by its own claims.
 
-The page is that of a pull, by the same code. What is too large, or would take too long to decide,
-is a poke: its reader pulls. Laws T1-T4: ``docs/spec/realtime.md``.
+The page is made by the same code as a pull's. One that is too large, or would take too long to
+decide, becomes a poke: its reader pulls. Laws T1-T4: ``docs/spec/realtime.md``.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ if TYPE_CHECKING:
     from lakesync.ports import Connection, WallClock
 
 BROADCAST_DELTAS_MAX: Final = 1_000
-"""Deltas of one broadcast: more are for a pull, which reads them in pages."""
+"""Deltas of one broadcast; a pull reads more of them in pages."""
 DECIDE_MS_MAX: Final = 5_000
-"""How long the groups of one broadcast may take to decide; the others are poked."""
+"""How long the decisions for the groups of one broadcast may take; the others are poked."""
 SCOPES_REMEMBERED_MAX: Final = 50_000
-"""Groups of which one process remembers since when they saw nothing new: some 200 bytes each."""
+"""Groups without visible news of which one process remembers since when: about 200 bytes each."""
 
 
 class _Quiet(NamedTuple):
-    """Since when, and up to where, a group saw nothing new."""
+    """The span in which a group saw nothing new."""
 
     since: Stamp
     until: Stamp
 
 
 class Decided(NamedTuple):
-    """What is sent, and of which connections other rules decide now."""
+    """The frames to send, and the connections whose rules changed."""
 
     outgoing: list[Outgoing]
     rescoped: list[Connection]
-    """With the scope that they have now."""
+    """With their present scope."""
 
 
 class BroadcastPages:
@@ -82,10 +82,10 @@ class BroadcastPages:
     def _groups(
         self, log: FinalLog, connections: Iterable[Connection]
     ) -> tuple[list[Group], list[Connection], set[str]]:
-        """Sort connections by what they see.
+        """Group connections by what they see.
 
-        Gives also those that were sorted by other rules before, and the names of those among them
-        that see something else now.
+        Gives also the connections that were grouped by earlier rules, and the names of those among
+        them that see something else now.
         """
         groups: dict[str, Group] = {}
         rescoped: list[Connection] = []
@@ -106,7 +106,7 @@ class BroadcastPages:
         return list(groups.values()), rescoped, moved
 
     def _page(self, log: FinalLog, group: Group, since: Stamp) -> PullPage | None:
-        """Give what a group sees of the log behind a stamp; None if it has to pull that."""
+        """Give what a group sees of the log behind a stamp; None if it has to pull."""
         pull = Pull(
             "",
             since,

@@ -1,4 +1,4 @@
-"""What one request may read: so many reads, for so long. What is left is for the next request."""
+"""The limit on what one request reads: a number of reads, and a time. The next one continues."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ if TYPE_CHECKING:
     from lakesync.ports import WallClock
 
 READS_MAX: Final = 16
-"""Reads of the log, of rows or of a checkpoint, of about 1 MB each, in which one request looks for
-what its client may see."""
+"""Reads of the log, of rows or of a checkpoint, of about 1 MB each, that one request makes to find
+visible changes."""
 READ_MS_MAX: Final = 10_000
-"""How long one request goes on reading: it is answered well inside the 29 s of its function."""
+"""How long one request keeps reading: its answer comes well within its function's 29 s."""
 
 
 class Budget:
@@ -23,7 +23,7 @@ class Budget:
         self._reads = 0
 
     def allows_read(self) -> bool:
-        """Count another read; True if it may be made. The first one always may."""
+        """Count another read; True if it may be made. The first one is always allowed."""
         self._reads += 1
         in_time = self._reads <= READS_MAX and self._wall_clock() < self._deadline_ms
         return in_time or self._reads == 1

@@ -1,7 +1,7 @@
-"""Who uses a gateway: its clients, whether each is connected, and how far behind it is.
+"""The users of a gateway: its clients, whether each is connected, and how far behind it is.
 
-Clients are noted as they pull (`lakesync.gateway.seen`), at most every quarter of an hour and never
-where that is noted already; of followers the cursor is stored that they last came with.
+A client is noted when it pulls (`lakesync.gateway.seen`), at most every quarter of an hour, and
+only if something changed. For a follower the cursor of its last request is stored.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ClientReport:
-    """One client, as far as its gateway knows it."""
+    """One client, as its gateway knows it."""
 
     client_id: str
     user: str
@@ -32,8 +32,8 @@ class ClientReport:
     is_revoked: bool
     """It is shut out, or its user is."""
     behind_ms: int | None
-    """How far the cursor it was last noted with is behind the newest commit; None if that is not
-    known, or nothing was read in whole."""
+    """How far its last noted cursor is behind the newest commit; None if that is not known, or
+    nothing was read completely."""
     seen: Seen | None = None
     """What was last noted of it."""
 
@@ -42,11 +42,11 @@ class ClientsAdmin:
     """Shows a gateway's clients, and closes their connections.
 
     Args:
-        access: whose each client is, and who is shut out.
-        buffer: the heads, and what is remembered of followers.
-        connections: who is connected.
+        access: to whom each client belongs, and who is shut out.
+        buffer: the heads, and the stored state of followers.
+        connections: the open connections.
         delivery: closes connections.
-        cursor_of: reads a follower's cursor out of what is remembered of it.
+        cursor_of: reads a follower's cursor from its stored state.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class ClientsAdmin:
         return concerned(connections, "client", check_client_id(client_id))
 
     def disconnect(self, gateway: str, client_id: str) -> int:
-        """Close all connections of a client, which may connect again; gives how many they were."""
+        """Close all connections of a client, which may connect again; gives their number."""
         error = Unavailable("an administrator closed this connection; connect again in a moment")
         connections = self.connected(gateway, client_id)
         self._delivery.refuse([(each, error) for each in connections])

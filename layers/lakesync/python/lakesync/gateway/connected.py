@@ -1,4 +1,4 @@
-"""State of a connection: why it may no longer be served, and which connections share its scope."""
+"""The state of a connection: why it may no longer be served, and which ones share its scope."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 CLIENT_CONNECTIONS_MAX: Final = 10
 """Connections of one client: tabs and processes that share its file."""
 GATEWAY_CONNECTIONS_MAX: Final = 100_000
-"""Connections of one gateway: as many as one process notifies within its turn."""
+"""Connections of one gateway: as many as one process can notify within its turn."""
 _COME_AGAIN_S: Final = 120
 _CLIENT_HAS_MANY: Final = RateLimited(
     f"this client keeps more than {CLIENT_CONNECTIONS_MAX} connections: close some, or give each "
@@ -52,7 +52,7 @@ class Group:
 
 
 def refusal_of(connection: Connection, access: Access, now_s: float) -> LakeSyncError | None:
-    """Give why a connection may not be served any longer; None if it may."""
+    """Give the reason why a connection may no longer be served; None if it may."""
     if now_s > connection.expires_s:
         return AuthFailed("the token has expired; get a fresh one and connect again")
     try:
@@ -73,17 +73,17 @@ def concerned(connections: Sequence[Connection], kind: str, name: str) -> list[C
 
 
 class ToldApart(NamedTuple):
-    """A gateway's connections, by what becomes of them."""
+    """A gateway's connections, classified."""
 
     allowed: list[Connection]
     refused: list[tuple[Connection, LakeSyncError]]
-    """Those that may not be served any longer, and why."""
+    """Those that may no longer be served, with the reasons."""
     dead: list[Connection]
-    """Those that API Gateway has ended, whether it said so or not."""
+    """Those that API Gateway has ended, whether it reported that or not."""
 
 
 def told_apart(connections: Sequence[Connection], access: Access, now_s: float) -> ToldApart:
-    """Tell a gateway's connections apart: who may be served, who may not, who is there no more."""
+    """Tell which of a gateway's connections may be served, which may not, and which are gone."""
     allowed, refused = [], []
     oldest_ms = 1000 * (now_s - CONNECTION_S_MAX)
     living = [each for each in connections if each.opened_ms >= oldest_ms]
@@ -101,9 +101,9 @@ def told_apart(connections: Sequence[Connection], access: Access, now_s: float) 
 
 
 def surplus_of(connections: Sequence[Connection]) -> dict[str, LakeSyncError]:
-    """Give those of a gateway's connections that are too many, and why.
+    """Give those of a gateway's connections that exceed a limit, with the reasons.
 
-    Of a client they are the oldest, whose other side may be gone; of a gateway the youngest.
+    For a client they are the oldest ones, whose other side may be gone; for a gateway the newest.
     """
     surplus: dict[str, LakeSyncError] = {}
     times = Counter(connection.client_id for connection in connections)
@@ -125,7 +125,7 @@ def _opened(connection: Connection) -> tuple[int, str]:
 
 
 def rules_digest(config: GatewayConfig) -> str:
-    """Give a digest of all that decides, but for claims: the rules, and what of rows is logged."""
+    """Give a digest of all that decides besides claims: the rules, and the logged columns."""
     return digest_of([rules_to_json(config.rules), config.logged.generation])
 
 

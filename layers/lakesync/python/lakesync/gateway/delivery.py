@@ -1,9 +1,9 @@
-"""Sends frames to connections: side by side, paced; slow readers get pokes, then are closed.
+"""Sends frames to connections, in parallel and paced; slow readers get pokes, then are closed.
 
-A frame that a reader has no room for is replaced by a poke; who has room for none of those either,
-`SLOW_TIMES_MAX` times in a row, gets the reason and is closed: it connects again, and pulls. Where
-many are busy at once it is the account that sends too much, which is no reader's fault: frames are
-sent more slowly then. Whatever becomes of one frame keeps no other.
+A frame for a busy connection is replaced by a poke. A connection that has no room for a poke
+either, `SLOW_TIMES_MAX` times in a row, is sent the reason and closed: its client connects again,
+and pulls. If many connections are busy at once, the account is sending too much, which is not the
+readers' fault: frames are then sent more slowly. The failure of one frame never delays another.
 
 Law T5: ``docs/spec/realtime.md``.
 """
@@ -27,21 +27,21 @@ B = TypeVar("B")
 SENDERS_MAX: Final = 16
 """Frames that one process sends at once."""
 SENT_PER_S_MAX: Final = 2_000
-"""Frames that one process sends in a second: a fifth of what an account may ask of API Gateway."""
+"""Frames that one process sends in a second: a fifth of API Gateway's limit for an account."""
 SENT_PER_S_MIN: Final = 100
-"""Frames a second that one process goes on with, however busy the account is."""
+"""Frames a second that one process still sends, however busy the account is."""
 SLICE: Final = 200
-"""Frames between two looks at the clock."""
+"""Frames between two readings of the clock."""
 SLOW_TIMES_MAX: Final = 3
 """How often in a row a reader may have no room for a poke."""
 BUSY_SHARE_MAX: Final = 0.1
-"""The part of readers that may be busy before it is taken to be the account that is."""
+"""The share of busy readers above which the account is taken to be throttled."""
 SLOW_REMEMBERED_MAX: Final = 10_000
 """Slow readers that one process remembers."""
 
 
 class Outgoing(NamedTuple):
-    """A frame for a connection, and what it is sent instead if it has no room for that."""
+    """A frame for a connection, and the replacement if the connection has no room for it."""
 
     connection: Connection
     frame: str
@@ -49,20 +49,20 @@ class Outgoing(NamedTuple):
 
 
 def always() -> bool:
-    """There is time: nobody waits for the end."""
+    """Always allow more time: no caller is waiting."""
     return True
 
 
 class Delivery:
-    """Sends frames, and forgets connections that are gone. One for each process.
+    """Sends frames, and removes connections that are gone. One for each process.
 
     Args:
         sockets: the connections' other side.
-        connections: who is connected.
+        connections: the open connections.
         seconds: a clock that never goes back.
         sleep_s: waits.
-        per_s: the frames that this process sends in a second at the most.
-        on_failure: hears of what API Gateway refuses, once for each call.
+        per_s: the most frames that this process sends in a second.
+        on_failure: called when API Gateway refuses something, once for each call.
     """
 
     def __init__(
@@ -89,7 +89,8 @@ class Delivery:
         """Send frames to connections, in their order, while there is time.
 
         Returns:
-            To how many of them. What could not be sent to one of these is not sent again.
+            The number of connections served. A frame that failed for one of these is not sent
+            again.
         """
         busy: list[Outgoing] = []
         sent = 0
@@ -121,16 +122,16 @@ class Delivery:
         refused: Sequence[tuple[Connection, LakeSyncError]],
         has_time: Callable[[], bool] = always,
     ) -> int:
-        """Send connections the reason, close and forget them, while there is time.
+        """Send connections the reason, close and remove them, while there is time.
 
-        Safe to repeat. Gives how many of them it came to.
+        Idempotent. Gives the number of connections reached.
         """
         done = len(self.side_by_side(self._refuse, refused, has_time))
         self._report()
         return done
 
     def forget(self, dead: Sequence[Connection], has_time: Callable[[], bool] = always) -> int:
-        """Forget connections that are there no more, while there is time; gives how many."""
+        """Remove connections that no longer exist, while there is time; gives how many."""
         done = len(self.side_by_side(self._remove, dead, has_time))
         self._report()
         return done
@@ -138,12 +139,12 @@ class Delivery:
     def side_by_side(
         self, act: Callable[[A], B], items: Sequence[A], has_time: Callable[[], bool] = always
     ) -> list[B]:
-        """Do something with each of some items, several at once, while there is time.
+        """Process each of some items, several at once, while there is time.
 
         Gives the results of those that there was time for: the first ones, in order.
         """
         results: dict[int, B] = {}
-        left = iter(enumerate(items))  # whose next step is one step for all threads
+        left = iter(enumerate(items))  # an iterator whose steps are shared by all threads
 
         def work() -> None:
             while has_time():
@@ -156,18 +157,18 @@ class Delivery:
         return [results[place] for place in range(len(results))]
 
     def _run(self, work: Callable[[], None], times: int) -> None:
-        """Have work done by so many at once."""
+        """Run the work in so many threads at once."""
         if times < 2:  # noqa: PLR2004 - one needs no thread
             work()
             return
         if self._pool is None:
             self._pool = ThreadPoolExecutor(SENDERS_MAX, "sockets")
-        # One task for each sender: one for each frame would cost more than the frame.
+        # One task for each sender: a task for each frame would cost more than the frame.
         for done in [self._pool.submit(work) for _ in range(times)]:
             done.result()
 
     def _pace(self, busy: int, sent: int) -> None:
-        """Send half as fast while the account is busy, and by and by as fast as it may again."""
+        """Halve the rate while the account is busy, and then raise it gradually."""
         if busy > BUSY_SHARE_MAX * sent:
             self._per_s = max(self._per_s / 2, min(SENT_PER_S_MIN, self._per_s_max))
         else:
@@ -176,7 +177,7 @@ class Delivery:
     def _poke(
         self, busy: Sequence[Outgoing], has_time: Callable[[], bool], *, is_account: bool
     ) -> None:
-        """Poke readers that had no room; close those that have been too slow for too long."""
+        """Poke readers that had no room; close those that have been slow too often."""
         pokes = [(each.connection, each.poke) for each in busy]
         results = self.side_by_side(self._post, pokes, has_time)
         too_slow = []
@@ -194,7 +195,7 @@ class Delivery:
             del self._slow[next(iter(self._slow))]
 
     def _post(self, sent: tuple[Connection, str]) -> Delivered:
-        """Post a frame; who is gone is forgotten. A failure, whatever it is, is taken for busy."""
+        """Post a frame; remove a connection that is gone. Any failure counts as busy."""
         connection, frame = sent
         try:
             result = self._sockets.send(connection.id, frame)
@@ -213,17 +214,17 @@ class Delivery:
             self._sockets.close(connection.id)
         except LakeSyncError as failure:
             self._failure = failure
-            return  # it stays remembered, and the sweep tries again
+            return  # it stays stored, and the sweep tries again
         self._remove(connection)
 
     def _remove(self, connection: Connection) -> None:
         try:
             self._connections.remove(connection.gateway, connection.id)
         except LakeSyncError as error:
-            self._failure = error  # the next frame, or the sweep, finds it gone again
+            self._failure = error  # the next frame, or the sweep, will see again that it is gone
 
     def _report(self) -> None:
-        """Tell of one failure, as a thousand would say the same."""
+        """Report one failure, as a thousand would say the same."""
         if self._failure is not None:
             self._on_failure(self._failure)
             self._failure = None

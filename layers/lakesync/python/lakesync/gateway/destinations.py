@@ -1,7 +1,7 @@
-"""Administration of a gateway's destinations: declared, shown, paused, filled anew, removed.
+"""Administration of a gateway's destinations: declare, show, pause, fill again, remove.
 
-What is declared is saved first, and delivery is woken then: where that is lost, the next
-message, or the sweep, finds what is declared. Laws D7-D12: ``docs/spec/delivery.md``.
+A declaration is saved first, and then delivery is woken. If the wake-up is lost, the next message
+or the sweep notices the declaration. Laws D7-D12: ``docs/spec/delivery.md``.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ _TRIES_MAX: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class DestinationReport:
-    """A destination, and how it goes with it."""
+    """A destination, with its state."""
 
     destination: Destination
     waiting: int
     """Claims that wait for it."""
     filling: int
-    """Tables that are being filled, or are to be."""
+    """Tables that are being filled, or wait to be."""
     lag_ms: int
-    """How long the oldest commit has waited that a claim covers; 0 if none waits."""
+    """How long the oldest commit in a waiting claim has waited; 0 if none waits."""
     set_aside: Mapping[str, str]
-    """Claims that could never succeed, each with its reason."""
+    """Claims that can never succeed, each with its reason."""
     tables: Mapping[str, DeliveryState]
 
     @property
     def state(self) -> str:
-        """Give it in one word."""
+        """Give its state in one word."""
         if self.destination.paused:
             return "paused"
         if any(state.error for state in self.tables.values()):
@@ -74,11 +74,11 @@ class DestinationAdmin:
         self._wall_clock = wall_clock
 
     def check(self, gateway: str, name: str, body: object) -> Destination:
-        """Read a declaration, and save nothing.
+        """Read a declaration, without saving it.
 
         Raises:
             DestinationRefused: it has faults; names every one.
-            Conflict: it cannot be declared beside what is, or what was a moment ago.
+            Conflict: it conflicts with another destination, or one that was just removed.
         """
         config = self._buffer.config(gateway)
         config.check_not_deleted()
@@ -87,11 +87,11 @@ class DestinationAdmin:
         return wanted
 
     def declare(self, gateway: str, name: str, body: object) -> Destination:
-        """Declare a destination, and have it filled. Safe to repeat.
+        """Declare a destination, and have it filled. Idempotent.
 
         Raises:
             DestinationRefused: the declaration has faults; names every one.
-            Conflict: it cannot be declared beside what is, or what was a moment ago.
+            Conflict: it conflicts with another destination, or one that was just removed.
         """
         wanted = replace(self.check(gateway, name, body), declared_ms=self._wall_clock())
 
@@ -106,16 +106,16 @@ class DestinationAdmin:
         return one
 
     def declared(self, gateway: str, name: str) -> Destination | None:
-        """Give what is declared of a destination; None if nothing is."""
+        """Give the declaration of a destination; None if there is none."""
         return self._buffer.destinations(gateway).by_name.get(name)
 
     def reports(self, gateway: str) -> list[DestinationReport]:
-        """Give all destinations, each with how it goes."""
+        """Give all destinations, each with its state."""
         declared = self._buffer.destinations(gateway).by_name
         return [self._report(gateway, declared[name]) for name in sorted(declared)]
 
     def set_paused(self, gateway: str, name: str, *, paused: bool) -> Destination:
-        """Stop delivering to a destination, or go on where that was. Safe to repeat.
+        """Stop delivering to a destination, or continue where it stopped. Idempotent.
 
         Raises:
             NotFound: there is no such destination.
@@ -131,7 +131,7 @@ class DestinationAdmin:
         return after.by_name[name]
 
     def backfill(self, gateway: str, name: str) -> None:
-        """Have a destination filled anew. Safe to repeat.
+        """Have a destination filled again. Idempotent.
 
         Raises:
             NotFound: there is no such destination.
@@ -140,7 +140,7 @@ class DestinationAdmin:
         self._ask_for_filling(DeliveryPlace(gateway, name))
 
     def retry(self, gateway: str, name: str) -> int:
-        """Have dead letters and claims that were set aside tried again; gives how many tables.
+        """Have dead letters and failed claims retried; gives the number of tables.
 
         Raises:
             NotFound: there is no such destination.
@@ -154,7 +154,7 @@ class DestinationAdmin:
             key = place._replace(table=table).prefix + RETRY
             self._objects.put_object(key, b"{}", "application/json")
         for key in failed:
-            # Written before it is deleted: one that is there twice is applied once.
+            # Written before it is deleted: a claim that exists twice is applied once.
             body = json.loads(self._objects.get_object(key))["claim"]
             claim = DELIVERIES + key.removeprefix(DELIVERIES_FAILED)
             self._objects.put_object(claim, body.encode(), "application/json")
@@ -164,7 +164,7 @@ class DestinationAdmin:
         return len(tables)
 
     def remove(self, gateway: str, name: str) -> None:
-        """Deliver no more to a destination, whose tables stay as they are. Safe to repeat.
+        """Deliver no more to a destination, whose tables stay as they are. Idempotent.
 
         Raises:
             NotFound: there is no such destination.
@@ -240,7 +240,7 @@ class DestinationAdmin:
 
 
 def _with_filling_asked(before: Destinations, one: Destination) -> Destinations:
-    """Note that a destination's filling was asked for, if it is still what was declared."""
+    """Note that a destination's filling was requested, if its declaration is still the same."""
     now = before.by_name.get(one.name)
     if now is None or now.declared_ms != one.declared_ms or now.fill_asked:
         return before

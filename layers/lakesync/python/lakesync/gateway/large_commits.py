@@ -1,4 +1,4 @@
-"""Commits that make more rows visible than one answer carries: their rows come in pages first."""
+"""Commits that make more rows visible than one answer carries: their rows are sent first."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 def rows_of(
     commit: FilteredCommit, rows: list[Records], log: FinalLog, since: Stamp, pull: Pull
 ) -> PullPage:
-    """Give some of the rows that one commit made visible, as together they fit no answer.
+    """Give some of the rows that one commit made visible, if together they do not fit one answer.
 
-    They come as they are, before the commit itself does. The client's cursor stays before it.
+    They are sent as they are, before the commit itself. The client's cursor stays before it.
     """
     records, sent = rows[0], 1
     for row in rows[1:]:
@@ -33,7 +33,7 @@ def rows_of(
 
 
 def not_sent(commit: FilteredCommit, at: ResumeToken | None) -> FilteredCommit:
-    """Give a commit without those of its rows that came in pages of their own."""
+    """Give a commit without those of its rows that were sent in separate pages."""
     if at is None or at.reads is not Reads.ROWS_OF_COMMIT:
         return commit
     stamp, _, sent = at.of.partition(":")

@@ -1,4 +1,4 @@
-"""A gateway's buffer in numbers, as far as who asks may see its tables."""
+"""The metrics of a gateway's buffer, for the tables that the caller may see."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 def metrics(buffer: Buffer, gateway: str, claims: Claims | None, now_ms: int) -> dict[str, object]:
-    """Give how much waits to be flushed, since when, and how far the log is, in all and by shard.
+    """Give how much is unflushed, since when, and how far the log is, in total and by shard.
 
-    A client (``claims``) gets the tables that the rules can show it, and the shards they go
-    to: the names of others, and what happens in them, are not its affair.
+    A client (``claims``) gets the tables that the rules can show it, and their shards. Names and
+    activity of other tables are hidden from it.
     """
     config = buffer.config(gateway)
     tables, shards = _shown(config, claims)

@@ -1,7 +1,7 @@
 """Pull: whole commits after a cursor, from all lanes, in commit order.
 
 No commit is ever missed, because the log is made final before it is read: see
-`lakesync.log.read_barrier`. And a page ends only where a commit ends.
+`lakesync.log.read_barrier`. A page ends only where a commit ends.
 Laws B7-B9: ``docs/spec/commit.md``.
 """
 
@@ -65,15 +65,15 @@ class PullService:
         self._tails = Tails(buffer)
 
     def pull(self, gateway: str, pull: Pull) -> PullPage:
-        """Give the next page after a cursor. Safe to repeat.
+        """Give the next page after a cursor. Idempotent.
 
-        Cost: as `ReadBarrier.raise_heads`, or a read unit where that was paid a moment ago; for log
-        that lies in no head, and that no request of this process has read, one read unit for each
-        4 KB and one round trip for each MB of a lane.
+        Cost: as `ReadBarrier.raise_heads`, or a read unit if that was paid a moment ago. A log that
+        is in no head, and that no request of this process has read, costs one read unit for each 4
+        KB and one round trip for each MB of a lane.
 
         Raises:
             CursorExpired: the log does not reach back to the cursor; begin with a snapshot.
-            ValidationFailed: the request asks for what is not there to ask for.
+            ValidationFailed: the request asks for something that does not exist.
             Unavailable: the buffer cannot be reached; try again.
         """
         deltas_max = self._limits.page_deltas_max
@@ -87,7 +87,7 @@ class PullService:
         return replace(page, schema_version=log.config.schema_version, behind_ms=behind_ms)
 
     def _recent_page(self, gateway: str, pull: Pull) -> tuple[FinalLog, PullPage] | None:
-        """Give the next page by heads that were just read; None if they must be read now."""
+        """Give the next page from heads that were just read; None if they must be read now."""
         if pull.snapshot:
             return None
         beside = partial(self._read_ahead, pull)
@@ -99,7 +99,7 @@ class PullService:
         return (recent.log, page) if page.has_more or recent.may_end else None
 
     def _page(self, gateway: str, pull: Pull) -> tuple[FinalLog, PullPage]:
-        """Give the next page by heads that are read now."""
+        """Give the next page from heads that are read now."""
         since = 0 if pull.snapshot else pull.since
         read_at = self._recent.now()
         log = self.final_log(gateway, since, pull.at_least, partial(self._read_ahead, pull))
@@ -116,7 +116,7 @@ class PullService:
         )
 
     def _read_ahead(self, pull: Pull, log: FinalLog) -> list[Callable[[], None]]:
-        """Give what reads the log for the first page, as `_collect` will ask for it."""
+        """Give the calls that read the log for the first page, as `_collect` will ask for it."""
         if pull.snapshot or pull.since < log.trimmed:
             return []
         rule_filter = RuleFilter(log.config, pull)
@@ -125,7 +125,7 @@ class PullService:
         return self._tails.of(log.epoch).read_ahead(log.gateway, heads, pull.since, count_max)
 
     def page_of(self, log: FinalLog, pull: Pull) -> PullPage:
-        """Give a page of rows as they are while the client bootstraps, and else of the log."""
+        """Give a page of rows as they are while the client bootstraps, and otherwise of the log."""
         rule_filter, budget = RuleFilter(log.config, pull), Budget(self._wall_clock)
         scope = rule_filter.scope.text()
         same_scope = pull.scope in {"", scope}
@@ -138,7 +138,7 @@ class PullService:
         if at is not None and at.reads is Reads.ALL_TABLES:
             if not same_scope and not is_begun:
                 raise CursorExpired(_ANOTHER_SCOPE, field="scope")
-            # A bootstrap of nothing has a page too: its cursor is where the log goes on.
+            # An empty bootstrap has a page too: its cursor is where the log continues.
             if at.table or (is_begun and log.trimmed):
                 page = self._bootstraps.all_tables(log, pull, rule_filter, at, budget)
                 resync = self._bootstraps.resync_of_all(log) if is_begun else None
@@ -148,7 +148,7 @@ class PullService:
             pull = replace(pull, since=at.replay_from, epoch=at.epoch)
         check_cursor(pull, log)
         if not same_scope:
-            log = self._barrier.raise_heads(log.gateway)  # what is not flushed is read again
+            log = self._barrier.raise_heads(log.gateway)  # unflushed entries are read again
             return self._bootstraps.changed_tables(log, pull, rule_filter, at, budget)
         page = self._log_page(log, pull, rule_filter, budget, at)
         return replace(page, epoch=log.epoch, scope=scope)
@@ -157,7 +157,7 @@ class PullService:
         self, log: FinalLog, pull: Pull, rule_filter: RuleFilter, budget: Budget,
         at: ResumeToken | None,
     ) -> PullPage:  # fmt: skip
-        """Read the log on until something is visible, it ends, or as much is read as may be."""
+        """Read the log until something is visible, the log ends, or the budget is spent."""
         deltas_max = self._deltas_max(pull, rule_filter)
         since = pull.since
         while since < log.top and budget.allows_read():
@@ -182,8 +182,7 @@ class PullService:
         """Read each lane until it could fill a page; give the entries in commit order.
 
         Returns:
-            The entries, and the stamp up to which they are all there is: where the lane that was
-            read least far ended.
+            The entries, and the stamp up to which they are complete: the lowest end of any lane.
         """
         source = self._tails.of(log.epoch)
         reads = [
@@ -192,7 +191,7 @@ class PullService:
         ]
         slices = self._buffer.in_parallel(reads)
         for lane, head in log.heads.items():
-            # The next page then needs no read of what by then has moved into the log.
+            # The next page then does not have to read entries that have moved into the log by then.
             source.join(log.gateway, lane, head.recent)
         until = min((part.until for part in slices), default=log.top)
         entries = [entry for part in slices for entry in part.entries if entry.stamp <= until]
@@ -204,7 +203,7 @@ class PullService:
     ) -> PullPage:  # fmt: skip
         """Take whole commits until the page is full, or the budget is spent.
 
-        The rows that become visible by many commits are read at once.
+        Rows that become visible by several commits are read together.
         """
         since, until = span
         cursor = since
@@ -236,7 +235,7 @@ class PullService:
 
 
 def _readable(log: FinalLog, since: Stamp, rule_filter: RuleFilter) -> dict[str, Head]:
-    """Give the heads of lanes that may hold something behind a stamp that the client sees."""
+    """Give the heads of lanes that may contain something visible behind a stamp."""
     shards = rule_filter.shards()
     return {
         lane: head

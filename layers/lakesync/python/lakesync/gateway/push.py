@@ -39,12 +39,12 @@ if TYPE_CHECKING:
     from lakesync.ports import Buffer, Chance, WallClock
 
 _BY_CONFIGURATION = (SchemaMismatch, NameTaken, TooManyTables, TooManyColumns)
-"""Refusals that no commit proves: the configuration may have changed meanwhile."""
+"""Refusals that no condition protects: the configuration may have changed in the meantime."""
 _CHANGING = "the gateway's configuration keeps changing; push again in a moment"
 
 
 class PushService:
-    """Takes pushes for any gateway. One for each process; one request at a time."""
+    """Accepts pushes for any gateway. One for each process; one request at a time."""
 
     def __init__(
         self,
@@ -71,21 +71,21 @@ class PushService:
         )
 
     def push(self, gateway: str, push: Push) -> PushReceipt:
-        """Make a client's deltas durable, each delta accepted or refused by itself.
+        """Make a client's deltas durable; each delta is accepted or refused separately.
 
         Cost of a push of 100 deltas to as many small rows of one shard, in a warm process: one
         round trip and about 210 write units; cold, or after another writer, two more round trips
         and 99 read units.
 
         Returns:
-            The receipt, with an outcome for each delta that was not plainly accepted.
+            The receipt, with an outcome for each delta that was not simply accepted.
 
         Raises:
-            AtomicPushTooLarge, Backpressure, CursorExpired, Contention, Unavailable: nothing of the
-                push is to be counted on; safe to repeat in any case.
-            GatewayDeleted: the gateway was deleted; what was accepted of the push went with it.
+            AtomicPushTooLarge, Backpressure, CursorExpired, Contention, Unavailable: assume that
+            nothing of the push is durable; repeating it is always safe.
+            GatewayDeleted: the gateway was deleted, with everything that was accepted of the push.
         """
-        # One look at the clock: what was accepted may not be refused for it, if a try is repeated.
+        # The clock is read once: a retry may not refuse, as too new, a delta that was accepted.
         begun_ms = self._wall_clock()
         deadline_ms = begun_ms + self._limits.commit_deadline_ms
         attempt = 0
@@ -94,7 +94,7 @@ class PushService:
             try:
                 return self._push(gateway, push, begun_ms, deadline_ms)
             except ConfigChanged:
-                # What is committed already comes back as duplicates.
+                # Deltas that are committed already are then duplicates.
                 attempt = self._committer.wait(attempt, deadline_ms, Contention(_CHANGING))
 
     def _push(self, gateway: str, push: Push, begun_ms: int, deadline_ms: int) -> PushReceipt:
@@ -102,7 +102,7 @@ class PushService:
         config.check_not_deleted()
         admitted, refused = self._admit(config, push, begun_ms)
         if any(isinstance(item.error, _BY_CONFIGURATION) for item in refused):
-            # A refusal is not proved by a commit, and the schemas may have changed meanwhile.
+            # No condition protects a refusal, and the schemas may have changed in the meantime.
             self._check_current(gateway)
         if not (push.atomic and refused) and self._declares(gateway, config, admitted, refused):
             return self._push(gateway, push, begun_ms, deadline_ms)
@@ -141,8 +141,8 @@ class PushService:
     ) -> bool:
         """Declare tables and columns that are pushed for the first time; returns whether any were.
 
-        Once they are declared, no commit is made by a configuration that did not know them. Deltas
-        of those that cannot be declared are refused.
+        After the declaration, no commit is made with a configuration that lacks them. Deltas with
+        names that cannot be declared are refused.
         """
         new = [item for item in admitted if not config.knows_names(item[1])]
         if not new:
@@ -172,7 +172,7 @@ class PushService:
         for index, delta in push.deltas:
             try:
                 self._check(config, push, delta, now_ms)
-                # Of two spellings in one push the first stands, too.
+                # Of two spellings in one push, too, the first stands.
                 known = known.admitting(delta)
             except LakeSyncError as error:
                 refused.append(refusal(index, delta.delta_id, error))
@@ -201,7 +201,7 @@ class PushService:
 
 
 def _admitting(config: GatewayConfig, new: list[Admitted]) -> GatewayConfig:
-    """Give the configuration that knows the names of deltas, as far as they may be declared."""
+    """Give the configuration with the names of deltas, as far as they may be declared."""
     for _, delta in new:
         with suppress(NameTaken, TooManyTables, TooManyColumns):
             config = config.admitting(delta)

@@ -1,16 +1,17 @@
-"""How much each gateway may push in a second, so that one tenant starves no other.
+"""The push quota of each gateway, so that no tenant starves another.
 
 Rules of this module
-    1. Each process counts for itself, and reports to one item of the gateway when it has counted
-       its share: half of what was left of the window's quota, times its own part of all pushes;
-       at most a `SHARES`-th of the quota. The answer gives it what all processes have reported.
-    2. What is not reported yet stays counted, in this window or a later one.
-    3. Nobody is refused by what only one process believes: it reports first.
-    4. Where a quota was nearly used up in the window before, a process reports its first push, and
-       its part is taken to be what it was: so that many processes learn of each other.
-    5. Whether a push is let in is decided before it is looked at, by what was used before it: one
-       that is larger than a window's quota is let in when its turn comes.
-    6. If reports fail, pushes are let in.
+    1. Each process counts for itself, and reports to one item of the gateway after it has counted
+       its share. The share is half of what was left of the window's quota, times its own part of
+       all pushes, and at most a `SHARES`-th of the quota. The answer contains what all processes
+       have reported.
+    2. Usage that is not reported yet stays counted, in this window or a later one.
+    3. No push is refused from one process's own count: the process reports first.
+    4. If a quota was nearly used up in the window before, a process reports its first push, and its
+       part is assumed to be unchanged. So many processes learn of each other.
+    5. A push is admitted or refused before it is read, by earlier usage. So a push that exceeds a
+       window's quota is admitted when its turn comes.
+    6. If reports fail, pushes are admitted.
 
 Laws Q1-Q4: ``docs/spec/quota.md``.
 """
@@ -28,44 +29,45 @@ if TYPE_CHECKING:
     from lakesync.ports import QuotaStore, WallClock
 
 WINDOW_MS: Final = 5_000
-"""Time in which a quota may be used as unevenly as one likes: retries come again in such a time."""
+"""The window in which a quota may be used unevenly: retries are repeated within such a time."""
 SHARES: Final = 32
-"""The part of a window's quota that a process counts between two reports, at the most."""
+"""The largest part of a window's quota that a process counts between two reports."""
 BUSY_SHARE: Final = 0.75
-"""The part of a window's quota from which the next window is counted with care."""
+"""The part of a window's quota beyond which the next window is counted more closely."""
 PAUSE_MS: Final = 1_000
-"""How long no report is tried after one that failed."""
+"""How long after a failed report none is tried."""
 QUOTAS_REMEMBERED_MAX: Final = 1_000
-"""Gateways whose use one process remembers: a few hundred bytes each."""
+"""Gateways whose usage one process remembers: a few hundred bytes each."""
 NOTHING: Final = Usage()
 
 
 @dataclass(slots=True)
 class _Counted:
-    """What one process knows of one gateway's use."""
+    """What one process knows of one gateway's usage."""
 
     quota: Quota
     window: int = 0
     until_ms: int = 0
-    """When this window ends here: by another process's clock it may have begun before."""
+    """When this window ends here; by another process's clock it may have begun earlier."""
     known: Usage = NOTHING
-    """Of this window, reported by all processes, this one included."""
+    """Usage in this window that all processes have reported, this one included."""
     unreported: Usage = NOTHING
-    """Counted here and not reported yet."""
+    """Usage that was counted here and is not reported yet."""
     own: Usage = NOTHING
-    """Of what is known, what this process reported."""
+    """The part of the known usage that this process reported."""
     part: float = 1
     """This process's part of all pushes in the window before, if the quota was nearly used up."""
     reports_first: bool = False
-    """It was, and nothing of this window was reported yet."""
+    """The quota was nearly used up in the window before, and nothing of this window is reported
+    yet."""
     paused_until_ms: int = 0
 
 
 class Quotas:
-    """Lets pushes in while their gateway has some of its quota left. One for each process.
+    """Admits pushes while their gateway has some of its quota left. One for each process.
 
-    Cost in write units: none for who uses less than a `SHARES`-th of its quota in each process,
-    some twelve in a window for half of it; where all of it is used up, five for each process.
+    Cost in write units: none below a `SHARES`-th of the quota in each process, about twelve in a
+    window for half of it, and five for each process if all of it is used up.
     """
 
     def __init__(self, store: QuotaStore, default: Quota, *, wall_clock: WallClock) -> None:
@@ -75,7 +77,7 @@ class Quotas:
         self._counted: dict[str, _Counted] = {}
 
     def check(self, gateway: str) -> None:
-        """Refuse a push if its gateway has used up what it may push in this window.
+        """Refuse a push if its gateway has used up its quota for this window.
 
         Raises:
             RateLimited: it has; try again when the next window begins.
@@ -91,7 +93,7 @@ class Quotas:
             )
 
     def use(self, gateway: str, usage: Usage) -> None:
-        """Count what a push uses."""
+        """Count the usage of a push."""
         counted, now_ms = self._of(gateway)
         counted.unreported = _sum(counted.unreported, usage)
         if counted.reports_first or _is_share(counted):
@@ -99,7 +101,7 @@ class Quotas:
 
     def _of(self, gateway: str) -> tuple[_Counted, int]:
         now_ms = self._wall_clock()
-        # What was used last is forgotten last.
+        # The most recently used is dropped last.
         counted = self._counted.pop(gateway, None) or _Counted(self._default)
         self._counted[gateway] = counted
         if len(self._counted) > QUOTAS_REMEMBERED_MAX:

@@ -1,4 +1,4 @@
-"""The receipt of a push: what became of it, added up commit by commit."""
+"""The receipt of a push: its outcomes, added up commit by commit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _REFUSED_WITH_OTHERS = (
 
 
 class Receipt:
-    """Adds up what became of a push."""
+    """Adds up the outcomes of a push."""
 
     def __init__(self, push: Push, refused: list[DeltaOutcome]) -> None:
         self._accepted = len(push.deltas) + len(push.unreadable) - len(refused)

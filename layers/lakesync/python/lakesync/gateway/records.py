@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 
 ROWS_READ_AT_ONCE: Final = 100
-"""Rows that become visible, of several commits, after which they are read: as many as one request
-to DynamoDB takes. A commit more may come on top."""
+"""Rows of several commits that become visible are read together once there are so many: one request
+to DynamoDB takes as many. One commit more may be added."""
 
 
 class Records(NamedTuple):
@@ -29,7 +29,7 @@ class Records(NamedTuple):
         return sum(map(len, self.runs))
 
     def followed_by(self, *others: Records) -> Records:
-        """Give these deltas, and others behind them."""
+        """Give these deltas, followed by others."""
         runs = [run for each in (self, *others) for run in each.runs]
         return Records(tuple(runs), sum(each.deltas for each in (self, *others)))
 
@@ -38,15 +38,15 @@ NO_RECORDS: Final = Records()
 
 
 class FilteredCommit(NamedTuple):
-    """What a client may see of one commit."""
+    """The visible part of one commit."""
 
     stamp: Stamp
     records: Records
     rows: Mapping[RowKey, bool]
-    """Rows to read, which are sent as they are now. True if the client may hold the row: then its
-    removal is sent if it is hidden by now."""
+    """Rows to read, which are sent as they are now. True if the client may hold the row: if it is
+    hidden by now, its removal is then sent."""
     rows_sent: int = 0
-    """How many of the commit's rows, the first ones, the client was sent already."""
+    """How many of the commit's rows, from the first on, the client was already sent."""
 
 
 @dataclass(slots=True)
@@ -55,14 +55,14 @@ class RowsToRead:
 
     client_may_hold: dict[RowKey, bool] = field(default_factory=dict)
     removed: set[RowKey] = field(default_factory=set)
-    """Rows that the commit also removes: they are sent behind their removals, never before."""
+    """Rows that the commit also removes: they are sent after their removals, never before."""
 
     def want(self, key: RowKey, *, client_may_hold: bool) -> None:
         """Note that a row has to be read."""
         self.client_may_hold[key] = self.client_may_hold.get(key, False) or client_may_hold
 
     def removed_last(self) -> dict[RowKey, bool]:
-        """Give the rows, those that the commit also removes last."""
+        """Give the rows, with those that the commit also removes at the end."""
         ordered = sorted(self.client_may_hold, key=self.removed.__contains__)
         return {key: self.client_may_hold[key] for key in ordered}
 
@@ -70,7 +70,7 @@ class RowsToRead:
 def batch_of(
     commits: Iterator[FilteredCommit], deltas_max: int, bytes_max: int
 ) -> list[FilteredCommit]:
-    """Take commits that may fill a page, or whose rows are read at once; at least one, if any."""
+    """Take commits that may fill a page, or whose rows are read together; at least one, if any."""
     batch: list[FilteredCommit] = []
     rows = deltas = size = 0
     for commit in commits:

@@ -1,7 +1,7 @@
-"""Where reading goes on: which cursors are good, and one token for all ways to read rows by pages.
+"""Where reading continues: which cursors are valid, and one token for every paged read of rows.
 
-Clients hand a token back as it is. They read one thing of it, the stamp behind which the log goes
-on (`lakesync.core.messages.log_behind`).
+Clients hand a token back unchanged. They read only one field of it, the stamp behind which the log
+continues (`lakesync.core.messages.log_behind`).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class Reads(Enum):
 
     ALL_TABLES = ALL_TABLES
     CHANGED_TABLES = "changed"
-    """Those that other rules or token claims decide."""
+    """The tables for which rules or token claims decide differently now."""
     ROWS_OF_COMMIT = "commit"
-    """Rows that one commit made visible, and that are more than an answer carries."""
+    """Rows that one commit made visible, and that exceed one answer."""
 
 
 _TOKEN: Final = re.compile(
@@ -41,24 +41,24 @@ _OF: Final = {
 
 
 class ResumeToken(NamedTuple):
-    """Where it goes on."""
+    """Where reading continues."""
 
     replay_from: Stamp
-    """The log goes on behind this stamp, once all was read."""
+    """The log continues behind this stamp, once all rows were read."""
     epoch: str
     reads: Reads = Reads.ALL_TABLES
     of: str = ""
-    """Of all tables, the checkpoint they are read from, empty for the buffer; of changed tables the
-    digest of the scope that decides them; a commit's stamp, and how many of its rows were sent."""
+    """For all tables, the checkpoint they are read from, empty for the buffer. For changed tables,
+    the digest of the scope in force. For a commit, its stamp and how many of its rows were sent."""
     table: str = ""
-    """The table to read; empty if none is under way."""
+    """The table to read; empty if none is in progress."""
     position: str = ""
-    """Where in it, in the words of its `lakesync.gateway.row_source.RowSource`."""
+    """The position in the table, in the format of its `lakesync.gateway.row_source.RowSource`."""
     first: tuple[str, ...] = ()
-    """Of all tables, those that are read before the others."""
+    """For all tables, those that are read before the others."""
 
     def to_text(self) -> str:
-        """Give what a client hands back."""
+        """Give the text that a client hands back."""
         reads = f"{self.reads.value}:{','.join(self.first)}" if self.first else self.reads.value
         fields = (reads, self.of, self.epoch, self.table, self.position)
         return "|".join((f"{self.replay_from:x}", *fields))
@@ -68,7 +68,7 @@ def resume_token_of(text: str) -> ResumeToken:
     """Read what `ResumeToken.to_text` gave.
 
     Raises:
-        ValidationFailed: it is none.
+        ValidationFailed: it is malformed.
     """
     match = _TOKEN.fullmatch(text)
     if match:
@@ -83,7 +83,7 @@ def resume_token_of(text: str) -> ResumeToken:
 
 
 def check_cursor(pull: Pull, log: FinalLog) -> None:
-    """Refuse a cursor that the log does not reach back to, or that was given by another one.
+    """Refuse a cursor that the log does not reach back to, or that belongs to another epoch.
 
     Raises:
         CursorExpired: it is void.

@@ -1,6 +1,6 @@
-"""Rows as they are, of one table, piece by piece: out of the buffer, or out of a checkpoint.
+"""Rows of one table as they are, piece by piece, from the buffer or from a checkpoint.
 
-What comes is what one client may see, as deltas that merge to the rows.
+The result is what one client may see, as deltas that merge to the rows.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ class Rows(NamedTuple):
 
     records: Records
     position: str
-    """Where the next ones begin; empty if there are no more."""
+    """Where the next rows begin; empty at the end."""
     newest: Stamp = 0
-    """The latest commit that wrote one of them, as far as that is known."""
+    """The latest commit that wrote one of them, if that is known."""
 
 
 class RowSource(Protocol):
-    """Where rows are read."""
+    """A source of rows."""
 
     def read(self, table: str, position: str, deltas_max: int, bytes_max: int) -> Rows:
-        """Give whole rows of a table from a position on, empty for its first; one row at least.
+        """Give whole rows of a table from a position on, empty for its first; at least one row.
 
         Raises:
             ValidationFailed: there is no such position.
@@ -58,9 +58,10 @@ class RowSource(Protocol):
 class BufferRows:
     """Reads rows as they are in the buffer, for one request.
 
-    A row may look for a moment as it did before a commit. A client that is shown such a row learns
-    the rest from the log: what changed, or that it is hidden now. But entries from before the rules
-    may not show that. So a row that they wrote is shown only once it looks as it was written.
+    For a moment a row may still look as it did before a commit. A client that is shown such a row
+    learns the rest from the log: the change, or that the row is hidden now. But entries that are
+    older than the rules may lack this. So a row that they wrote is shown only when it looks as it
+    was written.
     """
 
     def __init__(self, buffer: Buffer, log: FinalLog, rule_filter: RuleFilter) -> None:
@@ -90,7 +91,7 @@ class BufferRows:
                 run = encode_records(row) if row else b""
                 size += len(run)
                 if deltas and size > bytes_max:
-                    rows_max = number  # once more, as only the end of a slice is a position
+                    rows_max = number  # again, because only the end of a slice is a position
                     break
                 deltas += len(row)
                 runs.append(run)
@@ -115,7 +116,7 @@ class BufferRows:
 
 
 class CheckpointRows:
-    """Reads the rows of a checkpoint, for one request. A part that is visible whole is not decoded.
+    """Reads the rows of a checkpoint, for one request. A fully visible part is not decoded.
 
     A position is a part's number in its table, and how many of its deltas were read.
     """
@@ -175,19 +176,19 @@ class CheckpointRows:
 
 
 def decides(manifest: Manifest, config: GatewayConfig, rule_filter: RuleFilter) -> bool:
-    """Tell whether the log behind a checkpoint says of each of its rows when it becomes hidden.
+    """Tell whether the log behind a checkpoint shows, for each of its rows, when it becomes hidden.
 
-    Entries from before any rule looked at a column lack it; so a client that sees not
-    every row would keep rows that were hidden between the checkpoint and the rules.
+    Entries from before any rule read a column lack it. So a client that does not see every row
+    would keep rows that were hidden between the checkpoint and the rules.
     """
     return rule_filter.viewer.sees_every_row or manifest.since >= config.logged.since
 
 
 def check_decides(manifest: Manifest, config: GatewayConfig, rule_filter: RuleFilter) -> None:
-    """Refuse a checkpoint from before the rules in force; see `decides`.
+    """Refuse a checkpoint that is older than the rules in force; see `decides`.
 
     Raises:
-        CursorExpired: it is one.
+        CursorExpired: it is older.
     """
     if not decides(manifest, config, rule_filter):
         raise CursorExpired(

@@ -1,11 +1,11 @@
-"""What one client may see of a gateway's log and rows. All that a pull gives passes through here.
+"""What one client may see of a gateway's log and rows. Every result of a pull passes through here.
 
-Columns that are left out of what the client is sent leave in one place, `RuleFilter._shown`: logged
-bytes are decoded for that only where something is left out of their tables.
+Columns left out are removed in one place, `RuleFilter._shown`; logged bytes are decoded only where
+needed.
 
-A delta is decided by its row as it was at that commit, which the log keeps as far as rules look at
-it; where they look at more than was kept, by the row as it is now. A row that becomes visible is
-sent whole, as it is now, and only if it is visible now: else its removal is further on in the log.
+A delta is decided by its row as of that commit, of which the log keeps the columns that rules read;
+if rules read others too, by the row as it is now. A row that becomes visible is sent whole, as it
+is now, and only if it is visible now: otherwise its removal follows in the log.
 Laws V4, V7 and V12: ``docs/spec/visibility.md``.
 """
 
@@ -43,7 +43,7 @@ class RuleFilter:
     def __init__(self, config: GatewayConfig, pull: Pull) -> None:
         self._config = config
         self._removes = pull.removes
-        # A client that names a scope, or begins, holds only rows that these rules have shown it.
+        # A client that names a scope, or begins, only holds rows that these rules have shown it.
         self._holds_more = pull.since > 0 and not pull.scope
         self._rules = config.rules if pull.rules is None else pull.rules
         self.viewer = Viewer(self._rules, pull.claims, config.logged.generation)
@@ -58,18 +58,18 @@ class RuleFilter:
         return self.viewer.sees_everything
 
     def shards(self) -> frozenset[str]:
-        """Give the shards whose log may hold anything that the client sees."""
+        """Give the shards whose log may contain anything that the client sees."""
         return self._config.layout.readable(self.viewer.may_see)
 
     def columns(self, table: str) -> frozenset[str]:
-        """Give the columns of a table that the rules in force look at."""
+        """Give the columns of a table that the rules in force read."""
         columns = self._columns.get(table)
         if columns is None:
             columns = self._columns[table] = self._rules.columns(table)
         return columns
 
     def delete_wins(self, table: str) -> bool:
-        """Tell whether no update brings a deleted row of the table back."""
+        """Tell whether no update restores a deleted row of the table."""
         return self._config.delete_wins(table)
 
     # --- rows -------------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ class RuleFilter:
         )
 
     def row_run(self, table: str, row: RowRun) -> Records:
-        """Give a row as the client sees it, as `row` does, out of the run of its deltas."""
+        """Give a row as the client sees it, as `row` does, from the run of its deltas."""
         if not self.viewer.sees_rows_of(table):
             values = row.values and rule_columns(row.values.items(), self.columns(table))
             if row.values is None or not self.viewer.sees(table, values):
@@ -94,12 +94,12 @@ class RuleFilter:
         return self._shown({table}, Records((row.run,), row.deltas))
 
     def shown(self, deltas: Iterable[Delta]) -> list[Delta]:
-        """Give what is sent of deltas whose rows the client sees, without what is left out."""
+        """Give what is sent of deltas whose rows are visible, without the columns left out."""
         each = map(self.viewer.shown, deltas)
         return [delta for delta in each if delta is not None]
 
     def _shown(self, tables: Iterable[str], records: Records) -> Records:
-        """Give the same of encoded deltas, which are of no other tables."""
+        """Give the same for encoded deltas, which are only of these tables."""
         if not any(map(self.viewer.omitted, tables)) or not records.deltas:
             return records
         deltas = self.shown(delta for run in records.runs for delta in decode_records(run))
@@ -109,7 +109,7 @@ class RuleFilter:
         """Give one of a commit's rows as it is now, or its removal.
 
         Raises:
-            Contention: the row is just becoming visible; try again in a moment.
+            Contention: the row is becoming visible; try again in a moment.
         """
         if stored is None or stored.commit < commit.stamp:
             raise Contention("a row is becoming visible; try again in a moment")
@@ -121,7 +121,7 @@ class RuleFilter:
     # --- the log ----------------------------------------------------------------------------------
 
     def commit(self, entries: list[LogEntry]) -> FilteredCommit:
-        """Give what the client may see of a commit, and which rows have to be read besides."""
+        """Give the visible part of a commit, and the rows that have to be read as well."""
         stamp = entries[0].stamp
         if self.sees_everything:
             runs = tuple(entry.records for entry in entries)
@@ -149,7 +149,7 @@ class RuleFilter:
     def _visible(self, rule_rows: RuleRows) -> list[bool | None]:
         """Decide for each logged row whether it is visible; None if the log lacks the columns.
 
-        The first one stands for no row, which is hidden.
+        The first one stands for a row that does not exist, which is hidden.
         """
         deciders = [self._decider(*table) for table in rule_rows.tables]
         visible: list[bool | None] = [False]
@@ -159,7 +159,7 @@ class RuleFilter:
         return visible
 
     def _decider(self, table: str, logged: tuple[str, ...]) -> Callable[[bytes], bool] | None:
-        """Give what decides a table's logged rows; None if they lack what the rules look at."""
+        """Give the decision on a table's logged rows; None if they lack columns that rules read."""
         key = (table, logged)
         if key not in self._deciders:
             decide = None
@@ -201,7 +201,7 @@ class RuleFilter:
     ) -> Records:
         runs: list[bytes] = []
         for run, transition in zip(delta_slices(entry.records), transitions, strict=True):
-            # Where every row is visible, so is the delete of one that was not there yet.
+            # Where every row is visible, so is the delete of one that did not exist.
             if transition is Transition.NOTHING and not (
                 all_visible and decode_records(run)[0].table in all_visible
             ):
@@ -216,7 +216,7 @@ class RuleFilter:
     def _in_place_of(
         self, run: bytes, transition: Transition | None, at: Stamp, rows: RowsToRead
     ) -> bytes:
-        """Give what is sent in a delta's place; nothing if its row has to be read for that."""
+        """Give what is sent in a delta's place; nothing if its row has to be read first."""
         (delta,) = decode_records(run)
         key = (delta.table, delta.row_id)
         if self.viewer.sees_rows_of(delta.table):
@@ -244,7 +244,7 @@ class RuleFilter:
 def _of_logged_row(
     decide: Callable[[Sequence[CanonicalJson | None]], bool], logged: tuple[str, ...]
 ) -> Callable[[bytes], bool]:
-    """Give a decision about a row as the log keeps it, which is mostly one column's value."""
+    """Give a decision about a row as the log keeps it, which is usually one column's value."""
     if len(logged) == 1:
         return lambda row: decide((row or None,))
     return lambda row: decide(values_of(row))

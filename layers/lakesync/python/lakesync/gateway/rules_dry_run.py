@@ -1,8 +1,8 @@
-"""What sync rules would do, before they are saved: which rows a client would see, gain and lose.
+"""The effect of sync rules before they are saved: which rows a client would see, gain and lose.
 
-Row states are read as they are and decided twice by the one visibility function: by the rules that
-are tried, and by those in force. Nothing is written, and one trial reads no more than its bounds
-allow; one that ends early says so.
+Row states are read as they are and decided twice by the same visibility function: by the rules on
+trial, and by those in force. Nothing is written. A trial reads no more than its bounds allow; one
+that ends early says so.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ if TYPE_CHECKING:
     from lakesync.ports import Buffer, WallClock
 
 TRIAL_MS_MAX: Final = 10_000
-"""How long a trial reads rows: well inside the 30 s that API Gateway waits."""
+"""How long a trial reads rows: well within the 30 s that API Gateway waits."""
 TRIAL_BYTES_MAX: Final = 64 * 1024 * 1024
 """Row states that a trial reads, as they are stored; DynamoDB bills them as 16,000 read units."""
 TRIAL_ROWS_SHOWN_MAX: Final = 5
-"""Rows that are shown of those seen, of those that would enter, and of those that would leave."""
+"""Rows that are shown of each group: those seen, those that would enter, those that would leave."""
 TRIAL_ROW_SHOWN_BYTES_MAX: Final = 4_096
-"""Values that are shown of one row; columns that would go beyond are left out."""
+"""Values that are shown of one row; columns that would exceed this are left out."""
 TRIAL_SHOWN_BYTES_MAX: Final = 1024 * 1024
-"""Values that are shown in one answer; beyond, rows are only counted."""
+"""Values that are shown in one answer; beyond this, rows are only counted."""
 _SLICE_ROWS: Final = 1_000
 
 
 @dataclass(slots=True)
 class Shown:
-    """Some rows: how many they are, and the first few of them."""
+    """Some rows: their number, and the first few of them."""
 
     count: int = 0
     rows: list[dict[str, object]] = field(default_factory=list)
@@ -51,27 +51,27 @@ class Shown:
 
 @dataclass(slots=True)
 class TableTrial:
-    """What the rules that are tried would do with one table."""
+    """What the rules on trial would do with one table."""
 
     table: str
     append: bool
-    """Its rows are events, of which there are no states to look at: they are not counted."""
+    """Its rows are events, which have no row states: they are not counted."""
     buckets: tuple[str, ...]
-    """The buckets that cover it."""
+    """The buckets that include it."""
     writers: str
     """Who may write its rows: one of `lakesync.core.rules.WRITERS`."""
     changes: bool
-    """Whether the rules in force say something else of it."""
+    """Whether the rules in force differ for it."""
     omitted: tuple[str, ...]
-    """Columns that are left out: for the client, or, without its token claims, for anybody."""
+    """Columns that are left out: for the client, or, without its token claims, for any client."""
     seen: Shown | None = None
-    """The rows that the client would see; None of events, and without a client's token claims."""
+    """The rows that the client would see; None for events, and without a client's token claims."""
     seen_in_force: int = 0
-    """How many it sees by the rules in force."""
+    """How many it sees under the rules in force."""
     enter: Shown = field(default_factory=Shown)
     leave: Shown = field(default_factory=Shown)
     complete: bool = True
-    """Whether all of its rows were looked at."""
+    """Whether all of its rows were read."""
 
 
 class Trial:
@@ -93,7 +93,7 @@ class Trial:
         self._shown_bytes_left = TRIAL_SHOWN_BYTES_MAX
 
     def tables(self) -> list[TableTrial]:
-        """Give every table that there is or that the rules name, and what concerns it."""
+        """Give every table that exists or that the rules name, with what concerns it."""
         known = {*self._config.schemas, *self._config.tables, *self._rules.tables()}
         return [self._table(name) for name in sorted(known)]
 
@@ -140,7 +140,7 @@ class Trial:
     def _rows(
         self, trial: TableTrial, wall_clock: WallClock, deadline_ms: int
     ) -> Iterator[tuple[str, RowState]]:
-        """Give a table's rows until its end, or that of what may be read."""
+        """Give a table's rows up to its end, or to the limits of the trial."""
         place = ""
         while True:
             if self._bytes_left <= 0 or wall_clock() >= deadline_ms:
@@ -178,8 +178,8 @@ def _row_as(
 
 
 def _meaning(rules: SyncRules, table: str) -> object:
-    """Give what rules say of a table, whatever the names and the order of their parts."""
-    # By their text: to Python, 1 is True.
+    """Give what rules decide for a table, whatever the names and the order of their parts."""
+    # Compared by their text: to Python, 1 is True.
     omit = {
         (repr(sorted(map(folded, each.columns))), repr(sorted(map(repr, each.unless))))
         for each in rules.omit
@@ -195,7 +195,7 @@ def _meaning(rules: SyncRules, table: str) -> object:
 
 
 def trial_to_json(tables: list[TableTrial]) -> dict[str, object]:
-    """Write what a trial gave, as ``POST /admin/sync-rules?dryRun=true`` answers it."""
+    """Write the result of a trial, as ``POST /admin/sync-rules?dryRun=true`` returns it."""
     return {
         "saved": False,
         "complete": all(trial.complete for trial in tables),

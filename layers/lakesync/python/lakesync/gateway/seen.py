@@ -8,17 +8,17 @@ if TYPE_CHECKING:
     from lakesync.ports import Seen
 
 NOTED_MS_MIN: Final = 900_000
-"""How long a client is not noted again, though it reads on: four write units an hour."""
+"""The shortest time between two notes of a client that keeps reading: four write units an hour."""
 REFUSALS_NOTED_MS_MIN: Final = 60_000
-"""The same where the number of its quarantined edits is another."""
+"""The same if the number of its quarantined edits changed."""
 
 
 def is_worth_noting(last: Seen | None, seen: Seen) -> bool:
-    """Tell whether to note what is seen of a client.
+    """Tell whether to note the state of a client.
 
     Args:
-        last: what is noted of it.
-        seen: what is seen now.
+        last: the noted state.
+        seen: the present state.
     """
     if last is None:
         return True

@@ -1,4 +1,4 @@
-"""The sweep of connections: what may not be served any longer is closed, what is dead forgotten.
+"""The sweep of connections: closes those that may no longer be served, and removes dead ones.
 
 Laws T6, T9: ``docs/spec/realtime.md``.
 """
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 class ConnectionSweep:
-    """Looks through the connections of all gateways. One for each process; one call at a time.
+    """Examines the connections of all gateways. One for each process; one call at a time.
 
     Args:
-        connections: who is connected.
-        delivery: closes and forgets them.
+        connections: the open connections.
+        delivery: closes and removes them.
         access: knows who is shut out.
         wall_clock: the clock.
     """
@@ -36,12 +36,12 @@ class ConnectionSweep:
         self._access = access
         self._wall_clock = wall_clock
         self._place = ""
-        """Where the sweep goes on, as the last one had no time for the rest."""
+        """Where the sweep continues, as the last one had no time for the rest."""
 
     def sweep(self, has_time: Callable[[], bool]) -> int:
-        """Close or forget what may not be served any longer; gives how many.
+        """Close or remove connections that may no longer be served; gives how many.
 
-        Whoever runs out of time goes on from there the next time.
+        A sweep that runs out of time continues from there the next time.
         """
         over = 0
         gathered: list[Connection] = []
@@ -49,7 +49,7 @@ class ConnectionSweep:
             some, self._place = self._connections.scan(self._place)
             gathered += some
             is_last = not self._place or not has_time()
-            # A gateway's connections come one after the other, and may go on in the next part.
+            # A gateway's connections are consecutive, and may continue in the next part.
             last = "" if is_last else gathered[-1].gateway if gathered else ""
             for gateway, of_gateway in groupby(gathered, key=lambda each: each.gateway):
                 if gateway != last:

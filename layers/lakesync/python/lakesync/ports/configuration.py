@@ -25,7 +25,7 @@ class Configurations(Protocol):
     def save_config(
         self, gateway: str, config: GatewayConfig, seen: Head | None, lanes: Lanes, to: Stamp
     ) -> None:
-        """Atomically put a configuration in force and its version into the main lane's head.
+        """Put a configuration in force and its version into the main lane's head, atomically.
 
         Args:
             gateway: whose.
