@@ -1,4 +1,5 @@
 """Checkpoints: all rows of a gateway as objects on S3, ready to be sent.
 
-`build` makes them, `store` keeps them, `manifest` says what one is made of, `keep` which are kept.
+`build` makes them, `store` reads and writes them, `manifest` describes their content, `keep`
+decides which are kept.
 """

@@ -1,4 +1,4 @@
-"""Rows into chunks: never more than one chunk in memory."""
+"""Writes rows into chunks: never more than one chunk in memory."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ if TYPE_CHECKING:
     from lakesync.ports import StoredRow
 
 CHUNK_BYTES_MAX: Final = 16 * 1024 * 1024
-"""One object: what a builder holds in memory, unless one row alone is larger."""
+"""One object: a builder holds it in memory, unless a single row is larger."""
 PART_BYTES_MAX: Final = 1_000_000
-"""One part, unless one row alone is larger: with its JSON two and a half times as large it fits a
-Lambda's answer, and a reader holds no more."""
+"""One part, unless a single row is larger. As JSON it is two and a half times as large and still
+fits a Lambda response, and a reader holds no more than one."""
 PART_DELTAS_MAX: Final = 5_000
-"""Deltas of one part: what our clients ask for at once, so that a part is sent as it lies there."""
+"""Deltas of one part: as many as our clients request at once, so that a part is sent as it is
+stored."""
 _TOMBSTONE: Final = 0x11
-"""What the state of a row begins with that was deleted and of which nothing is left."""
+"""The first byte of the state of a row of which only the deletion is left."""
 _TOMBSTONE_BYTES: Final = 9
 
 
@@ -37,7 +38,7 @@ class Cut:
 
 
 class ChunkWriter:
-    """Cuts the rows of one table, in the order in which they come, into chunks.
+    """Cuts the rows of one table, in the order in which they arrive, into chunks.
 
     Args:
         table: the table.
@@ -64,7 +65,7 @@ class ChunkWriter:
         self._deltas = 0
 
     def add(self, rows: Iterable[tuple[str, StoredRow]]) -> Iterator[Cut]:
-        """Take rows; give each chunk that is full before one of them, before that one is taken."""
+        """Add rows; before a row that does not fit, give the chunk that is full."""
         encode = self._records.encode
         for row_id, (state, _) in rows:
             run, deltas = encode(row_id, state)
@@ -72,7 +73,7 @@ class ChunkWriter:
             is_full = self._part_size + size > PART_BYTES_MAX
             if (is_full or self._deltas + deltas > PART_DELTAS_MAX) and self._runs:
                 self._close_part()
-            # A part that is begun here has a head of its own.
+            # A part that begins here has its own header.
             if self._size + self._part_size + size > self._bytes_max:
                 yield from self.rest()
             self._runs.append(run)
@@ -84,7 +85,7 @@ class ChunkWriter:
                 self.tombstones = self.tombstones.and_one(deleted)
 
     def rest(self) -> Iterator[Cut]:
-        """Give what was taken since the last chunk, if anything was."""
+        """Give the rows added since the last chunk, if any."""
         if self._runs:
             self._close_part()
         if self._parts:

@@ -1,9 +1,9 @@
-"""The buffer's state, as the job that builds a checkpoint from the lake gets it. Pure.
+"""The buffer's state, as passed to the job that builds a checkpoint from the lake. Pure.
 
-The lake holds a table up to its mark. Where that is all that was flushed of the table, the table is
-whole up to the watermark: what lies between wrote to other tables. So the log goes on from the
-watermark, or from the least mark of a table of which more was flushed. Whoever reads this before
-the marks is on the safe side, as both only rise. Law L13: ``docs/spec/lake.md``.
+The lake contains a table up to its mark. If nothing of the table was flushed beyond that, the table
+is complete up to the watermark: later batches wrote to other tables. So the log continues from the
+watermark, or from the least mark of a table of which more was flushed. Reading this before the
+marks is safe, as both only rise. Law L13: ``docs/spec/lake.md``.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Flushed:
-    """How far a gateway was flushed, as a job without access to the buffer gets it."""
+    """How far a gateway was flushed, for a job without access to the buffer."""
 
     gateway: str
     epoch: str
     horizon: Stamp
     watermark: Stamp
     tombstone_horizons: Mapping[str, Stamp]
-    """By table, up to where tombstones may be missing."""
+    """By table, the stamp up to which tombstones may be missing."""
     tables: Mapping[str, Stamp]
-    """The merged tables that were flushed ever, each with its last commit."""
+    """The merged tables that were ever flushed, each with its last commit."""
 
     def since(self, marks: Mapping[str, Stamp]) -> Stamp:
-        """Give the stamp from which the log goes on behind tables with these marks."""
+        """Give the stamp from which the log continues behind tables with these marks."""
         behind = (marks.get(name, 0) for name, last in self.tables.items()
                   if marks.get(name, 0) < last)  # fmt: skip
         return min(behind, default=self.watermark)
@@ -52,10 +52,10 @@ def flushed_of(log: FinalLog, state: FlushState, flushed: Mapping[str, Stamp]) -
 
 
 def out_of_lake(log: FinalLog, state: FlushState, latest: Manifest | None, rows_min: int) -> bool:
-    """Tell whether the next checkpoint should come out of the lake.
+    """Tell whether the next checkpoint should be built from the lake.
 
     It should if the latest one has many rows, and more was flushed since. Not after a restore: the
-    lake may hold what the buffer lost.
+    lake may contain what the buffer lost.
     """
     if latest is None or log.epoch or state.watermark <= latest.since:
         return False

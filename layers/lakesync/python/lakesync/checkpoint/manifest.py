@@ -1,16 +1,16 @@
-"""What a checkpoint is made of, and the names of its objects. Pure.
+"""The content of a checkpoint, and the names of its objects. Pure.
 
 A checkpoint is a set of *chunks*, each an object of one table's rows, made of *parts*. A part is a
-frame: four bytes of length, the greatest first, and a ``SyncResponse`` of whole rows as deltas that
-merge to them, tombstones too. So a part is a page of a pull as it lies there, and a chunk is the
-stream that ``GET /sync/{gateway}/checkpoint`` answers.
+frame: four bytes of length, big-endian, and a ``SyncResponse`` of whole rows as deltas that merge
+to them, tombstones included. So a part is a ready page of a pull, and a chunk is the stream that
+``GET /sync/{gateway}/checkpoint`` returns.
 
 ====================================================  ==============================================
 object                                                written
 ====================================================  ==============================================
-``checkpoints/<gateway>/chunks/<id>/<table>-…``       named by its place and its content, so whoever
-                                                      writes it writes the same
-``checkpoints/<gateway>/progress``                    after each chunk: where a build goes on
+``checkpoints/<gateway>/chunks/<id>/<table>-…``       named by its place and its content, so every
+                                                      writer writes the same
+``checkpoints/<gateway>/progress``                    after each chunk: where a build continues
 ``checkpoints/<gateway>/manifests/<id>.json``         last: from here the checkpoint exists
 ====================================================  ==============================================
 
@@ -41,7 +41,7 @@ class Part(NamedTuple):
     """One frame of a chunk."""
 
     size: int
-    """Its bytes, the length before it included."""
+    """Its size, the length field included."""
     deltas: int
     rows: int
 
@@ -58,7 +58,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Tombstones:
-    """The rows of a table of which nothing is left but that they were deleted."""
+    """The rows of a table of which only the deletion is left."""
 
     count: int = 0
     oldest: Stamp = 0
@@ -70,7 +70,7 @@ class Tombstones:
 
 
 class Place(NamedTuple):
-    """Where a part lies."""
+    """The location of a part."""
 
     key: str
     offset: int
@@ -86,16 +86,16 @@ class TableChunks:
 
     @property
     def rows(self) -> int:
-        """How many rows there are, tombstones too."""
+        """The number of rows, tombstones included."""
         return sum(part.rows for chunk in self.chunks for part in chunk.parts)
 
     @property
     def parts(self) -> int:
-        """How many parts there are."""
+        """The number of parts."""
         return sum(len(chunk.parts) for chunk in self.chunks)
 
     def place(self, number: int) -> Place | None:
-        """Give where a part lies, counted from 0 over all chunks; None if there are fewer."""
+        """Give the location of a part, counted from 0 over all chunks; None if there are fewer."""
         for chunk in self.chunks:
             if number < len(chunk.parts):
                 offset = sum(part.size for part in chunk.parts[:number])
@@ -112,7 +112,7 @@ class Manifest:
     gateway: str
     epoch: str
     since: Stamp
-    """Where the log goes on: everything up to here is inside."""
+    """Where the log continues: everything up to here is included."""
     tables: Mapping[str, TableChunks]
     """By name, in the order of the names; none without rows."""
 
@@ -122,7 +122,7 @@ class Manifest:
 
 
 def checkpoint_id(since: Stamp, began_ms: int) -> str:
-    """Give the id of the checkpoint that goes on from a stamp and whose build began at a time."""
+    """Give the id of a checkpoint from the stamp where its log continues and its build's begin."""
     return f"{since:016x}-{began_ms:016x}"
 
 
@@ -132,27 +132,27 @@ def is_checkpoint_id(text: str) -> bool:
 
 
 def since_of(checkpoint: str) -> Stamp:
-    """Give the stamp from which the log goes on behind a checkpoint, by its id."""
+    """Give the stamp from which the log continues behind a checkpoint, from its id."""
     return int(checkpoint[:16], 16)
 
 
 def began_ms_of(checkpoint: str) -> int:
-    """Give when a checkpoint's build began, by its id."""
+    """Give when a checkpoint's build began, from its id."""
     return int(checkpoint[17:], 16)
 
 
 def manifests_prefix(gateway: str) -> str:
-    """Give the prefix under which a gateway's manifests are, and nothing else."""
+    """Give the prefix of a gateway's manifests, which nothing else has."""
     return f"checkpoints/{gateway}/manifests/"
 
 
 def manifest_key(gateway: str, checkpoint: str) -> str:
-    """Give where a manifest is."""
+    """Give the key of a manifest."""
     return f"{manifests_prefix(gateway)}{checkpoint}.json"
 
 
 def progress_key(gateway: str) -> str:
-    """Give where a build under way notes how far it is."""
+    """Give the key of the progress of a build."""
     return f"checkpoints/{gateway}/progress"
 
 
@@ -163,7 +163,7 @@ def chunks_prefix(gateway: str, checkpoint: str = "") -> str:
 
 
 def chunk_key(gateway: str, checkpoint: str, table: str, number: int, sha256: str) -> str:
-    """Give where a chunk is."""
+    """Give the key of a chunk."""
     name = f"{table}-{number:05d}-{sha256[:_DIGEST_LENGTH]}.bin"
     return chunks_prefix(gateway, checkpoint) + name
 

@@ -1,13 +1,13 @@
-"""The commit stamp at which the log must be replayed behind rows that were read during pushes.
+"""The commit stamp from which the log is replayed behind rows that were read during pushes.
 
-Why that gives the right rows
-    1. The log goes on from a stamp below which everything was visible before the first row was
-       read: flushed, and older than any commit may take to become visible. So each row holds at
-       the least what was committed up to there.
-    2. What a row holds of later commits comes once more in the log, and changes nothing then.
-    3. A table with anything that is no longer in the log was flushed, so the buffer names it.
+Why this gives the right rows
+    1. The log continues from a stamp below which everything was visible before the first row was
+       read: flushed, and older than any commit may take to become visible. So each row contains at
+       least what was committed up to there.
+    2. A row may also contain later commits. The log repeats them, and then they change nothing.
+    3. A table with anything that is no longer in the log was flushed, so the buffer lists it.
 
-Append tables keep no rows: of them the log is all there is, and what is trimmed is in the lake.
+Append tables keep no rows: their only source is the log, and what is trimmed is in the lake.
 Law B11: ``docs/spec/commit.md``.
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def replay_from(log: FinalLog, state: FlushState, now_ms: int) -> Stamp:
-    """Give the stamp from which the log goes on behind rows that are read from now on.
+    """Give the stamp from which the log continues behind rows that are read from now on.
 
     Args:
         log: the gateway's log.
@@ -40,7 +40,7 @@ def replay_from(log: FinalLog, state: FlushState, now_ms: int) -> Stamp:
 
 
 def tables_with_rows(log: FinalLog, flushed: Iterable[str]) -> list[str]:
-    """Give the tables that may have rows which the log behind does not give, by name.
+    """Give the tables that may have rows which the following log does not contain, by name.
 
     Args:
         log: the gateway's log.
@@ -50,5 +50,5 @@ def tables_with_rows(log: FinalLog, flushed: Iterable[str]) -> list[str]:
 
 
 def has_events(log: FinalLog, flushed: Iterable[str]) -> bool:
-    """Tell whether there are tables of which the log is all there is."""
+    """Tell whether there are tables whose only source is the log."""
     return any(log.config.appends(name) for name in flushed)

@@ -1,7 +1,7 @@
-"""Reads a table's rows in the order of their ids, merging the parts they are spread over.
+"""Reads a table's rows in the order of their ids, merging the parts over which they are spread.
 
-So a client writes its own table from one end to the other. In the buffer's order it would go over
-all of it once for each part, and touch every page of its file as often.
+So a client writes its own table from one end to the other. In the buffer's order it would pass over
+the whole table once for each part, and touch every page of its file as often.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lakesync.ports import Buffer, StoredRow
 
 _SLICE_ROWS_MAX: Final = 5_000
-"""Rows that are read of a part at once, 1 MB at the most; so much is held of each part."""
+"""Rows that are read of a part at once, at most 1 MB; so much of each part is in memory."""
 
 
 class OutOfTime(Exception):
@@ -29,10 +29,10 @@ class OutOfTime(Exception):
 def rows_in_order(
     buffer: Buffer, gateway: str, table: str, after: str, has_time: Callable[[], bool]
 ) -> Iterator[tuple[str, StoredRow]]:
-    """Give every row behind an id that is there all the while, once.
+    """Give every row behind an id that exists throughout the read, once.
 
     Raises:
-        OutOfTime: there was none left for another read.
+        OutOfTime: there was no time for another read.
     """
     rows = partial(_of_part, buffer, gateway, table, after, has_time)
     return merge(*map(rows, range(ROW_PARTS)), key=itemgetter(0))

@@ -1,4 +1,4 @@
-"""Checkpoints as they lie in an object store."""
+"""Checkpoints in an object store."""
 
 from __future__ import annotations
 
@@ -29,30 +29,30 @@ class Checkpoints:
         self._manifest = lru_cache(_MANIFESTS_REMEMBERED_MAX)(self._read)
 
     def ids(self, gateway: str) -> list[str]:
-        """Give the checkpoints that there are, oldest first; one request for each thousand."""
+        """Give the existing checkpoints, oldest first; one request for each thousand."""
         prefix = names.manifests_prefix(gateway)
         stored = [key[len(prefix) :].removesuffix(".json")
                  for key in self._objects.list_objects(prefix)]  # fmt: skip
         return sorted(name for name in stored if is_checkpoint_id(name))
 
     def latest(self, gateway: str, epoch: str, since_min: Stamp) -> Manifest | None:
-        """Give the latest checkpoint of an epoch that the log still reaches back to, if any."""
+        """Give the latest checkpoint of an epoch to which the log still reaches back, if any."""
         for checkpoint in reversed(self.ids(gateway)):
             if names.since_of(checkpoint) < since_min:
                 return None
             try:
                 manifest = self._manifest(gateway, checkpoint)
             except NotFound:
-                continue  # removed since it was listed
+                continue  # removed after it was listed
             if manifest.epoch == epoch:
                 return manifest
         return None
 
     def manifest(self, gateway: str, checkpoint: str) -> Manifest:
-        """Give what a checkpoint is made of; immutable, so it is read once.
+        """Give a checkpoint's manifest; immutable, so it is read once.
 
         Raises:
-            CursorExpired: it is no longer there.
+            CursorExpired: it no longer exists.
         """
         try:
             return self._manifest(gateway, checkpoint)
@@ -64,8 +64,8 @@ class Checkpoints:
         """Give a part's run of deltas; one request.
 
         Raises:
-            CursorExpired: the checkpoint is no longer there.
-            AdapterFailed: the store is away, or does not hold what the manifest says.
+            CursorExpired: the checkpoint no longer exists.
+            AdapterFailed: the store cannot be reached, or its content differs from the manifest.
         """
         key, offset, part = at
         try:
@@ -84,7 +84,7 @@ class Checkpoints:
     def _check_there(self, gateway: str, checkpoint: str) -> None:
         """Distinguish a checkpoint that was removed from a store that does not answer.
 
-        A store may answer that an object is forbidden when it is not there.
+        A store may answer "forbidden" for an object that does not exist.
         """
         if checkpoint not in self.ids(gateway):
             raise CursorExpired(_GONE, field="snapshot")
@@ -93,12 +93,12 @@ class Checkpoints:
 def put_chunk(
     objects: ObjectStore, checkpoint: tuple[str, str], table: str, number: int, cut: Cut
 ) -> Chunk:
-    """Write a chunk under a name made from its content; writing it again changes nothing.
+    """Write a chunk under a name made from its content; idempotent.
 
     Args:
-        objects: where to.
+        objects: the store.
         checkpoint: the gateway, and the checkpoint's id.
-        table: whose rows they are.
+        table: the table of the rows.
         number: the chunk's place among those of the table.
         cut: the rows.
     """
@@ -109,6 +109,6 @@ def put_chunk(
 
 
 def put_manifest(objects: ObjectStore, manifest: Manifest) -> None:
-    """Write a manifest, once all that it names is there: the checkpoint exists."""
+    """Write a manifest, once everything that it names exists: from here the checkpoint exists."""
     key = names.manifest_key(manifest.gateway, manifest.id)
     objects.put_object(key, names.manifest_to_json(manifest), _JSON)

@@ -1,1 +1,1 @@
-"""What shortens the log: flush, trim, checkpoints, tombstones; and a restore from backup."""
+"""Maintenance that shortens the log: flush, trim, checkpoints, tombstones; and restore."""

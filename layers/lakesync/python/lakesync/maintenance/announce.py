@@ -1,14 +1,14 @@
 """Announces batches: to the lake, and to each declared destination that wants the table.
 
-The steps of one batch, in this order; whoever dies between any two of them repeats them all:
+The steps of one batch, in this order; after a crash between any two of them, all are repeated:
 
     1. the rows are written               once, under a name made from their commits
        for each destination, the lake first:
     2. the claim is written               from here the batch waits for this destination
-    3. the claim is announced             so that somebody looks at once
+    3. the claim is announced             so that a process reads it at once
 
-Which destinations there are is read once the range is recorded: one that is declared later is
-filled from where that range ends (law D8: ``docs/spec/delivery.md``).
+The list of destinations is read after the range is recorded: a destination that is declared later
+is filled from where that range ends (law D8: ``docs/spec/delivery.md``).
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _PARQUET: Final = "application/vnd.apache.parquet"
 
 
 class Announcer:
-    """Writes and announces batches. Safe to repeat, and to kill.
+    """Writes and announces batches. Idempotent, and safe to kill.
 
     Args:
-        objects: where rows and claims go.
+        objects: the store of rows and claims.
         encoder: makes an object of rows.
         lake: the queue of the lake's claims.
         deliveries: the queue of the claims of declared destinations.

@@ -1,4 +1,4 @@
-"""What a batch is: one table's deltas of some commits in a row, and its name. Pure.
+"""Batches: one table's deltas of some consecutive commits, and their names. Pure.
 
 A batch is named by its content: gateway, table, and the range ``(after, last]`` of commit stamps.
 ``after`` is the end of the table's batch before it, so the names alone show whether one is missing.
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 BATCH_CELLS_MAX: Final = 8_000_000
 """Rows of one batch times its columns, unless one commit alone has more: an object has a place for
-each, 8 bytes while it is made, however few columns each row carries."""
+each, which takes 8 bytes while it is made, however few columns each row has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,29 +41,29 @@ class Batch:
     last: Stamp
     rows: tuple[BatchRow, ...]
     columns: Mapping[str, str]
-    """The name in the object of each column that occurs."""
+    """By column that occurs, its name in the object."""
 
     @property
     def range_name(self) -> str:
-        """The range, as it stands in keys: sorted as text, ranges sort as ranges."""
+        """The range as it is written in keys: sorted as text, ranges sort as ranges."""
         return f"{self.after:020d}-{self.last:020d}"
 
     @property
     def object_key(self) -> str:
-        """Where the rows are."""
+        """The key of the rows."""
         return f"{STAGING}{self.gateway}/{self.table}/{self.range_name}.parquet"
 
     @property
     def claim_key(self) -> str:
-        """Where the lake's claim is: the batch waits to be materialised while it exists."""
+        """The key of the lake's claim: while it exists, the batch waits to be materialised."""
         return f"{CLAIMS}{self.gateway}/{self.table}/{self.range_name}.json"
 
     def delivery_key(self, destination: str) -> str:
-        """Give where the claim of a declared destination is."""
+        """Give the key of the claim of a declared destination."""
         return f"{deliveries_of(self.gateway, destination, self.table)}{self.range_name}.json"
 
     def claim(self, schema: TableSchema | None, size_bytes: int) -> str:
-        """Give the claim: all that whoever applies it must know of the batch."""
+        """Give the claim: everything that must be known to apply the batch."""
         body = {
             "version": FORMAT_2 if schema and schema.delete_wins else WRITES,
             "gateway": self.gateway,
@@ -84,7 +84,8 @@ def rows_of(entries: Iterable[LogEntry]) -> dict[str, list[BatchRow]]:
     """Give the rows of entries in commit order, by table, tables in order of name."""
     rows: dict[str, list[BatchRow]] = {}
     for stamp, commit in groupby(entries, key=lambda entry: entry.stamp):
-        # Ordinals run on through the commit's shards, so that they are unique in a laned table.
+        # Ordinals are consecutive over the commit's shards, so that they are unique in a table that
+        # moved.
         deltas = chain.from_iterable(decode_records(entry.records) for entry in commit)
         for ordinal, delta in enumerate(deltas):
             row = BatchRow(
@@ -104,7 +105,8 @@ def rows_of(entries: Iterable[LogEntry]) -> dict[str, list[BatchRow]]:
 def batches(gateway: str, table: str, rows: Iterable[BatchRow], after: Stamp) -> Iterator[Batch]:
     """Cut a table's rows, in commit order, into batches that follow each other.
 
-    Whole commits, as many as `BATCH_CELLS_MAX` allows: the same rows are cut at the same places.
+    Each has whole commits, as many as `BATCH_CELLS_MAX` allows: the same rows are always cut at the
+    same places.
 
     Args:
         gateway: whose.

@@ -1,16 +1,16 @@
-"""Build: all rows of a gateway into a checkpoint, as far as time allows, and on from there.
+"""Build: write all rows of a gateway into a checkpoint, in as many calls as time requires.
 
-The steps, in this order; whoever is killed between any two of them is followed by one that goes on:
+The steps, in this order; after a crash between any two of them, the next build continues:
 
     1. the progress is written           which checkpoint, from which stamp, which tables
-    2. rows are scanned into a chunk     what is in memory is lost with the process, no more
+    2. rows are scanned into a chunk     only what is in memory is lost with the process
     3. the chunk is written              under a name made from its content
     4. the progress is written           behind the chunk's last row; on with step 2
     5. the manifest is written           from here the checkpoint exists
     6. the progress is removed
 
-Any number may build at once: each progress is whole by itself, and names chunks that never change.
-Laws R1-R2: ``docs/spec/retention.md``.
+Any number of builds may run at once: each progress is complete in itself, and names immutable
+chunks. Laws R1-R2: ``docs/spec/retention.md``.
 """
 
 from __future__ import annotations
@@ -38,32 +38,32 @@ if TYPE_CHECKING:
     from lakesync.ports import Buffer, ObjectStore, WallClock
 
 PROGRESS_MS_MAX: Final = 24 * 3_600_000
-"""How long after its begin a build is gone on with; a later one begins anew."""
+"""The age up to which a build is continued; an older one is begun again."""
 _JSON: Final = "application/json"
 
 
 @dataclass(frozen=True, slots=True)
 class BuildReport:
-    """What a build did."""
+    """The result of a build."""
 
     checkpoint: str = ""
-    """The checkpoint that is there now, built by this call or before; empty if there is none."""
+    """The checkpoint that exists now, built by this call or before; empty if there is none."""
     since: Stamp = 0
     rows: int = 0
     """Rows that this call wrote."""
     finished: bool = True
-    """False if time ran out; the next build goes on from here."""
+    """False if time ran out; the next build continues from here."""
 
 
 class Builder:
-    """Builds checkpoints of gateways. Any number may run at once, on the same gateway too.
+    """Builds checkpoints of gateways. Any number may run at once, also on the same gateway.
 
     Args:
-        buffer: where the rows are.
-        objects: where the checkpoints are.
-        checkpoints: the same, as they are read.
+        buffer: the rows.
+        objects: the store of checkpoints.
+        checkpoints: the same, for reading.
         wall_clock: the time.
-        chunk_bytes: of one object, at the most.
+        chunk_bytes: the most bytes of one object.
     """
 
     def __init__(
@@ -85,19 +85,19 @@ class Builder:
     def build(
         self, gateway: str, *, every_ms: int = 0, has_time: Callable[[], bool] = lambda: True
     ) -> BuildReport:
-        """Build a checkpoint if one is due, or go on with one. Safe to repeat, and to kill.
+        """Build a checkpoint if one is due, or continue one. Idempotent, and safe to kill.
 
         Cost: the rows are read, one unit for each 4 KB; one object for each chunk, and as many
-        notes of progress. 50,000 rows a second and more of CPU.
+        writes of progress. It builds 50,000 rows a second and more of CPU.
 
         Args:
             gateway: whose rows.
-            every_ms: how old the latest one must be; whatever its age, one is due after a change
-                of rules, and none is while nothing changed.
-            has_time: asked before each read; False ends the build there.
+            every_ms: how old the latest one must be. After a change of rules one is always due, and
+                while nothing changed none is.
+            has_time: called before each read; False ends the build there.
 
         Raises:
-            LakeSyncError: a store refused; the next build goes on.
+            LakeSyncError: a store refused; the next build continues.
         """
         log = self._barrier.raise_heads(gateway)
         progress = self._under_way(log) or self._begin(log, every_ms)
@@ -106,7 +106,7 @@ class Builder:
         return self._go_on(gateway, progress, has_time)
 
     def _under_way(self, log: FinalLog) -> Progress | None:
-        """Give the build that was begun, unless what it would make is no longer of use."""
+        """Give the build that was begun, unless its checkpoint would no longer be useful."""
         try:
             body = self._objects.get_object(names.progress_key(log.gateway))
         except NotFound:
@@ -119,7 +119,7 @@ class Builder:
         return progress
 
     def _begin(self, log: FinalLog, every_ms: int) -> Progress | None:
-        """Begin a build, if there is anything that the latest checkpoint lacks, and it is due."""
+        """Begin a build, if the latest checkpoint lacks anything, and a new one is due."""
         now_ms = self._wall_clock()
         state = self._buffer.flush_state(log.gateway)
         since = replay_from(log, state, now_ms)
@@ -159,7 +159,7 @@ class Builder:
     def _table(
         self, gateway: str, progress: Progress, has_time: Callable[[], bool]
     ) -> tuple[Progress, bool]:
-        """Go on with the table in work; returns whether all of it is done."""
+        """Continue with the current table; returns whether all of it is done."""
         table = progress.todo[0]
         tombstones = progress.tables.get(table, TableChunks()).tombstones
         writer = ChunkWriter(table, self._chunk_bytes, tombstones)

@@ -1,7 +1,7 @@
-"""Which checkpoints are kept, how far the log may go behind them, and how the others go.
+"""Which checkpoints are kept, how far the log may be trimmed behind them, and their removal.
 
-    1. the manifest goes       from here nobody begins with the checkpoint
-    2. its chunks go           who is at it still is answered 410, and begins again
+    1. the manifest is removed       from here no client begins with the checkpoint
+    2. its chunks are removed        a client that still reads it is answered 410, and begins again
 
 Law R4: ``docs/spec/retention.md``.
 """
@@ -23,22 +23,23 @@ if TYPE_CHECKING:
     from lakesync.ports import ObjectStore, WallClock
 
 LATEST_KEPT: Final = 2
-"""Checkpoints that are kept however old they are."""
+"""Checkpoints that are kept, however old they are."""
 KEEP_MS: Final = 24 * 3_600_000
-"""How long any other is kept: longer than a first sync takes that is interrupted. No shorter than a
-build may be gone on with."""
+"""How long any other is kept: longer than an interrupted first sync takes, and at least as long as
+a build may be continued."""
 
 _MARGIN_MS: Final = 3_600_000
-"""How much longer chunks without a manifest are left alone: who goes on with them may be slow."""
+"""How much longer chunks without a manifest are kept: a build that continues with them may be slow.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class CleanReport:
-    """What was removed."""
+    """The result of a removal."""
 
     objects: int = 0
     finished: bool = True
-    """False if time ran out; the next one goes on."""
+    """False if time ran out; the next call continues."""
 
 
 class Keeper:
@@ -55,30 +56,30 @@ class Keeper:
         """Give the checkpoints that are kept, oldest first.
 
         Raises:
-            LakeSyncError: the store is away.
+            LakeSyncError: the store cannot be reached.
         """
         return self._kept(gateway, self._checkpoints.ids(gateway), epoch)
 
     def covered(self, gateway: str, epoch: str) -> Stamp:
-        """Give the stamp up to which every checkpoint that is kept covers the log; 0 without any.
+        """Give the stamp up to which every kept checkpoint covers the log; 0 without any.
 
         Raises:
-            LakeSyncError: the store is away.
+            LakeSyncError: the store cannot be reached.
         """
         return min(map(names.since_of, self.kept(gateway, epoch)), default=0)
 
     def clean(
         self, gateway: str, epoch: str, *, has_time: Callable[[], bool] = lambda: True
     ) -> CleanReport:
-        """Remove what is not kept, and chunks that no manifest names. Safe to repeat, and to kill.
+        """Remove what is not kept, and chunks that no manifest names. Idempotent, and safe to kill.
 
         Args:
             gateway: whose.
             epoch: the epoch of its buffer.
-            has_time: asked before each removal; False ends it there.
+            has_time: called before each removal; False ends the call there.
 
         Raises:
-            LakeSyncError: the store refused; what is gone stays gone.
+            LakeSyncError: the store refused; what was removed stays removed.
         """
         removed = 0
         every = self._checkpoints.ids(gateway)
@@ -105,7 +106,7 @@ class Keeper:
             return False
 
     def _without_manifest(self, gateway: str, kept: set[str]) -> list[str]:
-        """Give chunks of checkpoints that are not kept, apart from those that may be in work."""
+        """Give chunks of checkpoints that are not kept, except those that may belong to a build."""
         prefix = names.chunks_prefix(gateway)
         now_ms = self._wall_clock()
 

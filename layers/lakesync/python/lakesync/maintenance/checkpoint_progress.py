@@ -1,4 +1,4 @@
-"""How far the build of a checkpoint is: what whoever comes next needs to go on. Pure."""
+"""The progress of a checkpoint's build: all that is needed to continue it. Pure."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A build under way."""
+    """A build in progress."""
 
     checkpoint: str
     epoch: str
     todo: tuple[str, ...]
-    """The tables that are not done, the one in work first."""
+    """The tables that are not done, the current one first."""
     tables: Mapping[str, TableChunks] = field(default_factory=lambda: MappingProxyType({}))
-    """What is written."""
+    """What is written so far."""
     last: str = ""
-    """In the table in work, the last row that is in a chunk."""
+    """The last row of the current table that is in a chunk."""
 
     @property
     def since(self) -> Stamp:
-        """The stamp from which the log goes on."""
+        """The stamp from which the log continues."""
         return since_of(self.checkpoint)
 
     @property

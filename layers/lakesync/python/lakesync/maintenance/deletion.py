@@ -1,17 +1,18 @@
-"""Deletion of a gateway: everything that is stored of it goes, for good.
+"""Deletion of a gateway: everything that is stored of it is removed permanently.
 
-The steps, in this order; whoever is killed between any two of them is followed by one that repeats:
+The steps, in this order; after a crash between any two of them, they are repeated:
 
     1. the configuration says so      from here nothing is committed, read or flushed: every commit
                                       is conditional on a head, and this moves all of them
-    2. everybody is shut out          from a minute later no request gets further than the door
-    3. its items are removed          but for the tombstone, which keeps 1 and 2 in force
+    2. everybody is shut out          from a minute later every request is refused on entry
+    3. its items are removed          except the tombstone, which keeps 1 and 2 in force
     4. its objects are removed        claims first, so that no run of the lake's job begins with one
     5. what is left is counted
 
-What was under way when 1 happened, and is conditional on no head, may write after 3 and 4: a flush
-its batch, a build its checkpoint, a request its client. So the count is a proof from `QUIET_MS`
-later on; before, all may be asked again. Laws E1-E3: ``docs/spec/erasure.md``.
+Work that was in flight during step 1 and is conditional on no head may write after 3 and 4: a flush
+its batch, a build its checkpoint, a request its client. So the count is a proof only from
+`QUIET_MS` later on; before, the deletion may have to be repeated. Laws E1-E3:
+``docs/spec/erasure.md``.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
     from lakesync.ports import AccessStore, Buffer, GatewayItems, ObjectStore, WallClock
 
 QUIET_MS: Final = 16 * 60_000
-"""After so long nothing is under way that began before: a Lambda function, and an address that was
-signed for an attachment, live for 15 minutes."""
+"""After this time nothing that began before is in flight: a Lambda function, and an address signed
+for an attachment, live for 15 minutes."""
 OBJECT_KINDS: Final = (
     "claims", "claims-failed", "deliveries", "deliveries-failed", "staging", "checkpoints",
     "connectors", "attachments",
@@ -42,16 +43,16 @@ OBJECT_KINDS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class DeletionReport:
-    """How far the deletion of a gateway is."""
+    """The progress of a gateway's deletion."""
 
     deleted_ms: int
     """When it was deleted: nothing was accepted after."""
     final_ms: int
-    """From here on what is counted is a proof."""
+    """From this time on the count is a proof."""
     left: Mapping[str, int]
-    """By kind, what is left; empty while ``finished`` is false. Of many it is some."""
+    """By kind, what is left; empty while ``finished`` is false. A large number is a lower bound."""
     finished: bool = True
-    """False if time ran out; ask again."""
+    """False if time ran out; call it again."""
 
     @property
     def is_gone(self) -> bool:
@@ -60,12 +61,12 @@ class DeletionReport:
 
 
 class Deleter:
-    """Deletes gateways. Any number may run at once, on the same gateway too.
+    """Deletes gateways. Any number may run at once, also on the same gateway.
 
     Args:
-        buffer: what lists the gateway's tables.
-        items: all that is stored of it, but for objects.
-        access: keeps everybody out.
+        buffer: lists the gateway's tables.
+        items: all that is stored of it, except objects.
+        access: shuts everybody out.
         objects: its batches and checkpoints.
         declare: puts a configuration in force.
         wall_clock: the time.
@@ -91,16 +92,16 @@ class Deleter:
     def delete(
         self, gateway: str, *, by: str, has_time: Callable[[], bool] = lambda: True
     ) -> DeletionReport:
-        """Delete a gateway, or go on with it, and count what is left. Safe to repeat, and to kill.
+        """Delete a gateway, or continue, and count what is left. Idempotent, and safe to kill.
 
         Args:
             gateway: whose id is never used again.
-            by: the user who asks.
-            has_time: asked before each few removals; False ends it there.
+            by: the user who requests it.
+            has_time: called before every few removals; False ends the call there.
 
         Raises:
             NotFound: nothing is stored under that name.
-            LakeSyncError: a store refused; what is gone stays gone.
+            LakeSyncError: a store refused; what was removed stays removed.
         """
         self._check_exists(gateway)
         tables = self._buffer.flushed_tables(gateway)
@@ -121,7 +122,7 @@ class Deleter:
             raise NotFound(f"there is no gateway {gateway}", field="gateway")
 
     def _deleted(self, config: GatewayConfig, flushed: Iterable[str]) -> GatewayConfig:
-        """Give the configuration of a deleted gateway: the names of its tables, and no more."""
+        """Give the configuration of a deleted gateway: only the names of its tables."""
         if config.deleted_ms:
             return config
         names = sorted({*config.tables, *config.schemas, *flushed})

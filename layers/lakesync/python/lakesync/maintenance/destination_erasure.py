@@ -1,7 +1,7 @@
-"""Asks declared destinations to keep nothing of rows, and tells who has not done so yet.
+"""Asks declared destinations to erase rows, and tells which have not done so yet.
 
-It is asked for once the rows' deletions were delivered. A destination that is paused or down keeps
-its claim, and does it later. Law E9: ``docs/spec/erasure.md``.
+The erasure is requested after the rows' deletions were delivered. A destination that is paused or
+down keeps its claim, and erases the rows later. Law E9: ``docs/spec/erasure.md``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def ask_destinations(
     table: str,
     row_ids: Sequence[str],
 ) -> list[str]:
-    """Ask each destination that has the table; gives their names. Safe to repeat, and to kill."""
+    """Ask each destination that has the table; gives their names. Idempotent, and safe to kill."""
     names = [one.name for one in declared.wanting(table)]
     body = erasure_to_json(row_ids).encode()
     for name in names:
@@ -44,13 +44,13 @@ def ask_destinations(
 
 
 def undelivered(objects: ObjectStore, gateway: str, table: str) -> list[str]:
-    """Give the destinations that wait for something of a table, erasures too, in order."""
+    """Give the destinations with waiting claims of a table, erasures included, in order."""
     places = map(delivery_place, objects.list_objects(deliveries_of(gateway)))
     return sorted({place.destination for place in places if place.table in {table, ""}})
 
 
 def set_aside(objects: ObjectStore, gateway: str, table: str) -> list[str]:
-    """Give the claims of a table that could not succeed: they need its batches still."""
+    """Give the claims of a table that failed permanently: they still need its batches."""
     lake = objects.list_objects(f"{CLAIMS_FAILED}{gateway}/{table}/")
     others = objects.list_objects(f"{DELIVERIES_FAILED}{gateway}/")
     return [*lake, *(key for key in others if key.split("/")[3:-1] == [table])]

@@ -16,7 +16,7 @@ DUE_HEADS_MAX: Final = 1_000
 def due_slices(buffer: FlushStates, place: str = "") -> Iterator[GatewaySlice]:
     """Give the gateways that have something to flush, slice by slice, each gateway once.
 
-    The price is that of what waits: none is read that is idle.
+    The cost depends on what is unflushed: idle gateways are not read.
 
     Raises:
         LakeSyncError: the buffer cannot be read now.

@@ -1,16 +1,17 @@
 """Erasure of rows: no value of them stays in the buffer, in checkpoints or in staged batches.
 
-The rows must have been deleted before, as everybody deletes rows, so that every device drops them.
-The steps, in this order; whoever is killed between any two of them is followed by one that repeats:
+The rows must have been deleted before, in the ordinary way, so that every device drops them. The
+steps, in this order; after a crash between any two of them, they are repeated:
 
-    1. the deletions are flushed      until then it waits: whoever flushes needs the log
-    2. a checkpoint is built          behind the deletions, where the gateway has any
-    3. all others go                  their manifests first; who reads one begins again
+    1. the deletions are flushed      until then it waits: a flush needs the log
+    2. a checkpoint is built          behind the deletions, if the gateway has any
+    3. all others are removed         their manifests first; a client that reads one begins again
     4. the log is trimmed             up to the deletions; cursors below are void
-    5. staged batches go              of the rows' tables, once they are delivered
+    5. staged batches are removed     of the rows' tables, once they are delivered
 
-What was under way when it began may write what it had read: a build its chunk, a flush its batch.
-So it is a proof once it was repeated `QUIET_MS` later. Law E5: ``docs/spec/erasure.md``.
+Work that was in flight at the begin may still write what it had read: a build its chunk, a flush
+its batch. So the erasure is complete only after it was repeated `QUIET_MS` later. Law E5:
+``docs/spec/erasure.md``.
 """
 
 from __future__ import annotations
@@ -34,19 +35,19 @@ if TYPE_CHECKING:
     from lakesync.ports import Buffer, ObjectStore, RowKey, WallClock
 
 ROWS_MAX: Final = 1_000
-"""Rows that are erased by one call."""
+"""Rows that one call erases."""
 _BUILDS_MAX: Final = 3
-"""Builds of one call: one that was begun before may have to be finished first."""
+"""Builds of one call: an earlier one may have to be finished first."""
 
 
 @dataclass(frozen=True, slots=True)
 class ErasureReport:
-    """How far an erasure is."""
+    """The progress of an erasure."""
 
     waits_for: str = ""
     """What has to happen first; empty once it is done."""
     ready_ms: int = 0
-    """When to ask again, if that is known."""
+    """When to call again, if that is known."""
     checkpoints: int = 0
     """Objects of checkpoints that were removed."""
 
@@ -55,9 +56,9 @@ class Eraser:
     """Erases rows of gateways. Any number may run at once.
 
     Args:
-        buffer: where the rows were.
-        objects: where checkpoints are.
-        checkpoints: the same, as they are read.
+        buffer: the store of the rows.
+        objects: the store of checkpoints.
+        checkpoints: the same, for reading.
         wall_clock: the time.
     """
 
@@ -78,21 +79,21 @@ class Eraser:
         self._trimmer = Trimmer(buffer, wall_clock=wall_clock, keep_ms=0)
 
     def erase(self, gateway: str, rows: Sequence[RowKey]) -> ErasureReport:
-        """Erase deleted rows as far as it can be done now. Safe to repeat, and to kill.
+        """Erase deleted rows as far as possible now. Idempotent, and safe to kill.
 
-        Cost: the log of the gateway goes, so every client that is behind begins with a checkpoint.
+        Cost: the gateway's log is trimmed, so every client that is behind begins with a checkpoint.
 
         Args:
             gateway: whose.
-            rows: at most `ROWS_MAX` rows that were deleted, or never were.
+            rows: at most `ROWS_MAX` rows that were deleted, or never existed.
 
         Raises:
             Conflict: a row has values; delete it first.
-            LakeSyncError: a store refused; what is gone stays gone.
+            LakeSyncError: a store refused; what was removed stays removed.
         """
         deleted = self._deleted_at(gateway, rows)
         log = self._barrier.raise_heads(gateway)
-        # A row that was forgotten leaves no commit: all that is logged must go.
+        # A forgotten row has no commit any more: the whole log must be trimmed.
         until = deleted or max((head.last_logged for head in log.heads.values()), default=0)
         if self._buffer.flush_state(gateway).watermark < until:
             return ErasureReport("flush")
@@ -127,7 +128,7 @@ class Eraser:
         return max(row.commit for row in stored.values())
 
     def _build(self, gateway: str, until: Stamp) -> BuildReport:
-        """Build checkpoints until one begins behind a stamp, a few times at the most."""
+        """Build checkpoints until one begins behind a stamp, at most a few times."""
         report = BuildReport()
         for _ in range(_BUILDS_MAX):
             report = self._builder.build(gateway)
@@ -149,7 +150,7 @@ class Eraser:
         return len(doomed)
 
     def _is_logged(self, gateway: str, until: Stamp) -> bool:
-        """Tell whether an entry is left up to a stamp: it shares an item with a younger one."""
+        """Tell whether an entry is left up to a stamp: it may share an item with a later one."""
         heads = self._buffer.all_heads(gateway)
         return any(
             (head.recent and head.recent[0].stamp <= until)

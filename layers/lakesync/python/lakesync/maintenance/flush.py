@@ -1,18 +1,18 @@
-"""Flush: announce everything that was committed, exactly as it was, once it is safe on S3.
+"""Flush: announce everything that was committed, unchanged, once it is stored on S3.
 
-The steps of one range, in this order; a crash between any two of them is healed by running again:
+The steps of one range, in this order; a crash between any two of them is repaired by running again:
 
-    1. the end of the range is recorded        so that whoever comes next repeats this very range
+    1. the end of the range is recorded        so that the next flush repeats exactly this range
        of each of its tables in turn:
     2. the rows are written                    under names made from their commits
-    3. the claims are written                  from here whoever applies them may find the batches
-    4. the batches are announced               to each destination by itself
-    5. the table's last commit is remembered   from here a repeat leaves the table out
+    3. the claims are written                  from here the batches may be found and applied
+    4. the batches are announced               to each destination separately
+    5. the table's last commit is stored       from here a repeat leaves the table out
     6. the watermark moves                     last: nothing behind it is ever read again
-    7. the heads learn of it                   for backpressure only
+    7. the heads are updated                   for backpressure only
 
-A range is cut by what is in it, in commit order over all lanes: which lanes are open, now or when
-the range is repeated, changes nothing. Laws D1-D6: ``docs/spec/delivery.md``.
+A range is cut by its content, in commit order over all lanes. It does not depend on which lanes are
+open, now or when the range is repeated. Laws D1-D6: ``docs/spec/delivery.md``.
 """
 
 from __future__ import annotations
@@ -46,26 +46,26 @@ if TYPE_CHECKING:
     )
 
 RANGE_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Deltas of one range, inflated, over all lanes, but for its last commit: what a flush holds in
-memory."""
+"""Deltas of one range, inflated, over all lanes; the last commit may exceed it. A flush holds them
+in memory."""
 RANGE_TABLES_MAX: Final = 200
-"""Tables of one range, but for those of its last commit: each is two objects, a message and an
-item, so a range takes seconds."""
+"""Tables of one range; those of its last commit may exceed it. Each is two objects, a message and
+an item, so a range takes seconds."""
 CLOSE_AFTER_S: Final = 75
-"""How long after a flush the lanes that it left open are looked at again, a little more than a
-minute: those in which nothing happened since are idle, whatever clocks say."""
+"""How long after a flush the lanes that it left open are examined again: a little more than a
+minute. Those without activity since then are idle, whatever clocks say."""
 _SLICE_DELTAS_MAX: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class FlushReport:
-    """What a flush announced."""
+    """The result of a flush."""
 
     batches: int = 0
     deltas: int = 0
     watermark: Stamp = 0
     finished: bool = True
-    """False if time ran out with data left; the next flush goes on from here."""
+    """False if time ran out with data left; the next flush continues from here."""
 
 
 class _Work(NamedTuple):
@@ -78,15 +78,15 @@ class _Work(NamedTuple):
 
 
 class Flusher:
-    """Flushes gateways. Any number may run at once, on the same gateway too.
+    """Flushes gateways. Any number may run at once, also on the same gateway.
 
     Args:
         buffer: the buffer.
-        objects: where batches are written.
-        queue: where those for the lake are announced.
+        objects: the store of batches.
+        queue: the queue of the lake's batches.
         encoder: makes the objects.
-        deliveries: where those for other destinations are announced.
-        still_open: told of a gateway several of whose lanes stay open, and of a stamp: has
+        deliveries: the queue of other destinations' batches.
+        still_open: called with a gateway that still has several lanes open, and with a stamp; has
             `close_lanes` called with them after `CLOSE_AFTER_S`.
     """
 
@@ -106,13 +106,13 @@ class Flusher:
         self._barrier = ReadBarrier(buffer)
 
     def flush(self, gateway: str, has_time: Callable[[], bool] = lambda: True) -> FlushReport:
-        """Announce everything committed so far, range by range. Safe to repeat, and to kill.
+        """Announce everything committed so far, range by range. Idempotent, and safe to kill.
 
-        Of a gateway that was deleted nothing is.
+        Nothing of a deleted gateway is announced.
 
         Args:
             gateway: whose log.
-            has_time: asked before each range; False ends the flush there.
+            has_time: called before each range; False ends the flush there.
 
         Raises:
             LakeSyncError: a store or the queue refused; what was done stays done.
@@ -136,10 +136,10 @@ class Flusher:
             report = self._carry_out(work, report)
 
     def close_lanes(self, gateway: str, since: Stamp) -> None:
-        """Close the lanes that a flush left open, if nothing happened there since. Safe to repeat.
+        """Close the lanes that a flush left open, if they were idle since. Idempotent.
 
         Raises:
-            LakeSyncError: the buffer refused, or others changed the lanes meanwhile.
+            LakeSyncError: the buffer refused, or others changed the lanes in the meantime.
         """
         close_idle(self._buffer, gateway, since)
 
@@ -152,10 +152,11 @@ class Flusher:
         while True:
             state = self._buffer.flush_state(log.gateway)
             if state.until > log.top:
-                # Recorded by another flush, which may know of later commits.
+                # Recorded by another flush, which may have read later commits.
                 log = self._barrier.raise_heads(log.gateway)
             if state.until:
-                # Someone did not finish it, or is at it: the very same again, whatever it holds.
+                # Another flush did not finish it, or is still running: repeat exactly the same
+                # range.
                 span = (state.watermark, state.until)
                 return _Work(log, state, list(self._by_commit(log, span)))
             entries, until = self._next(log, (state.watermark, log.top))
@@ -168,7 +169,7 @@ class Flusher:
     def _next(
         self, log: FinalLog, span: tuple[Stamp, Stamp]
     ) -> tuple[list[tuple[str, LogEntry]], Stamp]:
-        """Give the entries of the range that begins a span, and where the range ends."""
+        """Give the entries of the first range of a span, and where that range ends."""
         entries: list[tuple[str, LogEntry]] = []
         tables: set[str] = set()
         size = 0
@@ -187,7 +188,7 @@ class Flusher:
     ) -> Iterator[tuple[str, LogEntry]]:
         """Give all entries of a span in commit order, those of one commit in order of lanes.
 
-        Holds no more than one slice of each lane.
+        Holds no more than one slice of each lane in memory.
         """
         lanes = [self._of_lane(log, lane, span) for lane in log.heads]
         return merge(*lanes, key=lambda pair: pair[1].stamp)
@@ -209,7 +210,7 @@ class Flusher:
         for table, rows in rows_of(entry for _, entry in entries).items():
             after = flushed.get(table, 0)
             if after > state.watermark:
-                continue  # whoever was at this range before has announced the table
+                continue  # another flush has announced this table of the range already
             for batch in batches(log.gateway, table, rows, after):
                 self._announcer.announce(batch, log.config.schemas.get(table), destinations)
                 report = replace(
@@ -227,13 +228,13 @@ class Flusher:
             self._buffer.note_flushed(work.log.gateway, lane, until, flushed_bytes)
 
     def _note_all(self, log: FinalLog) -> None:
-        """Note in heads that all is flushed, should an earlier flush have died before it did."""
+        """Note in heads that all is flushed, in case an earlier flush was killed before it did."""
         for lane, head in log.heads.items():
             if head.logged_bytes > head.flushed_bytes and head.last_logged <= log.top:
                 self._buffer.note_flushed(log.gateway, lane, log.top, head.logged_bytes)
 
     def _close_idle(self, log: FinalLog) -> None:
-        """Close lanes in which nothing happened for a while, and have the others closed later."""
+        """Close lanes that were idle for a while, and have the others closed later."""
         newest = log.top
         with suppress(Contention):
             newest = close_idle(self._buffer, log.gateway)

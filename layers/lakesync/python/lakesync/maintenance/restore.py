@@ -1,9 +1,9 @@
-"""Restore: what an operator does once the buffer was restored to an earlier moment.
+"""Restore: the operator's step after the buffer was restored to an earlier moment.
 
-A restored buffer is another buffer: commits that were handed out are gone from it, and it would
-hand out their stamps again. So it begins a new epoch, which voids every cursor, at a stamp above
-all that the lost buffer can have given. Clients notice, read everything anew, keep their outbox,
-and offer once more what they themselves wrote (``docs/adr/0004-restored-buffer.md``). Law B12:
+A restored buffer is a different buffer: it lacks commits that clients have read, and would issue
+their stamps again. So it begins a new epoch, which voids every cursor, at a stamp above all that
+the lost buffer can have issued. Clients notice this, read everything again, keep their outbox, and
+push again what they themselves wrote (``docs/adr/0004-restored-buffer.md``). Law B12:
 ``docs/spec/commit.md``.
 """
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from lakesync.ports import Buffer, WallClock
 
 LEAD_MS: Final = 120_000
-"""How far the epoch begins ahead of the operator's clock: no function's clock was further ahead,
-so no commit that is lost had a stamp from there on."""
+"""How far the epoch begins ahead of the operator's clock: no function's clock was further ahead, so
+no lost commit has a stamp from there on."""
 _TRIES_MAX: Final = 10
 _SLICE_DELTAS_MAX: Final = 10_000
 _IN_TWO = (
@@ -35,14 +35,14 @@ _IN_TWO = (
 
 
 def begin_epoch(buffer: Buffer, gateway: str, *, wall_clock: WallClock) -> str:
-    """Put a restored gateway into a new epoch, and give its name. While nobody writes to it.
+    """Put a restored gateway into a new epoch, and give its name. Call it while nobody writes.
 
-    Repeating it does no harm: each time all clients read everything anew.
+    Repeating it is harmless: each time all clients read everything again.
 
     Raises:
-        Conflict: the restored log is not whole.
-        GatewayDeleted: it was deleted when the backup was made; go on deleting it.
-        Contention: it is written to.
+        Conflict: the restored log is incomplete.
+        GatewayDeleted: it was deleted when the backup was made; continue the deletion.
+        Contention: a client is writing to it.
         LakeSyncError: the buffer refused.
     """
     for tries in range(1, _TRIES_MAX):
@@ -56,16 +56,17 @@ def begin_epoch(buffer: Buffer, gateway: str, *, wall_clock: WallClock) -> str:
 def _begin(buffer: Buffer, gateway: str, now_ms: int) -> Stamp:
     """Close all lanes, and put the epoch into the main lane's head.
 
-    The heads of a restored buffer may be from before and after a commit that opened a lane, so
-    what the main lane's head says of the others is not relied on.
+    The heads of a restored buffer may be from before and after a commit that opened a lane. So the
+    main lane's list of the others is not relied on.
 
     Raises:
-        HeadMoved: somebody writes.
+        HeadMoved: another process is writing.
     """
     heads = buffer.all_heads(gateway)
-    # After the heads: one that is saved from here on moves the main lane's head past what was seen.
+    # After the heads: saving a configuration from here on moves the main lane's head beyond the one
+    # seen.
     config, state = buffer.config(gateway), buffer.flush_state(gateway)
-    config.check_not_deleted()  # of such a one any part may be gone
+    config.check_not_deleted()  # any part of a deleted gateway may be missing
     top = max((head.commit for head in heads.values()), default=0)
     log = FinalLog(gateway, config, heads, top)
     _check_whole(buffer, log, state.watermark)
@@ -97,7 +98,7 @@ def _begin(buffer: Buffer, gateway: str, now_ms: int) -> Stamp:
 
 
 def _check_whole(buffer: Buffer, log: FinalLog, watermark: Stamp) -> None:
-    """Prove that what is still to be flushed can be read.
+    """Check that the entries that are still to be flushed can be read.
 
     Raises:
         Conflict: an entry is missing.

@@ -1,17 +1,17 @@
-"""Forget: the tombstones of rows that were deleted long ago go.
+"""Forget: remove the tombstones of rows that were deleted long ago.
 
-The steps, in this order; whoever is killed between any two of them is followed by one that repeats:
+The steps, in this order; after a crash between any two of them, they are repeated:
 
-    1. rows are scanned               those may go that were deleted long ago, and whose last commit
-                                      is trimmed: whoever still reads has read it
+    1. rows are scanned               for those that were deleted long ago and whose last commit is
+                                      trimmed: every remaining reader has read it
     2. their tables' horizons rise    no push that was decided without them can commit after this
-    3. each goes on the condition     that the commit which was seen still is its last
+    3. each is removed                on the condition that its last commit is still the one seen
 
-A table of which nothing goes keeps the horizon it had, which is none at first: so history can be
-loaded into it. Of a table that is declared to keep its tombstones nothing ever goes.
+A table of which nothing is removed keeps its horizon, at first none: so history can be loaded into
+it. Nothing is ever removed from a table that is declared to keep its tombstones.
 
-Whatever still holds the row must have read that it was deleted, or begins anew: a cursor reaches
-back to no commit that is trimmed. Laws R5-R6: ``docs/spec/retention.md``.
+A client that still holds the row must have read its deletion, or begins again: no cursor reaches
+back to a trimmed commit. Laws R5-R6: ``docs/spec/retention.md``.
 """
 
 from __future__ import annotations
@@ -39,30 +39,30 @@ if TYPE_CHECKING:
 
 _SLICE_ROWS_MAX: Final = 1_000
 _ROWS_AT_ONCE: Final = 1_000
-"""Tombstones that are found before horizons rise for them: each rise is a configuration, which all
-writers have to read."""
+"""Tombstones that are collected before horizons rise for them: each rise is a new configuration,
+which all writers have to read."""
 _TOMBSTONE_BYTES: Final = 9
 
 
 @dataclass(frozen=True, slots=True)
 class ForgetReport:
-    """What was forgotten."""
+    """The result of one call."""
 
     rows: int = 0
     finished: bool = True
     place: str = ""
-    """Where to go on if time ran out."""
+    """Where to continue if time ran out."""
 
 
 class Forgetter:
-    """Forgets tombstones of gateways. Any number may run at once, on the same gateway too.
+    """Forgets tombstones of gateways. Any number may run at once, also on the same gateway.
 
     Args:
-        buffer: where the rows are.
+        buffer: the rows.
         checkpoints: the latest one shows which tables have tombstones that are old enough.
         declare: puts a configuration in force.
         wall_clock: the time.
-        keep_ms: how long a deletion is remembered at the least, by its stamp.
+        keep_ms: the least time that a deletion is remembered, by its stamp.
     """
 
     def __init__(
@@ -84,15 +84,16 @@ class Forgetter:
     def forget(
         self, gateway: str, *, place: str = "", has_time: Callable[[], bool] = lambda: True
     ) -> ForgetReport:
-        """Forget what is old enough. Safe to repeat, and to kill.
+        """Forget what is old enough. Idempotent, and safe to kill.
 
         Args:
             gateway: whose rows.
-            place: `ForgetReport.place` of the call before, to go on there; empty for a first one.
-            has_time: asked before each read; False ends it there.
+            place: `ForgetReport.place` of the call before, to continue there; empty for a first
+                one.
+            has_time: called before each read; False ends the call there.
 
         Raises:
-            LakeSyncError: the buffer refused; what is forgotten stays so.
+            LakeSyncError: the buffer refused; what is forgotten stays forgotten.
         """
         log = self._barrier.raise_heads(gateway)
         until = stamp(max(self._wall_clock() - self._keep_ms, 0))
@@ -138,7 +139,7 @@ class Forgetter:
         return ForgetReport(rows + self._forget(log.gateway, old, until))
 
     def _forget(self, gateway: str, old: list[_Tombstone], until: Stamp) -> int:
-        """Raise the horizons of the tombstones' tables, then remove them; gives how many went."""
+        """Raise the horizons of the tombstones' tables, then remove them; gives their number."""
         if not old:
             return 0
         tables = {row.table for row in old}

@@ -1,14 +1,14 @@
-"""Trim: the oldest part of the log goes, once nobody can need it.
+"""Trim: delete the oldest part of the log, once no reader can need it.
 
-What may go is decided by `trim_horizon`. How it goes, for all lanes of a gateway:
+What may be deleted is decided by `trim_horizon`. The steps, for all lanes of a gateway:
 
     1. the horizon moves in the main head        from here cursors below it are answered 410
     2. the entries below it are deleted          oldest first, some at a time
-    3. those that lie in a head go               if all of its entries lie below
+    3. those in a head are removed               if all of its entries are below
 
-A crash between any two steps leaves entries that nobody reads; the next trim deletes them. Whoever
-read a head before the horizon moved, and entries after, finds the chain broken and reads again.
-Law B10: ``docs/spec/commit.md``.
+A crash between any two steps leaves entries that nobody reads; the next trim deletes them. A reader
+that read a head before the horizon moved, and entries after, notices the broken chain and reads
+again. Law B10: ``docs/spec/commit.md``.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ _ENTRIES_MAX: Final = 250
 
 @dataclass(frozen=True, slots=True)
 class TrimReport:
-    """What a trim did."""
+    """The result of a trim."""
 
     horizon: Stamp = 0
     """Cursors below are void."""
     finished: bool = True
-    """False if time ran out with entries left below the horizon; the next trim goes on."""
+    """False if time ran out with entries left below the horizon; the next trim continues."""
 
 
 def trim_horizon(watermark: Stamp, now_ms: int, keep_ms: int, covered: Stamp | None) -> Stamp:
-    """Give the stamp up to which entries may go.
+    """Give the stamp up to which entries may be deleted.
 
     Args:
-        watermark: everything up to here is flushed; nothing beyond may go.
+        watermark: everything up to here is flushed; nothing beyond may be deleted.
         now_ms: the time.
-        keep_ms: how long entries are kept at the least, from their commit.
+        keep_ms: the least time that entries are kept, from their commit.
         covered: everything up to here is in a checkpoint; None if the gateway has none, and clients
             that are behind read a snapshot.
     """
@@ -53,7 +53,7 @@ def trim_horizon(watermark: Stamp, now_ms: int, keep_ms: int, covered: Stamp | N
 
 
 class Trimmer:
-    """Trims the logs of gateways. Any number may run at once, on the same gateway too."""
+    """Trims the logs of gateways. Any number may run at once, also on the same gateway."""
 
     def __init__(self, buffer: Buffer, *, wall_clock: WallClock, keep_ms: int) -> None:
         self._buffer = buffer
@@ -67,15 +67,15 @@ class Trimmer:
         covered: Stamp | None = None,
         has_time: Callable[[], bool] = lambda: True,
     ) -> TrimReport:
-        """Delete what is flushed, old and covered. Safe to repeat, and to kill.
+        """Delete what is flushed, old and covered. Idempotent, and safe to kill.
 
         Args:
             gateway: whose log.
             covered: see `trim_horizon`.
-            has_time: asked before each few deletions; False ends the trim there.
+            has_time: called before every few deletions; False ends the trim there.
 
         Raises:
-            LakeSyncError: the buffer refused; what is gone stays gone.
+            LakeSyncError: the buffer refused; what was deleted stays deleted.
         """
         self._buffer.config(gateway)  # refuses what only a later release can read
         watermark = self._buffer.flush_state(gateway).watermark
