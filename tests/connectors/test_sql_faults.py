@@ -14,6 +14,7 @@ from lakesync.core.merge import view
 from lakesync.core.values import parse
 from lakesync.wire.row_state import decode_row_state
 from tests.support.gateways import GivenTime, administrator, pulled, pusher
+from tests.support.mysql_server import end_sessions
 from tests.support.polling import PollingByHand
 from tests.support.sources import SqlSource
 
@@ -239,13 +240,15 @@ def test_a_password_that_changes_midway_is_said_and_nothing_is_lost_or_comes_twi
     else:
         source.run(f"CREATE USER {user}@'127.0.0.1' IDENTIFIED BY 'first'")
         source.run(f"GRANT SELECT ON {shop.settings['database']}.* TO {user}@'127.0.0.1'")
-        changes = [f"SET PASSWORD FOR {user}@'127.0.0.1' = PASSWORD('second')", f"KILL USER {user}"]
+        changes = [f"ALTER USER {user}@'127.0.0.1' IDENTIFIED BY 'second'"]
         ends = [f"DROP USER {user}@'127.0.0.1'"]
     shop.register(user=user, password="first")
 
     def change() -> None:
         for statement in changes:
             source.run(statement)
+        if not shop.is_postgres:
+            end_sessions(source.source.dialect, user)
 
     assert shop.poll(change).status == "wait", "the connection is lost"
     there = shop.rows("orders")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lakesync.connectors.sql.capture import source as capture_source
 from lakesync.errors import Conflict
-from tests.support.captured_sources import CAPTURED, Captured
+from tests.support.captured_sources import CAPTURED, MYSQL, Captured
 from tests.support.capturing import NEVER, CaptureWorld, SteppedSlot
 
 if TYPE_CHECKING:
@@ -46,9 +46,9 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def captured(kind: str) -> Captured:
+def captured(kind: str, database: Database) -> Captured:
     """What is said to it."""
-    return CAPTURED[kind]
+    return MYSQL if database.is_mysql else CAPTURED[kind]
 
 
 @pytest.fixture

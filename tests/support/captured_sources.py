@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from tests.support.capturing import BinlogWorld, CaptureWorld
@@ -118,6 +118,34 @@ _MARIADB: Final = {
     "minimal": ("SET SESSION binlog_row_image = MINIMAL",),
     "full": ("SET SESSION binlog_row_image = FULL",),
 }
+_IS_THERE: Final = (
+    "(SELECT count(*) FROM information_schema.columns "
+    "WHERE concat(table_schema, '.', table_name) = '{items}' AND column_name = 'extra{odd}')"
+)
+_MYSQL: Final = {
+    "many": (
+        "SET SESSION cte_max_recursion_depth = 1000000",
+        (
+            "INSERT INTO {items} (id, value, big) WITH RECURSIVE s (n) AS "
+            "(SELECT 7 UNION ALL SELECT n + 1 FROM s WHERE n < {last}) "
+            "SELECT n, 'many', repeat('{digit}', 3000) FROM s "
+            "ON DUPLICATE KEY UPDATE value = 'again'"
+        ),
+    ),
+    "add": (
+        (
+            f"SET @sql = if({_IS_THERE}, 'DO 0', "
+            "'ALTER TABLE {items} ADD COLUMN extra{odd} int DEFAULT {other}')"
+        ),
+        "PREPARE altered FROM @sql",
+        "EXECUTE altered",
+    ),
+    "drop": (
+        f"SET @sql = if({_IS_THERE}, 'ALTER TABLE {{items}} DROP COLUMN extra{{odd}}', 'DO 0')",
+        "PREPARE altered FROM @sql",
+        "EXECUTE altered",
+    ),
+}
 CAPTURED: Final = {
     "postgres": Captured(
         CaptureWorld,
@@ -143,3 +171,5 @@ CAPTURED: Final = {
     ),
 }
 """By the name of the fixture that starts each."""
+MYSQL: Final = replace(CAPTURED["mariadb"], statements=_EITHER | _MARIADB | _MYSQL)
+"""Where MySQL stands for MariaDB."""

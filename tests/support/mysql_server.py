@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
@@ -13,6 +13,8 @@ from tools.local_stack.databases import Database
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from lakesync.adapters.sql.dialect import Dialect
 
 
 @contextmanager
@@ -38,6 +40,16 @@ def database_on(url: str) -> Iterator[Database]:
         yield database
     finally:
         _removed(database)
+
+
+def end_sessions(dialect: Dialect, user: str) -> None:
+    """End a user's sessions, as an administrator of a MySQL or MariaDB."""
+    with closing(dialect.connect()) as connection:
+        cursor = connection.cursor()
+        cursor.execute("SELECT id FROM information_schema.processlist WHERE user = %s", (user,))
+        for (number,) in cursor.fetchall():
+            with suppress(pymysql.OperationalError):  # it has ended by itself
+                cursor.execute(f"KILL {number}", ())
 
 
 def _removed(database: Database) -> None:

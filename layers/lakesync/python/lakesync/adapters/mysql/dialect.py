@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import pymysql
+from pymysql.connections import TEXT_TYPES
 
 from lakesync.adapters.mysql.faults import is_row_fault, translated
 from lakesync.adapters.mysql.inserts import inserts, lists
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from lakesync.adapters.sql.dialect import Connection
     from lakesync.errors import LakeSyncError
 
+# VECTOR, of MySQL 9: the driver does not know it, and would read its bytes as ASCII.
+TEXT_TYPES.add(242)
 CONNECT_TIMEOUT_S: Final = 10
 STATEMENT_TIMEOUT_S: Final = 120
 """How long one statement may take, waiting for a lock included."""
@@ -66,6 +69,8 @@ class MySql:
     instant_type: str = "datetime(6)"
     updated_options: str = ""
     stage_drop: str = f"DROP TEMPORARY TABLE IF EXISTS {STAGE}"
+    # A server may refuse every table without one (sql_require_primary_key).
+    stage_number: str = " PRIMARY KEY"
 
     @property
     def name_type(self) -> str:

@@ -70,6 +70,7 @@ class Postgres:
     # With room on its page a new version of a row needs no new entries in indices.
     updated_options: str = " WITH (fillfactor = 70)"
     stage_drop: str = f"DROP TABLE IF EXISTS pg_temp.{STAGE}"
+    stage_number: str = ""
 
     def connect(self) -> Connection:
         """Connect."""

@@ -87,6 +87,11 @@ class Dialect(Protocol):
         """The statement that drops `STAGE`, if it is there."""
         ...
 
+    @property
+    def stage_number(self) -> str:
+        """What follows the type of the first column of `STAGE`, which numbers its rows."""
+        ...
+
     def connect(self) -> Connection:
         """Connect: strict, in UTC, each statement seeing what was committed before it."""
         ...

@@ -18,8 +18,12 @@ def fill_stage(
     columns: Mapping[str, str],
     rows: Iterable[Sequence[object]],
 ) -> None:
-    """Make `STAGE` anew, with rows in it: lazy ones are made while the database takes others."""
+    """Make `STAGE` anew, with rows in it: lazy ones are made while the database takes others.
+
+    The first column has another value in each row, if the dialect has a `stage_number`.
+    """
     cursor.execute(dialect.stage_drop, ())
-    lines = ", ".join(f"{dialect.quote(name)} {kind}" for name, kind in columns.items())
+    first, *others = (f"{dialect.quote(name)} {kind}" for name, kind in columns.items())
+    lines = ", ".join([f"{first}{dialect.stage_number}", *others])
     cursor.execute(f"CREATE TEMPORARY TABLE {STAGE} ({lines})", ())
     dialect.load(cursor, STAGE, columns, rows)

@@ -32,8 +32,8 @@ _ROWS: Final[Mapping[int, tuple[str, int]]] = {
     169: ("insert", 2), 170: ("update", 2), 171: ("delete", 2),
 }  # fmt: skip
 _COMPRESSED: Final = frozenset(range(165, 172))
+_PARTIAL: Final = 39
 _UNREADABLE: Final[Mapping[int, str]] = {
-    39: "binlog_row_value_options must be empty",
     40: "binlog_transaction_compression must be OFF",
     164: "encrypt_binlog must be OFF",
 }
@@ -50,6 +50,8 @@ class Begin(NamedTuple):
     """Nothing but one statement follows, unless that is a BEGIN."""
     is_prepared: bool = False
     """It is only prepared: whether it is committed is said later (XA)."""
+    is_tagged: bool = False
+    """Its id has a tag, and is not read."""
 
 
 class Rows(NamedTuple):
@@ -132,11 +134,13 @@ class Decoder:
             self.pos = unsigned(packet, 13, 4) or self.pos
         body = packet[HEADER_BYTES:end]
         if kind == _TABLE_MAP:
-            table = table_from(body, is_mariadb=self._is_mariadb)
-            self._tables[table.number] = table if self._wanted(table.schema, table.name) else None
+            number, table = table_from(body, self._wanted, is_mariadb=self._is_mariadb)
+            self._tables[number] = table
             return None
         if kind in _ROWS:
             return self._rows(body, *_ROWS[kind], is_compressed=kind in _COMPRESSED)
+        if kind == _PARTIAL:
+            return self._partial(body)
         if kind in _UNREADABLE:
             return Unreadable(_UNREADABLE[kind])
         return self._of_transaction(kind, body, packet, seconds)
@@ -158,8 +162,13 @@ class Decoder:
             gtid = f"{UUID(bytes=body[1:17])}:{unsigned(body, 17, 8)}" if kind == _GTID else ""
             return Begin(gtid, _mysql_us(body) or seconds * 1_000_000, is_statement=True)
         if kind == _TAGGED:
-            return Begin("", seconds * 1_000_000, is_statement=True)
+            return Begin("", seconds * 1_000_000, is_statement=True, is_tagged=True)
         return None
+
+    def _partial(self, body: bytes) -> Statement | None:
+        """Give parts of documents (`binlog_row_value_options`) as what does not tell its rows."""
+        table = self._tables.get(unsigned(body, 0, 6))
+        return table and Statement(table.schema, f"UPDATE {table.name}")
 
     def _rows(self, body: bytes, kind: str, version: int, *, is_compressed: bool) -> Event | None:
         table = self._tables.get(unsigned(body, 0, 6))

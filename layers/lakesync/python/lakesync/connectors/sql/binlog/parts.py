@@ -127,9 +127,11 @@ class Parts:
             grown = mysql_grown if ":" in begun.gtid else mariadb_grown
             gtid = grown(gtid, begun.gtid)
         self._begun = None
-        return self._part(
-            self._position._replace(file=decoder.file, pos=decoder.pos, gtid=gtid, events=0, rows=0)
+        end = self._position._replace(
+            file=decoder.file, pos=decoder.pos, gtid=gtid, events=0, rows=0
         )
+        # Asked for by ids, a transaction whose id is not among them would come again and again.
+        return self._part(end._replace(gtid="", is_by_gtid=False) if begun.is_tagged else end)
 
     def _rows(self, event: Rows) -> Iterator[Part]:
         self._seen += 1

@@ -76,7 +76,7 @@ def reader_of(column: LoggedColumn) -> Reader:
         return _integer(_INTEGERS[kind], is_signed=not column.is_unsigned)
     if kind in _FRACTIONS:
         return _FRACTIONS[kind](meta)
-    if kind in {tm.VARCHAR, tm.STRING, tm.BLOB, tm.GEOMETRY, tm.JSON}:
+    if kind in {tm.VARCHAR, tm.STRING, tm.BLOB, tm.GEOMETRY, tm.VECTOR, tm.JSON}:
         return _bytes(column)
     simple: Reader | None = {
         tm.FLOAT: _float, tm.DOUBLE: _double, tm.YEAR: _year, tm.DATE: _date,

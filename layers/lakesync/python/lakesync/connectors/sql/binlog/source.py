@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+import pymysql
+from pymysql.constants import ER
+
 from lakesync.connectors.port import FEED, SourcePage
 from lakesync.connectors.sql.binlog.feed import Feed
 from lakesync.connectors.sql.binlog.log import wait
@@ -52,6 +55,8 @@ class BinlogConnector(SnapshotConnector):
         def work(cursor: Any) -> str:
             _check_may_replicate(cursor)
             look, tables = self._feed.looked(cursor), self._feed.tables
+            if not (look.is_mariadb or look.end.is_by_gtid):
+                _check_sees_transactions(cursor)
             tables.look(cursor)
             if tables.faults:
                 raise AdapterRefused(" ".join(tables.faults.values()))
@@ -116,6 +121,20 @@ def _check_may_replicate(cursor: Any) -> None:
             "the user may not read the log of changes: "
             "GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO …"
         )
+
+
+def _check_sees_transactions(cursor: Any) -> None:
+    """Refuse a user who may not see which transactions are open, as MySQL without ids needs."""
+    try:
+        cursor.execute("SELECT count(*) FROM information_schema.INNODB_TRX")
+    except pymysql.OperationalError as exc:
+        if exc.args[:1] != (ER.SPECIFIC_ACCESS_DENIED_ERROR,):
+            raise
+        raise AdapterRefused(
+            "the user may not see open transactions, which is needed where transactions have no "
+            "ids: GRANT PROCESS ON *.* TO …, or set gtid_mode = ON"
+        ) from exc
+    cursor.fetchall()
 
 
 def forget(storage: Storage, following: MySqlSettings | None) -> str:

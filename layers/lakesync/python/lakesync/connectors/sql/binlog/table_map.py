@@ -7,21 +7,22 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from lakesync.connectors.sql.binlog.numbers import packed, packed_text, unsigned
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 (
     TINY, SHORT, LONG, FLOAT, DOUBLE, LONGLONG, INT24, DATE, YEAR, VARCHAR, BIT, TIMESTAMP,
-    DATETIME, TIME, JSON, DECIMAL, ENUM, SET, BLOB, STRING, GEOMETRY,
+    DATETIME, TIME, VECTOR, JSON, DECIMAL, ENUM, SET, BLOB, STRING, GEOMETRY,
 ) = (
-    1, 2, 3, 4, 5, 8, 9, 10, 13, 15, 16, 17, 18, 19, 245, 246, 247, 248, 252, 254, 255,
+    1, 2, 3, 4, 5, 8, 9, 10, 13, 15, 16, 17, 18, 19, 242, 245, 246, 247, 248, 252, 254, 255,
 )  # fmt: skip
 _META_BYTES: Final = {
     FLOAT: 1, DOUBLE: 1, VARCHAR: 2, BIT: 2, TIMESTAMP: 1, DATETIME: 1, TIME: 1, JSON: 1,
     DECIMAL: 2, ENUM: 2, SET: 2, 249: 1, 250: 1, 251: 1, BLOB: 1, 253: 2, STRING: 2, GEOMETRY: 1,
-    20: 4, 140: 1, 141: 2, 242: 1,
+    20: 4, 140: 1, 141: 2, VECTOR: 1,
 }  # fmt: skip
 _NUMBERS: Final = frozenset({TINY, SHORT, LONG, FLOAT, DOUBLE, LONGLONG, INT24, DECIMAL, YEAR, 0})
-_TEXTS: Final = frozenset({VARCHAR, 253, STRING, BLOB, 140, 141})
+_TEXTS: Final = frozenset({VARCHAR, 253, STRING, BLOB, VECTOR, 140, 141})
+"""Types of which the log tells the collation."""
 _SIGNS, _CHARSET, _CHARSETS, _NAMES, _SETS, _ENUMS, _KEY, _KEY_PARTS = 1, 2, 3, 4, 5, 6, 8, 9
 
 
@@ -51,8 +52,12 @@ class LoggedTable(NamedTuple):
     """The log tells the columns' names."""
 
 
-def table_from(body: bytes, *, is_mariadb: bool) -> LoggedTable:
-    """Read a description.
+def table_from(
+    body: bytes, wanted: Callable[[str, str], bool], *, is_mariadb: bool
+) -> tuple[int, LoggedTable | None]:
+    """Read the number that rows name a table by, and its description; None if it is not wanted.
+
+    Of a table that is not wanted nothing is read that this may not know.
 
     Raises:
         ValueError, IndexError: it is none.
@@ -62,6 +67,8 @@ def table_from(body: bytes, *, is_mariadb: bool) -> LoggedTable:
     schema, at = body[at : at + size].decode(), at + size + 1
     size, at = body[at], at + 1
     name, at = body[at : at + size].decode(), at + size + 1
+    if not wanted(schema, name):
+        return number, None
     width, at = packed(body, at)
     types, at = body[at : at + width], at + width
     size, at = packed(body, at)
@@ -71,7 +78,8 @@ def table_from(body: bytes, *, is_mariadb: bool) -> LoggedTable:
     names = _texts(more.get(_NAMES, b""))
     columns = tuple(_columns(typed, names, more, is_mariadb=is_mariadb))
     key = [columns[place].name for place in _key(more)]
-    return LoggedTable(number, schema, name, columns, tuple(key), len(names) == width)
+    is_named = len(names) == width
+    return number, LoggedTable(number, schema, name, columns, tuple(key), is_named)
 
 
 def _typed(types: bytes, data: bytes) -> Iterator[tuple[int, int]]:

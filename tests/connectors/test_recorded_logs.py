@@ -1,0 +1,97 @@
+"""Change capture of MySQL by logs that a real one wrote: what MariaDB's, which is real, has not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakesync.connectors.sql.binlog.columns import captured_table
+from lakesync.connectors.sql.binlog.events import Decoder
+from lakesync.connectors.sql.binlog.log import Position
+from lakesync.connectors.sql.binlog.parts import Described, GapError, Parts
+from lakesync.connectors.sql.binlog.rows import reader_of
+from lakesync.connectors.sql.binlog.statements import tables_in
+from lakesync.connectors.sql.configuration import PolledTable
+from tests.support.recorded_logs import Recorded, recorded
+
+if TYPE_CHECKING:
+    from lakesync.connectors.sql.binlog.table_map import LoggedTable
+    from lakesync.connectors.sql.capture.parts import Part
+
+SERVER = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+
+
+def read(
+    log: Recorded, *, is_wanted: bool = True, start: Position | None = None
+) -> tuple[list[Part], list[str]]:
+    """Read a log; gives its parts, and which tables are to be read again."""
+    again: list[str] = []
+    place = (log.look.schema, log.look.table)
+
+    def described(logged: LoggedTable) -> Described:
+        table = captured_table(logged, log.look, PolledTable.model_validate({"name": "t"}))
+        return Described(table, tuple(map(reader_of, logged.columns)))
+
+    parts = Parts(
+        start or Position("binlog.000001", 4, f"{SERVER}:1-5", is_by_gtid=True),
+        100,
+        1 << 60,
+        described,
+        lambda name, _: again.append(name),
+        lambda each: tables_in(each.sql, each.schema, {"t": place}),
+    )
+    decoder = Decoder(
+        is_checked=True, is_mariadb=False, wanted=lambda *names: is_wanted and names == place
+    )
+    return list(parts.of(decoder, log.packets)), again
+
+
+def rows(parts: list[Part]) -> dict[str, object]:
+    """Give the rows that parts tell."""
+    return {change.row_id: change.columns for part in parts for change in part.changes}
+
+
+@pytest.mark.law("N12")
+def test_types_that_only_mysql_has_are_what_reading_the_table_gives() -> None:
+    log = recorded("types of MySQL alone")
+    parts, again = read(log)
+    assert rows(parts) == log.rows
+    assert again == []
+
+
+@pytest.mark.law("N12", "N13")
+def test_of_tables_that_are_not_captured_nothing_is_read_that_may_be_unknown() -> None:
+    unknown = recorded("types of MySQL alone")
+    # Types of a later version, of texts, whose collations the log tells.
+    known, later = bytes([242, 252, 245]), bytes([200, 200, 245])
+    packets = [each.replace(known, later) for each in unknown.packets]
+    assert packets != unknown.packets
+    with pytest.raises(ValueError, match="argument 2 is longer"):
+        read(unknown._replace(packets=packets))
+    for log in (unknown._replace(packets=packets), recorded("a part of a document")):
+        parts, again = read(log, is_wanted=False)
+        assert (rows(parts), again) == ({}, [])
+
+
+@pytest.mark.law("N12")
+def test_behind_a_transaction_with_a_tagged_id_the_position_is_a_file_and_an_offset() -> None:
+    log = recorded("tagged ids")
+    parts, _ = read(log)
+    assert rows(parts) == log.rows
+    end = parts[-1].end
+    assert (end.gtid, end.is_by_gtid) == ("", False)
+    assert end.place > (1, 4)
+
+
+@pytest.mark.law("N12", "N13")
+def test_a_table_of_which_a_part_of_a_document_is_told_is_read_again() -> None:
+    parts, again = read(recorded("a part of a document"))
+    assert again == ["t"]
+    assert rows(parts).keys() == {"1"}
+
+
+@pytest.mark.law("N13")
+def test_a_compressed_transaction_is_a_gap_that_says_what_to_set() -> None:
+    with pytest.raises(GapError, match="binlog_transaction_compression must be OFF"):
+        read(recorded("compressed"))
