@@ -1,4 +1,5 @@
 """The durable buffer: heads, commit log, row states, configuration.
 
-`dynamo` keeps it in one DynamoDB table, `memory` in this process; both pass ``tests/contracts``.
+`dynamo` implements it in one DynamoDB table, `memory` in this process; both pass
+``tests/contracts``.
 """

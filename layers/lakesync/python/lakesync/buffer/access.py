@@ -1,8 +1,9 @@
-"""Whose each client is, and who is shut out: items beside the buffer's own, in the same table.
+"""The users of clients, and the revocations: items beside the buffer's own, in the same table.
 
 A client is one item: its user, written once, and what was last noted of it, which is read with the
-user for nothing (``nc`` the cursor, ``nq`` the quarantined edits, ``na`` when). All revocations of
-a gateway lie in one item collection, so that one query reads them: a read unit for about thirty.
+user at no extra cost (``nc`` the cursor, ``nq`` the quarantined edits, ``na`` when). All
+revocations of a gateway are in one item collection, so that one query reads them: a read unit for
+about thirty.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class DynamoAccess(TableCalls):
             "ConditionExpression": NEVER_WRITTEN,
             "ExpressionAttributeValues": {":us": text_of(user)},
         }
-        # Safe to repeat: what a try wrote whose answer was lost is this user's.
+        # Idempotent: if a try's answer was lost, what it wrote is this user's.
         if self._conditionally("UpdateItem", encode(body)):
             return user
         item = self._get(keys.user_pk(gateway, client_id), client_id)
@@ -66,11 +67,11 @@ class DynamoAccess(TableCalls):
         return text(item, "us")
 
     def release(self, gateway: str, client_id: str) -> None:
-        """Bind a client to nobody; a write unit."""
+        """Bind a client to no user; a write unit."""
         self._delete(_client(gateway, client_id))
 
     def clients(self, gateway: str, place: str, limit: int) -> tuple[list[KnownClient], str]:
-        """Give some clients; a read unit for some thirty, 16 at least for all."""
+        """Give some clients; a read unit for about thirty, and at least 16 in total."""
         first, after = (int(place[0], 16), place[1:]) if place else (0, "")
         clients: list[KnownClient] = []
         for part, pk in enumerate(keys.user_pks(gateway)[first:], start=first):
@@ -86,7 +87,7 @@ class DynamoAccess(TableCalls):
         return clients, ""
 
     def revocations(self, gateway: str) -> list[Revocation]:
-        """Give all that is revoked; a read unit for about thirty, one at least."""
+        """Give all revocations; a read unit for about thirty, at least one."""
         pk, after = keys.revoked_pk(gateway), ""
         revocations: list[Revocation] = []
         while True:

@@ -1,7 +1,7 @@
 """The action handlers of gateways, in the buffer's table; the runs of actions, in their own.
 
-A table of their own, as runs are forgotten after a while, and as who runs actions needs to write
-nothing else:
+Runs have a table of their own because they expire, and because the function that runs actions needs
+to write nothing else:
 
 ====================  ==================  ==================  ===========================
 item                  pk                  sk                  attributes
@@ -11,13 +11,13 @@ idempotency key       ``gw|hash``         ``k|digest``        id x
 count of a minute     ``gw|hash``         ``c|digest``        n x
 ====================  ==================  ==================  ===========================
 
-The hash is one digit, of the client; the digest is of the client and the action id, or the key: so
-that no text of a client is part of a key. Attributes: ``d`` outcome, ``dg`` digest of what is asked
-for, ``id`` action id, ``n`` number, ``ow`` owner, ``st`` state, ``u`` until, ``x`` when DynamoDB
-may remove it.
+The hash is one digit, from the client. The digest is of the client and the action id, or the key,
+so that no text of a client is part of a key. Attributes: ``d`` outcome, ``dg`` digest of the
+request, ``id`` action id, ``n`` number, ``ow`` owner, ``st`` state, ``u`` until, ``x`` when
+DynamoDB may remove it.
 
 An action costs one read unit, or two with an idempotency key, and three write units (one to count,
-one to begin, one to end), seven with a key: beginning is a transaction of two items then.
+one to begin, one to end), seven with a key, because beginning is then a transaction of two items.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from lakesync.buffer.upkeep_requests import query_after
 from lakesync.ports import ActionKey, ActionRun, RunState, StoredHandler
 
 REMEMBERED_DAYS: Final = 30
-"""How long what became of an action is remembered: a client that asks again later runs it again."""
+"""How long the outcome of an action is stored: a client that repeats it later runs it again."""
 _PAGE_ITEMS: Final = 100
 _DAY_S: Final = 86_400
 _MINUTE_MS: Final = 60_000
@@ -48,7 +48,7 @@ class DynamoHandlers(TableCalls):
     """`lakesync.ports.HandlerStore` in the buffer's DynamoDB table."""
 
     def handlers(self, gateway: str) -> list[StoredHandler]:
-        """Give a gateway's action handlers; a read unit for some five."""
+        """Give a gateway's action handlers; a read unit for about five."""
         pk, after = keys.action_pk(gateway), ""
         items: list[dict[str, Any]] = []
         while True:
@@ -106,7 +106,7 @@ class DynamoRuns(TableCalls):
         return self._conditionally("TransactWriteItems", encode(body))
 
     def end(self, key: ActionKey, run: ActionRun, now_ms: int) -> bool:
-        """Note how a run stands; a write unit for each KB of its outcome."""
+        """Store the state of a run; a write unit for each KB of its outcome."""
         condition = ("ow = :seen", text_of(run.owner))
         return self._change(key, run, now_ms, condition, RunState.RUNNING)
 

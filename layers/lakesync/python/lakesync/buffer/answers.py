@@ -1,4 +1,4 @@
-"""DynamoDB's answers, read: items become records, refusals become exceptions of the port."""
+"""Reads DynamoDB's answers: items become records, refusals become exceptions of the port."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ NOTHING: Final = Places({}, {})
 
 
 def cancelled(refusal: Refusal, places: Places = NOTHING) -> Exception:
-    """Give the exception for a refused request: something moved, a race, or a bug of ours.
+    """Give the exception for a refused request: a failed condition, a race, or a bug of ours.
 
     Args:
-        refusal: what came back.
+        refusal: DynamoDB's answer.
         places: which items of the transaction are heads, and which are rows.
     """
     reasons = [reason.get("Code", "None") for reason in _reasons(refusal)]
@@ -63,7 +63,7 @@ def cancelled(refusal: Refusal, places: Places = NOTHING) -> Exception:
 
 
 def _item(refusal: Refusal, place: int) -> dict[str, Any]:
-    """Give the item that failed a condition, as it is; empty if there is none."""
+    """Give the present state of the item that failed a condition; empty if there is none."""
     item: dict[str, Any] = _reasons(refusal)[place].get("Item", {})
     return item
 
@@ -74,7 +74,7 @@ def _reasons(refusal: Refusal) -> list[dict[str, Any]]:
 
 
 def reason(refusal: Refusal, place: int) -> str:
-    """Give why one item of a transaction was refused; ``None``, as text, if it was not."""
+    """Give why one item of a transaction was refused; the text ``None`` if it was not."""
     reasons = _reasons(refusal)
     return reasons[place].get("Code", "None") if place < len(reasons) else "None"
 

@@ -1,12 +1,12 @@
 """The audit records of gateways, in a DynamoDB table of their own.
 
-A table of their own, as they are kept when a gateway is deleted, and as nobody may remove one: the
-function that writes them has no permission to. The keys are the gateway and the record's id.
-Attributes: ``af`` after, ``bf`` before, ``cd`` code, ``e`` ended, ``ms`` milliseconds, ``oc``
-outcome, ``op`` operation, ``ro`` role, ``rq`` request, ``tg`` target, ``us`` user, ``x`` when
-DynamoDB may remove it.
+They have a table of their own because they are kept when a gateway is deleted, and because nobody
+may remove one: the function that writes them has no permission to. The keys are the gateway and the
+record's id. Attributes: ``af`` after, ``bf`` before, ``cd`` code, ``e`` ended, ``ms`` milliseconds,
+``oc`` outcome, ``op`` operation, ``ro`` role, ``rq`` request, ``tg`` target, ``us`` user, ``x``
+when DynamoDB may remove it.
 
-A change costs two write units for each KB of its record, which are one to nine.
+A change costs two write units for each KB of its record, which has one to nine.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from lakesync.ports import AuditOutcome, AuditQuery, AuditRecord
 from lakesync.ports.audit import STACK, id_of_time
 
 READS_MAX: Final = 10
-"""Reads of 1 MB that one page of records may take, where few pass its filters."""
+"""Reads of 1 MB that one page of records may take, if few records pass its filters."""
 _LAST: Final = "g"
-"""Above every id: those begin with hexadecimal digits."""
+"""Above every id: ids begin with hexadecimal digits."""
 
 
 def owner_of(gateway: str) -> str:
-    """Give back whose records are meant: a gateway's, or the stack's."""
+    """Give the id back if it names an owner of records: a gateway, or the stack."""
     return gateway if gateway == STACK else check_gateway(gateway)
 
 
 def bounds(query: AuditQuery) -> tuple[str, str]:
-    """Give the lowest and the highest sort key of what a query wants, both inclusive."""
+    """Give the lowest and the highest sort key that a query may return, both inclusive."""
     highest = _LAST if query.until_ms is None else id_of_time(query.until_ms)
     return id_of_time(query.since_ms), min(highest, query.below or _LAST)
 
@@ -58,7 +58,7 @@ class DynamoAudit(TableCalls):
             "x": number_of(keep_until_s),
         }
         body = {"TableName": self._table, "Item": item, "ConditionExpression": NEVER_WRITTEN}
-        # An id is never given twice: what is there was written by a try whose answer was lost.
+        # Ids are unique: an existing record was written by a try whose answer was lost.
         self._conditionally("PutItem", encode(body))
 
     def end(self, record: AuditRecord) -> None:
@@ -74,7 +74,7 @@ class DynamoAudit(TableCalls):
         self._updated((owner_of(record.gateway), record.id), change, "oc = :begun", values)
 
     def records(self, gateway: str, query: AuditQuery) -> tuple[list[AuditRecord], str]:
-        """Give records, the latest first; half a read unit for each 4 KB that is looked at."""
+        """Give records, the latest first; half a read unit for each 4 KB that is read."""
         records: list[AuditRecord] = []
         last: dict[str, Any] = {}
         for _ in range(READS_MAX):
@@ -104,7 +104,7 @@ class DynamoAudit(TableCalls):
                 "ExpressionAttributeValues": values,
                 "ScanIndexForward": False,
                 **({"FilterExpression": " AND ".join(filters)} if filters else {}),
-                # One more than wanted, and the one that the page before ended with.
+                # One more than requested, and the last one of the page before.
                 **({} if filters else {"Limit": query.limit + 2}),
                 **({"ExclusiveStartKey": last} if last else {}),
             }

@@ -1,10 +1,10 @@
 """A thin DynamoDB caller: ready-made JSON in, parsed JSON out, over kept connections.
 
 The SDK's own client spends 10 to 20 ms of CPU on validating and serialising a transaction of a
-hundred items, most of a push, and its import most of a cold start; the figures are in
-``docs/adr/0001-thin-dynamodb-caller.md``. So requests are built by `lakesync.buffer.requests` and
-`lakesync.buffer.transaction` as the JSON that DynamoDB speaks, and signed here. Whether to try
-again is the callers' to say: the gateway knows its deadline.
+hundred items, most of the time of a push, and its import is most of a cold start. The figures are
+in ``docs/adr/0001-thin-dynamodb-caller.md``. So requests are built by `lakesync.buffer.requests`
+and `lakesync.buffer.transaction` as DynamoDB's JSON, and signed here. Retries are left to the
+callers: the gateway knows its deadline.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Refusal(Exception):
 
 
 class Send(Protocol):
-    """How bytes reach DynamoDB; tests put faults here that no emulator makes."""
+    """How bytes are sent to DynamoDB; tests inject faults here that no emulator makes."""
 
     def __call__(self, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
         """Give the status and the body of the answer, or raise `Unreachable`."""
@@ -63,15 +63,16 @@ class Send(Protocol):
 
 
 class DynamoCaller:
-    """Calls DynamoDB operations with ready-made JSON. Safe to use from several threads.
+    """Calls DynamoDB operations with ready-made JSON. Thread-safe.
 
     Args:
         region: the table's region.
-        endpoint_url: where DynamoDB is, if not at its region's own address.
+        endpoint_url: DynamoDB's address, if it is not the region's own.
         send: replaces the network.
         on_capacity: called with each operation and the capacity units that it consumed; without it,
             DynamoDB is not asked for them.
-        credentials: who signs; without it, the environment or the SDK's own chain says so.
+        credentials: gives the credentials; without it, they come from the environment or the SDK's
+            own chain.
     """
 
     def __init__(
@@ -96,7 +97,7 @@ class DynamoCaller:
         Raises:
             Refusal: DynamoDB refused it; nothing was done.
             Unavailable: throttled or failing; it is safe to repeat.
-            Unreachable: nothing came back; a write may have happened.
+            Unreachable: no answer arrived; a write may have happened.
         """
         if self._on_capacity is not None:
             body = body[:-1] + b',"ReturnConsumedCapacity":"TOTAL"}'
@@ -120,7 +121,7 @@ class DynamoCaller:
     def _credentials(self) -> Credentials:
         if self._given_credentials is not None:
             return Credentials(*self._given_credentials())
-        # In Lambda they are in the environment; only elsewhere is the SDK worth its import.
+        # Lambda puts them into the environment; only elsewhere is the SDK worth its import.
         access_key = os.environ.get("AWS_ACCESS_KEY_ID")
         secret_key = os.environ.get("AWS_SECRET_ACCESS_KEY")
         if access_key and secret_key:
@@ -138,7 +139,7 @@ class DynamoCaller:
         if kind in _REFUSED:
             return Refusal(kind, body)
         if kind in _OUTDATED:
-            self._from_session = None  # the next call looks for fresh ones
+            self._from_session = None  # the next call reads fresh ones
         if kind in _TRY_AGAIN or kind in _OUTDATED or status >= _SERVER_FAULT:
             return Unavailable(
                 f"DynamoDB is busy ({kind}); the same request may succeed in a moment"

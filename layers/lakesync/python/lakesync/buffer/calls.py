@@ -1,4 +1,4 @@
-"""How a DynamoDB table is called: reads that are repeated, writes that may lose their condition."""
+"""Calls of a DynamoDB table: reads with retries, and conditional writes that may be refused."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PAUSE_S_MAX: Final = 0.16
 
 
 class InParallel(Protocol):
-    """Makes calls side by side."""
+    """Makes calls in parallel."""
 
     def __call__(self, calls: Sequence[Callable[[], T]]) -> list[T]:
         """Give the answers in the order of the calls; raises what one of them raised."""
@@ -39,7 +39,7 @@ class InParallel(Protocol):
 class Threads:
     """Makes calls in threads, which are started when they are first needed, and kept.
 
-    None of them still runs when they are answered, though one of them failed.
+    When the answers are returned no call is still running, even if one of them failed.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class Threads:
     def __call__(self, calls: Sequence[Callable[[], T]]) -> list[T]:
         """Give the answers in the order of the calls; raises what one of them raised."""
         if self._pool is None:
-            # Few processes ever need it, and importing it takes a millisecond.
+            # Few processes need it, and importing it takes a millisecond.
             from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
 
             self._pool = ThreadPoolExecutor(THREADS_MAX, "dynamodb")
@@ -66,11 +66,11 @@ class Threads:
 
 
 class TableCalls:
-    """The calls of one table. Safe to use from several threads.
+    """The calls of one table. Thread-safe.
 
     Args:
         table: the table's name.
-        caller: how DynamoDB is called.
+        caller: calls DynamoDB.
         sleep_s: waits between two tries of a read.
         in_parallel: makes calls that do not depend on each other.
     """
@@ -89,7 +89,7 @@ class TableCalls:
         self._in_parallel = in_parallel or Threads()
 
     def in_parallel(self, calls: Sequence[Callable[[], T]]) -> list[T]:
-        """Make calls side by side; one alone is made at once."""
+        """Make calls in parallel; a single call is made directly."""
         return self._in_parallel(calls) if len(calls) > 1 else [call() for call in calls]
 
     def _get(self, pk: str, sk: str) -> dict[str, Any]:
@@ -122,7 +122,7 @@ class TableCalls:
             self._pause(refused)
 
     def _transaction(self, wanted: Iterable[tuple[str, str]]) -> list[dict[str, Any]]:
-        """Read items as they are between two transactions, a hundred at a time."""
+        """Read items as one transaction sees them, a hundred at a time."""
         keys = list(dict.fromkeys(wanted))
         read: list[dict[str, Any]] = []
         for at in range(0, len(keys), BATCH_MAX):
@@ -132,7 +132,7 @@ class TableCalls:
         return read
 
     def _read(self, operation: str, body: bytes) -> dict[str, Any]:
-        """Call an operation that changes nothing, again if it failed for a moment."""
+        """Call an operation that changes nothing, with retries after transient failures."""
         for tries in range(1, _READ_TRIES_MAX):
             try:
                 return self._asked(operation, body)
@@ -152,7 +152,7 @@ class TableCalls:
         self.pause(tries)
 
     def pause(self, tries: int) -> None:
-        """Wait a random while, longer with each try."""
+        """Wait a random time, longer with each try."""
         bound_s = min(_READ_PAUSE_S * 2**tries, _PAUSE_S_MAX)
         self._sleep_s(random.random() * bound_s)  # noqa: S311 - jitter
 
@@ -166,7 +166,7 @@ class TableCalls:
     def _updated(
         self, pk_sk: tuple[str, str], change: str, condition: str, values: Mapping[str, Any]
     ) -> dict[str, Any] | None:
-        """Change an item, if the condition holds; gives it as it is then."""
+        """Change an item, if the condition holds; gives the changed item."""
         body = {
             "TableName": self._table,
             "Key": requests.key(*pk_sk),

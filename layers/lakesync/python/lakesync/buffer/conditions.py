@@ -1,4 +1,4 @@
-"""The conditions of a commit, and the limits of a store, as DynamoDB has them: for memory."""
+"""The conditions of a commit and DynamoDB's limits, for the buffer in memory."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from lakesync.ports import Commit, Head, MarkKey, RowKey, StoredMark, StoredRow
 
 ITEMS_MAX: Final = 100
-"""Items of one commit, as DynamoDB has it: here too, so that tests in memory meet it."""
+"""Items of one commit: DynamoDB's limit, applied in memory too so that tests notice it."""
 ITEM_BYTES_MAX: Final = 400 * 1024
-"""One item, as DynamoDB has it."""
+"""Size of one item: DynamoDB's limit."""
 COMMIT_BYTES_MAX: Final = 4 * 1024 * 1024
-"""All items of one commit, as DynamoDB has it."""
+"""Size of all items of one commit: DynamoDB's limit."""
 
 PAGE_BYTES_MAX: Final = 1024 * 1024
-"""Entries or rows that one read gives, inflated: beyond, it ends early."""
+"""Entries or rows that one read gives, inflated; beyond this it ends early."""
 
 
 def moved(head: Head | None, seen: Head | None) -> bool:
@@ -34,20 +34,21 @@ def moved(head: Head | None, seen: Head | None) -> bool:
 
 
 def is_used(head: Head) -> bool:
-    """Tell whether a head holds entries, or says that any wait."""
+    """Tell whether a head contains entries, or shows that any wait."""
     return bool(head.recent or head.logged_bytes or head.oldest_unflushed)
 
 
 def emptied(head: Head) -> Head:
-    """Give the head of a deleted gateway: it keeps late commits out.
+    """Give the head of a deleted gateway: it makes late commits fail.
 
-    The stamp of its last entry stays as well: whoever still reads the log misses that entry.
+    The stamp of its last entry stays as well, so that a reader of the log notices that the entry is
+    missing.
     """
     return replace(head, recent=(), logged_bytes=0, flushed_bytes=0, oldest_unflushed=0)
 
 
 def check_heads(heads: Mapping[str, Head], commit: Commit) -> None:
-    """Refuse a commit by heads that moved.
+    """Refuse a commit whose heads moved.
 
     Raises:
         HeadMoved: with the heads as they are.
@@ -64,7 +65,7 @@ def check_heads(heads: Mapping[str, Head], commit: Commit) -> None:
 def check_states(
     rows: Mapping[RowKey, StoredRow], marks: Mapping[MarkKey, StoredMark], commit: Commit
 ) -> None:
-    """Refuse a commit by rows or marks that are not as they were seen.
+    """Refuse a commit whose rows or marks are not as they were seen.
 
     Raises:
         StaleRead: some are not.
@@ -80,7 +81,7 @@ def check_states(
 
 
 def check_lanes(main: Head | None, seen: Head | None, to: Stamp) -> None:
-    """Refuse a change of the main lane's head, if its lanes are not as seen, or it stands above.
+    """Refuse a change of the main lane's head, if its lanes are not as seen, or it is above.
 
     Raises:
         HeadMoved: with the head as it is.
@@ -111,7 +112,7 @@ def check_size(commit: Commit) -> None:
 def within(
     keys: Sequence[RowKey], rows: Mapping[RowKey, StoredRow], bytes_max: int
 ) -> tuple[dict[RowKey, StoredRow], list[RowKey]]:
-    """Give the rows of keys in their order until they hold so many bytes, and the keys behind."""
+    """Give the rows of keys in order, up to so many bytes, and the keys that are left."""
     kept: dict[RowKey, StoredRow] = {}
     size = 0
     for number, key in enumerate(keys):

@@ -1,4 +1,4 @@
-"""Connections as items of a table of their own, and the requests that change them.
+"""Connections as items of their own table, and the requests that change them.
 
 ====================  =============  ===============  =======================================
 item                  pk             sk               attributes
@@ -8,11 +8,11 @@ notify state          gateway        ``|notify``      n w pl ow u x
 ====================  =============  ===============  =======================================
 
 A gateway's connections are one item collection: one query reads them, and how far they were
-notified. A connection id holds no ``|``. Attributes: ``cl`` client, ``d`` claims, ``ex`` when the
-token expires, ``fc`` frames that were counted in the span of time ``fw``, ``n`` notified, ``op``
-opened, ``ow`` owner of the turn, ``pl`` the last connection that there was time for, ``rl`` rules,
-``sc`` scope, ``u`` until when the turn lasts, ``us`` user, ``w`` wanted, ``x`` when DynamoDB may
-remove it.
+notified. A connection id contains no ``|``. Attributes: ``cl`` client, ``d`` claims, ``ex`` when
+the token expires, ``fc`` frames that were counted in the span of time ``fw``, ``n`` notified,
+``op`` opened, ``ow`` owner of the turn, ``pl`` the last connection that there was time for, ``rl``
+rules, ``sc`` scope, ``u`` until when the turn lasts, ``us`` user, ``w`` wanted, ``x`` when DynamoDB
+may remove it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NOTIFY_SK: Final = "|notify"
 
 
 class StoredClaims(Mapping[str, Any]):
-    """Claims as they are stored, read when somebody looks: of a group of connections one does."""
+    """Stored claims, parsed on first access: only one of a group of connections needs them."""
 
     __slots__ = ("_read", "_text")
 
@@ -98,7 +98,7 @@ def connection_of(item: dict[str, Any]) -> Connection:
 
 
 def count_frames(table: str, connection: Connection, window: int, frames: int) -> bytes:
-    """Give what adds to the frames of a connection in a span of time."""
+    """Give the request that adds to the frames of a connection in a span of time."""
     change, condition = "ADD fc :c", "fw = :w"
     if connection.window != window:
         change = "SET fw = :w, fc = :c"
@@ -125,7 +125,7 @@ def _stamp(item: dict[str, Any], name: str) -> Stamp:
 
 
 def begin_turn(table: str, gateway: str, owner: str, now_ms: int, until_ms: int) -> bytes:
-    """Give what makes somebody the one who notifies, unless another is."""
+    """Give the request that makes a process the one that notifies, unless another is."""
     return _update(
         table,
         gateway,
@@ -141,7 +141,7 @@ def begin_turn(table: str, gateway: str, owner: str, now_ms: int, until_ms: int)
 
 
 def leave_commit(table: str, gateway: str, commit: Stamp, now_ms: int) -> bytes:
-    """Give what leaves a commit to whoever is at work."""
+    """Give the request that leaves a commit to the process in charge."""
     return _update(
         table,
         gateway,
@@ -152,13 +152,13 @@ def leave_commit(table: str, gateway: str, commit: Stamp, now_ms: int) -> bytes:
 
 
 def note_notified(table: str, gateway: str, owner: str, notified: Stamp) -> bytes:
-    """Give what notes how far was notified, whatever was left meanwhile."""
+    """Give the request that stores how far was notified, whatever was left in the meantime."""
     values = {":n": number_of(notified), ":o": text_of(owner)}
     return _update(table, gateway, "SET n = :n REMOVE pl", "ow = :o", values)
 
 
 def end_turn(table: str, gateway: str, owner: str, notified: Stamp) -> bytes:
-    """Give what ends a turn, unless a later commit was left meanwhile."""
+    """Give the request that ends a turn, unless a later commit was left in the meantime."""
     return _update(
         table,
         gateway,
@@ -169,7 +169,7 @@ def end_turn(table: str, gateway: str, owner: str, notified: Stamp) -> bytes:
 
 
 def hand_on_turn(table: str, gateway: str, owner: str, state: NotifyState) -> bytes:
-    """Give what ends a turn whose time was over, and notes where the next one goes on."""
+    """Give the request that ends a turn whose time ran out, and stores where the next continues."""
     values = {":n": number_of(state.notified), ":o": text_of(owner)}
     change = "SET n = :n REMOVE ow, u, pl"
     if state.place:

@@ -1,6 +1,6 @@
 """The open WebSockets in a DynamoDB table of their own.
 
-Notifying costs one query, a read unit for some ten connections, and three write units.
+Notifying costs one query, a read unit for about ten connections, and three write units.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class DynamoConnections(TableCalls):
     """`lakesync.ports.Connections` in a DynamoDB table."""
 
     def add(self, connection: Connection) -> None:
-        """Remember a connection; a write unit for each KB."""
+        """Store a connection; a write unit for each KB."""
         item = items.connection_item(connection)
         self._call("PutItem", encode({"TableName": self._table, "Item": item}))
 
@@ -37,7 +37,7 @@ class DynamoConnections(TableCalls):
         return items.connection_of(item) if item else None
 
     def rescope(self, connection: Connection) -> None:
-        """Remember the scope of a connection; a write unit."""
+        """Store the scope of a connection; a write unit."""
         body = {
             "TableName": self._table,
             "Key": items.connection_key(connection.gateway, connection.id),
@@ -56,7 +56,7 @@ class DynamoConnections(TableCalls):
         return self._conditionally("UpdateItem", body)
 
     def remove(self, gateway: str, connection_id: str) -> None:
-        """Forget a connection; a write unit."""
+        """Remove a connection; a write unit."""
         item = items.connection_key(gateway, connection_id)
         self._call("DeleteItem", encode({"TableName": self._table, "Key": item}))
 
@@ -92,13 +92,13 @@ class DynamoConnections(TableCalls):
         ) if last else ""
 
     def begin(self, gateway: str, owner: str, now_ms: int, until_ms: int) -> bool:
-        """Become the one who notifies; a write unit."""
+        """Become the process that notifies; a write unit."""
         return self._conditionally(
             "UpdateItem", items.begin_turn(self._table, gateway, owner, now_ms, until_ms)
         )
 
     def leave(self, gateway: str, commit: Stamp, now_ms: int) -> bool:
-        """Leave a commit to whoever is at work; a write unit, and a read unit if one was left."""
+        """Leave a commit to the process in charge; a write unit, a read unit if one was left."""
         body = items.leave_commit(self._table, gateway, commit, now_ms)
         if self._conditionally("UpdateItem", body):
             return True
@@ -108,7 +108,7 @@ class DynamoConnections(TableCalls):
         )
 
     def hand_on(self, gateway: str, owner: str, state: NotifyState) -> None:
-        """End the turn, and note where whoever is next goes on; a write unit."""
+        """End the turn, and store where the next process continues; a write unit."""
         body = items.hand_on_turn(self._table, gateway, owner, state)
         self._conditionally("UpdateItem", body)
 
@@ -117,5 +117,5 @@ class DynamoConnections(TableCalls):
         if self._conditionally("UpdateItem", items.end_turn(self._table, gateway, owner, notified)):
             return True
         body = items.note_notified(self._table, gateway, owner, notified)
-        # Whose turn was taken over has nothing to go on with.
+        # After another process took over the turn, there is nothing to continue.
         return not self._conditionally("UpdateItem", body)

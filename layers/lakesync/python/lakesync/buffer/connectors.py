@@ -1,6 +1,6 @@
 """The connectors of gateways: one item for each, in the buffer's table.
 
-A poll that finds nothing costs three write units: the lease, its beginning and its end.
+A poll without news costs three write units: the lease, its beginning and its end.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class DynamoConnectors(TableCalls):
     """`lakesync.ports.ConnectorStore` in the buffer's DynamoDB table."""
 
     def connectors(self, gateway: str) -> list[StoredConnector]:
-        """Give a gateway's connectors; a read unit for some five."""
+        """Give a gateway's connectors; a read unit for about five."""
         pk, after = keys.connector_pk(gateway), ""
         items: list[dict[str, Any]] = []
         while True:
@@ -41,7 +41,7 @@ class DynamoConnectors(TableCalls):
         return _connector(item) if item else None
 
     def add(self, gateway: str, name: str, definition: bytes, now_ms: int) -> bool:
-        """Register one; leases begin at the time: none of one removed before is good."""
+        """Register one; its leases begin at the time, so no lease of a removed one is valid."""
         values = {":d": binary(definition), ":le": number_of(now_ms), ":zero": number_of(0)}
         change = "SET d = :d, le = :le, lu = :zero"
         return self._update(gateway, name, change, NEVER_WRITTEN, values) is not None
@@ -70,7 +70,7 @@ class DynamoConnectors(TableCalls):
         return _connector(item) if item else None
 
     def save(self, gateway: str, name: str, lease: int, state: bytes, until_ms: int) -> bool:
-        """Save how far one is; a write unit for each KB of what is known of it."""
+        """Save the progress of one; a write unit for each KB of it."""
         values = {
             ":ps": binary(state),
             ":until": number_of(until_ms),

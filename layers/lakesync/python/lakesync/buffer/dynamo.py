@@ -1,8 +1,8 @@
-"""The buffer on DynamoDB: one table, one ``TransactWriteItems`` a commit.
+"""The buffer on DynamoDB: one table, one ``TransactWriteItems`` for each commit.
 
-Cost of a commit of n small rows in one shard: ``2 * (head + entry KB + n)`` write units and one
-round trip, without the entry's as long as it fits into the head; of a read of n rows: n read units
-and ``n / 100`` round trips. Law numbers: ``docs/spec/commit.md``.
+A commit of n small rows in one shard costs ``2 * (head + entry KB + n)`` write units and one round
+trip; without the entry's as long as it fits into the head. A read of n rows costs n read units and
+``n / 100`` round trips. Laws: ``docs/spec/commit.md``.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ if TYPE_CHECKING:
     from lakesync.ports import Commit, Head, MarkKey, RowKey, StoredMark, StoredRow
 
 CONFIGS_REMEMBERED_MAX: Final = 64
-"""Gateways whose configuration one process remembers; each may hold 350 KB."""
+"""Gateways whose configuration one process caches; each may take 350 KB."""
 _ITEMS_MAX: Final = 1000
 
 
 class DynamoBuffer(Upkeep):
-    """`lakesync.ports.Buffer` in one DynamoDB table. Safe to use from several threads."""
+    """`lakesync.ports.Buffer` in one DynamoDB table. Thread-safe."""
 
     def __init__(
         self,
@@ -62,14 +62,14 @@ class DynamoBuffer(Upkeep):
     # --- what a push reads and writes
 
     def rows(self, gateway: str, wanted: Iterable[RowKey]) -> dict[RowKey, StoredRow]:
-        """Give the states of the rows that exist; one read unit for each 4 KB."""
+        """Give the states of the existing rows; one read unit for each 4 KB."""
         places = row_places(gateway, wanted)
         return rows_of(self._batch(places), places)
 
     def rows_within(
         self, gateway: str, wanted: Iterable[RowKey], bytes_max: int
     ) -> tuple[dict[RowKey, StoredRow], list[RowKey]]:
-        """Give the states of rows until they hold so many bytes, and the keys of the rest."""
+        """Give the states of rows up to so many bytes, and the keys of the rest."""
         asked = list(wanted)
         states: dict[RowKey, StoredRow] = {}
         size = 0
@@ -86,17 +86,17 @@ class DynamoBuffer(Upkeep):
         return states, asked
 
     def marks(self, gateway: str, wanted: Iterable[MarkKey]) -> dict[MarkKey, StoredMark]:
-        """Give the append marks that exist."""
+        """Give the existing append marks."""
         places = mark_places(gateway, wanted)
         return marks_of(self._batch(places), places)
 
     def read_marks_serializable(
         self, gateway: str, wanted: Iterable[MarkKey]
     ) -> dict[MarkKey, StoredMark]:
-        """Give the append marks that exist, as a transaction; two read units each.
+        """Give the existing append marks, as a transaction; two read units each.
 
-        Only transactional reads are serialisable with commits: a plain one may show an item as it
-        was before a transaction that has happened to others already.
+        Only transactional reads are serialisable with commits: a plain read may show an item as it
+        was before a transaction that other readers have already seen.
         """
         places = mark_places(gateway, wanted)
         return marks_of(self._transaction(places), places)
@@ -116,8 +116,8 @@ class DynamoBuffer(Upkeep):
     def config(self, gateway: str) -> GatewayConfig:
         """Give the configuration in force; version 0 if nothing was ever declared.
 
-        A process remembers it, and reads it again once a head bears another version: as long as
-        none does, it costs one read unit.
+        A process caches it, and reads it again once a head has another version: until then it costs
+        one read unit.
         """
         known = self._configs.get(gateway)
         if known is not None:
@@ -161,14 +161,14 @@ class DynamoBuffer(Upkeep):
     # --- what is remembered of single clients
 
     def client_state(self, gateway: str, client_id: str) -> bytes | None:
-        """Give what is remembered of a client; one read unit for each 4 KB."""
+        """Give the stored state of a client; one read unit for each 4 KB."""
         item = self._get(keys.client_pk(gateway, client_id), client_id)
         return inflate(data(item, "d")) if item else None
 
     def save_client_state(
         self, gateway: str, client_id: str, seen: bytes | None, state: bytes
     ) -> bool:
-        """Remember something of a client; one write unit for each KB; False if not as seen."""
+        """Store the state of a client; one write unit for each KB; False if not as seen."""
         body = requests.save_client_state(self._table, gateway, client_id, seen, state)
         return self._conditionally("UpdateItem", body)
 
@@ -180,12 +180,12 @@ class DynamoBuffer(Upkeep):
         return FlushState(number(item, "w"), number(item, "u"))
 
     def save_flush_state(self, gateway: str, seen: FlushState, state: FlushState) -> bool:
-        """Move the flush state on; False if it was not as seen."""
+        """Advance the flush state; False if it was not as seen."""
         body = requests.save_flush_state(self._table, gateway, seen, state)
         return self._conditionally("UpdateItem", body)
 
     def flushed_tables(self, gateway: str, after: str = "") -> dict[str, Stamp]:
-        """Give the tables that were ever flushed; one read unit for each 4 KB, some 40 tables."""
+        """Give the tables that were ever flushed; one read unit for each 4 KB, about 40 tables."""
         last_flushed: dict[str, Stamp] = {}
         pk = keys.flushed_pk(gateway)
         while True:

@@ -1,4 +1,4 @@
-"""DynamoDB requests about heads of lanes, as the JSON it speaks."""
+"""DynamoDB requests for heads of lanes, as JSON."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MORE_LOGGED_SINCE: Final = "lb > :lb AND (attribute_not_exists(fb) OR fb <= :lb)
 def raise_head(
     table: str, gateway: str, lane: str, seen: Head | None, to: Stamp, main: Head
 ) -> bytes:
-    """Give the raise of an idle head, for the read barrier, if it stands as it was read."""
+    """Give the raise of an idle head, for the read barrier, if it is as it was read."""
     if seen is None:
         values = {":to": number(to), ":v": number(main.config_version)}
         change = "SET c = :to, v = :v"
@@ -47,7 +47,7 @@ def raise_head(
 
 
 def close_lane(table: str, gateway: str, lane: str, seen: Head | None, to: Stamp) -> bytes:
-    """Give the closing of a lane, if its head stands as it was read."""
+    """Give the closing of a lane, if its head is as it was read."""
     values = {":to": number(to), ":x": number(1)}
     condition = NEVER_WRITTEN
     if seen is not None:
@@ -56,13 +56,13 @@ def close_lane(table: str, gateway: str, lane: str, seen: Head | None, to: Stamp
 
 
 def without_entries(table: str, gateway: str, lane: str, seen: Head) -> bytes:
-    """Give the removal of a head's entries, if it stands as it was read; it moves up by one."""
+    """Give the removal of a head's entries, if it is as it was read; it moves up by one."""
     values = {":to": number(seen.commit + 1), ":seen": number(seen.commit)}
     return _update_head(table, gateway, lane, "SET c = :to REMOVE i", STANDS_AS_SEEN, values)
 
 
 def empty_head(table: str, gateway: str, lane: str) -> bytes:
-    """Give the removal of a head's entries, and of all that makes it due; its stamps stay."""
+    """Give the removal of a head's entries, and of all that lists it as due; its stamps stay."""
     values: dict[str, dict[str, str]] = {":lane": text(lane)}
     return _update_head(table, gateway, lane, "REMOVE i, lb, fb, o", "sk = :lane", values)
 
@@ -76,7 +76,7 @@ def main_head(
         table: the table.
         gateway: whose.
         seen: the head that was read; None if there is none.
-        changes: the attributes as they shall be; ``c`` only moves up.
+        changes: the new attributes; ``c`` only moves up.
     """
     values = {f":{name}": value for name, value in changes.items()}
     if seen is None:
@@ -112,7 +112,7 @@ def begin_epoch(
 def note_flushed(
     table: str, gateway: str, lane: str, until: Stamp, logged_bytes: int
 ) -> tuple[bytes, bytes]:
-    """Give two tries: one if nothing was logged since, else one that keeps counting from there."""
+    """Give two requests: one if nothing was logged since, else one that keeps counting."""
     values = {":lb": number(logged_bytes)}
     return (
         _update_head(table, gateway, lane, "SET fb = :lb REMOVE o", NOTHING_LOGGED_SINCE, values),

@@ -1,4 +1,4 @@
-"""Heads of lanes on DynamoDB: how they are read, raised, opened and closed."""
+"""Heads of lanes on DynamoDB: reading, raising, opening and closing them."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ class Heads(TableCalls):
     ) -> None:
         super().__init__(table, caller, sleep_s=sleep_s, in_parallel=in_parallel)
         self._lanes: dict[str, Lanes] = {}
-        """By gateway, which lanes were open when it was read last."""
+        """By gateway, the lanes that were open at the last read."""
 
     def heads(self, gateway: str, since: Stamp = 0, *, at_once: bool = False) -> dict[str, Head]:
         """Give the heads of open lanes, and of those with an entry above ``since``.
 
-        One read unit while only the main lane is open; another for each 4 KB of other heads. These
-        are one round trip more, unless ``at_once`` and read before by this process.
+        One read unit while only the main lane is open; another for each 4 KB of other heads. Those
+        take one more round trip, unless ``at_once`` is set and this process read them before.
         """
         guess = self._lanes.get(gateway, ONE_LANE) if at_once else ONE_LANE
         early = _groups_of(guess.open()) if since >= guess.quiet else range(0)
@@ -57,7 +57,7 @@ class Heads(TableCalls):
         self._remember(gateway, main.lanes)
         wanted = main.lanes.open()
         if since < main.lanes.quiet:
-            # A closed lane shows all that it holds only to who reads it after the list.
+            # A closed lane is only complete for a reader that reads it after the list.
             wanted, early = main.lanes.used(), range(0)
         late = _groups_of(wanted)[len(early) :]
         read = {lane: head for heads in others for lane, head in heads.items()}
@@ -65,14 +65,14 @@ class Heads(TableCalls):
         return {MAIN_LANE: main, **{lane: read[lane] for lane in wanted if lane in read}}
 
     def lane_heads(self, gateway: str, lanes: Sequence[str]) -> dict[str, Head]:
-        """Give the heads that exist of some lanes; one read unit each."""
+        """Give the existing heads of some lanes; one read unit each."""
         if list(lanes) == [MAIN_LANE]:
             return self._main(gateway)
         items = self._batch(keys.head_key(gateway, lane) for lane in lanes)
         return {text(item, "sk"): head_of(item) for item in items}
 
     def all_heads(self, gateway: str) -> dict[str, Head]:
-        """Give all heads that exist; a read unit for each group, and for each 4 KB."""
+        """Give all existing heads; a read unit for each group, and for each 4 KB."""
         return self._main(gateway) | self._groups(gateway, keys.GROUPS)
 
     def raise_head(self, gateway: str, lane: str, seen: Head | None, to: Stamp, main: Head) -> bool:
@@ -125,5 +125,5 @@ class Heads(TableCalls):
 
 
 def _groups_of(lanes: Sequence[str]) -> range:
-    """Give the groups that hold the heads of lanes; the main lane's lies in none."""
+    """Give the groups that contain the heads of lanes; the main lane's is in none."""
     return keys.groups(lane_number(lane) for lane in lanes if lane != MAIN_LANE)

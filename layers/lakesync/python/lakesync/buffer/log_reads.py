@@ -1,4 +1,4 @@
-"""How the log is read from DynamoDB: a lane's entries in order, or one item of each lane."""
+"""Reads the log from DynamoDB: a lane's entries in order, or one item of each lane."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _ITEMS_MAX: Final = 1000
 
 
 class LogReads(Heads):
-    """The entries that lie in no head."""
+    """The entries that are not in heads."""
 
     def entries(
         self, gateway: str, lane: str, after: Stamp, until: Stamp, count_max: int
     ) -> LogSlice:
-        """Give entries in ``(after, until]`` in order, up to a bound; never by skipping.
+        """Give entries in ``(after, until]`` in order, up to a bound, without gaps.
 
-        The first request asks for a few items; each later one for as many as should fit, judging
-        by the size of those read so far.
+        The first request asks for a few items; each later one for as many as should fit, estimated
+        from the size of those read so far.
         """
         entries: list[LogEntry] = []
         count = size = items = 0

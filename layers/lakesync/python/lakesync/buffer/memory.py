@@ -1,6 +1,6 @@
-"""The buffer in memory: the reference implementation, and the one that simulations run on.
+"""The buffer in memory: the reference implementation, also used by simulations.
 
-It keeps the same conditions and the same limits as the DynamoDB one, under one lock.
+It has the same conditions and limits as the DynamoDB one, under one lock.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 class MemoryBuffer(MemoryUpkeep):
-    """`lakesync.ports.Buffer` in one process; safe to use from several threads."""
+    """`lakesync.ports.Buffer` in one process; thread-safe."""
 
     def heads(self, gateway: str, since: Stamp = 0, *, at_once: bool = False) -> dict[str, Head]:
         """Give the heads of open lanes, and of those with an entry above ``since``."""
@@ -51,13 +51,13 @@ class MemoryBuffer(MemoryUpkeep):
             return {lane: stored_heads[lane] for lane in wanted if lane in stored_heads}
 
     def lane_heads(self, gateway: str, lanes: Sequence[str]) -> dict[str, Head]:
-        """Give the heads that exist of some lanes."""
+        """Give the existing heads of some lanes."""
         with self._lock:
             stored_heads = self._of(gateway).heads
             return {lane: stored_heads[lane] for lane in lanes if lane in stored_heads}
 
     def rows(self, gateway: str, wanted: Iterable[RowKey]) -> dict[RowKey, StoredRow]:
-        """Give the states of the rows that exist."""
+        """Give the states of the existing rows."""
         with self._lock:
             stored_rows = self._of(gateway).rows
             return {key: stored_rows[key] for key in wanted if key in stored_rows}
@@ -65,20 +65,20 @@ class MemoryBuffer(MemoryUpkeep):
     def rows_within(
         self, gateway: str, wanted: Iterable[RowKey], bytes_max: int
     ) -> tuple[dict[RowKey, StoredRow], list[RowKey]]:
-        """Give the states of rows until they hold so many bytes, and the keys of the rest."""
+        """Give the states of rows up to so many bytes, and the keys of the rest."""
         keys = list(wanted)
         return conditions.within(keys, self.rows(gateway, keys), bytes_max)
 
     def pause(self, tries: int) -> None:
-        """Go on at once: what is in memory is not busy."""
+        """Continue at once: memory is never busy."""
 
     def marks(self, gateway: str, wanted: Iterable[MarkKey]) -> dict[MarkKey, StoredMark]:
-        """Give the append marks that exist."""
+        """Give the existing append marks."""
         with self._lock:
             stored_marks = self._of(gateway).marks
             return {key: stored_marks[key] for key in wanted if key in stored_marks}
 
-    read_marks_serializable = marks  # here every commit shows whole
+    read_marks_serializable = marks  # here every commit is atomic
 
     def commit(self, commit: Commit) -> None:
         """Write everything, or nothing; see `lakesync.ports.Buffer.commit`."""
@@ -102,13 +102,13 @@ class MemoryBuffer(MemoryUpkeep):
             items.tokens.add(commit.token)
 
     def in_parallel(self, calls: Sequence[Callable[[], T]]) -> list[T]:
-        """Make calls one after the other: nothing is waited for."""
+        """Make calls one after the other: none has to wait."""
         return [call() for call in calls]
 
     def entries(
         self, gateway: str, lane: str, after: Stamp, until: Stamp, count_max: int
     ) -> LogSlice:
-        """Give entries in ``(after, until]`` in order, up to a bound; never by skipping."""
+        """Give entries in ``(after, until]`` in order, up to a bound, without gaps."""
         with self._lock:
             log = self._of(gateway).logs[lane]
             entries: list[LogEntry] = []
@@ -170,13 +170,13 @@ class MemoryBuffer(MemoryUpkeep):
             )  # fmt: skip
 
     def client_state(self, gateway: str, client_id: str) -> bytes | None:
-        """Give what is remembered of a client; None if nothing is."""
+        """Give the stored state of a client; None if there is none."""
         return self._of(gateway).clients.get(client_id)
 
     def save_client_state(
         self, gateway: str, client_id: str, seen: bytes | None, state: bytes
     ) -> bool:
-        """Remember something of a client; False if it was not as seen."""
+        """Store the state of a client; False if it was not as seen."""
         with self._lock:
             if saved := self._of(gateway).clients.get(client_id) == seen:
                 self._of(gateway).clients[client_id] = state
@@ -188,7 +188,7 @@ class MemoryBuffer(MemoryUpkeep):
             return self._of(gateway).flush
 
     def save_flush_state(self, gateway: str, seen: FlushState, state: FlushState) -> bool:
-        """Move the flush state on; False if it was not as seen."""
+        """Advance the flush state; False if it was not as seen."""
         with self._lock:
             items = self._of(gateway)
             if (items.flush.watermark, items.flush.until) != (seen.watermark, seen.until):

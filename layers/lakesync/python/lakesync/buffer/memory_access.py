@@ -1,4 +1,4 @@
-"""Whose each client is, and who is shut out, in one process."""
+"""The users of clients, and the revocations, in one process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class MemoryAccess:
         self._revoked: dict[str, dict[str, Revocation]] = defaultdict(dict)
 
     def client(self, gateway: str, client_id: str) -> KnownClient | None:
-        """Give a client; None if it is nobody's."""
+        """Give a client; None if it is unbound."""
         user = self._users.get((check_gateway(gateway), client_id))
         return None if user is None else self._known(gateway, client_id, user)
 
@@ -39,18 +39,18 @@ class MemoryAccess:
         return KnownClient(client_id, user, self._seen.get((gateway, client_id)))
 
     def bind(self, gateway: str, client_id: str, user: str) -> str:
-        """Bind a client, unless it is bound; give whom it is bound to."""
+        """Bind a client, unless it is bound; give the user to whom it is bound."""
         with self._lock:
             return self._users.setdefault((check_gateway(gateway), client_id), user)
 
     def release(self, gateway: str, client_id: str) -> None:
-        """Bind a client to nobody."""
+        """Bind a client to no user."""
         with self._lock:
             self._users.pop((check_gateway(gateway), client_id), None)
             self._seen.pop((gateway, client_id), None)
 
     def remove(self, gateway: str) -> None:
-        """Forget a gateway's clients, and all that is revoked but the gateway itself."""
+        """Remove a gateway's clients and revocations, except that of the gateway itself."""
         with self._lock:
             for client in [client for client in self._users if client[0] == gateway]:
                 del self._users[client]
@@ -61,7 +61,7 @@ class MemoryAccess:
                 del revoked[name]
 
     def count_items(self, gateway: str) -> dict[str, int]:
-        """Count it."""
+        """Count them."""
         with self._lock:
             revoked = self._revoked[check_gateway(gateway)]
             return {
@@ -83,7 +83,7 @@ class MemoryAccess:
         return [known[one] for one in page], page[-1] if len(places) > limit else ""
 
     def revocations(self, gateway: str) -> list[Revocation]:
-        """Give all that is revoked."""
+        """Give all revocations."""
         with self._lock:
             revoked = sorted(
                 self._revoked[check_gateway(gateway)].items(), key=lambda item: item[0].encode()

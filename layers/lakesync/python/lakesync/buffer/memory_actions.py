@@ -30,7 +30,7 @@ class MemoryHandlers:
             ]
 
     def add(self, gateway: str, name: str, definition: bytes, *, replace: bool) -> bool:
-        """Register one; False if the name is in use, unless it may be replaced."""
+        """Register one; False if the name is in use and may not be replaced."""
         key = (check_gateway(gateway), name)
         with self._lock:
             if key in self._stored and not replace:
@@ -74,7 +74,7 @@ class MemoryRuns:
             return run
 
     def begin(self, key: ActionKey, seen: ActionRun | None, run: ActionRun, now_ms: int) -> bool:
-        """Begin a run, if it still stands as it was seen."""
+        """Begin a run, if it is still as it was seen."""
         del now_ms  # nothing is forgotten here
         place = (check_gateway(key.gateway), key.client_id, run.action_id)
         named = (key.gateway, key.client_id, key.idempotency_key)
@@ -89,7 +89,7 @@ class MemoryRuns:
             return True
 
     def end(self, key: ActionKey, run: ActionRun, now_ms: int) -> bool:
-        """Note how a run stands; False if somebody else has begun it."""
+        """Store the state of a run; False if another owner has begun it."""
         del now_ms
         place = (check_gateway(key.gateway), key.client_id, run.action_id)
         with self._lock:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Turn:
-    """Who notifies, and how far was notified."""
+    """The process that notifies, and how far was notified."""
 
     state: NotifyState = field(default_factory=NotifyState)
     owner: str = ""
@@ -32,7 +32,7 @@ class MemoryConnections:
         self._turns: dict[str, _Turn] = defaultdict(_Turn)
 
     def add(self, connection: Connection) -> None:
-        """Remember a connection."""
+        """Store a connection."""
         self._connections[check_gateway(connection.gateway)][connection.id] = connection
 
     def get(self, gateway: str, connection_id: str) -> Connection | None:
@@ -40,7 +40,7 @@ class MemoryConnections:
         return self._connections[check_gateway(gateway)].get(connection_id)
 
     def rescope(self, connection: Connection) -> None:
-        """Remember the scope of a connection, unless it is gone."""
+        """Store the scope of a connection, unless it was removed."""
         with self._lock:
             known = self._connections[connection.gateway]
             if connection.id in known:
@@ -63,7 +63,7 @@ class MemoryConnections:
             return True
 
     def remove(self, gateway: str, connection_id: str) -> None:
-        """Forget a connection."""
+        """Remove a connection."""
         self._connections[check_gateway(gateway)].pop(connection_id, None)
 
     def of_gateway(self, gateway: str) -> tuple[list[Connection], NotifyState]:
@@ -80,7 +80,7 @@ class MemoryConnections:
         return list(self._connections[gateways[0]].values()), more
 
     def begin(self, gateway: str, owner: str, now_ms: int, until_ms: int) -> bool:
-        """Become the one who notifies."""
+        """Become the process that notifies."""
         with self._lock:
             turn = self._turns[check_gateway(gateway)]
             if turn.owner not in {"", owner} and turn.until_ms >= now_ms:
@@ -89,7 +89,7 @@ class MemoryConnections:
             return True
 
     def leave(self, gateway: str, commit: Stamp, now_ms: int) -> bool:
-        """Leave a commit to whoever is at work."""
+        """Leave a commit to the process in charge."""
         with self._lock:
             turn = self._turns[check_gateway(gateway)]
             if not turn.owner or turn.until_ms < now_ms:
@@ -98,7 +98,7 @@ class MemoryConnections:
             return True
 
     def hand_on(self, gateway: str, owner: str, state: NotifyState) -> None:
-        """End the turn, and note where whoever is next goes on."""
+        """End the turn, and store where the next process continues."""
         with self._lock:
             turn = self._turns[check_gateway(gateway)]
             if turn.owner == owner:

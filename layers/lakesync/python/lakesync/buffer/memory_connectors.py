@@ -58,7 +58,7 @@ class MemoryConnectors:
     def lease(
         self, gateway: str, name: str, now_ms: int, until_ms: int, mine: int = 0
     ) -> StoredConnector | None:
-        """Take the right to poll one; None if it is somebody else's."""
+        """Take the right to poll one; None if another process has it."""
         with self._lock:
             stored = self.connector(gateway, name)
             if stored is None or not (stored.leased_until_ms <= now_ms or stored.lease == mine):
@@ -68,7 +68,7 @@ class MemoryConnectors:
             return leased
 
     def save(self, gateway: str, name: str, lease: int, state: bytes, until_ms: int) -> bool:
-        """Save how far one is; False if the lease is another's."""
+        """Save the progress of one; False if the lease is another's."""
         with self._lock:
             stored = self.connector(gateway, name)
             if stored is None or stored.lease != lease:

@@ -1,4 +1,4 @@
-"""What gateways use and may use, in one process."""
+"""The usage and quotas of gateways, in one process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class MemoryQuotas:
         self._quotas: dict[str, Quota] = {}
 
     def report(self, gateway: str, window: int, usage: Usage) -> WindowUsage:
-        """Add to what was used, and give what all have reported."""
+        """Add to the usage, and give what all processes have reported."""
         with self._lock:
             on, used = self._used.get(check_gateway(gateway), (-1, Usage()))
             if not window <= on <= window + WINDOWS_AHEAD_MAX:
@@ -28,13 +28,13 @@ class MemoryQuotas:
             return WindowUsage(on, used, self._quotas.get(gateway, Quota()))
 
     def remove(self, gateway: str) -> None:
-        """Forget what a gateway used, and what was set for it."""
+        """Remove a gateway's usage and quota."""
         with self._lock:
             self._used.pop(gateway, None)
             self._quotas.pop(gateway, None)
 
     def count_items(self, gateway: str) -> dict[str, int]:
-        """Tell whether there is any of that."""
+        """Count its records: 1 if there is any."""
         return {"quota": int(gateway in self._used or gateway in self._quotas)}
 
     def quota(self, gateway: str) -> Quota:

@@ -35,7 +35,7 @@ class MemoryItems:
 
     def count(self, gateway: str, tables: Iterable[str]) -> dict[str, int]:
         """Count what is stored of a gateway, by kind."""
-        del tables  # what is in memory is all there is
+        del tables  # memory contains all that exists
         parts = (self._buffer, self._access, self._quotas, self._connectors, self._handlers)
         return {
             kind: number for part in parts for kind, number in part.count_items(gateway).items()

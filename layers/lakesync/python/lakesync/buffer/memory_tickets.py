@@ -15,10 +15,10 @@ class MemoryTickets:
         self._tickets: dict[str, tuple[dict[str, Any], int]] = {}
 
     def keep(self, digest: str, claims: Mapping[str, Any], until_ms: int) -> None:
-        """Remember what a ticket is good for."""
+        """Store what a ticket is good for."""
         self._tickets[digest] = dict(claims), until_ms
 
     def take(self, digest: str, now_ms: int) -> Mapping[str, Any] | None:
-        """Give a ticket's claims, to one caller alone."""
+        """Give a ticket's claims, to one caller only."""
         claims, until_ms = self._tickets.pop(digest, ({}, now_ms - 1))
         return claims if until_ms >= now_ms else None

@@ -34,7 +34,7 @@ class GatewayItems:
 
     heads: dict[str, Head] = field(default_factory=dict)
     logs: dict[str, list[tuple[LogEntry, ...]]] = field(default_factory=lambda: defaultdict(list))
-    """Of each lane its chunks."""
+    """The chunks of each lane."""
     rows: dict[RowKey, StoredRow] = field(default_factory=dict)
     marks: dict[MarkKey, StoredMark] = field(default_factory=dict)
     config: GatewayConfig = field(default_factory=GatewayConfig)
@@ -44,7 +44,7 @@ class GatewayItems:
     flushed: dict[str, Stamp] = field(default_factory=dict)
     clients: dict[str, bytes] = field(default_factory=dict)
     tokens: set[str] = field(default_factory=set)
-    """Of the commits that were written."""
+    """The tokens of the commits that were written."""
 
 
 class MemoryUpkeep:
@@ -54,7 +54,8 @@ class MemoryUpkeep:
         self._lock = threading.Lock()
         self._gateways: dict[str, GatewayItems] = defaultdict(GatewayItems)
         self._places: dict[tuple[str, str], list[str]] = {}
-        """By gateway and table: the sorted places of its rows. Dropped when rows come or go."""
+        """By gateway and table: the sorted places of its rows. Dropped when rows are added or
+        removed."""
 
     def raise_head(self, gateway: str, lane: str, seen: Head | None, to: Stamp, main: Head) -> bool:
         """Move a lane's head up; False if it was not as seen."""
@@ -99,12 +100,12 @@ class MemoryUpkeep:
             return True
 
     def destinations(self, gateway: str) -> Destinations:
-        """Give what is declared of destinations."""
+        """Give the declared destinations."""
         with self._lock:
             return self._of(gateway).destinations
 
     def save_destinations(self, gateway: str, destinations: Destinations) -> bool:
-        """Put a list of destinations in force; False if the one before it is not."""
+        """Put a list of destinations in force; False if its predecessor is not in force."""
         pack.pack_destinations(destinations)
         with self._lock:
             items = self._of(gateway)
@@ -113,7 +114,7 @@ class MemoryUpkeep:
             return is_next
 
     def delivery_states(self, gateway: str, destination: str) -> dict[str, DeliveryState]:
-        """Give what was noted of a destination, by table."""
+        """Give the stored state of a destination, by table."""
         with self._lock:
             noted = self._of(gateway).delivered.items()
             return {table: state for (name, table), state in noted if name == destination}
@@ -121,7 +122,7 @@ class MemoryUpkeep:
     def save_delivery_state(
         self, gateway: str, destination: str, table: str, state: DeliveryState | None
     ) -> None:
-        """Note how it went, or that there is nothing to report any more."""
+        """Store the state, or that there is nothing to report any more."""
         with self._lock:
             delivered = self._of(gateway).delivered
             delivered.pop((destination, table), None)
@@ -145,7 +146,7 @@ class MemoryUpkeep:
         return GatewaySlice(tuple(gateways), "" if is_last else some[-1][0], oldest)
 
     def all_heads(self, gateway: str) -> dict[str, Head]:
-        """Give all heads that exist."""
+        """Give all existing heads."""
         with self._lock:
             return dict(self._of(gateway).heads)
 
@@ -157,7 +158,7 @@ class MemoryUpkeep:
                 heads[MAIN_LANE] = replace(heads[MAIN_LANE], trimmed=to)
 
     def drop_entries(self, gateway: str, lane: str, until: Stamp, entries_max: int) -> bool:
-        """Delete what lies in the log at or below ``until``; True if none is left."""
+        """Delete the log's items at or below ``until``; True if none is left."""
         with self._lock:
             log = self._of(gateway).logs[lane]
             below = bisect_right(log, until, key=lambda chunk: chunk[-1].stamp)

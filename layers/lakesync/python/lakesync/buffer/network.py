@@ -1,4 +1,4 @@
-"""Kept connections to one address: what a signed request needs of HTTP, and no more."""
+"""Kept connections to one address: the part of HTTP that a signed request needs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ READ_S_MAX: Final = 5.0
 
 
 class Network:
-    """Speaks to one address over connections that are kept. Safe to use from several threads."""
+    """Sends requests to one address over kept connections. Thread-safe."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -31,7 +31,7 @@ class Network:
         """Give the status and the body of the answer.
 
         Raises:
-            Unreachable: nothing came back; the request may have been carried out.
+            Unreachable: no answer arrived; the request may have been carried out.
         """
         return self.request("POST", "/", headers, body)
 
@@ -41,7 +41,7 @@ class Network:
         """Give the status and the body of the answer to any request.
 
         Raises:
-            Unreachable: nothing came back; the request may have been carried out.
+            Unreachable: no answer arrived; the request may have been carried out.
         """
         connection = None
         try:
@@ -77,7 +77,7 @@ def _close_all(connections: list[HTTPConnection]) -> None:
 
 
 def _is_open(connection: HTTPConnection) -> bool:
-    """Tell whether an idle connection may be used: one with something to read was hung up on."""
+    """Tell whether an idle connection may be used: readable data means that it was closed."""
     if connection.sock is None:
         return False
     poll = select.poll()

@@ -34,7 +34,7 @@ def pack_mark(mark: AppendMark) -> bytes:
 
 
 def unpack_mark(data: bytes) -> AppendMark:
-    """Give the append mark that was packed; what a later release put behind it is left out.
+    """Give the append mark that was packed, without anything that a later release appended.
 
     Raises:
         UpgradeRequired: only a later release can read it.
@@ -67,7 +67,7 @@ def pack_config(config: GatewayConfig) -> bytes:
 
 
 def pack_destinations(destinations: Destinations) -> bytes:
-    """Give the stored form of what is declared of destinations.
+    """Give the stored form of the declared destinations.
 
     Raises:
         Conflict: it has outgrown one item.
@@ -86,7 +86,7 @@ def unpack_destinations(data: bytes) -> Destinations:
 
 
 def pack_delivery_state(state: DeliveryState) -> bytes:
-    """Give the stored form of how a delivery went."""
+    """Give the stored form of a delivery's state."""
     return deflate(json.dumps(asdict(state)).encode())
 
 

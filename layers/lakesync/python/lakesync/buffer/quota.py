@@ -1,4 +1,4 @@
-"""What gateways use and may use: one item for each, in the buffer's table."""
+"""The usage and quotas of gateways: one item for each, in the buffer's table."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 WINDOWS_AHEAD_MAX: Final = 12
-"""Windows by which another process's clock may be ahead. What is further ahead was written by one
-that was wrong, and is begun anew: else nothing would be let in until that time."""
+"""Windows by which another process's clock may be ahead. A window further ahead was written by a
+wrong clock, and is begun again: else nothing would be admitted until that time."""
 _IS_ON: Final = "w BETWEEN :w AND :most"
 _IS_OVER: Final = "attribute_not_exists(w) OR w < :w OR w > :most"
 _USED: Final = ("np", "nd", "nb")
@@ -29,7 +29,7 @@ class DynamoQuotas(TableCalls):
     """`lakesync.ports.QuotaStore` in the buffer's DynamoDB table."""
 
     def report(self, gateway: str, window: int, usage: Usage) -> WindowUsage:
-        """Add to what was used; one write unit, two where the window begins."""
+        """Add to the usage; one write unit, two if the window begins."""
         values = {":w": number_of(window), ":most": number_of(window + WINDOWS_AHEAD_MAX)}
         values |= {f":{name}": number_of(used) for name, used in zip(_USED, usage, strict=True)}
         added = ", ".join(f"{name} :{name}" for name in _USED)
@@ -43,7 +43,7 @@ class DynamoQuotas(TableCalls):
         raise Unavailable("reports of what is used crossed; nothing was added")
 
     def quota(self, gateway: str) -> Quota:
-        """Give what was set for a gateway; a read unit."""
+        """Give a gateway's quota; a read unit."""
         return _quota(self._get(keys.quota_pk(gateway), keys.QUOTA))
 
     def set_quota(self, gateway: str, quota: Quota) -> None:

@@ -1,8 +1,8 @@
-"""All items of one gateway in the DynamoDB table: counted, and removed. The table is not scanned.
+"""Counts and removes all items of one gateway in the DynamoDB table, without scanning the table.
 
-Which partitions a gateway can have follows from its tables and from its heads, so what this costs
-is a matter of what the gateway stored: half a read unit for each partition that is empty (39, one
-for each lane and shard, 16 for each table), and what reading and deleting the items takes.
+The partitions that a gateway can have follow from its tables and its heads, so the cost depends on
+what the gateway stored: half a read unit for each partition that is empty (39, one for each lane
+and shard, 16 for each table), plus reading and deleting the items.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _COUNTED_MAX: Final = 1_000
 """Items of one partition that are counted."""
 _DELETES_MAX: Final = 25
-"""Deletions of one request, as DynamoDB has it."""
+"""Deletions of one request: DynamoDB's limit."""
 
 
 class _Partition(NamedTuple):
@@ -71,7 +71,7 @@ class DynamoItems(Upkeep):
     def _empty(self, partition: _Partition, has_time: Callable[[], bool]) -> bool:
         """Delete a partition's items, some at a time; False if time ran out."""
         while has_time():
-            # One more than the one that stays, so that none is left behind it.
+            # One more than the kept item, so that none is left behind it.
             doomed = self._keys(partition, _DELETES_MAX + 1)
             if not doomed:
                 return True
@@ -79,14 +79,14 @@ class DynamoItems(Upkeep):
         return False
 
     def _keys(self, partition: _Partition, limit: int) -> list[str]:
-        """Give sort keys of a partition, but for the one that stays."""
+        """Give sort keys of a partition, without the kept one."""
         body = upkeep_requests.query_after(self._table, partition.pk, "", limit, keys_only=True)
         items = self._read("Query", body)["Items"]
         return [sk for item in items if (sk := text(item, "sk")) != partition.kept]
 
 
 def _partitions(gateway: str, tables: Iterable[str], heads: Mapping[str, Head]) -> list[_Partition]:
-    """Give all partitions that items of a gateway can be in, but for its tombstone's."""
+    """Give all partitions that items of a gateway can be in, except its tombstone's."""
     shards = sorted({lane_shard(lane) for lane in heads})
     kept = keys.revoked_sk(GATEWAY_KIND, gateway)
     return [

@@ -1,4 +1,4 @@
-"""DynamoDB requests as the JSON it speaks: each is built here, in one place, and nowhere parsed.
+"""DynamoDB requests as JSON: each is built in one place, and none is parsed again.
 
 The condition of a conditional write is a named constant.
 """
@@ -50,7 +50,7 @@ def encode(body: Mapping[str, Any]) -> bytes:
 
 
 def register(table: str, gateway: str) -> bytes:
-    """Give the listing of a gateway; writing it again changes nothing."""
+    """Give the registration of a gateway; idempotent."""
     return encode({"TableName": table, "Item": key(keys.GATEWAYS, gateway)})
 
 
@@ -91,7 +91,7 @@ def get(table: str, pk: str, sk: str) -> bytes:
 def save_client_state(
     table: str, gateway: str, client_id: str, seen: bytes | None, state: bytes
 ) -> bytes:
-    """Give the step of a client's state, if it stands as it was seen."""
+    """Give the change of a client's state, if it is as it was seen."""
     values = {":d": binary(deflate(state)), ":h": binary(sha256(state).digest())}
     if seen is not None:
         values[":s"] = binary(sha256(seen).digest())
@@ -107,7 +107,7 @@ def save_client_state(
 
 
 def save_destinations(table: str, gateway: str, version: int, packed: bytes) -> bytes:
-    """Give the write of a list of destinations, if the one of the version before is in force."""
+    """Give the write of a list of destinations, if the version before is in force."""
     item = {
         **key(keys.destinations_pk(gateway), keys.DESTINATIONS),
         "d": binary(packed),
@@ -123,7 +123,7 @@ def save_destinations(table: str, gateway: str, version: int, packed: bytes) -> 
 
 
 def save_flush_state(table: str, gateway: str, seen: FlushState, state: FlushState) -> bytes:
-    """Give the step of a flush state, if it stands as it was seen."""
+    """Give the change of a flush state, if it is as it was seen."""
     first = seen.watermark == seen.until == 0
     return encode(
         {
@@ -144,7 +144,7 @@ def save_flush_state(table: str, gateway: str, seen: FlushState, state: FlushSta
 
 
 def save_flushed_table(table: str, gateway: str, name: str, last: Stamp) -> bytes:
-    """Give the write of a table's last announced commit, if it is above the one that is there."""
+    """Give the write of a table's last announced commit, if it is above the stored one."""
     return encode(
         {
             "TableName": table,

@@ -1,8 +1,8 @@
-"""Signature Version 4 for requests that all look alike: one POST to one address, JSON inside.
+"""Signature Version 4 for uniform requests: one POST to one address, with a JSON body.
 
-`RestSigner` is for those whose path says what they ask.
-What does not change from one request to the next is made once, so a signature costs a hash of the
-body and little more. Tests hold it against botocore's signer.
+`RestSigner` is for requests whose path names the operation.
+The constant parts of a request are computed once, so a signature costs a hash of the body and
+little more. Tests compare it with botocore's signer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SIGNED_IN_SESSION: Final = "content-type;host;x-amz-date;x-amz-security-token;x
 
 
 class Credentials(NamedTuple):
-    """Who signs."""
+    """The credentials that sign."""
 
     access_key: str
     secret_key: str
@@ -67,7 +67,7 @@ class Signer:
 
 
 class RestSigner:
-    """Signs requests whose path and method say what they ask, of one host's service."""
+    """Signs requests whose path and method name the operation, for one host's service."""
 
     def __init__(self, host: str, service: str, region: str) -> None:
         self._host = host
@@ -104,13 +104,13 @@ class RestSigner:
 
 
 class _Scope(NamedTuple):
-    """What a signature is for: a service in a region (AWS calls it the credential scope)."""
+    """The scope of a signature: a service in a region (AWS calls it the credential scope)."""
 
     service: str
     region: str
 
     def authorization(self, canonical: str, signed: str, credentials: Credentials, now: str) -> str:
-        """Give the header that proves who asks for a request in its canonical form."""
+        """Give the header that authenticates a request, from its canonical form."""
         scope = f"{now[:8]}/{self.region}/{self.service}/aws4_request"
         digest = hashlib.sha256(canonical.encode()).hexdigest()
         key = _signing_key(credentials.secret_key, now[:8], self.region, self.service)

@@ -15,24 +15,24 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Changes:
-    """What happened, by gateway."""
+    """The changes, by gateway."""
 
     commits: dict[str, Stamp] = field(default_factory=dict)
     """The last commit of each gateway that committed."""
     configs: set[str] = field(default_factory=set)
-    """Gateways whose configuration is another one."""
+    """Gateways with a changed configuration."""
     revocations: list[tuple[str, str, str]] = field(default_factory=list)
     """Each gateway, kind and name."""
 
 
 def changes_of(records: Iterable[Any]) -> Changes:
-    """Read the records of a stream; what says nothing to connections is passed over."""
+    """Read the records of a stream; those that do not concern connections are ignored."""
     changes = Changes()
     for record in records:
         change = record.get("dynamodb", {})
         key, image = change.get("Keys"), change.get("NewImage")
         if not key or not image:
-            continue  # a removal carries no news
+            continue  # a removal is no change
         pk, sk = text(key, "pk"), text(key, "sk")
         parts = pk.split("|")
         if parts[:2] == ["", "revoked"]:

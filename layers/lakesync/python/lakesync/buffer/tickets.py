@@ -32,7 +32,7 @@ class DynamoTickets(TableCalls):
     """`lakesync.ports.Tickets` in the connections' DynamoDB table."""
 
     def keep(self, digest: str, claims: Mapping[str, Any], until_ms: int) -> None:
-        """Remember what a ticket is good for; a write unit for each KB of claims."""
+        """Store what a ticket is good for; a write unit for each KB of claims."""
         item = {
             **_key(digest),
             "d": text_of(json.dumps(dict(claims), separators=(",", ":"))),
@@ -42,11 +42,11 @@ class DynamoTickets(TableCalls):
         self._call("PutItem", encode({"TableName": self._table, "Item": item}))
 
     def take(self, digest: str, now_ms: int) -> Mapping[str, Any] | None:
-        """Give a ticket's claims, to one caller alone; a write unit, whether it is known or not."""
+        """Give a ticket's claims, to one caller only; a write unit, whether it is known or not."""
         body = {
             "TableName": self._table,
             "Key": _key(digest),
-            # One that is not there has no ``u``, so the condition fails for it too.
+            # A missing ticket has no ``u``, so the condition fails for it too.
             "ConditionExpression": "u >= :now",
             "ExpressionAttributeValues": {":now": number_of(now_ms)},
             "ReturnValues": "ALL_OLD",

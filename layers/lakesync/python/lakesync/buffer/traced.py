@@ -1,8 +1,8 @@
-"""Shows each call of DynamoDB in the trace of the invocation that makes it.
+"""Shows each DynamoDB call in the trace of the invocation that makes it.
 
-Lambda begins the trace, says by an environment variable which it is and whether anybody will see
-it, and takes what belongs to it by UDP. The X-Ray SDK does no more than this for a call, at a tenth
-of a second of every cold start; it knows calls of the AWS SDK alone, and is in maintenance only.
+Lambda begins the trace, names it in an environment variable that also says whether it is sampled,
+and receives its segments by UDP. The X-Ray SDK does no more than this for a call, but adds a tenth
+of a second to every cold start. It only knows calls of the AWS SDK, and is only maintained.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 TRACE: Final = "_X_AMZN_TRACE_ID"
-"""Lambda's variable: ``Root=…;Parent=…;Sampled=1``, another one for each invocation."""
+"""Lambda's variable: ``Root=…;Parent=…;Sampled=1``, different for each invocation."""
 DAEMON: Final = "AWS_XRAY_DAEMON_ADDRESS"
-"""Lambda's variable: where what belongs to a trace is sent, ``address:port``."""
+"""Lambda's variable: the address to which segments are sent, ``address:port``."""
 _HEADER: Final = b'{"format": "json", "version": 1}\n'
 _THROTTLED: Final = frozenset({b"ProvisionedThroughputExceeded", b"ThrottlingException"})
 _BAD_REQUEST: Final = 400
@@ -30,7 +30,7 @@ _SERVER_FAULT: Final = 500
 
 
 class TracedSend:
-    """Sends, and shows its calls, where somebody traces. Safe to use from several threads."""
+    """Sends requests, and traces its calls if the invocation is sampled. Thread-safe."""
 
     def __init__(
         self, send: Callable[[dict[str, str], bytes], tuple[int, bytes]], region: str
@@ -40,7 +40,7 @@ class TracedSend:
         self._socket: socket.socket | None = None
 
     def __call__(self, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
-        """Send, and trace how long it took and how it ended."""
+        """Send, and trace the duration and the outcome."""
         trace = _sampled_trace()
         if trace is None:
             return self._send(headers, body)
@@ -82,7 +82,7 @@ class TracedSend:
                 weakref.finalize(self, self._socket.close)
             self._socket.sendto(_HEADER + json.dumps(document).encode(), (address, int(port)))
         except (OSError, ValueError):
-            pass  # a trace is never worth a request
+            pass  # a trace never justifies a failed request
 
 
 def _open() -> socket.socket:
@@ -92,7 +92,7 @@ def _open() -> socket.socket:
 
 
 def _sampled_trace() -> tuple[str, str] | None:
-    """Give the trace and the segment that a call belongs to; None if nobody will see it."""
+    """Give the trace and the segment that a call belongs to; None if it is not sampled."""
     text = os.environ.get(TRACE)
     if not text or DAEMON not in os.environ:
         return None
@@ -103,7 +103,7 @@ def _sampled_trace() -> tuple[str, str] | None:
 
 
 def _outcome(status: int, content: bytes) -> dict[str, object]:
-    """Give how a call ended, in X-Ray's words."""
+    """Give the outcome of a call, in X-Ray's terms."""
     outcome: dict[str, object] = {"http": {"response": {"status": status}}}
     if status >= _SERVER_FAULT:
         outcome["fault"] = True

@@ -1,7 +1,7 @@
-"""A commit as one ``TransactWriteItems``, written straight into its JSON.
+"""A commit as one ``TransactWriteItems``, written directly as JSON.
 
-This is the one request that is large and frequent: written by templates it costs a fifth of what
-building and encoding nested dictionaries does.
+This is the only request that is both large and frequent. Written by templates it costs a fifth of
+building and encoding nested dictionaries.
 """
 
 from __future__ import annotations

@@ -28,18 +28,18 @@ class Upkeep(LogReads):
     """Operations on a whole gateway."""
 
     def destinations(self, gateway: str) -> Destinations:
-        """Give what is declared of destinations; a read unit, as a rule."""
+        """Give the declared destinations; usually a read unit."""
         item = self._get(keys.destinations_pk(gateway), keys.DESTINATIONS)
         return pack.unpack_destinations(data(item, "d")) if item else NO_DESTINATIONS
 
     def save_destinations(self, gateway: str, destinations: Destinations) -> bool:
-        """Put a list of destinations in force; False if the one before it is not."""
+        """Put a list of destinations in force; False if its predecessor is not in force."""
         packed = pack.pack_destinations(destinations)
         body = requests.save_destinations(self._table, gateway, destinations.version, packed)
         return self._conditionally("PutItem", body)
 
     def delivery_states(self, gateway: str, destination: str) -> dict[str, DeliveryState]:
-        """Give what was noted of a destination; a read unit for some thirty tables."""
+        """Give the stored state of a destination; a read unit for about thirty tables."""
         states: dict[str, DeliveryState] = {}
         pk, first = keys.delivered_pk(gateway), keys.delivered_sk(destination, "")
         between = (first, f"{first}\x7f")
@@ -56,7 +56,7 @@ class Upkeep(LogReads):
     def save_delivery_state(
         self, gateway: str, destination: str, table: str, state: DeliveryState | None
     ) -> None:
-        """Note how it went; a write unit."""
+        """Store the state; a write unit."""
         pk, sk = keys.delivered_pk(gateway), keys.delivered_sk(destination, table)
         if state is None:
             body = {"TableName": self._table, "Key": requests.key(pk, sk)}
@@ -107,7 +107,7 @@ class Upkeep(LogReads):
         return self._conditionally("DeleteItem", body)
 
     def unflushed(self, place: str, heads_max: int) -> GatewaySlice:
-        """Give gateways with unflushed data; half a read unit for some 40 heads that have any."""
+        """Give gateways with unflushed data; half a read unit for about 40 heads with any."""
         answer = self._read("Scan", upkeep_requests.scan_unflushed(self._table, place, heads_max))
         gateways = {keys.gateway_of(text(item, "pk")): None for item in answer["Items"]}
         last = answer.get("LastEvaluatedKey")
@@ -124,7 +124,7 @@ class Upkeep(LogReads):
             raise Contention("a commit is moving the head; try again in a moment")
 
     def drop_entries(self, gateway: str, lane: str, until: Stamp, entries_max: int) -> bool:
-        """Delete what lies in the log at or below ``until``; a write unit for each KB of it."""
+        """Delete the log's items at or below ``until``; a write unit for each KB of them."""
         pk = keys.log_pk(gateway, lane)
         between = (keys.stamp_sk(0), keys.stamp_sk(until))
         left = entries_max
@@ -146,7 +146,7 @@ class Upkeep(LogReads):
         return self._conditionally("UpdateItem", body)
 
     def _delete(self, item_keys: list[tuple[str, str]]) -> None:
-        """Delete items, asking again for those that DynamoDB has left unprocessed."""
+        """Delete items, repeating the request for those that DynamoDB left unprocessed."""
         tries = 0
         while item_keys:
             body = upkeep_requests.delete_all(self._table, item_keys)

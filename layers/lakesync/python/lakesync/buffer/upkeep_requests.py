@@ -1,4 +1,4 @@
-"""DynamoDB requests of `lakesync.buffer.upkeep`, as the JSON it speaks."""
+"""DynamoDB requests of `lakesync.buffer.upkeep`, as JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TRIMMED_BELOW: Final = "attribute_exists(pk) AND (attribute_not_exists(t) OR t <
 
 
 def query_after(table: str, pk: str, after: str, limit: int, *, keys_only: bool = False) -> bytes:
-    """Give a consistent read of a partition's items behind a sort key; all, if that is empty."""
+    """Give a consistent read of a partition's items behind a sort key; of all, if it is empty."""
     condition, values = "pk = :pk", {":pk": text(pk)}
     if after:
         condition += " AND sk > :after"
@@ -37,7 +37,7 @@ def query_after(table: str, pk: str, after: str, limit: int, *, keys_only: bool 
 
 
 def scan_unflushed(table: str, place: str, limit: int) -> bytes:
-    """Give a read of the index of heads behind which something waits to be flushed.
+    """Give a read of the index of heads with unflushed entries.
 
     An index is never read consistently.
     """
@@ -61,7 +61,7 @@ def query_keys(table: str, pk: str, between: tuple[str, str], limit: int) -> byt
 
 
 def delete_all(table: str, doomed: Iterable[tuple[str, str]]) -> bytes:
-    """Give the deletion of items by their keys, at most 25; some may be put off."""
+    """Give the deletion of items by their keys, at most 25; some may be left unprocessed."""
     deletes = [{"DeleteRequest": {"Key": key(pk, sk)}} for pk, sk in doomed]
     return encode({"RequestItems": {table: deletes}})
 

@@ -1,1 +1,1 @@
-"""What only existing clients need: they keep no stamps, and receipts move their cursor."""
+"""Code for existing clients only: they keep no stamps, and receipts move their cursor."""

@@ -1,6 +1,6 @@
 """A checkpoint as a stream of frames, for clients that read it whole or part by part.
 
-Its rows are decided as those of a pull are; see `lakesync.gateway.rule_filter`.
+Its rows are filtered as a pull's are; see `lakesync.gateway.rule_filter`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from lakesync.ports import Buffer
 
 READ_BYTES_MAX: Final = 256 * 1024 * 1024
-"""Parts that one request reads, of which its client may see only a few rows: some seconds."""
+"""Parts that one request reads, even if its client may see only a few rows of them: some seconds.
+"""
 _TABLES_NAMED_MAX: Final = 20
 
 
@@ -41,7 +42,7 @@ class CheckpointPart:
 
     checkpoint: str
     since: Stamp
-    """Where the log goes on behind the whole checkpoint."""
+    """Where the log continues behind the whole checkpoint."""
     frame: bytes
     following: tuple[str, int] | None
     """The table and number of the next part; None behind the last."""
@@ -56,7 +57,7 @@ class CheckpointFrames:
     frames: Iterator[bytes]
     """Read as they are asked for. Raises `lakesync.errors`."""
     too_large: CheckpointTooLarge
-    """What to answer if they do not fit."""
+    """The answer if they do not fit."""
 
 
 class CheckpointService:
@@ -116,7 +117,7 @@ class CheckpointService:
         return CheckpointPart(manifest.id, self._since(log, manifest), body, after)
 
     def _latest(self, log: FinalLog, rule_filter: RuleFilter, checkpoint: str = "") -> Manifest:
-        """Give the checkpoint that was named, or the latest that its reader may be sent."""
+        """Give the named checkpoint, or the latest that may be sent to the reader."""
         if checkpoint:
             manifest = self._checkpoints.manifest(log.gateway, checkpoint)
             check_decides(manifest, log.config, rule_filter)
@@ -129,7 +130,7 @@ class CheckpointService:
         return latest
 
     def _since(self, log: FinalLog, manifest: Manifest) -> Stamp:
-        # A checkpoint contains no events: the log is read from its first entry to give them.
+        # A checkpoint contains no events, so the log is read from its first entry to send them.
         events = has_events(log, self._buffer.flushed_tables(log.gateway))
         return log.trimmed if events else manifest.since
 
@@ -143,7 +144,7 @@ class CheckpointService:
             raise Contention("two requests of this client crossed; try again in a moment")
 
     def _for_client(self, log: FinalLog, pull: Pull, runs: Iterator[bytes]) -> Iterator[bytes]:
-        """Give runs unchanged; for a follower, rows that are right whether it has them or not."""
+        """Give runs unchanged; for a follower, in a form that is right with or without the rows."""
         if not is_follower(pull):
             yield from runs
             return

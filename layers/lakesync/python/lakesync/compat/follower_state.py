@@ -1,4 +1,4 @@
-"""What is remembered of one follower, and its stored form."""
+"""The stored state of one follower, and its stored form."""
 
 from __future__ import annotations
 
@@ -45,14 +45,15 @@ class Resend(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Follower:
-    """What is remembered of one follower."""
+    """The stored state of one follower."""
 
     cursor: Stamp = 0
-    """The cursor that it last came with."""
+    """The cursor of its last request."""
     proven: Position = START
-    """It has all rows and changes before this that it may see."""
+    """It has all rows and changes before this position that it may see."""
     ahead: Position = START
-    """Where new pages begin; beyond `proven`, it is only assumed to have what is between."""
+    """Where new pages begin; what lies between `proven` and this is only assumed to have arrived.
+    """
     page_from: Position = START
     """Where the last page began."""
     page_until: Position = START
@@ -63,7 +64,7 @@ class Follower:
     deliveries: int = 0
     """Pages from `ahead` on that were followed by a push."""
     lost: int = 0
-    """Times that the last page was of no use."""
+    """How often the last page had no effect."""
     given_until: Stamp = 0
     """The furthest in the log that any page took it."""
     again_until: Stamp = 0
@@ -75,15 +76,15 @@ class Follower:
     holds_own: bool = False
     """It may hold its own edits of what it is sent."""
     by_receipt: bool = False
-    """It last came with a receipt's cursor: what it pushed before is out of its queue."""
+    """Its last request had a receipt's cursor: its earlier pushes are no longer in its queue."""
     begins_again: bool = False
-    """It is to be sent everything again when it comes."""
+    """Its next page begins with everything again."""
     scope: str = ""
     """The scope of its last page."""
     policy: str = ""
     """The rules that decided it and the token claims that they name, as JSON."""
     replaced: tuple[str, ...] = ()
-    """Policies of before, by which it may hold rows up to `again_until`."""
+    """Earlier policies under which it may have received rows up to `again_until`."""
     resend: tuple[Resend, ...] = ()
 
 
@@ -94,7 +95,7 @@ def pack(follower: Follower) -> bytes:
 
 
 def unpack(stored: bytes | None) -> Follower | None:
-    """Read what `pack` gave, in any release; fields that are not known are left out.
+    """Read what `pack` gave, in any release; unknown fields are left out.
 
     Raises:
         UpgradeRequired: only a later release can read it.
@@ -110,7 +111,7 @@ def unpack(stored: bytes | None) -> Follower | None:
 
 
 def cursor_of(stored: bytes) -> Stamp:
-    """Give the cursor that a follower last came with; 0 if it has come with none.
+    """Give the cursor of a follower's last request; 0 if it has never sent one.
 
     Raises:
         UpgradeRequired: only a later release can read what is stored.

@@ -1,15 +1,15 @@
-"""Followers: existing clients, whose cursor a receipt moves as well as a page.
+"""Followers: existing clients, whose cursor is moved by receipts as well as by pages.
 
 Rules of this module
-    1. A receipt never moves a cursor past what the follower has, and 200 means that all of a push
+    1. A receipt never moves a cursor beyond what the follower has. A 200 means that the whole push
        was accepted: a follower reads nothing else of an answer.
-    2. So some rows are sent to it twice. They are sent in a form that gives the same row whether
-       it has the row already or not (`lakesync.compat.legacy_format`).
-    3. Its requests carry nothing but a cursor. What else must be known is stored in one item for
-       each follower (`lakesync.compat.progress`); other clients never cause a read or write of it.
-    4. A client is no follower if its request has any field that only our own clients send.
+    2. So some rows are sent to it twice, in a form that gives the same row whether it has the row
+       already or not (`lakesync.compat.legacy_format`).
+    3. Its requests contain nothing but a cursor. All other state is stored in one item for each
+       follower (`lakesync.compat.progress`); other clients never cause a read or write of it.
+    4. A client is not a follower if its request has any field that only our own clients send.
 
-Why: ``docs/adr/0006-followers.md``. Laws F1-F8: ``docs/spec/followers.md``.
+The reasons: ``docs/adr/0006-followers.md``. Laws F1-F8: ``docs/spec/followers.md``.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from lakesync.ports import Buffer, RowKey, WallClock
 
 OWN_DELTAS_MAX: Final = 100
-"""Own deltas of a page that may still be in the queue: what existing clients push at once."""
+"""Own deltas of a page that may still be in the queue: as many as existing clients push at once."""
 _Groups: TypeAlias = "list[list[Delta]]"
 
 
@@ -62,12 +62,12 @@ class FollowingPulls:
     def pull(self, gateway: str, pull: Pull) -> PullPage:
         """Give the next page; see `lakesync.gateway.pull.PullService.pull`.
 
-        Cost for a follower, beside that: two read units; one for each row of the page; one write
-        unit if it or the log moved.
+        Additional cost for a follower: two read units; one for each row of the page; one write unit
+        if it or the log advanced.
         """
         if not is_follower(pull):
             return self._pulls.pull(gateway, pull)
-        # What it is sent is remembered by where a page ends, which it reads as the newest commit.
+        # Its state is stored by the end of each page, which it reads as the newest commit.
         pull = replace(pull, at_least=STAMP_MAX)
         config = self._buffer.config(gateway)
         viewer = viewer_of(config, pull.claims)
@@ -79,7 +79,7 @@ class FollowingPulls:
         try:
             page, after = self._page(gateway, pull, at, config, viewer)
         except CursorExpired:
-            # The log does not reach back so far: rows as they are, from the first on.
+            # The log does not reach back so far: send rows as they are, from the beginning.
             at = void(at, Position(snapshot=SNAPSHOT))
             page, after = self._page(gateway, pull, at, config, viewer)
         if after != known and not self._buffer.save_client_state(
@@ -91,7 +91,7 @@ class FollowingPulls:
     def _page(
         self, gateway: str, pull: Pull, at: Follower, config: GatewayConfig, viewer: Viewer
     ) -> tuple[PullPage, Follower]:
-        """Give the page that begins at `Follower.page_from`, and what is known once it is sent."""
+        """Give the page that begins at `Follower.page_from`, and the follower's state after it."""
         again = at.holds_rows and (
             at.page_from.since < at.again_until or bool(at.page_from.snapshot)
         )
@@ -112,8 +112,8 @@ class FollowingPulls:
                 groups = makes.log_page(logged, resend)
             if _size(groups) <= pull.bytes_max or (again and pull.deltas_max == 1):
                 break
-            # Rows as they are can be larger than what was logged; and one commit alone can show
-            # more rows than a page carries, which are then left for the next ones.
+            # Rows as they are can be larger than their logged deltas, and one commit can show more
+            # rows than fit into a page; the rest is left for the next pages.
             again = again or pull.deltas_max == 1
             fewer = min(pull.deltas_max, max(page.count for page in pages)) // 2
             pull = replace(pull, deltas_max=max(fewer, 1))

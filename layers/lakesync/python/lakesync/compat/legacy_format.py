@@ -2,9 +2,9 @@
 
 A follower must be sent an INSERT only of a row that it lacks, an UPDATE only of a row that it has,
 and the last delta wins. So where the log alone would give it a wrong row, the row is sent as it is
-now: a DELETE, an INSERT without columns, then an UPDATE of every column. That is right whether it
-has the row or not. The first two bear stamps below all of the row: they lose to an edit that waits
-to be pushed, whose row exists already, and they change nothing for who merges by stamps.
+now: a DELETE, an INSERT without columns, then an UPDATE of every column. This is right whether it
+has the row or not. The first two have stamps below the whole row: they lose to an edit that waits
+to be pushed, whose row exists already, and they change nothing for clients that merge by stamps.
 Law F2: ``docs/spec/followers.md``.
 """
 
@@ -35,14 +35,14 @@ _NESTED: Final = (b"{", b"[")
 
 
 class LegacyFormat:
-    """Makes pages of one gateway for one follower, for as long as one request takes.
+    """Makes pages of one gateway for one follower, for the duration of one request.
 
     Args:
-        buffer: holds the rows.
+        buffer: the store of the rows.
         gateway: whose.
         config: its configuration.
         viewer: the rules and claims that decide what the follower sees.
-        again: it may have been given these commits before.
+        again: it may have been sent these commits before.
         mine: its client id, if it may hold rows that it wrote; else empty.
     """
 
@@ -70,10 +70,10 @@ class LegacyFormat:
 
         Args:
             deltas: the log's.
-            resend: rows of which the follower may have other values than the gateway.
+            resend: rows for which the follower may have other values than the gateway.
 
         Raises:
-            Contention: a row that the page wrote is just becoming visible; try again in a moment.
+            Contention: a row that the page wrote is becoming visible; try again in a moment.
         """
         by_row: dict[RowKey, list[Delta]] = {}
         for delta in deltas:
@@ -91,7 +91,7 @@ class LegacyFormat:
         ]
 
     def rows(self, keys: Collection[RowKey]) -> list[list[Delta]]:
-        """Give rows as they are; one read unit each. What is hidden or not there is deleted."""
+        """Give rows as they are; one read unit each. Hidden and missing rows are deleted."""
         stored = self._buffer.rows(self._gateway, self._with_states(keys))
         return [
             _texts(
@@ -126,11 +126,11 @@ class LegacyFormat:
             raise Contention("a row is becoming visible; try again in a moment")
         is_seen = self._sees(key, state)
         if not is_seen and self._config.as_read(key[0], state) is not state:
-            # An update comes behind the delete, or came before it.
+            # An update follows after the delete, or came before it.
             return self._whole(key, state, stored.commit)
         shown = self._viewer.shown_state(key[0], state)
         if not holds and (not is_seen or _leads_to(deltas, shown)):
-            # A row that is hidden by now is deleted further on.
+            # A row that is hidden by now is deleted later in the log.
             return None
         return self._whole(key, state, stored.commit)
 
@@ -149,7 +149,7 @@ class LegacyFormat:
 def _in_place(
     delta: Delta, by_row: dict[RowKey, list[Delta]], instead: list[Delta] | None
 ) -> list[Delta]:
-    """Give what is sent in a delta's place: its row, if that is sent instead, at its last delta."""
+    """Give what is sent in a delta's place; a row sent instead is sent at its last delta."""
     if instead is None:
         return [delta]
     return instead if delta is by_row[delta.table, delta.row_id][-1] else []
@@ -171,12 +171,12 @@ def _is_merged(state: RowState, delta: Delta) -> bool:
 def _leads_to(deltas: list[Delta], state: RowState) -> bool:
     """Tell whether a row's deltas, applied in order, lead to the row as it is now.
 
-    An INSERT needs that there is no row, and an UPDATE that there is one. Nothing else is assumed
-    of what was there before.
+    An INSERT requires that the row does not exist, and an UPDATE that it does. Nothing else is
+    assumed about the earlier row.
     """
     shown = view(state)
     if shown is None:
-        return True  # deleted here or further on
+        return True  # deleted here or later in the log
     exists = deltas[0].op is Op.UPDATE
     is_whole, values = False, {}
     for delta in deltas:
@@ -197,11 +197,11 @@ def _leads_to(deltas: list[Delta], state: RowState) -> bool:
 
 
 def rows_of(deltas: Iterable[Delta], config: GatewayConfig, *, again: bool) -> list[list[Delta]]:
-    """Give whole rows, each in one list, out of deltas that merge to them.
+    """Give whole rows, each in one list, from deltas that merge to them.
 
     Args:
         deltas: all of each row.
-        config: whose tables they are of.
+        config: the configuration with their tables.
         again: the client may have some of them; else each row is one INSERT.
     """
     by_row: dict[RowKey, list[Delta]] = {}

@@ -1,6 +1,6 @@
-"""Values as existing clients mean them: their SQLite knows no booleans, objects or lists.
+"""Values as existing clients intend them: their SQLite knows no booleans, objects or lists.
 
-A value that does not fit the type of its column is converted if nothing is lost by that. Else it is
+A value that does not fit the type of its column is converted if that loses nothing. Otherwise it is
 accepted unchanged, unless the gateway is strict.
 Law F7: ``docs/spec/followers.md``.
 """
@@ -30,7 +30,7 @@ _JSON_TEXT: Final = (b'"{', b'"[')
 
 
 def as_meant(buffer: Buffer, gateway: str, config: GatewayConfig, push: Push) -> Push:
-    """Give a push with its values as they are meant.
+    """Give a push with its values as intended.
 
     Cost: one read unit for each row into which text of an object or a list is written.
     """
@@ -78,7 +78,7 @@ def _value_as_meant(
         return _number(value)
     if value[:2] in _JSON_TEXT:
         meant = _nested(value)
-        # Elsewhere it is text, unless it is what the client was given for an object or a list.
+        # Elsewhere it is text, unless it equals what the client was sent for an object or a list.
         if type_name == "json" or (meant == known and canonical(meant.decode()) == value):
             return meant
     return value

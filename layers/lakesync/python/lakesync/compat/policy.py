@@ -1,6 +1,6 @@
-"""Who is a follower, and by which rules and claims it is shown rows.
+"""Which clients are followers, and the rules and claims that decide which rows they see.
 
-When these change, it is sent everything again, and deletes of the rows that it no longer sees.
+When these change, everything is sent again, with deletes of the rows that are no longer visible.
 Law F3: ``docs/spec/followers.md``.
 """
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from lakesync.core.rules import SyncRules
 
 REPLACED_MAX: Final = 8
-"""Replaced policies that are remembered of a follower while it is sent its rows again."""
+"""Replaced policies that are stored of a follower while its rows are sent again."""
 
 
 def is_follower(request: Push | Pull) -> bool:
-    """Tell whether a request shows none of the marks that only our own clients give."""
+    """Tell whether a request has none of the fields that only our own clients send."""
     if isinstance(request, Pull):
         marks = (request.removes, request.epoch, request.scope, request.snapshot)
         return not (request.own_cursor or any(marks))
@@ -36,7 +36,7 @@ def is_follower(request: Push | Pull) -> bool:
 
 
 def viewer_of(config: GatewayConfig, claims: Mapping[str, Any]) -> Viewer:
-    """Give what decides which rows a client sees."""
+    """Give the decision about the rows that a client sees."""
     return Viewer(config.rules, claims, config.logged.generation)
 
 
@@ -44,7 +44,7 @@ def in_scope(at: Follower, scope: str, policy: str) -> Follower:
     """Note the scope and policy of a request; if they changed, everything is sent again."""
     if at.scope not in {"", scope} and at.holds_rows:
         replaced = (at.policy, *at.replaced)[:REPLACED_MAX]
-        # The cursor that it comes with may be all that shows how much it holds.
+        # The cursor of this request may be the only evidence of how much it has.
         again_until = max(at.again_until, at.page_from.since)
         at = replace(begin_again(at), replaced=replaced)
         at = replace(at, again_until=max(at.again_until, again_until))

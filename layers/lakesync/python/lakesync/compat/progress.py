@@ -1,14 +1,14 @@
 """How far a follower has read, known only from the cursors of its requests.
 
 Rules of this module
-    1. Each answer bears a cursor that no other recent answer bore, so the next request's cursor
-       shows which answer reached the follower last. A page's cursor proves that page. The cursor
-       that it came with before proves that the page was of no use. A receipt's cursor proves
-       nothing of the page before it.
-    2. What is not proven is sent again.
-    3. A follower that pushes in every round proves nothing. New pages begin behind what it was sent
-       `DELIVERIES_ASSUMED_READ` times; and once it comes with a page's cursor, all that was
-       assumed is sent again until it is proven.
+    1. Each answer has a cursor that no other recent answer had, so the next request's cursor shows
+       which answer reached the follower last. A page's cursor proves that page. The cursor of the
+       request before proves that the page had no effect. A receipt's cursor proves nothing about
+       the page before it.
+    2. Pages that are not proven are sent again.
+    3. A follower that pushes in every round proves nothing. After a page was sent
+       `DELIVERIES_ASSUMED_READ` times, new pages begin behind it. Once the follower sends a page's
+       cursor, all that was assumed is sent again until it is proven.
 
 Laws F1 and F5: ``docs/spec/followers.md``.
 """
@@ -29,14 +29,15 @@ if TYPE_CHECKING:
 RECEIPT_CURSORS: Final = (1, 2, 3)
 """Cursors of receipts where no stamp can be used. 0 would mean that the follower has no rows."""
 PAGE_CURSORS: Final = (4, 5, 6)
-"""Cursors of pages where no stamp can be used: of rows as they are, or of what was sent before."""
+"""Cursors of pages where no stamp can be used: pages of rows as they are, or of repeated content.
+"""
 CURSOR_PUSHED_BEFORE_PULL: Final = RECEIPT_CURSORS[0]
 """The cursor of a follower that has pushed and has read nothing."""
 DELIVERIES_ASSUMED_READ: Final = 2
 """How often a page is sent, each time before a push, until newer pages are sent."""
 LOST_PAGES_MAX: Final = 1
-"""How often a page is repeated unchanged. After that, applying it may have failed: rows are sent as
-they are."""
+"""How often a page is repeated unchanged. After that, applying it may have failed, and its rows are
+sent as they are."""
 RESEND_ROWS_MAX: Final = 500
 """Rows that a follower is sent beside the log. If there are more, it is sent everything again."""
 
@@ -46,9 +47,9 @@ edit, the follower may skip parts of the row in the first one."""
 
 
 def arrived(known: Follower | None, cursor: Stamp) -> Follower:
-    """Give what there is to know of a follower that comes with a cursor.
+    """Give the state of a follower that sends a cursor.
 
-    Its `page_from` is where the page begins that it is to be given.
+    Its `page_from` is where the next page begins.
     """
     is_made = cursor <= PAGE_CURSORS[-1]
     if known is None:
@@ -68,7 +69,7 @@ def arrived(known: Follower | None, cursor: Stamp) -> Follower:
         return _pushed(at, assumed=known.is_pending and known.page_from == known.ahead)
     if cursor == known.cursor:
         return _not_applied(at) if known.is_pending else _from(at, at.proven)
-    # A cursor of no remembered answer: chosen by a tester, or given by another process.
+    # A cursor of no stored answer: made by a tester, or issued by another process.
     if is_made:
         return begin_again(at)
     there = Position(cursor)
@@ -84,7 +85,7 @@ def begin_again(at: Follower) -> Follower:
 
 
 def may_begin_again(known: Follower) -> Follower:
-    """Note that it asks for a checkpoint: it begins, and may hold rows on its disk."""
+    """Note that it asks for a checkpoint: it begins again, and may have rows on its disk."""
     again = known.begins_again or known.is_pending
     return replace(known, holds_rows=True, holds_own=True, begins_again=again)
 
@@ -98,14 +99,14 @@ def void(at: Follower, start: Position) -> Follower:
 def given(
     at: Follower, until: Position, *, sent: bool, has_more: bool, given_until: Stamp = 0
 ) -> Follower:
-    """Give what there is to know of a follower once it was sent a page.
+    """Give the state of a follower after a page was sent.
 
     Args:
         at: what `arrived` gave.
         until: where the page ends.
         sent: the page contains something.
         has_more: it is not the end of the log.
-        given_until: for rows as they are, the commits that they may hold.
+        given_until: for rows as they are, the commits that they may include.
     """
     at = replace(
         at, page_until=until, page_cursor=_page_cursor(at, until, sent=sent), is_pending=sent,
@@ -116,7 +117,7 @@ def given(
 
 
 def receipt_cursor(known: Follower | None) -> Stamp:
-    """Give the cursor of a receipt: one that the follower has from no page, and skips nothing."""
+    """Give the cursor of a receipt: one that no page had, and that skips nothing."""
     if known is None:
         return CURSOR_PUSHED_BEFORE_PULL
     at = 0 if known.proven.snapshot else known.proven.since
@@ -143,7 +144,7 @@ def _proved(at: Follower) -> Follower:
 
 
 def _pushed(at: Follower, *, assumed: bool) -> Follower:
-    """Go on behind a receipt: the last page may have been applied, or not."""
+    """Continue behind a receipt: the last page may have been applied, or not."""
     deliveries = at.deliveries + assumed
     at = replace(_may_hold(_unsent(at)), lost=0, deliveries=deliveries, by_receipt=True)
     if at.deliveries >= DELIVERIES_ASSUMED_READ:
@@ -170,7 +171,7 @@ def _may_hold(at: Follower) -> Follower:
 
 
 def _moved(at: Follower) -> Follower:
-    """Go on behind the last page, which was applied or empty."""
+    """Continue behind the last page, which was applied or empty."""
     deliveries = 0 if at.page_from == at.ahead else at.deliveries
     ahead = at.page_until if at.page_from == at.ahead else at.ahead
     proven = at.page_until if at.page_from == at.proven else at.proven

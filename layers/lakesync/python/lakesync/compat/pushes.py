@@ -1,8 +1,9 @@
-"""Pushes of followers: their receipts, their refusals, and the rows that these leave behind.
+"""Pushes of followers: their receipts, their refusals, and the rows that these leave different.
 
 A follower drops its edits at 200, and repeats them up to ten times at any other status. So if one
-delta is refused, the whole answer is a refusal; the other deltas are accepted, and come again as
-duplicates. Rows of which the follower then has other values than the gateway are sent as they are.
+delta is refused, the whole answer is a refusal; the other deltas are accepted, and are duplicates
+when they are repeated. Rows for which the follower then has other values than the gateway are sent
+as they are.
 Laws F1 and F6: ``docs/spec/followers.md``.
 """
 
@@ -30,13 +31,13 @@ if TYPE_CHECKING:
     from lakesync.ports import Buffer
 
 RETRY_MS_MAX: Final = 60_000
-"""Existing clients push a refused edit again after half a minute at the most; what was too new and
-did not come again by then is given up."""
+"""Existing clients repeat a refused edit within half a minute. An edit that was too new and is not
+repeated by then is abandoned."""
 _TRIES_MAX: Final = 3
 
 
 class FollowingPushes:
-    """Answers pushes: receipts of followers bear a cursor that is safe for them."""
+    """Answers pushes: receipts of followers have a cursor that is safe for them."""
 
     def __init__(self, pushes: PushService, buffer: Buffer) -> None:
         self._pushes = pushes
@@ -45,14 +46,15 @@ class FollowingPushes:
     def push(self, gateway: str, push: Push) -> PushReceipt:
         """Make deltas durable; see `lakesync.gateway.push.PushService.push`.
 
-        Cost for a follower, beside that: two read units, and with rules one for each row; one
-        write unit if something was refused, was there before, or is hidden from it.
+        Additional cost for a follower: two read units, and with rules one for each row; one write
+        unit if something was refused, was a duplicate, or is hidden from it.
 
         Returns:
-            The receipt, if all of the push was accepted.
+            The receipt, if the whole push was accepted.
 
         Raises:
-            LakeSyncError: why one delta was not; what is durable comes back as duplicates.
+            LakeSyncError: the reason why one delta was not; durable deltas are duplicates when
+                repeated.
         """
         if not is_follower(push):
             return self._pushes.push(gateway, push)
@@ -69,7 +71,7 @@ class FollowingPushes:
         """Give the rows of which the follower now has other values than it should."""
         outcomes = {outcome.index: outcome for outcome in receipt.outcomes}
         if any(outcome.kind is OutcomeKind.REFUSED for outcome in receipt.outcomes):
-            # All of it is pushed again, and lies on the device until then.
+            # The whole push is repeated, and stays on the device until then.
             spelled = self._first_spellings(gateway, config, outcomes.values())
             rows = {_spelled(row, spelled): 0 for item in push.unreadable if (row := item.row)}
             for index, delta in push.deltas:
@@ -95,7 +97,7 @@ class FollowingPushes:
         """Give the spelling in force of each table, by its folded name.
 
         A device has all spellings as one table. The gateway has no row under any other spelling: a
-        resend under one would tell the device to delete the row that it has.
+        resend under one would make the device delete the row that it has.
         """
         if any(isinstance(outcome.error, NameTaken) for outcome in outcomes):
             config = self._buffer.config(gateway)  # this very push may have made the table
