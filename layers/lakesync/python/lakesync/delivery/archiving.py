@@ -1,7 +1,7 @@
-"""Moves the history of destinations that have an archive into it, once a day, some at a time.
+"""Moves the history of destinations with an archive into it, once a day, in small steps.
 
-A message says which table may have some that is old; what is, the marks of the database and of its
-archive say. So a message that is lost costs a day, and one that comes twice nothing. Law P15:
+A message says which table may have old history. The marks of the database and of its archive show
+what is old. So a lost message costs a day, and a repeated one nothing. Law P15:
 ``docs/spec/databases.md``.
 """
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from lakesync.ports import Buffer, Queue, WallClock
 
 STEP_DELTAS: Final = 20_000
-"""Deltas of one step, which takes seconds: between steps a function looks at its time."""
+"""Deltas of one step, which takes seconds: between steps a function checks its time."""
 _DAY_MS: Final = 86_400_000
 
 
 class Archiver:
-    """Brings archives to where they should be. Any number may run at once.
+    """Moves old history into archives. Any number may run at once.
 
     Args:
-        buffer: what is declared, and which tables were delivered.
+        buffer: the declarations, and the delivered tables.
         queue: where the work on a table is announced.
         open_database: gives the database of a gateway's destination.
         open_archive: gives its archive.
@@ -53,7 +53,7 @@ class Archiver:
         self._wall_clock = wall_clock
 
     def announce(self) -> int:
-        """Announce every table of a destination that has an archive; gives how many."""
+        """Announce every table of a destination that has an archive; gives their number."""
         count = 0
         for gateway in self._buffer.gateways():
             declared = self._buffer.destinations(gateway).by_name
@@ -69,11 +69,11 @@ class Archiver:
     def archive(
         self, place: DeliveryPlace, has_time: Callable[[], bool] = lambda: True
     ) -> Delivered:
-        """Move what is old of a table; not finished if time ran out. Safe to repeat, and to kill.
+        """Move a table's old history; not finished if time ran out. Idempotent, and safe to kill.
 
         Args:
             place: the table at its destination.
-            has_time: asked before each step; False ends it there.
+            has_time: called before each step; False ends the call there.
 
         Raises:
             LakeSyncError: the database or the bucket refused; what was moved stays moved.
@@ -102,7 +102,7 @@ class Archiver:
             database.close()
 
     def _declared(self, place: DeliveryPlace) -> Destination | None:
-        """Give the destination, if it has an archive and is not paused, as it is now."""
+        """Give the present declaration, if it has an archive and is not paused."""
         one = self._buffer.destinations(place.gateway).by_name.get(place.destination)
         is_due = one is not None and one.archive is not None and not one.paused
         return one if is_due and one and one.wants(place.table) else None

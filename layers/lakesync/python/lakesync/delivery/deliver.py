@@ -1,7 +1,7 @@
-"""Delivers to declared destinations: what a message points at, and what a sweep finds.
+"""Delivers to declared destinations: what a message names, and what a sweep discovers.
 
-A message only says where something may wait; claims say what does. A destination that is paused, or
-down, keeps its claims: nothing is lost, nobody else waits, and no push is held back.
+A message says where something may wait; the claims show what does. A destination that is paused or
+down keeps its claims: nothing is lost, no other waits, and no push is delayed.
 Laws D7-D11: ``docs/spec/delivery.md``.
 """
 
@@ -43,37 +43,37 @@ _ERROR_CHARACTERS_MAX: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """What came of the work on one place."""
+    """The result of the work on one place."""
 
     deltas: int = 0
     finished: bool = True
-    """False if time ran out, or what waits is still gathered."""
+    """False if time ran out, or waiting batches are still being gathered."""
     again_s: int = 0
-    """In how many seconds there is more to do, if it is not finished."""
+    """After how many seconds to continue, if it is not finished."""
 
 
 class Lag(NamedTuple):
-    """What waits for one destination."""
+    """The claims that wait for one destination."""
 
     gateway: str
     destination: str
     claims: int
     oldest_ms: int
-    """How long the oldest commit has waited that a claim covers."""
+    """How long the oldest commit in a waiting claim has waited."""
     paused: bool
 
 
 class Deliverer:
-    """Brings destinations as far as their claims reach. Any number may run at once.
+    """Applies the claims of destinations. Any number may run at once.
 
     Args:
-        buffer: what is declared, rows, and how it goes.
+        buffer: declarations, rows, and delivery states.
         objects: claims and batches.
         queue: where more work is announced.
         read_batch: reads a batch's object.
-        open_database: gives the database of a gateway's destination; nothing is connected yet.
+        open_database: gives the database of a gateway's destination, not connected yet.
         wall_clock: the time.
-        table_delivery: gives what works on one table.
+        table_delivery: gives the work on one table.
         open_archive: gives the archive of a destination that has one.
     """
 
@@ -104,8 +104,8 @@ class Deliverer:
         """Work on one table of a destination, or announce the work on all of them.
 
         Args:
-            place: where claims may lie.
-            has_time: asked before each step; False ends it there.
+            place: where claims may be.
+            has_time: called before each step; False ends the call there.
 
         Raises:
             LakeSyncError: a store or the destination refused; what was done stays done.
@@ -122,13 +122,13 @@ class Deliverer:
         return self._deliver(place, destination, has_time)
 
     def sweep(self) -> list[Lag]:
-        """Announce everything that waits, however its announcement was lost; give the lags."""
+        """Announce everything that waits, even if its announcement was lost; give the lags."""
         waiting: dict[tuple[str, str], list[str]] = {}
         for key in self._objects.list_objects(DELIVERIES):
             try:
                 waiting.setdefault(delivery_place(key)[:2], []).append(key)
             except ValidationFailed:
-                continue  # nothing of ours
+                continue  # not a claim of ours
         return [self._swept(*pair, keys) for pair, keys in waiting.items()]
 
     def _swept(self, gateway: str, name: str, keys: list[str]) -> Lag:
@@ -169,7 +169,7 @@ class Deliverer:
             letters = database.dead_letters(place.table).unwrap()
             self._note(place, desk.mark(), len(letters), self._wrote_ms(place, desk, table))
         except Contention:
-            raise  # nobody's fault: it is done in a moment
+            raise  # a transient state: it is done in a moment
         except LakeSyncError as error:
             self._note_failure(place, error, self._wrote_ms(place, desk, table))
             raise
@@ -178,7 +178,7 @@ class Deliverer:
         return Delivered(table.deltas, finished)
 
     def _opened(self, place: DeliveryPlace, destination: Destination) -> DestinationDatabase:
-        """Open the database; that it cannot be, for want of its secret perhaps, is noted too."""
+        """Open the database; a failure to open, such as a missing secret, is noted too."""
         try:
             return self._open_database(place.gateway, destination)
         except LakeSyncError as error:
@@ -186,9 +186,9 @@ class Deliverer:
             raise
 
     def _announce_tables(self, place: DeliveryPlace, destination: Destination) -> None:
-        """Announce each table of which something waits; ask for fillings, if all is to be filled.
+        """Announce each table with waiting claims; request fillings, if all is to be filled.
 
-        The claim that asks for all goes last: whoever is killed before is followed by a repeat.
+        The claim that requests this is removed last, so that a repeat follows if this is killed.
         """
         everything = place.prefix + FILL
         keys = self._objects.list_objects(place.prefix)
@@ -212,7 +212,7 @@ class Deliverer:
             self._queue.send(announcement(prefix))
 
     def _clear(self, place: DeliveryPlace) -> None:
-        """Remove what lies there of a destination that is no more, or never wants it."""
+        """Remove the claims of a destination that no longer exists, or never wants the table."""
         for key in self._objects.list_objects(place.prefix):
             self._objects.delete_object(key)
         states = self._buffer.delivery_states(place.gateway, place.destination)
@@ -220,7 +220,7 @@ class Deliverer:
             self._buffer.save_delivery_state(place.gateway, place.destination, table, None)
 
     def _wrote_ms(self, place: DeliveryPlace, desk: Desk, table: TableDelivery) -> int:
-        """Give when the table was written to last, also in vain: what fails counts there too."""
+        """Give when the table was last written to; a failed write counts too."""
         if not desk.destination.pace.gather_ms:
             return 0
         if table.has_written:
@@ -245,6 +245,6 @@ class Deliverer:
 
 
 def lag_ms(keys: Iterable[str], now_ms: int) -> int:
-    """Give how long the oldest commit has waited that a claim covers; 0 without any."""
+    """Give how long the oldest commit in a claim has waited; 0 without any."""
     lasts = [last for key in keys if (last := claimed_last(key))]
     return max(0, now_ms - stamp_ms(min(lasts))) if lasts else 0

@@ -1,4 +1,4 @@
-"""What work on one table of a destination needs: its stores, its database, its declaration."""
+"""The context of work on one table of a destination: its stores, its database, its declaration."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Desk:
 
     @property
     def place(self) -> DeliveryPlace:
-        """Where its claims lie."""
+        """The place of its claims."""
         return DeliveryPlace(self.gateway, self.destination.name, self.table)
 
     @cached_property
@@ -63,15 +63,15 @@ class Desk:
 
     @property
     def delete_wins(self) -> bool:
-        """Whether no update brings a deleted row of the table back."""
+        """Whether no update restores a deleted row of the table."""
         return self.config.delete_wins(self.table)
 
     def schema(self) -> TableSchema | None:
-        """Give the table's schema, as it is there."""
+        """Give the table's schema at the destination."""
         return self.destination.schema_of(self.table, self.config.schemas.get(self.table))
 
     def mark(self) -> Stamp:
-        """Give how far the table has come."""
+        """Give the commit up to which the table was delivered."""
         return self.database.mark(self.table).unwrap()
 
     def deltas_of(self, batch: Batch) -> tuple[list[PlacedDelta], int]:
@@ -79,13 +79,13 @@ class Desk:
 
         Raises:
             NotFound: its object is gone.
-            ValidationFailed: its object is none of this batch.
+            ValidationFailed: its object does not belong to this batch.
         """
         body = self.objects.get_object(batch.object_key)
         return self.read_batch(body, batch), len(body)
 
     def put_deltas(self, batch: Batch, deltas: Sequence[PlacedDelta]) -> int:
-        """Give the destination the deltas of a batch that it may see; returns how many are new."""
+        """Write the deltas of a batch that the destination may see; returns how many are new."""
         column_map = self.destination.map_of(self.table)
         shown = [
             PlacedDelta(
@@ -99,15 +99,15 @@ class Desk:
         return self.database.insert_deltas(taken).unwrap().deltas
 
     def put_rows(self, images: RowImages) -> int:
-        """Give the destination rows as it may have them; returns how many it took."""
+        """Write rows as the destination may have them; returns how many it accepted."""
         rows = {row_id: state if state is None else self._mapped(state)
                 for row_id, state in images.rows.items()}  # fmt: skip
         return self.database.put_rows(replace(images, rows=rows)).unwrap().rows
 
     def mapped_otherwise(self, images: Mapping[str, RowState | None]) -> list[str]:
-        """Give those rows that hold there what no row of these does: another map made it.
+        """Give those rows whose values at the destination another map made.
 
-        Merged, a column that this map hides would stay there.
+        If they were merged, a column that this map hides would remain there.
         """
         stored = self.database.rows_of(self.table, [*images]).unwrap()
         return [
@@ -121,21 +121,21 @@ class Desk:
         return map_state(column_map, state, delete_wins=self.delete_wins)
 
     def visible_in_ms(self, commit: Stamp) -> int:
-        """Give in how long a commit is surely visible in all its parts; 0 if it is."""
+        """Give after how long a commit is certainly visible in all its parts; 0 if it is."""
         return max(0, stamp_ms(commit) + VISIBLE_MS_MAX - self.wall_clock())
 
     def forget_archived(self, until: Stamp) -> None:
-        """Remove what the destination's archive has of the table, if it has one."""
+        """Remove the table's history from the destination's archive, if it has one."""
         if self.destination.archive is None or self.open_archive is None:
             return
         with self.open_archive(self.gateway, self.destination) as archive:
             archive.clear(self.table, until).unwrap()
 
     def check_declared(self) -> None:
-        """Refuse to go on for a destination that is no longer what is declared, or is paused.
+        """Refuse to continue if the declaration of the destination has changed, or it is paused.
 
         Raises:
-            Contention: it was removed, declared anew or paused meanwhile.
+            Contention: it was removed, declared again or paused in the meantime.
         """
         if self.buffer.destinations(self.gateway).by_name.get(self.destination.name) != (
             self.destination
@@ -144,9 +144,9 @@ class Desk:
 
 
 def _differs(there: RowState, wanted: RowState) -> bool:
-    """Tell whether merging would keep a column that the wanted row has not, or has otherwise.
+    """Tell whether a merge would keep a column that the wanted row lacks, or has differently.
 
-    What is newer there is no difference: it came from where the wanted row does.
+    A newer value there is no difference: it has the same origin as the wanted row.
     """
     return any(
         name not in wanted.columns

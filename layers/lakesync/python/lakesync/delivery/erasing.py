@@ -1,9 +1,9 @@
-"""Removes all that a destination keeps of rows: themselves, their history, their dead letters.
+"""Removes everything that a destination keeps of rows: their values, history and dead letters.
 
 Rules of this module
-    1. A row that has values stays: it is there again, or its deletion is not there yet. Events are
-       never deleted, so they go.
-    2. Rows go before the history: whoever is killed between is followed by one that repeats.
+    1. A row that has values stays: it exists again, or its deletion has not arrived yet. Events are
+       never deleted, so they are removed.
+    2. Rows are removed before the history, so that after a crash between the two a repeat follows.
 
 Law E9: ``docs/spec/erasure.md``.
 """
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 
 
 def erase(desk: Desk, key: str) -> None:
-    """Do what a claim asks for, and remove it. Safe to repeat, and to kill.
+    """Do what a claim asks for, and remove it. Idempotent, and safe to kill.
 
     Raises:
-        Contention: somebody else wrote the table; the claim stays.
+        Contention: another process wrote the table; the claim stays.
         LakeSyncError: a store or the database refused; the claim stays.
     """
     try:
         row_ids = read_erasure(desk.objects.get_object(key))
     except NotFound:
-        return  # done meanwhile
+        return  # done in the meantime
     mark = desk.mark()
     if mark:
         _remove(desk, row_ids, mark)
         desk.database.forget_history(desk.table, mark).unwrap()
-        desk.forget_archived(mark)  # behind the history: what is moved meanwhile is taken back
+        desk.forget_archived(mark)  # afterwards: includes what is moved meanwhile
         desk.database.retry_dead_letters(desk.table).unwrap()
     desk.objects.delete_object(key)
 

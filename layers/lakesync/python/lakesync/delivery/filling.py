@@ -1,18 +1,19 @@
-"""Fills one table of a destination from the buffer, up to one commit; its batches go on from there.
+"""Fills one table of a destination from the buffer, up to one commit; its batches follow.
 
-The claim that asks for it says how far it is. The steps, each safe to repeat, and to kill:
+The claim that asks for the filling stores its progress. The steps, each idempotent and safe to
+kill:
 
-    1. the table begins anew            its mark is 0, so that no batch is taken meanwhile
-    2. where it ends is noted           every commit up to there is in the buffer's rows, and every
+    1. the table begins again           its mark is 0, so that no batch is applied meanwhile
+    2. its end is recorded              every commit up to there is in the buffer's rows, and every
                                         batch behind it is claimed for this destination
-    3. rows are put, page by page       merged into what is there
-    4. rows are removed, page by page   what the buffer has not, or the destination may not see;
+    3. rows are put, page by page       merged into those that exist
+    4. rows are removed, page by page   those that the buffer lacks, or the destination may not see;
                                         only if anything was there before
-    5. the mark moves, the claim goes   from here the batches follow
+    5. the mark moves, then the claim   is removed: from here the batches follow
 
-Rows of append tables are not in the buffer: such a table is filled with the events of the batches
-whose objects are kept still, and goes on from there. The table's mark says how far that is.
-Law D8: ``docs/spec/delivery.md``.
+Rows of append tables are not in the buffer. Such a table is filled with the events of the batches
+whose objects still exist, and continues from there. The table's mark stores the progress. Law D8:
+``docs/spec/delivery.md``.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from lakesync.delivery.desk import Desk
 
 ROWS_MAX: Final = 1_000
-"""Rows of one page; about a MB ends it too."""
+"""Rows of one page; a page also ends at about 1 MB."""
 
 
 class Filling:
@@ -52,17 +53,17 @@ class Filling:
         self._key = desk.place.prefix + FILL
 
     def go_on(self, has_time: Callable[[], bool]) -> bool:
-        """Go on until the table is filled; False if time ran out.
+        """Continue until the table is filled; False if time ran out.
 
         Raises:
-            Contention: the last commits that it is to hold may not be visible yet.
+            Contention: the last commits that it must contain may not be visible yet.
             LakeSyncError: a store or the database refused; what was done stays done.
         """
         claim = read_fill_claim(self._desk.objects.get_object(self._key))
         if not claim.until:
             claim = self._begin()
         elif self._desk.mark() >= claim.until:
-            self._end()  # somebody else came to the end meanwhile
+            self._end()  # another process has completed the filling meanwhile
             return True
         appends = self._desk.config.appends(self._desk.table)
         if not appends and (wait_ms := self._desk.visible_in_ms(claim.until)):
@@ -92,9 +93,9 @@ class Filling:
         return claim
 
     def _announced(self) -> Stamp:
-        """Give the end of the last range that may have been announced to others alone.
+        """Give the end of the last range that may have been announced to other destinations only.
 
-        Of a range that is recorded later, whoever announces it reads that this one is declared.
+        A range that is recorded later is announced after this declaration is read.
         """
         state = self._desk.buffer.flush_state(self._desk.gateway)
         return max(state.watermark, state.until, 1)
@@ -109,9 +110,9 @@ class Filling:
         return max(min(waiting, default=flushed), 1)
 
     def _put_events(self, until: Stamp, has_time: Callable[[], bool]) -> bool:
-        """Put the events up to a commit that are kept still; False if time ran out.
+        """Put the events up to a commit that still exist; False if time ran out.
 
-        What is older is in the lake alone: the table begins behind it.
+        Older events are only in the lake: the table begins behind them.
         """
         desk = self._desk
         mark = desk.mark()
@@ -124,7 +125,7 @@ class Filling:
             try:
                 deltas, _ = desk.deltas_of(batch)
             except NotFound:
-                continue  # its time has come
+                continue  # removed meanwhile, as it was old enough
             if batch.after > mark:
                 self._put_rows({}, FillClaim(batch.after), is_last=True)
             desk.put_deltas(batch, deltas)
@@ -132,7 +133,7 @@ class Filling:
         return True
 
     def _kept(self, until: Stamp) -> list[Batch]:
-        """Give the batches whose objects are kept, in order, up to a commit."""
+        """Give the batches whose objects still exist, in order, up to a commit."""
         desk = self._desk
         keys = desk.objects.list_objects(f"{STAGING}{desk.gateway}/{desk.table}/")
         schema = desk.config.schemas.get(desk.table)

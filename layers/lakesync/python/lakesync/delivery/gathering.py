@@ -1,4 +1,4 @@
-"""When what waits for a table is written: now, or once enough is gathered.
+"""When waiting batches of a table are written: now, or once enough is gathered.
 
 Law D15: ``docs/spec/delivery.md``.
 """
@@ -24,9 +24,9 @@ def next_write_in_ms(
     pace: Pace,
     now_ms: int,
 ) -> int | None:
-    """Give in how long a table is written to; None if nothing waits for it.
+    """Give the time until a table is written; None if nothing waits for it.
 
-    A filling, and what an administrator asks for, is not gathered.
+    Fillings and requests of an administrator are not gathered.
     """
     if not pace.gather_ms:
         return 0
@@ -41,13 +41,13 @@ def next_write_in_ms(
 
 
 def state_of(states: DeliveryStates, place: DeliveryPlace) -> DeliveryState:
-    """Give how the delivery of a table stands; as if nothing was done yet, if nothing is noted."""
+    """Give the state of a table's delivery; the initial state if none is stored."""
     noted = states.delivery_states(place.gateway, place.destination)
     return noted.get(place.table, DeliveryState())
 
 
 def _deltas(objects: ObjectStore, keys: list[str]) -> int:
-    """Give how many deltas claims have; none of one that is no claim, or was just applied."""
+    """Give the number of deltas of claims; 0 for a malformed claim, or one just applied."""
     deltas = 0
     for key in keys:
         try:

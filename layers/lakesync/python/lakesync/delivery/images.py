@@ -1,10 +1,10 @@
-"""Which rows go to a destination, and how they are now: read from the buffer, decided in one place.
+"""Which rows a destination receives, and their present state: read from the buffer, decided here.
 
-A destination with filters is sent rows, not deltas: whether a row was in sight before a change, its
-delta does not show. Each row that a batch touches is read as it is now. If the destination may see
-it, it gets the whole row; if not, what it has of the row is removed. Whoever reads too early is
-made up for by the batch of the commit that it missed; a row that is not visible yet as its batch
-left it is waited for. Law D10: ``docs/spec/delivery.md``.
+A destination with filters receives rows, not deltas: a delta does not show whether its row was
+visible before. Each row that a batch touches is read as it is now. If the destination may see it,
+it receives the whole row; otherwise its copy of the row is removed. If a row is read too early, the
+batch of the missed commit corrects it. A row that is not yet visible as its batch left it is waited
+for. Law D10: ``docs/spec/delivery.md``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lakesync.ports import Rows, StoredRow
 
 IMAGES_MAX: Final = 250
-"""Rows that are read at a time: nearly always a MB at the most, as one may hold 380 KB."""
+"""Rows that are read at a time: nearly always at most 1 MB, although one may take 380 KB."""
 
 
 class Images:
@@ -48,7 +48,7 @@ class Images:
         self._viewer = destination.viewer()
         self._columns = destination.rows.columns(table)
         self.is_filtered = destination.is_filtered(table)
-        # Only what is sent whole each time may leave out what a later insert shows again.
+        # Only rows that are sent whole each time may lack columns that a later insert shows again.
         self._delete_wins = delete_wins and self.is_filtered
 
     def of(self, wanted: Mapping[str, Stamp]) -> dict[str, RowState | None]:
@@ -69,7 +69,7 @@ class Images:
         return dict.fromkeys(wanted) | self.decided(read)
 
     def decided(self, stored: Mapping[str, StoredRow]) -> dict[str, RowState | None]:
-        """Decide about rows that were read; a deleted one is passed on, and merged where it was."""
+        """Decide on rows that were read; a deleted one is passed on, and merged where it was."""
         states = {
             row_id: as_read(decode_row_state(row.state), delete_wins=self._delete_wins)
             for row_id, row in stored.items()
@@ -77,7 +77,7 @@ class Images:
         return {row_id: state if self._is_told(state) else None for row_id, state in states.items()}
 
     def of_events(self, rows: Mapping[str, RowState]) -> dict[str, RowState | None]:
-        """Decide about rows of an append table, which are all that there is of their events."""
+        """Decide on rows of an append table, each of which is the whole of its event."""
         return {row_id: state if self._is_told(state) else None for row_id, state in rows.items()}
 
     def shows_event(self, delta: Delta) -> bool:
@@ -94,7 +94,7 @@ class Images:
 
 
 def becoming_visible(wait_ms: int) -> Contention:
-    """Give the error for rows that may not show yet what was committed."""
+    """Give the error for rows that may not show a commit yet."""
     return Contention(
         "what was just committed is becoming visible; try again in a moment",
         retry_after_s=-(-wait_ms // 1000),

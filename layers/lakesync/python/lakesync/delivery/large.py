@@ -1,8 +1,8 @@
 """Decides which batches are too large for a function, and are delivered by a Spark job instead.
 
-Both ask this module before each write of a table, so that who has the table's next write is decided
-by what waits for it. Two that ask at two moments may both begin: the second to write finds that the
-table was written to, and begins again. Law D17: ``docs/spec/delivery.md``.
+Both ask this module before each write of a table, so the waiting batches decide who makes the next
+write. Two that ask at different moments may both begin: the second one to write notices the other's
+write, and begins again. Law D17: ``docs/spec/delivery.md``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 LARGE_DELTAS_MAX: Final = 2_000_000
 """Deltas of one write by the job, unless one batch has more."""
 LARGE_PACE: Final = Pace(deltas=LARGE_DELTAS_MAX)
-"""How the job takes batches: it gathers nothing, as only much is its work."""
+"""How the job takes batches: it does not gather, as its work is always large."""
 
 
 def is_large(
@@ -42,16 +42,16 @@ def is_large(
     batches: Iterable[Batch],
     deltas_min: int,
 ) -> bool:
-    """Tell whether what waits for a table of a destination is the job's work.
+    """Tell whether the waiting batches of a table of a destination are the job's work.
 
-    Where filters decide, rows are read from the buffer in place of deltas: that is the function's,
-    however many there are. So is the next try where the last one failed: what the job cannot do,
-    for want of a permission perhaps, goes on as it would without it.
+    Where filters decide, rows are read from the buffer instead of deltas: this is the function's
+    work, however many there are. So is the next try after a failure: what the job cannot do,
+    perhaps for lack of a permission, continues as it would without the job.
 
     Args:
-        destination: where it goes.
-        state: how it went when somebody last worked on the table.
-        table: of which the batches are.
+        destination: the destination.
+        state: the result of the last work on the table.
+        table: the table of the batches.
         batches: those that wait.
         deltas_min: from how many deltas on; 0 for never.
     """
@@ -64,16 +64,16 @@ def is_large(
 
 @dataclass(frozen=True, slots=True)
 class JobRuns:
-    """The function's way with what is too large for it: a run of the job."""
+    """How the function hands over what is too large for it: by a run of the job."""
 
     deltas_min: int
     start: Callable[[], None]
-    """Starts a run, if none is at work."""
+    """Starts a run, if none is running."""
 
     def take(self, desk: Desk, batches: Sequence[Batch]) -> bool:
-        """Have what waits taken by a run, if it is large; tell whether it is."""
+        """Have a run take the waiting batches, if they are large; tell whether they are."""
         if not self.deltas_min or desk.destination.kind != "bigquery":
-            return False  # nothing is read for those whom this does not concern
+            return False  # nothing is read for tables that this does not concern
         state = state_of(desk.buffer, desk.place)
         if not is_large(desk.destination, state, desk.table, batches, self.deltas_min):
             return False
@@ -82,17 +82,16 @@ class JobRuns:
 
 
 def large_places(buffer: Buffer, objects: ObjectStore, deltas_min: int) -> list[DeliveryPlace]:
-    """Give the tables of which so much waits that it is the job's work, and nothing else.
+    """Give the tables with so many waiting deltas that they are the job's work, and nothing else.
 
-    A table that is to be filled, or of which rows are to be erased or tried again, is the
-    function's first.
+    A table that has to be filled, or with rows to be erased or retried, is the function's first.
     """
     waiting: dict[DeliveryPlace, list[str]] = {}
     for key in objects.list_objects(DELIVERIES):
         try:
             waiting.setdefault(delivery_place(key), []).append(key)
         except ValidationFailed:
-            continue  # nothing of ours
+            continue  # not a claim of ours
     return [
         place
         for place, keys in waiting.items()
@@ -117,5 +116,5 @@ def _is_job_s(
         try:
             batches.append(parse_claim(key, objects.get_object(key)))
         except LakeSyncError:
-            continue  # applied meanwhile, or none; who works on the table sees to it
+            continue  # applied meanwhile, or malformed, which the work on the table handles
     return is_large(destination, state_of(buffer, place), place.table, batches, deltas_min)

@@ -1,4 +1,4 @@
-"""One page of a source while it is filled: deltas of one commit are in it whole or not at all."""
+"""One page of a source while it is filled: it contains all deltas of a commit, or none."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 class SourcePage:
-    """Deltas up to a count and a size; the first to come has room, whatever its size.
+    """Deltas up to a count and a size; the first always fits, whatever its size.
 
     Args:
-        deltas_max: how many, but that rows are never cut.
-        bytes_max: how much they may take as they are stored.
+        deltas_max: how many, except that rows are never cut.
+        bytes_max: the most bytes that they may take in stored form.
     """
 
     def __init__(self, deltas_max: int, bytes_max: int) -> None:
@@ -31,11 +31,11 @@ class SourcePage:
 
     @property
     def room(self) -> int:
-        """Give how many more deltas were asked for."""
+        """Give how many more deltas are wanted."""
         return max(0, self._deltas_max - self.count)
 
     def add(self, deltas: Sequence[Delta]) -> bool:
-        """Add what belongs together; False, and the page is cut, if there is no room for it."""
+        """Add deltas that belong together; False, and the page is cut, if they do not fit."""
         run = encode_records(deltas)
         too_large = self._size + len(run) > self._bytes_max
         if self.count and (too_large or not self.room):

@@ -1,6 +1,6 @@
-"""How far a client has read the tables of a source: one opaque text, which it hands back.
+"""How far a client has read the tables of a source: an opaque text, which it hands back.
 
-Its length is bounded, as it comes back in a request's address: a table is a digest of its name.
+Its length is bounded, as it is part of a request's address: a table is a digest of its name.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from lakesync.core.destinations import Destination
 
 TABLES_MAX: Final = 150
-"""Tables of a source: where each was read to is in every request, and API Gateway takes 10 KB."""
+"""Tables of a source: the progress of each is in every request, and API Gateway allows 10 KB."""
 PLACES_CHARS_MAX: Final = 6_000
-"""The text: `TABLES_MAX` tables, in one of which a row is named."""
+"""Length of the text: `TABLES_MAX` tables, with a row id in one of them."""
 _DIGEST_BYTES: Final = 8
 _SOURCE: Final = 6
 _TABLE: Final = struct.Struct(">8s4sQIH")
@@ -32,7 +32,7 @@ _NOT_OURS: Final = "snapshot must be empty, begin, or that of the page before"
 
 
 class TableKey(NamedTuple):
-    """A table, and what decides which of its rows the client sees."""
+    """A table, and what decides on its rows for the client."""
 
     table: bytes
     scope: bytes
@@ -42,7 +42,8 @@ class TablePlace(NamedTuple):
     """How far a table was read: its rows up to one of them, or its history."""
 
     commit: Stamp
-    """Of its history; while rows are read, the mark that they have at least."""
+    """The commit reached in its history; while rows are read, the mark that they include at least.
+    """
     ordinal: int = ORDINAL_END
     row_id: str | None = None
     """The last row that was read; None once all are."""
@@ -54,7 +55,7 @@ def table_key(table: str, digest: str) -> TableKey:
 
 
 def places_text(source: Destination, places: Mapping[TableKey, TablePlace]) -> str:
-    """Give what a client hands back for its next page."""
+    """Give the text that a client hands back for its next page."""
     parts = [_source(source)]
     for key, place in places.items():
         row = b"" if place.row_id is None else place.row_id.encode()
@@ -67,8 +68,8 @@ def places_of(source: Destination, text: str) -> dict[TableKey, TablePlace]:
     """Read what `places_text` gave.
 
     Raises:
-        ValidationFailed: it is none.
-        CursorExpired: it is of a source that was declared anew since.
+        ValidationFailed: it is malformed.
+        CursorExpired: its source was declared again since.
     """
     try:
         data = base64.b64decode(text + "=" * (-len(text) % 4), b"-_", validate=True)
@@ -99,7 +100,7 @@ def _read(data: bytes) -> dict[TableKey, TablePlace]:
 
 
 def _source(source: Destination) -> bytes:
-    """Tell declarations apart: another one of the same name holds other rows."""
+    """Distinguish declarations: another one of the same name contains other rows."""
     return _digest(f"{source.name}|{source.declared_ms}")[:_SOURCE]
 
 

@@ -1,8 +1,8 @@
 """Pulls from a source: a declared destination's database, by the sync rules of the gateway.
 
-A client reads each table's rows, then its history. What it may see is decided by the row, and a
-history does not say what a row was before: so where rules hide some rows of a table, its rows are
-read again once anything in it has changed, and what is gone from sight is gone from the answer.
+A client reads each table's rows, then its history. Visibility is decided by the row, and a history
+does not show what a row was before. So where rules hide some rows of a table, its rows are read
+again after any change in it, and rows that are no longer visible are missing from the answer.
 Laws D13, D14: ``docs/spec/delivery.md``, V12: ``docs/spec/visibility.md``.
 """
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     OpenDatabase = Callable[[str, Destination], DatabaseAdapter]
 
 ROWS_READ_MAX: Final = 250
-"""Rows that are read at a time: nearly always a MB at the most, as one may hold 380 KB."""
+"""Rows that are read at a time: nearly always at most 1 MB, although one may take 380 KB."""
 HISTORY_READ_MAX: Final = 1_000
 """Deltas of a history that are read at a time."""
 
@@ -56,7 +56,7 @@ class SourcePulls:
     """Answers pulls from sources for any gateway. One for each process; one request at a time.
 
     Args:
-        buffer: what is declared: sources, and rules.
+        buffer: the declared sources, and the rules.
         open_database: opens the database of a declared destination.
         wall_clock: the time.
     """
@@ -69,16 +69,16 @@ class SourcePulls:
         self._wall_clock = wall_clock
 
     def pull(self, gateway: str, pull: Pull) -> PullPage:
-        """Give the next page of a source. Safe to repeat.
+        """Give the next page of a source. Idempotent.
 
         Cost: two reads of the database, and one or two for each table; more while rows are read.
 
         Raises:
             NotFound: no such source is declared for the gateway.
-            CursorExpired: the page before came from another one; begin again.
-            ValidationFailed: the request asks for what is not there to ask for.
+            CursorExpired: the page before is from another source; begin again.
+            ValidationFailed: the request asks for something that does not exist.
             SourceUnavailable: the database is down, slow or locked; try again later.
-            AdapterRefused: it lets nobody in.
+            AdapterRefused: it refuses the credentials.
         """
         source = self._buffer.destinations(gateway).by_name.get(pull.source)
         if source is None:
@@ -88,7 +88,7 @@ class SourcePulls:
                 field="source",
             )
         if source.maps:
-            # Rules are of the gateway's columns: by others they would show what they hide.
+            # Rules name the gateway's columns: with other columns they would show what they hide.
             raise ValidationFailed(
                 f"{source.name} has other columns than the gateway, by which no rule decides; pull "
                 "from the gateway",
@@ -114,7 +114,7 @@ class SourcePulls:
         try:
             return self._open_database(gateway, source)
         except ValidationFailed as error:
-            # Of what the secret holds: its client asked nothing wrong.
+            # The content of the secret is at fault, not the client's request.
             raise AdapterRefused(f"the source {source.name}: {error.message}") from error
 
     def _page(
@@ -149,7 +149,7 @@ class _Reading:
         self.resync: set[str] = set()
 
     def go_on(self, source: Destination) -> None:
-        """Read each table on from where the page before ended, those first that waited longest."""
+        """Continue each table where the page before ended, those that waited longest first."""
         tables = [name for name in self._database.tables().unwrap() if source.wants(name)]
         if len(tables) > TABLES_MAX:
             raise ValidationFailed(
@@ -170,7 +170,7 @@ class _Reading:
             self._visit(name)
 
     def _forget_changed(self, tables: Sequence[str]) -> None:
-        """Have those tables read again that other rules or token claims decide."""
+        """Have those tables read again for which rules or token claims decide differently now."""
         by_digest = {table_key(name, "").table: name for name in tables}
         for key in list(self.places):
             name = by_digest.get(key.table)
@@ -206,14 +206,14 @@ class _Reading:
         return place
 
     def _follow(self, name: str, place: TablePlace) -> TablePlace | None:
-        """Read a table's history on; None if its rows have to be read again."""
+        """Continue a table's history; None if its rows have to be read again."""
         if not self._filter.viewer.sees_rows_of(name):
             mark = self._database.mark(name).unwrap()
             return place if mark == place.commit else None
         has_more, is_first = True, True
         while has_more and not self.page.is_cut:
             if not is_first and not self._budget.allows_read():
-                self.page.is_cut = True  # much of it may be left out
+                self.page.is_cut = True  # many of them may be left out
                 break
             wanted = max(1, min(HISTORY_READ_MAX, self.page.room))
             answer = self._database.query_deltas_since(name, Position(*place[:2]), wanted)
@@ -234,7 +234,7 @@ class _Reading:
         return place
 
     def _rows(self, name: str, place: TablePlace) -> TablePlace:
-        """Read a table's rows on, as the client sees them."""
+        """Continue a table's rows, as the client sees them."""
         row_id, has_more = place.row_id or "", True
         while has_more:
             if not self._budget.allows_read():

@@ -1,9 +1,9 @@
-"""Brings one table of a destination as far as its claims reach. Safe to repeat, to kill, to race.
+"""Applies the claims of one table of a destination. Idempotent; safe to kill and to race.
 
-Batches of a table form a chain: the one that continues what was applied comes next. Where none
-does, one before them was never claimed here, or its object is gone: then the table is filled, and
-the chain goes on behind that. Who applied a batch removes this destination's claim, and no object:
-others may claim it still. Laws D7, D8, D10: ``docs/spec/delivery.md``.
+Batches of a table form a chain: the one that continues the last applied one is next. If there is
+none, an earlier batch was never claimed here, or its object is gone. Then the table is filled, and
+the chain continues behind that. After a batch is applied, only this destination's claim is removed,
+and no object: others may still claim it. Laws D7, D8, D10: ``docs/spec/delivery.md``.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
 
 
 class LargeWork(Protocol):
-    """Whoever takes what is too large for a function."""
+    """The taker of work that is too large for a function."""
 
     def take(self, desk: Desk, batches: Sequence[Batch]) -> bool:
-        """Have what waits for a table taken, if it is large; tell whether it is."""
+        """Have waiting batches of a table taken, if they are large; tell whether they are."""
         ...
 
 
@@ -52,9 +52,9 @@ class TableDelivery:
     """The work on one table of one destination, as a function does it.
 
     Args:
-        desk: what it needs.
-        large: takes over what is too large for a function; without it nothing is.
-        pace: how much is one write; the destination's own, unless it is given.
+        desk: its context.
+        large: takes over what is too large for a function; without it nothing is handed over.
+        pace: the size of one write; the destination's own, unless it is given.
     """
 
     def __init__(
@@ -65,14 +65,14 @@ class TableDelivery:
         self._pace = pace or desk.destination.pace
         self._prefix = desk.place.prefix
         self.is_handed_over = False
-        """Whether what waits was left to whoever takes what is large."""
+        """Whether the waiting batches were left to the taker of large work."""
         self.deltas = 0
-        """Deltas that were new there."""
+        """Deltas that were new at the destination."""
         self.has_written = False
         """Whether a write was begun."""
 
     def work(self, has_time: Callable[[], bool]) -> bool:
-        """Go on until nothing waits that can be applied; False if time ran out.
+        """Continue until nothing waits that can be applied; False if time ran out.
 
         Raises:
             LakeSyncError: a store or the database refused; what was done stays done.
@@ -92,20 +92,21 @@ class TableDelivery:
                 erase(desk, erasures[0])
                 continue
             batches = [key for key in keys if claimed_last(key)]
-            # The mark is read after the listing: what continues it is in there, or never was.
+            # The mark is read after the listing, so the batch that continues it is listed, or never
+            # was.
             if not self._follow(batches, desk.mark(), has_time):
                 return False
             if not batches or self.is_handed_over:
-                return True  # what is left is of a later release, and waits for it
+                return True  # the rest is of a later release, and waits for it
             if self._pace.gather_ms and self._prefix + FILL not in self._listed():
-                return True  # what came meanwhile is gathered, and is announced by itself
+                return True  # batches that arrived meanwhile are gathered, and announced separately
         return True
 
     def _listed(self) -> list[str]:
         return self._desk.objects.list_objects(self._prefix)
 
     def _follow(self, keys: Sequence[str], mark: Stamp, has_time: Callable[[], bool]) -> bool:
-        """Apply the chain that continues a mark, and ask for a filling where it ends too early."""
+        """Apply the chain that continues a mark, and request a filling if it ends too early."""
         batches = []
         for key in keys:
             if claimed_last(key) <= mark:
@@ -135,7 +136,7 @@ class TableDelivery:
         return not self.is_handed_over
 
     def _read(self, key: str) -> Batch | None:
-        """Read a claim; one that is none is set aside, one of a later release waits for that."""
+        """Read a claim; a malformed one is set aside, one of a later release waits."""
         try:
             body = self._desk.objects.get_object(key)
         except NotFound:
@@ -149,9 +150,9 @@ class TableDelivery:
             return None
 
     def _apply(self, run: Sequence[Batch], mark: Stamp) -> Stamp:
-        """Apply batches that follow each other as one; gives how far.
+        """Apply consecutive batches as one; gives the commit reached.
 
-        0 if the first one's object cannot be read, which is seen to; a later one comes first then.
+        0 if the first one's object cannot be read, which is repaired; then a later one is first.
         """
         desk, size = self._desk, 0
         deltas: list[PlacedDelta] = []
@@ -181,15 +182,15 @@ class TableDelivery:
             self.deltas += self._desk.put_deltas(batch, deltas)
 
     def _see_to(self, batch: Batch, error: LakeSyncError) -> None:
-        """Have made up for a batch whose object cannot be read."""
+        """Have the loss of a batch whose object cannot be read repaired."""
         if batch.append:
-            # Nothing else holds its events but the lake.
+            # Its events are otherwise only in the lake.
             body = self._desk.objects.get_object(batch.claim_key)
             self._set_aside(batch.claim_key, body, error)
         self._ask_for_filling()
 
     def _put_images(self, batch: Batch, deltas: Sequence[PlacedDelta]) -> None:
-        """Put the rows that a batch touches as they are now, commit by commit some at a time."""
+        """Put the rows that a batch touches as they are now, a few commits at a time."""
         desk = self._desk
         schema = desk.destination.schema_of(desk.table, batch.schema)
         after = batch.after
@@ -207,7 +208,7 @@ class TableDelivery:
         self._desk.objects.put_object(key, FillClaim().to_json().encode(), "application/json")
 
     def _set_aside(self, key: str, body: bytes, error: LakeSyncError) -> None:
-        """Move a claim that can never succeed to where people see it. Safe to repeat."""
+        """Move a claim that can never succeed to where people see it. Idempotent."""
         failure = {"reason": str(error), "claim": body.decode(errors="replace")}
         failed = DELIVERIES_FAILED + key.removeprefix(DELIVERIES)
         self._desk.objects.put_object(failed, json.dumps(failure).encode(), "application/json")
@@ -215,7 +216,7 @@ class TableDelivery:
 
 
 def chained(batches: Sequence[Batch], mark: Stamp, deltas_max: int) -> list[Batch]:
-    """Give the batches that continue a mark, one behind another: one, or what fits into a write."""
+    """Give the batches that continue a mark, consecutively: one, or as many as fit into a write."""
     run: list[Batch] = []
     deltas = 0
     while following := [batch for batch in batches if batch.after <= mark < batch.last]:

@@ -1,5 +1,5 @@
-"""Bytes ⇄ core values: protobuf and JSON over the network, and what the buffer stores.
+"""Bytes ⇄ core values: protobuf and JSON over the network, and the buffer's stored forms.
 
-`records` holds runs of deltas, `row_state` merged rows, `proto` and `jsonish` the two encodings of
-the messages. Decoding is strict: what `lakesync.core` would refuse is refused here, by field.
+`records` contains runs of deltas, `row_state` merged rows, `proto` and `jsonish` the two encodings
+of the messages. Decoding is strict: what `lakesync.core` would refuse is refused here, by field.
 """

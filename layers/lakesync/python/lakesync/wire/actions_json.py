@@ -27,7 +27,7 @@ def decode_push(body: bytes) -> ActionPush:
     """Read ``{clientId, actions[]}``.
 
     Raises:
-        ValidationFailed: the body is no such object; the message names the field.
+        ValidationFailed: the body is not such an object; the message names the field.
     """
     fields = object_of(parse(body), "the body")
     items = fields.get("actions")
@@ -100,7 +100,7 @@ def decode_answers(body: bytes) -> ActionAnswers:
     """Read what `encode_answers` wrote.
 
     Raises:
-        ValidationFailed: the body is no such answer; the message names the field.
+        ValidationFailed: the body is not such an answer; the message names the field.
     """
     fields = object_of(parse(body), "the answer")
     results = fields.get("results")
@@ -111,7 +111,7 @@ def decode_answers(body: bytes) -> ActionAnswers:
 
 
 def outcome_of(fields: Mapping[str, Any]) -> ActionOutcome:
-    """Read an outcome out of JSON values.
+    """Read an outcome from JSON values.
 
     Raises:
         ValidationFailed: a field is malformed.
@@ -146,7 +146,7 @@ def decode_discovery(body: bytes) -> dict[str, list[ActionDescription]]:
     """Read what `encode_discovery` wrote.
 
     Raises:
-        ValidationFailed: the body is none.
+        ValidationFailed: the body is malformed.
     """
     listed = object_of(object_of(parse(body), "the answer").get("connectors"), "connectors")
     return {

@@ -17,7 +17,7 @@ def decode_push(body: bytes) -> ActionPush:
     """Read an ``ActionPush``.
 
     Raises:
-        ValidationFailed: the bytes are none.
+        ValidationFailed: the bytes are malformed.
     """
     try:
         message = pb.ActionPush.FromString(body)

@@ -1,7 +1,7 @@
-"""WebSocket frames: text ⇄ a tag and a protobuf message. API Gateway carries text alone.
+"""WebSocket frames: text ⇄ a tag and a protobuf message. API Gateway only carries text.
 
-A frame is the base64 of one tag byte and one message. Requests carry an id, which their answer
-repeats under the same tag; a broadcast carries none. Law W8: ``docs/spec/wire.md``.
+A frame is the base64 of one tag byte and one message. A request has an id, which its answer repeats
+under the same tag; a broadcast has none. Law W8: ``docs/spec/wire.md``.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from lakesync.core.messages import Pull, PullPage, Push, PushReceipt
 
 FRAME_CHARS_MAX: Final = 131_072
-"""Characters of one frame: what API Gateway carries as one message."""
+"""Characters of one frame: API Gateway's limit for a message."""
 FRAME_BYTES_MAX: Final = FRAME_CHARS_MAX // 4 * 3 - 1
-"""Bytes of one frame's message: base64 is a third longer, and the tag is a byte."""
+"""Bytes of one frame's message: base64 is a third longer, and the tag takes one byte."""
 PAGE_REST_BYTES_MAX: Final = 5_000
-"""What a page says beside its deltas: its scope, mostly."""
+"""Bytes of a page besides its deltas: mostly its scope."""
 FRAME_DELTA_BYTES_MAX: Final = FRAME_BYTES_MAX - PAGE_REST_BYTES_MAX
 """Bytes of deltas of a page in one frame."""
 _SENTENCE_CHARS_MAX: Final = 2_000
@@ -38,7 +38,7 @@ _Numbered: TypeAlias = (
 
 
 class Tag(IntEnum):
-    """What a frame carries; an answer has the tag of its request, but for that of actions."""
+    """The content of a frame; an answer has the tag of its request, except for actions."""
 
     PUSH = 1
     PULL = 2
@@ -49,7 +49,7 @@ class Tag(IntEnum):
 
 
 class Refused(NamedTuple):
-    """Why a request, or the connection, was refused."""
+    """The reason why a request, or the connection, was refused."""
 
     request_id: int
     error: LakeSyncError
@@ -141,7 +141,7 @@ def encode_refusal(error: LakeSyncError, request_id: int, *, closes: bool) -> st
 
 
 def decode_refusal(message: bytes) -> Refused:
-    """Read why a request was refused.
+    """Read the reason of a refusal.
 
     Raises:
         ValidationFailed: the bytes are no ``Refusal``.
@@ -156,10 +156,10 @@ def decode_refusal(message: bytes) -> Refused:
 
 
 def request_id_of(tag: Tag, message: bytes) -> int:
-    """Give the id that a request or its answer carries; 0 if it carries none.
+    """Give the id of a request or answer; 0 if it has none.
 
     Raises:
-        ValidationFailed: the bytes are not the message that the tag says.
+        ValidationFailed: the bytes are not a message of the tag's type.
     """
     kinds: dict[Tag, type[pb.SyncPush | pb.SyncPull | pb.ActionPush]] = {
         Tag.PUSH: pb.SyncPush,
@@ -170,10 +170,10 @@ def request_id_of(tag: Tag, message: bytes) -> int:
 
 
 def answered_id_of(tag: Tag, message: bytes) -> int:
-    """Give the id of the request that an answer is for; 0 if it carries none.
+    """Give the id of the request that an answer is for; 0 if it has none.
 
     Raises:
-        ValidationFailed: the bytes are not the message that the tag says.
+        ValidationFailed: the bytes are not a message of the tag's type.
     """
     kinds: dict[Tag, type[pb.PushReceipt | pb.ActionResponse]] = {
         Tag.PUSH: pb.PushReceipt,

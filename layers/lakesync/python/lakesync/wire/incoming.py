@@ -27,10 +27,10 @@ OP_NAMES: Final = {op.name: op for op in CHANGES}
 def incoming_delta(
     op: Op, table: str, row_id: str, client_id: str, hlc: int, columns: Columns, delta_id: str
 ) -> Delta:
-    """Make a valid delta of decoded fields; an id that was sent must be the right one.
+    """Make a valid delta from decoded fields; an id that was sent must match the change.
 
     Raises:
-        ValidationFailed: a field is malformed, or the id does not belong to this change.
+        ValidationFailed: a field is malformed, or the id does not match this change.
         DeltaTooLarge: the delta is over its limits.
     """
     delta = checked_delta(op, table, row_id, client_id, hlc, columns)
@@ -71,7 +71,7 @@ def check_count(count: int) -> None:
 
 
 def incoming_removal(table: str, row_id: str, hlc: int) -> Delta:
-    """Give a removal out of a page, if it is sound.
+    """Give a removal from a page, if it is valid.
 
     Raises:
         ValidationFailed: a name is malformed.

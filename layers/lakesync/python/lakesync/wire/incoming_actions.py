@@ -1,4 +1,4 @@
-"""Checks actions from outside, for both encodings; one that is malformed is refused by itself."""
+"""Checks actions from outside, for both encodings; a malformed one is refused alone."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def check_count(count: int) -> None:
 
 
 def own(action: Action, client_id: str) -> Action:
-    """Give an action back if it is the client's.
+    """Give an action back if it belongs to the client.
 
     Raises:
         ActionInvalid: it names another client.
@@ -35,8 +35,8 @@ def own(action: Action, client_id: str) -> Action:
 
 
 def refused(action_id: str, error: InvalidInput) -> ActionRefused:
-    """Give an action that is malformed by itself, with the id that it claims."""
-    # What the client named goes back to it, and half a surrogate pair could not.
+    """Give the refusal of a malformed action, with the id that it claims."""
+    # The claimed id is returned to the client, and half a surrogate pair could not be encoded.
     claimed = action_id[:_ID_CHARACTERS_TOLD_MAX].encode("utf-8", "replace").decode()
     if not isinstance(error, ActionInvalid):
         error = ActionInvalid(error.message, field=error.field)

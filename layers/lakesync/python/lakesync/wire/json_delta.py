@@ -1,4 +1,4 @@
-"""Reads and writes one delta in JSON, and the fields that messages are made of.
+"""Reads and writes one delta in JSON, and the fields of messages.
 
 Values are canonical JSON already, so writing a delta splices them instead of encoding them.
 """
@@ -63,7 +63,7 @@ def object_of(value: object, what: str, field: str | None = None) -> Mapping[str
     """Give the members of an object.
 
     Raises:
-        ValidationFailed: it is none.
+        ValidationFailed: it is not an object.
     """
     if not isinstance(value, dict):
         raise ValidationFailed(f"{what} must be a JSON object", field=field)
@@ -86,7 +86,7 @@ def stamp_of(value: object, field: str) -> int:
     """Give a stamp: decimal digits, or a number where that is exact.
 
     Raises:
-        ValidationFailed: it is none, or beyond 2^63-1.
+        ValidationFailed: it is not a stamp, or beyond 2^63-1.
     """
     if isinstance(value, str) and value.isascii() and value.isdigit():
         number = int(value) if len(value) <= _STAMP_DIGITS_MAX else STAMP_MAX + 1

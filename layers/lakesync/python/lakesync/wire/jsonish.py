@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 JSON_GROWTH_TIMES_MAX: Final = 6
-"""How many times as long as a run of deltas its JSON is at the most: a control character in an id
-is six letters there. Text of real rows is about one and a half times as long."""
+"""The greatest ratio of the JSON of a run of deltas to the run: a control character in an id takes
+six characters. The text of real rows is about one and a half times as long."""
 
 
 def decode_push(body: bytes) -> Push:
     """Read ``{clientId, deltas[], lastSeenHlc, atomic?, epoch?, ownCursor?}``.
 
     Raises:
-        ValidationFailed: the body is no such object; the message names the field.
+        ValidationFailed: the body is not such an object; the message names the field.
     """
     fields = object_of(parse(body), "the body")
     deltas = fields.get("deltas")
@@ -58,7 +58,7 @@ def _claimed_id(item: object) -> str:
     claimed = item.get("deltaId") if isinstance(item, dict) else None
     if not isinstance(claimed, str):
         return ""
-    # What the client named goes back to it, and half a surrogate pair could not.
+    # The claimed id is returned to the client, and half a surrogate pair could not be encoded.
     return claimed[:64].encode("utf-8", "replace").decode()
 
 
@@ -78,16 +78,16 @@ def _flag(fields: Mapping[str, Any], name: str) -> bool:
 
 
 def stamp_parameter(text: str, field: str) -> int:
-    """Read a stamp out of a query parameter.
+    """Read a stamp from a query parameter.
 
     Raises:
-        ValidationFailed: it is no decimal number up to 2^63-1.
+        ValidationFailed: it is not a decimal number up to 2^63-1.
     """
     return stamp_of(text, field)
 
 
 def encode_push(push: Push) -> bytes:
-    """Write a push, with its marks of ours behind what existing clients send."""
+    """Write a push: the fields of existing clients, then those that only our own clients send."""
     members = ",".join(delta_text(delta) for _, delta in push.deltas)
     epoch = "" if push.epoch is None else f',"epoch":{encode_basestring(push.epoch)}'
     own = ',"ownCursor":true' if push.own_cursor else ""
@@ -127,7 +127,7 @@ def _error_fields(error: Any) -> dict[str, str]:
 
 
 def encode_page(page: PullPage) -> bytes:
-    """Write ``{deltas[], serverHlc, hasMore}``, and of ours what is not empty."""
+    """Write ``{deltas[], serverHlc, hasMore}``, and those of our own fields that are not empty."""
     members = ",".join(delta_text(delta) for run in page.records for delta in decode_records(run))
     own = {"epoch": page.epoch, "snapshot": page.snapshot, "scope": page.scope}
     more = "".join(f',"{name}":{encode_basestring(value)}' for name, value in own.items() if value)

@@ -26,7 +26,7 @@ def inflate(data: bytes) -> bytes:
 
 
 def encode_chunk(entries: Sequence[LogEntry]) -> bytes:
-    """Give the stored form of entries that follow each other; at least one."""
+    """Give the stored form of consecutive entries; at least one."""
     first = entries[0]
     chunk = pb.LogChunk(
         previous=first.previous,

@@ -17,7 +17,7 @@ def stamp_in(value: int, field: str) -> Stamp:
     """Give a stamp back.
 
     Raises:
-        ValidationFailed: it is none.
+        ValidationFailed: it is not a valid stamp.
     """
     if value > STAMP_MAX:
         raise ValidationFailed(f"{field} must be at most 2^63-1", field=field)
@@ -25,7 +25,7 @@ def stamp_in(value: int, field: str) -> Stamp:
 
 
 def write_resync(message: pb.Resync, resync: Resync) -> None:
-    """Write which tables are read again."""
+    """Write the tables that are read again."""
     omitted = {table: pb.Columns(names=names) for table, names in resync.omitted.items()}
     message.MergeFrom(pb.Resync(tables=resync.tables, named=resync.named, omitted=omitted))
     message.others = resync.named is not None
@@ -33,7 +33,7 @@ def write_resync(message: pb.Resync, resync: Resync) -> None:
 
 
 def resync_of(message: pb.Resync) -> Resync:
-    """Read which tables are read again; raises as `stamp_in`."""
+    """Read the tables that are read again; raises as `stamp_in`."""
     named = tuple(message.named) if message.others else None
     known = message.tombstone_horizons.items()
     horizons = {table: stamp_in(at, "tombstoneHorizons") for table, at in known}
@@ -42,6 +42,6 @@ def resync_of(message: pb.Resync) -> Resync:
 
 
 def progress_of(message: pb.SyncResponse) -> Progress | None:
-    """Read how far a checkpoint was read; None where that is not said."""
+    """Read how much of a checkpoint was read; None if the message does not say."""
     of = message.progress
     return Progress(of.read, of.total) if message.HasField("progress") else None

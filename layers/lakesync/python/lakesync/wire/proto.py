@@ -31,7 +31,7 @@ _OPS = {op.value: op for op in OP_NAMES.values()}
 
 
 def decode_push(body: bytes) -> Push:
-    """Read a ``SyncPush``; a delta that is malformed by itself is refused by itself.
+    """Read a ``SyncPush``; a malformed delta is refused alone.
 
     Raises:
         ValidationFailed: the bytes are no ``SyncPush``, or a field of the push is wrong.
@@ -127,7 +127,7 @@ def decode_receipt(body: bytes) -> PushReceipt:
     """Read a ``PushReceipt``.
 
     Raises:
-        ValidationFailed: the bytes are none.
+        ValidationFailed: the bytes are malformed.
     """
     try:
         message = pb.PushReceipt.FromString(body)
@@ -148,10 +148,10 @@ def _error_of(result: pb.DeltaOutcome) -> LakeSyncError | None:
 
 
 def decode_pull(body: bytes) -> Pull:
-    """Read a ``SyncPull``; limits are for the gateway to judge.
+    """Read a ``SyncPull``; the gateway checks the limits.
 
     Raises:
-        ValidationFailed: the bytes are none, or a field is out of range.
+        ValidationFailed: the bytes are malformed, or a field is out of range.
     """
     try:
         message = pb.SyncPull.FromString(body)
@@ -190,7 +190,7 @@ def encode_pull(pull: Pull) -> bytes:
 
 
 def encode_page(page: PullPage) -> bytes:
-    """Write a ``SyncResponse``: the stored runs as they are, and the cursor behind them."""
+    """Write a ``SyncResponse``: the stored runs unchanged, followed by the cursor."""
     tail = pb.SyncResponse(
         server_hlc=page.cursor,
         has_more=page.has_more,
@@ -210,10 +210,10 @@ def encode_page(page: PullPage) -> bytes:
 
 
 def decode_page(body: bytes) -> PullPage:
-    """Read a ``SyncResponse``; its deltas stay one run, for `lakesync.wire.records` to read.
+    """Read a ``SyncResponse``; its deltas stay one run, which `lakesync.wire.records` reads.
 
     Raises:
-        ValidationFailed: the bytes are none.
+        ValidationFailed: the bytes are malformed.
     """
     try:
         message = pb.SyncResponse.FromString(body)

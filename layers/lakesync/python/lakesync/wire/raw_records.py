@@ -1,7 +1,7 @@
-"""The deltas of a run as they came, for who reads a million rows: by columns, not one by one.
+"""The deltas of a run in encoded form, for readers of a million rows: decoded by column.
 
-Most rows of a first sync are one insert each, of which the reader wants the values and no delta. So
-columns are not decoded with their deltas; those that rows have alike are taken apart together.
+Most rows of a first sync are one insert each, and the reader needs only the values. So columns are
+not decoded with their deltas; rows with the same columns are decoded together.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NAMES_REMEMBERED: Final = 4_096
 
 
 def raw_records(run: bytes) -> Sequence[pb.RawDelta]:
-    """Give the records of a run that `encode_records` made. Never for bytes from outside."""
+    """Give the records of a run that `encode_records` made. Never use it for bytes from outside."""
     return pb.RawRecords.FromString(run).deltas
 
 
@@ -43,7 +43,7 @@ def delta_of(record: pb.RawDelta) -> Delta:
 
 
 def values_alike(column: Sequence[bytes]) -> tuple[str, list[CanonicalJson]] | None:
-    """Give the name that the columns of some rows have, and their values; None if names differ.
+    """Give the common column name of some rows, and their values; None if names differ.
 
     Cost: 0.2 us a row.
     """
@@ -53,7 +53,7 @@ def values_alike(column: Sequence[bytes]) -> tuple[str, list[CanonicalJson]] | N
     alike = [raw for raw in column if raw.startswith(head)]
     if at >= len(first) or first[at - 1] != _VALUE or len(alike) != len(column):
         return None
-    # Most values are so short that one byte tells their size, which stands before them.
+    # Most values are so short that their size, which precedes them, fits one byte.
     start = at + 1
     values = [raw[start:] if raw[at] == len(raw) - start else _column(raw)[1] for raw in column]
     return _text(head[2:-1]), values

@@ -1,7 +1,7 @@
 """Runs of deltas: the one form in which a delta is stored, paged and sent.
 
-A run is a protobuf ``SyncResponse`` that holds nothing but deltas. Protobuf messages concatenate,
-so the answer to a pull is the stored runs joined, with the cursor behind them: nothing is decoded.
+A run is a protobuf ``SyncResponse`` with only deltas. Protobuf messages concatenate, so the answer
+to a pull is the stored runs joined, followed by the cursor: nothing is decoded.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _DELTA_ID: Final = b"\x3a"
 """Field numbers and wire types of a run and its deltas, as the schema has them."""
 _REMEMBERED: Final = 1_024
 _ROW_OPENINGS: Final = tuple(_ROW_ID + varint(size) for size in range(ROW_ID_BYTES_MAX + 1))
-"""What stands before a row's id, by its size."""
+"""The bytes before a row's id, by its size."""
 OPS: Final = (None, Op.INSERT, Op.UPDATE, Op.DELETE, Op.REMOVE)
 
 
@@ -40,9 +40,9 @@ def encode_records(deltas: Iterable[Delta]) -> bytes:
 def encode_record(delta: Delta) -> bytes:
     """Give the run of one delta.
 
-    The bytes are protobuf's, put together by hand in a third of the time: each edit of a client,
-    each commit and each batch waits for them, and making protobuf's objects costs more than what
-    is in them.
+    The bytes are protobuf's, written by hand in a third of the time. Each edit of a client, each
+    commit and each batch waits for them, and making protobuf's objects costs more than encoding
+    their content.
     """
     op, table, row_id, client_id, hlc, columns, delta_id = delta
     parts = [_table(op, table), text_field(_ROW_ID, row_id)]
@@ -56,10 +56,10 @@ def encode_record(delta: Delta) -> bytes:
 
 
 class RecordTemplate:
-    """What the runs of a client's deltas of one kind, of some columns of a table, have in common.
+    """The common bytes of the runs of a client's deltas of one kind, with given columns of a table.
 
     Args:
-        op: what the deltas do.
+        op: the deltas' operation.
         table: the table.
         names: the columns, in their order.
         client_id: the client.
@@ -76,13 +76,13 @@ class RecordTemplate:
     def encode(
         self, row_id: str, hlc: Stamp, values: Sequence[CanonicalJson], delta_id: str
     ) -> bytes:
-        """Give the run of one delta, as `encode_record` does in twice the time."""
+        """Give the run of one delta, in half the time of `encode_record`."""
         try:
             fields = [
                 of_size[len(value)] + value
                 for of_size, value in zip(self._columns, values, strict=True)
             ]
-        except IndexError:  # a value is longer than most
+        except IndexError:  # an unusually long value
             fields = [
                 column_opening(name, len(value)) + value
                 for name, value in zip(self._names, values, strict=True)
@@ -95,7 +95,7 @@ class RecordTemplate:
 
 @lru_cache(_REMEMBERED)
 def _table(op: Op, table: str) -> bytes:
-    """Give what stands before a row's id."""
+    """Give the bytes before a row's id."""
     return pb.RowDelta(op=op, table=table).SerializeToString()  # type: ignore[arg-type]  # to protobuf an enum is a plain integer
 
 
@@ -105,7 +105,7 @@ def _client(client_id: str) -> bytes:
 
 
 def decode_records(run: bytes) -> list[Delta]:
-    """Give the deltas of a run that `encode_records` made. Never for bytes from outside."""
+    """Give the deltas of a run that `encode_records` made. Never use it for bytes from outside."""
     return [trusted_delta(record) for record in pb.SyncResponse.FromString(run).deltas]
 
 

@@ -1,9 +1,9 @@
-"""Turns stored row states into runs of deltas and back, bytes to bytes: how tables are sent.
+"""Turns stored row states into runs of deltas and back, bytes to bytes, to send tables.
 
-A row state holds columns in nearly the bytes in which a delta is sent, so they are copied, not
-decoded; only the deltas' ids must be computed. A row that was deleted once, or of which one delta
-might not carry what one write holds, is taken apart by `lakesync.core.row_deltas`, which says what
-the right deltas are. Both ways give the same bytes.
+A row state contains columns in nearly the bytes in which a delta is sent, so they are copied, not
+decoded; only the deltas' ids must be computed. A row that was once deleted, or with a write that
+may exceed one delta, is decoded and split by `lakesync.core.row_deltas`, which defines the right
+deltas. Both ways give the same bytes.
 """
 
 from __future__ import annotations
@@ -47,22 +47,23 @@ class _Write(NamedTuple):
 
 
 class RowRun(NamedTuple):
-    """One row, out of a run of whole rows."""
+    """One row from a run of whole rows."""
 
     row_id: str
     run: bytes
     """Its deltas."""
     deltas: int
     values: Mapping[str, bytes] | None
-    """Those of its columns that were asked for; None if there is no row."""
+    """The requested ones of its columns; None if there is no row."""
 
 
 def row_runs(run: bytes, columns: frozenset[str], *, delete_wins: bool = False) -> Iterator[RowRun]:
-    """Give the rows of a run, each of which `RowRecords` encoded, one behind the other.
+    """Give the rows of a run, which `RowRecords` encoded, one after the other.
 
-    Where deletes win, a row without an insert is none; see `lakesync.core.merge.as_read`.
+    In a delete-wins table, a row without an insert does not exist; see
+    `lakesync.core.merge.as_read`.
 
-    Cost: 2 us a delta, and as much for each column that is asked for.
+    Cost: 2 us a delta, and as much for each requested column.
     """
     records = pb.SyncResponse.FromString(run).deltas
     pairs = zip(records, delta_slices(run), strict=True)
@@ -87,14 +88,14 @@ class RowRecords:
         self._named = b"\x12" + varint(len(encoded)) + encoded + b"\x1a"
 
     def encode(self, row_id: str, state: bytes) -> tuple[bytes, int]:
-        """Give the run of the fewest deltas that merge to a row, and how many they are.
+        """Give the run of the fewest deltas that merge to a row, and their number.
 
         Cost: 10 us for a row of five columns, and 6 for each delta beyond the first.
         """
         alive, at = (state[1:_STAMP_BYTES], _STAMP_BYTES) if state[:1] == _ALIVE else (b"", 0)
         writes, at = _writes(state, at)
         if not writes or (alive and all(write.hlc != alive for write in writes)):
-            # Deleted once, or inserted by who wrote nothing that is left.
+            # Deleted once, or inserted by a client of whose columns none is left.
             return self._taken_apart(row_id, state)
         if len(writes) == 1:
             writes = [writes[0]._replace(columns=_columns(state, at), fields=[state[at:]])]
@@ -128,7 +129,7 @@ class RowRecords:
 
 
 def _writes(state: bytes, at: int) -> tuple[list[_Write], int]:
-    """Give the writers from a place on, with nothing written yet, and where the columns begin."""
+    """Give the writers from a place on, with no columns yet, and where the columns begin."""
     writes = []
     size = len(state)
     while at < size and state[at] == _WRITER:
@@ -160,7 +161,7 @@ def _columns(state: bytes, at: int) -> list[tuple[str, bytes]]:
 
 
 def _take_columns(state: bytes, at: int, writes: list[_Write]) -> None:
-    """Hand each column from a place on to its writer."""
+    """Add each column from a place on to its writer."""
     size = len(state)
     while at < size:
         opens = at
@@ -204,6 +205,6 @@ def _name(encoded: bytes) -> str:
 
 @lru_cache(_NAMES_REMEMBERED)
 def _client(field: bytes) -> str:
-    """Give the client id of its field; 128 bytes need two to say so."""
+    """Give the client id of its field; a size of 128 bytes takes two bytes."""
     _, at = _length(field, 1)
     return field[at:].decode()

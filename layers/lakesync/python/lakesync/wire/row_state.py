@@ -1,11 +1,11 @@
 """A merged row as bytes: one binary attribute in the buffer, one blob in a client's database.
 
-Equal states give equal bytes: columns are sorted by name, and writers stand in the order in which
-the sorted columns first name them.
+Equal states give equal bytes: columns are sorted by name, and writers are listed in the order in
+which the sorted columns first name them.
 
-The bytes are those of the protobuf message ``RowState``, put together by hand: a row is encoded
-once for each delta that changes it, at the gateway and at the client, and making the message's
-objects only to serialise them costs twice as much. Decoding is protobuf's own.
+The bytes are those of the protobuf message ``RowState``, written by hand. A row is encoded once for
+each delta that changes it, at the gateway and at the client, and making the message's objects only
+to serialise them costs twice as much. Decoding is protobuf's own.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _INDEX: Final = b"\x18"
 _NAMES_REMEMBERED: Final = 4_096
 _SHAPES_REMEMBERED: Final = 512
 _OPENINGS: Final = 48
-"""Sizes of values for which it is remembered what stands before them; larger ones are rare."""
+"""Sizes of values whose preceding bytes are cached; larger ones are rare."""
 _TWO_BYTES: Final = 128
 """The first number that does not fit one byte."""
 
@@ -73,7 +73,7 @@ def decode_row_state(encoded: bytes | None) -> RowState:
 
 @lru_cache(_SHAPES_REMEMBERED)
 def _shape(names: tuple[str, ...]) -> tuple[tuple[str, tuple[bytes, ...]], ...]:
-    """Give, in order, each column's name, and what stands before its value, by the value's size.
+    """Give, in order, each column's name and the bytes before its value, by the value's size.
 
     Rows of a table mostly have the same columns, in the order in which they were written.
     """
@@ -82,17 +82,17 @@ def _shape(names: tuple[str, ...]) -> tuple[tuple[str, tuple[bytes, ...]], ...]:
 
 @lru_cache(_NAMES_REMEMBERED)
 def openings(name: str) -> tuple[bytes, ...]:
-    """Give what stands before a column's value of the first writer, by the value's size."""
+    """Give the bytes before a column's value of the first writer, by the value's size."""
     return tuple(_opening(name, size, 0) for size in range(_OPENINGS))
 
 
 def column_opening(name: str, size: int) -> bytes:
-    """Give what stands before a column's value of a size: in a delta as in a state."""
+    """Give the bytes before a column's value of a size: the same in a delta as in a state."""
     return openings(name)[size] if size < _OPENINGS else _opening(name, size, 0)
 
 
 def _opening(name: str, size: int, behind: int) -> bytes:
-    """Give what stands before a column's value of a size, with some bytes behind it."""
+    """Give the bytes before a column's value of a size, with some bytes behind it."""
     encoded = name.encode()
     inside = _NAME + varint(len(encoded)) + encoded + _VALUE + varint(size)
     return _COLUMN + varint(len(inside) + size + behind) + inside
@@ -100,18 +100,18 @@ def _opening(name: str, size: int, behind: int) -> bytes:
 
 @lru_cache(_NAMES_REMEMBERED)
 def _writer(client_id: str) -> tuple[bytes, bytes]:
-    """Give what stands before and behind a writer's stamp."""
+    """Give the bytes before and behind a writer's stamp."""
     client = text_field(_CLIENT, client_id)
     return _WRITER + varint(1 + 8 + len(client)) + _HLC, client
 
 
 def _index(index: int) -> bytes:
-    """Give the field that names a column's writer; the first one's is left out, being 0."""
+    """Give the field that names a column's writer; it is left out for the first one, which is 0."""
     return _INDEX + varint(index) if index else b""
 
 
 def text_field(tag: bytes, text: str) -> bytes:
-    """Give a field of text; protobuf leaves out what is empty."""
+    """Give a field of text; protobuf leaves out empty text."""
     encoded = text.encode()
     return tag + varint(len(encoded)) + encoded if encoded else b""
 

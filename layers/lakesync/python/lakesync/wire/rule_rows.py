@@ -1,7 +1,7 @@
-"""Encodes the columns that sync rules look at, before and after each delta of a log entry.
+"""Encodes the columns that sync rules read, before and after each delta of a log entry.
 
-Rows of one entry are much alike where it matters, so each distinct one is stored once: whoever
-decides what a client sees decodes few rows, and decides each pair of them once.
+These columns are often equal in the rows of one entry, so each distinct row is stored once. A
+reader then decodes few rows, and decides each pair of them once.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _NUL: Final = b"\0"
 
 
 class RuleRows(NamedTuple):
-    """The rows of one entry; of each delta its places among them, counted from 1, 0 for no row."""
+    """The rows of one entry, with each delta's places among them: counted from 1, 0 for no row."""
 
     tables: Sequence[tuple[str, tuple[str, ...]]]
-    """Each table, and those of its columns that rules looked at when the entry was made."""
+    """Each table, and the columns of it that rules read when the entry was made."""
     rows: Sequence[bytes]
     """Each row's values in the order of its table's columns; see `values_of`."""
     of: Sequence[int]
@@ -30,14 +30,14 @@ class RuleRows(NamedTuple):
     before: Sequence[int]
     after: Sequence[int]
     whole: frozenset[int]
-    """Places of deltas that are all there is of a new row."""
+    """Places of deltas that are the whole of a new row."""
 
 
 class RuleRowsWriter:
     """Collects the rows of an entry, delta by delta.
 
     Args:
-        columns: gives the columns of a table that rules look at, in a fixed order.
+        columns: gives the columns of a table that rules read, in a fixed order.
     """
 
     def __init__(self, columns: Callable[[str], Sequence[str]]) -> None:
@@ -56,7 +56,7 @@ class RuleRowsWriter:
         *,
         alone: bool,
     ) -> None:
-        """Add the row of the entry's next delta; alone, if that is all there is of it."""
+        """Add the row of the entry's next delta; ``alone`` if the delta is the whole row."""
         if alone and before is None:
             self._whole.append(len(self._before))
         self._before.append(self._index(table, before))
@@ -105,7 +105,7 @@ def values_of(row: bytes) -> list[CanonicalJson | None]:
 
 
 def delta_slices(run: bytes) -> Sequence[bytes]:
-    """Give the run of each delta of a run by itself, cut and not decoded; joined they are the run.
+    """Give the run of each delta of a run, cut and not decoded; joined they are the run.
 
     The run is one that `lakesync.wire.records.encode_records` made.
     """
