@@ -79,7 +79,7 @@ def test_a_destination_from_its_file_to_its_removal(declared: LocalGateway) -> N
     assert run("destinations", "backfill", "warehouse").stdout == "warehouse is being filled\n"
     assert (listed()["state"], listed()["filling"]) == ("filling", 1)
     assert run("destinations", "remove", "warehouse").stdout == (
-        "removed: warehouse; its tables stay as they are\n"
+        "removed: warehouse; its tables are not changed\n"
     )
     assert run("destinations", "list", "--json").stdout == ""
     assert run("destinations", "list").stdout.startswith("No destinations; declare one: ")
@@ -98,10 +98,10 @@ def test_what_waits_failed_and_was_refused_is_listed_with_what_to_do(
     assert fields_of(shown, "warehouse")[2] == "failing"
     assert "warehouse: flights: ADAPTER_UNREACHABLE: it cannot be reached" in shown.stderr
     assert f"warehouse: set aside: {claim}: it is no claim" in shown.stderr
-    assert "mend it, then: lakesync destinations replay warehouse" in shown.stderr
+    assert "fix the cause, then: lakesync destinations replay warehouse" in shown.stderr
 
     replayed = run("destinations", "replay", "warehouse")
-    assert replayed.stdout == "warehouse: 1 table to be tried again\n"
+    assert replayed.stdout == "warehouse: 1 table will be retried\n"
     assert FLIGHTS.prefix + RETRY in declared.objects.list_objects(DELIVERIES)
     assert DELIVERIES + claim in declared.objects.list_objects(DELIVERIES)
     assert listed()["setAside"] == []

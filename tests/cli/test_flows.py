@@ -88,7 +88,7 @@ def test_flows_from_their_file_to_their_removal(
         assert (status(name)["state"], status(name)["paused"]) == ("paused", True)
         assert run("flows", "apply", "flows.yaml").exit_code == 0, "paused or not is no difference"
         assert run("flows", "resume", name).stdout == f"resumed: {name}\n"
-        assert run("flows", "backfill", name).stdout == f"{name} begins again\n"
+        assert run("flows", "backfill", name).stdout == f"{name} is being backfilled\n"
     from_ = run("flows", "backfill", "across", "--from", "2026-11-25T00:00:00Z")
     assert from_.exit_code == 0, from_.stderr
     for name, since, reason in (
@@ -152,7 +152,10 @@ def test_a_flow_that_is_declared_otherwise_is_replaced_when_that_is_asked_for() 
     assert run("flows", "apply", "flows.yaml").exit_code == 0
     Path("flows.yaml").write_text(FLOWS.replace("value: 5", "value: 7"))
     refused = run("flows", "apply", "flows.yaml")
-    assert (refused.exit_code, "declared otherwise" in refused.stdout + refused.stderr) == (1, True)
+    assert (refused.exit_code, "declared differently" in refused.stdout + refused.stderr) == (
+        1,
+        True,
+    )
     replaced = run("flows", "apply", "flows.yaml", "--replace")
     assert replaced.stdout.splitlines()[1] == "declared: items-in"
     [bucket] = status("items-in")["filter"]

@@ -6,13 +6,13 @@ from typing import Any
 
 
 def settings_of(schema: dict[str, Any]) -> str:
-    """Name a type's settings; an asterisk marks what must be set."""
+    """List a type's settings; an asterisk marks a required one."""
     needed = set(schema.get("required", ()))
     return ", ".join(f"{key}*" if key in needed else key for key in schema.get("properties", {}))
 
 
 def state_of(each: dict[str, Any]) -> str:
-    """Say what a connector does at this moment."""
+    """Describe what a connector is doing now."""
     if not each["isPolling"]:
         return "paused"
     if "waitS" in each:
@@ -21,5 +21,5 @@ def state_of(each: dict[str, Any]) -> str:
 
 
 def lag_of(each: dict[str, Any]) -> str:
-    """Say how far behind its source a connector is."""
+    """Describe how far a connector lags behind its source."""
     return f"{each['lagS']} s" if "lagS" in each else "never polled"

@@ -1,4 +1,4 @@
-"""Flows as people read them."""
+"""Flows as tables that people read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def show_flows(session: Session, flows: list[dict[str, Any]]) -> None:
-    """Show flows, a line for each, and what went wrong last."""
+    """Print a line for each flow, and each flow's last error."""
     if session.out.json_lines:
         for each in flows:
             session.out.json(each)
@@ -35,7 +35,7 @@ def show_flows(session: Session, flows: list[dict[str, Any]]) -> None:
 
 
 def end_of(end: Any) -> str:
-    """Give a source or destination in a few words."""
+    """Describe a source or a destination."""
     if not isinstance(end, dict):
         return str(end)
     if "connector" in end:
@@ -44,7 +44,7 @@ def end_of(end: Any) -> str:
 
 
 def count_of(table: dict[str, Any], field: str) -> str:
-    """Give a count of a plan in a few words."""
+    """Describe a count in a plan."""
     if field not in table:
         return "not known"
     return f"{table[field]}{' or more' if table.get('hasMore') else ''}"

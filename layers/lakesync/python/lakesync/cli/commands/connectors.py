@@ -1,4 +1,4 @@
-"""`lakesync connectors`: outside systems that a gateway polls."""
+"""`lakesync connectors`: outside systems that a gateway polls for rows."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 POLL_SEEN_S_MAX: Final = 30
-"""How long `run --follow` waits for a poll to begin."""
+"""How long `run --follow` waits for a poll to start."""
 _LOOK_S: Final = 1.0
 _NAME = typer.Argument(help="The connector's name.")
-_FILE = typer.Argument(help="A JSON file: type, name, configuration; - reads standard input.")
-_FOLLOW = typer.Option("--follow", help="Show how far it is until it came to its end.")
-_NO_CHECK = typer.Option("--no-check", help="Do not ask the source before.")
+_FILE = typer.Argument(help="A JSON file with type, name and configuration; - for standard input.")
+_FOLLOW = typer.Option("--follow", help="Show progress until the poll ends.")
+_NO_CHECK = typer.Option("--no-check", help="Register without asking the source first.")
 
 
 @command
 def types(session: Session) -> None:
-    """List the types of connectors, and their settings; an asterisk marks what must be set.
+    """List the connector types and their settings. An asterisk marks a required setting.
 
     Example:
       lakesync connectors types
@@ -44,7 +44,7 @@ def types(session: Session) -> None:
 
 @command
 def list_(session: Session) -> None:
-    """List the gateway's connectors, with how far each is.
+    """List the gateway's connectors, each with its state, its lag and its last error.
 
     Example:
       lakesync connectors list
@@ -66,7 +66,7 @@ def list_(session: Session) -> None:
 
 @command
 def show(session: Session, *, name: Annotated[str, _NAME]) -> None:
-    """Show one connector: its settings without secrets, its last error, its first dead letters.
+    """Show a connector: its settings without secrets, its last error, its first dead letters.
 
     Example:
       lakesync connectors show shop
@@ -82,9 +82,10 @@ def add(
     file: Annotated[str, _FILE],
     no_check: Annotated[bool, _NO_CHECK] = False,
 ) -> None:
-    """Register a connector, once its source answers, and begin to poll it.
+    """Register a connector and start polling its source.
 
-    Secrets stand in the file; they are stored as secrets, and never shown again.
+    The source is asked first: nothing is registered unless it answers. A name in use is refused.
+    Secrets in the file are stored as secrets and never shown again.
 
     Example:
       lakesync connectors add shop.json
@@ -98,7 +99,7 @@ def add(
 
 @command
 def test(session: Session, *, file: Annotated[str, _FILE]) -> None:
-    """Ask the source of a file's settings whether all is right, and register nothing.
+    """Check the settings in a file, and ask their source; nothing is registered.
 
     Example:
       lakesync connectors test shop.json
@@ -112,7 +113,7 @@ def test(session: Session, *, file: Annotated[str, _FILE]) -> None:
 def configure(
     session: Session, *, name: Annotated[str, _NAME], file: Annotated[str, _FILE]
 ) -> None:
-    """Give a connector other settings; secrets that the file leaves out stay as they are.
+    """Replace a connector's settings. Secrets that the file omits are kept; null removes one.
 
     Example:
       lakesync connectors configure shop settings.json
@@ -125,13 +126,13 @@ def configure(
 
 @command
 def check(session: Session, *, name: Annotated[str, _NAME]) -> None:
-    """Ask a connector's source whether all is right.
+    """Ask a connector's source whether its settings are right; nothing is changed.
 
     Example:
       lakesync connectors check shop
     """
     answer = _do(session, name, "check")
-    session.out.answer(answer, answer.get("message", "it answers"))
+    session.out.answer(answer, answer.get("message", "the source answers"))
 
 
 @command
@@ -141,7 +142,9 @@ def run(
     name: Annotated[str, _NAME],
     follow: Annotated[bool, _FOLLOW] = False,
 ) -> None:
-    """Poll a connector now, without waiting for its interval.
+    """Start a poll of a connector now, without waiting for its interval.
+
+    With --follow it exits with 1 if the poll reports an error. A paused connector is refused.
 
     Example:
       lakesync connectors run shop --follow
@@ -149,7 +152,7 @@ def run(
     before = session.ask("GET", _path(session, name))
     answer = _do(session, name, "run")
     if not follow:
-        session.out.answer(answer, f"begun: {name}; see `lakesync connectors list`")
+        session.out.answer(answer, f"started: {name}; see `lakesync connectors list`")
         return
     after = _followed(session, name, before, time.monotonic)
     rows = after["rows"] - before["rows"]
@@ -160,7 +163,7 @@ def run(
 
 @command
 def pause(session: Session, *, name: Annotated[str, _NAME]) -> None:
-    """Poll a connector no more, until it is resumed.
+    """Pause polling of a connector until it is resumed. Safe to repeat.
 
     Example:
       lakesync connectors pause shop
@@ -170,7 +173,7 @@ def pause(session: Session, *, name: Annotated[str, _NAME]) -> None:
 
 @command
 def resume(session: Session, *, name: Annotated[str, _NAME]) -> None:
-    """Poll a paused connector again.
+    """Resume polling of a paused connector. Safe to repeat.
 
     Example:
       lakesync connectors resume shop
@@ -180,17 +183,19 @@ def resume(session: Session, *, name: Annotated[str, _NAME]) -> None:
 
 @command
 def reset(session: Session, *, name: Annotated[str, _NAME]) -> None:
-    """Read everything of a connector's source anew at its next poll; dead letters are forgotten.
+    """Reset a connector, so that its next poll reads everything at the source again.
+
+    Its position, its dead letters and what it created at the source are discarded. Safe to repeat.
 
     Example:
       lakesync connectors reset shop
     """
-    session.out.answer(_do(session, name, "reset"), f"reset: {name}; its next poll reads all")
+    session.out.answer(_do(session, name, "reset"), f"reset: {name}; next poll reads everything")
 
 
 @command
 def remove(session: Session, *, name: Annotated[str, _NAME]) -> None:
-    """Remove a connector, with its secrets; what it brought stays.
+    """Remove a connector, its secrets, and what it created at its source. Its rows stay.
 
     Example:
       lakesync connectors remove shop
@@ -202,11 +207,11 @@ def remove(session: Session, *, name: Annotated[str, _NAME]) -> None:
 def _followed(
     session: Session, name: str, before: dict[str, Any], seconds: Callable[[], float]
 ) -> dict[str, Any]:
-    """Show a poll's progress until its end.
+    """Show a poll's progress until it ends.
 
     Raises:
-        AdapterFailed: none began.
-        AdapterRefused: it stopped.
+        AdapterFailed: no poll started.
+        AdapterRefused: the poll stopped with an error.
     """
     begun, rows = seconds(), before["rows"]
     while True:

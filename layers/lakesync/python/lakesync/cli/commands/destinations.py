@@ -1,4 +1,4 @@
-"""`lakesync destinations`: databases that a gateway's batches go to besides the lake."""
+"""`lakesync destinations`: databases that receive a gateway's rows, besides the lake."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from lakesync.cli.session import Session, command
 from lakesync.errors import DestinationRefused
 
 _NAME = typer.Argument(help="The destination's name.")
-_FILE = typer.Argument(help="The declaration, a JSON file; - is standard input.")
+_FILE = typer.Argument(help="The declaration, a JSON file; - for standard input.")
 _ARCHIVE = typer.Option(
-    help="SECRET:DAYS. Its history moves, when it is so many days old, into the bucket's folder "
-    "whose URL is in that secret.",
+    help="Move history that is older than DAYS to the bucket folder whose URL is in the secret "
+    "SECRET.",
     metavar="SECRET:DAYS",
 )
 
 
 @command
 def list_(session: Session) -> None:
-    """List the destinations: state, lag, what waits, what was refused.
+    """List the destinations with their state, lag, waiting batches and refused rows.
 
     Example:
       lakesync destinations list
@@ -56,7 +56,7 @@ def list_(session: Session) -> None:
         for claim in each["setAside"]:
             session.out.note(f"{each['name']}: set aside: {claim['claim']}: {claim['reason']}")
         if each["deadLetters"] or each["setAside"]:
-            session.out.note(f"mend it, then: lakesync destinations replay {each['name']}")
+            session.out.note(f"fix the cause, then: lakesync destinations replay {each['name']}")
 
 
 @command
@@ -67,7 +67,7 @@ def check(
     file: Annotated[str, _FILE],
     archive: Annotated[str | None, _ARCHIVE] = None,
 ) -> None:
-    """Check a declaration, and list every fault at once; nothing is saved.
+    """Check a declaration and list all of its faults; nothing is saved.
 
     Example:
       lakesync destinations check warehouse warehouse.json
@@ -84,23 +84,24 @@ def add(
     file: Annotated[str, _FILE],
     archive: Annotated[str | None, _ARCHIVE] = None,
 ) -> None:
-    """Declare a destination: it is filled with the rows there are, then follows. Safe to repeat.
+    """Declare a destination: it is filled with the existing rows, then follows. Safe to repeat.
 
-    The file says {"kind": "postgres", "secret": "warehouse", "tables": ["flights"]}, and may say
-    "buckets" (which rows, as in sync rules), "tableNames", "deletes" and "archive". The secret
-    holds the database's URL; its name in Secrets Manager is STACK/destinations/GATEWAY/SECRET.
+    The file contains {"kind": "postgres", "secret": "warehouse", "tables": ["flights"]}, and
+    optionally "buckets" (which rows, as in sync rules), "tableNames", "deletes" and "archive". The
+    secret holds the database's URL. Create it first in Secrets Manager, under the name
+    STACK/destinations/GATEWAY/SECRET.
 
     Example:
       lakesync destinations add warehouse warehouse.json
       lakesync destinations add warehouse warehouse.json --archive warehouse-archive:30
     """
     answer = _declare(session, name, file, archive)
-    session.out.answer(answer, f"declared: {name}; `lakesync destinations list` shows how it fills")
+    session.out.answer(answer, f"declared: {name}; `lakesync destinations list` shows its progress")
 
 
 @command
 def pause(session: Session, *, name: Annotated[str, _NAME]) -> None:
-    """Deliver nothing for now; what comes waits, and nothing is lost.
+    """Pause delivery to a destination. New data waits, and nothing is lost. Safe to repeat.
 
     Example:
       lakesync destinations pause warehouse
@@ -110,7 +111,7 @@ def pause(session: Session, *, name: Annotated[str, _NAME]) -> None:
 
 @command
 def resume(session: Session, *, name: Annotated[str, _NAME]) -> None:
-    """Go on where the destination was paused.
+    """Resume delivery to a destination from where it was paused. Safe to repeat.
 
     Example:
       lakesync destinations resume warehouse
@@ -120,7 +121,9 @@ def resume(session: Session, *, name: Annotated[str, _NAME]) -> None:
 
 @command
 def backfill(session: Session, *, name: Annotated[str, _NAME]) -> None:
-    """Fill the destination anew, while it follows: what somebody removed there comes back.
+    """Fill a destination again from the gateway's rows, while delivery continues.
+
+    It restores rows that were removed at the destination. Safe to repeat.
 
     Example:
       lakesync destinations backfill warehouse
@@ -130,24 +133,24 @@ def backfill(session: Session, *, name: Annotated[str, _NAME]) -> None:
 
 @command
 def replay(session: Session, *, name: Annotated[str, _NAME]) -> None:
-    """Try again what the database refused, and claims that were set aside.
+    """Retry the rows that the database refused, and the claims that were set aside.
 
     Example:
       lakesync destinations replay warehouse
     """
     answer = session.ask("POST", f"{_path(session, name)}/replay", {})
-    session.out.answer(answer, f"{name}: {plural(answer['tables'], 'table')} to be tried again")
+    session.out.answer(answer, f"{name}: {plural(answer['tables'], 'table')} will be retried")
 
 
 @command
 def remove(session: Session, *, name: Annotated[str, _NAME]) -> None:
-    """Deliver no more to a destination; its tables stay as they are.
+    """Stop delivering to a destination and remove its declaration. Its tables are not changed.
 
     Example:
       lakesync destinations remove warehouse
     """
     answer = session.ask("DELETE", _path(session, name))
-    session.out.answer(answer, f"removed: {name}; its tables stay as they are")
+    session.out.answer(answer, f"removed: {name}; its tables are not changed")
 
 
 def _change(session: Session, name: str, action: str, sentence: str) -> None:
@@ -162,7 +165,7 @@ def _path(session: Session, name: str = "") -> str:
 def _declare(
     session: Session, name: str, file: str, archive: str | None, query: str = ""
 ) -> dict[str, Any]:
-    """Send a declaration; its faults are shown one by one."""
+    """Send a declaration; if it is refused, print each of its faults."""
     body = read_json(file)
     if archive is not None and isinstance(body, dict):
         secret, _, days = archive.rpartition(":")

@@ -1,4 +1,4 @@
-"""`lakesync flows`: what moves from where to where, as ``flows.yaml`` declares it."""
+"""`lakesync flows`: move rows from sources to destinations, as ``flows.yaml`` declares."""
 
 from __future__ import annotations
 
@@ -14,16 +14,20 @@ from lakesync.cli.session import Session, command
 from lakesync.errors import Conflict, Fault, FlowRefused, NotFound
 
 _NAME = typer.Argument(help="The flow's name.")
-_FILE = typer.Argument(help="The flows, a YAML or JSON file; - is standard input.")
-_FROM = typer.Option("--from", help="Bring what changed since then, as 2026-11-25T00:00:00Z.")
-_REPLACE = typer.Option("--replace", help="Remove flows that are declared otherwise, and declare.")
+_FILE = typer.Argument(help="The flows, a YAML or JSON file; - for standard input.")
+_FROM = typer.Option(
+    "--from", help="Bring only what changed since this time, such as 2026-11-25T00:00:00Z."
+)
+_REPLACE = typer.Option(
+    "--replace", help="Remove and declare again the flows that the file changes."
+)
 
 
 @command
 def list_(session: Session) -> None:
-    """List the flows: from where, to where, state, lag, what was refused.
+    """List the flows with their source, destination, state, lag, rows and dead letters.
 
-    Declared destinations are flows too: from the gateway, fed by its flushes.
+    Declared destinations are listed too: they are flows from the gateway, fed by its flushes.
 
     Example:
       lakesync flows list
@@ -33,7 +37,7 @@ def list_(session: Session) -> None:
 
 @command
 def status(session: Session, *, name: Annotated[str, _NAME]) -> None:
-    """Show how one flow goes: its state, its lag, its last error.
+    """Show one flow: its state, its lag, its last error.
 
     Example:
       lakesync flows status orders-out
@@ -46,7 +50,7 @@ def status(session: Session, *, name: Annotated[str, _NAME]) -> None:
 
 @command
 def plan(session: Session, *, file: Annotated[str, _FILE]) -> None:
-    """Show what would move, from where and how much, and every fault; nothing is saved.
+    """Show what the flows of a file would move, and all faults of the file; nothing is saved.
 
     Example:
       lakesync flows plan flows.yaml
@@ -84,9 +88,10 @@ def apply(
     file: Annotated[str, _FILE],
     replace: Annotated[bool, _REPLACE] = False,
 ) -> None:
-    """Declare the flows of a file: all of them are checked before any is declared. Safe to repeat.
+    """Declare the flows of a file. All of them are checked before any is declared. Safe to repeat.
 
-    Flows that the file does not name stay as they are.
+    Flows that the file does not name are not changed. A flow that is declared differently is
+    refused, unless --replace is given: then it is removed and declared again.
 
     Example:
       lakesync flows apply flows.yaml
@@ -107,7 +112,7 @@ def apply(
 
 @command
 def pause(session: Session, *, name: Annotated[str, _NAME]) -> None:
-    """Move nothing for now; what comes waits, and nothing is lost.
+    """Pause a flow. New data waits, and nothing is lost. Safe to repeat.
 
     Example:
       lakesync flows pause orders-out
@@ -117,7 +122,7 @@ def pause(session: Session, *, name: Annotated[str, _NAME]) -> None:
 
 @command
 def resume(session: Session, *, name: Annotated[str, _NAME]) -> None:
-    """Go on where the flow was paused.
+    """Resume a flow from where it was paused. Safe to repeat.
 
     Example:
       lakesync flows resume orders-out
@@ -127,13 +132,13 @@ def resume(session: Session, *, name: Annotated[str, _NAME]) -> None:
 
 @command
 def run(session: Session, *, name: Annotated[str, _NAME]) -> None:
-    """Poll a flow's source now, without waiting for its schedule.
+    """Start a poll of a flow's source now, without waiting for its schedule.
 
     Example:
       lakesync flows run tickets
     """
     _change(
-        session, name, "run", f"begun: {name}; `lakesync flows status {name}` shows how it goes"
+        session, name, "run", f"started: {name}; `lakesync flows status {name}` shows its progress"
     )
 
 
@@ -141,20 +146,25 @@ def run(session: Session, *, name: Annotated[str, _NAME]) -> None:
 def backfill(
     session: Session, *, name: Annotated[str, _NAME], since: Annotated[str, _FROM] = ""
 ) -> None:
-    """Bring everything again, or what changed since a time; what is there already stays as it is.
+    """Read a flow's source again from its beginning, or from a time given with --from.
+
+    Rows that are at the destination already stay as they are. A source without times refuses
+    --from. Safe to repeat.
 
     Example:
       lakesync flows backfill orders-out
     """
     body = {"from": since} if since else {}
     session.out.answer(
-        session.ask("POST", f"{_path(session, name)}/backfill", body), f"{name} begins again"
+        session.ask("POST", f"{_path(session, name)}/backfill", body), f"{name} is being backfilled"
     )
 
 
 @command
 def remove(session: Session, *, name: Annotated[str, _NAME]) -> None:
-    """Let a flow end, with its secrets; what it brought stays.
+    """Remove a flow and the secrets of its source. Rows that it moved stay at the destination.
+
+    What it created at its source is removed too; anything that could not be removed is reported.
 
     Example:
       lakesync flows remove tickets
@@ -164,10 +174,10 @@ def remove(session: Session, *, name: Annotated[str, _NAME]) -> None:
 
 
 def _planned(session: Session, flows: list[Any], *, tolerant: bool = False) -> list[dict[str, Any]]:
-    """Plan all flows of a file; the faults of all of them are shown at once.
+    """Plan all flows of a file, and print the faults of all of them.
 
     Raises:
-        FlowRefused: there are any.
+        FlowRefused: there are faults.
     """
     planned: list[dict[str, Any]] = []
     faults: list[Fault] = []
@@ -211,7 +221,7 @@ def _path(session: Session, name: str = "") -> str:
 
 
 def _read(file: str) -> list[Any]:
-    """Read flows: a document with ``flows``, or one flow."""
+    """Read a file that holds ``flows``, or a single flow."""
     body = read_yaml(file)
     flows = body["flows"] if isinstance(body, dict) and "flows" in body else [body]
     if not isinstance(flows, list) or not flows:

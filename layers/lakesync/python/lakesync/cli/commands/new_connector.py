@@ -1,4 +1,4 @@
-"""`lakesync connectors new`: a package with a connector of your own."""
+"""`lakesync connectors new`: create a package with a connector of your own."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from lakesync.cli.session import Session, command
 from lakesync.errors import Conflict, ValidationFailed
 
 NAME_CHARS_MAX: Final = 40
-"""The longest name of a new type of connectors: it is part of the names of a package."""
+"""The longest name of a new connector type, which becomes part of the package's names."""
 _FILES: Final = {
     "pyproject": "pyproject.toml",
     "README": "README.md",
     "connector": "lakesync___NAME__/__init__.py",
     "test": "tests/test___NAME__.py",
 }
-_NAME = typer.Argument(help="What it reads: lower-case letters, digits and _; the type's name.")
-_FOLDER = typer.Option("--folder", help="Where the package is made; a folder NAME here.")
+_NAME = typer.Argument(help="The new connector type's name: lower-case letters, digits and _.")
+_FOLDER = typer.Option("--folder", help="Where to create the package; by default ./NAME.")
 
 
 @command
@@ -32,9 +32,10 @@ def new(
     name: Annotated[str, _NAME],
     folder: Annotated[Path | None, _FOLDER] = None,
 ) -> None:
-    """Make a Python package with a connector that works, and the tests that it passes.
+    """Create a Python package with a working connector, and tests that it passes.
 
-    It reads a sample source, which its tests play; make it yours, and keep the tests passing.
+    The connector reads a sample source, which the tests simulate. Replace the sample by your own
+    source, and keep the tests passing. A folder that is not empty is refused. Nothing is deployed.
 
     Example:
       lakesync connectors new shopify
@@ -43,7 +44,7 @@ def new(
     made = _written(_checked(name), place)
     session.out.answer(
         {"folder": str(place), "files": made},
-        f"made: {place}; its README.md says how to run its tests (pytest) and what to change",
+        f"created: {place}; its README.md says how to run its tests (pytest) and what to change",
     )
 
 
@@ -62,7 +63,7 @@ def _checked(name: str) -> str:
 
 
 def _written(name: str, place: Path) -> list[str]:
-    """Write the files, none over another; gives their names."""
+    """Write the files into a new or empty folder; gives their names."""
     if place.exists() and (not place.is_dir() or any(place.iterdir())):
         raise Conflict(f"{place} is there already, and not empty: name another with --folder")
     class_name = "".join(part.capitalize() for part in name.split("_")) or name
