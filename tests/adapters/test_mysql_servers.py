@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
+import pymysql
 import pytest
 
+from lakesync.adapters.mysql.faults import translated
 from lakesync.core.delta import Op, make_delta
+from lakesync.errors import AdapterFailed, AdapterRefused, AdapterUnreachable
 from lakesync.testing.batches import batch, schema
 from tests.support.destinations import SqlDestination, mariadb_dialect, new_table
 
@@ -30,3 +34,31 @@ def test_a_server_that_takes_no_table_without_a_primary_key_is_a_destination(
     finally:
         destination.run(f"SET GLOBAL {setting} = OFF")
     assert destination.rows(table, "n") == {"r": (7,)}
+
+
+@pytest.mark.emulator
+@pytest.mark.law("P8")
+@pytest.mark.parametrize("state", ["ACCOUNT LOCK", "PASSWORD EXPIRE"])
+def test_an_account_that_may_not_be_used_is_refused(mariadb: Database, state: str) -> None:
+    destination = SqlDestination(mariadb_dialect(mariadb))
+    user = f"writer_{mariadb.database}_{new_table()}"
+    destination.run(f"CREATE USER {user} IDENTIFIED BY 'p' {state}")
+    destination.run(f"GRANT ALL ON {mariadb.database}.* TO {user}")
+    own = SqlDestination(replace(destination.dialect, user=user, password="p"))
+    try:
+        with own.adapter() as adapter:
+            answer: Any = adapter.mark("t")
+        assert type(answer.error) is AdapterRefused
+    finally:
+        destination.run(f"DROP USER {user}")
+
+
+@pytest.mark.law("P8")
+@pytest.mark.parametrize(
+    ("number", "expected"), [(3032, AdapterUnreachable), (1836, AdapterRefused)]
+)
+def test_a_server_that_is_offline_or_takes_nothing_says_so(
+    number: int, expected: type[AdapterFailed]
+) -> None:
+    error = translated(pymysql.err.OperationalError(number, "The server is …"))
+    assert type(error) is expected

@@ -36,7 +36,12 @@ _ROW_FAULTS: Final = frozenset(
 _CONNECTION_KILLED: Final = 1927
 _STATEMENT_TIMEOUTS: Final = (1969, 3024)
 """A statement that took too long, of MariaDB and of MySQL."""
-_READ_ONLY_TRANSACTION: Final = 1792
+_READ_ONLY: Final = (1792, 1836)
+"""A transaction, and a whole server."""
+_OFFLINE: Final = 3032
+_ACCOUNT_UNUSABLE: Final = (1820, 1862, 3118, 4151)
+"""A password that has expired, of both and of MySQL; an account that is locked, of MySQL and of
+MariaDB."""
 _ERRORS: Final[Mapping[int, type[LakeSyncError]]] = {
     CR.CR_CONN_HOST_ERROR: AdapterUnreachable,
     CR.CR_CONNECTION_ERROR: AdapterUnreachable,
@@ -46,6 +51,7 @@ _ERRORS: Final[Mapping[int, type[LakeSyncError]]] = {
     ER.TOO_MANY_USER_CONNECTIONS: AdapterUnreachable,
     ER.SERVER_SHUTDOWN: AdapterUnreachable,
     _CONNECTION_KILLED: AdapterUnreachable,
+    _OFFLINE: AdapterUnreachable,
     ER.LOCK_WAIT_TIMEOUT: AdapterTimedOut,
     ER.LOCK_DEADLOCK: AdapterTimedOut,
     ER.QUERY_INTERRUPTED: AdapterTimedOut,
@@ -59,7 +65,7 @@ _ERRORS: Final[Mapping[int, type[LakeSyncError]]] = {
     ER.SPECIFIC_ACCESS_DENIED_ERROR: AdapterRefused,
     ER.BAD_DB_ERROR: AdapterRefused,
     ER.OPTION_PREVENTS_STATEMENT: AdapterRefused,
-    _READ_ONLY_TRANSACTION: AdapterRefused,
+    **dict.fromkeys((*_READ_ONLY, *_ACCOUNT_UNUSABLE), AdapterRefused),
 }
 
 
