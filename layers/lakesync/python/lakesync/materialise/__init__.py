@@ -1,1 +1,1 @@
-"""From claims to the lake's tables: what Spark and a function share, and small batches."""
+"""From claims to the lake's tables: code shared by Spark and a function, and small batches."""

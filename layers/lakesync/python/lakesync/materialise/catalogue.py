@@ -1,8 +1,8 @@
-"""Which catalogue lists the lake's tables: Glue's, any that speaks Iceberg's REST, or S3 Tables.
+"""Which catalogue lists the lake's tables: Glue's, any with Iceberg's REST API, or S3 Tables.
 
-One description for everyone who opens tables: the jobs' Spark, PyIceberg in the function of small
-batches, and the command line. The template makes it of its parameters, as JSON. What may be told to
-nobody is not in it: it names a secret of Secrets Manager. Law L21: ``docs/spec/lake.md``.
+One description for everything that opens tables: the jobs' Spark, PyIceberg in the function of
+small batches, and the command line. The template makes it from its parameters, as JSON. It contains
+no secret values: it names a secret of Secrets Manager. Law L21: ``docs/spec/lake.md``.
 """
 
 from __future__ import annotations
@@ -26,37 +26,37 @@ _TABLE_BUCKET: Final = re.compile(
     r"arn:(aws[a-z-]*):s3tables:([a-z0-9-]+):\d{12}:bucket/[a-z0-9-]+"
 )
 _DOMAINS: Final = {"aws-cn": "amazonaws.com.cn"}
-"""Of partitions of AWS whose addresses end otherwise."""
+"""For partitions of AWS with another domain."""
 _OF_SECRET: Final = frozenset(
     {"token", "credential", "scope", "audience", "resource", "oauth2-server-uri"}
 )
-"""What a secret may say, in the names that Spark and PyIceberg have in common; and headers."""
+"""The settings that a secret may contain, by names that Spark and PyIceberg share; and headers."""
 _HEADER: Final = "header."
 _REDACTED: Final = "(?i)secret|password|token|credential|access[.]?key|catalog[.].*[.]header[.]"
-"""Settings that Spark shows to nobody: its own default knows no credentials and no headers."""
+"""Settings that Spark redacts: its own default does not cover credentials and headers."""
 
 
 @dataclass(frozen=True, slots=True)
 class LakeCatalogue:
-    """Where the tables of a stack are listed, and how that is asked."""
+    """Where the tables of a stack are listed, and how to reach that catalogue."""
 
     kind: str = GLUE
     """``glue``, ``rest`` or ``s3tables``."""
     uri: str = ""
     """Of a REST catalogue; S3 Tables has one for each region."""
     warehouse: str = ""
-    """Where Glue's tables lie, what a REST catalogue calls it, or a table bucket's ARN."""
+    """Where Glue's tables are, the name in a REST catalogue, or a table bucket's ARN."""
     secret: str = ""
-    """The ARN of the secret with what a REST catalogue asks for; empty for none."""
+    """The ARN of the secret with a REST catalogue's credentials; empty for none."""
     signing: str = ""
-    """The service that requests are signed for, as AWS signs them; empty for none."""
+    """The service for which requests are signed with AWS signatures; empty for none."""
 
     @classmethod
     def from_json(cls, text: str) -> LakeCatalogue:
         """Read a description.
 
         Raises:
-            ValidationFailed: it is none, or it can open no table; all faults are said at once.
+            ValidationFailed: it is malformed, or it can open no table; names every fault.
         """
         try:
             given: Any = json.loads(text)
@@ -83,17 +83,18 @@ class LakeCatalogue:
 
     @property
     def deletes_files(self) -> bool:
-        """Whether files may be deleted by who has read that nothing names them; S3 Tables does."""
+        """Whether LakeSync may delete unreferenced files; S3 Tables deletes them itself."""
         return self.kind != S3_TABLES
 
     def read_secret(self, client: Callable[[], Any]) -> dict[str, str]:
-        """Give what the secret says; nothing if there is none.
+        """Give the content of the secret; empty if there is none.
 
         Args:
-            client: gives boto3's client of Secrets Manager; asked only if there is a secret.
+            client: gives boto3's client of Secrets Manager; called only if there is a secret.
 
         Raises:
-            ValidationFailed: the secret says what no catalogue takes. What it says is not repeated.
+            ValidationFailed: the secret contains a setting of no catalogue. Its content is not
+                repeated.
         """
         if not self.secret:
             return {}
@@ -113,7 +114,7 @@ class LakeCatalogue:
         return given
 
     def spark_settings(self, name: str, region: str, secret: Mapping[str, str]) -> dict[str, str]:
-        """Give what Spark is started with, to know the catalogue by a name.
+        """Give the settings with which Spark knows the catalogue by a name.
 
         Args:
             name: the catalogue's in SQL.
@@ -141,11 +142,11 @@ class LakeCatalogue:
         secret: Mapping[str, str],
         credentials: tuple[str, str, str | None] | None = None,
     ) -> dict[str, str]:
-        """Give what PyIceberg opens the catalogue with.
+        """Give the settings with which PyIceberg opens the catalogue.
 
         Args:
             region: the stack's.
-            endpoint: of Glue and S3, where that is not AWS itself.
+            endpoint: of Glue and S3, if it is not AWS itself.
             secret: as `read_secret` gives it.
             credentials: access key, its secret and session token; None for those of the process.
         """
@@ -164,7 +165,7 @@ class LakeCatalogue:
         return {name: value for name, value in said.items() if value}
 
     def _rest(self, region: str, secret: Mapping[str, str]) -> dict[str, str]:
-        """Give what every REST client is told, in the names that Java and Python share."""
+        """Give the settings of every REST client, in the names that Java and Python share."""
         uri, signing = self.uri, self.signing
         if bucket := _TABLE_BUCKET.fullmatch(self.warehouse) if self.kind == S3_TABLES else None:
             region = bucket[2]
@@ -172,7 +173,7 @@ class LakeCatalogue:
             uri, signing = uri or f"https://s3tables.{region}.{domain}/iceberg", S3_TABLES
         said = {"type": REST, "uri": uri, **secret}
         if self.kind == REST:
-            # A catalogue that lends rights to a table's files is asked to.
+            # A catalogue that vends credentials for a table's files is asked for them.
             said = {f"{_HEADER}X-Iceberg-Access-Delegation": "vended-credentials"} | said
         if signing:
             said |= {

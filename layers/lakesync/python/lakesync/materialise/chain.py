@@ -1,8 +1,8 @@
 """Which batches a table takes next: the longest chain from its mark, without a gap. Pure.
 
 Batches of one table form a chain: each begins where the one before it ended. A flush that was
-repeated over a longer range leaves overlaps, ``(w, a]`` beside ``(w, b]``, and both hold the same
-deltas up to ``a``; the one that reaches further is taken.
+repeated over a longer range leaves overlaps, ``(w, a]`` beside ``(w, b]``, and both contain the
+same deltas up to ``a``; the longer one is taken.
 """
 
 from __future__ import annotations
@@ -16,41 +16,41 @@ if TYPE_CHECKING:
     from lakesync.core.clock import Stamp
 
 FOLD_DELTAS_MAX: Final = 10_000_000
-"""Deltas that one fold takes; what is over waits for the next one of the same run."""
+"""Deltas of one fold; the rest waits for the next fold of the same run."""
 
 
 class Link(NamedTuple):
-    """A batch, and from where on its commits are taken."""
+    """A batch, and the stamp from which its commits are taken."""
 
     batch: Batch
     above: Stamp
 
     @property
     def is_trimmed(self) -> bool:
-        """Whether the batch holds commits that are not taken."""
+        """Whether the batch contains commits that are not taken."""
         return self.above > self.batch.after
 
 
 class Chain(NamedTuple):
-    """What one step of a table does with the batches that wait."""
+    """What one step of a table does with the waiting batches."""
 
     links: tuple[Link, ...]
     """Batches to apply, in order; their ranges touch and do not overlap."""
     covered: tuple[Batch, ...]
-    """Batches whose commits are all applied already, or are once the links are."""
+    """Batches whose commits are all applied already, or will be after the links."""
     waiting: tuple[Batch, ...]
     """Batches behind a gap, or behind `FOLD_DELTAS_MAX`."""
 
     @property
     def last(self) -> Stamp:
-        """The mark once the links are applied."""
+        """The mark after the links are applied."""
         return self.links[-1].batch.last
 
 
 def next_chain(
     batches: Iterable[Batch], applied: Stamp, *, deltas_max: int = FOLD_DELTAS_MAX
 ) -> Chain:
-    """Choose the batches that follow what was applied."""
+    """Choose the batches that follow those applied."""
     links: list[Link] = []
     reached, deltas = applied, 0
     waiting = sorted(batches, key=lambda batch: batch.last)
@@ -69,7 +69,7 @@ def next_chain(
 
 
 def has_gap(waiting: Sequence[Batch], applied: Stamp) -> bool:
-    """Tell whether no batch continues the table: one before them is missing."""
+    """Tell whether no batch continues the table: an earlier one is missing."""
     return bool(waiting) and all(batch.after > applied for batch in waiting)
 
 

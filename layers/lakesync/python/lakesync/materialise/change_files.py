@@ -1,7 +1,7 @@
-"""Rows of a changes or events table as Parquet files, out of the objects of batches. Arrow alone.
+"""Rows of a changes or events table as Parquet files, from the objects of batches. Only Arrow.
 
-No delta becomes an object of Python: a million of five columns take about two seconds of a core,
-reading and writing among them.
+No delta becomes a Python object: a million of five columns take about two seconds of a core,
+reading and writing included.
 Laws L2-L4, L11: ``docs/spec/lake.md``.
 """
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from lakesync.materialise.storage import LakeStore
 
 FILE_DELTAS: Final = 500_000
-"""About as many deltas as one file takes: what a reader's task goes through in a second."""
+"""The approximate number of deltas of one file: a reader's task reads it in a second."""
 _SEPARATOR: Final = "\x1f"
 
 
 def packed(links: Iterable[Link]) -> list[list[Link]]:
-    """Give batches that follow each other by the file that they go into together."""
+    """Give consecutive batches, grouped by the file into which they are written together."""
     files: list[list[Link]] = []
     room = 0
     for link in links:
@@ -69,18 +69,18 @@ class ChangeFiles:
         self._schema = _schema(kind, columns, field_ids)
 
     def write(self, path: Path, links: Sequence[Link], applied: Stamp, at: datetime) -> int:
-        """Write a Parquet file of the deltas of some batches, in their order; give how many.
+        """Write a Parquet file of the deltas of some batches, in their order; give their number.
 
         Holds one batch in memory.
 
         Args:
-            path: where, on this machine.
+            path: the file, on this machine.
             links: the batches.
             applied: commits at or below it are left out.
-            at: what `SYNCED_AT` says.
+            at: the value of `SYNCED_AT`.
 
         Raises:
-            ValidationFailed: an object is gone, or no batch.
+            ValidationFailed: an object is gone, or not a batch.
         """
         import pyarrow.parquet as pq  # noqa: PLC0415 - only who writes files needs it
 
@@ -152,7 +152,7 @@ def _zeros(count: int) -> pa.Array:
 def _carried(texts: Mapping[str, pa.Array], count: int, kind: pa.DataType) -> pa.Array:
     """Give for each row the names of the columns that it carries.
 
-    There are few sets of columns that rows carry: each is made into a list once.
+    Rows carry few distinct sets of columns: each is made into a list once.
     """
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.compute as pc  # noqa: PLC0415
@@ -169,7 +169,7 @@ def _carried(texts: Mapping[str, pa.Array], count: int, kind: pa.DataType) -> pa
 
 
 def _kept(kept: Mapping[str, pa.Array], count: int, kind: pa.DataType) -> pa.Array:
-    """Give for each row a map of its texts that are kept; NULL if there is none, as in most."""
+    """Give for each row a map of its kept texts; NULL if there are none, as in most rows."""
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.compute as pc  # noqa: PLC0415
 
@@ -183,7 +183,7 @@ def _kept(kept: Mapping[str, pa.Array], count: int, kind: pa.DataType) -> pa.Arr
 
 
 def _schema(kind: Kind, columns: Sequence[LakeColumn], field_ids: Mapping[str, int]) -> pa.Schema:
-    """Give the schema of files, with Iceberg's ids: readers find columns by these alone."""
+    """Give the schema of files, with Iceberg's ids: readers match columns by these alone."""
     import pyarrow as pa  # noqa: PLC0415
 
     def field(name: str, of: pa.DataType, full: str = "", *, nullable: bool = True) -> pa.Field:

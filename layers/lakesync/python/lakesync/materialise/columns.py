@@ -1,9 +1,9 @@
-"""Compares a lake table's columns with the wanted ones, and says which changes lead there.
+"""Compares a lake table's columns with the wanted ones, and gives the changes between them.
 
-A column's LakeSync type and the name that it was written under tell two columns apart that are both
-text to Iceberg. They stand in a property of the table, by Iceberg's field id. A column's comment,
-as in ``number dueDate``, says the same to people: it may be edited, and counts only until the
-property is written, right after the column was made.
+Two columns that are both text to Iceberg are distinguished by their LakeSync type and their name on
+the wire. These are in a property of the table, by Iceberg's field id. A column's comment, as in
+``number dueDate``, says the same to people. It may be edited, and counts only until the property is
+written, right after the column was made.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 UNTYPED: Final = "json"
 """The type of columns that no schema declares: they hold JSON text."""
 _TEXT: Final = frozenset({UNTYPED, "null"})
-"""Types of columns whose values are all still there as JSON text."""
+"""Types of columns whose values are all still available as JSON text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class LakeColumn:
     type: str
     written: str
     description: str = field(default="", compare=False)
-    """What a schema says that it means."""
+    """The description in its schema."""
 
     @property
     def staged(self) -> str:
@@ -44,17 +44,17 @@ class LakeColumn:
 
     @property
     def declared(self) -> str:
-        """Its type and its name on the wire, as a comment says them."""
+        """Its type and its name on the wire, in the form of a comment."""
         return f"{self.type} {self.written}"
 
     @property
     def comment(self) -> str:
-        """What the catalogue says of the column to people."""
+        """The column's comment in the catalogue, for people."""
         return f"{self.description} ({self.declared})" if self.description else self.declared
 
 
 class Evolution(NamedTuple):
-    """What brings a table's columns to those that are wanted, and what they are then."""
+    """The changes from a table's columns to the wanted ones, and the resulting columns."""
 
     added: tuple[LakeColumn, ...]
     widened: tuple[LakeColumn, ...]
@@ -69,8 +69,8 @@ def described(name: str, recorded: Sequence[str] | None, comment: str | None) ->
 
     Args:
         name: its name in the lake.
-        recorded: its type and its name on the wire, as the table's property has them.
-        comment: what the catalogue says of it.
+        recorded: its type and its name on the wire, from the table's property.
+        comment: its comment in the catalogue.
     """
     if name[:1] == "_":
         return None
@@ -85,7 +85,7 @@ def described(name: str, recorded: Sequence[str] | None, comment: str | None) ->
 
 
 def is_own_comment(name: str, comment: str | None) -> bool:
-    """Tell whether a column's comment is LakeSync's to change: no comment is, an edited one not."""
+    """Tell whether LakeSync may change a column's comment: yes if empty, no if edited."""
     return not comment or described(name, None, comment) is not None
 
 
@@ -104,8 +104,8 @@ def wanted_columns(
 
     Args:
         batches: those that come next.
-        current: columns that there are, of this table and of the others that tell of the same one:
-            what has a name keeps it.
+        current: existing columns, of this table and of the others for the same synced table: a
+            column keeps its name.
     """
     batches = list(batches)
     schemas = [batch.schema for batch in batches if batch.schema is not None]
@@ -123,7 +123,7 @@ def wanted_columns(
 
 
 def evolve(current: Sequence[LakeColumn], wanted: Iterable[LakeColumn]) -> Evolution:
-    """Plan how a table gets its wanted columns. No column is ever taken away.
+    """Plan how a table gets its wanted columns. No column is ever removed.
 
     Raises:
         SchemaMismatch: a type would have to change in a way that the registry never allows.

@@ -1,4 +1,4 @@
-"""What the catalogue says of LakeSync's own columns and of its tables, to people who query them."""
+"""The catalogue's comments on LakeSync's own columns and tables, for people who query them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Writes rows into data files of a lake table: one partition a file, sorted as declared.
 
-PyIceberg transforms whole columns by a library in Rust, `pyiceberg-core`, larger than all else of
-the layer. What a small batch has are few values: each is transformed once, by PyIceberg's own
-Python, and agrees with Spark by test. Law L22: ``docs/spec/lake.md``.
+PyIceberg transforms whole columns by a library in Rust, `pyiceberg-core`, larger than everything
+else in the layer. A small batch has few distinct values: each is transformed once, by PyIceberg's
+own Python; tests compare the result with Spark's. Law L22: ``docs/spec/lake.md``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FILE_BYTES: Final = TableProperties.WRITE_TARGET_FILE_SIZE_BYTES_DEFAULT
 
 
 class Part(NamedTuple):
-    """Rows that lie in one partition."""
+    """Rows of one partition."""
 
     key: PartitionKey | None
     """None where the table has no partitions."""
@@ -35,12 +35,12 @@ class Part(NamedTuple):
 
 
 def data_files(metadata: TableMetadata, parts: Sequence[Part], io: FileIO) -> Iterator[DataFile]:
-    """Write rows, and give the files that hold them; none of no rows.
+    """Write rows, and give the files that contain them; none for no rows.
 
     Args:
         metadata: the table's.
         parts: what `parts_of` gave.
-        io: where the table lies.
+        io: the file system of the table.
     """
     write_id = uuid4()
     packed = [
@@ -56,7 +56,7 @@ def data_files(metadata: TableMetadata, parts: Sequence[Part], io: FileIO) -> It
 
 
 def parts_of(metadata: TableMetadata, rows: pa.Table) -> list[Part]:
-    """Give the rows of each partition, sorted; nothing of no rows."""
+    """Give the rows of each partition, sorted; nothing for no rows."""
     if rows.num_rows == 0:
         return []
     spec, rows = metadata.spec(), _sorted(metadata, rows)
@@ -88,7 +88,7 @@ def _sorted(metadata: TableMetadata, rows: pa.Table) -> pa.Table:
 
 
 def _transformed(metadata: TableMetadata, field: PartitionField, rows: pa.Table) -> list[Any]:
-    """Give the partition's value of each row, as Iceberg keeps it."""
+    """Give the partition's value of each row, as Iceberg stores it."""
     source = metadata.schema().find_field(field.source_id)
     transform = field.transform.transform(source.field_type)
     column = _as_kept(rows[source.name].combine_chunks()).dictionary_encode()
@@ -97,7 +97,7 @@ def _transformed(metadata: TableMetadata, field: PartitionField, rows: pa.Table)
 
 
 def _as_kept(column: Any) -> Any:
-    """Give values as Iceberg has them: times as numbers, since the epoch."""
+    """Give values in Iceberg's form: times as numbers, since the epoch."""
     import pyarrow as pa  # noqa: PLC0415 - only who partitions needs it
 
     if pa.types.is_timestamp(column.type):

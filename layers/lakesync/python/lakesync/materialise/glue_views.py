@@ -1,8 +1,8 @@
-"""Views in the Glue Data Catalog, in the form in which Athena keeps its own.
+"""Views in the Glue Data Catalog, in the form that Athena uses for its own.
 
 A view is a table of the type ``VIRTUAL_VIEW``. Its text is a comment for Presto, with a JSON
-document in base64: the query, and the columns with their types. Whoever may make tables may make
-views; nothing is started.
+document in base64: the query, and the columns with their types. The permission to make tables is
+enough to make views, and nothing has to be started.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from lakesync.materialise.views import View, ViewedTable
 
 TEXT_CHARACTERS_MAX: Final = 409_600
-"""Of a view's document, as the catalogue has it: the live view of about 250 columns."""
+"""Length of a view's document in the catalogue: enough for the live view of about 250 columns."""
 _OPENING: Final = "/* Presto View: "
 _CLOSING: Final = " */"
 _EXPANDED: Final = "/* Presto View */"
@@ -33,7 +33,7 @@ MISSING: Final = "missing"
 _OUTDATED: Final = "outdated"
 _TAKEN: Final = "something else has its name"
 _ATHENA: Final = DIALECTS["athena"]
-# What the catalogue calls a type that Athena's engine calls otherwise.
+# The catalogue's names of types that Athena's engine names differently.
 _IN_CATALOGUE: Final = {"varchar": "string", "timestamp(6)": "timestamp", "varbinary": "binary"}
 
 
@@ -49,9 +49,9 @@ class GlueViews:
         self._glue = glue
 
     def keep(self, table: ViewedTable) -> Mapping[str, str]:
-        """Make a table's views, and replace those that show something else. Safe to repeat.
+        """Make a table's views, and replace those that are out of date. Idempotent.
 
-        What somebody else made under a view's name is left as it is.
+        A view that somebody else made under the same name is left unchanged.
 
         Returns:
             By view, why it is not as it should be.
@@ -59,7 +59,7 @@ class GlueViews:
         return self.keep_these(table, views_of(table, "athena"))
 
     def keep_these(self, table: ViewedTable, views: Iterable[View]) -> Mapping[str, str]:
-        """Make or replace views beside a table, whatever they are of; as `keep` does."""
+        """Make or replace views beside a table, of whatever tables they are; as `keep` does."""
         faults: dict[str, str] = {}
         for view in views:
             try:
@@ -71,17 +71,17 @@ class GlueViews:
         return faults
 
     def wrong(self, table: ViewedTable) -> Mapping[str, str]:
-        """Tell by view what `keep` would look at: it is missing, is outdated, or is not ours."""
+        """Tell by view what `keep` would change: it is missing, is outdated, or is not ours."""
         return self.these_wrong(table, views_of(table, "athena"))
 
     def these_wrong(self, table: ViewedTable, views: Iterable[View]) -> Mapping[str, str]:
-        """Tell by view what `keep_these` would look at."""
+        """Tell by view what `keep_these` would change."""
         wanted = {view.name: table_input(table, view) for view in views}
         conditions = {name: self._condition(table, each) for name, each in wanted.items()}
         return {name: condition for name, condition in conditions.items() if condition}
 
     def drop_these(self, table: ViewedTable, names: Iterable[str]) -> None:
-        """Remove views beside a table, but what somebody else made. Safe to repeat."""
+        """Remove views beside a table, except those that somebody else made. Idempotent."""
         for name in names:
             try:
                 current = self._glue.get_table(DatabaseName=table.database, Name=name)["Table"]
@@ -91,7 +91,7 @@ class GlueViews:
                 self._glue.delete_table(DatabaseName=table.database, Name=name)
 
     def make_database(self, name: str, comment: str) -> None:
-        """Make a database, unless there is one."""
+        """Make a database, unless it exists."""
         try:
             self._glue.get_database(Name=name)
         except self._glue.exceptions.EntityNotFoundException:
@@ -111,7 +111,7 @@ class GlueViews:
         return condition
 
     def _condition(self, table: ViewedTable, wanted: Mapping[str, Any]) -> str:
-        """Say what is wrong with a view; empty if it is as it should be."""
+        """Give what is wrong with a view; empty if it is as it should be."""
         try:
             current = self._glue.get_table(DatabaseName=table.database, Name=wanted["Name"])
         except self._glue.exceptions.EntityNotFoundException:
@@ -129,7 +129,7 @@ class GlueViews:
 
 
 def table_input(table: ViewedTable, view: View) -> dict[str, Any]:
-    """Give what the catalogue is asked to keep of a view."""
+    """Give the request that stores a view in the catalogue."""
     columns = [
         {"Name": name, "Type": _in_catalogue(kind), "Comment": table.comments.get(name, "")}
         for name, kind in view.columns
@@ -146,10 +146,10 @@ def table_input(table: ViewedTable, view: View) -> dict[str, Any]:
 
 
 def read_document(text: str) -> dict[str, Any]:
-    """Read the document of a view out of its text, as Athena does.
+    """Read the document of a view from its text, as Athena does.
 
     Raises:
-        ValueError: it is no view of Athena.
+        ValueError: it is not a view of Athena.
     """
     if not text.startswith(_OPENING) or not text.endswith(_CLOSING):
         raise ValueError("the text is not a view of Athena")
@@ -159,7 +159,7 @@ def read_document(text: str) -> dict[str, Any]:
 
 
 def is_as(current: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    """Tell whether the catalogue says of a view what it should say."""
+    """Tell whether the catalogue's entry of a view is as it should be."""
     columns = current.get("StorageDescriptor", {}).get("Columns", [])
     shown = [
         {"Name": each["Name"], "Type": each.get("Type"), "Comment": each.get("Comment", "")}

@@ -1,8 +1,8 @@
-"""Groups of gateways: what a lease is for. Pure.
+"""Groups of gateways, each with one lease. Pure.
 
-Runs share the work group by group. A gateway is in the same group for ever, whatever runs there
-are, so two of them never work on one gateway's tables; and a run takes a group only when it has
-room for its tables, so the others find something to take.
+Runs divide the work by groups. A gateway is always in the same group, whatever runs there are, so
+two runs never work on one gateway's tables. A run takes a group only when it has room for its
+tables, so that work is left for the others.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from zlib import crc32
 from lakesync.core.claims import CLAIMS
 
 GATEWAY_GROUPS: Final = 64
-"""Groups of gateways, by a hash of their ids: some for each of the runs that there may be."""
+"""Groups of gateways, by a hash of their ids: several for each of the possible runs."""
 
 
 def group_of(gateway: str) -> int:
@@ -22,7 +22,7 @@ def group_of(gateway: str) -> int:
 
 
 def table_of(claim_key: str) -> str:
-    """Give the table that a claim lies under, as ``gateway/table``."""
+    """Give the table of a claim, as ``gateway/table``."""
     return claim_key.removeprefix(CLAIMS).rpartition("/")[0]
 
 

@@ -1,10 +1,10 @@
-"""One Iceberg table as the function has it: its mark, columns and files, and how it is written.
+"""One Iceberg table as the function uses it: its mark, columns and files, and its commits.
 
 Rules of this module
-    1. A commit is one compare-and-swap of the catalogue, from the snapshot that was looked at: of
-       data, mark and tag together. PyIceberg's own retries, which would append to whatever somebody
-       else has written meanwhile, are never asked for.
-    2. It never makes a table and never changes a schema; what needs that is Spark's.
+    1. A commit is one compare-and-swap of the catalogue, from the snapshot that was read: of data,
+       mark and tag together. PyIceberg's own retries are never used, because they would append to
+       whatever another writer has committed in the meantime.
+    2. It never makes a table and never changes a schema; Spark does both.
 
 Laws L4, L6, L7: ``docs/spec/lake.md``.
 """
@@ -63,7 +63,7 @@ class IcebergTable:
 
     @classmethod
     def load(cls, catalogue: Catalog, database: str, name: str) -> IcebergTable | None:
-        """Give a table; None if there is none."""
+        """Give a table; None if it does not exist."""
         try:
             return cls(catalogue.load_table((database, name)))
         except NoSuchTableError:
@@ -71,22 +71,22 @@ class IcebergTable:
 
     @property
     def kind(self) -> Kind | None:
-        """Which kind of table it was made as; None if LakeSync did not make it."""
+        """The kind as which it was made; None if LakeSync did not make it."""
         return KINDS.get(self._table.properties.get(KIND, ""))
 
     @property
     def stack(self) -> str:
-        """Whose it is."""
+        """The stack to which it belongs."""
         return self._table.properties.get(STACK, "")
 
     @property
     def written(self) -> str:
-        """The table that it tells of, on the wire; empty if it does not say."""
+        """The synced table that it contains, by its name on the wire; empty if it does not say."""
         return self._table.properties.get(WRITTEN, "")
 
     @property
     def delete_wins(self) -> bool:
-        """Whether no update brings a deleted row back."""
+        """Whether no update restores a deleted row."""
         return delete_wins(self._table.properties)
 
     @property
@@ -96,11 +96,11 @@ class IcebergTable:
 
     @property
     def layout(self) -> TableLayout:
-        """The layout that the table was given last."""
+        """The layout that was last given to the table."""
         return recorded_layout(self._table.properties) or TableLayout()
 
     def parts(self, rows: pa.Table) -> list[Part]:
-        """Give rows by the partitions that they belong to, as `commit` takes them."""
+        """Give rows by partition, as `commit` accepts them."""
         return parts_of(self._table.metadata, rows)
 
     def columns(self) -> tuple[LakeColumn, ...]:
@@ -108,13 +108,13 @@ class IcebergTable:
         return own_columns(self._table.metadata)
 
     def comments(self) -> dict[str, str | None]:
-        """Give what the catalogue says of each column."""
+        """Give the catalogue's comment on each column."""
         return {field.name: field.doc for field in self._table.schema().fields}
 
     def batch_mark(self) -> BatchMark | None:
         """Give the table's mark: the greatest of those that led to the current snapshot.
 
-        None if no snapshot carries one, or none since the one that is tagged: Spark's run says why.
+        None if no snapshot has one, or none since the tagged one: Spark's run reports the reason.
         """
         marked = list(self._marked())
         if not marked:
@@ -124,11 +124,11 @@ class IcebergTable:
         )
 
     def files(self) -> list[FileScanTask]:
-        """Give the data files of the current snapshot, each with what was deleted of it."""
+        """Give the data files of the current snapshot, each with its deletions."""
         return list(self._table.scan().plan_files())
 
     def may_hold(self, file: DataFile, ids: Sequence[bytes]) -> bool:
-        """Tell whether a file's bounds leave room for one of some row ids, in order of bytes."""
+        """Tell whether a file's bounds allow any of some row ids, in order of bytes."""
         field = self._table.schema().find_field(ID).field_id
         lower = (file.lower_bounds or {}).get(field)
         upper = (file.upper_bounds or {}).get(field)
@@ -145,7 +145,7 @@ class IcebergTable:
         return scan.to_table([task]).cast(projected.as_arrow())
 
     def rows(self, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-        """Give rows as the table takes them."""
+        """Give rows in the table's form."""
         import pyarrow as pa  # noqa: PLC0415 - its types alone are needed elsewhere
 
         return pa.Table.from_pylist(list(rows), schema=self._table.schema().as_arrow())
@@ -153,10 +153,10 @@ class IcebergTable:
     def commit(
         self, parts: Sequence[Part], replaced: Iterable[DataFile], properties: Mapping[str, str]
     ) -> None:
-        """Put rows in the place of whole files, with the mark and its tag, in one commit.
+        """Replace whole files by rows, with the mark and its tag, in one commit.
 
         Raises:
-            Conflict: the table is another than it was; nothing was done.
+            Conflict: the table has changed; nothing was done.
         """
         table = self._table
         transaction = StagedTransaction(table)
@@ -173,7 +173,7 @@ class IcebergTable:
         commit_once(table, transaction)
 
     def _marked(self) -> Iterator[Mapping[str, str]]:
-        """Give what the snapshots with a mark say: from the tagged one to the current one."""
+        """Give the properties of snapshots with a mark, from the tagged one to the current one."""
         tagged = self._table.metadata.refs.get(MARK_TAG)
         snapshot = self._table.current_snapshot()
         while snapshot is not None:
@@ -197,10 +197,10 @@ def own_columns(metadata: TableMetadata) -> tuple[LakeColumn, ...]:
 
 
 def commit_once(table: Table, transaction: Transaction) -> None:
-    """Commit what a transaction has gathered, unless the table is another than it was.
+    """Commit what a transaction has gathered, unless the table has changed.
 
     Raises:
-        Conflict: it is; nothing was done.
+        Conflict: it has; nothing was done.
     """
     metadata = table.metadata
     requirements = (

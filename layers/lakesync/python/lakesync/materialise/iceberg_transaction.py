@@ -1,7 +1,7 @@
-"""A transaction on an Iceberg table that works out once what it changes.
+"""A transaction on an Iceberg table that computes its metadata only once.
 
-PyIceberg copies a table's metadata and applies what is staged whenever somebody looks at it, which
-a commit does two dozen times: as long as the table has snapshots, each time.
+PyIceberg copies a table's metadata and applies the staged changes on every access. A commit makes
+two dozen accesses, and each takes longer the more snapshots the table has.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class _Looked(NamedTuple):
-    """What the metadata were worked out of, and what they are."""
+    """The input of the computed metadata, and the result."""
 
     base: TableMetadata
     staged: tuple[TableUpdate, ...]
@@ -25,9 +25,9 @@ class _Looked(NamedTuple):
 
 
 class StagedTransaction(Transaction):
-    """PyIceberg's, whose metadata are worked out again only when more is staged.
+    """PyIceberg's, with metadata that are computed again only after more is staged.
 
-    Nobody changes metadata that he was given: what is staged makes new ones.
+    The metadata given out are never modified: staging makes new ones.
     """
 
     def __init__(self, table: Table) -> None:

@@ -1,12 +1,12 @@
-"""Keeps shares in step with the tables that are made, and with their columns.
+"""Keeps shares in step with new tables, and with their columns.
 
     1. the document names the table as it is now     one conditional write
-    2. the catalogue's views are those of it         compared, and replaced where they differ
-    3. the document is still that one                else 2 again
+    2. the catalogue's views are made to match       compared, and replaced where they differ
+    3. the document is unchanged                     else 2 again
 
-Runs that are at work at once, and whoever declares a share, meet in 1; who is last in 2 has seen
-the latest document, by 3. A run that dies between them is made good by the next one, which
-compares. No fault of a share stops a batch.
+Concurrent runs, and declarations of shares, are ordered by 1. By 3, the last one in 2 has read the
+latest document. If a run is killed in between, the next one compares and corrects. A fault of a
+share never stops a batch.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from lakesync.materialise.views import ViewedTable
 
 TRIES_MAX: Final = 20
-"""How often somebody else may be first, before a change of a share is given up."""
+"""How often another writer may be first, before a change of a share is given up."""
 
 
 class Shares:
@@ -63,14 +63,15 @@ class Shares:
         return self._read(name)[0]
 
     def change(self, name: str, to: Callable[[Share | None], Share | None]) -> Share | None:
-        """Change a share's document, whoever else does; give it as it is then.
+        """Change a share's document, even under concurrent changes; give the new one.
 
         Args:
             name: its name.
-            to: what it becomes, of what it is; asked again where somebody else was first.
+            to: gives the new document from the present one; called again if another writer was
+                first.
 
         Raises:
-            Conflict: somebody else was first too often.
+            Conflict: another writer was first too often.
         """
         for _ in range(TRIES_MAX):
             share, etag = self._read(name)
@@ -82,7 +83,7 @@ class Shares:
         raise Conflict(f"the share {name} is being changed by others; try again")
 
     def remove(self, name: str) -> None:
-        """Forget a share. Safe to repeat."""
+        """Remove a share. Idempotent."""
         self._store.delete(share_key(name))
 
     def _read(self, name: str) -> tuple[Share | None, str | None]:
@@ -114,7 +115,7 @@ class SharedViews:
         self._stack = stack
 
     def keep(self, name: str) -> Mapping[str, str]:
-        """Make a share's views those of its document. Safe to repeat, and beside others.
+        """Make a share's views match its document. Idempotent, and safe in parallel.
 
         Returns:
             By view, why it is not as it should be.
@@ -129,14 +130,14 @@ class SharedViews:
         return {name: "its tables change all the time"}
 
     def wrong(self, share: Share) -> Mapping[str, str]:
-        """Tell by view what `keep` would look at."""
+        """Tell by view what `keep` would change."""
         if fault := size_fault(share):
             return {share.name: fault}
         viewed = as_viewed(share, self._database, self._stack)
         return self._glue.these_wrong(viewed, shared_views(share, "athena"))
 
     def drop(self, share: Share) -> None:
-        """Remove the views of a share, but what somebody else made. Safe to repeat."""
+        """Remove the views of a share, except those that somebody else made. Idempotent."""
         self._glue.drop_these(
             as_viewed(share, self._database, self._stack),
             [share.name + suffix for suffix in ("", ROWS_SUFFIX, LIVE_SUFFIX)],
@@ -156,10 +157,10 @@ class SharedViews:
 
 
 class KeptViews:
-    """The views of tables, and of the shares that these are in: `ViewCatalogue` of a run."""
+    """The views of tables, and of the shares to which they belong: `ViewCatalogue` of a run."""
 
     def __init__(self, glue: GlueViews | None, shares: Shares, prefix: str, stack: str) -> None:
-        """Prepare the work; without views in the catalogue the documents alone are kept."""
+        """Prepare the work; without views in the catalogue only the documents are kept."""
         self._glue = glue
         self._shares = shares
         self._views = None if glue is None else SharedViews(glue, shares, prefix, stack)
@@ -171,7 +172,7 @@ class KeptViews:
         """Keep the views of a table, and of the shares that it belongs to."""
         faults = {} if self._glue is None else dict(self._glue.keep(table))
         try:
-            with self._one:  # tables of a share are at work at once
+            with self._one:  # tables of a share are processed in parallel
                 for share in self._shares.all():
                     if share.wants(table.gateway, table.written):
                         faults |= self._keep_share(share, table.gateway, member_of(table))
@@ -188,13 +189,13 @@ class KeptViews:
         now = self._shares.change(share.name, joined)
         if now is None or self._views is None or self._kept.get(share.name) == now:
             return {}
-        self._kept[share.name] = now  # a fault is told once in a run, and met again by the next
+        self._kept[share.name] = now  # a fault is reported once in a run, and again by the next run
         faults = self._views.keep(share.name)
         return {f"{self._place}.{view}": fault for view, fault in faults.items()}
 
 
 def member_of(table: ViewedTable) -> Member:
-    """Give a table as a share has it."""
+    """Give a table in the form that a share stores."""
     return Member(
         table.database, table.name, table.kind.name, table.columns, delete_wins=table.delete_wins
     )

@@ -1,10 +1,10 @@
-"""Leases: one run at a time works on a group of gateways; one that lost it commits no more there.
+"""Leases: one run at a time works on a group of gateways; one that lost it no longer commits there.
 
-A lease is one object, written only by compare-and-swap. Its *epoch* grows with every new holder
-and is written into every snapshot, so that a table itself tells a run that it has been replaced.
+A lease is one object, written only by compare-and-swap. Its *epoch* grows with every new holder and
+is written into every snapshot, so that a table itself shows a run that it was replaced.
 
-The lease is not what keeps the tables right: marks and Iceberg's own validation do, without any
-clock. It keeps runs from doing the same work twice. Law L8: ``docs/spec/lake.md``.
+Leases are not needed for correctness: marks and Iceberg's own validation ensure that, without any
+clock. A lease keeps runs from doing the same work twice. Law L8: ``docs/spec/lake.md``.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ LEASE_S: Final = 45.0
 RENEW_S: Final = 10.0
 """How often it is renewed: three renewals may fail before it is lost."""
 _LOOK_S: Final = 2.0
-"""How often a run that finds it held looks again."""
+"""How often a run that waits for a held lease checks it again."""
 
 
 def lease_key(group: int) -> str:
-    """Give where the lease of a group of gateways is."""
+    """Give the key of the lease of a group of gateways."""
     return f"leases/materialise/{group:02}.json"
 
 
@@ -52,8 +52,8 @@ class Lease:
     def acquire(cls, store: LakeStore, group: int, run_id: str) -> Lease | None:
         """Take a group's lease as soon as it is free; give up once its holder shows signs of life.
 
-        Returns None if another run is at work. One that was killed shows none, and its lease runs
-        out: after at most `LEASE_S` seconds it is known which of both it is.
+        Returns None if another run is working. A killed run shows no signs of life, and its lease
+        expires: after at most `LEASE_S` seconds the two cases are distinguished.
         """
         lease = first = store.read(lease_key(group))
         while lease is not None and _expires_at(lease) > store.now:
@@ -65,7 +65,7 @@ class Lease:
 
     @classmethod
     def acquire_if_free(cls, store: LakeStore, group: int, run_id: str) -> Lease | None:
-        """Take a group's lease if nobody has it; waits for nothing."""
+        """Take a group's lease if it is free; never waits."""
         lease = store.read(lease_key(group))
         if lease is not None and _expires_at(lease) > store.now:
             return None
@@ -98,7 +98,7 @@ class Lease:
             self._put(0.0)
 
     def check(self) -> None:
-        """Make sure that the lease is still held, by writing it; called before each commit.
+        """Check that the lease is still held, by writing it; called before each commit.
 
         Raises:
             Conflict: another run has taken it.
@@ -112,10 +112,10 @@ class Lease:
             )
 
     def rise_above(self, written: int) -> None:
-        """Make sure that the epoch in a table's snapshots is no later holder's.
+        """Check that the epoch in a table's snapshots is not a later holder's.
 
-        It is, if the lease is lost. If it is not, the lease object itself was lost once, and began
-        again at 1: its epoch then goes on from the table's.
+        If it is, the lease is lost. Otherwise the lease object itself was lost once, and began
+        again at 1: its epoch then continues from the table's.
 
         Raises:
             Conflict: another run has taken the lease.
@@ -145,7 +145,7 @@ class Lease:
             self._etag = etag
 
     def _is_ours(self) -> bool:
-        """Tell whether the object is our own after all: a write whose answer was lost."""
+        """Tell whether the object is ours after all: a successful write's answer was lost."""
         lease = self._store.read(self._key)
         if lease is None:
             return False

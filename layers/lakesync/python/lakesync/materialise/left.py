@@ -1,11 +1,11 @@
-"""Why a function leaves a batch, or a part of it, to Spark."""
+"""Reasons why a function leaves a batch, or a part of it, to Spark."""
 
 from __future__ import annotations
 
 
 class LeftToSpark(Exception):
-    """A function cannot bring a batch into the lake, or should not; nothing was done of it."""
+    """A function cannot, or should not, apply a batch; nothing of it was done."""
 
 
 class MergeLeft(LeftToSpark):
-    """The batch is in the changes table, where live views read it; only its merge is left."""
+    """The batch is in the changes table, where live views read it; only its merge remains."""

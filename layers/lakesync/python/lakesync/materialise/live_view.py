@@ -1,12 +1,12 @@
-"""The query of a live view: the state table, and what the changes table has beyond it.
+"""The query of a live view: the state table, with the later rows of the changes table.
 
-It says in SQL what a merge does (`lakesync.core.merge`), on typed values: of each column the write
-with the greatest stamp and client, of a row whether it exists. Rows that nothing waits for are read
-as they are. The greatest ``_commit`` of the state table is where it ends (L18), or before it: a
-change that is merged already changes nothing when it is merged once more.
+It expresses a merge (`lakesync.core.merge`) in SQL, on typed values: for each column the write with
+the greatest stamp and client, and for a row whether it exists. Rows without waiting changes are
+read unchanged. The greatest ``_commit`` of the state table is at or before its end (L18). A change
+that is merged already changes nothing when it is merged again.
 
-Of two different values that one client wrote under one stamp, which no sound client does, the
-merged one stays here, where a merge takes the greater text. Law L20: ``docs/spec/lake.md``.
+One client may have written two different values under one stamp, which no correct client does. Then
+the merged value stays here, whereas a merge takes the greater text. Law L20: ``docs/spec/lake.md``.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class _LiveView:
         self._delete_wins = delete_wins
         self._state = state
         self._changes = changes
-        # What is made of a column on the way is numbered: a wide table's query stays short.
+        # The intermediate columns are numbered, so that a wide table's query stays short.
         self._columns = [_Column(dialect.name(name), name, n) for n, name in enumerate(columns)]
         self._dialect = dialect
 
@@ -102,7 +102,7 @@ class _LiveView:
         return f"SELECT * FROM {self._changes} WHERE {COMMIT_STAMP} > ({mark})"  # noqa: S608 - quoted
 
     def _folded(self) -> str:
-        """What waits, as one row for each id."""
+        """The waiting changes, as one row for each id."""
         parts = [
             ID,
             f"max(CASE WHEN _op = 'INSERT' THEN {HLC} ELSE 0 END) AS _new_alive",
@@ -118,7 +118,7 @@ class _LiveView:
         return f"SELECT {_listed(parts)} FROM waiting GROUP BY {ID}"  # noqa: S608 - quoted
 
     def _joined(self) -> str:
-        """What waits beside the row that it is of, if there is one."""
+        """The waiting changes beside their row, if there is one."""
         own = (f"s.{name}" for name in (HLC, CLIENT, STAMPS, TEXTS, IS_DELETED))
         values = (f"s.{c.name}" for c in self._columns)
         rest = (f"{self._stamp(REST)} AS _rest_at", f"{self._client(REST)} AS _rest_by")
@@ -126,9 +126,10 @@ class _LiveView:
         return f"SELECT {select} FROM folded w LEFT JOIN {self._state} s ON s.{ID} = w.{ID}"  # noqa: S608 - quoted
 
     def _beside(self) -> str:
-        """The same, with what the row says of its stamps."""
+        """The same, with the stamps of the row."""
         whole = f"CASE WHEN {IS_DELETED} THEN {HLC} ELSE 0 END"
-        # Of a row that exists the greatest stamp is its insert's or a column's: that says so, too.
+        # The greatest stamp of an existing row is its insert's or a column's, so it shows existence
+        # too.
         alive = f"{self._number(ALIVE)}, _rest_at" if self._delete_wins else HLC
         parts = [
             "*",
@@ -147,7 +148,7 @@ class _LiveView:
         return f"SELECT {_listed(parts)} FROM joined"  # noqa: S608 - quoted
 
     def _won(self) -> str:
-        """Of each column the write that wins, and when the row came and went."""
+        """The winning write of each column, and the stamps of the row's insert and delete."""
         parts = [
             ID,
             f"greatest({ALIVE}, _new_alive) AS {ALIVE}",
@@ -162,7 +163,7 @@ class _LiveView:
         return f"SELECT {_listed(parts)} FROM beside"  # noqa: S608 - quoted
 
     def _stamp(self, of: str) -> str:
-        """The stamp of which `STAMPS` says what differs from the row's."""
+        """The stamp, of which `STAMPS` records the difference from the row's."""
         ms, counter = (f"coalesce({self._number(f'{of}.{n}')}, 0)" for n in _AGO)
         return f"{HLC} - {ms} * {1 << COUNTER_BITS} - {counter}"
 
@@ -179,7 +180,7 @@ class _LiveView:
 
 
 class _Column(NamedTuple):
-    """A column, and what its parts are called on the way; none of a table's begins with `_`."""
+    """A column, and the names of its intermediate parts; no table's own column begins with `_`."""
 
     name: str
     """Quoted."""
@@ -188,7 +189,7 @@ class _Column(NamedTuple):
 
     @property
     def at(self) -> str:
-        """The stamp of the write that stands, 0 if there is none."""
+        """The stamp of the stored write, 0 if there is none."""
         return f"_at{self.number}"
 
     @property
@@ -198,7 +199,7 @@ class _Column(NamedTuple):
 
     @property
     def new(self) -> str:
-        """The value that waits."""
+        """The waiting value."""
         return f"_new{self.number}"
 
     @property

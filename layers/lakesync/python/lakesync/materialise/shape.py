@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from lakesync.core.clock import Stamp
 
-# What a table and its snapshots say of themselves.
+# Properties of a table and of its snapshots.
 COMMIT: Final = "lakesync.commit"
 BATCH: Final = "lakesync.batch"
 EPOCH: Final = "lakesync.epoch"
@@ -28,7 +28,7 @@ WRITTEN: Final = "lakesync.table"
 COLUMNS: Final = "lakesync.columns"
 """Type and wire name of each column, as JSON by field id."""
 DELETE_WINS: Final = "lakesync.delete-wins"
-"""``true`` of a table that is declared so: see `lakesync.core.merge.as_read`."""
+"""``true`` for a table that is declared so: see `lakesync.core.merge.as_read`."""
 FOR_EVER_MS: Final = (1 << 63) - 1
 
 ID: Final = "_id"
@@ -42,15 +42,15 @@ STAMPS: Final = "_stamps"
 TEXTS: Final = "_texts"
 CARRIED: Final = "_columns"
 
-# What the JSON of `STAMPS` says of a row beside its columns: see `lakesync_spark.iceberg.state`.
+# Fields of a row in the JSON of `STAMPS`, besides columns: see `lakesync_spark.iceberg.state`.
 ALIVE: Final = "_alive"
 """The latest insert that no delete covers; 0 if there is none."""
 DELETED: Final = "_deleted"
 """The latest delete; 0 if there is none."""
 REST: Final = "_rest"
-"""The least stamp, of all columns that are not named."""
+"""The least stamp of all columns that are not named."""
 
-# All of them primitive: a nested column would switch Iceberg's vectorised reader off.
+# All of them are primitive: a nested column would disable Iceberg's vectorised reader.
 _STATE: Final = {
     UPDATED_AT: "TIMESTAMP",
     COMMIT_STAMP: "BIGINT",
@@ -79,7 +79,7 @@ _EVENTS_TAIL: Final = {SYNCED_AT: "TIMESTAMP", TEXTS: "MAP<STRING, STRING>"}
 
 
 class BatchMark(NamedTuple):
-    """What a table's snapshots say of the batches that are in it."""
+    """The batches in a table, as its snapshots record them."""
 
     commit: Stamp = 0
     """Every commit up to this one is in the table, and none after it."""
@@ -89,7 +89,7 @@ class BatchMark(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What all tables of one kind have in common."""
+    """The properties common to all tables of one kind."""
 
     name: str
     head: Mapping[str, str]
@@ -112,5 +112,5 @@ KINDS: Final = {kind.name: kind for kind in (STATE_TABLE, CHANGES_TABLE, EVENTS_
 
 
 def delete_wins(properties: Mapping[str, str]) -> bool:
-    """Tell by a table's properties whether no update brings a deleted row back."""
+    """Tell by a table's properties whether no update restores a deleted row."""
     return properties.get(DELETE_WINS) == "true"

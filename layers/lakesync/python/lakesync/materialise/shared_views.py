@@ -1,8 +1,8 @@
-"""The views of a share: one branch for each gateway, told by a constant in ``_gateway``.
+"""The views of a share: one branch for each gateway, identified by a constant in ``_gateway``.
 
-``flights`` shows the tables as they are, with tombstones and what LakeSync knows of a row;
-``flights__rows`` and ``flights__live`` what the views of each gateway's table show, over these. An
-engine that is asked for one ``_gateway`` reads that one's branch alone.
+``flights`` shows the tables as they are, with tombstones and LakeSync's own columns.
+``flights__rows`` and ``flights__live`` show, over all gateways, what the views of each gateway's
+table show. A query for one ``_gateway`` reads only that branch.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from lakesync.materialise.view_dialects import Dialect
 
 GATEWAY_COLUMN: Final = "_gateway"
-"""Whose a row is; no table's own column begins with ``_``."""
+"""The gateway of a row; no table's own column begins with ``_``."""
 QUERY_BYTES_MAX: Final = 262_144
-"""Of a share's view: what Athena takes as the text of a query, so that anybody may make it."""
+"""Size of a share's view: Athena's limit for the text of a query, so that anybody may make it."""
 OWN_COLUMNS: Final = {
     UPDATED_AT: "timestamp", COMMIT_STAMP: "integer", SYNCED_AT: "timestamp",
     IS_DELETED: "boolean", HLC: "integer", CLIENT: "string",
 }  # fmt: skip
-"""What a share shows of LakeSync's own columns; what only a merge reads stays in the tables."""
+"""LakeSync's own columns that a share shows; those that only a merge reads stay in the tables."""
 _SENTENCES: Final = {
     "": "All rows of all gateways, with tombstones and what LakeSync knows of a row",
     ROWS_SUFFIX: "The rows that exist, of all gateways, without LakeSync's own columns",
@@ -48,12 +48,12 @@ _SENTENCES: Final = {
 
 
 def shared_views(share: Share, engine: str, catalogue: str = "") -> Iterator[View]:
-    """Give the views of a share, in the SQL of an engine of `DIALECTS`; none of one of no table.
+    """Give the views of a share, in the SQL of an engine of `DIALECTS`; none without tables.
 
     Args:
-        share: it.
+        share: the share.
         engine: whose SQL.
-        catalogue: what the engine calls the catalogue of the tables, where it must be said.
+        catalogue: the engine's name of the tables' catalogue, if it is needed.
     """
     if not share.members:
         return
@@ -73,7 +73,7 @@ def shared_views(share: Share, engine: str, catalogue: str = "") -> Iterator[Vie
 
 
 def as_viewed(share: Share, database: str, stack: str) -> ViewedTable:
-    """Give a share as what keeps the views of tables has it."""
+    """Give a share in the form that the keeper of views accepts."""
     comments = {GATEWAY_COLUMN: "The id of the gateway whose row it is"}
     return ViewedTable(database, share.name, STATE_TABLE, (), stack, comments)
 
@@ -90,7 +90,7 @@ def without_live(share: Share) -> tuple[str, ...]:
 
 
 def size_fault(share: Share) -> str:
-    """Say why a share is of more than a view can be over; empty if it is not."""
+    """Give why a share exceeds what a view can cover; empty if it does not."""
     table = as_viewed(share, "shared", "")
     for view in shared_views(share, "athena"):
         size, text = len(view.select.encode()), len(table_input(table, view)["ViewOriginalText"])
@@ -116,7 +116,7 @@ def _branch(
     values = [f"{_text(gateway)} AS {dialect.name(GATEWAY_COLUMN)}", dialect.name(ID)]
     values += [_value(column, gateway, dialect, of_view=bool(suffix)) for column in columns]
     if suffix:
-        # Of events nothing waits: they have the one view.
+        # Events have no waiting changes: they have only this view.
         view = suffix if KINDS[member.kind] is STATE_TABLE else ROWS_SUFFIX
         source = dialect.name(member.database, member.table + view)
     else:
@@ -127,7 +127,7 @@ def _branch(
 
 
 def _value(column: SharedColumn, gateway: str, dialect: Dialect, *, of_view: bool) -> str:
-    """Give a column's value at a gateway, under the name and of the type that the share has."""
+    """Give a column's value at a gateway, with the share's name and type."""
     name = dialect.name(column.name)
     there = column.types.get(gateway)
     if there is None:

@@ -1,7 +1,7 @@
-"""One table over many gateways, by choice: which tables it is of, and the columns that it has.
+"""One table over many gateways, by declaration: its member tables, and its columns.
 
-A share is a view, so nothing of a gateway meets another's: ``docs/adr/0033-shared-tables.md``. What
-it is over stands in a document, which the job keeps in step with the tables it makes. Law L24:
+A share is a view, so the data of gateways stay apart: ``docs/adr/0033-shared-tables.md``. Its
+members are in a document, which the job keeps in step with the tables that it makes. Law L24:
 ``docs/spec/lake.md``.
 """
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 SHARES: Final = "shares/"
-"""Where the documents of shares lie in the lake's bucket."""
+"""The prefix of the documents of shares in the lake's bucket."""
 NAME_CHARACTERS_MAX: Final = 100
-"""Of a share's name."""
+"""Length of a share's name."""
 PATTERN_CHARACTERS_MAX: Final = 256
-"""Of the pattern of its gateways."""
+"""Length of the pattern of its gateways."""
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
 _TEXT: Final = "string"
 
@@ -44,10 +44,10 @@ class Member(NamedTuple):
     """``state`` or ``events``."""
     columns: tuple[LakeColumn, ...]
     delete_wins: bool = False
-    """Whether no update brings a deleted row back."""
+    """Whether no update restores a deleted row."""
 
     def viewed(self) -> ViewedTable:
-        """Give the table as its views need it; a comment is the table's alone."""
+        """Give the table as its views need it; comments belong to the table alone."""
         kind = KINDS[self.kind]
         return ViewedTable(
             self.database, self.table, kind, self.columns, "", {}, delete_wins=self.delete_wins
@@ -61,13 +61,13 @@ class SharedColumn(NamedTuple):
     """In the lake."""
     written: str
     type: str
-    """One that holds the values of all: `lakesync.core.column_types` has them."""
+    """A type that holds the values of all: one of `lakesync.core.column_types`."""
     types: Mapping[str, LakeColumn]
-    """What it is in the tables that have it, by gateway."""
+    """By gateway, the column in each table that has it."""
 
     @property
     def is_text_of_others(self) -> bool:
-        """Whether it is text because the tables do not agree."""
+        """Whether it is text because the tables disagree."""
         return self.type == _TEXT and any(
             one.type not in {_TEXT, "null"} for one in self.types.values()
         )
@@ -75,7 +75,7 @@ class SharedColumn(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A table that is shared: its name, of which tables it is, and those that there are."""
+    """A shared table: its name, the declaration of its tables, and the existing ones."""
 
     name: str
     table: str
@@ -86,11 +86,11 @@ class Share:
     """By gateway."""
 
     def wants(self, gateway: str, table: str) -> bool:
-        """Tell whether a gateway's table is one of those that it is over."""
+        """Tell whether a gateway's table belongs to it."""
         return folded(table) == folded(self.table) and fnmatchcase(gateway, self.gateways)
 
     def with_member(self, gateway: str, member: Member) -> Share:
-        """Give it with a gateway's table, as that is now."""
+        """Give it with a gateway's table in its present form."""
         return replace(self, members={**self.members, gateway: member})
 
     def without(self, gateway: str) -> Share:
@@ -99,7 +99,7 @@ class Share:
         return replace(self, members=left)
 
     def columns(self) -> tuple[SharedColumn, ...]:
-        """Give its columns: those of all tables, in the order in which they joined it."""
+        """Give its columns: those of all tables, in the order in which they were added."""
         by_written: dict[str, dict[str, LakeColumn]] = {}
         for gateway, member in self.members.items():
             for column in member.columns:
@@ -108,7 +108,7 @@ class Share:
         shared = []
         for types in by_written.values():
             first = next(iter(types.values()))
-            # What one gateway calls it may be another column's name at another.
+            # A name at one gateway may be another column's name at another.
             names = chain(
                 (one.name for one in types.values()), (f"{first.name}_{n}" for n in count(2))
             )
@@ -135,7 +135,7 @@ class Share:
 
 
 def share_of(key: str, document: bytes) -> Share:
-    """Read a document. What another release wrote beside it is passed over."""
+    """Read a document. Fields of other releases are ignored."""
     said: Any = json.loads(document)
     members = {
         gateway: Member(
@@ -151,25 +151,25 @@ def share_of(key: str, document: bytes) -> Share:
 
 
 def share_key(name: str) -> str:
-    """Give where a share's document lies."""
+    """Give the key of a share's document."""
     return f"{SHARES}{name}.json"
 
 
 def share_name(key: str) -> str:
-    """Give the name of the share whose document lies there."""
+    """Give the name of the share with a document's key."""
     return key.removeprefix(SHARES).removesuffix(".json")
 
 
 def shared_database(prefix: str) -> str:
-    """Give the catalogue's database of shares: no gateway's, as none of these begins with ``_``."""
+    """Give the catalogue's database of shares: it begins with ``_``, which no gateway's does."""
     return f"{prefix}__shared"
 
 
 def check_share(share: Share) -> None:
-    """Check what somebody declares.
+    """Check a declaration.
 
     Raises:
-        ValidationFailed: it cannot be; all faults are said at once.
+        ValidationFailed: it is not valid; names every fault.
     """
     faults = []
     name = share.name
@@ -198,7 +198,7 @@ def common_type(types: Iterable[str]) -> str:
 
 
 def _wider_decimal(one: str, other: str) -> str:
-    """Give nothing where a scale would have to change: Iceberg widens the precision alone."""
+    """Give nothing if a scale would have to change: Iceberg only widens the precision."""
     first, second = precision_scale(one), precision_scale(other)
     if first is None or second is None or first[1] != second[1]:
         return ""

@@ -1,7 +1,7 @@
-"""Small batches without Spark: what a quiet gateway pushed is in the lake for a fraction of a cent.
+"""Small batches without Spark: pushes of a quiet gateway reach the lake for a fraction of a cent.
 
-What is small is decided here and nowhere else. The work is shared with Spark's runs by the leases
-of gateway groups; whatever is left is theirs. Laws L8, L9 and L19: ``docs/spec/lake.md``.
+What is small is decided only here. The work is shared with Spark's runs by the leases of gateway
+groups; everything that is left is theirs. Laws L8, L9 and L19: ``docs/spec/lake.md``.
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ if TYPE_CHECKING:
     from lakesync.materialise.storage import LakeStore
 
 CLAIMS_MAX: Final = 50
-"""Claims that are looked at: more are no small work, whatever is in them."""
+"""Claims that are examined: more are no small work, whatever they contain."""
 BYTES_MAX: Final = 16 << 20
-"""Of the objects of all batches, as they lie on S3."""
+"""Total size of the objects of all batches on S3."""
 SECONDS_LEFT_MIN: Final = 12.0
-"""A table is begun only if the function may run for so long."""
+"""A table is begun only if the function has this much time left."""
 
 
 @dataclass(slots=True)
 class Taken:
-    """What became of the claims that waited."""
+    """The result for the waiting claims."""
 
     deltas: int = 0
     """Brought into the lake."""
     left: dict[str, str] = field(default_factory=dict)
-    """By table: why Spark has to do it."""
+    """By table, why Spark has to do it."""
     merges: dict[str, str] = field(default_factory=dict)
-    """By table: why Spark has to merge what is in its changes table, where it may wait for more."""
+    """By table, why Spark has to merge its changes table; that may wait for more deltas."""
     faults: int = 0
-    """Tables of which something failed, rather than being decided to be Spark's."""
+    """Tables with a failure, as opposed to a decision to leave them to Spark."""
     busy: bool = False
-    """Somebody else works on the rest."""
+    """Another process works on the rest."""
 
 
 @dataclass(slots=True)
 class _Waiting:
-    """What waits of a table."""
+    """The waiting claims of a table."""
 
     batches: list[Batch] = field(default_factory=list)
     oldest_s: float = 0.0
@@ -58,7 +58,7 @@ class _Waiting:
 
 
 class SmallBatches:
-    """What a function does of the work of Spark's runs."""
+    """The part of the work of Spark's runs that a function does."""
 
     def __init__(
         self,
@@ -87,10 +87,10 @@ class SmallBatches:
         self._merge_after_s = merge_after_s
 
     def take(self, seconds_left: Callable[[], float]) -> Taken:
-        """Bring what waits into the lake, if it is small. Safe to repeat, and to kill.
+        """Bring waiting batches into the lake, if they are small. Idempotent, and safe to kill.
 
         Args:
-            seconds_left: how long the function may go on.
+            seconds_left: how long the function may continue.
         """
         taken = Taken()
         by_table = self._waiting(taken)
@@ -111,7 +111,7 @@ class SmallBatches:
         return taken
 
     def _waiting(self, taken: Taken) -> dict[str, _Waiting]:
-        """Give what waits, by table; nothing if it is not small."""
+        """Give the waiting claims, by table; nothing if they are not small."""
         entries = list(islice(self._store.claims(), CLAIMS_MAX + 1))
         if len(entries) > CLAIMS_MAX:
             taken.left[""] = f"more than {CLAIMS_MAX} claims wait"
@@ -121,7 +121,7 @@ class SmallBatches:
         for key, age_s in entries:
             claim = self._store.read(key)
             if claim is None:
-                continue  # somebody else was quicker
+                continue  # another process was quicker
             try:
                 batch = parse_claim(key, claim.body)
             except LakeSyncError as error:
@@ -138,7 +138,7 @@ class SmallBatches:
         return {name: some for name, some in waiting.items() if name not in taken.left}
 
     def _take(self, name: str, waits: _Waiting, lease: Lease, taken: Taken) -> None:
-        """Do one table. A fault stays with it: Spark's run meets it, and says what it is."""
+        """Do one table. A fault in it does not stop the others; Spark's run reports it."""
         try:
             if any(f"{one.gateway}/{one.table}" != name for one in waits.batches):
                 taken.left[name] = "a claim lies under another gateway or table"

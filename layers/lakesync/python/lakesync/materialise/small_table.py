@@ -5,9 +5,9 @@
     3. the claims are deleted
 
 The steps, the marks and the lease are those of Spark's run (`lakesync_spark.iceberg.apply`): each
-step is done once, whoever does it, and may be repeated by the other. What a function cannot do, or
-should not, it leaves as it is, with a reason: a table that is not there yet, columns that change,
-a layout that changes, a gap, a large table. Laws L1, L4-L8 and L19: ``docs/spec/lake.md``.
+step takes effect once, and either may repeat the other's. Work that a function cannot or should not
+do is left unchanged, with a reason: a table that does not exist yet, changed columns, a changed
+layout, a gap, a large table. Laws L1, L4-L8 and L19: ``docs/spec/lake.md``.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ if TYPE_CHECKING:
     from lakesync.materialise.storage import LakeStore
 
 LOOKED_AT_BYTES_MAX: Final = 256 << 20
-"""Of the data files whose bounds may hold a row of the batch: their ids are read."""
+"""Size of the data files whose bounds may include a row of the batch: their ids are read."""
 REWRITTEN_BYTES_MAX: Final = 32 << 20
-"""Of the data files that do hold one: they are read whole, and written anew."""
+"""Size of the data files that contain one: they are read whole, and rewritten."""
 REWRITTEN_ROWS_MAX: Final = 400_000
-"""Of the same: what compresses well takes memory all the same."""
+"""Rows of the same files: well-compressed files still take memory."""
 PARTITIONS_MAX: Final = 50
-"""Of one commit: each is a file of its own, which is written to S3."""
+"""Partitions of one commit: each is a file of its own, written to S3."""
 
 
 class Target(NamedTuple):
-    """A lake table as it was found."""
+    """A lake table as it was read."""
 
     table: IcebergTable
     mark: BatchMark
@@ -70,11 +70,11 @@ class SmallTable:
         self._stack = stack
 
     def apply(self, batches: Sequence[Batch], lease: Lease) -> int:
-        """Bring batches of one table into the lake, and forget them; gives how many deltas.
+        """Bring batches of one table into the lake, and forget their claims; gives how many deltas.
 
         Raises:
             LeftToSpark: a function cannot do it; nothing was done that is not to be done.
-            MergeLeft: the same of the merge, and the deltas are in the changes table.
+            MergeLeft: the same for the merge, and the deltas are in the changes table.
             Conflict: the lease is lost; nothing more is committed.
         """
         targets = self._targets(batches[0].gateway, batches[0].table)
@@ -92,7 +92,7 @@ class SmallTable:
         return sum(link.batch.deltas for link in chain.links)
 
     def forget(self, batches: Sequence[Batch]) -> None:
-        """Delete the claims of batches that are in the lake. Safe to repeat."""
+        """Delete the claims of batches that are in the lake. Idempotent."""
         for batch in batches:
             self._store.delete(batch.claim_key)
 
@@ -121,7 +121,7 @@ class SmallTable:
     def _write(
         self, target: Target, chain: Chain, deltas: Sequence[StagedDelta], lease: Lease
     ) -> None:
-        """Bring the deltas that a table has not got into it, in one commit with its mark."""
+        """Write the deltas that a table lacks, in one commit with its mark."""
         if target.mark.commit >= chain.last:
             return
         new = [delta for delta in deltas if delta.commit > target.mark.commit]
@@ -147,7 +147,7 @@ class SmallTable:
 
 
 def check_columns(targets: Sequence[Target], chain: Chain) -> None:
-    """Make sure that the tables have the columns of the batches, and their types.
+    """Check that the tables have the columns of the batches, and their types.
 
     Raises:
         LeftToSpark: a schema changes.
@@ -178,10 +178,10 @@ def appended(target: Target, deltas: Sequence[StagedDelta], at: Any) -> pa.Table
 def merged(
     target: Target, states: Mapping[str, RowState], commit: int, at: Any
 ) -> tuple[pa.Table, list[DataFile]]:
-    """Give the rows that take the place of whole data files, and those files.
+    """Give the rows that replace whole data files, and those files.
 
-    Files whose bounds leave no room for a row of the deltas are not read; of the others the ids
-    are, and whole files are only where a row changes. PyIceberg writes no delete files.
+    A file whose bounds exclude all rows of the deltas is not read. Of the others the ids are read,
+    and the whole file only if a row changes. PyIceberg writes no delete files.
     """
     import pyarrow as pa  # noqa: PLC0415 - only who merges needs it
     import pyarrow.compute as pc  # noqa: PLC0415
@@ -215,10 +215,10 @@ def merged(
 
 
 def touched(table: IcebergTable, ids: pa.Array) -> list[Any]:
-    """Give the files that hold one of some rows.
+    """Give the files that contain any of some rows.
 
     Raises:
-        MergeLeft: it would take long to find out, or to write them anew.
+        MergeLeft: it would take too long to determine this, or to rewrite them.
     """
     import pyarrow as pa  # noqa: PLC0415 - only who merges needs it
     import pyarrow.compute as pc  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""Staged batches without Spark: the deltas of a chain, and what is made of them."""
+"""Staged batches without Spark: reads the deltas of a chain, and makes rows of them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class StagedDelta(NamedTuple):
 
     @property
     def commit(self) -> Stamp:
-        """The commit that it is of."""
+        """The commit to which it belongs."""
         commit: int = self.own["_commit"]
         return commit
 
@@ -61,7 +61,7 @@ def read_deltas(
 
 
 def folded(deltas: Iterable[StagedDelta]) -> dict[str, RowState]:
-    """Give by row id what the deltas say together."""
+    """Give by row id the merged state of the deltas."""
     states: dict[str, RowState] = {}
     for delta in deltas:
         row_id = delta.own[ID]
@@ -72,7 +72,7 @@ def folded(deltas: Iterable[StagedDelta]) -> dict[str, RowState]:
 def change_row(
     delta: StagedDelta, kind: Kind, columns: Sequence[LakeColumn], at: datetime
 ) -> dict[str, Any]:
-    """Give the row of a changes or events table that tells of a delta."""
+    """Give the row of a changes or events table for a delta."""
     carried = [column for column in columns if column.name in delta.texts]
     texts = {
         column.name: kept
@@ -103,7 +103,7 @@ def carried(
     """
     texts = dict(row["_texts"] or ())
     carried = row.get("_columns")
-    if carried is None:  # an event: what is NULL and has no text was null, or not there
+    if carried is None:  # an event: a NULL without text was null, or was missing
         carried = [name for name in columns if row[name] is not None or name in texts]
     values = []
     for name in carried:
@@ -128,7 +128,7 @@ def _delta(row: Mapping[str, Any], columns: Sequence[LakeColumn]) -> StagedDelta
 
 
 def _state_of(delta: StagedDelta) -> RowState:
-    """Give what one delta says of its row, as `lakesync.core.merge.state_of` does."""
+    """Give one delta as a state of its row, as `lakesync.core.merge.state_of` does."""
     op, hlc, client_id = (delta.own[name] for name in ("_op", "_hlc", "_client_id"))
     if op == "DELETE":
         return RowState(0, hlc, {})

@@ -1,10 +1,10 @@
-"""Rows of the state table as the core has them, and back. Law L1: ``docs/spec/lake.md``.
+"""Rows of the state table in the core's form, and back. Law L1: ``docs/spec/lake.md``.
 
 Rules of this module
-    1. It says of a row what `lakesync_spark.iceberg.state` says, in the same columns and the same
-       JSON: tests merge the same deltas with both.
-    2. What wins is decided by `lakesync.core.merge`, not here.
-    3. A text of which another program may make other digits is kept beside its value.
+    1. It writes the same columns and the same JSON for a row as `lakesync_spark.iceberg.state`:
+       tests merge the same deltas with both.
+    2. Which write wins is decided by `lakesync.core.merge`, not here.
+    3. A text that another program might print with other digits is kept beside its value.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ class Written(NamedTuple):
 
     @property
     def rank(self) -> tuple[Stamp, bool, str]:
-        """What it is compared by: as Spark compares, no client comes first."""
+        """Its sort key: as in Spark, no client sorts first."""
         return self.hlc, self.client_id is not None, self.client_id or ""
 
 
 def state_in(row: Mapping[str, Any], columns: Iterable[LakeColumn]) -> RowState:
-    """Give the row state that a row of a state table holds, its registers by lake names."""
+    """Give the row state of a row of a state table, its registers by lake names."""
     said = json.loads(row[STAMPS] or "{}")
     texts = json.loads(row[TEXTS] or "{}")
     whole = Written(row[HLC], row[CLIENT])
@@ -120,9 +120,9 @@ def row_of(
 
 
 def kept_in_view(kind: str, text: CanonicalJson) -> str | None:
-    """Give the text if a value of the type does not stand for it, wherever it is printed.
+    """Give the text if a value of the type does not reproduce it, wherever it is printed.
 
-    Java's printed digits of a double are not always the fewest: what has many of them is kept.
+    Java does not always print a double with the fewest digits: a number with many digits is kept.
     """
     if kind == "number" and text != NULL:
         digits = re.sub(rb"[-.]", b"", text.partition(b"e")[0])
@@ -132,7 +132,7 @@ def kept_in_view(kind: str, text: CanonicalJson) -> str | None:
 
 
 def _kept(kind: str, text: CanonicalJson) -> str | None:
-    """A JSON null is kept too: NULL alone is a column that was never written."""
+    """A JSON null is kept too: NULL alone means that the column was never written."""
     return "null" if text == NULL else kept_in_view(kind, text)
 
 
@@ -171,7 +171,7 @@ def _stamps(
 
 
 def _said(at: Written, greatest: Written) -> dict[str, Any]:
-    """Give what is said of a stamp: only what differs from the row's."""
+    """Give the recorded fields of a stamp: only those that differ from the row's."""
     ago = greatest.hlc - at.hlc
     said = {"ago_ms": ago >> COUNTER_BITS, "ago_counter": ago & COUNTER_MAX}
     client = {} if at.client_id == greatest.client_id else {"client_id": at.client_id}

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 VERSIONS_REMOVED_MAX: Final = 1_000
-"""Versions of one request, as S3 has it."""
+"""Versions of one request: S3's limit."""
 _MISSING: Final = frozenset({"NoSuchKey", "404"})
 _LOST_RACE: Final = frozenset({"PreconditionFailed", "ConditionalRequestConflict", "412", "409"})
 
@@ -43,19 +43,19 @@ class LakeStore:
         self._client = client
         self._bucket = bucket
         self.now = datetime.now(UTC)
-        """The time by the clock of S3, as its last answer told it: all runs go by one clock."""
+        """The time by the clock of S3, from its last answer: all runs use one clock."""
 
     @property
     def root(self) -> str:
-        """Where Spark finds the bucket's objects."""
+        """The URL of the bucket's objects for Spark."""
         return f"s3://{self._bucket}"
 
     def pause(self, seconds: float) -> None:
-        """Let time go by."""
+        """Wait."""
         time.sleep(seconds)
 
     def claims(self, only: str = "") -> Iterator[ClaimEntry]:
-        """List what waits: everything, or one table's as ``gateway/table``."""
+        """List waiting claims: all, or one table's as ``gateway/table``."""
         prefix = f"{CLAIMS}{only}/" if only else CLAIMS
         pages = self._client.get_paginator("list_objects_v2").paginate(
             Bucket=self._bucket, Prefix=prefix
@@ -88,7 +88,7 @@ class LakeStore:
     def put_if_unchanged(self, key: str, body: bytes, etag: str | None) -> str | None:
         """Write an object if it still has that etag, or does not exist if None; give the new etag.
 
-        Returns None if somebody else was there first.
+        Returns None if another writer was first.
         """
         condition: dict[str, Any] = {"IfMatch": etag} if etag else {"IfNoneMatch": "*"}
         try:
@@ -103,11 +103,11 @@ class LakeStore:
         return answer["ETag"]
 
     def delete(self, key: str) -> None:
-        """Delete an object. Safe to repeat."""
+        """Delete an object. Idempotent."""
         self._client.delete_object(Bucket=self._bucket, Key=key)
 
     def old_versions(self, prefix: str) -> Iterator[dict[str, str]]:
-        """Give the versions under a prefix that were overwritten or deleted; none that is there."""
+        """Give overwritten or deleted versions under a prefix; never a current one."""
         pages = self._client.get_paginator("list_object_versions").paginate(
             Bucket=self._bucket, Prefix=prefix
         )
@@ -118,15 +118,15 @@ class LakeStore:
                     yield {"Key": one["Key"], "VersionId": one["VersionId"]}
 
     def remove_old_versions(self, prefix: str) -> int:
-        """Remove them for good; give how many. Safe to repeat, and to kill.
+        """Remove them permanently; give their number. Idempotent, and safe to kill.
 
-        What is there stays, and so do the latest markers of deletions: they go with the bucket's
-        lifecycle, and before that they keep what they hide from coming back.
+        Current objects stay, and so do the latest delete markers: the bucket's lifecycle removes
+        them, and until then they keep hidden versions from reappearing.
         """
         return self._remove(list(self.old_versions(prefix)))
 
     def forget(self, key: str) -> None:
-        """Remove an object for good, with all its versions. Safe to repeat."""
+        """Remove an object permanently, with all its versions. Idempotent."""
         self.delete(key)
         self.remove_old_versions(key)
 
@@ -139,7 +139,7 @@ class LakeStore:
         return len(versions)
 
     def set_aside(self, claim_key: str, body: bytes, reason: str) -> None:
-        """Move a claim that can never succeed aside, with its reason. Safe to repeat."""
+        """Move a claim that can never succeed aside, with its reason. Idempotent."""
         self._client.put_object(
             Bucket=self._bucket,
             Key=CLAIMS_FAILED + claim_key.removeprefix(CLAIMS),

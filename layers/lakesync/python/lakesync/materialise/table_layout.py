@@ -1,8 +1,8 @@
-"""The layout that a lake table is to have, in names of the lake, and as the table records it.
+"""The wanted layout of a lake table, in names of the lake, and the form in which it is recorded.
 
-It is kept in a property of the table: so a batch whose schema asks for what the table was last
-given changes nothing, and what somebody else added to the table's partitions stays. Law L22:
-``docs/spec/lake.md``.
+It is stored in a property of the table. So a batch whose schema asks for the layout that the table
+was last given changes nothing, and what somebody else added to the table's partitions stays. Law
+L22: ``docs/spec/lake.md``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lakesync.materialise.columns import LakeColumn
 
 LAYOUT: Final = "lakesync.layout"
-"""The property of a table that says which layout it was given last."""
+"""The property of a table that records the layout that it was last given."""
 
 
 class LayoutField(NamedTuple):
@@ -37,9 +37,9 @@ class LayoutField(NamedTuple):
 
     @property
     def name(self) -> str:
-        """A name for the field that no column can have, now or later, as Iceberg asks.
+        """A name for the field that no column can have, now or later, as Iceberg requires.
 
-        Those of a table's own columns never begin with ``_``.
+        A table's own columns never begin with ``_``.
         """
         if self.transform == "identity":
             return self.column
@@ -47,19 +47,19 @@ class LayoutField(NamedTuple):
 
 
 class TableLayout(NamedTuple):
-    """How a table's rows are laid out."""
+    """The layout of a table's rows."""
 
     partition: tuple[LayoutField, ...] = ()
     sort: tuple[str, ...] = ()
 
     @property
     def recorded(self) -> str:
-        """The text that the table keeps."""
+        """The text that the table stores."""
         return json.dumps({"partition": self.partition, "sort": self.sort}, separators=(",", ":"))
 
 
 def recorded_layout(properties: Mapping[str, str]) -> TableLayout | None:
-    """Give the layout that a table was given last; None if it never was."""
+    """Give the layout that a table was last given; None if it never was."""
     text = properties.get(LAYOUT)
     if not text:
         return None

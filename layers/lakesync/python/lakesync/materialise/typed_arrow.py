@@ -1,8 +1,8 @@
 """Columns of canonical JSON text to typed columns, whole columns at a time.
 
-Texts that plainly are what their value stands for, nearly all, are cast by Arrow. Every other text
-is looked at by itself, once for all rows that hold it, by `lakesync.adapters.lake.typed_text`: it
-decides, and where a cast refuses one text of a column it decides on all of them.
+Texts that are obviously equal to the printed form of their value, nearly all, are cast by Arrow.
+Every other distinct text is examined once by `lakesync.adapters.lake.typed_text`, which decides. If
+a cast refuses one text of a column, it decides on all of them.
 Laws L2, L3: ``docs/spec/lake.md``.
 """
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-# Of each type, texts that one value stands for and no other text does, as canonical JSON has them.
+# By type, the texts that are the only text of their value, as canonical JSON writes them.
 _DAY: Final = "(000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})-[0-9]{2}-[0-9]{2}"
 _PART: Final = "([0-9]{2}[1-9]|[0-9][1-9]0|[1-9]00)"
 """Three digits that are not all zeros."""
@@ -36,15 +36,15 @@ _PLAIN: Final[Mapping[str, str]] = {
 
 
 class TypedColumn(NamedTuple):
-    """What becomes of a column of texts."""
+    """The result for a column of texts."""
 
     values: pa.Array
     kept: pa.Array
-    """The texts that the values cannot give back; NULL where they can, and for a JSON null."""
+    """The texts that the values do not reproduce; NULL where they do, and for a JSON null."""
 
 
 def arrow_type(type_name: str) -> pa.DataType:
-    """Give the type that a column's values have in files."""
+    """Give the type of a column's values in files."""
     import pyarrow as pa  # noqa: PLC0415 - only who types columns needs it
 
     decimal = precision_scale(type_name)
@@ -78,7 +78,7 @@ def typed_column(texts: pa.Array, type_name: str) -> TypedColumn:
     plain = _plain(texts, type_name)
     try:
         values = _cast(pc.if_else(plain, texts, none), type_name, kind)
-    except pa.ArrowInvalid:  # one of them is no value after all, as 30 February
+    except pa.ArrowInvalid:  # one of them is no valid value, such as 30 February
         plain, values = pa.scalar(False), pa.nulls(len(texts), kind)
     rest = pc.if_else(plain, none, texts)
     if rest.null_count == len(texts):
@@ -90,14 +90,14 @@ def typed_column(texts: pa.Array, type_name: str) -> TypedColumn:
 
 
 def _plain(texts: pa.Array, type_name: str) -> pa.Array:
-    """Tell of each text whether it plainly is what its value stands for."""
+    """Tell for each text whether it obviously is the printed form of its value."""
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.compute as pc  # noqa: PLC0415
 
     if type_name == "json":
         return pc.not_equal(texts, "null")
     if type_name == "string":
-        # Control characters, and quotes inside, stand behind a backslash.
+        # Control characters, and quotes inside, are escaped by a backslash.
         escapes = pc.match_substring(texts, "\\")
         return pc.and_not(pc.starts_with(texts, '"'), escapes)
     pattern = _PLAIN.get(type_name) or _plain_decimal(type_name)
@@ -107,7 +107,7 @@ def _plain(texts: pa.Array, type_name: str) -> pa.Array:
 
 
 def _plain_decimal(type_name: str) -> str | None:
-    """Give what a decimal's plain texts look like: numbers that a double carries to their end."""
+    """Give the pattern of a decimal's plain texts: numbers that a double carries exactly."""
     precision, scale = precision_scale(type_name) or (0, 0)
     digits = min(precision, 15) - scale
     if digits < 1:
@@ -129,7 +129,7 @@ def _cast(texts: pa.Array, type_name: str, kind: pa.DataType) -> pa.Array:
 
 
 def _each(texts: pa.Array, type_name: str, kind: pa.DataType) -> tuple[pa.Array, pa.Array]:
-    """Give the value of each text, and the text itself where the value cannot give it back."""
+    """Give the value of each text, and the text itself where the value does not reproduce it."""
     import pyarrow as pa  # noqa: PLC0415
 
     raw = [text.encode() for text in texts.to_pylist()]

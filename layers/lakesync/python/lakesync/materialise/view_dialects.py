@@ -14,36 +14,37 @@ class Dialect(NamedTuple):
     """One engine's SQL, as patterns; each takes SQL expressions, and gives one."""
 
     quote: str
-    """What stands around a name."""
+    """The quotes around a name."""
     contains: str
-    """Whether ``list`` holds ``item``."""
+    """Whether ``list`` contains ``item``."""
     scalar: str
     """The text at a ``path`` of ``json``, NULL if nothing is there."""
     is_there: str
     """Whether anything is at a ``path`` of ``json``."""
     last: str
-    """Of a group, the ``value`` of the row with the greatest ``hlc`` and ``client``, NULL too."""
+    """In a group, the ``value`` of the row with the greatest ``hlc`` and ``client``, even if NULL.
+    """
     types: Mapping[str, str]
-    """By column type, as `lakesync.core.column_types` has them: what a view's column is then."""
+    """By column type (`lakesync.core.column_types`), the type of a view's column."""
     encoded: str
     """Bytes as text."""
     instant: str = "{value}"
     """A point in time, of a type that a view may have."""
 
     def name(self, *parts: str) -> str:
-        """Quote a name, with what it is qualified by."""
+        """Quote a name, with its qualifiers."""
         return ".".join(
             self.quote + part.replace(self.quote, self.quote * 2) + self.quote for part in parts
         )
 
     def type_name(self, kind: str) -> str:
-        """Give what a column's type is called."""
+        """Give the name of a column's type."""
         decimal = precision_scale(kind)
         return self.types[kind] if decimal is None else f"decimal({decimal[0]},{decimal[1]})"
 
 
 def _types(text: str, number: str, instant: str, blob: str) -> dict[str, str]:
-    """Give the types by name, of which some are called otherwise in each engine."""
+    """Give the types by name, some of which differ between engines."""
     return {
         **dict.fromkeys(("string", "json", "null"), text),
         "number": number,
@@ -65,7 +66,7 @@ _TRINO: Final = Dialect(
     encoded="to_base64({value})",
 )
 DIALECTS: Final = {
-    # Athena makes no view with a column that has a time zone, and the lake's instants are of UTC.
+    # Athena makes no view with a time zone column, and the lake's instants are in UTC.
     "athena": _TRINO._replace(
         instant="CAST({value} AT TIME ZONE 'UTC' AS timestamp(6))",
         types=_types("varchar", "double", "timestamp(6)", "varbinary"),

@@ -1,8 +1,8 @@
 """The views of a lake table: rows that exist, without LakeSync's own columns.
 
-``flights__rows`` shows what the state table has, ``flights__live`` beside it what waits in the
-changes table for the next merge. An events table has the first alone, a changes table none. The one
-place where views are composed; names are quoted, whatever they are.
+``flights__rows`` shows the state table, ``flights__live`` adds the changes that wait for the next
+merge. An events table has only the first, a changes table none. Views are composed only here; names
+are always quoted.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ class ViewedTable(NamedTuple):
     kind: Kind
     columns: tuple[LakeColumn, ...]
     stack: str
-    """Whose it is."""
+    """The stack to which it belongs."""
     comments: Mapping[str, str]
-    """By column, what the catalogue says of it."""
+    """By column, its comment in the catalogue."""
     delete_wins: bool = False
-    """Whether no update brings a deleted row back."""
+    """Whether no update restores a deleted row."""
     gateway: str = ""
-    """Whose it is at the stack; empty of what is no gateway's."""
+    """Its gateway at the stack; empty if it has none."""
     written: str = ""
     """Its name on the wire."""
 
 
 class View(NamedTuple):
-    """A view: its name, what its columns are of, and its query."""
+    """A view: its name, its columns, and its query."""
 
     name: str
     columns: tuple[tuple[str, str], ...]
     """Name and type, as `lakesync.core.column_types` has them."""
     select: str
     comment: str
-    """What it shows, in a sentence."""
+    """What it shows, in one sentence."""
 
     def statement(self, database: str, engine: str) -> str:
-        """Give what makes the view in a database, or replaces it."""
+        """Give the statement that makes or replaces the view in a database."""
         name = DIALECTS[engine].name(database, self.name)
         return f"CREATE OR REPLACE VIEW {name} AS {self.select}"
 
@@ -75,7 +75,7 @@ def views_of(table: ViewedTable, engine: str, catalogue: str = "") -> Iterator[V
     Args:
         table: the table.
         engine: whose SQL.
-        catalogue: what the engine calls the catalogue of the table, where it must be said.
+        catalogue: the engine's name of the table's catalogue, if it is needed.
     """
     if table.kind == CHANGES_TABLE:
         return
@@ -96,7 +96,7 @@ def views_of(table: ViewedTable, engine: str, catalogue: str = "") -> Iterator[V
 
 
 def schema_statement(database: str, engine: str) -> str:
-    """Give what makes the place of views, where an engine keeps them apart from the tables."""
+    """Give the statement that makes the schema of views, if the engine separates it from tables."""
     return f"CREATE SCHEMA IF NOT EXISTS {DIALECTS[engine].name(database)}"
 
 

@@ -1,3 +1,3 @@
-"""Iceberg tables as a database: what flows and copies read, and what they write."""
+"""Iceberg tables as a database: read and written by flows and copies."""
 
 from lakesync.materialise.database.adapter import IcebergDatabase as IcebergDatabase

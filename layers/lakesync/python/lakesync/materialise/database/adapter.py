@@ -1,9 +1,9 @@
 """`DatabaseAdapter` and `Materialisable` on Iceberg tables, in any catalogue.
 
-Each table is a state table and a changes table, laid out as those of a stack's lake are: so the
-lake itself is read as what somebody else keeps here. A write puts its history first; the commit of
-the state table, which names that, is the write. For tables of some hundred thousand rows: a row
-that changes has its file written anew. Laws P1-P3, P14: ``docs/spec/databases.md``.
+Each table is a state table and a changes table, laid out like those of a stack's lake, so the lake
+itself can be read in the same way. A write puts its history first. The commit of the state table
+names that history, and is the write. Intended for tables of some hundred thousand rows: changing a
+row rewrites its file. Laws P1-P3, P14: ``docs/spec/databases.md``.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 class IcebergDatabase(HeadedDatabase):
-    """One gateway's deltas and rows in one catalogue. Not for several threads at once.
+    """One gateway's deltas and rows in one catalogue. Not thread-safe.
 
     Args:
-        place: which catalogue, and where in it.
+        place: the catalogue, and the place in it.
         gateway: whose.
-        history_ms: how old history may be that is kept; None keeps all.
+        history_ms: the greatest age of history that is kept; None keeps all.
     """
 
     def __init__(self, place: LakePlace, gateway: str, *, history_ms: int | None = None) -> None:

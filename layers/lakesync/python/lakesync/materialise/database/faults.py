@@ -26,12 +26,11 @@ _SLOW: Final = ("Throttling", "SlowDown", "TooManyRequests", "RequestLimitExceed
 
 @contextmanager
 def asking() -> Iterator[None]:
-    """Give what the catalogue or the store of files says as errors of LakeSync's.
+    """Give the errors of the catalogue and of the file store as LakeSync's.
 
     Raises:
-        Contention: another writer was first, or it is not known who was: what there is is read
-            again.
-        LakeSyncError: anything else that can happen in operation.
+        Contention: another writer was first, or it is not known which was: the table is read again.
+        LakeSyncError: any other failure in operation.
     """
     try:
         yield
@@ -47,7 +46,7 @@ def asking() -> Iterator[None]:
 
 
 def translated(error: Exception) -> LakeSyncError | None:
-    """Give an error as ours; None for what is a bug."""
+    """Give an error as ours; None for a bug."""
     from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - with the others
     from pyiceberg import exceptions as iceberg  # noqa: PLC0415
     from requests import RequestException, Timeout  # noqa: PLC0415
@@ -72,5 +71,5 @@ def translated(error: Exception) -> LakeSyncError | None:
 
 
 def _said(error: Exception) -> str:
-    """Give what the other side says in one line."""
+    """Give the other side's message in one line."""
     return f"Iceberg: {' '.join(str(error).split())[:300]}"

@@ -1,7 +1,7 @@
 """The history of a table: its changes table, as the head of its state table names it.
 
-The head names a snapshot. What a writer that died put behind that is read by nobody, and goes with
-the next write; what others compacted behind it holds the same rows, and is read.
+The head names a snapshot. Files that a killed writer put behind it are not read, and are removed by
+the next write. Files that others compacted behind it contain the same rows, and are read.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from lakesync.materialise.columns import LakeColumn
 
 WINDOW_DELTAS: Final = 5_000
-"""Deltas that are read at once, or those of one commit."""
+"""Deltas that are read at once, unless one commit has more."""
 FILE_DELTAS_MAX: Final = 20_000
-"""Deltas of a file that is written anew with what comes next, so that files stay few."""
+"""Deltas of a file up to which it is rewritten with the next ones, so that files stay few."""
 _HEAD: Final = (COMMIT_STAMP, "_ordinal", "_op", ID, "_client_id", "_hlc", "_columns", "_texts")
 
 
@@ -48,14 +48,15 @@ class History:
 
     Args:
         table: the table.
-        named: the snapshot that the head names; None of a lake's, whose mark says how far it goes.
+        named: the snapshot that the head names; None for a lake's, whose mark shows how far it
+            reaches.
     """
 
     def __init__(self, table: Table, named: int | None) -> None:
         self._table = table
         self._snapshot = self._at(named)
         self.is_lost = self._snapshot is not None and table.snapshot_by_id(self._snapshot) is None
-        """Whether the snapshot that the head names is gone, and nothing else leads there."""
+        """Whether the snapshot that the head names is gone, and no other leads there."""
         self.columns = own_columns(table.metadata)
 
     def commits(self, name: str, after: Stamp, until: Stamp) -> list[tuple[Stamp, bytes]]:
@@ -83,16 +84,16 @@ class History:
 
     @cached_property
     def tasks(self) -> list[FileScanTask]:
-        """The data files of what the head names, in the order of their commits."""
+        """The data files of the named snapshot, in the order of their commits."""
         if self._snapshot is None:
             return []
         scan = self._table.scan(snapshot_id=self._snapshot)
         return sorted(scan.plan_files(), key=lambda task: self._bound(task, 0))
 
     def unnamed(self) -> tuple[list[DataFile], list[DataFile]]:
-        """Give the files that a dead writer's snapshot has and the head's has not; and the reverse.
+        """Give the files of a killed writer's snapshot that the head's lacks; and the reverse.
 
-        They are taken away, and put back, by the next write.
+        The next write removes them, and restores these.
         """
         current = self._table.current_snapshot()
         if current is None or current.snapshot_id == self._snapshot:
@@ -147,7 +148,7 @@ class History:
         return list(data_files(metadata, parts, self._table.io))
 
     def _at(self, named: int | None) -> int | None:
-        """Give the snapshot to read: the current one, unless a dead writer's lead there."""
+        """Give the snapshot to read: the current one, unless it is a killed writer's."""
         snapshot = current = self._table.current_snapshot()
         if current is None:
             return None
@@ -179,7 +180,7 @@ class History:
         ).to_table(tasks)
 
     def _bound(self, task: FileScanTask, which: int) -> Stamp:
-        """Give the least commit of a file, or the greatest; the widest where it is not known."""
+        """Give the least or greatest commit of a file; the widest bound if it is not known."""
         field = self._table.schema().find_field(COMMIT_STAMP).field_id
         bounds = task.file.upper_bounds if which else task.file.lower_bounds
         said = (bounds or {}).get(field)
@@ -188,7 +189,7 @@ class History:
 
 
 def _last(counts: Counter[int]) -> Stamp:
-    """Give the commit with which there are enough; the last of all if they are fewer."""
+    """Give the commit with which there are enough; the last of all if there are fewer."""
     total, commit = 0, 0
     for commit, some in sorted(counts.items()):
         total += some
@@ -200,7 +201,7 @@ def _last(counts: Counter[int]) -> Stamp:
 def history_rows(
     deltas: Sequence[PlacedDelta], columns: Sequence[LakeColumn], at: datetime
 ) -> Iterator[dict[str, Any]]:
-    """Give the rows of a changes table that tell of deltas."""
+    """Give the rows of a changes table that contain deltas."""
     names = {column.written: column.name for column in columns}
     for (commit, ordinal), delta in deltas:
         own = {
@@ -214,4 +215,4 @@ def history_rows(
         }
         texts = {names[written]: text for written, text in delta.columns}
         row = change_row(StagedDelta(own, texts), CHANGES_TABLE, columns, at)
-        yield {**row, CARRIED: list(texts)}  # in the delta's own order, by which it has its id
+        yield {**row, CARRIED: list(texts)}  # in the delta's own order, as hashed in its id

@@ -1,7 +1,7 @@
-"""Writes the rows of a state table: each file that a row belongs to anew, and no other.
+"""Writes the rows of a state table: rewrites each file that a changed row belongs to, and no other.
 
-Files are kept apart by the ids of their rows and cut where they grow large: so a row that changes
-costs one file, however large the table is, and one file at a time is in memory.
+Files are separated by the ids of their rows, and split when they grow large. So a changed row costs
+one file, however large the table is, and one file at a time is in memory.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from lakesync.materialise.database.state_files import StateFiles
 
 FILE_ROWS_MAX: Final = 20_000
-"""Rows of one file: as many are in memory, and written anew where one of them changes."""
+"""Rows of one file: as many are in memory, and rewritten when one of them changes."""
 
 
 class Leaves:

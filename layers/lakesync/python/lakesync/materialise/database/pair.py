@@ -1,7 +1,8 @@
-"""A table's state table and changes table in a catalogue: loaded, made, and what they say.
+"""A table's state table and changes table in a catalogue: loading, making and reading them.
 
-What is written here has a keeper in its properties, who alone writes it. What has none is of a
-stack's lake, whose jobs write it: it is read up to the mark that both tables have come to.
+Tables that are written here have a keeper in their properties, which is their only writer. Tables
+without a keeper belong to a stack's lake and are written by its jobs: they are read up to the mark
+that both tables have reached.
 """
 
 from __future__ import annotations
@@ -46,12 +47,12 @@ if TYPE_CHECKING:
     from lakesync.materialise.shape import Kind
 
 KEEPER: Final = "lakesync.keeper"
-"""Who alone writes a table: a gateway, or one of its flows."""
+"""The only writer of a table: a gateway, or one of its flows."""
 DEFINITION: Final = "lakesync.definition"
 FORGOTTEN: Final = "lakesync.forgotten"
 REFUSED_ROWS: Final = "lakesync.refused"
 CHANGES: Final = "lakesync.changes"
-"""Of a snapshot of a state table: the snapshot of the changes table that belongs to it."""
+"""In a snapshot of a state table: the snapshot of the changes table that belongs to it."""
 _PROPERTIES: Final = {
     "format-version": "2",
     "write.metadata.delete-after-commit.enabled": "true",
@@ -69,12 +70,12 @@ class Pair:
 
     @property
     def keeper(self) -> str:
-        """Who writes them; empty of a lake's."""
+        """Their writer; empty for a lake's."""
         return self.state.properties.get(KEEPER, "")
 
     @property
     def named(self) -> int | None:
-        """The snapshot of the changes that the head names; 0 for none yet, None of a lake's."""
+        """The snapshot of the changes that the head names; 0 for none yet, None for a lake's."""
         return int(self.said().get(CHANGES, 0)) if self.keeper else None
 
     @cached_property
@@ -83,7 +84,7 @@ class Pair:
         return None if self.changes is None else History(self.changes, self.named)
 
     def said(self) -> dict[str, str]:
-        """Give what the last write of the state table said."""
+        """Give the properties of the state table's last write."""
         snapshot = self.state.current_snapshot()
         while snapshot is not None:
             said = snapshot.summary.additional_properties if snapshot.summary else {}
@@ -107,7 +108,7 @@ class Pair:
         )
 
     def _lake_mark(self) -> int:
-        """Give up to where both tables have come."""
+        """Give the commit that both tables have reached."""
         both = [IcebergTable(one).batch_mark() for one in (self.state, self.changes) if one]
         marks = [0 if mark is None else mark.commit for mark in both]
         return min(marks) if self.changes is not None else 0
@@ -146,7 +147,7 @@ def loaded(place: LakePlace, keeper: str, table: str) -> Pair | None:
 
 
 def made(place: LakePlace, keeper: str, table: str) -> Pair:
-    """Give the tables of a synced table; they are made where they are missing. Safe to repeat."""
+    """Give the tables of a synced table, making them where they are missing. Idempotent."""
     database = place.database(keeper)
     with suppress(NamespaceAlreadyExistsError):
         place.catalogue.create_namespace(database)

@@ -1,4 +1,4 @@
-"""Where tables are: the catalogue that lists them, and what their databases' names begin with."""
+"""Where tables are: the catalogue that lists them, and the prefix of their databases' names."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LakePlace:
-    """A catalogue, opened when it is first asked."""
+    """A catalogue, opened on first use."""
 
     open_catalogue: Callable[[], Catalog]
     prefix: str
-    """What the names of databases begin with."""
+    """The prefix of the names of databases."""
     warehouse: str = ""
-    """Where tables are made; empty where the catalogue says it."""
+    """Where tables are made; empty if the catalogue decides."""
 
     @cached_property
     def catalogue(self) -> Catalog:
@@ -41,5 +41,5 @@ class LakePlace:
         return name(self.prefix, keeper)
 
     def made_at(self, database: str, name: str) -> dict[str, Any]:
-        """Give where a table is made, as PyIceberg is told it."""
+        """Give the arguments by which PyIceberg places a new table."""
         return {"location": f"{self.warehouse}/{database}/{name}"} if self.warehouse else {}

@@ -1,7 +1,7 @@
-"""Iceberg tables that others write, as their snapshots tell them: by the files that they name.
+"""Iceberg tables that others write, read from the files that their snapshots name.
 
-A snapshot's rows are those of its data files, without what its delete files take of each. So what
-two snapshots have in common need not be read, whoever wrote them, and however.
+A snapshot's rows are those of its data files, without the rows that its delete files remove. So
+files that two snapshots have in common need not be read, whichever writer made them.
 """
 
 from __future__ import annotations
@@ -79,14 +79,14 @@ class PlainTable:
             for one in reversed(way)
         ]
         if any(step.kind == CHANGED for step in steps):
-            # At once: a row that is replaced may be gone in a snapshot between, in the same commit.
+            # In one step: a replaced row may be missing in a snapshot between, in the same commit.
             return [Step(since, newest.snapshot_id, newest.timestamp_ms, CHANGED)]
         return steps
 
     def rows(
         self, step: Step, names: Sequence[str], *, left: bool = False, skipped: int = 0
     ) -> Iterator[tuple[Any, ...]]:
-        """Give rows of the files that a step adds, or takes away."""
+        """Give rows of the files that a step adds, or removes."""
         tasks = self._tasks(step, left=left)
         if not tasks:
             return
@@ -131,7 +131,7 @@ class PlainTable:
             raise self._expired()
         try:
             planned = list(self._table().scan(snapshot_id=snapshot).plan_files())
-        except ValueError as error:  # what PyIceberg says of equality deletes
+        except ValueError as error:  # PyIceberg's error for equality deletes
             raise AdapterRefused(
                 f"{self._name} cannot be read: {error}; have its delete files written away "
                 "(rewrite_data_files)"
@@ -162,7 +162,7 @@ class PlainTable:
 
     @contextmanager
     def _expiring(self) -> Iterator[None]:
-        """Say of a file that is not there that its snapshot has expired meanwhile."""
+        """Report a missing file as a snapshot that has expired in the meantime."""
         try:
             yield
         except FileNotFoundError as error:
@@ -178,7 +178,7 @@ def _kind(snapshot: Snapshot) -> str:
 
 
 def _named(task: FileScanTask) -> tuple[str, frozenset[str]]:
-    """Give what tells a file apart, with what is deleted of it."""
+    """Give the identity of a file, with its deletions."""
     return task.file.file_path, frozenset(each.file_path for each in task.delete_files)
 
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from lakesync.materialise.shape import Kind
 
 REFUSED: Final = "_refused"
-"""The state of a row that is refused, which its other columns do not show; NULL of all others."""
+"""The state of a refused row, which its other columns do not show; NULL for all others."""
 _TYPES: Final[dict[str, type[Any]]] = {
     "number": DoubleType,
     "boolean": BooleanType,
@@ -48,7 +48,7 @@ _TYPES: Final[dict[str, type[Any]]] = {
     "date": DateType,
     "bytes": BinaryType,
 }
-"""Of all other columns it is text."""
+"""Columns of all other types are text."""
 _OWN: Final[dict[str, type[Any]]] = {
     "STRING": StringType,
     "BIGINT": LongType,
@@ -59,7 +59,7 @@ _OWN: Final[dict[str, type[Any]]] = {
 
 
 def column_type(kind: str) -> IcebergType:
-    """Give the type that a column has in Iceberg."""
+    """Give a column's type in Iceberg."""
     digits = precision_scale(kind)
     if digits is not None:
         return DecimalType(*digits)
@@ -68,7 +68,7 @@ def column_type(kind: str) -> IcebergType:
 
 
 def first_schema(kind: Kind) -> Schema:
-    """Give the schema that a table is made with: LakeSync's own columns."""
+    """Give the schema of a new table: LakeSync's own columns."""
     numbers = count(1)
     names = {**kind.head, **kind.tail} | ({REFUSED: "STRING"} if kind is STATE_TABLE else {})
     fields = []

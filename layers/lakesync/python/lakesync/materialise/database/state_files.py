@@ -1,7 +1,7 @@
 """Reads the rows of a state table: by their ids, and in their order.
 
-Files whose bounds leave no room for a row are not read. Small ones are read whole and remembered,
-as files never change; of others what is asked for is filtered while they are read.
+A file whose bounds exclude a row is not read. Small files are read whole and cached, as files are
+immutable; larger ones are filtered while they are read.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ if TYPE_CHECKING:
     from pyiceberg.table import FileScanTask, Table
 
 REMEMBERED_FILE_ROWS: Final = 50_000
-"""Rows of a file that is read whole, and remembered."""
+"""Rows up to which a file is read whole, and cached."""
 REMEMBERED_ROWS: Final = 100_000
-"""Rows of all files that are remembered."""
+"""Rows of all cached files."""
 WINDOW_ROWS: Final = 20_000
-"""Rows in order that are read at once: files that are not sorted are read for each of them."""
+"""Rows in order that are read at once: unsorted files are read for each such window."""
 _READ: Final = (ID, IS_DELETED, HLC, CLIENT, STAMPS, TEXTS, REFUSED)
 
 
 class Remembered:
-    """The rows of files that were read last, by their paths."""
+    """The rows of the most recently read files, by their paths."""
 
     def __init__(self) -> None:
         self._tables: OrderedDict[str, pa.Table] = OrderedDict()
 
     def get(self, path: str) -> pa.Table | None:
-        """Give a file's rows; None if they are not remembered."""
+        """Give a file's rows; None if they are not cached."""
         if path in self._tables:
             self._tables.move_to_end(path)
         return self._tables.get(path)
 
     def put(self, path: str, rows: pa.Table) -> None:
-        """Remember a file's rows, and forget what was read long ago."""
+        """Cache a file's rows, and drop those read long ago."""
         self._tables[path] = rows
         while len(self._tables) > 1 and sum(map(len, self._tables.values())) > REMEMBERED_ROWS:
             self._tables.popitem(last=False)
@@ -73,7 +73,7 @@ class StateFiles:
 
     Args:
         table: the table.
-        remembered: what was read of it already.
+        remembered: the cache of its files.
     """
 
     def __init__(self, table: Table, remembered: Remembered) -> None:
@@ -91,20 +91,20 @@ class StateFiles:
 
     @cached_property
     def least(self) -> list[bytes]:
-        """The least id of each file, or what that begins with."""
+        """The least id of each file, or a prefix of it."""
         return [self._least(task) for task in self.tasks]
 
     def whole(self, task: FileScanTask) -> pa.Table:
-        """Give all that a file holds."""
+        """Give everything that a file contains."""
         rows = self._remembered.get(task.file.file_path)
         if rows is None:
             rows = self._lake.read(task)
-            if not task.delete_files:  # what was deleted of a file may be more a moment later
+            if not task.delete_files:  # a file's deletions may increase a moment later
                 self._remembered.put(task.file.file_path, rows)
         return rows
 
     def holding(self, row_ids: Iterable[str]) -> dict[str, int]:
-        """Give those of some rows that are there, each with the place of its file."""
+        """Give those of some rows that exist, each with the place of its file."""
         wanted = pa.array(row_ids, pa.large_string())
         places: dict[str, int] = {}
         for place, task in self._may_hold(wanted):
@@ -114,7 +114,7 @@ class StateFiles:
         return places
 
     def states(self, row_ids: Sequence[str]) -> dict[str, RowState]:
-        """Give the states of rows; those that are not there are left out."""
+        """Give the states of rows; missing rows are left out."""
         wanted = pa.array(row_ids, pa.large_string())
         states: dict[str, RowState] = {}
         for _, task in self._may_hold(wanted):
@@ -135,7 +135,7 @@ class StateFiles:
         return {row[ID]: self.state(row) for row in window.rows.slice(at, count).to_pylist()}
 
     def _place(self, row_id: str, count: int) -> int | None:
-        """Give the place in the window of what is behind a row; None if that is to be read."""
+        """Give the place in the window behind a row; None if that has to be read."""
         window, key = self._window, row_id.encode()
         if window is None or key < window.behind:
             return None
@@ -143,7 +143,7 @@ class StateFiles:
         return at if window.is_last or len(window.ids) - at >= count else None
 
     def state(self, row: Mapping[str, Any]) -> RowState:
-        """Give the state of a row, be it refused or not."""
+        """Give the state of a row, refused or not."""
         kept = row.get(REFUSED)
         return self.shown(row) if kept is None else decode_row_state(base64.b64decode(kept))
 
@@ -175,7 +175,7 @@ class StateFiles:
         ids, seen = pa.array([], pa.large_string()), 0
         for place, task in enumerate(self.tasks):
             if len(ids) > count and self.least[place] > ids[count - 1].as_py().encode():
-                break  # all that follow are behind the last that is wanted
+                break  # all that follow are behind the last wanted row
             more = self._scanned([task], rest, ID)[ID].cast(pa.large_string())
             ids = pa.concat_arrays([ids, *more.chunks])
             ids = ids.take(pc.sort_indices(ids)).slice(0, count + 1)
@@ -197,6 +197,6 @@ class StateFiles:
 
 
 def read_as(table: Table, metadata: Any, task: FileScanTask) -> pa.Table:
-    """Give all that a file holds, with the columns of other metadata of its table."""
+    """Give everything that a file contains, with the columns of other metadata of its table."""
     scan = ArrowScan(metadata, table.io, metadata.schema(), AlwaysTrue())
     return scan.to_table([task]).cast(metadata.schema().as_arrow())

@@ -1,7 +1,7 @@
-"""Lets old snapshots of a table go with the commit of a new one, and their files behind it.
+"""Expires old snapshots of a table in the commit of a new one, and removes their files afterwards.
 
-The last `SNAPSHOTS_KEPT` stay, and those of the last hour: whoever reads one goes on. What the
-files held is then gone from the store too, as what was deleted is to go.
+The last `SNAPSHOTS_KEPT` stay, and those of the last hour, so that readers of them can continue.
+The content of the removed files is then gone from the store too, as deleted data should be.
 """
 
 from __future__ import annotations
@@ -17,38 +17,38 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table, Transaction
 
 SNAPSHOTS_KEPT: Final = 16
-"""Of the newest; as many more may be there until they go together."""
+"""Newest snapshots that stay; as many more may exist until they are removed together."""
 KEPT_MS: Final = 3_600_000
-"""How young a snapshot is that stays, whatever their number."""
+"""The age up to which a snapshot stays, whatever their number."""
 
 
 class Expired(NamedTuple):
-    """Snapshots that go, and what only they name."""
+    """Snapshots to expire, and the files that only they name."""
 
     snapshots: tuple[int, ...]
     files: tuple[str, ...]
 
     def stage(self, transaction: Transaction) -> None:
-        """Have a transaction take the snapshots away."""
+        """Have a transaction expire the snapshots."""
         if self.snapshots:
             ExpireSnapshots(transaction).by_ids(list(self.snapshots)).commit()
 
 
 def expired(table: Table, now_ms: int | None = None) -> Expired:
-    """Give what may go of a table: behind its next commit."""
+    """Give what of a table may expire with its next commit."""
     now_ms = int(time.time() * 1_000) if now_ms is None else now_ms
     snapshots = sorted(table.snapshots(), key=lambda one: one.sequence_number or 0)
     named = {ref.snapshot_id for ref in table.metadata.refs.values()}
     old = [one for one in snapshots[:-SNAPSHOTS_KEPT] if one.timestamp_ms < now_ms - KEPT_MS]
     gone = {one.snapshot_id for one in old} - named
-    if len(gone) < SNAPSHOTS_KEPT:  # many at once: to look what they name takes requests
+    if len(gone) < SNAPSHOTS_KEPT:  # several at once: finding their files takes requests
         return Expired((), ())
     kept = [one for one in snapshots if one.snapshot_id not in gone]
     manifests = {one.manifest_path: one for each in kept for one in each.manifests(table.io)}
     files: set[str] = set()
     for snapshot in snapshots:
         lists: list[Any] = snapshot.manifests(table.io)
-        if snapshot.parent_snapshot_id in gone:  # what it took away nobody names any more
+        if snapshot.parent_snapshot_id in gone:  # no remaining snapshot names what it removed
             files |= {
                 entry.data_file.file_path
                 for manifest in lists
@@ -59,7 +59,7 @@ def expired(table: Table, now_ms: int | None = None) -> Expired:
         if snapshot.snapshot_id in gone:
             files |= {one.manifest_path for one in lists} - manifests.keys()
             files.add(snapshot.manifest_list)
-    files -= {  # what a dead writer took away was put back
+    files -= {  # files that a killed writer removed were restored
         entry.data_file.file_path
         for one in manifests.values()
         for entry in one.fetch_manifest_entry(table.io, discard_deleted=True)
@@ -68,9 +68,9 @@ def expired(table: Table, now_ms: int | None = None) -> Expired:
 
 
 def remove(table: Table, old: Expired) -> None:
-    """Remove the files of what went; those that are gone already, and those that may not go, stay.
+    """Remove the files of expired snapshots; missing files, and those that must stay, are skipped.
 
-    What is not removed takes room, and is named by nothing.
+    A file that is not removed takes space, and nothing names it.
     """
     for path in old.files:
         with suppress(OSError, FileNotFoundError):

@@ -1,10 +1,10 @@
-"""The heads and the files of one table: what it consists of, and how the next head comes about.
+"""The heads and the files of one table: its content, and how the next head is made.
 
 Rules of this module
-    1. A write puts its files first, then its history, and the commit of the state table last, which
-       names the history: only one writer can make it, and until then nothing is there.
-    2. Of two commits from one snapshot the catalogue refuses one. What that one wrote is no part of
-       the table.
+    1. A write puts its files first, then its history, and last the commit of the state table, which
+       names the history. Only one writer can make that commit, and until then nothing is visible.
+    2. Of two commits from one snapshot the catalogue refuses one. What that one wrote is not part
+       of the table.
     3. Tables of a stack's lake are read, and never written.
 """
 
@@ -54,7 +54,7 @@ _NOT_LOOKED_AT: Final = "a table is looked at before it is read or written"
 
 
 class _Pending(NamedTuple):
-    """A write whose files are there."""
+    """A write whose files exist already."""
 
     transaction: Transaction
     columns: tuple[LakeColumn, ...]
@@ -104,7 +104,7 @@ class LakeTable:
             return forgetting(head, head.mark) if is_lost else head
 
     def states(self, head: Head, row_ids: Sequence[str]) -> dict[str, RowState]:
-        """Give the states of rows; those that are not there are left out."""
+        """Give the states of rows; missing rows are left out."""
         if not head.version:
             return {}
         with asking():
@@ -126,7 +126,7 @@ class LakeTable:
             return history.commits(self._table, max(after, head.forgotten), head.mark)
 
     def count(self, head: Head) -> int:
-        """Count the rows, those that no reader is to see too."""
+        """Count the rows, including those that are hidden from readers."""
         with asking():
             return self._state_files().count() if head.version else 0
 
@@ -203,7 +203,7 @@ class LakeTable:
         return commit(changes, transaction, [*added, *back], going, said)
 
     def _old(self, head: Head) -> Stamp:
-        """Give up to which commit of those before a write the history is too old to be kept."""
+        """Give the commit up to which the history before a write is too old to be kept."""
         until = old_until(head.mark, self._history_ms)
         with asking():
             history = self._there().history

@@ -29,26 +29,26 @@ class IcebergTables(HeadedTables):
         self._keeper = keeper
         self._history_ms = history_ms
         self._schemas: dict[str, TableSchema | None] | None = None
-        """As long as nothing was written: every table is asked for it."""
+        """Kept until something is written: every table asks for it."""
 
     def opened(self, table: str) -> tuple[LakeTable, LakeTable]:
-        """Give the heads and the files of a table, be it there or not."""
+        """Give the heads and the files of a table, whether it exists or not."""
         one = LakeTable(self._place, self._keeper, table, self._history_ms, self._look_again)
         return one, one
 
     def names(self) -> list[str]:
-        """Give the names of the tables that there are."""
+        """Give the names of the existing tables."""
         with asking():
             return table_names(self._place, self._keeper)
 
     def begin(self, table: str) -> None:
-        """Make a table that is not there yet. Safe to repeat."""
+        """Make a table that does not exist yet. Idempotent."""
         with asking():
             made(self._place, self._keeper, table)
         self._look_again()
 
     def schemas(self) -> dict[str, TableSchema | None]:
-        """Give the tables that there are, with their newest schemas."""
+        """Give the existing tables, with their newest schemas."""
         if self._schemas is None:
             self._schemas = super().schemas()
         return self._schemas

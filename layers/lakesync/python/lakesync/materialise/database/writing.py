@@ -1,4 +1,4 @@
-"""How a table gets its next snapshot."""
+"""Commits the next snapshot of a table."""
 
 from __future__ import annotations
 
