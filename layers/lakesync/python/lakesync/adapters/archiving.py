@@ -1,12 +1,13 @@
-"""Moves what is old of a database's history into an archive, some at a time.
+"""Moves the old part of a database's history into an archive, in batches.
 
-    1. the archive has it       one object for each batch, under a name made of what is in it
-    2. the database forgets it  up to where the archive is, and not beyond
+    1. put into the archive     one object for each batch, named by its content
+    2. forget in the database   up to the archive's mark, and no further
 
-Whoever dies between is followed by one who begins with 2: nothing is in neither, and who reads both
-as one (`lakesync.adapters.compositions.Lifecycle`) is told of it once. If the archive was cleared
-since the batch was read, as for an erasure, what was put is taken back: whoever clears it leaves
-first where it begins, and looks then for what there is. Law P15: ``docs/spec/databases.md``.
+If a process dies between the steps, the next run starts with step 2. No commit is missing from
+both, and a reader of both as one (`lakesync.adapters.compositions.Lifecycle`) gets it once. If the
+archive was cleared after the batch was read, as an erasure does, the object is withdrawn: clearing
+first stores where the archive begins, and then lists its
+objects. Law P15: ``docs/spec/databases.md``.
 """
 
 from __future__ import annotations
@@ -38,17 +39,17 @@ def archive_table(
 ) -> Result[Copied, LakeSyncError]:
     """Move a table's history up to a commit. Safe to repeat, and to kill.
 
-    Where the source has forgotten what is next, as after it was filled anew, the archive goes on
-    where the source's history begins, and says so to who reads across.
+    If the source has forgotten the next commits, as after it was filled anew, the archive continues
+    where the source's history begins, and readers across the gap get an error.
 
     Args:
-        source: whose history it is.
-        archive: what takes it.
-        table: which one.
-        until: move no commit above it.
-        deltas_max: about where to stop; a batch is moved whole.
+        source: the database whose history is moved.
+        archive: the archive that receives it.
+        table: the table's name.
+        until: commits above this one are not moved.
+        deltas_max: about how many deltas to move; a batch is moved whole.
 
-    Errors: what either gives; what was moved stays moved.
+    Errors: those of either side; batches that were moved stay moved.
     """
     try:
         at = archive.mark(table).unwrap()

@@ -1,4 +1,4 @@
-"""What every destination does with a batch: cut it behind whole commits, merge it, page history."""
+"""Common to all destinations: cut a batch at commit boundaries, merge it, page history."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from lakesync.core.schema import TableSchema
 
 DEAD_LETTERS_MAX: Final = 1_000
-"""Rows of one table that may be refused: with more the table is at fault, not the rows."""
+"""Refused rows that one table may have; with more, the table is at fault, not the rows."""
 
 
 def parts(batch: TableBatch, deltas_max: int) -> Iterator[tuple[list[PlacedDelta], Stamp]]:
-    """Cut a batch behind whole commits; each part with the mark that it leads to."""
+    """Cut a batch at commit boundaries; each part comes with the mark that it leads to."""
     part: list[PlacedDelta] = []
     for _, commit in groupby(batch.deltas, key=lambda placed: placed.position.commit):
         more = list(commit)
@@ -42,7 +42,7 @@ def merged(
 
     Args:
         deltas: in commit order.
-        stored: gives the states of rows, without those that are not there.
+        stored: gives the states of the rows that are stored.
     """
     by_row: dict[str, list[Any]] = {}
     for _, delta in deltas:
@@ -65,10 +65,10 @@ def deltas_behind(
     deltas_max: int,
     commits_after: Callable[[Stamp], Sequence[tuple[Stamp, bytes]]],
 ) -> Iterator[PlacedDelta]:
-    """Give deltas behind a position, in order: so many at least, if there are.
+    """Give deltas behind a position, in order: at least so many, if there are as many.
 
     Args:
-        since: behind what.
+        since: the position.
         deltas_max: when to stop reading.
         commits_after: gives the next commits behind a stamp with their records, none at the end.
     """

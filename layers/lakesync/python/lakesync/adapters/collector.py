@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Make no search for cycles meanwhile: of a batch's or a page's many tuples it took a third.
+    """Pause the cycle collector: with a batch's many tuples it took a third of the time.
 
-    For work whose memory is bounded; what it leaves is searched behind it. May be nested.
+    For work whose memory is bounded; the collector looks at what is left afterwards. May be nested.
     """
     is_enabled = gc.isenabled()
     gc.disable()

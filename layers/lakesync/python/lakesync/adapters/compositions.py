@@ -1,7 +1,7 @@
 """Compositions of databases: routed by table, fanned out to followers, split by age.
 
-Each is a `DatabaseAdapter` of `DatabaseAdapter`s, so they nest. None keeps anything of its own: the
-marks of the databases show what remains to be done, so nothing is lost when a process dies.
+Each is a `DatabaseAdapter` made of `DatabaseAdapter`s, so they nest. None has state of its own: the
+databases' marks show what remains to be done, so nothing is lost when a process dies.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class _Routed(ABC):
 
 @dataclass(frozen=True)
 class Composite(_Routed):
-    """Each table in the database that is named for it, all others in the default one."""
+    """Each table is in the database that is configured for it, all others in the default one."""
 
     default: DatabaseAdapter
     routes: Mapping[str, DatabaseAdapter] = field(default_factory=dict)
@@ -120,24 +120,24 @@ class _Primary(_Routed):
 
 @dataclass(frozen=True)
 class FanOut(_Primary):
-    """One database that answers, and others that follow it; one that is away delays nobody.
+    """A primary database, and secondaries that follow it; an unavailable one delays no other.
 
-    A secondary's queue is the primary's history, behind the secondary's mark: nothing can be lost
+    A secondary's queue is the primary's history behind the secondary's mark. So nothing can be lost
     between them, and a new secondary is filled by following. Call `follow` on a schedule.
     """
 
     secondaries: Mapping[str, DatabaseAdapter] = field(default_factory=dict)
 
     def follow(self, secondary: str) -> Result[Mapping[str, Copied], LakeSyncError]:
-        """Bring a secondary to where the primary is; gives each table's progress.
+        """Bring a secondary up to the primary; gives each table's progress.
 
-        Errors: what either database gives; the tables that were done stay done.
+        Errors: those of either database; tables that were done stay done.
         """
         target = self.secondaries[secondary]
         return _each_table(self.primary, lambda table: copy_table(self.primary, target, table))
 
     def lag(self, secondary: str) -> Result[Mapping[str, tuple[Stamp, Stamp]], LakeSyncError]:
-        """Give the marks of the secondary and of the primary, of tables in which they differ."""
+        """Give the secondary's and the primary's marks, for tables in which they differ."""
         follower, lags = self.secondaries[secondary], {}
         try:
             for table in self.primary.tables().unwrap():
@@ -164,7 +164,7 @@ class FanOut(_Primary):
 
 @dataclass(frozen=True)
 class Lifecycle(_Primary):
-    """A database that keeps its rows and a short history; an archive keeps the history of before.
+    """A database that keeps rows and recent history, with an archive of the older history.
 
     History is read through both as one. Call `archive_until` on a schedule.
     """
@@ -174,8 +174,9 @@ class Lifecycle(_Primary):
     def archive_until(self, until: Stamp) -> Result[Mapping[str, Copied], LakeSyncError]:
         """Move history up to a commit into the archive. Safe to repeat, and to kill.
 
-        It is copied first and forgotten then, up to where the archive is; into a `HistoryArchive`
-        some at a time, `lakesync.adapters.archiving.MOVED_MAX` of each table.
+        It is copied first, and then forgotten up to the archive's mark. A `HistoryArchive` takes at
+        most
+        `lakesync.adapters.archiving.MOVED_MAX` of each table per call.
         """
         source, archive = self.primary, self.archive
         if isinstance(archive, HistoryArchive):
@@ -193,7 +194,7 @@ class Lifecycle(_Primary):
     def query_deltas_since(
         self, table: str, since: Position, deltas_max: int
     ) -> Result[DeltaPage, LakeSyncError]:
-        """Give the table's history: from the archive as far as that goes, then from the primary."""
+        """Give the table's history: from the archive as far as possible, then the primary."""
         seen = -1
         while True:
             marked = self.archive.mark(table)
@@ -209,7 +210,7 @@ class Lifecycle(_Primary):
             is_forgotten = isinstance(page, Err) and isinstance(page.error, CursorExpired)
             if not is_forgotten or mark <= seen:
                 return page
-            seen = mark  # it may have been moved between the two looks: then the archive is ahead
+            seen = mark  # it may be moved between the two reads: then the archive is ahead
 
     def forget_history(self, table: str, until: Stamp) -> Result[None, LakeSyncError]:
         """Forget the table's history in both."""

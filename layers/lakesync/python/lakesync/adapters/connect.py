@@ -1,4 +1,4 @@
-"""Databases by their URLs. Drivers are imported when one of theirs is asked for."""
+"""Databases by their URLs. A driver is imported when a database needs it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Connection(NamedTuple):
 
     url: str
     credentials: Mapping[str, Any] | None = None
-    """Of Google's, or of a catalogue's; None for what is found where this runs."""
+    """Google's or a catalogue's; None for the environment's default credentials."""
 
     @property
     def kind(self) -> str:
@@ -59,10 +59,10 @@ class Connection(NamedTuple):
 
 
 def read_connection(text: str) -> Connection:
-    """Read what a secret holds: a URL, or an object with it and the credentials.
+    """Read the value of a secret: a URL, or an object with the URL and the credentials.
 
     Raises:
-        ValidationFailed: it is neither; nothing of it is repeated.
+        ValidationFailed: it is neither; the error repeats no part of it.
     """
     text = text.strip()
     if not text.startswith("{"):
@@ -97,15 +97,15 @@ def database_adapter(
     """Give the adapter of a gateway in the database at a URL; nothing is connected yet.
 
     Args:
-        url: where it is.
-        gateway: whose.
-        credentials: for BigQuery, of `google_credentials`; without them what is found here.
-        history_ms: how old history may be that is kept; None keeps all, but for objects, which
-            keep that of their last writes.
+        url: the database's address.
+        gateway: the gateway's id.
+        credentials: for BigQuery, as `google_credentials` takes them; None for the default ones.
+        history_ms: how long history is kept; None keeps all, except in objects, which keep that of
+            their last writes.
 
     Raises:
-        ValidationFailed: the URL is none of a database that is known; it is not repeated.
-        AdapterRefused: its driver is not installed, or the credentials are none.
+        ValidationFailed: the URL is not that of a known database; it is not repeated.
+        AdapterRefused: the driver is not installed, or the credentials are invalid.
     """
     scheme = url.partition("://")[0]
     try:
@@ -175,11 +175,11 @@ def history_archive(url: str, keeper: str) -> HistoryArchive:
     """Give the archive in the bucket's folder at a URL; nothing is connected yet.
 
     Args:
-        url: where it is.
-        keeper: whose history it is.
+        url: the folder's address.
+        keeper: the gateway whose history it is.
 
     Raises:
-        ValidationFailed: the URL is none of a bucket's folder; it is not repeated.
+        ValidationFailed: the URL is not that of a bucket's folder; it is not repeated.
     """
     from lakesync.adapters.objects.archive import HistoryArchive  # noqa: PLC0415
 

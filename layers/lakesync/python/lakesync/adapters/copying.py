@@ -1,7 +1,7 @@
-"""One database follows another: its tables take the other's history from where their marks are.
+"""One database follows another: each of its tables takes the other's history behind its own mark.
 
-This is all there is to a migration, to a second destination and to moving what is old: the target's
-mark says where to go on, so whoever dies on the way begins again, and nothing comes twice.
+Migrations, second destinations and archiving all work this way. The target's mark says where to
+continue, so an interrupted copy is resumed, and no commit is applied twice.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from lakesync.result import Result
 
 DELTAS_READ: Final = 10_000
-"""Deltas that are read at a time; a commit that has more is read on until it is whole."""
+"""Deltas that are read at a time; a commit with more is read to its end."""
 ROWS_READ: Final = 5_000
 """Rows that are compared at a time."""
 
@@ -65,20 +65,21 @@ def copy_table(
     until: Stamp = STAMP_MAX,
     on_progress: Callable[[Copied], None] = lambda _: None,
 ) -> Result[Copied, LakeSyncError]:
-    """Bring a table of the target to where the source is. Safe to repeat, and to kill.
+    """Bring a table of the target up to the source. Safe to repeat, and to kill.
 
     Args:
-        source: whose history is read; where it does not reach back so far, its rows are.
-        target: what takes it.
-        table: which one.
-        until: copy no commit above it.
+        source: the database whose history is read; its rows, if its history does not reach back
+            far enough.
+        target: the database that receives it.
+        table: the table's name.
+        until: commits above this one are not copied.
         on_progress: called after each batch.
 
-    Errors: what either database gives.
+    Errors: those of either database.
     """
     try:
         schema = source.tables().unwrap().get(table)
-        # Read before the history: all up to it is there.
+        # Read before the history, which is complete up to this mark.
         last = min(source.mark(table).unwrap(), until)
         mark = target.mark(table).unwrap()
         copied = Copied(table, 0, mark)
@@ -98,7 +99,7 @@ def copy_table(
 def compare_table(
     source: DatabaseAdapter, target: DatabaseAdapter, table: str
 ) -> Result[Compared, LakeSyncError]:
-    """Compare a table's rows by count and checksum, while nobody writes to either database."""
+    """Compare a table's rows by count and checksum; needs both databases without writers."""
     try:
         digest, count, difference = hashlib.sha256(), 0, ""
         theirs = _rows(target, table)
@@ -120,7 +121,7 @@ def compare_table(
 def _history_or_rows(
     source: DatabaseAdapter, table: str, mark: Stamp, last: Stamp
 ) -> Iterator[tuple[list[PlacedDelta], Stamp]]:
-    """Give batches of history; if that is forgotten, of the rows that it led to."""
+    """Give batches of history; if it was forgotten, of the current rows."""
     if mark >= last:
         return
     if is_forgotten(source, table, mark):
@@ -141,10 +142,12 @@ def is_forgotten(source: DatabaseAdapter, table: str, commit: Stamp) -> bool:
 def _filling(
     source: DatabaseAdapter, table: str, mark: Stamp, last: Stamp
 ) -> Iterator[tuple[list[PlacedDelta], Stamp]]:
-    """Give all rows as deltas, in commits that never were: real stamps are far above.
+    """Give all rows as deltas, in invented commits whose stamps are far below real ones.
 
-    Who is stopped begins again with the rows, behind the mark of then: merging them twice changes
-    nothing. A row that is read late may be newer than ``last``; what follows repeats that.
+    An interrupted copy starts again with the first row, behind its mark: merging rows twice changes
+    nothing. A row that is read late may be newer than ``last``; the history that follows repeats
+    its
+    changes.
     """
     after, has_more = "", True
     while has_more:
@@ -164,7 +167,7 @@ def _filling(
 def whole_commits(
     source: DatabaseAdapter, table: str, mark: Stamp, last: Stamp
 ) -> Iterator[tuple[list[PlacedDelta], Stamp]]:
-    """Give whole commits in ``(mark, last]``, some at a time, each with where it ends."""
+    """Give the commits in ``(mark, last]`` in batches of whole commits, each with its end."""
     position, waiting = Position(mark, ORDINAL_END), list[PlacedDelta]()
     while True:
         page = source.query_deltas_since(table, position, DELTAS_READ).unwrap()
@@ -175,7 +178,7 @@ def whole_commits(
             return
         upto = position.commit
         whole = [placed for placed in waiting if placed.position.commit < upto]
-        if whole:  # the last commit may go on in the next page
+        if whole:  # the last commit may continue in the next page
             yield whole, whole[-1].position.commit
             waiting = waiting[len(whole) :]
 

@@ -1,7 +1,7 @@
 """Databases as source and destination of deltas: the interfaces, and what passes through them.
 
 `DatabaseAdapter` keeps a gateway's deltas and the rows they merge to; `Materialisable` keeps tables
-beside them that anybody can query. An adapter that you write passes
+beside them that anybody can query. Your own adapter must pass
 `lakesync.testing.database_contract`, and `materialisable_contract`.
 Laws P1-P13: ``docs/spec/databases.md``.
 """
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 
 
 HISTORY_MS: Final = 35 * 86_400_000
-"""How long a deployed destination keeps its history: who reads it once a month goes on by it."""
+"""How long a deployed destination keeps its history: a monthly reader can still continue."""
 
 
 ORDINAL_END: Final = (1 << 32) - 2
-"""Of a position behind a whole commit: what follows it, if anything, is of another one."""
+"""The place of a position behind a whole commit: the next delta belongs to another commit."""
 
 
 class Position(NamedTuple):
-    """Where a delta stands in its table's history: its commit, and its place in that."""
+    """A delta's position in its table's history: its commit, and its place in the commit."""
 
     commit: Stamp = 0
     ordinal: int = -1
@@ -49,7 +49,7 @@ class PlacedDelta(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TableBatch:
-    """Deltas of one table in commit order: all there are in ``(after, last]``."""
+    """Deltas of one table in commit order: all in ``(after, last]``."""
 
     table: str
     after: Stamp
@@ -62,7 +62,7 @@ class TableBatch:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A row that the database refused: what it holds is kept, and its table lacks its last state.
+    """A row that the database refused: its state is kept, but its table lacks that state.
 
     It is tried again with each batch of its table, until it fits or is deleted.
     """
@@ -81,7 +81,7 @@ class Inserted:
     rows: int = 0
     """Rows that they changed."""
     dead_letters: tuple[DeadLetter, ...] = ()
-    """Rows that were refused this time; every other row of the batch is written."""
+    """Rows that this batch was refused; every other row of the batch is written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +105,10 @@ class DeltaPage:
 class DatabaseAdapter(Protocol):
     """A database that keeps one gateway's deltas, and the rows they merge to.
 
-    It may forget what is old of its history, with a batch that it takes; whoever reads it is told.
-
-    Every operation is atomic, may be repeated after any error, and gives a `Result`; its errors are
-    `lakesync.errors.AdapterFailed` and what is below it, except where they are named.
+    It may forget old history with a batch that it takes; a reader that needs it gets an error.
+    Every
+    operation is atomic, may be repeated after any error, and gives a `Result`. Errors are
+    `lakesync.errors.AdapterFailed` and its subclasses, besides those that are named.
     """
 
     def ensure_schema(self, schema: TableSchema) -> Result[None, LakeSyncError]:
@@ -121,14 +121,14 @@ class DatabaseAdapter(Protocol):
     def insert_deltas(self, batch: TableBatch) -> Result[Inserted, LakeSyncError]:
         """Take a batch: its deltas, the rows they change and its mark, in one transaction.
 
-        What is marked already is skipped, so a batch may come again, or overlap the one before.
+        Commits up to the mark are skipped, so a batch may be repeated, or overlap the one before.
 
         Errors: Conflict, if a batch before this one is missing.
         """
         ...
 
     def mark(self, table: str) -> Result[Stamp, LakeSyncError]:
-        """Give the commit stamp up to which a table has taken its batches; 0 before the first."""
+        """Give a table's mark: the commit stamp up to which it has taken batches; 0 at first."""
         ...
 
     def query_deltas_since(
@@ -143,7 +143,7 @@ class DatabaseAdapter(Protocol):
     def latest_state(
         self, table: str, row_id: str
     ) -> Result[Mapping[str, Any] | None, LakeSyncError]:
-        """Give a row as `core.merge` makes it of everything that was inserted; None without one."""
+        """Give a row as `core.merge` makes it from all inserted deltas; None if there is none."""
         ...
 
     def tables(self) -> Result[Mapping[str, TableSchema | None], LakeSyncError]:
@@ -157,11 +157,11 @@ class DatabaseAdapter(Protocol):
     def rows_of(
         self, table: str, row_ids: Sequence[str]
     ) -> Result[Mapping[str, RowState], LakeSyncError]:
-        """Give some rows, deleted ones too; those that are not there are left out."""
+        """Give some rows, deleted ones too; missing ones are left out."""
         ...
 
     def forget_history(self, table: str, until: Stamp) -> Result[None, LakeSyncError]:
-        """Forget a table's deltas up to a commit; what they merged to, and the mark, stay."""
+        """Forget a table's deltas up to a commit; the merged rows and the mark stay."""
         ...
 
     def close(self) -> None:
@@ -171,20 +171,20 @@ class DatabaseAdapter(Protocol):
 
 @runtime_checkable
 class SideBySide(DatabaseAdapter, Protocol):
-    """A `DatabaseAdapter` whose tables are read and written by several at once."""
+    """A `DatabaseAdapter` whose tables several processes read and write at once."""
 
     def row_ahead(self, table: str, row_id: str, rows: int) -> Result[str, LakeSyncError]:
         """Give the id of the row so many rows behind another, empty if there are fewer.
 
-        None of them is read.
+        The rows are not read.
         """
         ...
 
     def insert_apart(self, batch: TableBatch) -> Result[Inserted, LakeSyncError]:
-        """Take deltas of rows that nobody else writes meanwhile, as one commit.
+        """Take deltas of rows that no other writer changes meanwhile, as one commit.
 
-        It is behind all that the table has by then, and not before ``batch.last``; the positions of
-        the batch, and where it begins, say nothing.
+        Its stamp is above the table's mark at that time, and not below ``batch.last``. The batch's
+        positions and its beginning are ignored.
         """
         ...
 
@@ -193,11 +193,11 @@ class Materialisable(Protocol):
     """A `DatabaseAdapter` that keeps a table to query beside each one that it merges.
 
     It has the synced columns in their types; ``row_id``; ``props``, a JSON object that is yours
-    and that no sync touches; ``synced_at``; and ``deleted_at``, if deleted rows are kept.
+    and that sync never changes; ``synced_at``; and ``deleted_at``, if deleted rows are kept.
     """
 
     def rewrite(self, table: str) -> Result[int, LakeSyncError]:
-        """Write every row of a table anew from what was merged; gives how many there are."""
+        """Write every row of a table anew from the merged rows; gives how many there are."""
         ...
 
     def dead_letters(self, table: str) -> Result[tuple[DeadLetter, ...], LakeSyncError]:
@@ -228,18 +228,17 @@ def missing_batch(batch: Continues, mark: Stamp) -> Conflict:
 
 
 def old_until(last: Stamp, history_ms: int | None) -> Stamp:
-    """Give up to where history is too old to be kept, as of a commit; 0 if all is kept."""
+    """Give the stamp up to which history is too old to keep, as of a commit; 0 if none is."""
     return 0 if history_ms is None else max(0, last - stamp(history_ms))
 
 
 def check_history(table: str, since: Position, forgotten: Stamp) -> None:
-    """Refuse to read a history that does not reach back so far.
+    """Refuse to read behind a position that the history no longer reaches.
 
-    Of the last commit that is forgotten nobody knows how much it had: who read a part of it lacks
-    the rest.
+    The size of the last forgotten commit is unknown, so a reader inside it lacks the rest.
 
     Raises:
-        CursorExpired: it does not.
+        CursorExpired: the history begins after the position.
     """
     if since < Position(forgotten, ORDINAL_END) and forgotten:
         raise CursorExpired(

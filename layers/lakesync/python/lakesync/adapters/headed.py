@@ -1,7 +1,7 @@
-"""Tables of which a head says what they consist of, and how each is written: read it, put the next.
+"""Tables with a head, which lists what they consist of; a write reads it and puts the next head.
 
-What heads and files are made of is left open: objects of a bucket, or Iceberg's tables. Every write
-may end in `lakesync.errors.Contention`, with nothing done: then it is begun again.
+Heads and files may be objects of a bucket, or Iceberg tables. Any write may end in
+`lakesync.errors.Contention` without effect: then it is retried.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from lakesync.core.schema import TableSchema
 
 DELTAS_MAX: Final = 20_000
-"""Deltas of one write, unless one commit has more. A larger batch is several writes."""
+"""Deltas in one write, unless one commit has more. A larger batch takes several writes."""
 
 
 class TableHeads(Protocol):
@@ -69,14 +69,15 @@ class TableFiles(Protocol):
         *,
         anew: bool = False,
     ) -> Head:
-        """Put the files of the next head, and give that; nothing is seen before it is put.
+        """Put the files of the next head, and give that head; no reader sees them before it is put.
 
         Args:
             head: the head under which the states were read.
-            definition: which columns there are.
+            definition: the table's columns.
             deltas: whole commits behind the mark.
-            states: of rows that changed, and of those that were refused; None for a row that is to
-                leave no trace.
+            states: of rows that changed, and of rows that were refused; None removes a row without
+            a
+                trace.
             anew: whether every row is written anew.
 
         Raises:
@@ -172,7 +173,7 @@ class HeadedTables(ABC):
     def _stored(
         self, table: str, head: Head, row_ids: Iterable[str]
     ) -> tuple[dict[str, RowState], dict[str, RowState]]:
-        """Give rows as they are, and those of them that are refused: they are tried again."""
+        """Give the current states of rows, and of the refused ones, which are tried again."""
         stored = self.files(table).states(head, [*row_ids, *head.refused])
         return stored, {row_id: stored[row_id] for row_id in head.refused if row_id in stored}
 
@@ -197,7 +198,7 @@ class HeadedTables(ABC):
         return self.files(table).count(head)
 
     def retry(self, table: str) -> Head:
-        """Try again the rows that are refused; gives what the table consists of then."""
+        """Try the refused rows again; gives the table's next head."""
         head = self.head(table)
         if not head.refused:
             return head
@@ -215,7 +216,7 @@ class HeadedTables(ABC):
         *,
         anew: bool = False,
     ) -> Head:
-        """Write the next head of a table: where it has come to, and the rows that change."""
+        """Write the next head of a table: its mark, and the changed rows."""
         if not before.version:
             self.begin(table)
         old = definition_of(table, before)

@@ -68,7 +68,7 @@ class MemoryDatabase:
             table.history.append(PlacedDelta(Position(commit, place), delta))
             before = table.rows.get(delta.row_id, EMPTY)
             after = apply(before, delta)
-            if after is not before:  # who says nothing of a row that is not there makes none
+            if after is not before:  # an empty delta of a missing row creates none
                 table.rows[delta.row_id] = after
                 changed.add(delta.row_id)
         table.mark = max(table.mark, batch.last)

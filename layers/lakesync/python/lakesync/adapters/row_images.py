@@ -1,4 +1,4 @@
-"""Rows in place of deltas: for a table that is filled, and for rows that filters let pass.
+"""Rows in place of deltas: to fill a table, and for rows that newly pass a filter.
 
 Law P11: ``docs/spec/databases.md``.
 """
@@ -24,14 +24,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RowImages:
-    """Rows of one table as they are now, in place of the deltas that led there."""
+    """Current rows of one table, in place of the deltas that led to them."""
 
     table: str
     after: Stamp
     """How far the table must have come already; 0 for any."""
     last: Stamp
-    """The rows hold all commits up to here, and maybe later ones; who has come so far takes none
-    of them."""
+    """The rows include all commits up to here, and maybe later ones; a table whose mark is here
+    takes
+    none of them."""
     rows: Mapping[str, RowState | None]
     """By id; None where what is there of the row is to be removed."""
     schema: TableSchema | None = None
@@ -41,22 +42,25 @@ class RowImages:
 
 @runtime_checkable
 class Fillable(Protocol):
-    """A `DatabaseAdapter` that takes rows in place of deltas: what batches are delivered to."""
+    """A `DatabaseAdapter` that also takes rows in place of deltas: the target of deliveries."""
 
     def put_rows(self, images: RowImages) -> Result[Inserted, LakeSyncError]:
-        """Merge rows into those that are there and remove others, in one transaction with the mark.
+        """Merge rows into the stored ones and remove others, in one transaction with the mark.
 
-        A deleted row is merged only where it was before. The history up to the mark is forgotten:
-        what led to these rows is not in it. Nothing happens once the mark has come to ``last``.
+        A deleted row is merged only if it was stored before. The history up to the mark is
+        forgotten,
+        as it does not contain the deltas behind these rows. Once the mark is at ``last``, the call
+        has
+        no effect.
 
         Errors: Conflict, if the table has not come as far as ``after``.
         """
         ...
 
     def restart(self, table: str) -> Result[None, LakeSyncError]:
-        """Take a table as one that has come nowhere yet: its rows stay, history and mark do not.
+        """Reset a table: its rows stay, its history and mark are removed.
 
-        Whoever fills it anew begins so.
+        Filling it anew begins with this.
         """
         ...
 
@@ -72,11 +76,11 @@ class DestinationDatabase(DatabaseAdapter, Materialisable, Fillable, Protocol):
 def merged_images(
     images: RowImages, stored: Mapping[str, RowState]
 ) -> tuple[dict[str, RowState], list[str]]:
-    """Give the states that rows get by images of them, and the rows that are to be removed.
+    """Give the states that rows get from images of them, and the rows to be removed.
 
     Args:
-        images: the rows as they are.
-        stored: those of them that are there.
+        images: the current rows.
+        stored: the states of those that are stored.
     """
     changed: dict[str, RowState] = {}
     for row_id, state in images.rows.items():

@@ -1,4 +1,4 @@
-"""Tables of other writers that are told by snapshots: what a source of them has to say."""
+"""The interface of sources whose tables, written by others, are read by snapshots."""
 
 from __future__ import annotations
 
@@ -49,23 +49,23 @@ class SnapshotTable(Protocol):
         """Give the steps from a snapshot to the newest, in order; 0 for all rows of the newest.
 
         Raises:
-            CursorExpired: that snapshot is not there any more.
+            CursorExpired: that snapshot no longer exists.
         """
         ...
 
     def rows(
         self, step: Step, names: Sequence[str], *, left: bool = False, skipped: int = 0
     ) -> Iterator[tuple[Any, ...]]:
-        """Give rows of the files that a step adds; or, ``left``, of those that it takes away.
+        """Give rows of the files that a step adds; or, with ``left``, that it removes.
 
         Args:
-            step: which.
+            step: the step.
             names: the columns.
-            left: which side.
-            skipped: so many of the first are left out.
+            left: whether to read the removed files.
+            skipped: how many of the first rows are left out.
 
         Raises:
-            CursorExpired: a snapshot, or a file of it, is not there any more.
+            CursorExpired: a snapshot, or a file of it, no longer exists.
         """
         ...
 

@@ -1,7 +1,7 @@
 """Attachments in an S3 bucket, sent and fetched by addresses that are signed here.
 
-What S3 is asked to check is part of each signature: whoever has an address for an upload can send
-the bytes of that SHA-256 and that length, and no others, and only where nothing is yet.
+Each signature covers what S3 must check: the holder of an upload address can send only bytes with
+that SHA-256 and that length, and only while no object has the key.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class S3SignedObjects:
     Args:
         bucket: the bucket's name.
         client: a boto3 S3 client that signs by version 4, for the bucket's own region.
-        url_s: how long what it signs may be used.
+        url_s: how long a signed address may be used.
     """
 
     def __init__(self, bucket: str, client: Any, *, url_s: int = URL_S_MAX) -> None:
@@ -44,7 +44,7 @@ class S3SignedObjects:
 
     def size_of(self, key: str) -> int | None:
         """Give the bytes of an object; None if there is none."""
-        # Not HEAD: without the right to list all of the bucket, that says 403 of what is not there.
+        # Not HEAD: without permission to list the bucket, it answers 403 for a missing object.
         answer = self._asked(
             key, lambda: self._client.list_objects_v2(Bucket=self._bucket, Prefix=key, MaxKeys=1)
         )
@@ -106,7 +106,7 @@ class S3SignedObjects:
                 MultipartUpload={"Parts": parts},
             )  # fmt: skip
         except ClientError as exc:
-            # Somebody else was first, maybe with this very upload: then it is there.
+            # Another request was first, maybe for this same upload: then the object is there.
             if _code(exc) not in _THERE_ALREADY | _NO_UPLOAD:
                 raise _refused(key, exc) from exc
         except BotoCoreError as exc:
@@ -115,7 +115,9 @@ class S3SignedObjects:
     def sign_get(self, key: str, media_type: str) -> SignedRequest:
         """Sign the request that reads an object.
 
-        A browser that opens it saves it: a page in it could else act in the bucket's name.
+        A browser saves it instead of displaying it: a page in it could otherwise run in the
+        bucket's
+        origin.
         """
         url = self._sign(
             "get_object",

@@ -1,9 +1,10 @@
 """`DatabaseAdapter` and `Materialisable` on BigQuery.
 
-BigQuery has no cheap transactions of rows, so a batch is merged here, by `core.merge`, and written
-as a whole: one load job brings history, states and values into a stage, and one script writes all
-of it and moves the mark, in one transaction. What was read before it is still true then, because
-each write is counted beside the mark: the script ends without effect if another came between.
+BigQuery has no cheap row transactions. So a batch is merged here, by `core.merge`, and written as
+a whole: one load job brings history, states and values into a stage, then one script writes all of
+it and moves the mark, in one transaction. Each write is counted beside the mark. The script checks
+the count and ends without effect if another write came first, so the states read before it are
+still current.
 
 Statements for a batch are constant: none is run for each row.
 """
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 DELTAS_MAX: Final = 20_000
-"""Deltas of one transaction, unless one commit has more. A larger batch is several transactions,
+"""Deltas in one transaction, unless one commit has more. A larger batch takes several transactions,
 each with its mark."""
 
 
@@ -55,10 +56,10 @@ class BigQueryAdapter:
     """One gateway's deltas and rows in one BigQuery dataset. Not for several threads at once.
 
     Args:
-        jobs: the dataset, and how it is asked.
-        gateway: whose.
-        history_ms: how long before a batch its history may end, which is forgotten with the first
-            one of a day; None keeps all.
+        jobs: the dataset, and its client.
+        gateway: the gateway's id.
+        history_ms: how long history is kept, counted back from a batch; the first batch of a day
+            forgets what is older. None keeps all.
     """
 
     def __init__(self, jobs: Jobs, gateway: str, *, history_ms: int | None = None) -> None:
@@ -80,12 +81,12 @@ class BigQueryAdapter:
     def insert_staged(
         self, batch: TableBatch, written: Iterable[str], stage: Callable[[BulkWrite], list[Stage]]
     ) -> Result[Inserted, LakeSyncError]:
-        """Take a batch as `insert_deltas` does, but for its deltas: others merge and stage them.
+        """Take a batch as `insert_deltas` does, but other processes merge and stage its deltas.
 
         Args:
             batch: without its deltas.
-            written: the columns that they may have.
-            stage: has all of a write staged; asked again if another writer was first.
+            written: the columns that the deltas may have.
+            stage: stages the whole write; called again if another writer was first.
         """
         return self._answer(lambda: self._bulk.insert(batch, written, stage))
 

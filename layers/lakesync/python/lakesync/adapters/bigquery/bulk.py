@@ -1,12 +1,12 @@
-"""One batch, prepared by many processes: each merges and stages a part, one write takes all parts.
+"""One batch, prepared by many processes: each merges and stages a part, one script writes them all.
 
-What a part does is what the adapter does with a whole batch, by the same functions: it reads the
-states of its rows, has `core.merge` merge its deltas into them, and loads what comes of it into
-stages of its own. Then one script takes all stages and moves the mark. It is guarded as any other
-is: by how often the table had been written to before the first state was read.
+A part uses the adapter's own functions, as for a whole batch: it reads the states of its rows,
+merges its deltas into them by `core.merge`, and loads the result into its own stages. Then one
+script writes all stages and moves the mark. As for any write, the script checks how often the table
+had been written to before the first state was read.
 
-A stage belongs to one try of one part. A part that is tried again, or done twice, loads others;
-those that nobody names are dropped, or removed by BigQuery after a day.
+A stage belongs to one attempt at one part. A part that is retried, or done twice, loads other
+stages; unused stages are dropped here, or removed by BigQuery after a day.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ ROWS_READ: Final = 20_000
 
 
 class Change(NamedTuple):
-    """A delta on its way to the part that has its row: as bytes, in commit order by its place."""
+    """A delta on its way to the part that owns its row: bytes, and its place in commit order."""
 
     row_id: str
     commit: Stamp
     place: int
     record: bytes | None
-    """As `lakesync.wire.records` has it; None for a row that is only to be tried again."""
+    """Encoded by `lakesync.wire.records`; None for a refused row that is only tried again."""
 
 
 @dataclass(frozen=True, slots=True)
 class BulkWrite:
-    """A write that many processes prepare: what each must know. May be pickled."""
+    """What each process must know of a write that many prepare. May be pickled."""
 
     gateway: str
     table: str
@@ -126,10 +126,10 @@ class BulkInsert:
 
 
 def stage_commits(jobs: Jobs, work: BulkWrite, deltas: Iterable[PlacedDelta]) -> Iterator[Stage]:
-    """Load whole commits behind the mark, in order, as the history takes them.
+    """Load whole commits behind the mark into stages of the history, in order.
 
     Raises:
-        AdapterFailed: BigQuery refused, or could not be reached; what was loaded is of no effect.
+        AdapterFailed: BigQuery refused, or could not be reached; what was loaded has no effect.
     """
     stages = Stages(jobs, from_json(work.table, work.definition))
     fresh = (one for one in deltas if one.position.commit > work.mark)
@@ -145,12 +145,9 @@ def stage_rows(jobs: Jobs, work: BulkWrite, changes: Iterable[Change]) -> Iterat
 
     Args:
         jobs: the dataset.
-        work: what is written.
-        changes: all of each row together, in commit order; rows in the order of their ids, so that
-            BigQuery reads a part of its table for their states.
-
-    Raises:
-        AdapterFailed: BigQuery refused, or could not be reached; what was loaded is of no effect.
+        work: the write.
+        changes: grouped by row, in commit order within a row; rows in the order of their ids, so
+            that BigQuery reads only a part of its table for their states.
     """
     definition = from_json(work.table, work.definition)
     ledger, stages = BigQueryLedger(jobs, work.gateway), Stages(jobs, definition)

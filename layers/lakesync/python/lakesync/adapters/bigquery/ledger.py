@@ -1,10 +1,10 @@
-"""The ledger in BigQuery: what makes a batch's effect happen exactly once.
+"""The ledger in BigQuery: it makes a batch take effect exactly once.
 
-For each synced table ``lakesync_rows_…`` has what its deltas merge to and which rows are refused,
-``lakesync_commits_…`` its history, ``lakesync_mark_…`` one row: up to where it has come, and how
-often it was written to. Nothing changes without that, so who read states knows whether they are as
-they were. BigQuery undoes one of two transactions that change the same table, so tables share none
-of these. ``lakesync_tables`` says what tables to query look like.
+Each synced table has three ledger tables: ``lakesync_rows_…`` holds its merged rows and which rows
+are refused, ``lakesync_commits_…`` its history, and ``lakesync_mark_…`` one row with its mark and
+its count of writes. Every change raises that count, so a writer can check that the states it read
+are current. BigQuery aborts one of two transactions that change the same table, so synced tables
+share none of these. ``lakesync_tables`` holds the definitions of the tables to query.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from lakesync.core.schema import TableSchema
 
 COMMITS_READ: Final = 1_000
-"""Commits of the history that are read at a time; each has the deltas of a push at the most."""
+"""History commits that are read at a time; each has at most the deltas of one push."""
 ROW_IDS_BYTES_MAX: Final = 4_000_000
 """Bytes of row ids that one statement is given; a request may have 10 MB."""
 
@@ -91,7 +91,7 @@ class BigQueryLedger:
         return Standing(int(mark), int(writes), refused)
 
     def deltas(self, table: str, since: Position, deltas_max: int) -> Iterator[PlacedDelta]:
-        """Give deltas behind a position, in order: so many at least, if there are."""
+        """Give deltas behind a position, in order: at least so many, if there are as many."""
         commits = quoted(ledger_tables(self._gateway, table).commits)
 
         def commits_after(after: Stamp) -> Sequence[Any]:
@@ -100,7 +100,7 @@ class BigQueryLedger:
                 f"ORDER BY commit_stamp LIMIT {COMMITS_READ}",
                 after=after,
             )
-            # Behind the commits: what was forgotten before is an error, never skipped.
+            # After the commits are read: commits forgotten before that raise an error, never a gap.
             check_history(table, since, self.marks(table)[1])
             return read
 
@@ -123,7 +123,7 @@ class BigQueryLedger:
         rows = quoted(ledger_tables(self._gateway, table).rows)
         states: dict[str, RowState] = {}
         for some in _portions(row_ids):
-            # The table is clustered by row id: ids that lie together have a part of it read.
+            # The table is clustered by row id: for adjacent ids only a part of it is read.
             states |= self._states(
                 f"SELECT row_id, state FROM {rows} "  # noqa: S608 - quoted
                 "WHERE row_id BETWEEN @first AND @last AND row_id IN UNNEST(@row_ids)",
@@ -153,7 +153,7 @@ class BigQueryLedger:
     # --- what tables to query look like -----------------------------------------------------------
 
     def definition(self, table: str) -> tuple[Definition, str]:
-        """Give what a table to query looks like, and the text it was read from, empty at first."""
+        """Give the definition of a table to query, and its stored text; empty at first."""
         rows = self._read(
             f"SELECT definition FROM {quoted(TABLES)} "  # noqa: S608 - quoted
             "WHERE gateway = @gateway AND table_name = @name",
@@ -181,7 +181,7 @@ class BigQueryLedger:
         return (rows[0][0], rows[0][1]) if rows else None
 
     def save_definition(self, definition: Definition, before: str) -> bool:
-        """Note what a table to query looks like, unless another writer has noted something else."""
+        """Store the definition of a table to query, unless another writer has stored another."""
         parameters = {
             "gateway": self._gateway,
             "name": definition.table,
@@ -209,7 +209,7 @@ class BigQueryLedger:
 
 
 def _portions(row_ids: Sequence[str]) -> Iterator[list[str]]:
-    """Cut row ids into as few portions as statements take; one, if there are none."""
+    """Cut row ids into as few portions as statements can take; one empty portion without ids."""
     portion: list[str] = []
     size = 0
     for row_id in row_ids:

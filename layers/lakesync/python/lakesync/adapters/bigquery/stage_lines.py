@@ -34,9 +34,9 @@ def commit_lines(deltas: Sequence[PlacedDelta]) -> Iterator[dict[str, Any]]:
 
 
 def row_line(definition: Definition, row_id: str, state: RowState | None) -> dict[str, Any]:
-    """Give a row as the stage takes it: with its values, or with why it is refused.
+    """Give a row as a line of the stage: with its values, or with the reason why it is refused.
 
-    None is for one that is to leave no trace.
+    A state of None is for a row that is removed without a trace.
     """
     if state is None:
         return {ROW_ID: row_id}

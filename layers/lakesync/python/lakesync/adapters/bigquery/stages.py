@@ -1,4 +1,4 @@
-"""Stages: temporary tables of one write, filled by load jobs and then taken by one script."""
+"""Stages: temporary tables of one write, filled by load jobs and then read by one script."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lakesync.adapters.sql.definition import Definition
 
 STAGE_BYTES_MAX: Final = 32_000_000
-"""Bytes of JSON of one stage that a part of a large batch loads, but for its last row or commit."""
+"""JSON bytes that a part of a large batch loads into one stage, plus its last row or commit."""
 
 
 class Stage(NamedTuple):
@@ -80,7 +80,7 @@ def json_line(line: object) -> bytes:
 
 
 def drop_stages(jobs: Jobs, names: Iterable[str]) -> None:
-    """Remove stages, as far as that can be: BigQuery removes them by itself after a day."""
+    """Remove stages as far as possible; BigQuery removes the others after a day."""
     for name in names:
         with suppress(LakeSyncError):
             jobs.drop(name)

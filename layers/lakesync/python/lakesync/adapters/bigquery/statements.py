@@ -1,7 +1,7 @@
-"""The SQL that BigQuery is asked: each statement and script. Pure; tests parse all of it.
+"""The SQL that is sent to BigQuery: each statement and script. Pure; tests parse all of it.
 
-Names are quoted and checked, values are parameters or lie in the stage. A script takes no
-parameters; the whole numbers that change from batch to batch are written into it.
+Names are quoted and checked; values are parameters or are read from the stage. A script takes no
+parameters: the integers that change from batch to batch are written into its text.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Move:
 
 
 def moved_on(writes: int, mark: Stamp, last: Stamp, history_ms: int | None) -> Move:
-    """Give the move behind a batch; with the first one of a day, what is too old is forgotten."""
+    """Give the move of the mark by a batch; the first batch of a day also forgets old history."""
     is_first = stamp_ms(mark) // _DAY_MS < stamp_ms(last) // _DAY_MS
     return Move(writes, last, old_until(last, history_ms) if is_first else 0)
 
@@ -104,10 +104,13 @@ def moved_on(writes: int, mark: Stamp, last: Stamp, history_ms: int | None) -> M
 def batch_taken(
     names: LedgerTables, definition: Definition, stages: Sequence[str], move: Move
 ) -> str:
-    """Give the script that writes what was staged and moves the mark, in one transaction.
+    """Give the script that writes the staged rows and moves the mark, in one transaction.
 
-    The mark goes first: of two writers at once BigQuery undoes one, as both change its table, and
-    a writer that comes later finds more writes than it saw, which ends the script and undoes it.
+    The mark is updated first. BigQuery aborts one of two concurrent writers, because both change
+    the
+    mark's table. A later writer finds a higher count of writes than it read, which ends its script
+    and
+    rolls it back.
     """
     guard = f"IF(writes = {move.writes:d}, CAST({move.mark:d} AS INT64), ERROR('{MARK_MOVED}'))"
     moved = f"mark = {guard}, writes = writes + 1"
@@ -124,7 +127,7 @@ def batch_taken(
 
 
 def _forgotten_until(commits: str, move: Move) -> str:
-    """Give up to where history is gone: the last commit that is, so who has read that goes on."""
+    """Give the last commit that is forgotten: a reader that has read it can go on."""
     if move.forgets >= move.mark:
         return f"{move.forgets:d}"
     last = f"SELECT MAX(commit_stamp) FROM {quoted(commits)} WHERE commit_stamp <= {move.forgets:d}"  # noqa: S608
@@ -186,9 +189,9 @@ def _states_merged(rows: str, staged: str) -> str:
 
 
 def _rows_merged(definition: Definition, staged: str) -> str:
-    """Write the staged rows that fit into the table to query, and take deleted ones away.
+    """Write the staged rows that fit into the table to query, and remove deleted ones.
 
-    A row without a state is one that is to leave no trace.
+    A row without a state is removed without a trace.
     """
     synced = stored(definition)
     names = [quoted(column_name(name)) for name, _ in synced]

@@ -1,8 +1,9 @@
 """Object stores as source and destination: the interface, and what passes through it.
 
-A `LakeAdapter` is a `lakesync.ports.ObjectStore`, which is what the engine asks of S3, with what
-those need besides who keep data of their own there: metadata, bounded pages, removal of many, and a
-put that writes over nothing. One that you write passes `lakesync.testing.lake_contract`.
+A `LakeAdapter` is a `lakesync.ports.ObjectStore`, which is all that the engine needs of S3, with
+operations for applications that keep their own data there: metadata, bounded pages, bulk removal,
+and a conditional put that overwrites nothing. Your own adapter must pass
+`lakesync.testing.lake_contract`.
 """
 
 from __future__ import annotations
@@ -46,14 +47,16 @@ class LakeAdapter(ObjectStore, Protocol):
     """Objects under keys in one bucket.
 
     Every operation may be repeated after any error. Errors are `lakesync.errors.AdapterFailed` and
-    what is below it: never connected, refused, too slow, a rate limit; and those that are named.
+    its
+    subclasses (unreachable, refused, timed out, throttled), and those that are named.
     """
 
     def put_new_object(self, key: str, body: bytes, content_type: str) -> bool:
         """Store an object unless there is one; returns whether it was stored.
 
-        Of any number who do so at once exactly one gets True. Who repeats it after an error may
-        find his own.
+        Of any number of concurrent callers exactly one gets True. A retry after an error may find
+        the
+        caller's own object, and then returns False.
 
         Raises:
             lakesync.errors.AdapterRefused: the store has no such operation.
@@ -77,18 +80,18 @@ class LakeAdapter(ObjectStore, Protocol):
         ...
 
     def delete_objects(self, keys: Iterable[str]) -> None:
-        """Remove objects; those that are not there change nothing.
+        """Remove objects; missing ones are ignored.
 
-        After an error some may be gone.
+        After an error some may have been removed.
         """
         ...
 
 
 def check_page(keys_max: int) -> None:
-    """Refuse a page that is no page.
+    """Refuse an invalid page size.
 
     Raises:
-        ValidationFailed: it is none.
+        ValidationFailed: it is out of range.
     """
     if not 1 <= keys_max <= PAGE_KEYS_MAX:
         raise ValidationFailed(

@@ -1,6 +1,6 @@
-"""An object store that is made by the first request which needs it.
+"""An object store that is made by the first request that needs it.
 
-Making S3's client imports the AWS SDK, which would be most of a cold start.
+Making S3's client imports the AWS SDK, which would take most of a cold start.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 class LateObjects:
-    """`lakesync.ports.ObjectStore`, once it is needed.
+    """`lakesync.ports.ObjectStore`, made at its first use.
 
     Args:
-        make: gives the store; called once.
+        make: makes the store; called once.
     """
 
     def __init__(self, make: Callable[[], ObjectStore]) -> None:

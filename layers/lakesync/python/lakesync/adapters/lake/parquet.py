@@ -1,9 +1,11 @@
-"""Batches as Parquet: one column for each column that occurs, as canonical JSON text.
+"""Batches as Parquet: each synced column is one column of canonical JSON text.
 
-An absent column is a Parquet null; a JSON null is the text ``null``. Types are the materialiser's:
-it alone knows the table's schema at the time. ``_order`` names a delta's columns where its client
-had them in another order than that of their names: so it is read unchanged, and its id stays true.
-The object's metadata says which column is which on the wire: it is read without its claim, too.
+An absent column is a Parquet null; a JSON null is the text ``null``. Typing is the materialiser's
+task, which alone knows the table's schema at the time. ``_order`` lists a delta's columns if its
+client did not send them sorted by name: so the delta is read back unchanged, and its id stays
+valid.
+The object's metadata maps its columns to their names on the wire, so it is readable without its
+claim.
 """
 
 from __future__ import annotations
@@ -63,7 +65,7 @@ class ParquetEncoder:
         arrays = [
             pa.array(column, type=field.type) for column, field in zip(system, _SYSTEM, strict=True)
         ]
-        # Canonical JSON is UTF-8 by construction, so the bytes are text as they stand.
+        # Canonical JSON is always UTF-8, so the bytes are text as they are.
         arrays += [
             pa.array(column, type=pa.binary()).cast(pa.string()) for column in values.values()
         ]
@@ -81,7 +83,7 @@ def read_batch(body: bytes, batch: Batch) -> list[PlacedDelta]:
     """Give the deltas of a batch, whole and unchanged, in commit order.
 
     Raises:
-        ValidationFailed: the object is none that was written for this batch, or is damaged.
+        ValidationFailed: the object was not written for this batch, or is damaged.
     """
     try:
         table = pq.read_table(io.BytesIO(body))
@@ -113,13 +115,13 @@ def _deltas(table: pa.Table, batch: Batch) -> Iterable[PlacedDelta]:
 
 
 def _columns(table: pa.Table, batch: Batch) -> dict[str, str]:
-    """Give by each column's name on the wire that in the object, names in order."""
+    """Give each column's name in the object by its name on the wire, sorted."""
     declared = (table.schema.metadata or {}).get(_COLUMNS)
     return dict(sorted(json.loads(declared).items())) if declared else dict(batch.columns)
 
 
 def _order(row: BatchRow) -> str | None:
-    """Give the names of a delta's columns, if they are not in their own order."""
+    """Give the names of a delta's columns, if they are not sorted."""
     names = [name for name, _ in row.columns]
     return None if names == sorted(names) else ",".join(names)
 

@@ -42,10 +42,10 @@ class S3Objects:
             return body
 
     def get_range(self, key: str, start: int, size: int) -> bytes:
-        """Give ``size`` bytes of an object from a place on, fewer if it ends before.
+        """Give ``size`` bytes of an object from an offset, fewer if it ends before.
 
         Raises:
-            NotFound: there is no such object, or it ends before the place.
+            NotFound: there is no such object, or it ends before the offset.
         """
         span = f"bytes={start}-{start + size - 1}"
         with self._translated(key):

@@ -1,6 +1,6 @@
-"""`LakeAdapter` on S3 and what speaks its protocol: MinIO, R2.
+"""`LakeAdapter` on S3 and stores with its protocol: MinIO, R2.
 
-Which of them is chosen by the endpoint and by how a bucket is addressed, never by a branch.
+The endpoint and the addressing style select the store; the code has no branches for it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _REFUSED: Final = frozenset(
     }
 )  # fmt: skip
 _THROTTLED: Final = frozenset({"SlowDown", "Throttling", "RequestLimitExceeded", "503", "429"})
-# A removal at the same time: whether there is an object now is not known.
+# A concurrent removal: whether an object is there now is not known.
 _CONFLICTS: Final = frozenset({"ConditionalRequestConflict", "OperationAborted", "409"})
 _TIMED_OUT: Final = _CONFLICTS | {"RequestTimeout"}
 _NOT_NEW: Final = frozenset({"PreconditionFailed", "412"})
@@ -167,16 +167,16 @@ def s3_adapter(
     Args:
         bucket: its name.
         endpoint: of MinIO (``http://minio:9000``) or R2 (``https://<account>.r2.cloudflarestorage.com``);
-            AWS's own, or what ``AWS_ENDPOINT_URL_S3`` says, if none is given.
-        region: ``auto`` for R2; what the environment says, if none is given.
-        path_style: the bucket is in the path, not in the host's name: MinIO.
+            without one, ``AWS_ENDPOINT_URL_S3`` or AWS's own.
+        region: ``auto`` for R2; without one, the environment's.
+        path_style: the bucket is in the path, not in the host name, as for MinIO.
     """
     config = Config(
         connect_timeout=CONNECT_TIMEOUT_S,
         read_timeout=READ_TIMEOUT_S,
         retries={"total_max_attempts": ATTEMPTS_MAX, "mode": "standard"},
         s3={"addressing_style": "path" if path_style else "auto"},
-        # Stores other than S3 know no checksums but those that an operation requires.
+        # Stores other than S3 support only the checksums that an operation requires.
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
     )

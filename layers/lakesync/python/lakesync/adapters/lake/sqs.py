@@ -22,7 +22,7 @@ class SqsQueue:
     Args:
         url: the queue's URL.
         client: a boto3 SQS client.
-        delay_s: how long a message that is sent is kept back.
+        delay_s: how long a sent message is delayed.
     """
 
     def __init__(self, url: str, client: Any, delay_s: int = 0) -> None:
@@ -43,10 +43,10 @@ class SqsQueue:
             )
 
     def send_all(self, bodies: Sequence[str]) -> None:
-        """Hand small messages over, at most ten, in one call; when this returns all are durable.
+        """Send at most ten small messages in one call; when it returns, all are durable.
 
         Raises:
-            AdapterFailed: some were refused; others may be there.
+            AdapterFailed: some were refused; others may have been sent.
         """
         left = {str(number): body for number, body in enumerate(bodies)}
         codes: set[str] = set()

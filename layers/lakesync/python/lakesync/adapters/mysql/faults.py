@@ -1,4 +1,4 @@
-"""What MySQL and MariaDB say, as errors of ours: by number, which no language changes."""
+"""Errors of MySQL and MariaDB as ours: by number, which does not depend on the language."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def is_row_fault(error: Exception) -> bool:
 
 
 def translated(error: Exception) -> LakeSyncError | None:
-    """Give one of our errors for one of PyMySQL's, or of the connection's; None for any other."""
+    """Give our error for one of PyMySQL's or the connection's; None for any other."""
     if isinstance(error, OSError):
         return AdapterUnreachable(f"MySQL: {error}")
     if isinstance(error, RuntimeError) and "cryptography" in str(error):
@@ -90,7 +90,7 @@ def translated(error: Exception) -> LakeSyncError | None:
 def _kind_of(error: pymysql.MySQLError) -> type[LakeSyncError]:
     if is_row_fault(error):
         return ConstraintViolated
-    if "No space left" in str(error):  # the system's words, which come under several numbers
+    if "No space left" in str(error):  # the system's message, under several numbers
         return AdapterQuotaExceeded
     if _code(error) == CR.CR_SERVER_LOST and "timed out" in str(error):
         return AdapterTimedOut

@@ -1,7 +1,7 @@
-"""Inserts of many rows, as text: half of what a row costs is what its values cost here.
+"""Inserts of many rows, as text: formatting values is half of a row's cost.
 
-PyMySQL looks at a value three times, and formats each row by itself. These are its own forms of
-values, for the session's SQL mode, in which a backslash escapes.
+PyMySQL looks at a value three times, and formats each row separately. This module writes values in
+PyMySQL's own forms, for the session's SQL mode, in which a backslash escapes.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 STATEMENT_BYTES_MAX: Final = 4 * 1024 * 1024
-"""Bytes of one insert: a quarter of the smallest ``max_allowed_packet`` that is a default."""
+"""Bytes of one insert: a quarter of the smallest default of ``max_allowed_packet``."""
 _LISTED: Final = 20_000
-"""Values of one list that rows are looked up by: as many as a transaction has deltas."""
+"""Values in one list of a row look-up: as many as a transaction has deltas."""
 _LITERALS: Final[Mapping[type, Callable[[Any], str]]] = {
     str: lambda value: f"'{escape_string(value)}'",
     bytes: lambda value: f"X'{value.hex()}'",
@@ -36,13 +36,13 @@ def inserts(
     ending: str = "",
     bytes_max: int = STATEMENT_BYTES_MAX,
 ) -> Iterator[bytes]:
-    """Give the statements that insert rows, each as large as one may be, or of one row.
+    """Give the statements that insert rows, each as large as allowed, or of one row.
 
     Args:
-        opening: what stands before the rows, ``INSERT INTO … VALUES``.
-        rows: lazy ones are made as they are needed.
-        escape: the connection's, for values of other kinds.
-        ending: what stands behind them.
+        opening: the text before the rows, ``INSERT INTO … VALUES``.
+        rows: may be lazy.
+        escape: the connection's, for values of other types.
+        ending: the text after the rows.
         bytes_max: bytes of a statement.
     """
     front, back = f"{opening} ".encode(), ending.encode()
@@ -62,7 +62,7 @@ def inserts(
 
 
 def lists(column: str, values: Sequence[object]) -> Iterator[tuple[str, Sequence[object]]]:
-    """Give conditions by a column's values, each with a list as long as may be."""
+    """Give conditions by a column's values, each with a list as long as allowed."""
     some: list[object] = []
     size = 0
     for value in values:

@@ -1,9 +1,9 @@
 """`DatabaseAdapter` and `Materialisable` on objects of a bucket.
 
-A table is files of rows, files of history, and a head that names them (`heads`). A write reads the
-files that its rows belong to, puts new ones and then the next head, which only one writer can make:
-so it happens as a whole or not at all, whoever dies. For tables of some hundred thousand rows: a
-row that changes has its file written anew.
+A table consists of files of rows, files of history, and a head that names them (`heads`). A write
+reads the files of its rows, puts new files, and then puts the next head, which only one writer can
+make. So a write is atomic, even if the writer dies. For tables of up to some hundred thousand rows:
+changing a row rewrites its whole file.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ class ObjectsDatabase(HeadedDatabase):
 
     Args:
         objects: the bucket.
-        prefix: what all keys begin with; empty, or with a slash at its end.
-        gateway: whose.
+        prefix: the prefix of all keys; empty, or ending with a slash.
+        gateway: the gateway's id.
     """
 
     def __init__(self, objects: LakeAdapter, prefix: str, gateway: str) -> None:
-        # Gateways are named without dots: so what flows keep of one is apart from its own.
+        # Gateway names have no dots, so a flow's keys cannot collide with a gateway's.
         super().__init__(ObjectTables(objects, f"{prefix}{gateway.replace('/', '.')}/"))

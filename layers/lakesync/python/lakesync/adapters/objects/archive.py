@@ -1,11 +1,11 @@
-"""The history of tables as objects of a bucket, kept for ever: what a `Lifecycle` moves it into.
+"""The archive of a `Lifecycle`: the history of tables as objects of a bucket, kept for ever.
 
     FOLDER/GATEWAY/TABLE/archive/AFTER-LAST.json.gz     all deltas of the commits in (AFTER, LAST]
 
-A file is put once, under a name made of what is in it, and never changes: who repeats a step puts
-the same again, and two at once put files that say the same of the commits that both have. It has no
-rows: those are the database's. The end of the last file is the table's mark. Where a file does not
-begin where another ends, history is missing; who would read across that is told so.
+A file is named by its range of commits and never changes. A repeated step puts the same file again,
+and concurrent writers put files that agree on the commits that they share. The archive has no rows;
+the database has them. The end of the last file is the table's mark. If a file does not begin where
+another ends, history is missing; reading across such a gap is an error.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _TYPE: Final = "application/gzip"
 
 
 class Span(NamedTuple):
-    """A file: where it begins and ends. One that ends where it begins only says where that is."""
+    """A file's range. An empty one, with begin equal to end, only marks where history begins."""
 
     after: Stamp
     last: Stamp
@@ -46,8 +46,8 @@ class HistoryArchive:
 
     Args:
         objects: the bucket.
-        prefix: what all keys begin with; empty, or with a slash at its end.
-        gateway: whose.
+        prefix: the prefix of all keys; empty, or ending with a slash.
+        gateway: the gateway's id.
     """
 
     def __init__(self, objects: LakeAdapter, prefix: str, gateway: str) -> None:
@@ -55,7 +55,7 @@ class HistoryArchive:
         self._prefix = f"{prefix}{gateway.replace('/', '.')}/"
 
     def mark(self, table: str) -> Result[Stamp, LakeSyncError]:
-        """Give the commit up to which a table's history is here; 0 before the first."""
+        """Give the commit up to which a table's history is archived; 0 before the first."""
         return _answered(lambda: _mark(self._spans(table)))
 
     def insert_deltas(self, batch: TableBatch) -> Result[Inserted, LakeSyncError]:
@@ -78,9 +78,9 @@ class HistoryArchive:
         return _answered(work)
 
     def clear(self, table: str, at: Stamp) -> Result[None, LakeSyncError]:
-        """Remove all that is here of a table, and go on behind a commit. Safe to repeat.
+        """Remove all archived history of a table, and continue behind a commit. Safe to repeat.
 
-        Nothing from before comes back, also of who is putting it now: see `is_cleared`.
+        Removed history does not come back, even from a concurrent put: see `is_cleared`.
         """
 
         def work() -> None:
@@ -92,7 +92,7 @@ class HistoryArchive:
         return _answered(work)
 
     def is_cleared(self, table: str, until: Stamp) -> Result[bool, LakeSyncError]:
-        """Tell whether history begins behind a commit: what is put of before is to be withdrawn."""
+        """Tell whether history begins behind a commit; earlier files are to be withdrawn."""
         return _answered(
             lambda: any(span.last == span.after >= until for span in self._spans(table))
         )
@@ -103,13 +103,13 @@ class HistoryArchive:
         return _answered(lambda: self._objects.delete_objects([key]))
 
     def begin_anew(self, table: str, at: Stamp) -> Result[None, LakeSyncError]:
-        """Go on behind a commit, though what is before it is not here: nobody has it any more."""
+        """Continue behind a commit, though the history before it is missing and lost everywhere."""
         return _answered(lambda: self._put(table, Span(at, at), ()))
 
     def query_deltas_since(
         self, table: str, since: Position, deltas_max: int
     ) -> Result[DeltaPage, LakeSyncError]:
-        """Give a table's history behind a position, as far as it is here.
+        """Give a table's history behind a position, as far as it is archived.
 
         Errors: CursorExpired, if some of it is missing.
         """
@@ -197,15 +197,15 @@ def _covers(spans: Sequence[Span], commit: Stamp) -> bool:
 
 
 def _has_rest(spans: Sequence[Span], since: Position) -> bool:
-    """Tell whether the rest of a commit is here of which somebody has read a part."""
+    """Tell whether the rest of a commit is archived for a reader that has read part of it."""
     is_read = since >= Position(since.commit, ORDINAL_END) or not since.commit
     return is_read or any(span.after < since.commit <= span.last for span in spans)
 
 
 def _next(spans: Sequence[Span], at: Stamp, since: Stamp) -> Span | None:
-    """Give the file that goes on behind a commit, and the farthest: others say the same.
+    """Give the file that continues behind a commit and reaches farthest; others repeat it.
 
-    The first that is read may begin at the commit that the reader has seen, or have its end.
+    The first file that is read may begin or end at the last commit that the reader has seen.
     """
     for begin in (at, max(at, since)):
         fits = [span for span in spans if span.after <= begin and span.last > begin]

@@ -1,6 +1,6 @@
 """Rows and commits as lines of JSON, gzip outside. Pure.
 
-A row's line has its columns as they are, in canonical JSON, and its state for LakeSync itself:
+A row's line has its columns in canonical JSON, and its merge state for LakeSync itself:
 ``{"row_id":"r1","n":1,"title":"x","lakesync_state":"…"}``.
 """
 
@@ -46,7 +46,7 @@ class Line(NamedTuple):
 
 
 def row_line(definition: Definition, row_id: str, state: RowState) -> Line:
-    """Give a row's line; a row that does not fit its columns has none of them, and is hidden."""
+    """Give a row's line; a row that does not fit its columns has no columns, and is hidden."""
     encoded = base64.b64encode(encode_row_state(state))
     values = view(definition.as_read(state))
     fields = [(ROW_ID, canonical(row_id))]
@@ -68,9 +68,9 @@ def row_line(definition: Definition, row_id: str, state: RowState) -> Line:
 
 
 def as_it_was(former: bytes, refused: Line) -> Line:
-    """Give the line of a row that is refused where it was shown before: with its former columns.
+    """Give the line of a refused row that was shown before: it keeps its former columns.
 
-    Its state, which is the last field, is its newest.
+    Its state, which is the last field, is the newest.
     """
     columns, newest = (line.rpartition(_STATE_FIELD) for line in (former, refused.text))
     return Line(b"".join((columns[0], *newest[1:])), hidden=False, refusal=refused.refusal)

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from lakesync.core.merge import RowState
 
 FILE_ROWS_MAX: Final = 10_000
-"""Rows of one file: as much is in memory, and written anew where one of them changes."""
+"""Rows of one file: the unit that is in memory, and rewritten when one of them changes."""
 HISTORY_FILES_MAX: Final = 500
-"""Files of a table's history, one for each write; then the older half of it is forgotten."""
+"""Files of a table's history, one for each write; with more, the older half is forgotten."""
 _CACHED_ROWS_MAX: Final = 100_000
 
 
@@ -42,8 +42,8 @@ class ObjectTable:
     """One table's files.
 
     Args:
-        objects: where they are.
-        prefix: what the keys of the table's objects begin with.
+        objects: the bucket.
+        prefix: the prefix of the table's keys.
     """
 
     def __init__(self, objects: LakeAdapter, prefix: str) -> None:
@@ -100,7 +100,7 @@ class ObjectTable:
         return sum(file.rows for file in head.files)
 
     def lines(self, file: RowFile) -> dict[str, bytes]:
-        """Give a file's lines by row id; what was read last is remembered: files never change."""
+        """Give a file's lines by row id; the last file is cached, as files never change."""
         lines = self._cache.pop(file.key, None)
         if lines is None:
             lines = rows_in(self._objects.get_object(file.key))
@@ -146,7 +146,7 @@ class _Write:
         unfit = {row_id: line for row_id, line in lines.items() if line.refusal}
         refused |= {row_id: line.refusal for row_id, line in unfit.items()}
         check_refused(self._definition.table, refused.values())
-        if not anew:  # else what was shown has columns that are none now
+        if not anew:  # else the shown lines have columns that no longer exist
             lines |= self._as_they_were(unfit)
         for hidden in (False, True):
             leaves = () if anew else _leaves(self._head, hidden=hidden)
@@ -159,7 +159,7 @@ class _Write:
         )  # fmt: skip
 
     def _as_they_were(self, refused: Mapping[str, Line]) -> dict[str, Line]:
-        """Give the lines of rows that are refused, of those that are shown, as they are shown."""
+        """Give the lines of refused rows that are shown, as they are shown."""
         shown: dict[str, Line] = {}
         for file, row_ids in _by_file(_leaves(self._head, hidden=False), list(refused)):
             lines = self._table.lines(file)
@@ -191,7 +191,7 @@ class _Write:
             self._cut(put, hidden=hidden, is_last=True)
 
     def _cut(self, rows: Mapping[str, bytes], *, hidden: bool, is_last: bool) -> None:
-        """Put rows into as few files as may be: even ones, or full ones where rows are appended."""
+        """Put rows into as few files as possible: of equal size, or full ones for appended rows."""
         ordered = sorted(rows, key=str.encode)
         count = -(-len(ordered) // FILE_ROWS_MAX)
         size = FILE_ROWS_MAX if is_last else -(-len(ordered) // max(1, count))
@@ -214,14 +214,14 @@ class _Write:
 
 
 def _leaves(head: Head, *, hidden: bool) -> tuple[RowFile, ...]:
-    """Give the files of one kind: in the order of their ids, none of which are in two."""
+    """Give the files of one kind, in the order of their ids; their id ranges do not overlap."""
     return tuple(file for file in head.files if file.hidden is hidden)
 
 
 def _by_file(
     leaves: Sequence[RowFile], row_ids: Sequence[str], *, near: bool = False
 ) -> Iterator[tuple[RowFile, list[str]]]:
-    """Give files with those of some row ids that they may hold, or are to hold if they are near."""
+    """Give files, each with the row ids that it may hold, or that it will hold as the nearest."""
     firsts = [file.first.encode() for file in leaves]
     by_place: dict[int, list[str]] = {}
     for row_id in row_ids:

@@ -1,4 +1,4 @@
-"""One gateway's tables in a bucket: each is a folder, and has its name in a list of its own."""
+"""One gateway's tables in a bucket: each is a folder, and a separate list has its name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ObjectTables(HeadedTables):
 
     Args:
         objects: the bucket.
-        prefix: what the keys of the gateway's objects begin with.
+        prefix: the prefix of the gateway's keys.
     """
 
     def __init__(self, objects: LakeAdapter, prefix: str) -> None:

@@ -54,7 +54,7 @@ _TYPES: Final[Mapping[str, str]] = {
     "bytes": "bytea",
 }
 _TYPE_NAME: Final = re.compile("double precision|[a-z]+", re.IGNORECASE)
-"""What a type begins with: its name, without precision, collation or constraint."""
+"""The start of a type: its name, without precision, collation or constraint."""
 
 
 @dataclass(frozen=True)
@@ -62,12 +62,12 @@ class Postgres:
     """`lakesync.adapters.sql.dialect.Dialect` of PostgreSQL 13 or newer."""
 
     dsn: str = field(repr=False)
-    """A connection string or URL; the first schema of its search path takes the tables."""
+    """A connection string or URL; tables are in the first schema of its search path."""
     bytes_type: str = "bytea NOT NULL"
     key_bytes_type: str = "bytea NOT NULL"
     name_type: str = 'text COLLATE "C" NOT NULL'
     instant_type: str = "timestamptz"
-    # With room on its page a new version of a row needs no new entries in indices.
+    # With free space on its page, a new row version needs no new index entries.
     updated_options: str = " WITH (fillfactor = 70)"
     stage_drop: str = f"DROP TABLE IF EXISTS pg_temp.{STAGE}"
     stage_number: str = ""
@@ -78,9 +78,9 @@ class Postgres:
             self.dsn, connect_timeout=CONNECT_TIMEOUT_S, application_name="lakesync",
             prepare_threshold=None,  # a pooler may hand each transaction another session
         )  # fmt: skip
-        # That which psycopg takes first for `bytea` is Python's, and asks of each value what it is.
+        # psycopg's first choice for `bytea` is written in Python, and inspects each value.
         connection.adapters.register_dumper(bytes, BytesBinaryDumper)
-        # Settings of the session, not of the start: poolers refuse those.
+        # Session settings, not start-up parameters: poolers refuse those.
         for name, value in _SETTINGS.items():
             connection.execute("SELECT set_config(%s, %s, false)", (name, value))
         connection.commit()
@@ -111,7 +111,7 @@ class Postgres:
     def among(
         self, column: str, values: Sequence[object]
     ) -> Iterator[tuple[str, Sequence[object]]]:
-        """Give one condition, with an array: its statement is the same for however many."""
+        """Give one condition with an array: the statement is the same for any number of values."""
         if values:
             yield f"{column} = ANY(%s)", [values]
 
@@ -160,7 +160,7 @@ class Postgres:
         )
 
     def staged(self, expression: str, type_name: str) -> str:
-        """Cast JSON, which is text in the stage so that one bad value is refused by itself."""
+        """Cast JSON, which is text in the stage, so that a bad value refuses only its own row."""
         return f"CAST({expression} AS jsonb)" if type_name == "json" else expression
 
     def changed_type(self, table: str, column: str, type_name: str) -> str:
@@ -227,7 +227,7 @@ _ERRORS: Final[Sequence[tuple[Any, type[LakeSyncError]]]] = (
 
 
 def _connection_error(state: str | None, message: str) -> type[LakeSyncError]:
-    """Recognise a connection that was never made or that broke: nothing was committed by it."""
+    """Recognise a connection that was never made or that broke: it committed nothing."""
     if state is None:
         refused = ("password authentication", "no password", "does not exist", "pg_hba")
         return AdapterRefused if any(words in message for words in refused) else AdapterUnreachable

@@ -1,8 +1,9 @@
 """`DatabaseAdapter` and `Materialisable` for any SQL database that has a `Dialect`.
 
-A batch is one transaction: it locks the table's mark, so that one writer at a time merges a table
-and each sees what the one before it wrote; folds the deltas of each row by `core.merge`; and writes
-history, rows, the table to query and the mark. Who comes late finds the mark ahead, and skips.
+A batch is one transaction. It locks the table's mark, so that one writer at a time merges a table
+and sees the effects of the one before. It merges the deltas of each row by `core.merge`, and writes
+history, rows, the table to query and the mark. A late writer finds the mark ahead, and skips the
+batch.
 
 Statements for a batch are constant: none is run for each row.
 """
@@ -39,8 +40,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 DELTAS_MAX: Final = 20_000
-"""Deltas of one transaction, unless one commit has more: it bounds memory and how long a table is
-locked. A larger batch is several transactions, each with its mark."""
+"""Deltas in one transaction, unless one commit has more: bounds memory and how long a table is
+locked.
+A larger batch takes several transactions, each with its mark."""
 
 
 class SqlAdapter(WritesSideBySide):
@@ -48,9 +50,10 @@ class SqlAdapter(WritesSideBySide):
 
     Args:
         dialect: the database, and how to connect to it.
-        gateway: whose.
-        history_ms: how long before a batch its history may end, which is forgotten with it; None
-            keeps all, as is needed where an archive takes it.
+        gateway: the gateway's id.
+        history_ms: how long history is kept, counted back from a batch, which forgets what is
+        older;
+            None keeps all, as an archive needs.
     """
 
     def __init__(self, dialect: Dialect, gateway: str, *, history_ms: int | None = None) -> None:

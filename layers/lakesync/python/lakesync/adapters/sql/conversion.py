@@ -47,7 +47,7 @@ NO_ROWS: Final = Converted((), ())
 
 
 class RowConverter:
-    """Converts the rows of one table; asks the database nothing, so any thread may use it."""
+    """Converts the rows of one table; does not use the connection, so any thread may use it."""
 
     def __init__(self, dialect: Dialect, definition: Definition) -> None:
         self._table = definition.table

@@ -1,4 +1,4 @@
-"""What a table to query looks like: its name, columns and keys, and how they may change. Pure."""
+"""The definition of a table to query: name, columns and keys, and how they may change. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DELETED_AT: Final = "deleted_at"
 UNTYPED: Final = "json"
 """The type of columns that no schema declares."""
 NAME_BYTES_MAX: Final = 63
-"""Bytes of an identifier: PostgreSQL cuts longer ones off, MySQL takes 64."""
+"""Bytes of an identifier: PostgreSQL truncates longer ones, MySQL takes 64."""
 _OWN: Final = frozenset({PROPS, SYNCED_AT, DELETED_AT})
 
 
@@ -87,10 +87,10 @@ class Definition:
         return is_known and self.columns.keys() >= set(written)
 
     def evolved(self, schema: TableSchema | None, written: Iterable[str]) -> Definition:
-        """Give the definition for a schema and columns that come.
+        """Give the definition for a schema and the columns of new deltas.
 
         Raises:
-            SchemaMismatch: a type would have to change in a way that no schema may.
+            SchemaMismatch: a type would change in a way that is not allowed.
         """
         newest = schema
         if self.schema and (schema is None or schema.version < self.schema.version):
@@ -116,7 +116,7 @@ def from_json(table: str, text: str) -> Definition:
 
 
 def sql_name(column: str) -> str:
-    """Give the name of a synced column: its own, unless it is one of ours or too long."""
+    """Give the name of a synced column: its own, unless that is reserved or too long."""
     is_own = folded(column) in _OWN or folded(column).startswith(PREFIX)
     is_taken = folded(column) == ROW_ID != column
     return digested(column) if is_own or is_taken or _is_long(column) else column

@@ -1,7 +1,7 @@
 """A table to query: the synced columns of one table, in their types, for anybody to read.
 
-Its rows are written from row states, so that writing them again is always right. A row that the
-database refuses becomes a dead letter by itself; the others are written.
+Its rows are written from row states, so writing them again is always correct. Only the row that the
+database refuses becomes a dead letter; the others are written.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ class DestinationTable:
     # --- definition -------------------------------------------------------------------------------
 
     def create(self, cursor: Cursor, before: Definition) -> bool:
-        """Create the table, or bring it from its definition of before to the one of now.
+        """Create the table, or change it from its former definition to the current one.
 
         Each statement may be repeated.
 
         Returns:
-            Whether rows have to be written anew: the table, or a column that it had, was not there,
-            or a column got another type.
+            Whether rows have to be written anew: the table, or a column that it should have, was
+            missing, or a column got another type.
         """
         there = self._dialect.existing_columns(cursor, self.definition.destination)
         if not there:
@@ -118,7 +118,7 @@ class DestinationTable:
     # --- rows -------------------------------------------------------------------------------------
 
     def write(self, cursor: Cursor, converted: Converted) -> list[DeadLetter]:
-        """Write rows; gives those that are refused, those that were not to be converted too."""
+        """Write rows; gives those that are refused, and those that could not be converted."""
         table, rows, refused = self.definition.table, converted.rows, list(converted.refused)
         if rows:
             self._load(cursor, rows)
@@ -156,9 +156,9 @@ class DestinationTable:
     def _written(
         self, cursor: Cursor, start: int, end: int, *, has_deleted: bool
     ) -> list[tuple[int, str]]:
-        """Write the staged rows from one to another; gives those that are refused, and why.
+        """Write a range of the staged rows; gives those that are refused, and why.
 
-        A refusal names no row, so the rows are halved until each refused one is alone.
+        A refusal does not name the row, so the range is halved until each refused row is alone.
         """
         cursor.execute("SAVEPOINT lakesync_rows_written", ())
         try:

@@ -1,4 +1,4 @@
-"""A dialect: everything in which one SQL database differs from the others."""
+"""A dialect: everything in which SQL databases differ."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from lakesync.errors import LakeSyncError
 
 SCOPE = ("gateway", "table_name")
-"""The columns that all tables of ours begin with: whose rows they are, and of which table."""
+"""The first columns of all ledger tables: the rows' gateway and table."""
 STAGE = "lakesync_stage"
-"""The temporary table through which rows come in; one at a time for each connection."""
+"""The temporary table through which rows are loaded; one at a time for each connection."""
 
 
 class Cursor(Protocol):
@@ -79,7 +79,7 @@ class Dialect(Protocol):
 
     @property
     def updated_options(self) -> str:
-        """What ends the definition of a table whose rows are updated again and again."""
+        """The end of the definition of a table whose rows are updated often."""
         ...
 
     @property
@@ -97,25 +97,25 @@ class Dialect(Protocol):
         ...
 
     def quote(self, name: str) -> str:
-        """Give a name as an identifier; a dot in it parts it from the schema it is in."""
+        """Quote a name as an identifier; a dot in it separates the schema from the name."""
         ...
 
     def column_type(self, type_name: str, *, in_key: bool) -> str:
         """Give the SQL type of a column type.
 
         Raises:
-            SchemaMismatch: this database has none that holds its values.
+            SchemaMismatch: this database has no type for its values.
         """
         ...
 
     def load(
         self, cursor: Any, table: str, columns: Mapping[str, str], rows: Iterable[Sequence[object]]
     ) -> None:
-        """Load rows that are new into `STAGE`, or a table of ours, as fast as it takes them.
+        """Load new rows into `STAGE`, or a ledger table, by the fastest way.
 
         Args:
-            cursor: of the transaction.
-            table: where to.
+            cursor: the transaction's.
+            table: the table that they are loaded into.
             columns: names with their SQL types.
             rows: their values, in the order of the columns.
         """
@@ -124,9 +124,9 @@ class Dialect(Protocol):
     def among(
         self, column: str, values: Sequence[object]
     ) -> Iterator[tuple[str, Sequence[object]]]:
-        """Give conditions, each with its parameters: by which rows have one of some values there.
+        """Give conditions, with their parameters, for rows whose column has one of some values.
 
-        Each is one statement's, and together they mean all of the values.
+        Each is for one statement; together they cover all values.
         """
         ...
 
@@ -141,16 +141,16 @@ class Dialect(Protocol):
         keys: Sequence[str],
         keep: bool = False,
     ) -> None:
-        """Save rows, of which each may be there, in a table of ours with no other unique key.
+        """Upsert rows into a ledger table, which has no other unique key.
 
         Args:
-            cursor: of the transaction.
-            table: where to.
+            cursor: the transaction's.
+            table: the ledger table.
             scope: the values of `SCOPE`, which the rows lack.
             columns: the other names with their SQL types.
             rows: their values, in the order of the columns.
-            keys: which columns tell rows apart.
-            keep: whether a row that is there stays as it is.
+            keys: the columns that identify a row.
+            keep: whether an existing row stays as it is.
         """
         ...
 
@@ -159,21 +159,21 @@ class Dialect(Protocol):
     ) -> Sequence[str]:
         """Give the statements that copy rows of `STAGE` into a table to query, by its ``row_id``.
 
-        A row that another unique key stands against is refused, and never written over another.
+        A row that violates another unique key is refused, and never overwrites another row.
 
         Args:
             table: the quoted table.
             columns: each quoted column, and the expression of its value in ``s``, the stage.
-            condition: which rows of ``s`` are meant; occurs once in each statement.
+            condition: selects rows of ``s``; occurs once in each statement.
         """
         ...
 
     def update(self, table: str, assignments: Sequence[tuple[str, str]], condition: str) -> str:
-        """Give the statement that updates rows of a table from the rows of `STAGE`, as `merge`."""
+        """Give the statement that updates rows of a table from those of `STAGE`; see `merge`."""
         ...
 
     def staged(self, expression: str, type_name: str) -> str:
-        """Give the value of a column in the stage, where JSON is text, as its table has it."""
+        """Give the expression that turns a stage's column, where JSON is text, into its table's."""
         ...
 
     def changed_type(self, table: str, column: str, type_name: str) -> str:
@@ -192,7 +192,7 @@ class Dialect(Protocol):
         """Give a value as the driver takes it.
 
         Raises:
-            Unfit: the database has no such value.
+            Unfit: the database cannot represent the value.
         """
         ...
 
@@ -206,6 +206,6 @@ class Dialect(Protocol):
 
 
 def quoted(name: str, mark: str) -> str:
-    """Quote a name between marks, each part that a dot divides; ``%`` would be a parameter's."""
+    """Quote each dot-separated part of a name; ``%`` is doubled, as it would begin a parameter."""
     parts = (part.replace(mark, mark * 2).replace("%", "%%") for part in name.split("."))
     return ".".join(f"{mark}{part}{mark}" for part in parts)

@@ -1,7 +1,8 @@
-"""The ledger: tables of ours in the destination, which make a batch's effect happen exactly once.
+"""The ledger: LakeSync's own tables in the destination; a batch takes effect exactly once by them.
 
-``lakesync_commits`` is the history, ``lakesync_rows`` what it merges to, with the stamp of each
-column, ``lakesync_marks`` up to where each table has come. Tables to query lie beside them.
+``lakesync_commits`` is the history, ``lakesync_rows`` the merged rows with the stamp of each
+column,
+``lakesync_marks`` each table's mark. Tables to query are beside them.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from lakesync.core.schema import TableSchema
 
 COMMITS_READ: Final = 100
-"""Commits of the history that are read at a time; each has the deltas of a push at the most."""
+"""History commits that are read at a time; each has at most the deltas of one push."""
 REASON_CHARACTERS_MAX: Final = 500
 """Characters of a dead letter's reason."""
 
@@ -43,7 +44,7 @@ class Ledger:
     # --- marks ------------------------------------------------------------------------------------
 
     def lock_mark(self, table: str) -> Stamp:
-        """Give a table's mark; nobody else writes the table until this transaction ends."""
+        """Give a table's mark, and lock the table for writers until this transaction ends."""
         mark = self._locked_mark(table)
         if mark is None:
             self._save("marks", table, [(0, 0)], keep=True)
@@ -90,7 +91,7 @@ class Ledger:
         self._dialect.load(self._cursor, f"{PREFIX}commits", columns, rows)
 
     def deltas(self, table: str, since: Position, deltas_max: int) -> Iterator[PlacedDelta]:
-        """Give deltas behind a position, in order: so many at least, if there are."""
+        """Give deltas behind a position, in order: at least so many, if there are as many."""
 
         def commits_after(after: Stamp) -> Sequence[Any]:
             self._cursor.execute(
@@ -99,7 +100,7 @@ class Ledger:
                 (self.gateway, table, after, COMMITS_READ),
             )
             read = self._cursor.fetchall()
-            # Behind the commits: what was forgotten before is an error, never skipped.
+            # After the commits are read: commits forgotten before that raise an error, never a gap.
             check_history(table, since, self._marks(table)[1])
             return read
 
@@ -120,7 +121,7 @@ class Ledger:
         )
 
     def forget_oldest(self, table: str, until: Stamp, commits_max: int) -> None:
-        """Remove the oldest commits from the history up to a stamp, and note up to where."""
+        """Remove the oldest commits from the history up to a stamp, and store that stamp."""
         self._cursor.execute(
             "SELECT MAX(commit_stamp) FROM (SELECT commit_stamp FROM lakesync_commits "
             "WHERE gateway = %s AND table_name = %s AND commit_stamp > %s AND commit_stamp <= %s "
@@ -199,7 +200,7 @@ class Ledger:
     # --- what tables to query look like -----------------------------------------------------------
 
     def definition(self, table: str) -> Definition:
-        """Give what the table to query of a synced table looks like; without columns at first."""
+        """Give the definition of a synced table's table to query; without columns at first."""
         self._cursor.execute(
             "SELECT definition FROM lakesync_tables WHERE gateway = %s AND table_name = %s",
             (self.gateway, table),
@@ -232,7 +233,7 @@ class Ledger:
     def _save(
         self, name: str, table: str, rows: Iterable[tuple[object, ...]], *, keep: bool = False
     ) -> None:
-        """Save rows in a table of ours; those that are there may be kept.
+        """Save rows in a ledger table; existing ones may be kept.
 
         Rows lack gateway and table, which are the same for all.
         """

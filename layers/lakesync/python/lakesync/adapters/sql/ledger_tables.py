@@ -1,4 +1,4 @@
-"""The ledger's own tables: their columns and keys, and how they come to be."""
+"""The ledger's own tables: their columns and keys, and how they are created."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables to query of one gateway: brought to their definitions, written, written anew."""
+"""The tables to query of one gateway: brought to their definitions, written, rewritten."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class QueryTables:
         self._tables: dict[str, DestinationTable] = {}
 
     def forget(self) -> None:
-        """Read again what is there: what was defined may have been undone with its transaction."""
+        """Drop the cached definitions: a change may have been rolled back with its transaction."""
         self._has_ledger = False
         self._tables.clear()
 
@@ -60,9 +60,9 @@ class QueryTables:
         *,
         always: bool = False,
     ) -> int:
-        """Bring the table to query to its definition; write its rows anew where they are not in it.
+        """Bring the table to query to its definition; rewrite its rows where they do not match it.
 
-        The definition is noted last, so whoever is stopped on the way begins again.
+        The definition is stored last, so an interrupted change is repeated.
         """
 
         def define(cursor: Cursor, ledger: Ledger) -> bool:
@@ -119,7 +119,7 @@ class QueryTables:
         self, cursor: Cursor, ledger: Ledger, table: str, changed: Mapping[str, RowState]
     ) -> tuple[DeadLetter, ...]:
         """Save the states of rows, and write the rows; gives what is refused now."""
-        with ThreadPoolExecutor(1) as beside:  # the database works on the states meanwhile
+        with ThreadPoolExecutor(1) as beside:  # the database handles the states meanwhile
             converting = beside.submit(self._tables[table].convert, changed)
             ledger.save_states(table, changed)
             converted = converting.result()
@@ -128,7 +128,7 @@ class QueryTables:
     def write(
         self, cursor: Cursor, ledger: Ledger, table: str, converted: Converted
     ) -> tuple[DeadLetter, ...]:
-        """Write rows, and those again that were refused before; gives what is refused now."""
+        """Write rows, and retry those that were refused before; gives those refused now."""
         before = ledger.dead_letters(table)
         if before:
             known = {row.row_id for row in converted.rows}

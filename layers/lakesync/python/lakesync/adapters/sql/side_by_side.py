@@ -1,8 +1,8 @@
-"""What several writers of one table do at once, each with rows that no other writes.
+"""Several concurrent writers of one table, each with rows that no other writes.
 
-Rows are written before the table's turn comes: only the history, which has an order, and the mark
-wait for each other. Where rows are refused, or were, one writer goes at a time, as with any batch:
-dead letters are those of the whole table.
+Rows are written without the table's lock; only the history, which has an order, and the mark need
+it. If rows are refused, or were before, one writer runs at a time, as with any batch: dead letters
+belong to the whole table.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 COMMITS_FORGOTTEN: Final = 200
-"""Old commits that a transaction forgets, beside as many as it brings deltas: a long history goes
-little by little, and faster than it grows."""
+"""Old commits that a transaction forgets, in addition to one for each delta that it brings: a long
+history shrinks gradually, and faster than it grows."""
 
 
 class WritesSideBySide:
@@ -44,7 +44,7 @@ class WritesSideBySide:
         self._history_ms = history_ms
 
     def row_ahead(self, table: str, row_id: str, rows: int) -> Result[str, LakeSyncError]:
-        """Give the id of a row further on: the database goes along so many entries of an index."""
+        """Give the id of a later row: the database walks that many entries of an index."""
 
         def work(cursor: Cursor, ledger: Ledger) -> str:
             cursor.execute(
@@ -58,7 +58,7 @@ class WritesSideBySide:
         return self._answer(lambda: self._transactions.run(work))
 
     def insert_apart(self, batch: TableBatch) -> Result[Inserted, LakeSyncError]:
-        """Take a batch of rows that nobody else writes meanwhile; see `SideBySide`."""
+        """Take a batch of rows that no other writer changes meanwhile; see `SideBySide`."""
         return self._answer(lambda: self._inserted_apart(batch))
 
     def _inserted_apart(self, batch: TableBatch) -> Inserted:
@@ -73,7 +73,7 @@ class WritesSideBySide:
     def _rows_first(
         self, batch: TableBatch, cursor: Cursor, ledger: Ledger, *, alone: bool
     ) -> Inserted:
-        """Write rows, then commit them in the table's turn.
+        """Write rows, then commit them under the table's lock.
 
         Raises:
             Contention: there are dead letters, and others may write some.
@@ -100,5 +100,5 @@ class WritesSideBySide:
         try:
             return Ok(work())
         except LakeSyncError as error:
-            self._tables.forget()  # another writer may have changed them: they are read again
+            self._tables.forget()  # another writer may have changed them
             return Err(error)

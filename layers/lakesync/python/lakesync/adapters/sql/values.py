@@ -22,9 +22,9 @@ class Unfit(Exception):
 
 
 def sql_value(type_name: str, value: CanonicalJson | None) -> object:
-    """Give a value as Python has it: None for null, and for a column that the row lacks.
+    """Give a value as Python's: None for null, and for a column that the row lacks.
 
-    Timestamps without a zone are in UTC; what is finer than a microsecond is cut off.
+    Timestamps without a zone are in UTC; they are truncated to microseconds.
 
     Raises:
         Unfit: the value is not of the type.
@@ -34,7 +34,7 @@ def sql_value(type_name: str, value: CanonicalJson | None) -> object:
 
 @cache
 def converter(type_name: str) -> Callable[[CanonicalJson], object]:
-    """Give what turns a value of a type, other than null, into Python's; it raises `Unfit`."""
+    """Give the function that converts a non-null value of a type to Python's, or raises `Unfit`."""
     convert = _CONVERTED.get(type_name, _decimal)
     is_checked = type_name in _CHECK_BY_THEMSELVES
 
@@ -77,5 +77,6 @@ _CONVERTED: Final[Mapping[str, Callable[[CanonicalJson], Any]]] = {
     "bytes": lambda value: base64.b64decode(text_of(value)),
 }
 _CHECK_BY_THEMSELVES: Final = frozenset({"string", "number", "boolean"})
-"""The types whose conversion fails for every value that is not of them: they are the most common,
-and a check before it would be half of what a value costs."""
+"""The types whose conversion itself fails for every other value: they are the most common, and a
+check
+before it would be half of a value's cost."""
