@@ -175,8 +175,7 @@ class Lifecycle(_Primary):
         """Move history up to a commit into the archive. Safe to repeat, and to kill.
 
         It is copied first, and then forgotten up to the archive's mark. A `HistoryArchive` takes at
-        most
-        `lakesync.adapters.archiving.MOVED_MAX` of each table per call.
+        most `lakesync.adapters.archiving.MOVED_MAX` of each table per call.
         """
         source, archive = self.primary, self.archive
         if isinstance(archive, HistoryArchive):

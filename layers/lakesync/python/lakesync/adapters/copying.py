@@ -146,8 +146,7 @@ def _filling(
 
     An interrupted copy starts again with the first row, behind its mark: merging rows twice changes
     nothing. A row that is read late may be newer than ``last``; the history that follows repeats
-    its
-    changes.
+    its changes.
     """
     after, has_more = "", True
     while has_more:

@@ -106,8 +106,7 @@ class DatabaseAdapter(Protocol):
     """A database that keeps one gateway's deltas, and the rows they merge to.
 
     It may forget old history with a batch that it takes; a reader that needs it gets an error.
-    Every
-    operation is atomic, may be repeated after any error, and gives a `Result`. Errors are
+    Every operation is atomic, may be repeated after any error, and gives a `Result`. Errors are
     `lakesync.errors.AdapterFailed` and its subclasses, besides those that are named.
     """
 

@@ -76,8 +76,7 @@ class TableFiles(Protocol):
             definition: the table's columns.
             deltas: whole commits behind the mark.
             states: of rows that changed, and of rows that were refused; None removes a row without
-            a
-                trace.
+                a trace.
             anew: whether every row is written anew.
 
         Raises:

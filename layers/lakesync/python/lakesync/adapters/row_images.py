@@ -31,8 +31,7 @@ class RowImages:
     """How far the table must have come already; 0 for any."""
     last: Stamp
     """The rows include all commits up to here, and maybe later ones; a table whose mark is here
-    takes
-    none of them."""
+    takes none of them."""
     rows: Mapping[str, RowState | None]
     """By id; None where what is there of the row is to be removed."""
     schema: TableSchema | None = None
@@ -48,10 +47,8 @@ class Fillable(Protocol):
         """Merge rows into the stored ones and remove others, in one transaction with the mark.
 
         A deleted row is merged only if it was stored before. The history up to the mark is
-        forgotten,
-        as it does not contain the deltas behind these rows. Once the mark is at ``last``, the call
-        has
-        no effect.
+        forgotten, as it does not contain the deltas behind these rows. Once the mark is at
+        ``last``, the call has no effect.
 
         Errors: Conflict, if the table has not come as far as ``after``.
         """

@@ -116,8 +116,7 @@ class S3SignedObjects:
         """Sign the request that reads an object.
 
         A browser saves it instead of displaying it: a page in it could otherwise run in the
-        bucket's
-        origin.
+        bucket's origin.
         """
         url = self._sign(
             "get_object",

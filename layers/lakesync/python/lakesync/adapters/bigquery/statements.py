@@ -107,10 +107,8 @@ def batch_taken(
     """Give the script that writes the staged rows and moves the mark, in one transaction.
 
     The mark is updated first. BigQuery aborts one of two concurrent writers, because both change
-    the
-    mark's table. A later writer finds a higher count of writes than it read, which ends its script
-    and
-    rolls it back.
+    the mark's table. A later writer finds a higher count of writes than it read, which ends its
+    script and rolls it back.
     """
     guard = f"IF(writes = {move.writes:d}, CAST({move.mark:d} AS INT64), ERROR('{MARK_MOVED}'))"
     moved = f"mark = {guard}, writes = writes + 1"

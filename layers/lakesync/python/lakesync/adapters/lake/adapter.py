@@ -47,16 +47,14 @@ class LakeAdapter(ObjectStore, Protocol):
     """Objects under keys in one bucket.
 
     Every operation may be repeated after any error. Errors are `lakesync.errors.AdapterFailed` and
-    its
-    subclasses (unreachable, refused, timed out, throttled), and those that are named.
+    its subclasses (unreachable, refused, timed out, throttled), and those that are named.
     """
 
     def put_new_object(self, key: str, body: bytes, content_type: str) -> bool:
         """Store an object unless there is one; returns whether it was stored.
 
         Of any number of concurrent callers exactly one gets True. A retry after an error may find
-        the
-        caller's own object, and then returns False.
+        the caller's own object, and then returns False.
 
         Raises:
             lakesync.errors.AdapterRefused: the store has no such operation.

@@ -3,9 +3,8 @@
 An absent column is a Parquet null; a JSON null is the text ``null``. Typing is the materialiser's
 task, which alone knows the table's schema at the time. ``_order`` lists a delta's columns if its
 client did not send them sorted by name: so the delta is read back unchanged, and its id stays
-valid.
-The object's metadata maps its columns to their names on the wire, so it is readable without its
-claim.
+valid. The object's metadata maps its columns to their names on the wire, so it is readable without
+its claim.
 """
 
 from __future__ import annotations

@@ -41,8 +41,7 @@ T = TypeVar("T")
 
 DELTAS_MAX: Final = 20_000
 """Deltas in one transaction, unless one commit has more: bounds memory and how long a table is
-locked.
-A larger batch takes several transactions, each with its mark."""
+locked. A larger batch takes several transactions, each with its mark."""
 
 
 class SqlAdapter(WritesSideBySide):
@@ -52,8 +51,7 @@ class SqlAdapter(WritesSideBySide):
         dialect: the database, and how to connect to it.
         gateway: the gateway's id.
         history_ms: how long history is kept, counted back from a batch, which forgets what is
-        older;
-            None keeps all, as an archive needs.
+            older; None keeps all, as an archive needs.
     """
 
     def __init__(self, dialect: Dialect, gateway: str, *, history_ms: int | None = None) -> None:

@@ -78,5 +78,4 @@ _CONVERTED: Final[Mapping[str, Callable[[CanonicalJson], Any]]] = {
 }
 _CHECK_BY_THEMSELVES: Final = frozenset({"string", "number", "boolean"})
 """The types whose conversion itself fails for every other value: they are the most common, and a
-check
-before it would be half of a value's cost."""
+check before it would be half of a value's cost."""
