@@ -6,7 +6,8 @@
 If a process dies between the steps, the next run starts with step 2. No commit is missing from
 both, and a reader of both as one (`lakesync.adapters.compositions.Lifecycle`) gets each once. If
 the archive was cleared after the batch was read, as an erasure does, the object is withdrawn:
-clearing first stores where the archive begins, and then lists its objects. Law P15: ``docs/spec/databases.md``.
+clearing first stores where the archive begins, and then lists its objects.
+Law P15: ``docs/spec/databases.md``.
 """
 
 from __future__ import annotations
