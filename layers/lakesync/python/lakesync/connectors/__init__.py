@@ -1,6 +1,6 @@
 """Connectors: outside systems whose rows become deltas.
 
-What a connector of yours is made of; see ``docs/guide/connectors.md``.
+To write your own connector, see ``docs/guide/connectors.md``.
 """
 
 from lakesync.connectors.outside import Outside

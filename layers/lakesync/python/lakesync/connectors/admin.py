@@ -1,7 +1,7 @@
-"""What administrators do with connectors: register, look, check, pause, run, reset, remove.
+"""Administration of connectors: register, show, check, pause, run, reset, remove.
 
-Secrets are taken out of the settings before anything else is stored, and are given to nobody but
-the connector itself.
+Secrets are removed from the settings before anything else is stored, and are given only to the
+connector itself.
 Laws N7-N8: ``docs/spec/connectors.md``.
 """
 
@@ -66,10 +66,10 @@ class ConnectorAdmin:
         self.outside = outside
 
     def register(self, gateway: str, wanted: Registration) -> str:
-        """Register a connector, and begin to poll it; gives what its source said.
+        """Register a connector, and begin to poll it; gives its source's answer.
 
         Raises:
-            ValidationFailed: the settings are not right, or the source says no.
+            ValidationFailed: the settings are invalid, or the source refuses them.
             NotFound: there is no such type.
             Conflict: the name is in use.
         """
@@ -90,12 +90,12 @@ class ConnectorAdmin:
         return message
 
     def test(self, gateway: str, wanted: Registration) -> dict[str, Any]:
-        """Ask a source by settings that are not registered, and store nothing; gives its answer.
+        """Check unregistered settings with their source, and store nothing; gives its answer.
 
-        Also of a name in use: so settings are tried before they are given.
+        Works with a name in use too, so new settings can be tried before an update.
 
         Raises:
-            ValidationFailed: the settings are not right, or the source says no.
+            ValidationFailed: the settings are invalid, or the source refuses them.
             NotFound: there is no such type.
         """
         kind = connector_type(wanted.type)
@@ -106,11 +106,11 @@ class ConnectorAdmin:
             return {"name": wanted.name, "message": asked(connector), "tables": tables}
 
     def all(self, gateway: str) -> list[dict[str, Any]]:
-        """Give a gateway's connectors, with how far they are, and without secrets."""
+        """Give a gateway's connectors, with their progress, and without secrets."""
         return [shown(each, self._wall_clock()) for each in self._store.connectors(gateway)]
 
     def one(self, gateway: str, name: str) -> dict[str, Any]:
-        """Give one of them, with its settings and its first dead letters.
+        """Give one connector, with its settings and its first dead letters.
 
         Raises:
             NotFound: there is none of that name.
@@ -122,11 +122,11 @@ class ConnectorAdmin:
         return shown(stored, self._wall_clock(), gateway) | settings
 
     def check(self, gateway: str, name: str) -> str:
-        """Ask a connector's source whether all is right; gives its sentence.
+        """Check a connector with its source; gives the source's sentence.
 
         Raises:
             NotFound: there is none of that name.
-            ValidationFailed: the source says no, or nothing.
+            ValidationFailed: the source refuses, or does not answer.
         """
         stored = self._stored(gateway, name)
         definition = definition_from(stored.definition)
@@ -139,14 +139,14 @@ class ConnectorAdmin:
             return asked(connector)
 
     def configure(self, gateway: str, name: str, configuration: Mapping[str, Any]) -> str:
-        """Give a connector other settings, having asked its source; gives what that said.
+        """Update a connector's settings after its source accepts them; gives its answer.
 
-        Secrets that are not named stay as they are.
+        Secrets that are not named keep their values.
 
         Raises:
             NotFound: there is none of that name.
-            ValidationFailed: the settings are not right, or the source says no.
-            Conflict: it was just changed by somebody else.
+            ValidationFailed: the settings are invalid, or the source refuses them.
+            Conflict: another administrator just changed it.
         """
         stored = self._stored(gateway, name)
         definition = definition_from(stored.definition)
@@ -155,7 +155,7 @@ class ConnectorAdmin:
         hidden = dict(self._secrets.get(secret_name(gateway, name)))
         before = {**definition.configuration, **hidden}
         hidden = {key: value for key, value in hidden.items() if key not in configuration}
-        hidden |= secrets_in(configuration, secret)  # one that is null is taken away
+        hidden |= secrets_in(configuration, secret)  # null removes a secret
         public = {key: value for key, value in configuration.items() if key not in secret}
         settings = configured(kind, {**public, **hidden})
         tables_of(kind, settings)
@@ -175,7 +175,7 @@ class ConnectorAdmin:
 
         Raises:
             NotFound: there is none of that name.
-            Conflict: it was just changed by somebody else.
+            Conflict: another administrator just changed it.
         """
         stored = self._stored(gateway, name)
         definition = replace(definition_from(stored.definition), paused=paused)
@@ -184,7 +184,7 @@ class ConnectorAdmin:
         self._schedules.put(gateway, name, definition.every_minutes, paused=paused)
 
     def run(self, gateway: str, name: str) -> None:
-        """Begin a poll now, and do not wait for it.
+        """Begin a poll now, without waiting for its end.
 
         Raises:
             NotFound: there is none of that name.
@@ -195,14 +195,15 @@ class ConnectorAdmin:
         self._schedules.poll_now(gateway, name)
 
     def reset(self, gateway: str, name: str) -> None:
-        """Forget how far a connector is, so that its next poll reads everything. Safe to repeat.
+        """Forget a connector's cursors, so that its next poll reads everything. Safe to repeat.
 
-        What comes again is a duplicate, or as old as that poll where the source tells no times.
+        Rows that are read again are duplicates, or are stamped with that poll if the source has no
+        change times.
 
         Raises:
             NotFound: there is none of that name.
             Conflict: it is being polled.
-            ValidationFailed: what it made at its source stays there.
+            ValidationFailed: what it created at its source could not be removed.
         """
         self._stored(gateway, name)
         stored = leased(self._store, gateway, name, self._wall_clock())
@@ -210,16 +211,16 @@ class ConnectorAdmin:
         self._store.save(gateway, name, stored.lease, fresh.to_json(), 0)
 
     def remove(self, gateway: str, name: str) -> str:
-        """Remove a connector; what it brought stays; gives what remains at its source.
+        """Remove a connector, but not its rows; gives what remains at its source.
 
         Raises:
             NotFound: there is none of that name.
-            Conflict: it is being polled, and makes something at its source.
+            Conflict: it is being polled, and creates something at its source.
         """
         stored = self._stored(gateway, name)
         remains = ""
         if makes_something(stored):
-            # Nobody may poll it meanwhile, who would make again what is removed.
+            # A concurrent poll would create again what is removed.
             stored = leased(self._store, gateway, name, self._wall_clock())
             remains = forgotten(self._secrets, self._storage(gateway, name), gateway, stored)
         self._schedules.remove(gateway, name)

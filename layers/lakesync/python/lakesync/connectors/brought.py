@@ -1,4 +1,4 @@
-"""Which rows of a gateway came from a connector: deletions at the source are found by them."""
+"""The rows of a gateway that came from a connector, by which deletions are detected."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SLICE_ROWS_MAX: Final = 500
 
 
 def brought_by(client_id: str, gateway: str, rows: Rows) -> TellsBrought:
-    """Give what shows the rows of a gateway in which a client wrote something."""
+    """Give a view of a gateway's rows that a client has written to."""
 
     def brought(table: str, place: str) -> Brought:
         row_slice = rows.scan_rows(gateway, table, place, SLICE_ROWS_MAX)

@@ -1,4 +1,4 @@
-"""Rows that the gateway refused, or that could not be read: kept with their reason."""
+"""Rows that the gateway refused, or that could not be read, with the reason."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from lakesync.errors import LakeSyncError
 
 DEAD_LETTERS_MAX: Final = 1_000
-"""Dead letters of a connector, beyond which it stops: then the fault is not in single rows."""
+"""Dead letters at which a connector stops: then the fault is not in single rows."""
 _FOLDER: Final = "letters"
 
 
 def counts_first(state: PollState, save: Callable[[PollState], object]) -> Callable[[], None]:
-    """Give what has it known that there are dead letters, before the first is written.
+    """Give a function that records that there are dead letters, before the first is written.
 
-    Who dies behind that leaves one that whoever goes on looks for: it is not asked for each page
-    which there are.
+    If the process dies after that, the next one looks for them. So they need not be listed for each
+    page.
     """
 
     def begins() -> None:
@@ -62,7 +62,7 @@ class DeadLetters:
         return len(self._names)
 
     def add(self, table: str, row_id: str, error: LakeSyncError, delta: Delta | None) -> None:
-        """Keep a row with its reason, in the place of what was kept of it before.
+        """Store a row with its reason, in place of its former dead letter.
 
         Raises:
             AdapterRefused: there are `DEAD_LETTERS_MAX` already.

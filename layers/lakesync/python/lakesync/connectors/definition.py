@@ -1,4 +1,4 @@
-"""What an administrator registers: a connector's type, its settings, when it is polled."""
+"""A connector's definition: its type, its settings, its polling interval."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 EVERY_MINUTES_DEFAULT: Final = 15
 EVERY_MINUTES_MAX: Final = 1_440
-"""The longest interval of polls: what is polled more rarely cannot be told from what stopped."""
+"""The longest polling interval: with a longer one, a stopped connector would not be noticed."""
 CONFIGURATION_BYTES_MAX: Final = 16_384
 """A connector's settings: they lie in one item with how far it is."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
@@ -32,9 +32,9 @@ class Definition:
     paused: bool = False
 
     def reads(self) -> tuple[str, dict[str, Any]]:
-        """Give the type of connector that reads its source, with the settings: a flow's source's.
+        """Give the type and settings of the connector that reads the source, also for a flow.
 
-        No type has an empty name: so it is of a flow from a database.
+        The type is empty for a flow from a database; no connector type has an empty name.
         """
         if self.type != FLOW:
             return self.type, self.configuration
@@ -70,7 +70,7 @@ def registration_from(body: object) -> Registration:
     """Read a request to register a connector.
 
     Raises:
-        ValidationFailed: it is none.
+        ValidationFailed: it is invalid.
     """
     if not isinstance(body, dict) or not body.keys() <= _FIELDS:
         raise ValidationFailed(
@@ -97,7 +97,7 @@ def registration_from(body: object) -> Registration:
 
 
 def check_name(name: object) -> str:
-    """Give a connector's name back if it is one.
+    """Give a connector's name back if it is valid.
 
     Raises:
         ValidationFailed: it is not.

@@ -1,7 +1,7 @@
 """Pages of a source to deltas. Pure.
 
-The stamp is the source's own change time, to the microsecond: the thousandths of a millisecond are
-its counter. So a page that is read twice gives the same deltas, by the same ids.
+The stamp is the source's own change time: its milliseconds, with the remaining microseconds as the
+counter. So a page that is read twice gives the same deltas, with the same ids.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 PUSH_DELTAS_MAX: Final = 1_000
 """Deltas of one push of a connector."""
 PUSH_BYTES_MAX: Final = 2_000_000
-"""Values of one push of a connector, unless one delta alone has more: half of what a client may."""
+"""Values in one push of a connector, unless one delta has more: half of a client's limit."""
 _US: Final = 1_000
 
 
@@ -45,8 +45,8 @@ def delta_of(
 ) -> Delta:
     """Give the delta of a change.
 
-    A change that the source dates after the poll began, by a clock that is ahead, is dated then,
-    unless the connector dates its changes itself.
+    If the source's clock is ahead, a change may be dated after the poll's beginning: it is stamped
+    with the beginning, unless the connector dates its changes itself.
 
     Raises:
         ValidationFailed, DeltaTooLarge: no valid delta can be made of it.
@@ -61,13 +61,13 @@ def delta_of(
 def deltas_of(
     page: SourcePage, source: str, tables: Mapping[str, str], client_id: str, poll_ms: int
 ) -> tuple[list[Delta], list[Refused]]:
-    """Give the deltas of a page, and what cannot be one.
+    """Give the deltas of a page, and the rows that cannot become one.
 
     Args:
-        page: what was read.
-        source: what was asked for: a table of the source, or its feed.
+        page: the page.
+        source: what was read: a table of the source, or its feed.
         tables: the source's tables, each with its name in the gateway.
-        client_id: who writes.
+        client_id: the writer.
         poll_ms: when the poll began.
     """
     deltas: list[Delta] = []

@@ -1,15 +1,15 @@
-"""Removes what connectors keep of rows in their storage: dead letters, and pages that were given.
+"""Removes rows from the storage of connectors: from dead letters, and from pages that were given.
 
-A page is written down before it is given, so that it is the same when it is asked for again in its
-poll. Once that came to its end nobody asks for it: it lies there until the table's next one.
+A page is stored before it is given, so that it is the same when it is read again in its poll. After
+the poll's end it is no longer needed, but stays until the table's next page.
 
 Rules of this module
-    1. A connector is changed under its lease, while no poll of it is under way. Before each page is
-       written the lease is held anew, so none is written that a poll wrote meanwhile. A table that
-       a poll had to leave with a page open is waited for: that page is given again.
-    2. What was not given yet stays: a part of an extraction behind the cursor. Its next poll gives
-       it, and an erasure that is repeated then removes it.
-    3. Pages name a row by its id, and not by its table in the gateway: a row of that id goes from
+    1. A connector is changed under its lease, while no poll of it is running. The lease is renewed
+       before each page is written, so no page of a later poll is overwritten. If a poll left a
+       table with an open page, the erasure waits for that table: the page is given again.
+    2. Parts of an extraction behind the cursor, which were not given yet, stay. The next poll gives
+       them, and repeating the erasure then removes them.
+    3. Pages have a row's id, but not its table in the gateway: rows with that id are removed from
        the pages of every table.
 
 Law E10: ``docs/spec/erasure.md``.
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _LEASE_MS: Final = 60_000
 _LETTERS: Final = "letters"
 _LISTS: Final = {"listing": ("page",), "ranges": ("changed", "unreadable")}
-"""By the folder, which lists of its objects name rows with their values; of dlt's parts all."""
+"""By folder, the lists in its objects that contain rows with values; for dlt's parts, all."""
 _PARTS: Final = "dlt"
 
 
@@ -51,14 +51,14 @@ def erase(
     keys: Collection[RowKey],
     wall_clock: WallClock,
 ) -> list[str]:
-    """Remove what is kept of rows, and give the connectors that are waited for.
+    """Remove rows from connectors' storage; gives the connectors that it must wait for.
 
-    Safe to repeat, and to kill: a connector that was left leased is free again within a minute.
+    Safe to repeat, and to kill: the lease of an interrupted run ends within a minute.
 
     Args:
-        store: what is registered.
-        objects: where it is kept.
-        gateway: whose rows.
+        store: the registered connectors.
+        objects: the storage.
+        gateway: the gateway's id.
         keys: the rows, by their tables in the gateway.
         wall_clock: the time.
     """
@@ -66,12 +66,12 @@ def erase(
     for stored in store.connectors(gateway):
         storage = Storage(objects, gateway, stored.name)
         if storage.paths() and not _erased(store, storage, stored, keys, wall_clock):
-            waits_for.append(stored.name)  # of most nothing is kept: no lease is taken
+            waits_for.append(stored.name)  # most keep nothing: no lease is taken
     return waits_for
 
 
 def kept_of(objects: ObjectStore, gateway: str, key: RowKey) -> int:
-    """Count what connectors keep of a row: dead letters, and pages with a row of that id."""
+    """Count a row's dead letters, and the stored pages with a row of that id."""
     prefix, number = f"{PREFIX}/{gateway}/", 0
     for name in sorted({each.split("/")[2] for each in objects.list_objects(prefix)}):
         storage = Storage(objects, gateway, name)
@@ -92,7 +92,7 @@ class _Lease:
     wall_clock: WallClock
 
     def save(self, *, ends: bool = False) -> bool:
-        """Save how far the connector is, and hold the lease for longer; False if it is lost."""
+        """Save the connector's state and extend the lease; False if it is lost."""
         until_ms = 0 if ends else self.wall_clock() + _LEASE_MS
         body = self.state.to_json()
         gateway, name = self.storage.gateway, self.storage.name
@@ -122,7 +122,7 @@ def _erased(
 
 
 def _pages_cleaned(lease: _Lease, row_ids: set[str]) -> bool:
-    """Take rows out of the pages that were given; False if any is in one that may be given yet."""
+    """Remove rows from pages that were given; False if one is in a page still to be given."""
     cursors = {digest(source): cursor for source, cursor in lease.state.cursors.items()}
     open_tables = {*lease.state.begun, *map(digest, lease.state.begun)}
     is_done = True
@@ -141,7 +141,7 @@ def _pages_cleaned(lease: _Lease, row_ids: set[str]) -> bool:
 
 
 def _was_given(storage: Storage, page: _Page, cursors: dict[str, str]) -> bool:
-    """Tell whether a page of a poll that came to its end was given: of dlt's parts not all are."""
+    """Tell whether a page of an ended poll was given; some of dlt's parts were not."""
     if page.path[0] != _PARTS:
         return True
     number, _, given = cursors.get(page.path[1], "").partition(":")
@@ -162,5 +162,5 @@ def _pages(storage: Storage) -> Iterator[_Page]:
 
 
 def _names(change: Any, row_ids: set[str]) -> bool:
-    """Tell whether a change is of one of some rows, and bears values; a deletion bears none."""
+    """Tell whether a change is of one of some rows, and has values; a deletion has none."""
     return change[0] in row_ids and change[1] is not None

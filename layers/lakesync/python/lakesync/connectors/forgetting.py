@@ -18,7 +18,7 @@ _LEASE_MS: Final = 60_000
 
 
 def leased(store: ConnectorStore, gateway: str, name: str, now_ms: int) -> StoredConnector:
-    """Keep polls out of a connector that is reset or removed.
+    """Exclude polls from a connector that is being reset or removed.
 
     Raises:
         Conflict: it is being polled.
@@ -34,11 +34,11 @@ def makes_something(stored: StoredConnector) -> bool:
     try:
         return connector_type(definition_from(stored.definition).reads()[0]).forget is not None
     except NotFound:
-        return False  # its package is gone: what it made, nobody can remove here
+        return False  # its package is gone: what it created cannot be removed here
 
 
 def forgotten(secrets: SecretStore, storage: Storage, gateway: str, stored: StoredConnector) -> str:
-    """Remove what a connector made at its source; gives what remains there, empty if nothing."""
+    """Remove what a connector created at its source; gives what remains, empty for nothing."""
     name, public = definition_from(stored.definition).reads()
     kind = connector_type(name) if name else None
     if kind is None or kind.forget is None:
@@ -50,15 +50,15 @@ def forgotten(secrets: SecretStore, storage: Storage, gateway: str, stored: Stor
 def reset(
     secrets: SecretStore, storage: Storage, gateway: str, stored: StoredConnector
 ) -> PollState:
-    """Forget all that is known of a source, and what was made there; gives how far it is then.
+    """Forget all state of a source, and remove what was created there; gives the new state.
 
     Raises:
-        ValidationFailed: what was made there remains.
+        ValidationFailed: what was created there remains.
     """
     remains = forgotten(secrets, storage, gateway, stored)
     if remains:
         raise ValidationFailed(f"it was not reset: {remains}")
     storage.clear()
     before = state_from(stored.state)
-    # The next poll is later than every one before, or what it reads would be older.
+    # The next poll must be later than all before, or its rows would get older stamps.
     return PollState(polled_ms=max(before.polled_ms, before.poll_ms))

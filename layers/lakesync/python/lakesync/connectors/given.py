@@ -1,15 +1,15 @@
-"""Which rows a connector has read of one table, to notice those that the source no longer has.
+"""The rows that a connector has read from one table, to detect deletions at the source.
 
 Rows belong to *owners*, which can be listed: an issue owns itself, or its comments. Ids are kept in
-the connector's storage, in objects of a thousand owners or so.
+the connector's storage, in objects of about a thousand owners.
 
 Rules of this module
-    1. A row is added before it is given. Whoever is killed between has added a row that was not
-       given, whose deletion harms nobody.
-    2. An owner that is not in a listing is gone only if the source says so when it is asked for it:
-       a listing that is read page by page while rows come and go misses some.
-    3. What a comparison says is written down before it is given, so that a page that is read twice
-       gives the same.
+    1. A row is added before it is given. If the process is killed between, a row that was not given
+       has been added; deleting it is harmless.
+    2. An owner missing from a listing is gone only if the source confirms it: a listing that is
+       read page by page during changes may miss some.
+    3. The result of a comparison is stored before it is given, so a page that is read twice gives
+       the same rows.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ class Given:
                 self._write(name, stored)
 
     def note_by_webhook(self, row_id: str) -> None:
-        """Note a row that owns itself, as a webhook gives it, while somebody else polls.
+        """Note a row that owns itself, from a webhook, while a poll may be running.
 
-        Safe to repeat. It is an object of its own, so that nobody's is overwritten.
+        Safe to repeat. It is a separate object, so that no other is overwritten.
         """
         self._storage.write(True, _BY_WEBHOOK, self._table, row_id)
 
     def add_by_webhook(self) -> None:
-        """Add what webhooks gave. Safe to repeat, and to kill: it is forgotten once it is added."""
+        """Add the rows of webhooks. Safe to repeat, and to kill: notes are removed last."""
         rows = self._storage.names(_BY_WEBHOOK, self._table)
         self.add(rows)
         for row_id in rows:
@@ -78,8 +78,8 @@ class Given:
 
         Args:
             rows: ids by owner.
-            poll_ms: the poll, in which the same is given again.
-            exist: asks the source which of some rows there are.
+            poll_ms: the poll; within it the same result is given again.
+            exist: asks the source which of some rows exist.
         """
         gone: list[str] = []
         for name, owners in _by_object(rows).items():
@@ -106,9 +106,9 @@ class Given:
         return gone
 
     def part(self, owner: str, start: int, rows: Sequence[str]) -> list[str]:
-        """Note some rows of an owner whose rows come in several pages; give those up to here.
+        """Note some rows of an owner with several pages of rows; gives those noted so far.
 
-        Safe to repeat. One owner at a time is noted.
+        Safe to repeat. Only one owner at a time can be noted.
         """
         (name,) = _by_object([owner])
         stored = self._read(name)
@@ -134,12 +134,12 @@ class Given:
     def compare(
         self, name: str, poll_ms: int, exist: Callable[[Sequence[str]], set[str]]
     ) -> Compared:
-        """Compare an object with the listing of a poll; asked again in that poll, give the same.
+        """Compare an object with a poll's listing; repeated in that poll, it gives the same.
 
         Args:
-            name: the object's.
+            name: the object's name.
             poll_ms: the poll whose listing is complete.
-            exist: asks the source which of some owners there are.
+            exist: asks the source which of some owners exist.
         """
         stored = self._read(name)
         if stored["comparedMs"] != poll_ms:

@@ -1,4 +1,4 @@
-"""Instants of outside systems: read, as text of ours, as microseconds. Pure."""
+"""Instants of outside systems: parsed, as text, as microseconds. Pure."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ _NO_OFFSET: Final = "+00:00"
 
 
 def instant(text: str) -> datetime:
-    """Give an instant that a vendor wrote by ISO 8601, in UTC; one without a zone is in UTC.
+    """Parse a vendor's ISO 8601 text as an instant in UTC; without a zone it is in UTC.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not one.
     """
     moment = datetime.fromisoformat(text)
     return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def utc_text(moment: datetime, timespec: str = "auto") -> str:
-    """Give an instant as text in UTC, behind it a ``Z``, unless it has no zone."""
+    """Give an instant as text in UTC, with a final ``Z`` unless it has no zone."""
     text = moment.isoformat(timespec=timespec)
     if moment.tzinfo is None:
         return text

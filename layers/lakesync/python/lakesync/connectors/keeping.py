@@ -1,4 +1,4 @@
-"""Beginning to poll something, and having it read again from somewhere: connectors and flows."""
+"""Starts polling connectors and flows, and moves their cursors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     )
 
 CONNECTORS_MAX: Final = 50
-"""Connectors and polled flows of one gateway; each has a secret of its own, at $0.40 a month."""
+"""Connectors and polled flows of one gateway; each has its own secret, at $0.40 a month."""
 OWNER: Final = "|connectors"
 """Whose the clients are that connectors write as: no user's."""
 
@@ -49,11 +49,11 @@ class Keeping:
         self._wall_clock = wall_clock
 
     def check_free(self, gateway: str, name: str) -> None:
-        """Refuse a name that is in use, and one connector too many.
+        """Refuse a name that is in use, or a connector above the limit.
 
         Raises:
             Conflict: the name is in use.
-            ValidationFailed: there are as many as there may be.
+            ValidationFailed: the limit is reached.
         """
         taken = [each.name for each in self._store.connectors(gateway)]
         if name in taken:
@@ -72,11 +72,11 @@ class Keeping:
         """Store a definition with its secrets, and poll it from now on.
 
         Args:
-            gateway: whose.
-            name: under which name.
-            definition: without secrets.
+            gateway: the gateway's id.
+            name: the name to store it under.
+            definition: the definition, without secrets.
             hidden: the secrets.
-            undo: removes what was stored, if not all of it could be.
+            undo: removes what was stored, if some of it could not be.
 
         Raises:
             Conflict: the name is in use, here or by a client.
@@ -89,18 +89,18 @@ class Keeping:
             self._secrets.put(secret_name(gateway, name), hidden)
             self._schedules.put(gateway, name, definition.every_minutes, paused=False)
         except LakeSyncError:
-            # Half of a connector would be polled, or not, without anybody knowing.
+            # A half-stored connector might be polled, or not, without notice.
             with suppress(LakeSyncError):  # the first failure is what counts
                 undo()
             raise
 
     def complete(self, gateway: str, name: str, hidden: Mapping[str, str]) -> None:
-        """Do what is left of a beginning whose process died behind its first write.
+        """Complete a start whose process died after its first write.
 
         Args:
-            gateway: whose.
-            name: of what is stored.
-            hidden: the secrets that are stored if none are.
+            gateway: the gateway's id.
+            name: the stored name.
+            hidden: the secrets to store if none are stored.
         """
         stored = self._store.connector(gateway, name)
         if stored is not None:
@@ -115,12 +115,12 @@ class Keeping:
         name: str,
         moved: Callable[[Mapping[str, str], Mapping[str, str]], Mapping[str, str]],
     ) -> None:
-        """Have some tables read on from other cursors by the next poll. Safe to repeat.
+        """Make the next poll read some tables from other cursors. Safe to repeat.
 
         Args:
-            gateway: whose.
-            name: of what is polled.
-            moved: gives those cursors, by the secrets and the cursors as they are.
+            gateway: the gateway's id.
+            name: the connector's or flow's.
+            moved: gives those cursors, from the secrets and the current cursors.
 
         Raises:
             Conflict: it is being polled.

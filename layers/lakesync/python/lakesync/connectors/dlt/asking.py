@@ -1,4 +1,4 @@
-"""dlt's requests, sent by `lakesync.connectors.http.Caller`: what it allows, and nothing else.
+"""dlt's requests, sent by `lakesync.connectors.http.Caller`, which allows or refuses them.
 
 Law N9: ``docs/spec/connectors.md``.
 """
@@ -30,7 +30,7 @@ class _Adapter(BaseAdapter):
         self._caller = caller
 
     def send(self, request: PreparedRequest, *_: Any, **__: Any) -> Response:
-        """Ask, and give the answer whatever its status says; but one that leads elsewhere."""
+        """Send a request; gives the answer whatever its status, unless it is a redirect."""
         headers = {
             name: value if isinstance(value, str) else value.decode()
             for name, value in request.headers.items()
@@ -66,7 +66,7 @@ class _Session(Session):
 
 
 def session_for(url: str, outside: Outside) -> Session:
-    """Give what asks the origin of a URL, and no other.
+    """Give a caller that sends requests only to the origin of a URL.
 
     Raises:
         ValidationFailed: the operator does not allow it.

@@ -1,4 +1,4 @@
-"""Rows of dlt without a cursor, compared by digests with those of the extraction before."""
+"""Rows of dlt without a cursor, compared by digests with the previous extraction's."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _DIGEST_DIGITS: Final = 24
 
 
 class Comparison:
-    """Rows that are compared with those of the extraction before, by digests.
+    """Compares rows with those of the previous extraction, by digests.
 
-    They lie under the number of the extraction, so that one that is made again compares with the
-    same. A row that comes twice in one extraction is given once: if it changed meanwhile, the next
-    gives it.
+    Digests are stored under the extraction's number, so a repeated extraction compares with the
+    same ones. A row that occurs twice in one extraction is given once; if it changed in between,
+    the next extraction gives the change.
     """
 
     def __init__(self, storage: Storage, path: tuple[str, ...], number: int) -> None:
@@ -33,7 +33,7 @@ class Comparison:
         self._seen: dict[str, str] = {}
 
     def is_new(self, change: Change | Unreadable) -> bool:
-        """Tell whether a change differs from what was before, and was not given meanwhile."""
+        """Tell whether a change differs from the previous extraction, and is not given yet."""
         if isinstance(change, Change) and change.columns is None:
             self._seen.pop(change.row_id, None)
             return self._before.pop(change.row_id, None) is not None

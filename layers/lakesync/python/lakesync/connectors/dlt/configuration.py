@@ -141,7 +141,7 @@ class DltSettings(Settings):
         return self
 
     def resources(self) -> list[str] | None:
-        """Give the resources that the settings name; None if only the source knows them."""
+        """Give the resources that the settings name; None if they must be asked of the source."""
         if self.rest is not None:
             return resource_names(self.rest)
         if self.filesystem is not None:

@@ -1,19 +1,19 @@
-"""What dlt extracts of one resource, written down before it is given.
+"""What dlt extracts from one resource, stored before it is given.
 
-An *extraction* reads a resource from the state that the one before left: to its end, or, where rows
-come in the order of their cursors, as far as time allows. Its rows are objects in the connector's
-storage, its *parts*, which are given one by one; then dlt's state and the number of parts, in one
-more.
+An *extraction* reads a resource from the state that the previous one left. It reads to the end, or,
+if rows arrive in the order of their cursors, as far as time allows. It stores the rows as objects
+in the connector's storage, its *parts*, which are given one by one. One more object holds dlt's
+state and the number of parts.
 
 Rules of this module
-    1. The state that an extraction leaves is written after all of its parts. Whoever is killed
-       before extracts again, from the same state.
-    2. A part is never written again once that is written: asked for again, it is the same. It is
-       removed once the cursor behind it is durable.
-    3. One part is in memory, and what dlt yields at once. Of rows that no cursor dates also a
-       digest each, at most `LISTED_ROWS_MAX`.
+    1. The state that an extraction leaves is written after all of its parts. If the process is
+       killed before, the extraction is repeated from the same state.
+    2. After that a part is never rewritten, so reading it again gives the same rows. It is removed
+       once the cursor behind it is durable.
+    3. Memory holds one part, and what dlt yields at once; for rows without a cursor also a digest
+       each, at most `LISTED_ROWS_MAX`.
 
-A cursor is the number of an extraction, and how many of its parts were given.
+A cursor is the number of an extraction, and the number of its parts that were given.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from lakesync.connectors.storage import Storage
 
 EXTRACT_S_MAX: Final = 15.0
-"""How long a resource may take that can only be read whole; a poll's function ends after 29 s."""
+"""How long a resource that must be read whole may take; a poll's function ends after 29 s."""
 _EXTRACT_S: Final = 6.0
 """When an extraction that may be left is left."""
 _EXTRACT_PARTS: Final = 10
@@ -71,14 +71,14 @@ class Extraction:
         self._rows = rows
         self._storage = storage
         self._path = (_FOLDER, digest(table))
-        # Where the source says neither what is new nor when it changed, rows are compared.
+        # A source that reports neither new rows nor change times is read by comparison.
         self._compares = reading.is_whole or not (reading.is_incremental or rows.is_dated)
 
     def page(self, cursor: str, rows_max: int) -> SourcePage:
         """Give the part behind a cursor; extract, if all was given."""
         number, given = _placed(cursor)
         kept = self._kept()
-        if kept.number != number:  # whoever extracted it was killed before its cursor was saved
+        if kept.number != number:  # the process was killed before it saved its cursor
             return self._part(kept, 0)
         if given:
             self._storage.remove(*self._path, f"part{given - 1}")
@@ -104,7 +104,7 @@ class Extraction:
         return Extracted(**stored) if stored else Extracted(0, 0, True, "{}")
 
     def _extracted(self, before: Extracted, rows_max: int) -> Extracted:
-        """Extract, from the state that was left; give what was before if nothing is new."""
+        """Extract from the stored state; gives the previous extraction if nothing is new."""
         state = dlt_json.typed_loads(before.state)
         parts = _Parts(self._storage, self._path, rows_max)
         compared = Comparison(self._storage, self._path, before.number) if self._compares else None

@@ -1,7 +1,7 @@
-"""Where dlt's source ``filesystem`` reads: what the operator lists, by the stack's own role.
+"""Where dlt's source ``filesystem`` may read: folders that the operator lists.
 
-The operator lists ``s3://bucket/folder`` or ``file:///folder`` (a mounted file system) among
-`Outside.hosts`, spelled out; a ``*`` there allows neither.
+S3 is read by the stack's own role. The operator lists ``s3://bucket/folder`` or ``file:///folder``
+(a mounted file system) in full among `Outside.hosts`; a ``*`` there allows neither.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class S3Files(AbstractFileSystem):  # type: ignore[misc]  # it has no types
 
 
 def file_resource(url: str, system: AbstractFileSystem, files: Files) -> DltResource:
-    """Give some files as a resource: those that were written since, in the order of that."""
+    """Give files as a resource: those written since the cursor, in the order of their times."""
     listed: Any = filesystem(
         url,
         system,
@@ -123,7 +123,7 @@ def _read_csv(items: Sequence[FileItemDict], rows: int) -> Iterator[list[Mapping
 
 
 def system_of(url: str, outside: Outside) -> AbstractFileSystem:
-    """Give what reads files below a URL.
+    """Give the reader of files below a URL.
 
     Raises:
         ValidationFailed: the operator does not list it.

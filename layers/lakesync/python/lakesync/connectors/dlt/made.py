@@ -1,10 +1,10 @@
-"""dlt's resources, made of a connector's settings.
+"""dlt's resources, made from a connector's settings.
 
 Rules of this module
-    1. Nothing is imported because settings name it: a source is one of three of dlt's own, or an
-       entry point of the group `GROUP`, which whoever builds the deployment installed.
-    2. What dlt's own sources ask is handed to them: a session that asks where the operator allows,
-       a connection that reads, files that the operator lists. None looks for credentials itself.
+    1. Settings cannot name arbitrary code: a source is one of three of dlt's own, or an entry point
+       of the group `GROUP` that was installed with the deployment.
+    2. dlt's own sources are given their means: a session restricted to allowed hosts, a read-only
+       connection, the listed files. None looks for credentials itself.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     Make = Callable[[str], DltResource]
 
 GROUP: Final = "lakesync.dlt_sources"
-"""The group of entry points; each is called with the arguments, and gives dlt's source."""
+"""The group of entry points; each is called with the arguments, and returns dlt's source."""
 _ROWS: Final = 1_000
 """Rows of a database that are read at once."""
 _AUTH: Final = {
@@ -49,15 +49,15 @@ _AUTH: Final = {
     "http_basic": ("username", "password"),
     "oauth2_client_credentials": ("access_token_url", "client_id", "client_secret"),
 }
-"""What each way to authenticate needs: dlt would look for what is missing elsewhere."""
+"""The settings that each authentication needs: dlt would look elsewhere for missing ones."""
 
 
 class Source:
-    """What a connector reads: its resources by name, each made anew.
+    """A connector's resources by name, each made anew.
 
     Attributes:
-        title: what people call it.
-        translate: reads the errors of its driver.
+        title: the source's name for people.
+        translate: translates its driver's errors.
     """
 
     def __init__(self, settings: DltSettings, outside: Outside) -> None:
@@ -69,7 +69,7 @@ class Source:
         self._make = self._chosen()
 
     def resource(self, table: DltTable) -> DltResource:
-        """Make a resource, with the hints that the settings have for it.
+        """Make a resource, with its hints from the settings.
 
         Raises:
             NotFound: there is none of that name.
@@ -122,14 +122,14 @@ def _rest(settings: DltSettings, session: Callable[[str], Session]) -> Make:
     _authenticated(client, session)
 
     def make(name: str) -> DltResource:
-        # dlt takes parts out of what it is given.
+        # dlt removes keys from the dictionaries that it is given.
         return _named(name, rest_api_resources(cast("Any", deepcopy(config))))
 
     return make
 
 
 def _authenticated(place: dict[str, Any], session: Callable[[str], Session]) -> None:
-    """Let tokens be asked for only where the operator allows; see that dlt looks for none."""
+    """Restrict token requests to allowed hosts; keep dlt from looking for tokens itself."""
     auth = place.get("auth")
     if auth is None:
         return
@@ -216,7 +216,7 @@ def _named(name: str, resources: Iterable[DltResource]) -> DltResource:
 
 
 def _incremental(given: Mapping[str, Any], *, has_times: bool) -> Any:
-    """Give dlt's incremental; a database's times are compared with times, not with text."""
+    """Give dlt's incremental; a database's times are compared as times, not as text."""
     first = given.get("initial_value")
     if has_times and isinstance(first, str):
         with suppress(ValueError):

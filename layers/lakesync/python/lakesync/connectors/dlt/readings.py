@@ -1,7 +1,7 @@
 """How one dlt resource is read: where reading may resume, and which rows are deletions.
 
-Uses what dlt does not promise to keep (the parts of a pipe); `requirements` pin its version, and
-the contract suite is run against it.
+Uses internals of dlt (the parts of a pipe) that may change; `requirements` pin its version, and the
+contract suite is run against it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lakesync.connectors.dlt.configuration import DltTable
 
 MODIFIED: Final = "(modified)"
-"""In a row that comes out of a file: when the file was written; no column."""
+"""A key in rows read from a file: when the file was written. It is not a column."""
 
 
 class Reading(NamedTuple):
@@ -44,9 +44,9 @@ class Reading(NamedTuple):
     """The JSON path to a row's change time; empty if its rows have none."""
     is_incremental: bool
     is_ordered: bool
-    """By cursors that come in order: it may be left before its end, and gone on with there."""
+    """Its cursors are in order: reading may stop before the end, and resume there."""
     is_root: bool
-    """It is made of no other resource: its state is that of the rows which it gave."""
+    """It is not made from another resource: its state matches the rows that it gave."""
     is_whole: bool
     """What a reading lacks is gone: dlt's ``replace``."""
 
@@ -55,7 +55,7 @@ def reading_of(resource: DltResource, table: DltTable) -> Reading:
     """Give how a resource is read.
 
     Raises:
-        AdapterRefused: it cannot be.
+        AdapterRefused: it cannot be read.
     """
     schema = resource.compute_table_schema()
     columns = {str(name): dict(hint) for name, hint in schema.get("columns", {}).items()}
@@ -85,7 +85,7 @@ def reading_of(resource: DltResource, table: DltTable) -> Reading:
 
 
 def _incremental(resource: DltResource) -> Incremental[Any] | None:
-    """Give what a resource, or the first of those that it is made of, is read by."""
+    """Give the incremental of a resource, or of the first resource that it is made from."""
     step: Any = resource.incremental
     own: Incremental[Any] | None = getattr(step, "incremental", step)
     if own is None:
@@ -98,7 +98,7 @@ def _incremental(resource: DltResource) -> Incremental[Any] | None:
 
 
 def _changed_at(resource: DltResource, incremental: Incremental[Any] | None) -> str:
-    """Give what of its rows tells when they changed: of a file's, when that was written."""
+    """Give the field with its rows' change times; for a file's rows, when it was written."""
     if incremental is None:
         return ""
     path = str(incremental.cursor_path)
@@ -108,12 +108,12 @@ def _changed_at(resource: DltResource, incremental: Incremental[Any] | None) -> 
 
 
 def _ascends(incremental: Incremental[Any]) -> bool:
-    # Of one cursor's rows those that were not given are found only if the range includes it.
+    # A closed range: rows with the last cursor that were not given yet are read, too.
     return incremental.range_start == "closed" and incremental.row_order == "asc"
 
 
 def pages_of(resource: DltResource, state: dict[str, Any]) -> Generator[list[Any], None, None]:
-    """Give what a resource yields, a list at a time; its state is kept up to there.
+    """Give what a resource yields, a list at a time; its state is kept up to that list.
 
     Args:
         resource: read once.
@@ -135,7 +135,7 @@ def pages_of(resource: DltResource, state: dict[str, Any]) -> Generator[list[Any
         container.injectable_context(contexts[1]),
         container.injectable_context(contexts[2]),
     ):
-        # First in, first out: all of a parent's page is read before its next.
+        # First in, first out: a parent's page is read completely before its next.
         pipes: Any = ManagedPipeIterator.from_pipes([resource._pipe], next_item_mode="fifo")  # noqa: SLF001
     pipes.set_context([*contexts, section])
     try:
@@ -147,6 +147,6 @@ def pages_of(resource: DltResource, state: dict[str, Any]) -> Generator[list[Any
 
 def _rows_in(item: Any) -> list[Any]:
     item = getattr(item, "data", item) if type(item).__name__ == "DataItemWithMeta" else item
-    if hasattr(item, "to_pylist"):  # a table of Arrow's
+    if hasattr(item, "to_pylist"):  # an Arrow table
         return list(item.to_pylist())
     return list(item) if isinstance(item, list | tuple) else [item]

@@ -1,7 +1,7 @@
-"""Secrets among settings that are another library's: named where they are used, kept apart.
+"""Secrets in settings of another library: referenced where they are used, stored separately.
 
-In the place of a secret stands ``{"secret": "<name>"}``; its value is in the setting ``secrets``,
-which is stored as a secret and told to nobody.
+A secret is written as ``{"secret": "<name>"}``; its value is in the setting ``secrets``, which is
+stored as a secret and never shown.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SECRET: Final = re.compile(
 )
 """What a secret is called, in lower case, without what parts the words."""
 _SECRET_PARAMETER: Final = re.compile(rf"^key$|{_SECRET.pattern}")
-"""The same of an address or a form, where a key is nearly always that of an API."""
+"""The same for an address or a form, where a key is nearly always an API key."""
 
 
 class _Reference(TypedDict):
@@ -42,12 +42,12 @@ def _is_reference(value: object) -> object:
 
 
 def _parsed(value: object) -> object:
-    """Give secrets as they are registered, or as they were stored: as the text of JSON."""
+    """Give secrets as registered, or as stored: as JSON text."""
     return json.loads(value) if isinstance(value, str) else value
 
 
 def unnamed_in(body: object) -> Iterator[str]:
-    """Give the names of what is a secret by its name, and is written out in a body of JSON."""
+    """Give the names of fields of a JSON body that look like secrets and are written out."""
     parts = body.items() if isinstance(body, dict) else ()
     for name, value in parts:
         if _is_written_out(value) and _SECRET.search(_plain(name)):
@@ -60,7 +60,7 @@ def unnamed_in(body: object) -> Iterator[str]:
 
 
 def unnamed_parameters(parameters: object) -> Iterator[str]:
-    """Give the same of parameters: a dictionary, a form as text, or the address of a request."""
+    """Give the same for parameters: a dictionary, a form as text, or a request's address."""
     if isinstance(parameters, str):
         parameters = dict(parse_qsl(urlsplit(parameters).query or parameters))
     for name, value in parameters.items() if isinstance(parameters, dict) else ():
@@ -94,7 +94,7 @@ Secrets = Annotated[
 
 
 def name_of(value: object) -> str | None:
-    """Give the name of the secret that belongs in this place; None if none does."""
+    """Give the name of the secret that is referenced here; None without a reference."""
     if isinstance(value, dict) and value.keys() == {"secret"}:
         name = value["secret"]
         return name if isinstance(name, str) and name else None

@@ -1,7 +1,7 @@
-"""dlt's configuration of a REST API, as far as JSON can say it: its ``RESTAPIConfig``.
+"""dlt's configuration of a REST API, ``RESTAPIConfig``, as far as JSON can express it.
 
-Names are dlt's own. What holds functions or Python objects is left out, and what is a secret can
-only be named: see `lakesync.connectors.dlt.references`.
+Names are dlt's own. Fields for functions or Python objects are left out, and secrets can only be
+referenced: see `lakesync.connectors.dlt.references`.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lakesync.connectors.dlt.readings import Reading
 
 _SECONDS_MAX: Final = 100_000_000_000
-"""A number below is seconds since 1970, one above is milliseconds; up to the year 5138."""
+"""Numbers below are seconds since 1970, numbers above are milliseconds; up to the year 5138."""
 _TYPES: Final = {
     "text": "string", "double": "number", "bool": "boolean", "timestamp": "timestamp",
     "bigint": "integer", "binary": "bytes", "json": "json", "decimal": "string",
@@ -86,7 +86,7 @@ def _is_marked(value: Any, data_type: Any) -> bool:
 
 
 def _reader(path: str) -> Callable[[dict[str, Any]], int | None]:
-    """Give what reads a row's change time, in microseconds since 1970; None if it has none."""
+    """Give the function that reads a row's change time, in microseconds since 1970, or None."""
     if path == MODIFIED:
         return lambda row: instant_us(row.get(MODIFIED))
     compiled = jsonpath.compile_path(path)
@@ -101,9 +101,9 @@ def _reader(path: str) -> Callable[[dict[str, Any]], int | None]:
 
 
 def instant_us(value: object) -> int | None:
-    """Give an instant in microseconds since 1970; None if a value is none.
+    """Give an instant in microseconds since 1970; None if the value is not an instant.
 
-    Days are none: a row may change twice on one.
+    Days are not instants: a row may change twice on one.
     """
     if isinstance(value, str):
         try:

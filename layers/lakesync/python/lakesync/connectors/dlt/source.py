@@ -30,7 +30,7 @@ T = TypeVar("T")
 _CHECK_S_MAX: Final = 8.0
 """After how long `DltConnector.check` asks no other table."""
 _SAMPLE_ROWS: Final = 100
-"""Rows of which the types of columns are told that the source does not tell."""
+"""Rows from which column types are inferred if the source does not declare them."""
 
 
 class DltConnector:
@@ -55,7 +55,7 @@ class DltConnector:
         return self._run(work)
 
     def discover(self) -> Result[tuple[SourceTable, ...], LakeSyncError]:
-        """Give the tables that are read; types that the source does not tell by its first rows."""
+        """Give the tables that are read; undeclared types are inferred from the first rows."""
         return self._run(lambda: tuple(map(self._described, self._tables.values())))
 
     def read(
@@ -124,7 +124,7 @@ class DltConnector:
         except Exception as exc:
             ours = translated(exc, self._source.translate)
             if ours is None and type(exc).__module__.startswith(("dlt.", "sqlalchemy.")):
-                # Its text may hold rows.
+                # Its text may contain rows.
                 ours = AdapterFailed(f"the source failed: {type(exc).__name__}")
             if ours is None:
                 raise

@@ -1,7 +1,7 @@
-"""What is asked of Jira Cloud: its REST API, version 3.
+"""The requests to Jira Cloud: its REST API, version 3.
 
-Issues are searched by ``/search/jql``, whose pages are joined by tokens. A token says behind which
-issue of the order a page begins, and is good for the search that it came from.
+Issues are searched by ``/search/jql``, whose pages are linked by tokens. A token says after which
+issue of the order a page begins, and is valid only for its own search.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Searched(NamedTuple):
 
 
 class JiraApi:
-    """Asks one site. Raises `lakesync.errors.LakeSyncError`, as `lakesync.connectors.http` does."""
+    """Sends requests to one site. Raises the errors of `lakesync.connectors.http`."""
 
     def __init__(self, site: JiraSite, outside: Outside) -> None:
         token = site.api_token.get_secret_value()
@@ -103,7 +103,7 @@ class JiraApi:
         return issues
 
     def comments(self, issue_id: str, start: int) -> tuple[list[Mapping[str, Any]], int]:
-        """Give some comments of an issue, the oldest first, and how many there are.
+        """Give some comments of an issue, oldest first, and their total number.
 
         Raises:
             NotFound: there is no such issue.
@@ -120,7 +120,7 @@ class JiraApi:
         return {str(comment["id"]) for comment in given.get("values", [])}
 
     def worklogs_changed(self, what: str, since_ms: int) -> Mapping[str, Any]:
-        """Give which worklogs were ``updated`` or ``deleted`` from a time on: a page."""
+        """Give a page of the worklogs that were ``updated`` or ``deleted`` since a time."""
         page: Mapping[str, Any] = self.caller.get(f"{_API}/worklog/{what}", since=since_ms)
         return page
 
@@ -166,13 +166,13 @@ def milliseconds(text: str) -> int:
     """Give a time of Jira in milliseconds since 1970.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not a time.
     """
     return microseconds(instant(text)) // 1_000
 
 
 def _not_logged_in(answer: Answer) -> LakeSyncError | None:
-    """Refuse answers that are not for the account: some are as empty as a stranger sees them."""
+    """Refuse answers to anonymous requests: some are empty instead of an error."""
     reason = answer.headers.get("x-seraph-loginreason", "")
     if any(word in reason for word in _NOT_LOGGED_IN):
         return AdapterRefused(

@@ -31,7 +31,7 @@ def _time(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Give what stands for a value of Jira: its account, value, key or name, else all of it."""
+    """Give the short form of a Jira value: its account, value, key or name, else all of it."""
     if isinstance(value, list):
         return [_plain(each) for each in value]
     if isinstance(value, dict):
@@ -131,7 +131,7 @@ def values(row: Mapping[str, Any], fields: Iterable[Field]) -> dict[str, Any]:
     """Give a row's columns.
 
     Raises:
-        ValueError: a value is not what its field holds; the sentence names it.
+        ValueError: a value is not of its field's type; the message names the field.
     """
     columns = {}
     for field in fields:
@@ -150,10 +150,10 @@ def source_columns(fields: Sequence[Field], *keys: str) -> tuple[SourceColumn, .
 
 
 def custom_fields(described: Iterable[Mapping[str, Any]], wanted: Sequence[str]) -> list[Field]:
-    """Give the custom fields that are wanted, by name or id. Names that several have bear the id.
+    """Give the wanted custom fields, by name or id. Ambiguous names get the id appended.
 
     Raises:
-        AdapterRefused: there is none of a name.
+        AdapterRefused: there is no field with a name.
     """
     known = [each for each in described if each.get("custom")]
     taken = {field.column for field in ISSUE_FIELDS} | {"id", "key"}

@@ -1,7 +1,7 @@
-"""The table of comments: they are read with the issues that they change.
+"""The table of comments, which are read with their changed issues.
 
-A search gives an issue with its first comments; an issue that has more is read by itself, page by
-page. Comments that an issue had and has no longer are deletions.
+A search gives an issue with its first comments; the comments of an issue with more are read
+separately, page by page. Comments that an issue no longer has are deletions.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def read(
     rows_max: int,
     poll_ms: int,
 ) -> SourcePage:
-    """Give the comments of issues that changed; at times those of issues that are gone."""
+    """Give the comments of changed issues; periodically also those of deleted issues."""
     walk, place = Walk(api, settings, storage, TABLE), place_of(cursor)
     issues_max = min(rows_max, ISSUES_MAX)
     gone: list[str] = []
@@ -79,7 +79,7 @@ def _goes_on(place: Place) -> bool:
 def _few(
     api: JiraApi, walk: Walk, place: Place, poll_ms: int, issues: Iterable[Mapping[str, Any]]
 ) -> tuple[Comments, list[str]]:
-    """Give the comments that came with issues; what has more is left for later."""
+    """Give the comments that arrived with issues; issues with more are left for later."""
     comments: Comments = {}
     for issue in issues:
         given = (issue.get("fields") or {}).get("comment") or {}
@@ -95,7 +95,7 @@ def _few(
 def _many(
     api: JiraApi, walk: Walk, place: Place, poll_ms: int, rows_max: int
 ) -> tuple[Comments, list[str]]:
-    """Give some comments of an issue that has many, and behind the last what is gone."""
+    """Give some comments of an issue with many, and after the last one the deletions."""
     issue, start = place.pending[0], place.start
     some: list[Mapping[str, Any]] = []
     total = 1
@@ -106,7 +106,7 @@ def _many(
             if not page or start + len(some) >= total:
                 total = 0
                 break
-    except NotFound:  # the issue is gone; the comparison of all issues notices it
+    except NotFound:  # the issue is gone; the comparison of all issues detects it
         total = 0
     ids = [str(each["id"]) for each in some]
     place.start += len(some)

@@ -30,7 +30,7 @@ def read(
     rows_max: int,
     poll_ms: int,
 ) -> SourcePage:
-    """Give issues that changed; at times those that are gone, or that no search gave."""
+    """Give changed issues; periodically also deleted ones, and those that searches missed."""
     walk, place = Walk(api, settings, storage, TABLE), place_of(cursor)
     fields = (*ISSUE_FIELDS, *custom)
     wanted = [field.id for field in fields]
@@ -43,7 +43,7 @@ def read(
     elif place.step == "list":
         walk.note_all(place, poll_ms)
     else:
-        # They are fetched a hundred at a time, in one page's time.
+        # They are fetched a hundred at a time, within one page's time.
         gone, missing = walk.compare(place, poll_ms, min(rows_max, 2 * BULK_ISSUES_MAX))
         issues = walk.within(api.by_ids(missing, wanted))
         more = bool(place.object) or not walk.ended(place, poll_ms)

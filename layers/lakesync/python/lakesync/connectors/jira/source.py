@@ -45,7 +45,7 @@ class JiraConnector:
         self._api = JiraApi(settings, outside)
 
     def check(self) -> Result[str, LakeSyncError]:
-        """Say that the site answers, and that there are the projects and fields that are named."""
+        """Check that the site answers, and that the configured projects and fields exist."""
 
         def work() -> str:
             name = self._api.account().get("displayName", "")
@@ -96,7 +96,7 @@ class JiraConnector:
         return _tried(work)
 
     def on_webhook(self, delivery: Delivery) -> Result[SourcePage, LakeSyncError]:
-        """Give the issue that an event is of, as Jira has it now, or that it is gone."""
+        """Give the current state of an event's issue, or its deletion."""
 
         def work() -> SourcePage:
             return webhooks.read(
@@ -137,7 +137,7 @@ class JiraConnector:
         }
 
     def _has_project(self, row_id: str) -> bool:
-        # One that is not asked for any longer is as gone as one that was deleted.
+        # An issue that is no longer configured counts as deleted.
         project, wanted = self._api.project(row_id), self._settings.projects
         return project is not None and (not wanted or project["key"] in wanted)
 

@@ -1,17 +1,18 @@
-"""The way through the issues of a site: those that changed, then at times all, to notice deletions.
+"""Reads the issues of a site: the changed ones, then periodically all, to detect deletions.
 
-A search is by ``updated``, in the order of it. JQL knows minutes of the account's time zone, so a
-search begins at the minute in which the overlap begins. Its pages are joined by tokens, which say
-behind which issue a page begins; an issue that changes meanwhile moves to the end, and comes again.
+A search filters and orders by ``updated``. JQL's resolution is a minute of the account's time zone,
+so a search begins at the minute in which the overlap begins. Its pages are linked by tokens, which
+say after which issue a page begins. An issue that changes meanwhile moves to the end, and is read
+again.
 
 Rules of this module
-    1. The next poll begins at the latest change that was read, less the overlap: times of Jira
-       alone, whatever our clock says; but never behind Jira's own time, as imported issues may be
+    1. The next poll begins at the latest change that was read, minus the overlap. Only Jira's times
+       count, not our clock's. It never begins after Jira's current time, as imported issues may be
        dated years ahead.
-    2. All pages of one search have the same JQL; a token that Jira no longer takes is given up, and
-       the search begins again where it was.
-    3. Issues that no search gave, such as imported ones that changed long ago, are met in the
-       listing of all issues, and read then.
+    2. All pages of one search have the same JQL. If Jira no longer accepts a token, the search is
+       restarted at its position.
+    3. Issues that searches miss, such as imported ones that changed long ago, are detected in the
+       listing of all issues, and then read.
 """
 
 from __future__ import annotations
@@ -72,9 +73,9 @@ def place_of(cursor: str) -> Place:
 
 
 def begun_at(cursor: str, at_ms: int) -> str:
-    """Give the cursor from which what changed since a time is read again.
+    """Give the cursor from which changes since a time are read again.
 
-    The one that there is, if it lies before. A comparison that is under way begins anew.
+    That is the current cursor, if it is earlier. A comparison in progress is restarted.
     """
     place = place_of(cursor)
     if place.top <= at_ms:
@@ -86,13 +87,13 @@ def begun_at(cursor: str, at_ms: int) -> str:
 
 
 class Walk:
-    """Goes through the issues of one site, for one table.
+    """Reads the issues of one site, for one table.
 
     Args:
         api: the site.
-        settings: which projects, and how often all issues are listed.
+        settings: the projects, and how often all issues are listed.
         storage: the connector's.
-        table: whose rows the issues own.
+        table: the table whose rows the issues own.
     """
 
     def __init__(self, api: JiraApi, settings: JiraSettings, storage: Storage, table: str) -> None:
@@ -115,7 +116,7 @@ class Walk:
         return page
 
     def ended(self, place: Place, poll_ms: int) -> bool:
-        """End a step, and begin to list all if it is time; tell whether the poll is at its end."""
+        """End a step, and begin to list all issues if it is due; tells whether the poll ends."""
         place.since, place.token, place.at = -1, "", 0
         is_due = poll_ms - place.compared >= self._settings.reconcile_minutes * _MINUTE_MS
         if place.step == "changes" and is_due:
@@ -136,7 +137,7 @@ class Walk:
             place.step, place.object = "compare", self._object_behind("")
 
     def compare(self, place: Place, poll_ms: int, rows_max: int) -> tuple[list[str], list[str]]:
-        """Compare the next of what was given; gives rows that are gone, and issues to be read."""
+        """Compare the next noted rows with the listing; gives deletions, and issues to read."""
         if not place.object:
             return [], []
         gone, missing = self.given.compare(place.object, poll_ms, self.existing)
@@ -148,7 +149,7 @@ class Walk:
         return list(gone), some
 
     def existing(self, ids: Sequence[str]) -> set[str]:
-        """Give which of some issues there are, in the projects that are asked for."""
+        """Give those of some issues that exist in the configured projects."""
         return {str(issue["id"]) for issue in self.within(self._api.by_ids(ids, ["project"]))}
 
     def within(self, issues: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -186,7 +187,7 @@ class Walk:
 
 
 def _updated(issue: Mapping[str, Any]) -> int:
-    """Give when an issue changed; 0 if it does not say so: then it moves nothing on."""
+    """Give when an issue changed; 0 if unknown: then it does not advance the cursor."""
     try:
         return milliseconds(issue["fields"]["updated"])
     except NOT_AS_DESCRIBED:

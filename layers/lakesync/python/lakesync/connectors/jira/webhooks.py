@@ -1,7 +1,7 @@
 """Webhooks of Jira Cloud: an issue was created, changed or deleted.
 
-An event tells which issue it is; the issue itself is asked for, as events show fields otherwise
-than the API does. So a webhook and a poll give the same row, of the same time: a duplicate.
+Only the issue's id is taken from an event; the issue itself is read by the API, as events represent
+fields differently. So a webhook and a poll give the same row with the same time: a duplicate.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
     from lakesync.connectors.storage import Storage
 
 REPEATED_S_MAX: Final = 7_200
-"""How long ago Jira may have signed an event: it sends one that was not taken up to five times
-again, as it is, each up to 15 minutes later."""
+"""The oldest accepted signature of an event: Jira repeats an undelivered event unchanged up to five
+times, each up to 15 minutes later."""
 DELETED: Final = "jira:issue_deleted"
 _CHANGED: Final = ("jira:issue_created", "jira:issue_updated")
 _NOTHING: Final = SourcePage((), "", has_more=False)
 
 
 def verified(secret: str, headers: Mapping[str, str], body: bytes) -> Signed:
-    """Verify an event: its time is part of its body.
+    """Verify an event; its time is part of its body.
 
     Raises:
         AuthFailed: it is not signed with the secret.
-        ValidationFailed: it is no event of Jira.
+        ValidationFailed: it is not an event of Jira.
     """
     delivery = check_hub_signature(secret, headers, body)
     sent_ms = _event(body).get("timestamp")
@@ -54,7 +54,7 @@ def read(
     custom: Callable[[], Sequence[Field]],
     delivery: Delivery,
 ) -> SourcePage:
-    """Give the issue of an event; nothing for events of other things.
+    """Give the issue of an event; nothing for events that are not about issues.
 
     Raises:
         ValidationFailed: it names no issue.

@@ -1,4 +1,4 @@
-"""The table of worklogs: Jira tells which were changed, and which were deleted, and when."""
+"""The table of worklogs: Jira lists changed and deleted ones, with their times."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _IS_LISTED: Final = {"worklogId", "updatedTime"}
 
 
 def begun_at(cursor: str, at_ms: int) -> str:
-    """Give the cursor from which what changed since a time is read again; that, if it is before."""
+    """Give the cursor from which changes since a time are read again; never a later one."""
     place: dict[str, Any] = json.loads(cursor) if cursor else {}
     moved = {step: min(place[step], at_ms) for step in _STEPS if step in place}
     if all(place[step] == moved[step] for step in moved):
@@ -74,7 +74,7 @@ def _change(row_id: str, worklog: Mapping[str, Any]) -> Change:
 def _within(
     api: JiraApi, settings: JiraSettings, worklogs: list[Mapping[str, Any]]
 ) -> list[Mapping[str, Any]]:
-    """Give those of the projects that are asked for: Jira lists worklogs of all."""
+    """Give those of the configured projects: Jira lists worklogs of all."""
     if not settings.projects:
         return worklogs
     ids = dict.fromkeys(str(each["issueId"]) for each in worklogs if "issueId" in each)
