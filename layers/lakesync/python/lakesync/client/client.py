@@ -1,4 +1,4 @@
-"""`Client`: the app's rows in one SQLite file, edited at once and synced when there is a network.
+"""`Client`: an app's rows in one SQLite file, edited locally and synced when there is a network.
 
 ::
 
@@ -7,8 +7,8 @@
         client.query("SELECT _row_id, title FROM todos WHERE done = 0").unwrap()
         client.sync()
 
-Public operations return a ``Result``: what can happen in operation is an ``Err`` with a code, a
-sentence and a retry class. Laws: ``docs/spec/client.md``.
+Public operations return a ``Result``: an operational failure is an ``Err`` with a code, a message
+and a retry class. Laws: ``docs/spec/client.md``.
 """
 
 from __future__ import annotations
@@ -59,25 +59,25 @@ T = TypeVar("T")
 
 
 class Client(Connecting, OutboxKeeper):
-    """One client and its file. Safe to use from several threads, and to open in several processes.
+    """One client and its file. Several threads may use it, and several processes may open the file.
 
     Args:
-        path: the SQLite file; made if there is none.
-        client_id: who makes the edits; 1 to 128 bytes, not to be guessed: it is the first user's
-            who uses it. The file stays this client's.
+        path: the SQLite file; created if there is none.
+        client_id: 1 to 128 bytes, impossible to guess: it belongs to the first user who uses it.
+            The file is always this client's.
         transport: how to reach the gateway.
         wall_clock: the device's clock, in milliseconds since 1970. It may be wrong.
-        durability: ``FULL`` has an edit on the disk before it returns. ``NORMAL`` is several times
-            faster, and may lose the last edits when the power fails, though not when the app does.
+        durability: ``FULL``: an edit is on the disk before it returns. ``NORMAL``: several times
+            faster, but a power failure, though not a crash of the app, may lose the last edits.
         page_deltas: deltas of one pulled page, 1 to 10,000.
-        first_tables: at most 32 that a first sync brings first; see `ClientStatus.synced_tables`.
-        gather_ms: changes within so many milliseconds are told together; see `watch`.
-        key: encrypts the file by SQLCipher: a passphrase, 32 random bytes (which open it faster),
-            or what gives one of them. It is kept nowhere: who loses it loses the file.
+        first_tables: at most 32, which a first sync reads first; see `ClientStatus.synced_tables`.
+        gather_ms: changes within this many milliseconds are reported together; see `watch`.
+        key: encrypts the file with SQLCipher: a passphrase, 32 random bytes (which open it faster),
+            or a function that returns either. It is stored nowhere: without it the file is lost.
         connection_class: another connection for writing; for tests.
 
     Raises:
-        ValidationFailed: an argument is none of what may be given.
+        ValidationFailed: an argument is not allowed.
         WrongKey, ImportError: the key is not the file's; SQLCipher is not installed.
         FileCorrupt: the file is damaged, or no database; see `lakesync.client.salvage`.
         Conflict: the file belongs to another client, or to another release.
@@ -121,7 +121,8 @@ class Client(Connecting, OutboxKeeper):
         try:
             result = Ok(record(self._file, op, table, row_id, columns))
         except Exception as exc:  # noqa: BLE001 - a bug is raised again
-            # At once: what has a name here stays with the error, and would go unheard.
+            # Nothing here may name it: the error's traceback would keep it, and it would go
+            # unreported.
             return heard(Err(caught(exc, self._is_sound)), f"{op.name} of {table!r}, {row_id!r}")
         if not self.edited.is_set():
             self.edited.set()
@@ -149,7 +150,7 @@ class Client(Connecting, OutboxKeeper):
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Transaction]:
-        """Make edits one transaction: here, and where it fits one commit, everywhere.
+        """Make edits one transaction: locally, and at the gateway if they fit one commit.
 
         ::
 
@@ -157,14 +158,14 @@ class Client(Connecting, OutboxKeeper):
                 tx.insert("orders", "o1", {"total": 3})
                 tx.update("stock", "s1", {"left": 7})
 
-        Only edits made through ``tx`` belong to it. They are committed when the block ends and
-        undone if it raises. An edit whose ``Err`` nobody looked at undoes the block too, which then
-        raises that error. The gateway commits the edits together or not at all; see
-        ``docs/spec/client.md`` for a transaction that is too large, or of which an edit is refused.
+        Only edits made through ``tx`` belong to it. They are committed when the block ends, and
+        undone if it raises. An edit's ``Err`` that the app ignores also undoes the block, which
+        then raises that error. The gateway commits the edits together or not at all; for a
+        transaction that is too large, or has a refused edit, see ``docs/spec/client.md``.
 
-        Meanwhile whatever else writes or syncs waits on other threads, and is refused with
-        ``TRANSACTION_OPEN`` on this one, where waiting would be for ever: another task, a callback,
-        a second transaction inside the first. Nothing of theirs is written or undone with it.
+        Meanwhile other writers and syncs wait on other threads. On this thread, where waiting would
+        deadlock (another task, a callback, a nested transaction), they are refused with
+        ``TRANSACTION_OPEN``. Nothing of theirs is committed or undone with it.
 
         Raises:
             LakeSyncError: an edit failed, or the commit did; or ``TRANSACTION_OPEN``.
@@ -179,26 +180,26 @@ class Client(Connecting, OutboxKeeper):
         """Give a table typed columns and indexes before, or after, rows arrive. Safe to repeat.
 
         The types are ``string number boolean json integer decimal(p,s) timestamp date bytes``, or
-        those of a dataclass, pydantic model or `schema`; ``indexes`` are the columns of each index.
-        ``VALIDATION_ERROR`` or ``SCHEMA_ERROR`` if a name or a type is none.
+        those of a dataclass, pydantic model or `schema`; ``indexes`` lists the columns of each
+        index. ``VALIDATION_ERROR`` or ``SCHEMA_ERROR`` if a name or a type is invalid.
         """
         return self._attempt(lambda: declare(self._file, table, columns, indexes))
 
     def schema(self, table: str) -> Result[TableSchema | None, LakeSyncError]:
-        """Give a table's schema, as the last pull to the end told it; None without one."""
+        """Give a table's schema, as of the last pull that reached the end; None if it has none."""
         return self._attempt(lambda: self._file.schema(table))
 
     def sql_name(self, table: str, column: str | None = None) -> Result[str | None, LakeSyncError]:
-        """Give SQLite's name of a table or a column that was seen; None if it has none.
+        """Give SQLite's name of a known table or column; None if it has none.
 
-        It is the name itself, unless SQLite reserves that or the app has taken it.
+        It is the name itself, unless SQLite reserves that name or the app already uses it.
         """
         return self._attempt(lambda: self._file.sql_name(table, column))
 
     def push(self) -> Result[PushSummary, LakeSyncError]:
         """Push all that waits; refused edits are quarantined, their neighbours flow.
 
-        An ``Err`` says why the rest waits, and what was done in its error's ``done``.
+        An ``Err`` states why the remaining edits wait; its error's ``done`` states what was done.
         """
         return self._attempt(self._syncer.push)
 
@@ -217,10 +218,10 @@ class Client(Connecting, OutboxKeeper):
         return self._attempt(lambda: self._syncer.sync(stopped))
 
     def wipe(self, *, lose_edits: bool = False) -> Result[None, LakeSyncError]:
-        """Sign out: close the client, and remove its file with all that it holds from the disk.
+        """Sign out: close the client, and remove its file and everything in it from the disk.
 
-        That is rows, outbox, actions, attachments, and tables of the app's own. ``CONFLICT``, and
-        nothing is wiped, while any of it waits for the gateway or the app, unless it may be lost.
+        This includes rows, outbox, actions, attachments and the app's own tables. While any of it
+        waits for the gateway or the app: ``CONFLICT``, and nothing is wiped, unless it may be lost.
         """
         result = self._attempt(self._file.database.must_be_idle)
         if isinstance(result, Ok):
@@ -234,7 +235,7 @@ class Client(Connecting, OutboxKeeper):
         return heard(result, "wipe")
 
     def close(self) -> None:
-        """Close the file, and end what syncs and watches it; safe to repeat. All is on the disk."""
+        """Close the file, and end its syncing and watches; safe to repeat. All data is on the disk."""
         self._is_closed = True
         self._stop_loops()
         self._feed.close()

@@ -42,15 +42,16 @@ class Connecting(Observable):
         every_s: float = EVERY_S,
         on_result: Callable[[Result[SyncSummary, LakeSyncError]], object] = unheard,
     ) -> SyncLoop:
-        """Sync in the background from now on, until what it gives is stopped or the client closed.
+        """Sync in the background until the returned loop is stopped or the client is closed.
 
-        Where the transport has a ``socket_url``, a WebSocket tells of changes at once; while it
-        cannot be had, the client asks every ``every_s`` seconds. ``status.connected`` tells which.
+        If the transport has a ``socket_url``, a WebSocket reports changes immediately; while it
+        cannot be opened, the client polls every ``every_s`` seconds. ``status.connected`` shows
+        which applies.
 
         Args:
-            every_s: as `SyncLoop` takes it; so is ``on_result``. If the client is connected already
-                it begins anew, with these.
-            on_result: as there.
+            every_s: as for `SyncLoop`. If the client is already connected, it restarts with these
+                arguments.
+            on_result: as for `SyncLoop`.
 
         Raises:
             ValidationFailed: the client is closed, or an argument is none.
@@ -64,7 +65,7 @@ class Connecting(Observable):
             return loop
 
     def listen(self, wake: Callable[[], None]) -> Listening | None:
-        """Be told of changes where the transport can: `SyncLoop` does it. Stop it before `close`.
+        """Listen for changes if the transport can: `SyncLoop` calls it. Stop it before `close`.
 
         Args:
             wake: makes this client sync.
@@ -74,7 +75,7 @@ class Connecting(Observable):
         return self._transport.listen(Hearing(self.client_id, self._syncer, self._activity, wake))
 
     def register_loop(self, loop: SyncLoop) -> None:
-        """Note a loop that is to be stopped with the client; `SyncLoop.start` does it."""
+        """Note a loop that must be stopped with the client; `SyncLoop.start` calls it."""
         if self._is_closed:
             raise ValidationFailed("the client is closed; open its file again")
         self._loops.add(loop)

@@ -1,10 +1,10 @@
-"""The database interface of Python (PEP 249) on a client: queries, and statements that are edits.
+"""Python's database interface (PEP 249) on a client: queries, and statements that make edits.
 
 Rules of this module
     1. A connection begins a transaction with its first statement that writes. `Connection.commit`
-       makes its edits one transaction, as `Client.transaction` does; meanwhile whatever else
-       writes waits on other threads and is refused on this one.
-    2. Before that it reads what is committed, afterwards its own writes too.
+       makes its edits one transaction, as `Client.transaction` does. Meanwhile other writers wait
+       if they are on other threads, and are refused on this thread.
+    2. Before its first write a connection reads committed data; after it, its own writes too.
     3. After a statement has failed in a transaction, only `Connection.rollback` ends it.
 
 The exceptions are those of `sqlite3`; the client's own error is the ``__cause__``.
@@ -88,7 +88,7 @@ def connect(client: Client) -> Connection:
 
 
 class Connection:
-    """A connection as PEP 249 describes it; for one thread at a time, as `sqlite3`'s own."""
+    """A connection as PEP 249 describes it; for one thread at a time, like `sqlite3`'s own."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -102,7 +102,7 @@ class Connection:
         return Cursor(self)
 
     def commit(self) -> None:
-        """Commit what was written since the last commit; nothing happens without any."""
+        """Commit everything written since the last commit; without any writes, nothing happens."""
         self._end(None)
 
     def rollback(self) -> None:
@@ -131,7 +131,7 @@ class Connection:
         """Run a query; for cursors."""
         self._must_be_open()
         editor: Editor = self._transaction or self._client
-        # Not `query`: where there are no rows, their columns' names are asked for all the same.
+        # Not `query`: the columns' names are needed even if there are no rows.
         return _value(query_result(lambda: editor._read(sql, parameters)))  # noqa: SLF001
 
     def write(self, sql: str, parameters: Parameters) -> int:

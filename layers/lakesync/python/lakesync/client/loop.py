@@ -1,9 +1,9 @@
-"""`SyncLoop`: sync in the background, soon after edits, patiently when the network is away.
+"""`SyncLoop`: background sync, soon after edits, with backoff while there is no network.
 
 Rules of this module
-    1. The thread ends when it is told to, and for no other reason. What a sync raises is reported
-       as an ``Err``; what the app's ``on_result`` raises is logged.
-    2. Every wait ends early for `SyncLoop.wake` and `SyncLoop.stop`.
+    1. The thread ends only when it is stopped. An exception in a sync is reported as an ``Err``; an
+       exception in the app's ``on_result`` is logged.
+    2. `SyncLoop.wake` and `SyncLoop.stop` end every wait early.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lakesync.ports import Listening
 
 GATHER_S: Final = 0.2
-"""How long edits must pause before they are pushed: longer than between two keystrokes."""
+"""How long edits must pause before they are pushed: longer than the time between two keystrokes."""
 GATHER_S_MAX: Final = 1.0
 """The longest that edits which do not pause wait for each other."""
 BACKOFF_S_MIN: Final = 1.0
@@ -42,11 +42,12 @@ CONNECTED_EVERY_S: Final = 900.0
 EVERY_S: Final = 30.0
 """How often a client without one looks for news, by default."""
 STOP_S: Final = 2.0
-"""How long a stop waits for the request that is under way, by default, before it is dropped."""
+"""How long a stop waits, by default, for the request in flight before dropping it."""
 _DROPPED_S: Final = 1.0
-"""How long what was dropped may take to end; a connection that is being opened takes longer."""
+"""How long a dropped request may take to end; a connection that is being opened takes longer."""
 _SPREAD: Final = 0.2
-"""By which part the wait for news varies, so that clients started together spread out."""
+"""The jitter of the wait between polls, as a fraction, so that clients started together spread out.
+"""
 
 _log = logging.getLogger("lakesync.client")
 
@@ -56,26 +57,27 @@ def unheard(_result: Result[SyncSummary, LakeSyncError]) -> None:
 
 
 class SyncLoop:
-    """Syncs one client from a thread of its own, until it is stopped or the client is closed.
+    """Syncs one client on a thread of its own, until it is stopped or the client is closed.
 
     ::
 
         with client.connect(every_s=30):
             run_the_app()
 
-    `Client.connect` makes one and starts it; so does ``with SyncLoop(client):``.
+    `Client.connect` creates one and starts it; so does ``with SyncLoop(client):``.
 
     Args:
-        client: the client, or an `AsyncClient`; the app goes on using it.
-        every_s: how often to look for news, in seconds, give or take a tenth, while all goes well;
-            hardly ever while a WebSocket is open that tells of them (`HttpTransport`).
-            Edits are pushed when none came for `GATHER_S`, or `GATHER_S_MAX` after the first. After
-            a failure the wait doubles from `BACKOFF_S_MIN` to `BACKOFF_S_MAX`, with jitter, and is
-            never shorter than what the gateway asked for; edits do not shorten it. Actions that
-            could not be done are tried again when they are due. Attachments are uploaded meanwhile,
-            on a thread that is there while some wait.
-        on_result: hears each result, on the loop's thread. An ``Err`` tells in ``error.done``, a
-            `SyncSummary`, what was pushed and pulled all the same. It may call `wake` and `stop`.
+        client: the client, or an `AsyncClient`; the app continues to use it.
+        every_s: the time between polls, in seconds, plus or minus a tenth, without failures; polls
+            are rare while a WebSocket that reports changes is open (`HttpTransport`). Edits are
+            pushed when none were made for `GATHER_S`, or `GATHER_S_MAX` after the first. After a
+            failure the wait doubles from `BACKOFF_S_MIN` to `BACKOFF_S_MAX`, with jitter, and is
+            never shorter than the gateway asked for; edits do not shorten it. Actions that could
+            not be done are retried when they are due. Attachments are uploaded meanwhile, on a
+            thread that exists while some wait.
+        on_result: receives each result, on the loop's thread. The ``error.done`` of an ``Err``, a
+            `SyncSummary`, states what was pushed and pulled nevertheless. It may call `wake` and
+            `stop`.
         chance: a random number in [0, 1).
         monotonic_s: a clock that never goes back, in seconds.
     """
@@ -99,7 +101,9 @@ class SyncLoop:
         self._starting = threading.Lock()
         self._woken = threading.Event()
         self._stopped = threading.Event()
-        """That of the latest run: each has its own, so that one may begin while another ends."""
+        """The stop event of the latest run: each has its own, so that one may begin while another
+        ends.
+        """
         self._thread: threading.Thread | None = None
         self._listening: Listening | None = None
         self._uploads = BackgroundUploads(self._client.attachments, self._upload_backoff_s)
@@ -130,9 +134,10 @@ class SyncLoop:
     def stop(self, timeout_s: float = STOP_S) -> None:
         """End, and wait for that; safe to repeat.
 
-        The request that is under way may take so long to end. Then the transport drops it, where it
-        can, with those of others that share the transport: what was not answered is asked again.
-        Called by ``on_result`` it does not wait: the loop ends when that returns.
+        The request in flight may take up to that long to end. Then the transport drops it, if it
+        can, together with requests of others that share the transport; unanswered requests are
+        repeated later. When ``on_result`` calls this, it does not wait: the loop ends after
+        ``on_result`` returns.
         """
         with self._starting:
             self._stopped.set()
@@ -150,13 +155,13 @@ class SyncLoop:
                 then()
 
     def wake(self) -> None:
-        """Sync now: the network is back, the app came to the front, or a push message arrived."""
+        """Sync now, as after the network returns, the app opens, or a push message arrives."""
         self._woken.set()
         self._client.edited.set()
 
     def _run(self, stopped: threading.Event) -> None:
         while True:
-            # Cleared before the sync, not after: an edit made meanwhile is worth another round.
+            # Cleared before the sync, not after: an edit made during the sync needs another round.
             self._woken.clear()
             self._client.edited.clear()
             if stopped.is_set():
@@ -188,7 +193,7 @@ class SyncLoop:
             return Err(error)
 
     def _wait_for_edits(self) -> None:
-        """Wait for an edit and the end of its burst; or until it is time to look for news."""
+        """Wait for an edit and the end of its burst, or until it is time to poll."""
         edited = self._client.edited
         waited_s = 0.0
         while True:

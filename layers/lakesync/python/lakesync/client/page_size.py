@@ -16,6 +16,6 @@ def check_page_deltas(page_deltas: int) -> None:
     """Refuse a page size that is none.
 
     Raises:
-        ValidationFailed: it is not within 1 and `PAGE_DELTAS_MAX`.
+        ValidationFailed: it is not between 1 and `PAGE_DELTAS_MAX`.
     """
     checked_whole(page_deltas, "page_deltas", 1, PAGE_DELTAS_MAX)

@@ -17,7 +17,7 @@ class PullSummary:
     deltas: int = 0
     """Deltas that arrived, this client's own echoes too."""
     rebuilt: bool = False
-    """The gateway's buffer was another one than before, and everything was read again."""
+    """The gateway's buffer was a different one than before, and everything was read again."""
 
     def __add__(self, other: PullSummary) -> PullSummary:
         return PullSummary(
@@ -29,7 +29,7 @@ class PullSummary:
 class SyncSummary:
     """What a sync did, and what kept a part of it from ending.
 
-    Where a part failed the sync is an ``Err``, whose error has this as its ``done``.
+    If a part failed, the sync is an ``Err``, and this is the ``done`` of its error.
     """
 
     pushed: PushSummary = field(default_factory=PushSummary)
@@ -46,7 +46,7 @@ class SyncSummary:
 
     @property
     def error(self) -> LakeSyncError | None:
-        """What keeps the sync from ending: a push that waits for the pull is not to blame."""
+        """The error that keeps the sync from ending; not that of a push that awaits the pull."""
         if isinstance(self.push_error, OutOfOrder | CursorExpired):
             return self.pull_error or self.push_error
         return self.push_error or self.pull_error or self.action_error

@@ -1,10 +1,10 @@
 """Push and pull: the outbox to the gateway, the gateway's pages to the rows.
 
 Rules of this module
-    1. The database's lock is never held while the network is waited for.
+    1. The database's lock is never held while waiting for the network.
     2. A push never moves the read cursor; a page moves it in the transaction that applies the page.
-    3. Whatever goes wrong, every edit is either in the outbox or known to be at the gateway. All
-       of it is safe to repeat, from any thread, after any crash.
+    3. Whatever fails, every edit is either in the outbox or known to be at the gateway. Every
+       operation may be repeated, from any thread, after any crash.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ class Syncer:
     def sync(self, stopped: Callable[[], bool]) -> SyncSummary:
         """Push, pull and send actions until nothing waits and nothing is new.
 
-        A part that fails does not keep the others from happening; what is raised then tells of all
-        in its ``done``. Without a network actions are not even tried.
+        A failed part does not stop the others; the ``done`` of the raised error reports all of
+        them. Without a network, actions are not attempted.
         """
         done = SyncSummary()
         with self._turn():
@@ -94,8 +94,8 @@ class Syncer:
                     *(done.pushed + pushed, done.pulled + pulled, push_error, pull_error),
                     *(stopped(), done.acted + acted, action_error),
                 )
-                # The pull has told which late deltas had arrived after all: those go on. So does
-                # what waited for another buffer to be read.
+                # The pull has shown which late deltas had arrived after all; the others can be
+                # pushed now. So can entries that waited until another buffer was read.
                 may_go_on = push_error is None or isinstance(push_error, OutOfOrder | CursorExpired)
                 if done.stopped or pull_error is not None or not may_go_on:
                     break
@@ -113,7 +113,7 @@ class Syncer:
             return self._pusher.push(stopped)
 
     def pull(self, stopped: Callable[[], bool] = never) -> PullSummary:
-        """Pull to the end, or until it is told to stop; the ``done`` of an error is as `sync`'s."""
+        """Pull to the end, or until stopped; the ``done`` of an error is as for `sync`."""
         done = PullSummary()
         try:
             with self._turn(), self._noted("pull"), self._activity.downloading():
@@ -137,7 +137,7 @@ class Syncer:
         return done
 
     def hear(self, page: PullPage) -> bool:
-        """Apply a broadcast that goes on exactly where the file stands; see `Hearer.hear`."""
+        """Apply a broadcast that continues exactly at the file's cursor; see `Hearer.hear`."""
         with self._turn():
             with self._file.database.lock:
                 at = self._file.position()
@@ -155,7 +155,7 @@ class Syncer:
 
     @contextlib.contextmanager
     def _turn(self) -> Iterator[None]:
-        """One push or pull at a time, so that the file is as it was when the gateway was asked."""
+        """One push or pull at a time, so that the file stays as it was when the request began."""
         self._file.database.must_be_idle()
         with self._one_at_a_time:
             yield
@@ -171,7 +171,7 @@ class Syncer:
         self._activity.ended(half, None)
 
     def _take(self, page: PullPage, at: Position, *, rebuilt: bool) -> bool:
-        """Apply a page; False if another process that shares the file has gone ahead."""
+        """Apply a page; False if another process that shares the file has advanced further."""
         with self._file.database.lock:
             if not rebuilt and not self._pages.is_news(page, at):
                 return True
@@ -190,9 +190,9 @@ class Syncer:
         return True
 
     def _follow_schemas(self, page: PullPage) -> None:
-        """Ask for the schemas if a page shows that others than the stored ones apply.
+        """Fetch the schemas if a page shows that the stored ones no longer apply.
 
-        Sync needs none of them; so where they cannot be had, the next pull asks again.
+        Sync does not need schemas; if they cannot be fetched, the next pull tries again.
         """
         version = _schemas_version(page)
         if self._file.database.read(_SCHEMAS_OF)[1] == [(version,)]:
@@ -213,18 +213,19 @@ class Syncer:
             return self._file.outbox.is_empty()
 
     def _fetch(self, at: Position, quarantined: int) -> tuple[PullPage, bool]:
-        """Fetch the next page; if the position means nothing any more, the first one of all.
+        """Fetch the next page, or the first of all if the position is no longer valid.
 
-        Tells too whether everything must be read again: the page is of another buffer than before,
-        not of the same one with its oldest log trimmed; or other rules or claims decided.
+        The answer also states whether everything must be read again: because the page is of a
+        different buffer (not of the same one with its oldest log trimmed), or because other rules
+        or claims decided.
         """
         ask, deltas_max = self._transport.pull, self._page_deltas
         # Under load a page may end a little before the newest commit, but not before our own.
         said: dict[str, Any] = {"at_least": self._pusher.last_commit, "quarantined": quarantined}
         with contextlib.suppress(CursorExpired, InvalidCursor):
             page = ask(replace(at.pull(self._file.client_id, deltas_max, self._first), **said))
-            # An epoch is empty until the buffer is restored for the first time. Who has read
-            # nothing may still have pushed what a restore lost.
+            # An epoch is empty until the buffer is first restored. A client that has read nothing
+            # may still have pushed data that a restore lost.
             if at.is_followed_by(page):
                 return at.checked(page), page.epoch != at.epoch
         pull = NOTHING_READ.pull(self._file.client_id, deltas_max, self._first)
@@ -234,7 +235,7 @@ class Syncer:
 
 
 def _schemas_version(page: PullPage) -> str:
-    """Give what tells schemas apart: rules and claims decide too which tables a client may know."""
+    """Give what identifies the schemas: rules and claims also decide which tables are known."""
     return f"{page.schema_version}|{page.epoch}|{page.scope}" if page.schema_version else ""
 
 

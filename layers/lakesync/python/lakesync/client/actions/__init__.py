@@ -1,1 +1,1 @@
-"""Actions that an app asks for: queued beside its edits, sent when it can be, results told."""
+"""Actions that an app requests: queued beside its edits, sent when possible, results reported."""

@@ -1,4 +1,4 @@
-"""`Actions`: what an app asks to have done outside, queued beside its edits: ``client.actions``."""
+"""`Actions`: effects outside LakeSync, queued beside an app's edits: ``client.actions``."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class Actions:
         queued = client.actions.run("shipping", "ship", {"order": 7}).unwrap()
         queued.result(timeout_s=30)
 
-    All of them are in the table ``_lakesync_actions`` of the client's file, for `Client.query` and
-    `Client.watch`: its columns are those of `ActionEntry`.
+    All of them are in the table ``_lakesync_actions`` of the client's file, which `Client.query`
+    and `Client.watch` can read; its columns are those of `ActionEntry`.
     """
 
     def __init__(
@@ -70,18 +70,18 @@ class Actions:
         after_edits: bool = True,
         on_result: Callable[[Ended], object] | None = None,
     ) -> Result[QueuedAction, LakeSyncError]:
-        """Queue an action; it is on the disk when this returns, and goes with the next sync.
+        """Queue an action; it is on the disk when this returns, and the next sync sends it.
 
         Args:
-            connector: the name of the action handler that shall do it.
-            action: what it shall do.
+            connector: the name of the action handler that runs it.
+            action: the name of the action.
             params: a JSON object; the gateway checks it against the action's schema.
             idempotency_key: actions of this client with the same key are one.
-            after_edits: send it only once the gateway has accepted the edits made so far, so that
-                whoever does it can read them. If one of them is refused, the action becomes a dead
-                letter with ``EDIT_REFUSED``, and was not sent.
-            on_result: is called once, on a thread of its own, with the result that
-                `QueuedAction.result` gives; not after a restart: use `find` then.
+            after_edits: send it only after the gateway has accepted the edits made so far, so that
+                the action handler can read them. If one of them is refused, the action becomes a
+                dead letter with ``EDIT_REFUSED``, and is not sent.
+            on_result: called once, on a thread of its own, with the result of
+                `QueuedAction.result`; not after a restart: then use `find`.
         """
         result = self._queued(
             lambda: self._file.actions.add(
@@ -113,7 +113,7 @@ class Actions:
         return QueuedAction(action_id, self._file.database, self._feed)
 
     def find(self, action_id: str) -> Result[QueuedAction, LakeSyncError]:
-        """Give an action that was queued, before a restart too; ``NOT_FOUND`` if it is gone."""
+        """Give a queued action, also after a restart; ``NOT_FOUND`` if it no longer exists."""
         result = self._attempt(lambda: self._handle(checked_key(action_id, "action_id")))
         return result.and_then(lambda handle: handle.entry().map(lambda _: handle))
 
@@ -122,7 +122,7 @@ class Actions:
         return self._attempt(lambda: self._file.listed_actions(dead=False))
 
     def dead_letters(self) -> Result[list[ActionEntry], LakeSyncError]:
-        """Give the actions that ended without being done, or nobody knows, oldest first."""
+        """Give the actions that failed or whose outcome is unknown, oldest first."""
         return self._attempt(lambda: self._file.listed_actions(dead=True))
 
     def retry(
@@ -133,10 +133,10 @@ class Actions:
         after_edits: bool = True,
         on_result: Callable[[Ended], object] | None = None,
     ) -> Result[QueuedAction, LakeSyncError]:
-        """Queue a dead letter as a new action in its stead, with another id; as `run`.
+        """Queue a dead letter again as a new action, with another id; as `run`.
 
-        Of one that ended with ``UNKNOWN_OUTCOME`` look first whether it was done. The key that it
-        had would give its outcome again, so it has none unless one is given.
+        If the dead letter ended with ``UNKNOWN_OUTCOME``, check first whether it was done. Its old
+        key would return the old outcome again, so the new action has no key unless one is given.
         """
         result = self._queued(
             lambda: self._file.actions.retry(
@@ -147,7 +147,7 @@ class Actions:
         return heard(result, f"retry of the action {action_id!r}")
 
     def discard(self, action_id: str) -> Result[ActionEntry, LakeSyncError]:
-        """Take an action out of the queue; one that was sent may be done all the same."""
+        """Remove an action from the queue; one that was sent may nevertheless be done."""
 
         def discard() -> ActionEntry:
             with self._file.database.transaction():
@@ -164,7 +164,7 @@ class Actions:
         return self._attempt(self._sender.discover)
 
     def due_s(self) -> float | None:
-        """Tell in how many seconds an action is tried again; None if none waits for that."""
+        """Tell in how many seconds the next retry of an action is due; None if none is waiting."""
 
         def due() -> int | None:
             with self._file.database.lock:

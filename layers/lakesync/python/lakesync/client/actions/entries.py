@@ -51,7 +51,7 @@ class ActionEntry:
     data: Mapping[str, Any]
     """What it gave, once it is done."""
     error: LakeSyncError | None
-    """Why it ended; of one that has not, why it could not be done when it was last sent."""
+    """Why it ended; before it ends, why it could not be done when it was last sent."""
     attempts: int
     """How often it was sent."""
     queued_at: datetime
@@ -105,8 +105,8 @@ class ActionEntry:
         """Give it as it is sent, in the same words however often.
 
         Raises:
-            ActionInvalid: it is none.
-            ValueError: it is not what was queued: the file is damaged.
+            ActionInvalid: it is not a valid action.
+            ValueError: it differs from what was queued: the file is damaged.
         """
         fields = self.connector, self.action, self.params, self.idempotency_key
         action = checked_action(Action(self.action_id, client_id, 0, *fields))
@@ -116,9 +116,9 @@ class ActionEntry:
 
 
 def action_id_of(nonce: str, action: Action) -> str:
-    """Give an action's id: a nonce of 32 characters, and a checksum of what is asked for.
+    """Give an action's id: a nonce of 32 characters, and a checksum of the request.
 
-    A damaged file is known by it before something else is done than what the app asked for.
+    The checksum detects a damaged file before an action that the app did not request is done.
     """
     asked = f"{nonce}{action.idempotency_key}{action.digest()}"
     return nonce + hashlib.sha256(asked.encode()).hexdigest()[:16]

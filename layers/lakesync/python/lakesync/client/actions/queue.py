@@ -1,14 +1,13 @@
-"""`ActionQueue`: the actions of one file, in the order in which they were asked for.
+"""`ActionQueue`: the actions of one file, in the order in which they were requested.
 
 Rules of this module
-    1. An action is sent under the id, and with the content, that it was queued with, whenever and
-       however often: the gateway knows it by these. What is tried again as another action has
-       another id.
-    2. One that waits for edits waits for every edit that was in the outbox when it was queued,
-       but for those that were set aside already. Stamping edits again keeps that; an edit that is
-       refused meanwhile ends it, unsent.
-    3. What was sent and has no final outcome is sent again, as long as the gateway surely
-       remembers it. Behind that nobody sends it: it ends with its outcome unknown.
+    1. An action is always sent with the id and the content with which it was queued, however often
+       it is sent: the gateway recognises it by these. A retry as another action has another id.
+    2. An action that waits for edits waits for every edit that was in the outbox when it was
+       queued, except those already quarantined. Stamping edits again keeps that; if one of the
+       edits is refused meanwhile, the action ends, unsent.
+    3. An action that was sent and has no final outcome is sent again for as long as the gateway
+       certainly remembers it. After that it is never sent: it ends with its outcome unknown.
 
 Law X11-X14: ``docs/spec/actions.md``.
 """
@@ -35,13 +34,15 @@ if TYPE_CHECKING:
     from lakesync.errors import LakeSyncError
 
 QUEUED_MAX: Final = 10_000
-"""Actions of one file that wait, or are dead letters: what an app would go through."""
+"""Actions of one file that wait, or are dead letters: as many as an app would go through."""
 DONE_KEPT_MAX: Final = 1_000
 """Actions that were done and whose results are kept, the latest of them."""
 SENT_AGAIN_MS_MAX: Final = 28 * 86_400_000
-"""How long after the first time an action is sent again: gateways remember actions for 30 days."""
+"""For how long after the first time an action is sent again: gateways remember actions for 30 days.
+"""
 RETRY_MS_MIN: Final = 1_000
-"""The least wait before what could not be done is sent again; it doubles with each attempt."""
+"""The least wait before an action that could not be done is resent; it doubles with each attempt.
+"""
 RETRY_MS_MAX: Final = 300_000
 """The longest wait before what could not be done is sent again."""
 
@@ -86,7 +87,7 @@ class ActionQueue:
 
         Raises:
             InvalidInput: a name, the key or the parameters are malformed or too large.
-            Backpressure: `QUEUED_MAX` are there.
+            Backpressure: the queue already has `QUEUED_MAX` actions.
         """
         nonce = uuid4().hex
         key = checked_key(idempotency_key, "idempotency_key")
@@ -134,7 +135,7 @@ class ActionQueue:
         return [ActionEntry.stored(*row) for row in self._run(sql, (*values, number_max))]
 
     def due_ms(self) -> int | None:
-        """Tell in how many milliseconds one that could not be done is due; None if none is."""
+        """Tell in how many milliseconds the next retry of an action is due; None if none waits."""
         ((due_ms,),) = self._run(
             f"SELECT min(due_ms) FROM _lakesync_actions WHERE {_OPEN} AND due_ms > 0"  # noqa: S608
         )
@@ -192,7 +193,7 @@ class ActionQueue:
         self._change(entry, ended_ms=self._clock.device_ms(), due_ms=0, **changes)
 
     def _change(self, entry: ActionEntry, **changes: object) -> None:
-        """Change an action that has not ended; another process may have seen its end."""
+        """Change an action that has not ended; another process may have recorded its end."""
         sets = ", ".join(f"{name} = ?" for name in changes)
         self._run(
             f"UPDATE _lakesync_actions SET {sets} WHERE action_id = ? AND {_OPEN}",  # noqa: S608 - names

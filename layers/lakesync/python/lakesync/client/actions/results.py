@@ -46,7 +46,7 @@ class LiveAction(Reading[ActionEntry]):
         """Give it.
 
         Raises:
-            NotFound: it was discarded, or is one of those done long ago.
+            NotFound: it was discarded, or was done long ago and removed.
             LakeSyncError: the file cannot be read.
         """
         _, rows = attempt(lambda: self._database.read(_ENTRY, (self._action_id,))).unwrap()
@@ -64,7 +64,7 @@ class LiveAction(Reading[ActionEntry]):
 
 
 class QueuedAction:
-    """An action that was queued: what `Actions.run` gives. Safe to use from several threads."""
+    """A queued action: what `Actions.run` returns. Safe to use from several threads."""
 
     def __init__(self, action_id: str, database: Database, feed: ChangeFeed) -> None:
         self.action_id = action_id
@@ -76,10 +76,10 @@ class QueuedAction:
         return attempt(LiveAction(self.database, self.action_id).entry)
 
     def result(self, timeout_s: float | None = None) -> Result[dict[str, Any], LakeSyncError]:
-        """Wait for its end: what it gave, or the error with which it became a dead letter.
+        """Wait until it ends: gives its result, or the error with which it became a dead letter.
 
-        Somebody must sync meanwhile, `SyncLoop` for instance. ``ACTION_RUNNING`` if it has not
-        ended in time: it goes on. ``NOT_FOUND`` once it was discarded.
+        Something must sync meanwhile, for example `SyncLoop`. ``ACTION_RUNNING`` if the action has
+        not ended in time; it continues. ``NOT_FOUND`` if it was discarded.
         """
         return attempt(lambda: self._wait(timeout_s))
 
@@ -102,7 +102,7 @@ def result_of(entry: ActionEntry) -> Result[dict[str, Any], LakeSyncError]:
 
 
 class ResultCallback(Callback):
-    """Calls an app's function once, with how an action ended; see `Callback` for how."""
+    """Calls an app's function once, with an action's outcome; see `Callback` for how."""
 
     def __init__(
         self, feed: ChangeFeed, function: Callable[[Any], object], reading: LiveAction

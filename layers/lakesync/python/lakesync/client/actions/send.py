@@ -1,9 +1,10 @@
-"""Sends actions to the gateway, and notes how they end.
+"""Sends actions to the gateway, and records their outcomes.
 
 Rules of this module
-    1. That an action leaves is noted before it leaves, how it ended before anybody is told. So one
-       that is cut off anywhere is sent again under its id, and the gateway gives the same outcome.
-    2. The database's lock is never held while the network is waited for.
+    1. That an action is sent is recorded before it is sent, and its outcome before it is reported.
+       So an action that is interrupted at any point is sent again under its id, and the gateway
+       returns the same outcome.
+    2. The database's lock is never held while waiting for the network.
 """
 
 from __future__ import annotations
@@ -64,10 +65,10 @@ class Sender:
         self._one_at_a_time = threading.Lock()
 
     def send(self, stopped: Callable[[], bool]) -> ActionSummary:
-        """Send until nothing is ready, or it is told to stop; the ``done`` of an error as `sync`'s.
+        """Send until nothing is ready, or until stopped; the ``done`` of an error is as for `sync`.
 
         Raises:
-            LakeSyncError: why actions must wait; those that had no answer are sent again.
+            LakeSyncError: why actions must wait; those without an answer are sent again.
         """
         self._file.database.must_be_idle()
         done = ActionSummary()
