@@ -235,7 +235,7 @@ class Client(Connecting, OutboxKeeper):
         return heard(result, "wipe")
 
     def close(self) -> None:
-        """Close the file, and end its syncing and watches; safe to repeat. All data is on the disk."""
+        """Close the file, and end its syncing and watches; safe to repeat. All is on the disk."""
         self._is_closed = True
         self._stop_loops()
         self._feed.close()

@@ -1,1 +1,1 @@
-"""The client's SQLite file: tables, rows, clock, and the edits that are made in it."""
+"""The client's SQLite file: its tables, rows, clock, and the edits made in it."""

@@ -1,10 +1,10 @@
-"""One table of the app: what its cells hold, and the SQL statements that write its rows.
+"""One table of the app: what its cells contain, and the SQL statements that write its rows.
 
-Text, integers and reals are stored as themselves, booleans as 1 and 0, objects and arrays as JSON
-text, null as NULL. The exact value stays in the row state: a cell is for reading, never for
-merging. A column that is declared ``decimal(p,s)`` is text with the collation `COLLATION`, so that
-comparing, sorting and indexes are exact; SQLite's own command line knows one of this name that does
-the same. What is no decimal comes behind all that are, as text.
+Text, integers and reals are stored unchanged, booleans as 1 and 0, objects and arrays as JSON text,
+null as NULL. The exact value stays in the row state: a cell is for reading, never for merging. A
+column that is declared ``decimal(p,s)`` is text with the collation `COLLATION`, so that
+comparisons, sorting and indexes are exact; SQLite's own command line has a collation of this name
+that does the same. Values that are not decimals sort after all decimals, as text.
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ class AppTable:
     name: str
     sql_name: str
     columns: dict[str, str | None] = field(default_factory=dict)
-    """SQLite's name of each column, in the order of first sight; None where there is no room."""
+    """SQLite's name of each column, in the order of first sight; None if there was no room."""
     shown: tuple[str, ...] = ()
-    """The columns that the app's table has, in the order in which ``upsert`` takes them."""
+    """The columns of the app's table, in the order in which ``upsert`` takes them."""
     upsert: str = ""
     insert_new: str = ""
-    """The same for a row of which neither the table nor a row state knows; else it does nothing."""
+    """The same for a row that has neither an app's row nor a state; if it has, it does nothing."""
     delete: str = ""
     booleans: dict[str, bool | None] = field(default_factory=dict)
-    """Columns that hold nothing but booleans, or, where it is None, nothing but nulls so far."""
+    """Columns whose values so far are only booleans, or (None) only nulls."""
     declared: dict[str, str] = field(default_factory=dict)
     """The types that the app declared."""
     kinds: dict[str, bool] = field(default_factory=dict)
@@ -72,8 +72,9 @@ class AppTable:
     delete_wins: bool = False
     """What the gateway's schema says of the table."""
     templates: dict[tuple[object, ...], Any] = field(default_factory=dict)
-    """By what edits do and their columns, as given or in order: an `EditTemplate`, as long as
-    names, columns and ``booleans`` stay."""
+    """By operation and columns, as given or in order: an `EditTemplate`, valid while names, columns
+    and ``booleans`` stay the same.
+    """
 
     def as_read(self, state: RowState) -> RowState:
         """Give a row as its table reads it; see `lakesync.core.merge.as_read`."""
@@ -103,7 +104,7 @@ class AppTable:
         self.delete = f"DELETE FROM {table} WHERE {key} = ?"  # noqa: S608 - quoted names
 
     def note_kinds(self, name: str, kinds: Collection[type]) -> None:
-        """Note of which kinds the values of a column are that are about to be written."""
+        """Note the kinds of the values of a column that are about to be written."""
         others = set(kinds) - {type(None)}
         if others and name in self.booleans:
             known, only = self.booleans[name], others == {bool}
@@ -118,7 +119,7 @@ class AppTable:
                 self.kinds[name] = value in _BOOLEANS and is_boolean is None
 
     def cells(self, row_id: str, values: Mapping[str, CanonicalJson]) -> list[Cell]:
-        """Give the parameters of ``upsert`` for a row. A column that it does not have is NULL."""
+        """Give the parameters of ``upsert`` for a row. A column that the row lacks is NULL."""
         self.note_values(values)
         value_of = values.get
         cells: list[Cell] = [row_id]
@@ -139,7 +140,7 @@ def quote(identifier: str) -> str:
 
 
 def free_name(name: str, taken: Collection[str]) -> str:
-    """Give SQLite's name for a name: itself, or with a digest where that is reserved or taken."""
+    """Give SQLite's name for a name: itself, or with a digest if it is reserved or taken."""
     folded = name.lower()
     reserved = folded.startswith(("sqlite_", PREFIX))
     if not reserved and folded not in taken:
@@ -162,7 +163,7 @@ def cell(value: CanonicalJson) -> Cell:
     return value.decode() if first in _BRACKETS else _scalar(value)
 
 
-# Columns are full of the same few numbers and words; these are short, so remembering is cheap.
+# Columns repeat the same few short numbers and words, so remembering them is cheap.
 @lru_cache(_REMEMBERED)
 def _scalar(value: CanonicalJson) -> int | float | None:
     if value in _WORDS:
@@ -178,7 +179,7 @@ def _scalar(value: CanonicalJson) -> int | float | None:
 
 
 def compare(left: str, right: str) -> int:
-    """Give less than 0, 0 or more than 0, as the one comes before, with or behind the other."""
+    """Give a number below, equal to or above 0: the first value sorts before, with, or after."""
     one, other = _key(left), _key(right)
     return (one > other) - (one < other)
 

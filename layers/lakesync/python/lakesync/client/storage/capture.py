@@ -1,8 +1,8 @@
 """Which rows a statement of the app writes, as temporary triggers note them.
 
-A trigger is made for a table when a statement first writes to it, and again when the table has
-other columns; it notes nothing but while a statement runs. Temporary triggers are this connection's
-own: no other process meets them, and nothing of them is in the file.
+A trigger is created for a table when a statement first writes to it, and again when the table's
+columns change; it notes changes only while a statement runs. Temporary triggers belong to this
+connection: no other process sees them, and nothing of them is in the file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lakesync.client.storage.reading import ColumnKey
 
 _CALL_COLUMNS: Final = 100
-"""Columns that one call of the noting function is given; SQLite ends at 127 arguments."""
+"""Columns that one call of the noting function is given; SQLite allows 127 arguments."""
 _OPS: Final = {Op.INSERT: "NEW", Op.UPDATE: "NEW", Op.DELETE: "OLD"}
 
 
@@ -36,7 +36,9 @@ class Note:
     """Its id, as it is after an insert or an update."""
     old_id: object
     cells: list[object]
-    """What its columns hold then, in the order of `AppTable.shown`; none of a deleted row."""
+    """What its columns contain afterwards, in the order of `AppTable.shown`; empty for a deleted
+    row.
+    """
 
 
 class Capture:
@@ -47,7 +49,9 @@ class Capture:
         self._is_on = False
         self._notes: list[Note] = []
         self.targets: dict[str, tuple[str, frozenset[ColumnKey]]] = {}
-        """Of statements that were prepared before: the table that each writes to, and reads."""
+        """For statements that were prepared before: the table that each writes to, and the tables
+        it reads.
+        """
         connection.create_function("_lakesync_notes", 0, lambda: self._is_on)
         connection.create_function("_lakesync_note", -1, self._note)
 
@@ -59,7 +63,7 @@ class Capture:
 
     @contextlib.contextmanager
     def noting(self, table: AppTable) -> Iterator[list[Note]]:
-        """Note what the block writes to a table; the block's list has it when it ends."""
+        """Note what the block writes to a table; the block's list has the notes when it ends."""
         self._prepare(table)
         notes: list[Note] = []
         self._notes = notes

@@ -1,9 +1,9 @@
 """The app's tables: which exist, under which SQLite names, with which columns.
 
-A table and its columns appear when they are first seen, in the transaction that needs them. Names
-that differ in case alone are one name: here the first spelling stands until the gateway brings
-another. A name that SQLite reserves, or that the app has taken already, gets a short digest of
-itself, and `Client.sql_name` tells it.
+A table or column is created when it is first seen, in the transaction that needs it. Names that
+differ only in case are one name: the first spelling is used until the gateway sends another. A name
+that SQLite reserves, or that the app already uses, gets a short digest appended, and
+`Client.sql_name` returns the result.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ if TYPE_CHECKING:
 DECIMAL: Final = "DECIMAL_TEXT"
 """The SQL type of decimals. They stay digits, as REAL would round them."""
 APP_COLUMNS_MAX: Final = 1_900
-"""Columns of one app table; SQLite ends at 2,000. What comes later is kept and synced, and can be
-read with ``get``, but has no column to query."""
+"""Columns of one app table; SQLite allows 2,000. Later ones are stored and synced, and can be read
+with ``get``, but have no column to query.
+"""
 
 
 class Catalogue:
-    """The app's tables by their wire names. Used by whoever holds the database's lock."""
+    """The app's tables by their wire names. Used only while holding the database's lock."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -54,7 +55,7 @@ class Catalogue:
         self._local_changed.add(sql_name)
 
     def take_changed(self) -> list[tuple[str, str]]:
-        """Give the names, and SQLite's names, of tables that a committed transaction changed."""
+        """Give the names, and SQLite's names, of the tables changed by a committed transaction."""
         changed = [(table.name, table.sql_name) for table in self._changed.values()]
         changed += [(name, name) for name in self._local_changed]
         self.forget_changed()
@@ -89,7 +90,7 @@ class Catalogue:
             table.prepare()
 
     def read_schemas(self) -> list[AppTable]:
-        """Learn from the stored schemas how tables are read; gives those read otherwise now."""
+        """Learn from the stored schemas how tables are read; gives those now read otherwise."""
         ((text,),) = self._connection.execute("SELECT schemas FROM _lakesync_sync").fetchall()
         tables = schemas_from_json(json.loads(text)).tables if "deleteWins" in text else ()
         self._delete_wins = frozenset(folded(one.table) for one in tables if one.delete_wins)
@@ -116,7 +117,7 @@ class Catalogue:
         return self._by_id[table_id]
 
     def by_sql_name(self, sql_name: str) -> AppTable | None:
-        """Give the table that SQLite knows by a name, in any spelling; None if it is none."""
+        """Give the table that SQLite knows by a name, in any spelling; None if there is none."""
         small = sql_name.lower()
         tables = self._tables.values()
         return next((table for table in tables if table.sql_name.lower() == small), None)
@@ -133,8 +134,8 @@ class Catalogue:
     def table(self, name: str, columns: Iterable[str], *, received: bool = False) -> AppTable:
         """Give a table, made and widened as needed, within the caller's transaction.
 
-        ``received`` names are the gateway's, whose spelling stands; else one that is there under
-        another spelling is `NameTaken`, and a malformed one `ValidationFailed`.
+        ``received`` names are the gateway's, whose spelling is used. For any other name, an
+        existing one in another spelling raises `NameTaken`, and a malformed one `ValidationFailed`.
         """
         table = self._tables.get(folded(name))
         if table is None:
@@ -149,7 +150,7 @@ class Catalogue:
         return table
 
     def widen(self, table: AppTable, columns: Mapping[str, str], *, received: bool = False) -> None:
-        """Add columns, each with its SQL type; an empty type stores values as they are."""
+        """Add columns, each with its SQL type; an empty type stores values unchanged."""
         self.note_change(table)
         for sql_name, sql_type in self._add(table, columns, received=received):
             self._connection.execute(
@@ -164,7 +165,7 @@ class Catalogue:
             raise name_taken(name, first, of)
 
     def _keep_kinds(self, table: AppTable) -> None:
-        """Store what was decided of a table's columns, by which answers are read otherwise."""
+        """Store what was decided about a table's columns, which changes how answers are read."""
         for name, is_boolean in table.kinds.items():
             self._connection.execute(
                 "UPDATE _lakesync_columns SET is_boolean = ? WHERE table_id = ? AND name = ?",
@@ -179,7 +180,8 @@ class Catalogue:
 
     def _create(self, name: str, columns: Mapping[str, str], *, received: bool) -> AppTable:
         check_identifier(name, "table")
-        # Whatever else the app keeps in the file (tables, views, indexes) has its name already.
+        # Anything else that the app keeps in the file (tables, views, indexes) already uses its
+        # name.
         in_use = self._connection.execute("SELECT lower(name) FROM sqlite_master").fetchall()
         sql_name = free_name(name, {other for (other,) in in_use})
         table_id = self._connection.execute(
@@ -195,7 +197,7 @@ class Catalogue:
     def _add(
         self, table: AppTable, columns: Mapping[str, str], *, received: bool
     ) -> list[tuple[str, str]]:
-        """Record new columns; gives the names and types of those that the app's table gets."""
+        """Record new columns; gives the names and types of those that are added to the app's table."""
         taken = {ROW_ID, *(used.lower() for used in table.columns.values() if used)}
         added: list[tuple[str, str]] = []
         spellings = first_spellings(table.columns)
@@ -234,7 +236,7 @@ def table_sql(sql_name: str, columns: Iterable[tuple[str, str]]) -> str:
 
 
 def checked_name(name: object, field: str) -> str:
-    """Give a table's or a column's name back if it is one; else as `checked_text`."""
+    """Give a table's or a column's name unchanged if it is valid; otherwise as `checked_text`."""
     return check_identifier(checked_text(name, field), field)
 
 

@@ -1,11 +1,11 @@
-"""One SQLite file: the connection that writes, the one that only reads, and whose turn it is.
+"""One SQLite file: the connection that writes, the one that only reads, and their locking.
 
 Rules of this module
     1. Everything is written inside `Database.transaction`, by one thread at a time; nothing waits
-       for the network while it holds the lock. Transactions never join one another.
-    2. What is remembered in memory (`Database.on_reload`) is read again whenever it may be wrong:
+       for the network while holding the lock. Transactions never join one another.
+    2. Data remembered in memory (`Database.on_reload`) is read again whenever it may be stale:
        after a rollback, and when another process wrote to the file. An edit that is refused before
-       anything was written leaves it as it was.
+       anything was written leaves it valid.
     3. The app's SQL is prepared under `only_reads`, whichever connection runs it.
 """
 
@@ -63,7 +63,7 @@ class Database:
         self.writer = self._connect(connect, str(path), connection_class)
         self._versions = self.writer.cursor()
         self.execute = self.writer.cursor().execute
-        """Runs a single edit's statement, all on one cursor: read what it gives before the next."""
+        """Runs a single edit's statement, all on one cursor: read its rows before the next one."""
         self._room = LogRoom(self.writer, path) if durability == "FULL" else None
         try:
             self.writer.execute("PRAGMA journal_mode = WAL").close()
@@ -94,7 +94,7 @@ class Database:
     def must_be_idle(self) -> None:
         """Raise `TransactionOpen` if this thread has a transaction open.
 
-        Another task of the thread would wait for ever; and what is not committed must not leave.
+        Another task of the thread would deadlock, and uncommitted data must not be sent.
         """
         if self.lock.acquire(blocking=False):
             try:
@@ -117,7 +117,7 @@ class Database:
     def changed_by_others(self) -> bool:
         """Tell whether another connection has written since this was asked last.
 
-        While a thread of this process writes it is not known, and is told the next time.
+        While a thread of this process writes, this is unknown, and is reported the next time.
         """
         if not self.lock.acquire(blocking=False):
             return False
@@ -133,7 +133,7 @@ class Database:
             self.lock.release()
 
     def _data_version(self) -> int:
-        """Give a number that changes when, and only when, another connection wrote to the file."""
+        """Give a number that changes if, and only if, another connection wrote to the file."""
         version: int = self._versions.execute("PRAGMA data_version").fetchone()[0]
         return version
 
@@ -160,7 +160,7 @@ class Database:
                 raise
 
     def write(self, check: Callable[..., C], edit: Callable[[Any, C], T], *of: Any) -> T:
-        """Do ``edit(of[0], check(*of))``, one edit; a generator would cost as much again."""
+        """Run ``edit(of[0], check(*of))``, one edit; a generator would double its overhead."""
         with self.lock:
             if self._in_use:
                 self._check_unused()
@@ -187,7 +187,7 @@ class Database:
             tell()
 
     def _fail(self, failure: BaseException) -> None:
-        """Undo what a transaction wrote; raises our error where SQLite cannot begin or end it."""
+        """Undo a transaction's writes; raises our error if SQLite cannot begin or end it."""
         was_in_block, self._in_use = self._in_use, False
         code = getattr(failure.__cause__ or failure, "sqlite_errorcode", 0) & 0xFF
         self._was_full |= code == sqlite3.SQLITE_FULL
@@ -231,7 +231,7 @@ class Database:
             return answer_of(self._reader, sql, self._kinds.compared(sql, parameters))
 
     def tables_of(self, sql: str, parameters: object = ()) -> frozenset[str] | None:
-        """Give the tables that a query reads, in small letters; None if not only an app's own.
+        """Give the tables that a query reads, in small letters; None if not all are the app's.
 
         SQLite itself tells, views and all, without running it.
         """
@@ -239,7 +239,7 @@ class Database:
             return tables_in(self._kinds.reads_of(sql, parameters))
 
     def kinds(self, names: list[str], sql: str, parameters: object) -> Kinds:
-        """Give as what the columns of a query's answer are read, by what is committed."""
+        """Give the types as which the columns of a query's answer are read, by committed data."""
         with self._reading:
             return self._kinds.of(names, sql, parameters)
 

@@ -1,8 +1,8 @@
 """Typed columns and indexes for an app that wants its own say in its tables.
 
-Not needed to sync: an undeclared column stores each value as it is. A declared type gives SQLite's
-affinity, hence its comparisons and its more compact storage; the exact value stays in the row state
-either way.
+Not needed to sync: an undeclared column stores each value unchanged. A declared type determines
+SQLite's affinity, hence its comparisons and its more compact storage; the exact value stays in the
+row state in both cases.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 DeclaredColumns: TypeAlias = "Mapping[str, str] | type[Any] | TableSchema"
 """Types by names; or the class of the table's rows, a dataclass or a pydantic model; or a schema,
-as a gateway has it."""
+as a gateway has it.
+"""
 _SQL_TYPES: Final = {
     "string": "TEXT",
     "number": "REAL",
@@ -86,7 +87,7 @@ def _sql_type(type_name: str) -> str:
 
 
 def _retype(connection: sqlite3.Connection, table: AppTable, sql_types: Mapping[str, str]) -> None:
-    """Make the table again if a column that exists has another type; its rows are copied."""
+    """Create the table again if an existing column has another type; its rows are copied."""
     sql = "SELECT name, type FROM pragma_table_info(?)"
     current = dict(connection.execute(sql, (table.sql_name,)).fetchall())
     wanted = {
@@ -104,7 +105,7 @@ def _retype(connection: sqlite3.Connection, table: AppTable, sql_types: Mapping[
     names = ", ".join(map(quote, (ROW_ID, *wanted)))
     copy = f"_lakesync_new_{table.id}"
     old, new = quote(table.sql_name), quote(copy)
-    # Without this, the renaming would fail for an app's view on the table, which is gone meanwhile.
+    # Otherwise the renaming would fail if the app has a view on the table, which is gone meanwhile.
     connection.execute("PRAGMA legacy_alter_table = ON")
     try:
         connection.execute(table_sql(copy, wanted.items()))

@@ -2,12 +2,11 @@
 
 Rules of this module
     1. The clock's ``last`` is in the database at all times, without a write of its own: every
-       edit's stamp is in the outbox, and ``floor`` holds the greatest stamp that is known to be at
-       the gateway. ``last`` is the greater of the two.
-    2. Remote stamps are followed without a drift check, up to what an honest gateway can have
-       accepted; a page is never refused for its stamps.
-    3. The device's clock may be wrong; what is stamped is its time plus an offset, learnt from
-       receipts.
+       edit's stamp is in the outbox, and ``floor`` is the greatest stamp that is known to be at the
+       gateway. ``last`` is the greater of the two.
+    2. Remote stamps are followed without a drift check, up to the latest that an honest gateway can
+       have accepted; a page is never refused because of its stamps.
+    3. The device's clock may be wrong; stamps use its time plus an offset, learnt from receipts.
 
 Law K4: ``docs/spec/client.md``; the third rule is K10 there.
 """
@@ -32,7 +31,7 @@ def system_clock() -> int:
 
 
 class DeviceClock:
-    """Issues the stamps of one client. Used by whoever holds the database's lock."""
+    """Issues the stamps of one client. Used only while holding the database's lock."""
 
     def __init__(self, connection: sqlite3.Connection, wall_clock: WallClock) -> None:
         self._connection = connection
@@ -62,24 +61,24 @@ class DeviceClock:
         return self._clock.now(self._wall_clock() + self.offset_ms)  # an edit waits: no `server_ms`
 
     def follow(self, remote: Stamp, cursor: Stamp) -> None:
-        """Move past the greatest stamp of a page, whose cursor tells the gateway's time.
+        """Advance past the greatest stamp of a page, whose cursor shows the gateway's time.
 
-        No honest gateway accepts a delta further ahead than the drift bound. Following a stamp from
-        beyond would put this client's edits where the gateway must refuse them.
+        No honest gateway accepts a delta further ahead than the drift bound. Following a later
+        stamp would give this client's edits stamps that the gateway must refuse.
         """
         self.accepted(min(remote, cursor + stamp(DRIFT_MS_MAX)))
 
     def discarded(self, own: Stamp, cursor: Stamp) -> None:
-        """Note that a stamp of this client leaves the outbox, and may have arrived all the same.
+        """Note that a stamp of this client leaves the outbox, and may nevertheless have arrived.
 
-        It is not issued again, if the gateway can have taken it by the time that the cursor tells;
-        one from further ahead would drag all later stamps with it.
+        The stamp is not issued again, if the gateway can have accepted it by the time that the
+        cursor shows; one further ahead would drag all later stamps with it.
         """
         if own <= cursor + stamp(DRIFT_MS_MAX):
             self.accepted(own)
 
     def accepted(self, known: Stamp) -> None:
-        """Note that a stamp is at the gateway, within the transaction that learns it."""
+        """Note that a stamp is at the gateway, within the transaction that learns of it."""
         if known > self._floor:
             self._floor = known
             self._clock.last = max(self._clock.last, known)
@@ -90,7 +89,7 @@ class DeviceClock:
 
         The server read its clock between sending and receiving, so the true offset lies in
         ``[server - received, server - sent]``. The offset moves by the least that brings it there:
-        a clock that is right stays as it is, however slow the network.
+        a correct clock stays unchanged, however slow the network.
         """
         if not server_ms or received_ms < sent_ms:  # not told, or the device's clock was set back
             return
@@ -100,9 +99,9 @@ class DeviceClock:
             self._connection.execute("UPDATE _lakesync_sync SET offset_ms = ?", (offset_ms,))
 
     def step_back(self) -> None:
-        """Fall back to the floor and the edits in the outbox, for some that are stamped again.
+        """Reset to the floor and the edits in the outbox, so that some can be stamped again.
 
-        They were refused for lying in the future, so nobody but this client has seen them.
+        They were refused for being in the future, so only this client has seen them.
         """
         last = self._connection.execute("SELECT max(hlc) FROM _lakesync_outbox").fetchone()[0]
         self._clock = HybridLogicalClock(max(self._floor, last or 0))

@@ -1,12 +1,12 @@
-"""What edits of the same columns of a table have in common, put together once.
+"""The common part of edits of the same columns of a table, encoded once.
 
-An app waits for each edit, and most of what one writes are the bytes of the one before: the names,
-the client. So what is left to do for an edit is to fill in its row, its stamp and its values. What
-comes of it is what `lakesync.core.delta`, `encode_record`, `States` and `AppTable.cells` make of
-the same edit.
+An app waits for each edit, and most bytes of an edit are those of the one before: the names, the
+client. So each edit only fills in its row, its stamp and its values. The results are those that
+`lakesync.core.delta`, `encode_record`, `States` and `AppTable.cells` give for the same edit.
 
-While an app waits for the disk, a processor forgets what it was about to run. So an edit costs what
-the code and the objects weigh that it goes through; and `EditTemplate.encode` is one function.
+While an app waits for the disk, a processor evicts the code from its caches. So the cost of an edit
+depends on how much code and how many objects it touches; hence `EditTemplate.encode` is one
+function.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 
 Encoded: TypeAlias = "tuple[Delta, bytes, list[CanonicalJson], list[Cell]]"
 """An edit that was not refused: its delta, the run of that, its values, and the cells of a row that
-has these and no others: `EditTemplate.row` puts them in the table's order."""
+has only these: `EditTemplate.row` puts them in the table's order.
+"""
 Column: TypeAlias = "tuple[str, Collection[type], Callable[[object], CanonicalJson]]"
 _BYTE_MAX: Final = 255
 _delta_of: Final = tuple.__new__  # as `Delta` does, without the function that it wraps it in
@@ -56,7 +57,7 @@ class EditTemplate:
     """Encodes one client's edits of some columns of a table, as that is now.
 
     Args:
-        op: what the edits do.
+        op: the operation of the edits.
         table: the table, which has the columns.
         names: the columns, in the order of a delta, checked.
         client_id: the client.
@@ -92,9 +93,9 @@ class EditTemplate:
         """Encode an edit of these columns, by the types that the app declared.
 
         Raises:
-            ValidationFailed: a value is none, or the row id or the stamp.
+            ValidationFailed: a value, the row id or the stamp is invalid.
             SchemaMismatch: a value is not of its column's type.
-            DeltaTooLarge: so are the values together.
+            DeltaTooLarge: the values together are too large.
         """
         if not (row_id.isascii() and 0 < len(row_id) <= ROW_ID_BYTES_MAX):
             check_row_id(row_id)
@@ -146,7 +147,7 @@ class EditTemplate:
         return [cells[0], *[None if at is None else cells[at + 1] for at in self._shown]]
 
     def state(self, hlc: Stamp, values: Sequence[CanonicalJson]) -> bytes:
-        """Give what is kept of a row of which an insert of these columns is all that is known."""
+        """Give the stored state of a row of which only an insert of these columns is known."""
         arranged = values if self._arrange is None else self._arrange(values)
         if self._opening is None or max(sizes := list(map(len, arranged))) > _BYTE_MAX:
             row = (hlc,), (self._client_id,), [(value,) for value in values]
@@ -165,7 +166,7 @@ class EditTemplate:
 
 
 def _column(table: AppTable, name: str) -> Column:
-    """Give a column's name, the classes whose values are plain there, and what encodes others."""
+    """Give a column's name, the classes whose values are plain there, and an encoder for others."""
     declared = table.declared.get(name, "")
     encode = encoder(table.name, name, declared) if declared else canonical
     return name, plain_classes(declared), encode

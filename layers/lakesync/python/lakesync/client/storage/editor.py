@@ -1,4 +1,4 @@
-"""What a client and its transaction both offer an app: edits of rows, and reading them."""
+"""What a client and its transaction both offer an app: editing rows, and reading them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _STATE: Final = (
     "COLLATE NOCASE AND json_extract(value, '$.deleteWins')) ELSE 0 END FROM _lakesync_sync) "
     "FROM _lakesync_rows JOIN _lakesync_tables ON id = table_id "
     "WHERE name = ?1 AND row_id = ?2 "
-    # A row that is new may have no state yet: then its insert is in the outbox.
+    # A new row may have no state yet: then its insert is in the outbox.
     f"UNION ALL SELECT run, {_OF_TABLE}, NULL FROM _lakesync_outbox JOIN _lakesync_tables "
     "ON id = table_id WHERE name = ?1 AND row_id = ?2 "
     "AND hlc > (SELECT folded FROM _lakesync_sync) AND NOT EXISTS (SELECT 1 FROM _lakesync_rows "
@@ -60,7 +60,7 @@ _STATE: Final = (
 
 
 def _state(stored: bytes, names: str | None, delete_wins: int | None) -> RowState:
-    """Give a row, as its table reads it, with its values; whose they are is not looked up."""
+    """Give a row with its values, as its table reads it; without looking up who wrote them."""
     ordered = (names or "").split(",")
     if delete_wins is None:
         state = fold(decode_records(stored))
@@ -86,7 +86,7 @@ class Editor(ABC):
     def insert(
         self, table: str, row_id: str, columns: Mapping[str, object] = _NOTHING
     ) -> Result[Delta, LakeSyncError]:
-        """Make a row exist, with these columns; one that exists keeps its other columns."""
+        """Make a row exist, with these columns; an existing row keeps its other columns."""
         return self._edit(Op.INSERT, table, row_id, columns)
 
     def upsert(
@@ -98,10 +98,9 @@ class Editor(ABC):
     def update(
         self, table: str, row_id: str, columns: Mapping[str, object]
     ) -> Result[Delta, LakeSyncError]:
-        """Write columns of a row, at least one, whether or not this client has seen it.
+        """Write at least one column of a row, whether or not this client has seen the row.
 
-        If the row exists nowhere, these columns make it exist; but not in a table in which deletes
-        win.
+        If the row does not exist anywhere, these columns create it, except in a delete-wins table.
         """
         return self._edit(Op.UPDATE, table, row_id, columns)
 
@@ -112,7 +111,7 @@ class Editor(ABC):
     def get(self, table: str, row_id: str) -> Result[dict[str, Any] | None, LakeSyncError]:
         """Give a row's columns as they were written (true is true, a list a list), or None.
 
-        A column that was declared gives Python's ``date``, ``datetime``, ``Decimal`` or ``bytes``.
+        A declared column gives Python's ``date``, ``datetime``, ``Decimal`` or ``bytes``.
         """
 
         def state() -> dict[str, Any] | None:
@@ -149,17 +148,18 @@ class Editor(ABC):
     ) -> Result[list[Any], LakeSyncError]:
         """Run one statement that only reads; each row is a dictionary.
 
-        Every table has its row ids in ``_row_id``. A second column of one name is ``name:1``, as
-        in SQLite's own subqueries. A column of the answer that bears the name of one that the query
-        reads is read as that: declared dates, timestamps, decimals, bytes, booleans and JSON as
-        Python's, and booleans where nothing else was ever written. Under another name it is what
-        SQLite stores: text, numbers, 1 and 0, and so are objects and lists where nobody declared
-        them. ``VALIDATION_ERROR`` if SQLite refuses it, or it would do anything but read.
+        Every table has its row ids in ``_row_id``. A second column of the same name is ``name:1``,
+        as in SQLite's own subqueries. If a column of the answer has the name of a column that the
+        query reads, it is read as that column: declared dates, timestamps, decimals, bytes,
+        booleans and JSON as Python's types, and booleans also where nothing else was ever written.
+        Under another name it is what SQLite stores: text, numbers, 1 and 0; so are undeclared
+        objects and lists. ``VALIDATION_ERROR`` if SQLite refuses the query, or if it would do more
+        than read.
 
         ``as_`` makes each row a ``tuple``, or an object of a dataclass or pydantic model: its
-        fields are the columns of their names, and a field's type decides what it is given.
-        Parameters may be dates and decimals, and bytes, which are compared with declared bytes
-        where the query reads synced tables only.
+        fields are the columns of the same names, and a field's type determines its value.
+        Parameters may be dates and decimals, and bytes, which match declared bytes if the query
+        reads synced tables only.
         """
 
         def rows() -> list[Any]:
@@ -174,8 +174,9 @@ class Editor(ABC):
     ) -> Result[int, LakeSyncError]:
         """Insert rows by their ids, all of them or none; gives how many.
 
-        One write to the disk, hence much faster than one by one. They leave in large batches, each
-        row for itself: where others must see all of them or none, use ``transaction()``.
+        One write to the disk, hence much faster than single edits. They are sent in large batches,
+        each row independent of the others: if others must see all of them or none, use
+        ``transaction()``.
         """
 
         def insert(writer: Writer) -> int:
@@ -192,12 +193,12 @@ class Editor(ABC):
     ) -> Result[int, LakeSyncError]:
         """Run one INSERT, UPDATE or DELETE; gives how many rows it wrote.
 
-        Each row of a synced table is an edit, and all of them are one transaction. Of an updated
+        Each row of a synced table is an edit, and all of them are one transaction. For an updated
         row only the columns that it changes are written. Parameters may be dates, decimals, bytes,
         lists and dictionaries. ``VALIDATION_ERROR`` with the reason, and nothing written, if SQLite
-        refuses it or it cannot be edits: it changes a ``_row_id``, stores bytes where none are
-        declared, or has RETURNING. Tables that are not synced are local: they stay on this device,
-        and are made by CREATE TABLE; synced ones are declared.
+        refuses the statement or it cannot become edits: it changes a ``_row_id``, stores bytes
+        where none are declared, or has RETURNING. Tables that are not synced are local: they stay
+        on this device, and are made by CREATE TABLE; synced ones are declared.
         """
         what = f"execute of {str(sql)[:80]!r}"
         return self._edits(

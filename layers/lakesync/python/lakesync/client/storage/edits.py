@@ -1,4 +1,4 @@
-"""Edits, each by itself or in one local transaction; how: `lakesync.client.storage.writing`."""
+"""Edits, single or in one local transaction; the writing: `lakesync.client.storage.writing`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NO_PARAMS: Final[Mapping[str, Any]] = {}
 class Transaction(Editor):
     """The edits of one ``with client.transaction() as tx``: all of them are committed, or none.
 
-    It reads what it wrote. A ``RuntimeError`` on another thread, and after its block.
+    It reads its own writes. A ``RuntimeError`` on another thread, and after its block.
     """
 
     def __init__(self, file: ClientFile) -> None:
@@ -67,8 +67,8 @@ class Transaction(Editor):
     ) -> Result[str, LakeSyncError]:
         """Queue an action with the edits of this transaction, or not at all; gives its id.
 
-        It is sent once the gateway has accepted them; see `Actions.run`, and `Actions.find` for its
-        result.
+        It is sent after the gateway has accepted them; see `Actions.run`, and `Actions.find` for
+        its result.
         """
         return self._joined(
             lambda: (
@@ -96,10 +96,10 @@ class Transaction(Editor):
 
 @contextlib.contextmanager
 def local_transaction(file: ClientFile) -> Iterator[Transaction]:
-    """Let the edits of the block be one local transaction; see `Client.transaction`.
+    """Make the edits of the block one local transaction; see `Client.transaction`.
 
-    After an edit's ``Err`` all others give the same, and the block ends by raising it: so a result
-    that nobody looked at cannot cut a transaction.
+    After an edit's ``Err`` all further edits give the same, and the block ends by raising it: so an
+    ignored result cannot split a transaction.
     """
     with file.database.transaction():
         transaction = Transaction(file)

@@ -1,10 +1,10 @@
-"""Files that are encrypted: SQLCipher in the place of SQLite, where it is installed.
+"""Files that are encrypted: SQLCipher in place of SQLite, if it is installed.
 
 Rules of this module
-    1. A key is in no statement that is cached, no error, no log and no ``repr``; it is kept
-       nowhere once the file is open, but in SQLCipher, which overwrites it as the file is closed.
-    2. What SQLCipher's module raises is raised as the standard library's: nobody else knows that
-       there are two.
+    1. A key is in no cached statement, error, log or ``repr``. Once the file is open, the key is
+       only in SQLCipher, which overwrites it as the file is closed.
+    2. Exceptions of SQLCipher's module are raised as the standard library's: no other code knows
+       that there are two.
 
 The database, its log and its temporary pages are encrypted, AES-256 with an HMAC on each page. Law
 K31: ``docs/spec/client.md``.
@@ -44,7 +44,8 @@ class Key:
 
     Args:
         given: a passphrase, from which a key is derived each time a file is opened (some tenths of
-            a second); or 32 random bytes, which are the key; or what gives one of them, asked once.
+            a second); or 32 random bytes, which are the key; or a function that returns either,
+            called once.
 
     Raises:
         ValidationFailed: it is none of these.
@@ -71,8 +72,8 @@ class Key:
         Raises:
             WrongKey: it does not.
         """
-        # A script is not among the statements that the connection keeps. SQLCipher would write to
-        # the app's standard error what the exception says.
+        # The connection does not keep a script among its statements. SQLCipher would write the
+        # exception's text to the app's standard error.
         connection.executescript(f"PRAGMA cipher_log_level = NONE; {self._pragma}")
         try:
             connection.execute("SELECT count(*) FROM sqlite_master").close()
@@ -122,7 +123,7 @@ def _bytes_of(text: str) -> bytes:
 
 @cache
 def _sqlcipher() -> tuple[Any, Any]:
-    """Give SQLCipher's module, and a connection of it that raises what `sqlite3` would."""
+    """Give SQLCipher's module, and a connection of it that raises `sqlite3`'s exceptions."""
     try:
         from sqlcipher3 import dbapi2  # noqa: PLC0415 - only who has a key needs it
     except ModuleNotFoundError as exc:

@@ -1,7 +1,7 @@
 """What can go wrong with a file, translated once, and turned into results.
 
-``CORRUPT`` is told from a bug by looking: where something unexpected is raised, the file is read
-through, and only if it is sound the exception goes on.
+``CORRUPT`` is distinguished from a bug by a check: after an unexpected exception the file is read
+through, and only if it is sound is the exception raised again.
 """
 
 from __future__ import annotations
@@ -55,9 +55,10 @@ _QUERY_FAULTS: Final = (sqlite3.Error, sqlite3.Warning, TypeError, ValueError, O
 def attempt(
     operation: Callable[[], T], is_sound: Callable[[], bool] = lambda: True
 ) -> Result[T, LakeSyncError]:
-    """Give what an operation gives, or what kept it from happening; a bug still raises.
+    """Give an operation's result, or the error that prevented it; a bug still raises.
 
-    Without ``is_sound``, which reads the file through, so does damage that SQLite does not notice.
+    Without ``is_sound``, which reads the file through, damage that SQLite does not notice raises
+    too.
     """
     try:
         return Ok(operation())
@@ -66,7 +67,7 @@ def attempt(
 
 
 def caught(exc: Exception, is_sound: Callable[[], bool]) -> LakeSyncError:
-    """Give what kept an operation from happening, of what it raised; a bug is raised again."""
+    """Give the error that prevented an operation, for its exception; a bug is raised again."""
     if isinstance(exc, LakeSyncError):
         return exc
     if isinstance(exc, sqlite3.Error):
@@ -104,7 +105,7 @@ def translated(exc: sqlite3.Error) -> LakeSyncError:
 def query_result(
     operation: Callable[[], T], what: Literal["query", "statement"] = "query"
 ) -> Result[T, LakeSyncError]:
-    """Give what a query, or a statement, of the app gives, or why SQLite refuses it."""
+    """Give the result of a query or a statement of the app, or why SQLite refuses it."""
     try:
         return Ok(operation())
     except LakeSyncError as error:
@@ -122,8 +123,8 @@ def query_result(
 
 
 def _code(exc: BaseException) -> int:
-    # The low byte is the primary code, the rest says where exactly it went wrong. Errors of the
-    # Python module itself carry none.
+    # The low byte is the primary code, the rest gives details. Errors of the Python module itself
+    # carry no code.
     return getattr(exc, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
 
 

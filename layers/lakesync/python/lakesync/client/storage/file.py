@@ -1,4 +1,4 @@
-"""`ClientFile`: one client's file, with what keeps each kind of data in it; and its `Position`."""
+"""`ClientFile`: one client's file, with an object for each kind of data; `Position`."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Position(NamedTuple):
     epoch: str
     """What the cursor belongs to; empty unless the buffer was ever restored."""
     snapshot: str
-    """Where a snapshot of the rows goes on, before the log does; empty if none is under way."""
+    """Where a snapshot of the rows continues, before the log does; empty if none is under way."""
     scope: str = ""
     """What decided which rows were sent; empty if that is not known."""
 
@@ -71,7 +71,7 @@ class Position(NamedTuple):
         return self == NOTHING_READ
 
     def pull(self, client_id: str, deltas_max: int, first: tuple[str, ...] = ()) -> Pull:
-        """Give the request for the page that follows; who begins is brought some tables first."""
+        """Give the request for the next page; a client that begins asks for some tables first."""
         cursor, epoch, snapshot, scope = self
         if self.is_new:
             snapshot = begin_words(first)
@@ -80,7 +80,7 @@ class Position(NamedTuple):
     def is_followed_by(self, page: PullPage) -> bool:
         """Tell whether the rows stay true with a page that answers `pull`.
 
-        A gateway that is sent a scope says itself which tables have to be read again.
+        A gateway that receives a scope determines itself which tables must be read again.
         """
         compares = bool(self.scope) or self.shows_as(page)
         return self.is_new or (compares and page.epoch == self.epoch)
@@ -115,7 +115,7 @@ NOTHING_READ: Final = Position(0, "", "")
 
 
 class ClientFile:
-    """One client's file. All parts but `database` are used within a transaction of it."""
+    """One client's file. All parts except `database` are used within a transaction of it."""
 
     def __init__(self, database: Database, client_id: str, wall_clock: WallClock) -> None:
         self.database = database
@@ -142,7 +142,7 @@ class ClientFile:
         return Position(*row.fetchone())
 
     def schema(self, table: str) -> TableSchema | None:
-        """Give a table's schema, as far as it is committed; None if the gateway has given none."""
+        """Give a table's schema, as committed; None if the gateway has given none."""
         _, rows = self.database.read("SELECT schemas FROM _lakesync_sync")
         text = str(rows[0][0])
         tables = schemas_from_json(json.loads(text)).tables if text else ()
@@ -164,7 +164,7 @@ class ClientFile:
         return rows[0][column is not None] if rows else None  # type: ignore[return-value]
 
     def listed_actions(self, *, dead: bool) -> list[ActionEntry]:
-        """List the actions that have not ended, or the dead letters, as far as committed."""
+        """List the actions that have not ended, or the dead letters, as committed."""
         with self.database.reading() as connection:
             return ActionQueue(connection, self.client_id, self.clock).listed(dead=dead)
 
@@ -203,7 +203,7 @@ class ClientFile:
         return entry.delta
 
     def take_back(self, delta: Delta) -> None:
-        """Take a delta out of the outbox and its row, within the caller's transaction."""
+        """Remove a delta from the outbox and its row, within the caller's transaction."""
         self.clock.discarded(delta.hlc, self.position().cursor)
         self.outbox.remove((delta.hlc,))
         self.rows.refold({self.key_of(delta): None}, taken=1)
@@ -221,7 +221,7 @@ def open_file(
     connection_class: type[sqlite3.Connection] = sqlite3.Connection,
     key: GivenKey | Key | None = None,
 ) -> ClientFile:
-    """Open a client's file, which is made if there is none; raises as `Client` does."""
+    """Open a client's file, creating it if there is none; raises as `Client` does."""
     check_client_id(checked_text(client_id, "client_id"))
     checked_path(path, "path")
     checked_clock(wall_clock)

@@ -1,9 +1,9 @@
 """As which of Python's types the columns of an answer are read.
 
-SQLite says which columns of which tables a query reads, views and all, but not which of them a
-column of its answer is made of. So an answer's column is read as the column whose name it bears: if
-the query reads one of that name, and no other of another type. Under any other name (``AS text``)
-it is what SQLite stores.
+SQLite reports which columns of which tables a query reads, including through views, but not which
+of them a column of its answer is computed from. So an answer's column is read as the column of the
+same name, if the query reads one of that name and none of another type. Under any other name (``AS
+text``) it is what SQLite stores.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lakesync.client.storage.reading import Answer, ColumnKey
 
 Kinds: TypeAlias = "Mapping[str, str]"
-"""By the name of an answer's column, its `kind_of`, where that is read as a type of Python's."""
+"""By the name of an answer's column, its `kind_of`, if it is read as a Python type."""
 
 _QUERIES_REMEMBERED: Final = 512
 _COLUMNS: Final = (
@@ -58,8 +58,8 @@ class StoredKinds(NamedTuple):
     def compared(self, read: frozenset[ColumnKey], parameters: Any) -> Any:
         """Give parameters as the columns that a query reads hold them.
 
-        Bytes are base64 where it reads a column that is declared so, and no table but synced ones:
-        in others an app has bytes as they are, and SQLite does not say what is compared with what.
+        Bytes are base64 if the query reads a column that is declared so, and only synced tables.
+        Other tables hold bytes unchanged, and SQLite does not report what is compared with what.
         """
         is_base64 = any(self.columns.get(key) == "bytes" for key in read)
         is_synced = all(table in self.tables for table, _ in read)
@@ -70,7 +70,7 @@ NO_KINDS: Final = StoredKinds({}, frozenset(), frozenset())
 
 
 def stored_kinds(connection: sqlite3.Connection) -> StoredKinds:
-    """Read which columns have such types; what is declared counts before what was written."""
+    """Read which columns have such types; declarations take precedence over written values."""
     columns = {}
     for table, column, is_boolean, declared in connection.execute(_COLUMNS).fetchall():
         kind = kind_of(declared) if declared else ""
@@ -86,8 +86,8 @@ def stored_kinds(connection: sqlite3.Connection) -> StoredKinds:
 class CommittedKinds:
     """The types of what is committed, for a connection that only reads.
 
-    What the tables' columns are is read again only when something was committed, and what a query
-    reads when it is first asked for: an answer without such columns costs nothing by the cell.
+    The kinds of the tables' columns are read again only after a commit, and the columns that a
+    query reads when it first runs: an answer without such columns costs nothing per cell.
     """
 
     def __init__(self, reader: sqlite3.Connection) -> None:
@@ -144,12 +144,12 @@ class CommittedKinds:
 def own_kinds(
     writer: sqlite3.Connection, names: Sequence[str], sql: str, parameters: object
 ) -> Kinds:
-    """Do the same inside a transaction of the connection that writes, by what that wrote."""
+    """Do the same inside a transaction of the writing connection, including its own writes."""
     return stored_kinds(writer).of(names, partial(_own_reads, writer, sql, parameters))
 
 
 def own_answer(writer: sqlite3.Connection, sql: str, parameters: object) -> Answer:
-    """Run one query inside a transaction of that connection, which sees what that wrote."""
+    """Run one query inside a transaction of that connection, including its own writes."""
     if parameters and holds_bytes(parameters):
         read = _own_reads(writer, sql, parameters)
         parameters = stored_kinds(writer).compared(read, parameters)

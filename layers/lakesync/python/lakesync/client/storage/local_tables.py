@@ -1,8 +1,8 @@
 """Local tables: the app's own tables in its file, which never leave the device.
 
-An app makes and writes them by `execute`, in one transaction with its edits. Whatever is no synced
-table, and none of LakeSync's, is one; a synced table that comes later under the name of one gets
-another SQLite name, as beside anything else of the app's.
+An app creates and writes them by `execute`, in one transaction with its edits. Every table that is
+neither synced nor one of LakeSync's is local. A later synced table of the same name gets another
+SQLite name, as it does beside any other object of the app.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ _DEFINING: Final = {
     sqlite3.SQLITE_DROP_INDEX: 1,
     sqlite3.SQLITE_ALTER_TABLE: 1,
 }
-"""What makes and drops tables and indexes, and which of SQLite's details is the table's name."""
+"""Statements that create or drop tables and indexes, and which of SQLite's arguments names the
+table.
+"""
 _SCHEMA: Final = {"sqlite_master", "sqlite_temp_master"}
 """What SQLite itself writes then; it refuses to be told to."""
 NO_RETURNING: Final = "RETURNING is not for execute: query what was written afterwards"

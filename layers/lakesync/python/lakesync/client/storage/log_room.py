@@ -1,9 +1,9 @@
 """Preallocates SQLite's write-ahead log, so that commits overwrite blocks instead of growing it.
 
-While that file grows, each sync has the file system record its new length too, which costs as much
-again as the sync itself. SQLite begins its log at the front again after each checkpoint, and never
-makes it shorter while somebody has the file open. So whoever edits often has it made long enough
-once, by a transaction that is too large for memory and is undone.
+While that file grows, each sync to disk also makes the file system record the new length, which
+doubles its cost. SQLite starts its log at the front again after each checkpoint, and never shortens
+it while the file is open. So a process that edits often extends it once, by a transaction that is
+too large for memory and is rolled back.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Final
 
 LOG_PAGES_MAX: Final = 1_000
-"""The log's length before SQLite folds it into the file: 4 MB, some hundreds of edits."""
+"""The log's length before SQLite checkpoints it into the file: 4 MB, some hundreds of edits."""
 COMMITS_BEFORE: Final = 32
-"""Commits of one process before it makes room: who edits now and then writes nothing for it."""
+"""Commits of one process before it makes room: one that edits rarely writes nothing for this."""
 _CACHE_PAGES: Final = 16
 """A transaction with more pages than these goes to the log before it ends."""
 
 
 class LogRoom:
-    """The log of one connection that writes. Used by whoever holds the database's lock."""
+    """The log of one writing connection. Used only while holding the database's lock."""
 
     def __init__(self, connection: sqlite3.Connection, path: str | Path) -> None:
         self._connection = connection
@@ -30,7 +30,7 @@ class LogRoom:
         self._commits = 0
 
     def on_begin(self) -> bool:
-        """Count a transaction that is about to begin; makes room before the 32nd, and tells so."""
+        """Count a transaction that is about to begin; makes room before the 32nd, then True."""
         self._commits += 1
         if self._commits < COMMITS_BEFORE:
             return False
