@@ -197,7 +197,7 @@ class Catalogue:
     def _add(
         self, table: AppTable, columns: Mapping[str, str], *, received: bool
     ) -> list[tuple[str, str]]:
-        """Record new columns; gives the names and types of those that are added to the app's table."""
+        """Record new columns; gives the names and types of those added to the app's table."""
         taken = {ROW_ID, *(used.lower() for used in table.columns.values() if used)}
         added: list[tuple[str, str]] = []
         spellings = first_spellings(table.columns)
