@@ -1,1 +1,1 @@
-"""From the gateway to the rows: pages, merged in order, and where the client reads on."""
+"""From the gateway to the rows: pages, merged in order, and the position of the next."""

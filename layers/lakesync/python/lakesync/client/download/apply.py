@@ -1,8 +1,8 @@
 """Remote pages: merged into the local rows, with the cursor, in one transaction.
 
-Pending edits survive because they are in the merged state already: a page can only add to it. The
-path is written for pages of a thousand deltas: rows are read and written by the hundred, and
-nothing is executed for a single delta.
+Pending edits survive because the merged state already contains them: a page can only add to it. The
+code is optimised for pages of a thousand deltas: rows are read and written by the hundred, and no
+statement is executed for a single delta.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Pages:
     def is_news(self, page: PullPage, at: Position) -> bool:
         """Tell whether a page that answers a position changes anything in the file.
 
-        Whoever polls mostly gets an empty page, and then writes nothing to the disk.
+        A client that polls mostly gets an empty page, and then writes nothing to the disk.
         """
         if page.count or page.has_more or page.resync is not None:
             return True
@@ -77,13 +77,13 @@ class Pages:
                 self._bring(table, rest, echoed, log_start=log_start, until=until)
         if arrived.newest:
             newest = arrived.newest
-            # Where rules decide, a row that came into sight comes as it is, ahead of the cursor.
+            # With sync rules, a row that becomes visible is sent at once, ahead of the cursor.
             ruled = page.scope not in {"", EVERYTHING}
             self.file.clock.follow(newest, max(page.cursor, newest) if ruled else page.cursor)
         if not page.snapshot:
             self.file.lost_writes.read_until(page.cursor)
         self.file.connection.execute(
-            # What was read up to the cursor stays true while a snapshot brings what is newer.
+            # What was read up to the cursor stays true while a snapshot brings newer data.
             "UPDATE _lakesync_sync SET epoch = ?, snapshot = ?, scope = ?, "
             "cursor = CASE WHEN ? THEN cursor ELSE ? END",
             (page.epoch, page.snapshot, page.scope, page.snapshot != "", page.cursor),
@@ -97,7 +97,7 @@ class Pages:
             self.file.outbox.settle_doubts(page.cursor + stamp(DRIFT_MS_MAX))
 
     def _note_row_tables(self, names: Iterable[str]) -> None:
-        """Note of which tables a snapshot reads the rows; all others are in the log behind it."""
+        """Note the tables whose rows a snapshot reads; all others are in the log after it."""
         self.file.connection.execute("DELETE FROM _lakesync_row_tables")
         self.file.connection.executemany(
             "INSERT OR IGNORE INTO _lakesync_row_tables VALUES (?)",
@@ -114,7 +114,7 @@ class Pages:
         return since + stamp(DRIFT_MS_MAX)
 
     def _insert_new(self, table: AppTable, arrived: ArrivedRows) -> dict[str, list[Delta]]:
-        """Write the rows that may be new, if all of them are; gives those that are yet to merge."""
+        """Write the rows that may be new, if all of them are; gives those still to be merged."""
         # Of what is not stored, stale or pending there is nothing to merge with.
         may_be_new = self.pending_echo.is_empty and not self.resync.has_stale(table.id)
         if may_be_new and insert_new(self.file.rows, table, arrived.inserts, arrived.several):
@@ -155,15 +155,15 @@ class Pages:
         rows.save(_merged(table, by_row, stored, echoed, lost))
 
     def _acknowledge_echoes(self, own: list[Delta]) -> Echoed:
-        """Take out of the outbox what the page proves to be at the gateway: a receipt was lost."""
-        # A page may bring a delta twice: with the row that came into sight, and by itself.
+        """Remove from the outbox what the page proves to be at the gateway: a receipt was lost."""
+        # A page may contain a delta twice: in the row that became visible, and separately.
         known = {delta.delta_id: delta for delta in self.file.outbox.known(own)}
         self.file.outbox.remove(delta.hlc for delta in known.values())
         return Counter((delta.table, delta.row_id) for delta in known.values())
 
 
 def _after_removal(deltas: list[Delta]) -> list[Delta]:
-    """Give what came of a row after it left this client's sight for the last time."""
+    """Give the deltas of a row after this client last lost sight of the row."""
     last = max(place for place, delta in enumerate(deltas) if delta.op is Op.REMOVE)
     return deltas[last + 1 :]
 

@@ -1,6 +1,6 @@
-"""What a page brings, by tables: rows of one insert by their columns, others as their deltas.
+"""A page's contents, by table: rows of one insert by their columns, others as their deltas.
 
-The path is written for pages of thousands of rows that are new: of such a row no delta is made.
+The code is optimised for pages of thousands of new rows: for such a row no delta object is made.
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ class ArrivedRows:
         self.inserts: list[Inserts] = []
         """Rows of one insert by another client, those with the same columns together."""
         self.several: dict[str, list[Delta]] = {}
-        """Rows that begin with another client's insert, and go on with writes: as of `inserts`,
-        their deltas may be all there ever was of them."""
+        """Rows that begin with another client's insert and continue with writes: as for `inserts`,
+        these deltas may be all that ever existed of them.
+        """
         self.others: dict[str, list[Delta]] = {}
 
     def add(self, row_id: str, record: pb.RawDelta) -> None:

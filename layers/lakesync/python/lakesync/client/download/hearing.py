@@ -1,4 +1,4 @@
-"""A client hears of changes: a broadcast that fits its cursor is applied, anything else is pulled.
+"""A client receives changes: a broadcast that fits its cursor is applied, else it pulls.
 
 Law T1: ``docs/spec/realtime.md``.
 """
@@ -21,7 +21,7 @@ class Hearing:
     Args:
         client_id: the client.
         syncer: applies broadcasts.
-        activity: where it is noted whether changes are heard of.
+        activity: records whether changes are received.
         wake: makes the client sync.
     """
 
@@ -34,7 +34,7 @@ class Hearing:
         self._wake = wake
 
     def hear(self, page: PullPage) -> bool:
-        """Apply a broadcast that fits; tells whether there is nothing to pull for it."""
+        """Apply a broadcast that fits; tells whether it makes a pull unnecessary."""
         return self._syncer.hear(page)
 
     def wake(self) -> None:

@@ -1,14 +1,15 @@
 """Own writes that lost a merge to a write of another client which did not know them.
 
-The other's write was at the gateway before this client's was, or came while this client's still
-waited: the two were made without knowledge of each other, and the later stamp won. A value that
-another client writes over one that it could have read is no conflict, and is not reported.
+The other client's write reached the gateway before this client's did, or arrived while this
+client's was still waiting: neither writer knew of the other's write, and the later stamp won. A
+value that another client overwrites after it could have read it is no conflict, and is not
+reported.
 
-How the two are told apart: a page has deltas in the order of their commits. So an own write that
-the page shows before the winner was there first. Law K27: ``docs/spec/client.md``.
+The two cases are distinguished by the order of deltas in a page, which is that of their commits: an
+own write that the page shows before the winner was there first. Law K27: ``docs/spec/client.md``.
 
-All of it is in memory: a write that was accepted, and whose loss no page has shown when the app
-ends, is not reported.
+All of this is in memory: if the app ends before a page shows the loss of an accepted write, the
+loss is not reported.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ class LostWrites:
         deltas: Sequence[Delta],
         table: AppTable,
     ) -> None:
-        """Note what a row lost by a page's deltas, which took it from one state to the other.
+        """Note what a row lost through a page's deltas, given its states before and after.
 
         Where deletes win, it loses all of it by its delete, however new.
         """

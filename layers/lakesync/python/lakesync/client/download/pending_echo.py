@@ -1,10 +1,10 @@
 """This client's own writes that the gateway has accepted and that no page has shown yet.
 
-Where sync rules decide, a row may be hidden from this client, and then no page tells of it: not
-even that it was deleted. When it becomes visible it is sent whole. A write that was accepted before
-then and is missing from that row was deleted meanwhile, so it is dropped here too; a write that was
-accepted later is still to come. Each accepted write is noted until the first page that shows its
-row. Law K15: ``docs/spec/client.md``.
+With sync rules a row may be hidden from this client, and then no page reports it: not even its
+deletion. When it becomes visible it is sent whole. A write that was accepted before then and is
+missing from that row was deleted meanwhile, so it is dropped here too; a write that was accepted
+later is still to arrive. Each accepted write is noted until the first page that shows its row. Law
+K15: ``docs/spec/client.md``.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class PendingEcho:
         return {hlc for hlc, writer, _ in state.columns.values() if writer == me} | {state.alive}
 
     def _noted(self, table_id: int, row_ids: Collection[str]) -> dict[str, dict[Stamp, Stamp]]:
-        """Give for rows the stamps that are noted, and the commit by which each was accepted."""
+        """Give for rows the noted stamps, and the commit by which each was accepted."""
         noted: dict[str, dict[Stamp, Stamp]] = defaultdict(dict)
         what = "row_id, hlc, accepted FROM _lakesync_pending_echo"
         for row_id, hlc, accepted in self.file.rows.select(what, table_id, row_ids):
@@ -76,10 +76,10 @@ class PendingEcho:
     def on_page(
         self, table_id: int, rows: Mapping[str, Sequence[Delta]], until: Stamp
     ) -> dict[str, set[Stamp]]:
-        """Take back the notes of rows that a page shows; gives the writes to drop, by row.
+        """Remove the notes of rows that a page shows; gives the writes to drop, by row.
 
-        The rows come with their deltas behind the last removal. A write is dropped that the row
-        lacks, although it was accepted by the commit ``until``, up to which the page is complete.
+        The rows include their deltas after the last removal. A write is dropped if the row lacks
+        it, although it was accepted by the commit ``until``, up to which the page is complete.
         """
         drop: dict[str, set[Stamp]] = {}
         done: list[tuple[int, str, Stamp]] = []
@@ -87,8 +87,8 @@ class PendingEcho:
             return drop
         for row_id, noted in self._noted(table_id, rows).items():
             deltas = rows[row_id]
-            # Whichever client is named: of an insert without columns only the stamp is known. And
-            # a deletion under the same stamp has deleted the write as well.
+            # Any client id matches: of an insert without columns only the stamp is known. And a
+            # deletion under the same stamp has deleted the write as well.
             shown = noted.keys() & {delta.hlc for delta in deltas} if deltas else set(noted)
             if fold(deltas, EMPTY)._replace(deleted=0) != EMPTY:
                 missing = {hlc for hlc, accepted in noted.items() if accepted <= until} - shown
@@ -116,7 +116,7 @@ class PendingEcho:
 
 
 def ruled_tables(file: ClientFile) -> set[int]:
-    """Give the tables of which rules may hide rows: before the first page that may be any."""
+    """Give the tables whose rows may be hidden by rules: before the first page, any table."""
     at = file.position()
     scope = scope_of(at.scope or EVERYTHING)
     tables = file.connection.execute("SELECT id, name FROM _lakesync_tables").fetchall()

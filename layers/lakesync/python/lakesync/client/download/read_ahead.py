@@ -1,8 +1,8 @@
 """Reading ahead: the next page is on its way while the last one is applied.
 
-A page tells what its reader will ask next, if it does nothing but apply it. So that is asked at
-once, in another thread, and given if it is asked for indeed. What was fetched for nothing is let
-go, and so is an answer that has waited: rules and tokens change.
+A page determines its reader's next request, if the reader does nothing but apply it. So that page
+is requested at once, on another thread, and is returned if it is indeed requested. An unused answer
+is discarded, and so is one that has waited too long: rules and tokens change.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class _Fetch(threading.Thread):
 
 
 class ReadAhead:
-    """Fetches pages, each next one before it is asked for: for one reader, one at a time."""
+    """Fetches each next page before it is requested: for one reader, one page at a time."""
 
     def __init__(self, fetch: Callable[[Pull], PullPage]) -> None:
         self._fetch = fetch

@@ -1,8 +1,8 @@
 """Rows that a page brings whole and the file does not have: written by the thousand.
 
 Most rows of a first sync are one insert each. Those are not read first, and are written by columns:
-one JSON text of all the values of one is parsed at once. What is written is what `Rows.save` writes
-of the same deltas.
+the values of one column are parsed at once, as one JSON text. The result is the same as that of
+`Rows.save` for the same deltas.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Values of declared columns as Python has them: dates, decimals, bytes, booleans, large integers.
 
-JSON has no form for most of them, so they travel as text (``docs/spec/schema.md``, S1). A column
-that the app declares takes and gives Python's. What a declared column holds that is of another
-type, because somebody else wrote it, is given as it was written.
+JSON has no form for most of them, so they travel as text (``docs/spec/schema.md``, S1). A declared
+column accepts and returns Python's types. A value of another type in a declared column, written by
+another client, is returned as it was written.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def plain_classes(type_name: str) -> Collection[type]:
 
 
 def undeclared(column: str, value: object) -> ValidationFailed | None:
-    """Give the error for a value that only a declared column takes; None for any other value."""
+    """Give the error for a value that only a declared column accepts; None for any other value."""
     for python_type, type_name in _DECLARED_AS:
         if isinstance(value, python_type):
             return ValidationFailed(
@@ -229,5 +229,6 @@ CELLS: Final[Mapping[str, Callable[[Any], Any]]] = {
     **READ,
     "json": lambda cell: _json(cell) if cell.__class__ is str and cell[:1] in _OPENS else cell,
 }
-"""By `kind_of`, what reads a cell. Text is stored as itself in a ``json`` column too: so one that
-is in itself an object or a list reads as that."""
+"""By `kind_of`, the function that reads a cell. Text is stored unchanged in a ``json`` column too:
+so a text that looks like an object or a list is read as one.
+"""

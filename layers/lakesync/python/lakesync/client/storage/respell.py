@@ -1,7 +1,7 @@
-"""Gives a table or a column another spelling of its name, in all that the file holds of it.
+"""Gives a table or a column another spelling of its name, everywhere in the file.
 
-Needed where this client named it first and alone: the gateway has it under another spelling, and
-there names that differ in case alone are one name. Edits that wait go under the new spelling.
+Needed if only this client had named it so far: the gateway knows it under another spelling, and
+treats names that differ only in case as one name. Waiting edits are sent under the new spelling.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def respell_column(connection: sqlite3.Connection, table: AppTable, old: str, ne
 
 
 def _renamed(connection: sqlite3.Connection, table: AppTable, old: str, new: str) -> bool:
-    # SQLite refuses where some view of the app is broken: then the old spelling stays, by which
-    # the same SQL reads the same column.
+    # SQLite refuses if some view of the app is broken: then the old spelling stays, and the same
+    # SQL reads the same column.
     with contextlib.suppress(sqlite3.OperationalError):
         connection.execute(
             f"ALTER TABLE {quote(table.sql_name)} RENAME COLUMN {quote(old)} TO {quote(new)}"
@@ -71,7 +71,7 @@ def _renamed(connection: sqlite3.Connection, table: AppTable, old: str, new: str
 def _respell_edits(
     connection: sqlite3.Connection, table: AppTable, spelled: dict[str, str]
 ) -> None:
-    """Name the edits that wait anew; those that were refused for their spelling may go again."""
+    """Rename the waiting edits; those refused for their spelling may be pushed again."""
     edits = "SELECT hlc, run FROM _lakesync_outbox WHERE table_id = ?"
     changed = []
     for hlc, run in connection.execute(edits, (table.id,)):

@@ -36,7 +36,7 @@ def column_types(cls: type[Any]) -> dict[str, str]:
     ``max_digits`` and ``decimal_places``. ``_row_id`` is no column.
 
     Raises:
-        ValidationFailed: it is no such class, or a field is of no column's type.
+        ValidationFailed: it is no such class, or a field's type is not a column's.
     """
     try:
         hints = typing.get_type_hints(cls, include_extras=True)

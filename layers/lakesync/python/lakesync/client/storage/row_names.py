@@ -1,4 +1,4 @@
-"""What the names of columns and clients are to the rows of one file: places, and numbers."""
+"""How the rows of one file name columns and clients: by places, and by numbers."""
 
 from __future__ import annotations
 

@@ -2,11 +2,11 @@
 
 Rules of this module
     1. ``state`` is ``base`` merged with the row's deltas in the outbox, whatever their status.
-       ``base`` is everything that is known of the row apart from those. So what a quarantined or
-       re-stamped edit did can be taken back: ``base`` and the remaining deltas are merged again.
+       ``base`` is everything else that is known of the row. So the effect of a quarantined or
+       re-stamped edit can be undone: ``base`` and the remaining deltas are merged again.
     2. ``base`` is null while nothing of the row waits: it would equal ``state``.
-    3. A row state and its row in the app's table are written in the same transaction; but for an
-       insert of a row that is new, see `lakesync.client.storage.unfolded`.
+    3. A row state and its row in the app's table are written in the same transaction, except for an
+       insert of a new row; see `lakesync.client.storage.unfolded`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ INSERT_EDITED: Final = (
 """A row of which one edit is all that is known."""
 TOMBSTONE_KEPT_DAYS: Final = 35
 """How long a client keeps a tombstone that it has pulled: as far back as a backup of DynamoDB
-reaches, since a restored buffer gets back from its clients what it lost."""
+reaches, since a restored buffer recovers lost data from its clients.
+"""
 _SELECT_MAX: Final = 512
 """Rows of one SELECT."""
 
@@ -102,8 +103,8 @@ class Rows:
     def select(self, what: str, table_id: int, row_ids: Collection[str]) -> Iterator[Any]:
         """Select of a table with ``table_id`` and ``row_id``, hundreds of rows by one statement.
 
-        The ids go in parts of 1, 2, 4 … `_SELECT_MAX`, the last one padded with a repeated id. So
-        SQLite meets ten statements in all, and keeps them prepared.
+        The ids are selected in parts of 1, 2, 4 … `_SELECT_MAX`, the last one padded with a
+        repeated id. So SQLite sees ten different statements in all, and keeps them prepared.
         """
         ids = list(row_ids)
         for start in range(0, len(ids), _SELECT_MAX):
@@ -122,7 +123,7 @@ class Rows:
         return tables
 
     def save(self, rows: Iterable[RowToStore]) -> None:
-        """Write rows, the app's tables included; a row of which nothing is left is forgotten."""
+        """Write rows, including the app's tables; a row of which nothing is left is removed."""
         upserts: list[tuple[int, str, bytes, bytes | None, int, int | None]] = []
         forgotten: list[LocalKey] = []
         shown: dict[int, list[list[Cell]]] = defaultdict(list)
@@ -159,9 +160,9 @@ class Rows:
         return ((row_id, self.stored(table_id, *rest)) for row_id, *rest in every)
 
     def read_anew(self, table: AppTable) -> None:
-        """Write the rows of the app's table that its schema, which is another now, reads otherwise.
+        """Write the rows of the app's table that its changed schema reads otherwise.
 
-        Cost: all rows of the table are read; it happens once, when the schema first comes.
+        Cost: all rows of the table are read; it happens once, when the schema first arrives.
         """
         rows = [
             (table, row_id, *row)
@@ -176,7 +177,7 @@ class Rows:
         self._connection.executemany(table.upsert, cells)
 
     def insert_all(self, insert: str, rows: Sequence[tuple[object, ...]]) -> bool:
-        """Insert rows by a statement that passes over those that are there; all of them or none."""
+        """Insert rows by a statement that skips existing ones; all of them or none."""
         run = self._connection.execute
         run("SAVEPOINT _lakesync_new")
         is_new = self._connection.executemany(insert, rows).rowcount == len(rows)
@@ -208,7 +209,7 @@ class Rows:
     def refold(self, bases: Mapping[LocalKey, RowState | None], *, taken: int = 0) -> None:
         """Merge rows again: their bases, new or (None) as stored, and their deltas in the outbox.
 
-        ``taken`` deltas of each have just left the outbox: where no other waits it is not read.
+        ``taken`` deltas of each have just left the outbox: if no other waits, it is not read.
         """
         rows = {key: self.one(key) for key in bases}
         waiting = self._waiting(
@@ -235,8 +236,8 @@ class Rows:
     def drop_tombstones(self, cursor: Stamp) -> None:
         """Drop tombstones that a pull to the end brought long ago, up to this cursor.
 
-        An older delta of such a row comes no more, since it would change nothing. A tombstone is
-        kept only so that a buffer that is restored gets the deletion back.
+        No older delta of such a row can arrive, since it would change nothing. A tombstone is kept
+        only so that a restored buffer can recover the deletion.
         """
         until = cursor - stamp(TOMBSTONE_KEPT_DAYS * 86_400_000)
         self._connection.execute(

@@ -1,8 +1,8 @@
-"""The rows of an answer as the app wants them: dictionaries, tuples, or objects of its own.
+"""The rows of an answer in the form the app wants: dictionaries, tuples, or objects of its own.
 
-Cells hold what SQLite stores, and are read by the kinds of their columns
+Cells contain what SQLite stores, and are read by the kinds of their columns
 (`lakesync.client.storage.kinds`). An object's field of a certain type (``str``, ``date``,
-``Decimal``, ``bytes``, ``list`` …) gets that, whatever its column is.
+``Decimal``, ``bytes``, ``list`` …) gets that type, whatever its column is.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def shape(as_: Any) -> Shape:
     """Give what makes rows ``as_`` they are wanted.
 
     Raises:
-        ValidationFailed: it is neither ``dict`` nor ``tuple``, a dataclass nor a pydantic model.
+        ValidationFailed: it is neither ``dict``, ``tuple``, a dataclass nor a pydantic model.
     """
     if as_ is dict:
         return _dicts

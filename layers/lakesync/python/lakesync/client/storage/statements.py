@@ -1,11 +1,11 @@
 """INSERT, UPDATE and DELETE of an app: of synced tables they are edits.
 
 Rules of this module
-    1. A statement runs once to be noted, and is undone; then its notes are written as any edits. So
-       what stands in the app's table is what was made deltas of, and nothing else.
-    2. A row's columns that the statement leaves as they are are not written: others may have
-       changed them meanwhile.
-    3. What cannot become deltas is refused before anything is written, with the reason.
+    1. A statement runs once to be noted, and is rolled back; then its notes are written like any
+       edits. So the app's table contains only what became deltas.
+    2. Columns that the statement leaves unchanged are not written: others may have changed them
+       meanwhile.
+    3. A statement that cannot become deltas is refused with the reason before anything is written.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Row states as a client's file keeps them: exact, in few bytes, quick to write and to read.
 
-A file knows the columns of a table by their places and clients by numbers, so that no row repeats
-their names. Values are as they were sent. Not for the network: what a row's bytes mean is in its
-file. In this order, what is not needed left out::
+A file identifies the columns of a table by their places and clients by numbers, so that no row
+repeats their names. Values are stored as they were sent. The bytes are never sent, since they are
+only meaningful within their file. The layout, in this order, with unneeded parts left out::
 
     flags │ alive │ deleted │ writes: a stamp and a client each │ columns, a bit for each place
           │ for each column its write │ sizes of the values │ values
@@ -54,7 +54,7 @@ class States:
         return decode(stored, places, self.clients.client)
 
     def encode(self, places: Places, state: RowState) -> bytes:
-        """Give what is kept of a row state: the same for equal ones; nothing for `EMPTY`."""
+        """Give the stored form of a row state: the same for equal ones; empty for `EMPTY`."""
         alive, deleted, columns = state
         if not columns:
             return _head(0, alive, deleted) if alive or deleted else b""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 PREFIX: Final = "_lakesync_"
 LAYOUT: Final = 4
-"""The layout of these tables. Files of the two before are brought to it, of others refused."""
+"""The layout of these tables. Files of the two layouts before are upgraded, others are refused."""
 
 # Clients by the numbers that row states name them by.
 CLIENTS: Final = """CREATE TABLE _lakesync_clients (
@@ -54,9 +54,9 @@ TABLES: Final = (
         id INTEGER PRIMARY KEY,
         name TEXT NOT NULL UNIQUE COLLATE NOCASE,
         sql_name TEXT NOT NULL UNIQUE COLLATE NOCASE)""",
-    # A column without sql_name found no room in the app's table; it is kept in the row state.
-    # is_boolean: all of its values so far, but for nulls; null where there was none.
-    # declared: the type that the app declared, if it did.
+    # A column without sql_name had no room in the app's table; it is kept in the row state.
+    # is_boolean: all of its values so far are, except nulls; null if there was no value. declared:
+    # the type that the app declared, if any.
     """CREATE TABLE _lakesync_columns (
         table_id INTEGER NOT NULL,
         place INTEGER NOT NULL,
@@ -102,7 +102,7 @@ TABLES: Final = (
         table_id INTEGER NOT NULL,
         row_id TEXT NOT NULL,
         PRIMARY KEY (table_id, row_id)) WITHOUT ROWID""",
-    # Edits that the gateway has accepted, by when, and that no page has told yet.
+    # Edits that the gateway has accepted, by when, and that no page has returned yet.
     """CREATE TABLE _lakesync_pending_echo (
         table_id INTEGER NOT NULL,
         row_id TEXT NOT NULL,
@@ -144,8 +144,8 @@ ADDED: Final = (
         parts TEXT NOT NULL DEFAULT '[]',
         upload TEXT NOT NULL DEFAULT '',
         used_ms INTEGER NOT NULL)""",
-    # Tables whose rows the latest snapshot of all tables reads, by their small letters. What is of
-    # no such table is in the log behind it.
+    # Tables whose rows the latest snapshot of all tables reads, in small letters. The data of any
+    # other table is in the log after it.
     """CREATE TABLE IF NOT EXISTS _lakesync_row_tables (
         name TEXT PRIMARY KEY) WITHOUT ROWID""",
 )

@@ -1,18 +1,18 @@
-"""Edits that are in the outbox alone: inserts of new rows, whose states are yet to be written.
+"""Edits that are only in the outbox: inserts of new rows, whose states are yet to be written.
 
-What a row's state would say of its insert is in the outbox already, in the same commit. To write it
-as well would cost the edit as many pages again as the row itself. So the states of hundreds of rows
-are written at once, and before anything reads states.
+The outbox already holds everything that the row's state would say of its insert, in the same
+commit. Writing the state too would cost the edit as many pages again as the row itself. So the
+states of hundreds of rows are written together, and before anything reads states.
 
 Rules of this module
     1. A row that has an entry in the outbox and no state is one insert, which is all that is known
        of it: its state is that insert, and its base is empty.
     2. Every transaction begins with `Unfolded.fold`, and finds a state for every row. Only a single
        edit begins without, and folds unless it is another such insert.
-    3. Entries up to the stamp ``folded`` have states for their rows. It bounds how much of the
-       outbox is looked through, and is moved once in `UNFOLDED_EDITS_MAX` edits.
-    4. What is remembered here is what this connection left. It is forgotten when another process
-       wrote, and after a rollback: then the outbox tells.
+    3. Entries up to the stamp ``folded`` have states for their rows. It limits how much of the
+       outbox is searched, and advances once in `UNFOLDED_EDITS_MAX` edits.
+    4. What is remembered here was left by this connection. It is forgotten after a rollback, and
+       when another process wrote: then the outbox is read instead.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Unfolded:
         hlc: Stamp,
         values: Sequence[CanonicalJson],
     ) -> None:
-        """Leave an insert unfolded, which is in the outbox by now, and alone there of its row."""
+        """Leave an insert unfolded, which is in the outbox by now, as the only entry of its row."""
         self._waiting.append((table_id, row_id, template, hlc, values))
         self._edits += 1
         if self._edits >= UNFOLDED_EDITS_MAX:

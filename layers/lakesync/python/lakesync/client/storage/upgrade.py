@@ -1,7 +1,7 @@
 """Files of the layouts before this one, brought to it when they are opened.
 
-Layout 2 kept row states as they are sent, with the names of columns and clients in each. Layout 3
-had a state for every row, so it need not say up to which stamp.
+Layout 2 stored row states as they are sent, each with the names of columns and clients. Layout 3
+had a state for every row, so it did not store up to which stamp.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Edits as they are written, inside a transaction of the file.
 
 An edit's row, its merged state and the outbox delta are committed together or not at all. An app
-waits for that: it costs one commit to disk, and around it four statements, each prepared once; or
-three where a row is new, whose state may come later (`lakesync.client.storage.unfolded`).
+waits for this: it costs one commit to disk, and around it four statements, each prepared once; or
+three if a row is new, whose state may be written later (`lakesync.client.storage.unfolded`).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Writer:
     def __init__(self, file: ClientFile, *, is_group: bool) -> None:
         self._file = file
         self._is_group = is_group
-        # The stamp of its first edit, by which the outbox tells what belongs together.
+        # The stamp of its first edit, by which the outbox identifies the transaction's edits.
         self._group: Stamp | None = None
 
     def write(self, op: Op, table: str, row_id: str, columns: Mapping[str, object]) -> Delta:
@@ -160,7 +160,7 @@ def _merge(file: ClientFile, app: AppTable, delta: Delta) -> Mapping[str, Canoni
 def _checked_names(
     op: Op, table: object, columns: object
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Give the names of columns, and in the order of a delta; checks what typing cannot promise.
+    """Give the names of columns, and in the order of a delta; checks what typing cannot.
 
     That is the order of a row state: so the same delta can be made of one again.
     """

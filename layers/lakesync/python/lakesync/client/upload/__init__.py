@@ -1,1 +1,1 @@
-"""From the outbox to the gateway: batches of edits, and what their receipts do."""
+"""From the outbox to the gateway: batches of edits, and the effects of their receipts."""

@@ -1,6 +1,6 @@
-"""Which edits leave together: in stamp order, in bounded batches, local transactions uncut.
+"""Which edits are pushed together: in stamp order, in bounded batches, transactions uncut.
 
-What was accepted before, by a buffer that was restored since, goes before all others.
+Edits that were accepted by a buffer that has been restored since are pushed before all others.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ BATCH_DELTAS_MAX: Final = 500
 """Single edits of one push: a few commits' worth, so that a lost answer repeats little."""
 BATCH_BYTES_MAX: Final = 1_000_000
 """Deltas of one push, encoded, unless one edit or transaction alone is larger: seconds on a slow
-line, and far below what a gateway takes."""
+line, and far below the gateway's limit.
+"""
 ATOMIC_DELTAS_MAX: Final = 80
-"""Deltas of several small transactions that leave together; a commit takes 100 items, of which each
-shard needs two. One transaction by itself may be larger: the gateway judges it."""
+"""Deltas of several small transactions that are pushed together; a commit has at most 100 items, of
+which each shard needs two. A single transaction may be larger: the gateway decides about it.
+"""
 ATOMIC_BYTES_MAX: Final = 250_000
 """The same in bytes; a commit's log entry in one shard takes 380,000."""
 
@@ -41,7 +43,9 @@ class Batch:
 
     entries: tuple[Entry, ...]
     atomic: bool
-    """The edits are one commit or none: some belong to one local transaction, or they return."""
+    """The edits are one commit or none: some belong to one local transaction, or are pushed again
+    after a restore.
+    """
     units: int
     """Local transactions and single edits in the batch."""
     epoch: str | None = None
@@ -49,7 +53,7 @@ class Batch:
 
     @property
     def is_hopeless(self) -> bool:
-        """Tell whether no gateway can take the batch as one, so that asking would be a waste."""
+        """Tell whether no gateway can accept the batch as one, so that a push would be wasted."""
         count, size = len(self.entries), _size(self.entries)
         return self.atomic and (count > TRANSACTION_DELTAS_MAX or size > TRANSACTION_BYTES_MAX)
 
@@ -63,8 +67,8 @@ def next_batch(outbox: Outbox, units_max: int) -> Batch | None:
             return None
         others = islice(units, units_max - 1)
         if _accepted_before(first):
-            # As one commit: of several, one could make an event of the next too late, which would
-            # be taken for a sign that the gateway has it.
+            # As one commit: otherwise one commit could make an event of the next too late, which
+            # would wrongly show that the gateway has it.
             batch = _atomic(first, takewhile(_accepted_before, others))
             return replace(batch, atomic=len(batch.entries) > 1)
         if len(first) > 1:

@@ -10,8 +10,8 @@
                                └──refused as late──► late ──pulled, not there──► pending
 
 An entry is ``sent`` while its push has not been answered; it is pushed again, which is harmless:
-the gateway answers a repeat as a duplicate. It is never stamped again while the push that was not
-answered could have made it an event, or still can.
+the gateway answers a repeat as a duplicate. It is never stamped again while the unanswered push may
+have stored it as an event, or still may.
 """
 
 from __future__ import annotations
@@ -36,20 +36,25 @@ class Status(StrEnum):
     SENT = "sent"
     """Pushed, and no answer yet: the gateway may hold it or not."""
     UNSEEN = "unseen"
-    """Pushed, and no answer; what was pulled since does not hold it. Its push may be under way."""
+    """Pushed, without an answer, and not among what was pulled since. Its push may be in flight."""
     LATE = "late"
-    """As that, and refused as late, perhaps because it had just arrived; nor can it any more."""
+    """As `UNSEEN`, and refused as late, perhaps because it had just arrived; it cannot arrive any
+    more.
+    """
     QUARANTINED = "quarantined"
     """Refused for what it is; it waits for the app."""
     HELD_BACK = "held_back"
-    """Accepted, by a buffer that was restored since, or while its row is read anew; whether it was
-    lost is being read."""
+    """Accepted by a buffer that was restored since, or whose row is being read again; whether it
+    was lost is not yet known.
+    """
     OFFERED = "offered"
-    """As that, and not among what was read; but what was trimmed could not be read, nor what rules
-    hide. Its stamp stays as it is: if it comes too late, the gateway had it."""
+    """As that, and not among what was read; but trimmed log, and rows hidden by rules, could not be
+    read. Its stamp stays unchanged: if it is too late, the gateway had it.
+    """
     LOST = "lost"
-    """As that, and so young that it would have been read. If it comes too late, it is stamped
-    again."""
+    """As that, and recent enough that it would have been read. If it is too late, it is stamped
+    again.
+    """
 
 
 IN_DOUBT: Final = frozenset({Status.SENT, Status.UNSEEN, Status.LATE})

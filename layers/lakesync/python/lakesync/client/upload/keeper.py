@@ -29,11 +29,11 @@ class OutboxKeeper(Editor):
         return self._attempt(lambda: self._file.entries(quarantined=False))
 
     def quarantined(self) -> Result[list[OutboxEntry], LakeSyncError]:
-        """Give the edits that were refused, with code and reason; their values stay in the rows."""
+        """Give the refused edits, with code and reason; their values stay in the rows."""
         return self._attempt(lambda: self._file.entries(quarantined=True))
 
     def retry(self, delta_id: str) -> Result[Delta, LakeSyncError]:
-        """Let a quarantined edit go with the next push; ``NOT_FOUND`` if there is none."""
+        """Let the next push send a quarantined edit again; ``NOT_FOUND`` if there is none."""
         result = self._attempt(lambda: self._file.retry(delta_id))
         self.edited.set()
         return heard(result, f"retry of {delta_id!r}")
@@ -41,18 +41,18 @@ class OutboxKeeper(Editor):
     def amend(self, delta_id: str, columns: Mapping[str, object]) -> Result[Delta, LakeSyncError]:
         """Replace a quarantined edit by a new one, with other values for some of its columns.
 
-        The new edit is made now, and goes with the next push. Of the columns that ``columns`` does
-        not name it has those that nothing was written over since. ``NOT_FOUND`` if there is no such
-        edit; an ``Err`` changes nothing.
+        The new edit is made now, and the next push sends it. Columns that ``columns`` does not name
+        keep the old edit's values, unless they were overwritten since. ``NOT_FOUND`` if there is no
+        such edit; an ``Err`` changes nothing.
         """
         result = self._attempt(lambda: amend(self._file, delta_id, columns))
         self.edited.set()
         return heard(result, f"amending of {delta_id!r}")
 
     def discard(self, delta_id: str) -> Result[Delta, LakeSyncError]:
-        """Drop an edit that is pending or quarantined; its row becomes what the others make of it.
+        """Drop a pending or quarantined edit; its row becomes what the other edits make of it.
 
-        A pending one whose push is under way, or was not answered, may have arrived: then the next
+        A pending edit whose push is in flight, or was not answered, may have arrived: then the next
         pull brings it back. ``NOT_FOUND`` if the outbox does not hold it.
         """
         result = self._attempt(lambda: self._file.discard(delta_id))

@@ -1,4 +1,4 @@
-"""The outbox: edits that the gateway does not hold yet, or may not, in the order of their stamps.
+"""The outbox: edits that the gateway does not have, or may not have, in order of their stamps.
 
 What may become of one: `lakesync.client.upload.entries`.
 """
@@ -51,7 +51,7 @@ class Outbox:
         return [OutboxEntry.stored(*row) for row in rows]
 
     def waiting(self) -> Generator[Entry, None, None]:
-        """Walk through what waits for the gateway: what was accepted before, then oldest first.
+        """Iterate over what waits for the gateway: what was accepted before, then oldest first.
 
         What is not walked through is not read. Close it when done.
         """
@@ -68,8 +68,8 @@ class Outbox:
     def find(self, delta_id: str) -> Entry | None:
         """Find an entry by its delta's id.
 
-        Ids are not stored, since that would cost each edit. One walk remembers all of them, for an
-        app that goes through its entries.
+        Ids are not stored, since that would slow down each edit. One pass remembers all of them,
+        for an app that iterates over its entries.
         """
         entry = self._at(self._by_id.get(delta_id, 0))
         if entry is None or entry.delta.delta_id != delta_id:
@@ -98,14 +98,14 @@ class Outbox:
             self._move([entry], before, "status = 'sent'")
 
     def mark_late(self, entries: Iterable[Entry]) -> None:
-        """Note that entries are too late now: they are at the gateway, or will never be."""
+        """Note that entries are too late now: they are at the gateway, or never will be."""
         self._move(entries, Status.LATE, "status = 'sent'")
 
     def settle_doubts(self, until: Stamp) -> None:
         """Note that no sent entry up to a stamp was at the gateway when a pull to the end began.
 
-        It would have come back as an echo, which removes it. One that is stamped later may still be
-        accepted when its time comes, if its push is under way.
+        It would have returned as an echo, which removes it. An entry with a future stamp may still
+        be accepted when its time comes, if its push is in flight.
         """
         self._connection.execute(
             "UPDATE _lakesync_outbox "
@@ -152,17 +152,17 @@ class Outbox:
         self._move(deltas, Status.HELD_BACK, "1", "txn = NULL")
 
     def make_new(self, entries: Iterable[Entry]) -> None:
-        """Let lost entries be stamped again like any other, since they come too late."""
+        """Let lost entries be stamped again like any other, since they are too late."""
         self._move(entries, Status.PENDING, "status = 'lost'")
 
     def take_from(
         self, start: Stamp, events: Collection[int] = ()
     ) -> list[tuple[Entry, tuple[object, ...]]]:
-        """Take out every entry at or behind a stamp, for `put_back` under other stamps.
+        """Remove every entry at or after a stamp, for `put_back` under other stamps.
 
-        But for those that were accepted once: theirs are the stamps that they shall have. Of tables
-        of events, what may be at the gateway already stays, and leaves its transaction if it must:
-        under another stamp it would happen twice.
+        Entries that were accepted once stay, because they must keep their stamps. Entries of append
+        tables that may already be at the gateway stay too, and leave their transaction if
+        necessary: under another stamp the event would be stored twice.
         """
         rows = self._connection.execute(
             "SELECT hlc, txn, status, run, table_id, row_id, code, message, field "

@@ -1,10 +1,10 @@
-"""Pushing: batch after batch, and smaller ones where a push is refused as a whole.
+"""Pushing: batch after batch, and smaller ones if a push is refused as a whole.
 
 Rules of this module
-    1. The database's lock is never held while the network is waited for.
-    2. A push that is refused as a whole is cut in halves. An edit, or a local transaction, that is
-       refused by itself is set aside: but for its size only if the gateway then accepts an empty
-       push. Where it does not, this client is refused, and none of its edits is to blame.
+    1. The database's lock is never held while waiting for the network.
+    2. A push that is refused as a whole is halved. An edit, or a local transaction, that is refused
+       alone is quarantined; but, except for its size, only if the gateway then accepts an empty
+       push. If it does not, this client is refused, and none of its edits is the cause.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Pusher:
     def push(self, stopped: Callable[[], bool]) -> PushSummary:
         """Push until nothing waits, or it is told to stop.
 
-        What is raised says why something must wait; its ``done`` tells what did not have to.
+        The raised error states why something must wait; its ``done`` states what was pushed.
         """
         done = PushSummary()
         pace = _Pace()
@@ -156,8 +156,8 @@ class Pusher:
     def _cut(self, batch: Batch, error: LakeSyncError, pace: _Pace) -> PushSummary:
         """Make the next batch smaller than one that was refused as a whole.
 
-        What cannot be made smaller is to blame: a local transaction that is too large goes edit by
-        edit, anything else is set aside.
+        A batch that cannot be made smaller is the cause: a local transaction that is too large is
+        pushed edit by edit, anything else is quarantined.
         """
         by_size = isinstance(error, AtomicPushTooLarge | BodyTooLarge)
         with self._file.database.transaction():

@@ -1,11 +1,11 @@
-"""What a receipt does to the outbox and the rows: acknowledge, quarantine, stamp again, keep.
+"""The effects of a receipt on the outbox and rows: acknowledge, quarantine, stamp again, keep.
 
 Rules of this module
-    1. An entry leaves the outbox only when a receipt, or an echo in a page, says that the gateway
-       has it. A receipt whose count does not add up is no receipt.
+    1. An entry leaves the outbox only when a receipt, or an echo in a page, shows that the gateway
+       has it. A receipt whose count does not add up is ignored as malformed.
     2. Nothing is stamped again while an earlier push of it may have arrived, or may yet arrive.
-       Stamping again takes the refused entry and everything behind it, so that this client's edits
-       keep their order; then the rows concerned are merged again without the old stamps.
+       Stamping again takes the refused entry and every later one, so that this client's edits keep
+       their order; then the rows concerned are merged again without the old stamps.
     3. All of a receipt is applied in one transaction.
 """
 
@@ -67,7 +67,7 @@ class Receipts:
         self.pending_echo = PendingEcho(file)
 
     def apply(self, batch: Batch, receipt: PushReceipt) -> BatchResult:
-        """Do what a receipt says; the batch's entries have the statuses from before it left."""
+        """Apply a receipt; the batch's entries have their statuses from before the push."""
         refused = _refusals(batch, receipt)
         result = BatchResult()
         accepted: list[Entry] = []
@@ -116,7 +116,7 @@ class Receipts:
         ruled = ruled_tables(file)
         for table_id, written in file.rows.grouped(deltas).items():
             # The first page that shows a stale row replaces it, and that page may be older than
-            # these edits: so they stay in the outbox until everything was read.
+            # these edits: so they stay in the outbox until everything has been read.
             for (row_id,) in file.rows.select("row_id FROM _lakesync_stale", table_id, written):
                 file.outbox.hold_back(written.pop(row_id))
             stored = file.rows.load(table_id, written)
@@ -126,11 +126,11 @@ class Receipts:
             file.outbox.remove(delta.hlc for row in written.values() for delta in row)
 
     def _restamp(self, batch: Batch, late: list[Entry], result: BatchResult, server_ms: int) -> int:
-        """Stamp refused entries and all behind them again, in their order; gives their number."""
+        """Stamp refused entries and all later ones again, in their order; gives their number."""
         file = self.file
         start = _start(batch, late[0])
         if isinstance(result.stamped_wrong, ClockDrift):
-            # The clock cannot fall back behind what was set aside, so that goes with them.
+            # The clock cannot be reset below quarantined entries, so they are stamped again too.
             ahead = file.outbox.first_quarantined(stamp(server_ms + DRIFT_MS_MAX))
             taken = file.outbox.take_from(min(start, ahead or start))
             file.clock.step_back()
@@ -171,24 +171,24 @@ def _refusals(batch: Batch, receipt: PushReceipt) -> dict[int, LakeSyncError]:
 
 
 def _late_but_maybe_stored(entry: Entry, error: LakeSyncError) -> bool:
-    # If an earlier push of the entry got no answer, it may be late because the gateway has it by
-    # now. Stamped again it would be two events. The next pull tells (`Outbox.settle_doubts`): what
-    # is late now cannot arrive any more.
+    # If an earlier push of the entry got no answer, it may be late because the gateway already has
+    # it. Stamped again, it would be two events. The next pull decides (`Outbox.settle_doubts`): an
+    # entry that is late now cannot arrive any more.
     return isinstance(error, OutOfOrder) and entry.status in IN_DOUBT
 
 
 def _stored_before_restore(entry: Entry, error: LakeSyncError) -> bool:
     # The gateway accepts a client's events in the order of their stamps. So an event that was
     # accepted once, and is late for the restored buffer, is from before the restored moment: the
-    # buffer has it. (Unless the backup parted the lanes of its push: then it is `Status.LOST`.)
+    # buffer has it. (Unless the backup split the lanes of its push: then it is `Status.LOST`.)
     return isinstance(error, OutOfOrder) and entry.status == Status.OFFERED
 
 
 def _future_but_maybe_in_flight(entry: Entry, error: LakeSyncError, server_ms: int) -> bool:
-    # A push that got no answer may have met a function with a faster clock, or may still be on its
-    # way. Stamped again, the edit could be two events: so it waits until its time has come, and is
-    # then recognised if the gateway has it. If it lies so far ahead that no push can still be under
-    # way by then, the gateway will never have it.
+    # An unanswered push may have reached a function with a faster clock, or may still be in flight.
+    # Stamped again, the edit could be two events: so it waits until its time has come, and is then
+    # recognised if the gateway has it. If its stamp is so far ahead that no push can still be in
+    # flight by then, the gateway will never have it.
     ahead_ms = stamp_ms(entry.hlc) - server_ms
     drifted = isinstance(error, ClockDrift) and entry.status != Status.PENDING
     return drifted and ahead_ms <= UNDER_WAY_MS_MAX
@@ -208,6 +208,6 @@ def _sort_out(entry: Entry, error: LakeSyncError, result: BatchResult) -> None:
 
 
 def _start(batch: Batch, first: Entry) -> Stamp:
-    """Give where stamping again begins: with the whole transaction of the first refused entry."""
+    """Give where stamping again begins: at the first edit of the first refused transaction."""
     whole = [entry for entry in batch.entries if first.txn and entry.txn == first.txn]
     return min(entry.hlc for entry in [first, *whole])
