@@ -55,8 +55,8 @@ TABLES: Final = (
         name TEXT NOT NULL UNIQUE COLLATE NOCASE,
         sql_name TEXT NOT NULL UNIQUE COLLATE NOCASE)""",
     # A column without sql_name had no room in the app's table; it is kept in the row state.
-    # is_boolean: all of its values so far are, except nulls; null if there was no value. declared:
-    # the type that the app declared, if any.
+    # is_boolean: all of its values so far are booleans or null; null if there was no value.
+    # declared: the type that the app declared, if any.
     """CREATE TABLE _lakesync_columns (
         table_id INTEGER NOT NULL,
         place INTEGER NOT NULL,

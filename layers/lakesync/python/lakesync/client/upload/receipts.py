@@ -2,7 +2,7 @@
 
 Rules of this module
     1. An entry leaves the outbox only when a receipt, or an echo in a page, shows that the gateway
-       has it. A receipt whose count does not add up is ignored as malformed.
+       has it. A receipt whose count does not add up is invalid.
     2. Nothing is stamped again while an earlier push of it may have arrived, or may yet arrive.
        Stamping again takes the refused entry and every later one, so that this client's edits keep
        their order; then the rows concerned are merged again without the old stamps.
