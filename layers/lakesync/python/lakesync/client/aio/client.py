@@ -43,12 +43,12 @@ T = TypeVar("T")
 
 
 class AsyncClient(AsyncObservable):
-    """One client and its file, for the tasks of one event loop, as many as there are.
+    """One client and its file, for any number of tasks of one event loop.
 
     Args, and what is raised: as `Client`. ``client`` is that client, for other threads of the app.
 
-    What is cancelled while it waits for its turn does not happen; what has begun happens whole. A
-    cancelled sync stops behind the request that is under way.
+    An operation that is cancelled before its turn does not happen; one that has begun is completed.
+    A cancelled sync stops after the request in flight.
     """
 
     def __init__(
@@ -75,8 +75,8 @@ class AsyncClient(AsyncObservable):
     async def transaction(self) -> AsyncIterator[AsyncTransaction]:
         """Make edits one transaction, as `Client.transaction`; ``await tx.insert(...)``.
 
-        Other tasks that write wait until it ends; in this one, and in those that it starts,
-        ``TRANSACTION_OPEN`` refuses what would wait for ever.
+        Other tasks that write wait until it ends. In this task, and in tasks that it starts,
+        waiting would deadlock, so such operations are refused with ``TRANSACTION_OPEN``.
 
         Raises:
             LakeSyncError: an edit failed, or the commit did; or ``TRANSACTION_OPEN``.
@@ -88,7 +88,7 @@ class AsyncClient(AsyncObservable):
             try:
                 transaction = await threads.in_turn(block.__enter__)
             except asyncio.CancelledError as exc:
-                # It may have begun all the same: then it is undone before anything else happens.
+                # It may have begun nevertheless: then it is undone before anything else happens.
                 threads.behind(lambda exc=exc: _end(block, exc))  # type: ignore[misc]
                 raise
             threads.enter_block()
@@ -168,12 +168,12 @@ class AsyncClient(AsyncObservable):
         every_s: float = EVERY_S,
         on_result: Callable[[Result[SyncSummary, LakeSyncError]], object] = unheard,
     ) -> SyncLoop:
-        """As `Client.connect`; ``on_result`` is called in this event loop, awaited if need be."""
+        """As `Client.connect`; ``on_result`` is called in this event loop, awaited if necessary."""
         hear = on_result if on_result is unheard else in_this_loop(on_result)
         return self.client.connect(every_s=every_s, on_result=hear)
 
     async def close(self) -> None:
-        """Stop syncing as `SyncLoop.stop` does, let what else has begun end; safe to repeat."""
+        """Stop syncing as `SyncLoop.stop` does, and let running operations end; safe to repeat."""
         self.client._feed.close()  # noqa: SLF001 - what waits for changes need not wait longer
         await asyncio.shield(self._threads.close(self.client.close, self.client.drop_requests))
 
@@ -185,6 +185,6 @@ class AsyncClient(AsyncObservable):
 
 
 def _end(block: contextlib.AbstractContextManager[object], exc: BaseException) -> None:
-    """Undo a transaction for an exception, which whoever caused it raises by himself."""
+    """Undo a transaction because of an exception, which the caller raises again."""
     with contextlib.suppress(BaseException):
         block.__exit__(type(exc), exc, exc.__traceback__)

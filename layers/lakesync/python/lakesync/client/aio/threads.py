@@ -1,13 +1,13 @@
 """The threads that an `AsyncClient` works on, so that nothing keeps the event loop waiting.
 
 Rules of this module
-    1. One thread writes, one reads, one syncs. Each takes one thing after the other: what was asked
-       first happens first, and a transaction stays on its thread.
-    2. Who writes waits for its turn in the event loop, not on a thread. So a transaction that is
-       open keeps no thread from those who read.
-    3. A program that ends lets end what is being written and read, but waits for no network.
-    4. Whatever is cancelled before its thread has begun it does not happen. What has begun happens
-       whole, though nobody waits for it any more.
+    1. One thread writes, one reads, one syncs. Each runs one operation after the other, in the
+       order of the calls, and a transaction stays on its thread.
+    2. A writer waits for its turn in the event loop, not on a thread. So an open transaction does
+       not block a thread that readers need.
+    3. As the program ends, running writes and reads are completed, but no network is waited for.
+    4. An operation that is cancelled before its thread has begun it does not happen. One that has
+       begun is completed, even if nobody waits for it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _IN_BLOCK: ContextVar[tuple[Threads, ...]] = ContextVar("lakesync_transactions", default=())
-"""The clients in a transaction of which this task is, or the task that started it was."""
+"""The clients that have a transaction open in this task, or in the task that started it."""
 
 
 class Threads:
@@ -96,7 +96,7 @@ class Threads:
             raise
 
     async def close(self, close: Callable[[], None], drop: Callable[[], None]) -> None:
-        """Let all that has begun end, a request within `STOP_S` or ``drop`` ends it; then close."""
+        """Let what has begun end, requests within `STOP_S` or by ``drop``; then close."""
         self.check_outside()
         self.stopping.set()
         async with self.turn:
@@ -120,7 +120,7 @@ class Threads:
 
 
 class DaemonExecutor:
-    """One thread that does one thing after the other, and does not outlive the program."""
+    """One thread that runs one operation after the other, and does not outlive the program."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -152,7 +152,7 @@ class DaemonExecutor:
         return future
 
     def shutdown(self) -> None:
-        """End the thread behind what was submitted, and do not wait for it; safe to repeat."""
+        """End the thread after what was submitted, without waiting for it; safe to repeat."""
         with self._lock:
             self._is_ended = True
             self._tasks.put(None)
@@ -171,7 +171,7 @@ async def _on(threads: ThreadPoolExecutor | DaemonExecutor, operation: Callable[
 
 
 def in_this_loop(callback: Callable[[T], object]) -> Callable[[T], None]:
-    """Give what calls a function in the running event loop, from any thread, and awaits it."""
+    """Give a function that calls another in the running event loop, from any thread, awaited."""
     loop = asyncio.get_running_loop()
     checked_callback(callback)
 

@@ -26,8 +26,8 @@ class AsyncWatch(Subscriber, Generic[T]):
         async for rows in client.watch("SELECT * FROM todos WHERE done = 0"):
             show(rows)
 
-    A query that SQLite refuses is refused where the first rows are awaited. Whoever stops waiting,
-    by a time-out for instance, gets what he missed when he waits again. For one task at a time.
+    A query that SQLite refuses raises when the first rows are awaited. A task that stops waiting,
+    for example after a time-out, gets what it missed when it waits again. For one task at a time.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class AsyncWatch(Subscriber, Generic[T]):
                         break
                 self._loop = asyncio.get_running_loop()
                 self._task = asyncio.ensure_future(self._read_on(self._next))
-            # Shielded: what was read for somebody who stopped waiting is there for the next call.
+            # Shielded: rows read for a task that stopped waiting are kept for the next call.
             try:
                 value = await asyncio.shield(self._task)
             except asyncio.CancelledError:

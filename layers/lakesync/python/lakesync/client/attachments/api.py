@@ -47,7 +47,7 @@ class Attachments:
         client.attachments.fetch("todos", "t1", "photo").unwrap()      # a path, on any client
 
     Their bytes are in a folder beside the client's file, and are not encrypted: a client with a key
-    takes none.
+    refuses attachments.
     """
 
     def __init__(
@@ -65,8 +65,8 @@ class Attachments:
     def add(self, source: Source, *, media_type: str = "") -> Result[Attachment, LakeSyncError]:
         """Copy a file, and queue it to be uploaded; it is on the disk when this returns.
 
-        ``str()`` of what it gives is the value to store, in as many rows as you like. The same
-        content is one attachment.
+        ``str()`` of the result is the value to store, in any number of rows. The same content is
+        one attachment.
 
         Args:
             source: a path, bytes, or a file that is open for bytes.
@@ -106,16 +106,16 @@ class Attachments:
     def fetch(
         self, table: str, row_id: str, column: str, reference: str | Attachment = ""
     ) -> Result[Path, LakeSyncError]:
-        """Give the path of what a cell refers to, and download it first unless it is here.
+        """Give the path of the attachment that a cell refers to, downloading it unless it is here.
 
-        ``NOT_YET_UPLOADED``: its client has not uploaded it. A download that was cut off goes on.
-        The file is not the app's to change; it stays until it is evicted.
+        ``NOT_YET_UPLOADED``: its client has not uploaded it. An interrupted download continues
+        where it stopped. The app must not change the file; it stays until it is evicted.
 
         Args:
             table: as in `insert`, and so is ``row_id``.
             row_id: of a row that this client has.
-            column: whose value is a reference, or JSON with some.
-            reference: which, if there are several.
+            column: its value is a reference, or JSON that contains some.
+            reference: which one, if there are several.
         """
         return self._attempt(lambda: self._fetch((table, row_id, column), str(reference)))
 
@@ -126,7 +126,7 @@ class Attachments:
         return path or self._fetcher.download(self._uploader.carrier(), place, file)
 
     def path(self, reference: str | Attachment) -> Result[Path | None, LakeSyncError]:
-        """Give where an attachment is on this device; None if it would have to be fetched."""
+        """Give the path of an attachment on this device; None if it would have to be fetched."""
         return self._attempt(lambda: self._fetcher.local(checked_reference(str(reference))))
 
     def pending(self) -> Result[list[AttachmentEntry], LakeSyncError]:
@@ -171,14 +171,14 @@ class Attachments:
     ) -> Result[UploadSummary, LakeSyncError]:
         """Upload all that waits, until ``stopped()`` is true; `SyncLoop` does it beside its syncs.
 
-        What waits longer is told by the error, whose ``done`` is an `UploadSummary`.
+        The error reports what still waits; its ``done`` is an `UploadSummary`.
         """
         return self._attempt(lambda: self._uploader.upload(stopped))
 
     def evict(self, keep_bytes: int = 0) -> Result[int, LakeSyncError]:
-        """Remove files from this device that were used longest ago, until no more bytes are here.
+        """Remove the least recently used files from this device, down to this many bytes.
 
-        Gives the bytes that are here now. What the gateway is not known to have stays.
+        Gives the bytes that remain here. Files that the gateway is not known to have stay.
         """
         return self._attempt(lambda: self._evict(keep_bytes))
 

@@ -1,8 +1,8 @@
 """Uploads beside a `SyncLoop`, on a thread of their own: a large file keeps no edit waiting.
 
 Rules of this module
-    1. The thread is there while something waits to be uploaded, and ends when nothing does, or its
-       loop is stopped.
+    1. The thread exists while something waits to be uploaded, and ends when nothing does, or when
+       its loop is stopped.
     2. Every wait ends early when the loop is stopped.
 """
 
@@ -29,7 +29,7 @@ class BackgroundUploads:
 
     Args:
         attachments: the client's.
-        backoff_s: gives how long to wait after so many failures, the last of which it is given.
+        backoff_s: gives how long to wait, from the number of failures and the last failure.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class BackgroundUploads:
         self._thread: threading.Thread | None = None
 
     def start(self, stopped: threading.Event) -> None:
-        """Begin if anything waits and nothing is under way; called by the loop's thread alone."""
+        """Begin if anything waits and no upload is running; called only by the loop's thread."""
         is_running = self._thread is not None and self._thread.is_alive()
         if is_running or stopped.is_set() or not self._attachments.is_waiting():
             return

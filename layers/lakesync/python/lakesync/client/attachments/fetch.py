@@ -1,4 +1,4 @@
-"""Downloads attachments: by the cell that refers to one, going on where the last try ended."""
+"""Downloads attachments by the cell that refers to one, resuming where the last try stopped."""
 
 from __future__ import annotations
 
@@ -73,8 +73,9 @@ class Fetcher:
         """Download a file, unless it is there.
 
         Raises:
-            DamagedOnTheWay: other bytes arrived; they are thrown away.
-            LakeSyncError: why it cannot be had now; what has arrived stays for the next try.
+            DamagedOnTheWay: other bytes arrived; they are discarded.
+            LakeSyncError: why it cannot be fetched now; bytes that have arrived stay for the next
+                try.
         """
         with self._one_at_a_time:
             if (path := self.local(file)) is not None:

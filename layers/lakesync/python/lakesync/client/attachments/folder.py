@@ -1,9 +1,9 @@
-"""The folder beside a client's file in which the bytes of its attachments are.
+"""The folder beside a client's file that contains the bytes of its attachments.
 
 Rules of this module
-    1. A file under its name is whole, and is what it is named by: it is written under another name
-       first, and checked.
-    2. What is under any other name may be removed, or gone on with, by anybody.
+    1. A file under its final name is complete, and has the digest that names it: it is written
+       under another name first, and checked.
+    2. Any process may remove, or continue, a file under any other name.
 """
 
 from __future__ import annotations

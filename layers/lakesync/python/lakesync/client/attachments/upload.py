@@ -1,10 +1,10 @@
 """Uploads the attachments of one client, part by part.
 
 Rules of this module
-    1. What the gateway says is missing is sent; nothing here remembers what was sent. So an upload
-       that is cut off anywhere goes on with the first part that did not arrive.
-    2. The database's lock is never held while the network is waited for.
-    3. An attachment that fails keeps no other from being uploaded.
+    1. The parts that the gateway reports missing are sent; no record of sent parts is kept here. So
+       an upload that is interrupted at any point resumes with the first part that did not arrive.
+    2. The database's lock is never held while waiting for the network.
+    3. An attachment that fails does not stop the others from being uploaded.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Uploader:
         """Upload all that waits, or until it is told to stop.
 
         Raises:
-            LakeSyncError: why some of it waits longer; its ``done`` is an `UploadSummary`.
+            LakeSyncError: why some attachments still wait; its ``done`` is an `UploadSummary`.
         """
         self._file.database.must_be_idle()
         stored = refused = 0

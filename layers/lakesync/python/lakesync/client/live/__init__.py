@@ -1,1 +1,1 @@
-"""What an app is told without asking: rows that changed, tables that changed, how syncing goes."""
+"""Notifications to an app: rows that changed, tables that changed, the status of syncing."""

@@ -1,10 +1,10 @@
 """`Callback`: an app's function that is called when tables change, or when an own write lost.
 
 Rules of this module
-    1. It runs on a thread of its own, which is there while it runs: neither edits, nor syncing, nor
+    1. It runs on a thread of its own, which exists while it runs: neither edits, nor syncing, nor
        other callbacks wait for one that blocks.
-    2. It is never called twice at once; what changes while it runs is told by the next call.
-    3. What it raises is logged, and it is called again at the next change.
+    2. It is never called concurrently; the next call reports what changes while it runs.
+    3. Its exceptions are logged, and it is called again at the next change.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def checked_callback(function: Callable[[Any], object]) -> Callable[[Any], objec
 
 
 class Callback(Subscriber):
-    """What `Client.on_change` gives: close it to be told no more; or use it in a ``with``."""
+    """The result of `Client.on_change`: close it to end the calls, or use it in a ``with``."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Callback(Subscriber):
         feed.subscribe(self, keep=True)
 
     def concerns(self, changes: Changes) -> bool:
-        """Tell whether tables changed; a commit that changed none is none of its business."""
+        """Tell whether tables changed; a commit that changed none of them is ignored."""
         return (changes.everything or bool(changes.keys)) and super().concerns(changes)
 
     def wake(self, changes: Changes) -> None:
@@ -140,7 +140,7 @@ class Callback(Subscriber):
 
 
 class ConflictCallback(Callback):
-    """What `Client.on_conflict` gives: its function is called once for each write that lost."""
+    """The result of `Client.on_conflict`: its function is called once for each write that lost."""
 
     def concerns(self, changes: Changes) -> bool:
         """Tell whether a write of its tables lost."""

@@ -1,12 +1,11 @@
-"""`ChangeFeed`: tells its subscribers which tables changed, whoever changed them.
+"""`ChangeFeed`: notifies its subscribers of the tables that changed, by any writer.
 
 Rules of this module
-    1. Who commits only notes what changed, which costs a microsecond: everything else happens on
-       the feed's own thread, which is there while somebody subscribes.
-    2. Subscribers are woken behind a commit, and read what is committed then. What is noted while
-       they are being woken wakes them again. So nobody can miss a change, or see half of one.
-    3. A subscriber that the app has dropped is forgotten; only callbacks are kept until they are
-       closed.
+    1. A committing thread only notes what changed, which costs a microsecond: everything else
+       happens on the feed's own thread, which exists while there are subscribers.
+    2. Subscribers are woken after a commit, and read committed data. Changes noted while they are
+       being woken wake them again. So no subscriber can miss a change, or see half of one.
+    3. A subscriber that the app has dropped is forgotten; callbacks are kept until they are closed.
     4. When the program's main thread has ended, all subscriptions end: a thread that iterates does
        not keep the program from ending.
 """
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from lakesync.client.storage.file import ClientFile
 
 GATHER_MS: Final = 16
-"""Changes that follow each other so soon are given together, by default: a screen shows no more."""
+"""By default, changes this close together are reported together: a screen shows no more."""
 GATHER_MS_MAX: Final = 60_000
 """The longest that an app may have changes gathered."""
 OTHERS_S: Final = 0.1
@@ -41,7 +40,7 @@ class Changes(NamedTuple):
     tables: frozenset[str] = frozenset()
     """Names of synced tables, and of local ones that `execute` wrote."""
     keys: frozenset[str] = frozenset()
-    """The same in small letters, and their SQLite names: what subscribers know tables by."""
+    """The same in small letters, and their SQLite names: the names that subscribers use."""
     everything: bool = False
     """It is not known which tables changed."""
     lost: tuple[LostWrite, ...] = ()
@@ -68,7 +67,7 @@ def folded_names(tables: Iterable[str]) -> frozenset[str]:
 
 
 class Subscriber(ABC):
-    """Whoever is told of changes. What it does then must be short: others wait for it.
+    """A subscriber to changes. It must act briefly when notified: others wait for it.
 
     Args:
         tables: what it wants to hear of, in small letters; None for every commit.
@@ -109,7 +108,7 @@ class ChangeFeed:
         file.database.on_commit(self._committed)
 
     def subscribe(self, subscriber: Subscriber, *, keep: bool = False) -> None:
-        """Tell a subscriber of what changes from now on; ``keep`` it though the app drops it."""
+        """Notify a subscriber of changes from now on; ``keep`` it although the app drops it."""
         with self._lock:
             if self._closed:
                 subscriber.end()

@@ -1,4 +1,4 @@
-"""What a client tells an app without being asked again: `watch`, `on_change`, `status`."""
+"""What a client reports to an app by itself: `watch`, `on_change`, `status`."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ class Observable(Editor):
     ) -> Watch[list[Any]]:
         """Give a query's rows now, and again whenever they are others; see `Watch`.
 
-        Whoever changes them: this client, a pull, or another process with the same file. Changes
-        that follow each other within ``gather_ms`` of the client are given together.
+        Any writer's changes count: this client's, a pull's, or those of another process with the
+        same file. Changes within ``gather_ms`` of the client are reported together.
 
         Args:
             sql: a query, and ``parameters`` and ``as_``, as `query` takes them.
@@ -92,9 +92,9 @@ class Observable(Editor):
     ) -> Callback:
         """Call a function with the names of the synced tables that changed, until it is closed.
 
-        ``tables``: only of these, or of the one that is named; by default of all. It is called on a
-        thread of its own, soon after the commit, never twice at once. What it raises is logged, and
-        so is a call that takes longer than `CALLBACK_S`; neither keeps anything else from going on.
+        ``tables``: only these, or the one that is named; by default all. The function is called on
+        a thread of its own, soon after the commit, and never concurrently. Its exceptions are
+        logged, and so is a call that takes longer than `CALLBACK_S`; neither stops anything else.
 
         Raises:
             ValidationFailed: the callback cannot be called, or a table is no name.
@@ -107,9 +107,9 @@ class Observable(Editor):
         """Call a function with each value of this client that lost a merge, until it is closed.
 
         That is: another client wrote the same column, or deleted the row, without knowing of this
-        client's edit, and its stamp is the later one. The rows show the other's value already; to
-        put one's own back, edit again. Called as `on_change` calls; what is lost while nobody
-        listens, or the app is not running, is not reported.
+        client's edit, and with a later stamp. The rows already show the other's value; to restore
+        one's own, edit again. It is called as `on_change` calls; a loss that happens while nothing
+        listens, or while the app is not running, is not reported.
         """
         return ConflictCallback(self._feed, callback, _folded(tables), self._table_names)
 

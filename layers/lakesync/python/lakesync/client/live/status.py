@@ -1,4 +1,4 @@
-"""`ClientStatus`: how syncing goes, and `Activity`, where it is noted as it happens."""
+"""`ClientStatus`: the state of syncing, and `Activity`, where it is recorded as it changes."""
 
 from __future__ import annotations
 
@@ -29,24 +29,27 @@ class ClientStatus:
     """How a client's syncing goes, at one moment."""
 
     connected: bool = False
-    """A socket to the gateway is open, which tells of changes at once; else the client asks."""
+    """A socket to the gateway is open, which reports changes at once; else the client polls."""
     has_synced: bool = False
-    """Everything was read once, so that what is shown is complete; over restarts."""
+    """Everything was read once, so the rows are complete; remembered over restarts."""
     last_synced_at: datetime | None = None
-    """When a pull last reached the end; after a restart, when one last did that brought anything.
-    By the gateway's clock, as far as it is known."""
+    """When a pull last reached the end; after a restart, when one that brought something last did.
+    By the gateway's clock, as far as it is known.
+    """
     uploading: bool = False
     """A push is under way."""
     downloading: bool = False
     """A first sync, or a pull that brings something, is under way."""
     synced_tables: frozenset[str] = frozenset()
-    """The tables whose rows are there: in a first sync those that it has read to the end, as they
-    were when it began, or its checkpoint was made, or are since; behind it all."""
+    """The tables whose rows are present: during a first sync those that it has read to the end, as
+    of its begin, or of its checkpoint, or later; afterwards all.
+    """
     received: int = 0
     """Deltas that the latest pull has brought so far: the progress of a first sync."""
     progress: Progress | None = None
-    """How far the rows of a first sync were read, of how many; None while none are, and where the
-    gateway does not know how many there are, as it has no checkpoint of them."""
+    """How many rows of a first sync were read, out of how many; None while no rows are read, and if
+    the gateway does not know their number, because it has no checkpoint of them.
+    """
     pending: int = 0
     """Edits that the gateway is not known to hold."""
     quarantined: int = 0
@@ -54,18 +57,17 @@ class ClientStatus:
     actions_pending: int = 0
     """Actions that have not ended."""
     actions_dead: int = 0
-    """Actions that ended without being done, or nobody knows, and wait for the app."""
+    """Actions that failed, or whose outcome is unknown, and that wait for the app."""
     attachments_pending: int = 0
     """Attachments that wait to be uploaded."""
     attachments_refused: int = 0
     """Attachments that the gateway does not take, and wait for the app."""
     last_error: LakeSyncError | None = None
-    """Why the last push or pull, or sending of actions or attachments, did not end well; None if
-    all did."""
+    """Why the last push or pull, or sending of actions or attachments, failed; None if none did."""
 
 
 class Activity:
-    """What the pushes and pulls of a client are at. Safe to use from several threads."""
+    """What a client's pushes and pulls are doing. Safe to use from several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -83,7 +85,7 @@ class Activity:
 
     @property
     def connected(self) -> bool:
-        """Whether a socket to the gateway is open; whoever opens and closes it sets this."""
+        """Whether a socket to the gateway is open; the code that opens and closes it sets this."""
         return self._connected
 
     @connected.setter
@@ -137,7 +139,7 @@ class Activity:
         self._notify()
 
     def status(self, database: Database) -> ClientStatus:
-        """Give all of it, with what the file tells. It never fails: see ``last_error``."""
+        """Give all of it, including the file's part. It never fails: see ``last_error``."""
         result = attempt(lambda: database.read(_COUNTS)[1][0])
         error = next(filter(None, map(self._errors.get, _HALVES)), None)
         counts, tables = [0] * 7, frozenset[str]()
@@ -170,13 +172,13 @@ class Activity:
 def _synced(
     synced_ms: str, snapshot: str, reads_rows: str, names: str, rows: str
 ) -> frozenset[str]:
-    """Give the tables whose rows are there, by what the file says of a snapshot and its tables."""
+    """Give the tables whose rows are present, by the file's record of a snapshot and its tables."""
     known = frozenset[str](json.loads(names))
     if synced_ms != "0":
         return known
     if not snapshot and reads_rows == "0":
         return frozenset()
-    # The log is complete of no table before its end, be it behind a snapshot or by itself.
+    # Before its end the log is complete for no table, after a snapshot or without one.
     of_rows = frozenset[str](json.loads(rows))
     read = tables_read(snapshot, known) if snapshot else known
     return frozenset(name for name in read if folded(name) in of_rows)

@@ -1,8 +1,8 @@
 """`Watch`: the rows of a query, now and whenever they change.
 
-The feed tells a watch that something may have changed; it reads on the thread of whoever iterates,
-and gives the rows only if they are others than before. Each reading is one statement, hence of one
-state of the file: a transaction, or a pulled page, is in it whole or not at all.
+The feed notifies a watch of a possible change; the watch reads on the iterating thread, and gives
+the rows only if they differ from the last ones. Each reading is one statement, hence of one state
+of the file: it sees a transaction, or a pulled page, whole or not at all.
 """
 
 from __future__ import annotations
@@ -84,16 +84,16 @@ class LiveQuery(Reading[list[T]]):
 
 
 class Watch(Subscriber, Generic[T]):
-    """An iterator of what there is now, and then of each change, until it is closed.
+    """An iterator of the current state, and then of each change, until it is closed.
 
     ::
 
         for rows in client.watch("SELECT * FROM todos WHERE done = 0"):
             show(rows)
 
-    It waits for the next change, and gives the latest state: who is slow misses states in between,
-    and never the last one. It ends when it, or its client, is closed, from any thread. One that is
-    dropped is closed. For one thread at a time.
+    It waits for the next change, and gives the latest state: a slow consumer misses intermediate
+    states, and never the last one. It ends when it, or its client, is closed, from any thread. A
+    dropped iterator is closed. For one thread at a time.
     """
 
     def __init__(self, feed: ChangeFeed, reading: Reading[T]) -> None:
@@ -120,7 +120,7 @@ class Watch(Subscriber, Generic[T]):
         return value
 
     def next(self, timeout_s: float | None = None) -> T | None:
-        """Wait so long for the next state at the most; None if there is none, or it is closed."""
+        """Wait at most this long for the next state; None if there is none, or if it is closed."""
         until_s = None if timeout_s is None else time.monotonic() + timeout_s
         while not self.is_closed():
             left_s = None if until_s is None else max(0.0, until_s - time.monotonic())
@@ -139,7 +139,7 @@ class Watch(Subscriber, Generic[T]):
         """Read now, if anything may have changed; `UNCHANGED` if nothing has."""
         if self.is_closed() or not self._woken.is_set():
             return UNCHANGED
-        # Cleared before it reads, not after: a change meanwhile is worth another reading.
+        # Cleared before it reads, not after: a change meanwhile needs another reading.
         self._woken.clear()
         try:
             return self._reading.read()

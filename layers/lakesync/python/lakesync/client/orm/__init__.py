@@ -8,7 +8,7 @@
         session.add(Todo(id="t1", title="Buy milk"))
         session.commit()
 
-It needs SQLAlchemy. `lakesync.client.dbapi` is what it stands on: PEP 249, for any other tool.
+It needs SQLAlchemy. It is built on `lakesync.client.dbapi`: PEP 249, for any other tool.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ class LakeSyncDialect(SQLiteDialect):
     driver = "client"
     supports_statement_cache = True
     colspecs = STORED_AS
-    # A statement that writes is edits, and gives no rows: ids are the app's own.
+    # A writing statement makes edits, and returns no rows: ids are the app's own.
     insert_returning = False
     update_returning = False
     delete_returning = False
@@ -53,9 +53,9 @@ registry.register(NAME, __name__, LakeSyncDialect.__name__)
 def engine(client: Client, **options: Any) -> sqlalchemy.Engine:
     """Give an engine on a client's file; ``options`` are those of `sqlalchemy.create_engine`.
 
-    A session is one thread's. From its first write until it commits or rolls back, whatever else
-    writes or syncs waits on other threads, and is refused on its own. Dispose of the engine, or
-    leave it; the client stays the app's to close.
+    A session belongs to one thread. From its first write until it commits or rolls back, other
+    writers and syncs wait on other threads, and are refused on its own. Disposing of the engine is
+    optional; the app closes the client.
     """
     options.setdefault("poolclass", NullPool)  # a connection costs nothing
     return sqlalchemy.create_engine(f"{NAME}://", creator=lambda: dbapi.connect(client), **options)

@@ -27,10 +27,10 @@ def declare_tables(
 ) -> Result[None, LakeSyncError]:
     """Declare each table of the metadata, or these, with its columns and indexes. Safe to repeat.
 
-    It stands where ``metadata.create_all`` does for other databases. Each table has one column as
-    its primary key: ``_row_id``, a text that the app chooses, the same on no two devices.
-    ``VALIDATION_ERROR`` for a table that has not, before any is declared. Foreign keys and unique
-    constraints are not kept: rows arrive from others in any order.
+    It replaces the ``metadata.create_all`` of other databases. Each table has one column as its
+    primary key: ``_row_id``, a text that the app chooses, the same on no two devices.
+    ``VALIDATION_ERROR`` for a table without it, before any is declared. Foreign keys and unique
+    constraints are not enforced: rows arrive from others in any order.
     """
     chosen = metadata.sorted_tables if tables is None else tables
     for table in chosen:

@@ -1,1 +1,1 @@
-"""When the client must read again: other rules, or a gateway restored from a backup."""
+"""When the client must read again: after changed rules, or after a gateway's restore."""

@@ -1,7 +1,7 @@
-"""Columns that are left out of a table from now on: nothing of them stays on the device.
+"""Columns that are left out of a table from now on: none of their data stays on the device.
 
-A page that lacks a column says nothing of it, and merging would keep what was there before. So it
-goes at once, with the page that names the table. Law K33: ``docs/spec/client.md``.
+A page that lacks a column says nothing about it, and merging would keep the old values. So these
+are removed at once, with the page that names the table. Law K33: ``docs/spec/client.md``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def leave_out(file: ClientFile, table_id: int, omitted: Omitted) -> None:
-    """Let go of what columns of a table hold, but for edits that wait; safe to repeat.
+    """Remove the contents of columns of a table, except waiting edits; safe to repeat.
 
     Used within the caller's transaction. Cost: each row of the table is read, and written if it has
     one of the columns.

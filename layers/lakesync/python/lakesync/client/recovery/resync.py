@@ -1,29 +1,29 @@
 """Reading everything again: the gateway's buffer was restored, or other rules decide.
 
-All rows stay readable meanwhile. Those to be read again are *stale* until a page brings them. What
-is still stale behind the last page is gone: at the gateway, or because rules hide it now. Edits in
-the outbox are merged on top, and none is lost. A crash at any point is made good by going on.
+All rows stay readable meanwhile. Rows to be read again are *stale* until a page brings them. Rows
+still stale after the last page are removed: the gateway lacks them, or rules now hide them. Edits
+in the outbox are merged on top, and none is lost. After a crash at any point the re-sync continues.
 
 What a page does to a stale row:
 
-- The buffer is another one: the row is replaced by what the page brings.
-- The same buffer, a page of whole rows: both are merged, as registers only grow. But what is older
-  than the table's tombstone horizon goes, since the gateway may have forgotten a deletion.
-- The same buffer, a page of the log: the row was hidden when the rows were read, so it is no more
-  than the log tells. Only what this client wrote and the log is yet to bring stays: nobody else
-  would have it if the buffer were restored before then.
+- A different buffer: the row is replaced by the page's.
+- The same buffer, a page of whole rows: both are merged, as registers only grow. But data older
+  than the table's tombstone horizon is removed, since the gateway may have forgotten a deletion.
+- The same buffer, a page of the log: the row was hidden when the rows were read, so it contains
+  only what the log reports. Only this client's writes that the log is yet to bring stay: no other
+  client would have them if the buffer were restored before then.
 
-A buffer that is restored to an earlier moment lacks what it accepted since, which has left the
-outbox; but the rows here still show it. So this client's own writes in them go back into the
-outbox, under the stamps that they had, before a page replaces them::
+A buffer that is restored to an earlier moment lacks later accepted writes, which have left the
+outbox; but the rows here still show them. So this client's own writes in them are put back into the
+outbox, under their old stamps, before a page replaces the rows::
 
     held_back ──everything is read, it is there──────────► gone
         ├──it may be trimmed, or hidden by rules──► offered ──receipt, or too late──► gone
         └──everything is read, it is not there────► lost ──receipt──► gone
                                                      └──too late──► pending, to be stamped again
 
-Of an insert or a delete without columns a row knows only the stamp, and not whose it is: every
-client that has the row pushes those. Laws K12 and K13: ``docs/spec/client.md``; reasons:
+For an insert or a delete without columns a row knows only the stamp, and not the writer: every
+client that has the row pushes it. Laws K12 and K13: ``docs/spec/client.md``; reasons:
 ``docs/adr/0004-restored-buffer.md``.
 """
 
@@ -59,7 +59,7 @@ class _Mode(IntEnum):
     REPLACE = 1
     MERGE = 2
     RESTORE = 3
-    """As `REPLACE`; and the buffer was restored, and may have lost what this client wrote."""
+    """As `REPLACE`; and the buffer was restored, and may have lost this client's writes."""
 
 
 _REPLACING: Final = frozenset({_Mode.REPLACE, _Mode.RESTORE})
@@ -83,7 +83,7 @@ class Resyncer:
     file: ClientFile
 
     def _state(self) -> tuple[_Mode, dict[int, Stamp]]:
-        """Give the mode; and for tables up to where the gateway may have forgotten deletions."""
+        """Give the mode; by table the stamp to which the gateway may have forgotten deletions."""
         mode, horizons = self.file.connection.execute(
             "SELECT resync_mode, tombstone_horizons FROM _lakesync_sync"
         ).fetchone()
@@ -99,7 +99,7 @@ class Resyncer:
     def delays_pushes(self) -> bool:
         """Tell whether nothing may be pushed until everything was read.
 
-        An event that was lost keeps its stamp, and would be too late behind a new one.
+        A lost event keeps its stamp, and would be too late after a newer one.
         """
         return self._state()[0] is _Mode.RESTORE
 
@@ -122,7 +122,8 @@ class Resyncer:
         for table_id, name in concerned:
             leave_out(self.file, table_id, frozenset(resync.omitted_of(name)))
         if mode in _REPLACING:
-            # What was accepted since the re-sync began is not held back, and goes with its row.
+            # An edit that was accepted since the re-sync began is not held back, but replaced with
+            # its row.
             self.hold_back(only_received=True)
         self.file.connection.executemany(
             f"{_MAKE_STALE} WHERE table_id = ?", [(table_id,) for table_id, _ in concerned]
@@ -140,11 +141,11 @@ class Resyncer:
         stored: Mapping[str, StoredRow],
         log_start: Stamp | None,
     ) -> dict[str, RowState]:
-        """Give the bases that stale rows of a page get before it is merged; they are stale no more.
+        """Give the bases that a page's stale rows get before merging; they are no longer stale.
 
-        A row may be stale and not stored: its own edits were all that was known of it, and were
-        refused. ``log_start``: the page is of the log, which brought everything up to this stamp
-        before; None if it is of whole rows.
+        A row may be stale and not stored: it had only its own edits, and these were refused.
+        ``log_start``: the page is of the log, which has already brought everything up to this
+        stamp; None if it is of whole rows.
         """
         mode, horizons = self._state()
         if not mode:
@@ -180,7 +181,7 @@ class Resyncer:
         return RowState(state.alive if is_inserted else 0, 0, own)
 
     def on_snapshot_complete(self, since: Stamp) -> None:
-        """Let what a snapshot may lack be pushed; the log behind it begins at ``since``."""
+        """Let what a snapshot may lack be pushed; the log after it begins at ``since``."""
         if self._state()[0] in _REPLACING:
             # No commit up to there has a delta from beyond the drift bound.
             self.file.connection.execute(f"{_OFFER} hlc <= ?", (since + stamp(DRIFT_MS_MAX),))
@@ -210,7 +211,7 @@ class Resyncer:
         """
         rows = _RECEIVED_ROWS if only_received else _ROWS
         connection = self.file.connection
-        # The outbox takes one entry for a stamp: what is surely this client's own comes first.
+        # The outbox has one entry for a stamp: what is certainly this client's own comes first.
         for anonymous in (False, True):
             connection.executemany(_HOLD_BACK, self._own_writes(rows, anonymous=anonymous))
         counted = connection.execute(
@@ -234,7 +235,7 @@ class Resyncer:
                     yield delta.hlc, table_id, row_id, encode_records((delta,))
 
     def _drop_what_is_there(self) -> None:
-        """Drop what was held back or offered and is at the gateway, by all that was read."""
+        """Drop what was held back or offered and is at the gateway, according to what was read."""
         there: list[Stamp] = []
         touched: dict[LocalKey, None] = {}
         for hlc, table_id, row_id, run in self.file.connection.execute(

@@ -1,7 +1,7 @@
-"""A damaged file: telling that it is, saving the edits that wait in it, and beginning anew.
+"""A damaged file: detecting it, saving the edits that wait in it, and starting a new file.
 
 SQLite reads a damaged table up to the damage. So the outbox is read from both ends, which gives all
-of it if one place is damaged. What the gateway holds is not saved: it is pulled again.
+of it if only one place is damaged. Data that the gateway has is not saved: it is pulled again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from lakesync.core.clock import Stamp
 
 _BEHIND: Final = ("-wal", "-shm")
-"""What SQLite keeps beside a file; the log holds edits, the other is made anew."""
+"""Files that SQLite keeps beside the database; the log contains edits, the other is recreated."""
 _ENTRIES: Final = "SELECT hlc, txn, status, run, code, message, field FROM _lakesync_outbox"
 _Saved: TypeAlias = "dict[Stamp, tuple[int | None, OutboxEntry]]"
 """Entries of a damaged outbox with their local transactions, by stamp."""
@@ -51,13 +51,15 @@ class Salvaged:
     edits: tuple[OutboxEntry, ...]
     """The edits that wait, oldest first; the new file's outbox holds them."""
     is_complete: bool
-    """The whole outbox, and all actions, could be read; if not, some may be missing that were made
-    between those saved, or after the last."""
+    """The whole outbox, and all actions, could be read; if not, some may be missing, made between
+    those saved or after the last.
+    """
     kept: Path
     """The damaged file, as it was; its log is beside it."""
     actions: tuple[ActionEntry, ...] = ()
-    """The actions that were queued, whatever became of them; the new file's queue holds them. If
-    edits may be missing, what waited for edits is a dead letter there."""
+    """The actions that were queued, whatever their state; the new file's queue has them. If edits
+    may be missing, actions that waited for edits are dead letters there.
+    """
 
 
 class _Owner(NamedTuple):
@@ -67,7 +69,7 @@ class _Owner(NamedTuple):
 
 
 def is_sound(file: ClientFile) -> bool:
-    """Tell whether a file is as it was written, as far as that can be told. Reads all of it."""
+    """Tell whether a file is undamaged, as far as that can be checked. Reads all of it."""
     try:
         with file.database.reading() as connection:
             if connection.execute("PRAGMA quick_check").fetchall() != [("ok",)]:
@@ -102,7 +104,7 @@ def _checked(hlc: Stamp, *columns: Any) -> OutboxEntry:
 
 
 def _read(path: Path, key: Key | None) -> tuple[_Owner | None, _Saved, SavedActions, bool]:
-    """Give whose a damaged file is, what can be read of it, and whether that is its outbox."""
+    """Give the owner of a damaged file, its readable contents, and whether they are its outbox."""
     saved: _Saved = {}
     owner: _Owner | None = None
     uri = f"{path.absolute().as_uri()}?mode=ro"
@@ -135,13 +137,13 @@ def _save(connection: sqlite3.Connection, order: str, saved: _Saved) -> bool:
 
 
 def salvage(path: str | Path, *, key: GivenKey | None = None) -> Result[Salvaged, LakeSyncError]:
-    """Save the edits that wait in a damaged file, and put a new file in its place.
+    """Save the edits that wait in a damaged file, and replace it by a new file.
 
-    For ``CORRUPT``. The new file belongs to the same client, and its outbox holds every edit that
-    could still be read, under the stamps that it had, so that one that the gateway holds already is
-    recognised. Everything else is pulled again. The damaged file is copied before it is replaced,
-    so this may be repeated after a crash. An ``Err`` says why nothing was changed. An encrypted
-    file needs its key, and the new one has it too.
+    For ``CORRUPT``. The new file belongs to the same client, and its outbox has every edit that
+    could still be read, under its old stamp, so that the gateway recognises those that it already
+    has. Everything else is pulled again. The damaged file is copied before it is replaced, so this
+    may be repeated after a crash. An ``Err`` states why nothing was changed. An encrypted file
+    needs its key, and the new file has the same key.
 
     Nobody may have the file open: close the client first.
     """

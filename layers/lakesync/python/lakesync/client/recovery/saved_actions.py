@@ -1,4 +1,4 @@
-"""The actions of a damaged file: what of them can still be read, for the new file's queue."""
+"""The actions of a damaged file that can still be read, for the new file's queue."""
 
 from __future__ import annotations
 

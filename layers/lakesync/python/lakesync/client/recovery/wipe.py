@@ -1,8 +1,8 @@
 """Signing out: everything that a client's file holds is gone from the disk.
 
-The contents go before the file does, and are overwritten as they go: a crash in between leaves an
-empty file, and no copy of a page in the log. The bytes of attachments are removed, and not
-overwritten. What the storage underneath keeps of overwritten blocks is beyond any program.
+The contents are removed before the file is, and overwritten in the process: a crash in between
+leaves an empty file, and no copy of a page in the log. The bytes of attachments are removed, but
+not overwritten. No program can control what the storage underneath keeps of overwritten blocks.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _counted(number: int, noun: str, one: str, many: str) -> str:
 
 
 def _drop_everything(connection: sqlite3.Connection) -> None:
-    # Views and triggers first: a table that they name could not go before them.
+    # Views and triggers first: a table that they name could not be dropped before them.
     there = connection.execute(
         "SELECT type, name FROM sqlite_master WHERE type IN ('view', 'trigger', 'table') "
         "AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' "

@@ -1,7 +1,7 @@
-"""What an HTTP answer other than a success means: our error tree, whoever wrote the answer.
+"""The meaning of an unsuccessful HTTP answer: our error tree, whichever server sent it.
 
-The gateway writes ``{"error", "code", "requestId"}``. API Gateway and whatever else stands in
-between write bodies of their own, without a code: there the status decides.
+The gateway writes ``{"error", "code", "requestId"}``. API Gateway and other servers in between
+write bodies of their own, without a code: then the status decides.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _TEXT_SHOWN_MAX: Final = 200
 
 
 def error_of(status: int, headers: Mapping[str, str], body: bytes) -> LakeSyncError:
-    """Give the error that an answer with another status than a success stands for."""
+    """Give the error that an answer with an unsuccessful status stands for."""
     fields = _object(body)
     code = fields.get("code")
     kind = errors.BY_CODE.get(code) if isinstance(code, str) else None
@@ -82,7 +82,7 @@ def _faults(faults: object) -> tuple[Fault, ...]:
 
 
 def _seconds(text: str | None) -> int | None:
-    """Read ``Retry-After`` in seconds; its other form, a date, would need a clock to be trusted."""
+    """Read ``Retry-After`` in seconds; its other form, a date, would require a correct clock."""
     if text is None or not text.strip().isdecimal():
         return None
     return min(int(text), _RETRY_AFTER_S_MAX)

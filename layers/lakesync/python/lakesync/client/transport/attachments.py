@@ -1,4 +1,4 @@
-"""Attachments over HTTP: the gateway is asked for signed requests, which go to the store itself."""
+"""Attachments over HTTP: the gateway is asked for signed requests, which the store answers."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class CarriesOverHttp:
             return json.loads(answer)
 
     def send_bytes(self, request: SignedRequest, content: bytes) -> None:
-        """Make a signed request that stores bytes; what was there already is no error."""
+        """Make a signed request that stores bytes; bytes that are there already are no error."""
         with self._reached(), signed_request():
             answer = self._store.put(
                 request.url,
@@ -109,7 +109,8 @@ class CarriesOverHttp:
                 raise _refusal(answer.status_code, answer.read())
             # A server that knows no ranges begins anew.
             skipped = start if answer.status_code == _WHOLE else 0
-            # As it arrives: what waited for a full piece would be lost when the line breaks.
+            # As it arrives: bytes that wait for a full piece would be lost if the connection
+            # breaks.
             for piece in answer.iter_bytes():
                 if skipped < len(piece):
                     yield piece[skipped:]
@@ -140,7 +141,7 @@ def _signed(answer: Any) -> SignedRequest:
 
 
 def _refusal(status: int, body: bytes) -> LakeSyncError:
-    """Give what a store's refusal means; its words stay out, as they may name the address."""
+    """Give the meaning of a store's refusal, without its text, which may contain the address."""
     match = _CODE.search(body)
     code = match[1].decode() if match else ""
     if code in _BAD_BYTES:

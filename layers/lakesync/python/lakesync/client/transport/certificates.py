@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def trusted() -> ssl.SSLContext:
     """Give the certificates that are trusted, ``SSL_CERT_FILE``'s if it is set.
 
-    Reading them takes longer than a request, and httpx does it for each client that it makes.
+    Reading them takes longer than a request, and httpx would do it for each of its clients.
     """
     import httpx  # noqa: PLC0415 - only who connects needs it
 

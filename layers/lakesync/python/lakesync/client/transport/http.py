@@ -4,7 +4,7 @@
 
     transport = HttpTransport("https://….amazonaws.com", "g1", token=fetch_token)
 
-httpx is imported when a transport is made, so that an app that only edits does not need it.
+httpx is imported when a transport is created, so that an app that only edits does not need it.
 """
 
 from __future__ import annotations
@@ -69,10 +69,11 @@ class HttpTransport(CarriesOverHttp):
     Args:
         base_url: the API's address, up to and without ``/v1``.
         gateway: the gateway's id; the token must be signed for it.
-        token: a token, or what gives one: asked once, and again when the gateway refuses the last
-            one. It must then give a fresh one. What it raises is an ``AUTH_ERROR``.
-        socket_url: where WebSockets are opened, ``SocketUrl`` of the stack: a `SyncLoop` is then
-            told of changes at once. Empty: it asks.
+        token: a token, or a function that returns one: called once, and again when the gateway
+            refuses the last one. It must then return a fresh one. Its exceptions become an
+            ``AUTH_ERROR``.
+        socket_url: where WebSockets are opened, ``SocketUrl`` of the stack: changes are then
+            reported to a `SyncLoop` at once. Empty: it polls.
         timeouts: how long to wait.
         http: httpx's own transport, such as ``httpx.MockTransport``; for tests and proxies.
 
@@ -111,7 +112,7 @@ class HttpTransport(CarriesOverHttp):
             headers={"Accept": PROTOBUF},
             verify=trusted(),
         )
-        # Signed addresses lead elsewhere, and the token is nobody's business there.
+        # Signed addresses point to other servers, which must not see the token.
         self._store = httpx.Client(transport=http, timeout=timeout, verify=trusted())
         self._sockets = OpenSockets()
         self._ahead = ReadAhead(self._page)
@@ -226,7 +227,7 @@ class HttpTransport(CarriesOverHttp):
 
 
 def how_to_install(extra: str) -> str:
-    """Give the command that installs what an extra of this package needs, from where it came."""
+    """Give the command that installs an extra of this package, from the package's own origin."""
     try:
         origin_text = distribution("lakesync").read_text("direct_url.json")
     except PackageNotFoundError:

@@ -1,11 +1,11 @@
-"""A transport without a network, for tests: to a gateway in the same process, with faults to order.
+"""A transport without a network, for tests: to a gateway in the same process, with faults.
 
 ::
 
     transport = MemoryTransport("g1", push_service, pull_service)
     transport.faults.append(Fault.LOSE_ANSWER)   # happens to the next request
 
-What crosses it is encoded and decoded as on the wire, so that a test meets what a network would.
+Requests and answers are encoded and decoded as on the wire, as over a network.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ class Fault(Enum):
     DUPLICATE = "duplicate"
     """The gateway hears it twice; the client hears the second answer."""
     DELAY = "delay"
-    """The client gives up waiting; the gateway hears it before the next request that arrives."""
+    """The client stops waiting; the gateway receives it before the next request that arrives."""
 
 
 class MemoryTransport:
     """`lakesync.ports.Transport` to services in the same process.
 
-    ``faults`` happen to the coming requests, in order; none once they are used up.
+    ``faults`` are applied to the next requests, in order; none once they are used up.
     """
 
     def __init__(

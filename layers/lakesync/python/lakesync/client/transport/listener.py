@@ -1,12 +1,13 @@
-"""A WebSocket beside the transport: the client is told of changes, and applies what fits.
+"""A WebSocket beside the transport: the client receives changes, and applies what fits.
 
 Rules of this module
-    1. It only hurries: a client without it, or with half of what it brings, has the same rows.
-       What fits the cursor is applied; anything else, and each new connection, wakes the sync loop.
-    2. The thread ends when it is told to, or when the gateway refuses the client for good, and for
-       no other reason. After a failure it waits twice as long, with jitter.
+    1. It only accelerates: a client without it, or that receives only part of its frames, has the
+       same rows. A broadcast that fits the cursor is applied; anything else, and each new
+       connection, wakes the sync loop.
+    2. The thread ends only when it is stopped, or when the gateway refuses the client for good.
+       After a failure the wait doubles, with jitter.
     3. A new connection is opened before the old one is closed: API Gateway ends each after two
-       hours. What is silent for ten minutes it ends as well, so something is asked now and then.
+       hours. It also ends one that is silent for ten minutes, so a request is sent now and then.
 
 Laws T1-T2: ``docs/spec/realtime.md``.
 """
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from lakesync.ports import Hearer
 
 HEARTBEAT_S: Final = 240.0
-"""How often something is asked over a connection that is silent, give or take a tenth."""
+"""How often a request is sent over a silent connection, plus or minus a tenth."""
 ANSWER_S_MAX: Final = 40.0
 """How long the answer may take before the connection is taken to be dead."""
 RENEWED_S: Final = 6_600.0
@@ -49,7 +50,7 @@ RENEWED_S: Final = 6_600.0
 OPEN_S_MAX: Final = 10.0
 """How long opening a connection may take."""
 CLOSE_S_MAX: Final = 2.0
-"""How long `SocketListener.stop` waits; a connection that is being opened is closed behind it."""
+"""How long `SocketListener.stop` waits; a connection that is being opened is closed later."""
 BACKOFF_S_MIN: Final = 1.0
 """The first wait after a failure is a random part of twice this."""
 BACKOFF_S_MAX: Final = 300.0
@@ -126,7 +127,7 @@ class SocketListener:
     def _backoff_s(self, error: Exception | None) -> float:
         least_s = error.retry_after_s if isinstance(error, LakeSyncError) else 0
         ceiling_s = min(BACKOFF_S_MAX, BACKOFF_S_MIN * (1 << min(self._failures, 16)))
-        # Those who are all asked to wait for the same time must not come back at the same time.
+        # Clients that are all asked to wait for the same time must not return at the same time.
         spread_s = max(ceiling_s, least_s)
         return float(max(least_s, min(BACKOFF_S_MAX, least_s + self._chance() * spread_s)))
 
@@ -159,7 +160,7 @@ class SocketListener:
             compression=None,
             open_timeout=OPEN_S_MAX,
             close_timeout=1,
-            # Whether the other side is there is told by answers, which API Gateway counts as well.
+            # Answers show whether the other side is there, and API Gateway counts them as activity.
             ping_interval=None,
             max_size=FRAME_CHARS_MAX,
             logger=socket_logger(),
@@ -209,7 +210,7 @@ class SocketListener:
         """Do what a frame is for.
 
         Raises:
-            LakeSyncError: the gateway closes the connection; why.
+            LakeSyncError: why the gateway closes the connection.
         """
         if not isinstance(frame, str):
             raise ValidationFailed("the gateway sent a frame that is not text")

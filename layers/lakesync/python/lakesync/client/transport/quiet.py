@@ -27,7 +27,7 @@ def socket_logger() -> SocketLogger:
 
 
 class _WithoutQuery(logging.Filter):
-    """Takes the query, which is what a signature is in, from the addresses that httpx logs."""
+    """Removes the query, which contains the signature, from the addresses that httpx logs."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Pass a record on, without a query where a signed request is under way."""
@@ -46,7 +46,7 @@ _FILTER: Final = _WithoutQuery()
 
 @contextlib.contextmanager
 def signed_request() -> Iterator[None]:
-    """Keep the signature of what is requested meanwhile, on this thread, out of httpx's log."""
+    """Keep the signatures of this thread's requests meanwhile out of httpx's log."""
     logging.getLogger("httpx").addFilter(_FILTER)  # once, however often it is added
     token = _SIGNED.set(True)
     try:

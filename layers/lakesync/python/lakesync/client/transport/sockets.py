@@ -1,4 +1,4 @@
-"""The sockets of an HTTP client, so that a request that nobody waits for can be ended.
+"""The sockets of an HTTP client, so that a request that is no longer needed can be ended.
 
 Closing an HTTP client does not wake the thread that waits for its answer; shutting its socket does.
 """
@@ -34,6 +34,6 @@ class OpenSockets:
         """End what is sent and awaited over all of them; new requests open others."""
         with self._lock:
             for opened in list(self._sockets):
-                # Not TLS's own shutdown, which takes the state from the thread that reads.
+                # Not TLS's own shutdown, which would take the state from the reading thread.
                 with contextlib.suppress(OSError):  # closed
                     socket.socket.shutdown(opened, socket.SHUT_RDWR)

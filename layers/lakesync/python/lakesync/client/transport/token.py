@@ -1,4 +1,4 @@
-"""The token that a transport sends: given once, or asked for when it is needed."""
+"""The token that a transport sends: given once, or requested when it is needed."""
 
 from __future__ import annotations
 
