@@ -55,9 +55,10 @@ def test_an_account_that_may_not_be_used_is_refused(mariadb: Database, state: st
 
 @pytest.mark.law("P8")
 @pytest.mark.parametrize(
-    ("number", "expected"), [(3032, AdapterUnreachable), (1836, AdapterRefused)]
+    ("number", "expected"),
+    [(3032, AdapterUnreachable), (1836, AdapterRefused), (2026, AdapterRefused)],
 )
-def test_a_server_that_is_offline_or_takes_nothing_says_so(
+def test_a_server_that_is_offline_takes_nothing_or_has_no_tls_says_so(
     number: int, expected: type[AdapterFailed]
 ) -> None:
     error = translated(pymysql.err.OperationalError(number, "The server is …"))

@@ -65,6 +65,7 @@ _ERRORS: Final[Mapping[int, type[LakeSyncError]]] = {
     ER.SPECIFIC_ACCESS_DENIED_ERROR: AdapterRefused,
     ER.BAD_DB_ERROR: AdapterRefused,
     ER.OPTION_PREVENTS_STATEMENT: AdapterRefused,
+    CR.CR_SSL_CONNECTION_ERROR: AdapterRefused,  # TLS was asked for, and the server has none
     **dict.fromkeys((*_READ_ONLY, *_ACCOUNT_UNUSABLE), AdapterRefused),
 }
 
