@@ -1,13 +1,14 @@
-"""What is large of a table: who reads it, a function page by page or a job in stretches.
+"""Decides who reads a table: a function page by page, or, if it is large, a job in stretches.
 
-A poll asks here once it has read a table's first page and there is more; nobody else decides. The
-job reads nothing that is not asked for here either.
+A poll asks this module once it has read a table's first page and there is more. The job, too, reads
+only what this module assigns to it.
 
 Rules of this module
-    1. A table is large from so many rows ahead on, counted along the index by which it is read. A
-       source that cannot be divided there has nothing large: it is one sequence for anybody.
-    2. A job that was asked for and brought nothing is not asked for again in the same poll, or for
-       six hours: what it cannot do, for want of a permission perhaps, goes on as without it.
+    1. A table is large if at least a given number of rows is unread, counted along the index by
+       which it is read. A source that cannot be divided is never large: it is one sequence for any
+       reader.
+    2. If a requested job brought nothing, it is not requested again in the same poll, or for six
+       hours. Meanwhile the function reads the table, for example if the job lacks a permission.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from lakesync.connectors.state import PollState
 
 JOB_START_MS: Final = 900_000
-"""How long a job may take from being asked for to its beginning; then a function goes on."""
+"""How long a job may take to start after it is requested; then a function goes on."""
 JOB_AGAIN_MS: Final = 6 * 3_600_000
 """After so long it is tried again whether a job gets on."""
 
@@ -33,13 +34,14 @@ def may_ask(state: PollState, now_ms: int) -> bool:
 
 
 def is_large(connector: Connector, source: str, state: PollState, rows_min: int) -> bool:
-    """Tell whether what is ahead in a table is a job's.
+    """Tell whether the rest of a table is read by a job.
 
     Args:
-        connector: what is read. If it fails to answer, it is read page by page, and may say why.
+        connector: the source. If it fails to answer here, the table is read page by page, which may
+            show the reason.
         source: its table, of which a page was read.
-        state: how far it is.
-        rows_min: from how many rows on it is; 0 for never.
+        state: the poll's state.
+        rows_min: from how many unread rows on a job reads it; 0 for never.
     """
     if not rows_min or not isinstance(connector, Divisible):
         return False

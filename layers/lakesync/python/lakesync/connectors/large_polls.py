@@ -1,12 +1,12 @@
-"""A job's share of polls: what is large, by the lease of the poll that asked for the job.
+"""A job's share of a poll: the large tables, under the lease of the poll that requested it.
 
 Rules of this module
-    1. A cursor passes a stretch after all of it is durable, and after those before it: whoever is
-       killed leaves what any poll leaves, and any poll goes on from there.
-    2. The lease is taken further while stretches are read. Who cannot, ends at once: long before
-       anybody else may begin.
-    3. Nothing but stretches is read, after one page as of any poll. What follows them, smaller
-       tables, feeds and histories are one sequence, which no job reads faster.
+    1. A cursor passes a stretch once that and all before it are durable. A killed job leaves the
+       same state as any poll, and any poll continues from there.
+    2. The lease is extended while stretches are read. If that fails, the job ends at once, long
+       before another reader may begin.
+    3. After one page as of any poll, the job reads only stretches. The rows after them, smaller
+       tables, feeds and histories are one sequence, which a job does not read faster.
 
 Law Y11: ``docs/spec/flows.md``.
 """
@@ -45,16 +45,16 @@ STRETCH_ROWS: Final = 50_000
 ONE_WRITE_STRETCHES: Final = JOB_ROWS_MAX // STRETCH_ROWS
 """Stretches that are one write, where a write is dear."""
 JOB_LEASE_MS: Final = 120_000
-"""How long a job keeps others out at a time; it is taken further every few seconds."""
+"""How long a job's lease lasts; it is extended every few seconds."""
 
 
 class ReadsStretches(Protocol):
-    """Reads stretches, several at once: each by `lakesync.connectors.stretch.read_whole`."""
+    """Reads several stretches at once, each by `lakesync.connectors.stretch.read_whole`."""
 
     def __call__(
         self, work: Work, stretches: Sequence[Stretch], keep: Callable[[], None]
     ) -> Sequence[StretchRead]:
-        """Give what became of each, in order; ``keep`` is called every few seconds meanwhile."""
+        """Give each one's result, in order; calls ``keep`` every few seconds meanwhile."""
         ...
 
 
@@ -79,15 +79,15 @@ class LargePolls(Polls):
         at_once: int,
         has_time: Callable[[], bool],
     ) -> Brought:
-        """Bring what is large of a poll, and leave the rest of it to the functions.
+        """Read the large tables of a poll, and leave the rest of it to the functions.
 
         Args:
-            gateway: whose.
-            name: of what is polled.
-            lease: by which the poll was handed over.
+            gateway: the gateway's id.
+            name: the connector's or flow's.
+            lease: the lease that the poll handed over.
             reads: reads stretches.
-            at_once: how many are given to it at a time.
-            has_time: asked before that.
+            at_once: how many stretches it gets at a time.
+            has_time: asked before each time.
         """
         now_ms = self._wall_clock()
         if not self._is_wanted(gateway, name):
@@ -118,7 +118,7 @@ class LargePolls(Polls):
         return Brought(is_mine=True, rows=state.rows - before, error=error)
 
     def _is_wanted(self, gateway: str, name: str) -> bool:
-        """Tell whether it is to be polled at all: somebody may have paused or removed it."""
+        """Tell whether it is to be polled: it may have been paused or removed."""
         stored = self._store.connector(gateway, name)
         return stored is not None and not definition_from(stored.definition).paused
 
@@ -173,10 +173,10 @@ class _LargeTable:
         at_once: int,
         has_time: Callable[[], bool],
     ) -> None:
-        """Bring its stretches, some at once, until less is left than one.
+        """Read its stretches, some at once, until less than one is left.
 
         Raises:
-            LakeSyncError: one could not be read; what lies before it is saved.
+            LakeSyncError: one could not be read; progress up to it is saved.
         """
         source = self._work.source
         if not has_time() or not self._first_page(state):
@@ -203,7 +203,7 @@ class _LargeTable:
             self._taking.client_id, PAGE_ROWS_MAX * route.pages, work.poll_ms,
         )  # fmt: skip
         if not read.has_more:
-            return False  # it is taken by the function, which ends the table
+            return False  # the function takes it, and ends the table
         state.rows += self._taking.take(read, has_letters=bool(state.dead_letters))
         state.dead_letters = len(self._letters)
         state.cursors[work.source] = read.cursor

@@ -1,11 +1,11 @@
-"""Reading a table that tells no change times: all its rows at each poll, by difference.
+"""Reads a table without change times: all its rows at each poll, by difference.
 
-For tables of some thousand rows, which a source lists page by page: its projects, its users. What
-was listed before is kept as digests, in one object of the connector's storage.
+For tables of some thousand rows, which a source lists page by page: its projects, its users. The
+previous listing is kept as digests, in one object of the connector's storage.
 
 Rules of this module
-    1. A page is written down before it is given: asked for again in the same poll, it is the same.
-    2. A row that a listing lacks is gone only if the source says so when it is asked for it.
+    1. A page is stored before it is given: read again in the same poll, it is the same.
+    2. A row missing from a listing is gone only if the source confirms it.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     """A row's id and columns."""
 
 LISTED_ROWS_MAX: Final = 100_000
-"""Rows of a table that is read by listing it: their digests are in memory, 10 MB of them."""
+"""Rows of a table that is read by listing it: their digests take 10 MB of memory."""
 VERIFIED_MAX: Final = 25
-"""Rows that a source is asked for one by one, in one page, whether they are gone."""
+"""Rows whose deletion the source is asked to confirm, one by one, within one page."""
 _FOLDER: Final = "listing"
 _DIGEST_DIGITS: Final = 24
 _GONE: Final = "gone"
@@ -39,13 +39,13 @@ class Listing(NamedTuple):
     """How a source lists a table."""
 
     page: Callable[[int], tuple[Sequence[Row], int | None]]
-    """Gives the rows from a place on, and the place of the next; None behind the last."""
+    """Gives the rows from a place on, and the place of the next page; None after the last."""
     exists: Callable[[str], bool]
     """Tells whether there is a row."""
 
 
 def read(table: str, listing: Listing, storage: Storage, after: str, poll_ms: int) -> SourcePage:
-    """Give what changed in a page of the listing, and behind its last page what is gone."""
+    """Give the changes in a page of the listing, and after its last page the deletions."""
     stored = storage.read(_FOLDER, table) or {"rows": {}, "pollMs": 0}
     if (stored["pollMs"], stored.get("after")) != (poll_ms, after):
         rows: dict[str, list[Any]] = stored["rows"]
@@ -83,7 +83,7 @@ def _listed(
 def _gone(
     listing: Listing, rows: dict[str, list[Any]], after: str, poll_ms: int
 ) -> tuple[list[Any], str]:
-    """Ask for rows that were not listed; gives those that are gone, and the next cursor."""
+    """Ask the source for unlisted rows; gives those that are gone, and the next cursor."""
     gone: list[Any] = []
     for row_id in _unlisted(rows, poll_ms)[:VERIFIED_MAX]:
         if listing.exists(row_id):

@@ -1,7 +1,7 @@
-"""Reading a job's stretches where each write is dear: one writer, and few large writes.
+"""Reads a job's stretches where writes are expensive: one writer, and few large writes.
 
-On S3 and in Iceberg a write makes the files anew that its rows belong to, and in BigQuery it is
-jobs: many rows cost about what few cost. So pages are read as ever, gathered, and pushed at once.
+On S3 and in Iceberg a write rewrites the files of its rows, and in BigQuery it runs jobs, so many
+rows cost about as much as few. Pages are read as usual, gathered, and pushed together.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from lakesync.ports import WallClock
 
 KEEP_S: Final = 15
-"""From one renewal of the lease to the next: an eighth of how long it is good for."""
+"""The interval of renewals of the lease: an eighth of its duration."""
 
 
 class OneWriter:
     """`lakesync.connectors.large_polls.ReadsStretches` by this process: one stretch at a time.
 
     Args:
-        route: from where to where.
+        route: the source and the destination.
         wall_clock: the time.
-        keep_s: from one renewal of the lease to the next.
+        keep_s: the interval of renewals of the lease.
     """
 
     def __init__(self, route: Route, wall_clock: WallClock, keep_s: float = KEEP_S) -> None:
@@ -48,9 +48,10 @@ class OneWriter:
     def __call__(
         self, work: Work, stretches: Sequence[Stretch], keep: Callable[[], None]
     ) -> Sequence[StretchRead]:
-        """Read stretches one after another; whoever loses the lease waits for nobody any more.
+        """Read stretches one after another; returns at once if the lease is lost.
 
-        A write that is under way then comes to its end. It is one commit, whoever comes behind it.
+        A write in flight then still completes. It is one commit, so a later reader is not
+        disturbed.
         """
         ended = threading.Event()
 
@@ -81,12 +82,12 @@ def read_gathered(
     wall_clock: WallClock,
     sleep: Callable[[float], object],
 ) -> StretchRead:
-    """Read a stretch to its end, as few writes. Safe to repeat, and to kill.
+    """Read a stretch to its end, in few writes. Safe to repeat, and to kill.
 
     Args:
-        route: from where to where.
-        work: of what it is.
-        stretch: between which cursors.
+        route: the source and the destination.
+        work: the table and the poll that it belongs to.
+        stretch: its cursors.
         wall_clock: the time.
         sleep: lets seconds pass.
     """
@@ -106,7 +107,7 @@ def read_gathered(
 
 
 def _gathered(route: Route, work: Work, stretch: Stretch, sleep: Callable[[float], object]) -> Read:
-    """Give pages of a stretch as one: up to its end, or as much as may be in memory."""
+    """Give pages of a stretch as one: up to its end, or as much as memory allows."""
     if not isinstance(route.connector, Divisible):
         raise InternalError(f"{work.source} is not read in stretches")
     pages, client_id = StretchPages(route.connector, stretch.ends), client_id_of(work.name)

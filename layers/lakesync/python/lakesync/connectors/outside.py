@@ -14,7 +14,7 @@ class Outside(NamedTuple):
     hosts: tuple[str, ...] = ()
     """Where HTTP requests may go; see `lakesync.connectors.addresses`."""
     aws: Callable[[str], Any] | None = None
-    """Gives the client of an AWS service; that of an action asks once and no more."""
+    """Gives the client of an AWS service; an action's client does not retry."""
 
 
 NOTHING_ALLOWED: Final = Outside()

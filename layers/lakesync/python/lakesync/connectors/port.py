@@ -1,7 +1,7 @@
-"""What a connector is: an outside system whose rows are read page by page.
+"""The interface of connectors: outside systems whose rows are read page by page.
 
-A connector that you write passes `lakesync.testing.connector_contract`, and is found by its entry
-point; see ``docs/guide/connectors.md``. Laws N1-N6: ``docs/spec/connectors.md``.
+Your own connector must pass `lakesync.testing.connector_contract`, and is found by its entry point;
+see ``docs/guide/connectors.md``. Laws N1-N6: ``docs/spec/connectors.md``.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 FEED: Final = "(feed)"
-"""What is read of a connector whose source tells the changes of all tables in one sequence; first
-among `ConnectorType.tables`, and no table's name."""
+"""The feed of a connector whose source gives the changes of all tables in one sequence; first among
+`ConnectorType.tables`, and not a table's name."""
 
 KEPT_BYTES: Final = "keptBytes"
-"""In `SourcePage.report`: what the source keeps until this connector has read it. Alarmed."""
+"""In `SourcePage.report`: bytes that the source retains for this connector. Has an alarm."""
 
 
 class SourceColumn(NamedTuple):
@@ -46,7 +46,7 @@ class SourceTable:
     """The source's name for it: what `Connector.read` is asked for."""
     columns: tuple[SourceColumn, ...]
     key: tuple[str, ...]
-    """The columns that tell its rows apart; empty if it cannot be read for want of them."""
+    """The columns of its key; empty if it has none and so cannot be read."""
 
 
 class Change(NamedTuple):
@@ -56,12 +56,12 @@ class Change(NamedTuple):
     columns: Mapping[str, Any] | None
     """JSON values by column; None if the row was deleted."""
     changed_us: int | None = None
-    """When the source changed it, in microseconds since 1970; None if the source does not tell: it
-    is then as old as the poll."""
+    """When the source changed it, in microseconds since 1970; None if the source does not say: then
+    it is stamped with the poll's time."""
     table: str = ""
     """The source's name for its table; empty for the one that was asked for."""
     hlc: int | None = None
-    """The change's own stamp, from a source that has stamps; in place of ``changed_us``."""
+    """The change's own stamp, from a source with stamps; replaces ``changed_us``."""
 
 
 class Unreadable(NamedTuple):
@@ -79,27 +79,26 @@ class SourcePage:
 
     changes: tuple[Change, ...]
     cursor: str
-    """What to ask with next: now, if there is more, else at the next poll. At most
+    """The next cursor: for now, if there is more, else for the next poll. At most
     `lakesync.connectors.state.CURSOR_BYTES_MAX`."""
     has_more: bool
     unreadable: tuple[Unreadable, ...] = ()
     is_dated: bool = False
-    """The connector saw to it that what comes later is dated later, by whatever clock: its times
-    are taken as they are, and none lies ahead by more than what it had to tell apart."""
+    """The connector itself ensures that later changes have later times, whatever the clock. Its
+    times are used unchanged; they are ahead only by as much as keeps them distinct."""
     report: Mapping[str, str | int] = field(default_factory=dict)
-    """What the source says of itself, shown with the connector; empty to leave what it said
-    before."""
+    """The source's report on itself, shown with the connector; empty to keep the former one."""
 
 
 class Connector(Protocol):
-    """A source. Made for one poll or one question; used by one thread.
+    """A source. Made for one poll or one request; used by one thread.
 
-    What can happen in operation is an `Err`: `AdapterUnreachable` and others to try again, with
-    the seconds that the source asks for; `AdapterRefused` and others that somebody must mend.
+    Operational failures are an `Err`: `AdapterUnreachable` and others are retried, after the
+    seconds that the source asks for; `AdapterRefused` and others need an administrator.
     """
 
     def check(self) -> Result[str, LakeSyncError]:
-        """Say in one sentence that the configuration is right, having asked the source."""
+        """Check the configuration with the source; gives one sentence for people."""
         ...
 
     def discover(self) -> Result[tuple[SourceTable, ...], LakeSyncError]:
@@ -111,16 +110,16 @@ class Connector(Protocol):
     ) -> Result[SourcePage, LakeSyncError]:
         """Give changes behind a cursor.
 
-        A page of the same cursor and poll gives the same changes again, but for rows that changed
-        meanwhile at a later `Change.changed_us`.
+        A page of the same cursor and poll gives the same changes again, except for rows that
+        changed meanwhile, with a later `Change.changed_us`.
 
         Args:
             table: a `SourceTable.name`, or `FEED`.
-            cursor: `SourcePage.cursor` of the page before, which is durable by then with all that
-                lies before it; empty for the first of all.
-            rows_max: about how many changes it may give; memory is bounded by it.
-            poll_ms: when the poll began: the same for all of its pages, however often it was
-                interrupted; later for each poll.
+            cursor: `SourcePage.cursor` of the previous page, which is durable with all before it;
+                empty for the very first page.
+            rows_max: about how many changes it may give; bounds memory.
+            poll_ms: when the poll began: the same for all of its pages, even if it was interrupted;
+                later for each later poll.
         """
         ...
 
@@ -130,13 +129,13 @@ class Connector(Protocol):
 
 
 class Stretch(NamedTuple):
-    """Some rows of a table, one behind another, which are read without the rest."""
+    """A range of consecutive rows of a table that can be read separately."""
 
     begins: str
     """The cursor with which its first page is asked for."""
     ends: str
-    """The cursor behind its last page; empty if fewer rows are left than were asked for, or if the
-    table cannot be divided from there on."""
+    """The cursor after its last page; empty if fewer rows are left than were requested, or if the
+    table cannot be divided further."""
 
 
 @runtime_checkable
@@ -146,29 +145,29 @@ class Divisible(Connector, Protocol):
     def ahead(
         self, table: str, cursor: str, rows: int, *, poll_ms: int
     ) -> Result[Stretch, LakeSyncError]:
-        """Give the next so many rows behind a cursor as a stretch; reads none of them.
+        """Give the next rows behind a cursor as a stretch, without reading them.
 
         Args:
             table: a `SourceTable.name`.
-            cursor: as of `Connector.read`.
-            rows: how many it is to have, at least.
-            poll_ms: as of `Connector.read`.
+            cursor: as for `Connector.read`.
+            rows: how many rows it has at least.
+            poll_ms: as for `Connector.read`.
         """
         ...
 
     def read_stretch(
         self, table: str, cursor: str, ends: str, *, rows_max: int, poll_ms: int
     ) -> Result[SourcePage, LakeSyncError]:
-        """Give changes behind a cursor as `Connector.read` does, up to where a stretch ends.
+        """Give changes behind a cursor as `Connector.read` does, up to a stretch's end.
 
-        Its last page has no more, and the cursor ``ends``.
+        The last page has no more rows behind it, and the cursor ``ends``.
 
         Args:
             table: a `SourceTable.name`.
-            cursor: `Stretch.begins`, or `SourcePage.cursor` of the page before.
+            cursor: `Stretch.begins`, or `SourcePage.cursor` of the previous page.
             ends: `Stretch.ends`.
-            rows_max: as of `Connector.read`.
-            poll_ms: as of `Connector.read`.
+            rows_max: as for `Connector.read`.
+            poll_ms: as for `Connector.read`.
         """
         ...
 
@@ -177,7 +176,7 @@ class Delivery(NamedTuple):
     """A webhook of the source, whose signature is right."""
 
     sent_ms: int
-    """When it was sent, by the source's clock; a change without a time of its own has this one."""
+    """When it was sent, by the source's clock; the time of changes without their own."""
     body: bytes
 
 
@@ -186,11 +185,11 @@ class TakesWebhooks(Connector, Protocol):
     """A connector that is told of changes, beside being polled."""
 
     def on_webhook(self, delivery: Delivery) -> Result[SourcePage, LakeSyncError]:
-        """Give the changes that a delivery tells of, each with its `Change.table`.
+        """Give the changes of a delivery, each with its `Change.table`.
 
-        They are as a poll gives them, with the same times: so that the poll behind it brings
-        nothing new. A body that cannot be read is a `lakesync.errors.ValidationFailed`. Another
-        process may be polling: what `read` keeps in the storage is not changed here.
+        They are the same as a poll gives, with the same times, so the next poll finds only
+        duplicates. A body that cannot be read is a `lakesync.errors.ValidationFailed`. Another
+        process may be polling, so this must not change what `read` keeps in the storage.
         """
         ...
 
@@ -200,14 +199,13 @@ class WebhookType:
     """How a source signs what it sends."""
 
     secret: str
-    """The setting with the secret, by its name in JSON; webhooks are refused where it is not
-    set."""
+    """The JSON name of the setting with the secret; webhooks are refused if it is not set."""
     verify: Callable[[str, Mapping[str, str], bytes], Signed]
     """Verifies a delivery by the secret, the headers (names in lower case) and the body; see
     `lakesync.connectors.signatures`."""
     age_s_max: int = 300
-    """How long ago a delivery may have been signed: longer if the source repeats what was not taken
-    under the signature that it had."""
+    """The maximum age of a delivery's signature: longer if the source repeats undelivered ones
+    under their first signature."""
 
 
 @dataclass(frozen=True)
@@ -220,19 +218,19 @@ class ConnectorType:
     configuration: type[BaseModel]
     """Its settings; those that are a `pydantic.SecretStr` are secrets."""
     make: Callable[[Any, Storage, Outside], Connector]
-    """Makes one of settings that are valid; connects to nothing, imports drivers. Raises
+    """Makes a connector from valid settings; imports drivers but does not connect. Raises
     `lakesync.errors.ValidationFailed` if the operator does not allow it."""
     tables: Callable[[Any], Mapping[str, str]]
-    """Gives the tables that settings ask for, by the source's name, with the gateway's."""
+    """Gives the tables in the settings: the source's names, each with the gateway's."""
     forget: Callable[[Any, Storage, Any], str] | None = None
-    """Removes what a connector made at its source, unless it goes on with it by the settings that
-    follow (None: it is removed, or reset); says what remains there to be removed by hand. None if
-    connectors of the type make nothing."""
+    """Removes what a connector created at its source, unless the new settings still use it (None:
+    it is removed, or reset); says what remains there to be removed by hand. None if the type's
+    connectors create nothing."""
     webhook: WebhookType | None = None
-    """How its source signs webhooks; None if its connectors take none, and are no
+    """How its source signs webhooks; None if its connectors take none, and are not
     `TakesWebhooks`."""
     begins_at: Callable[[Any, str, str, int], str] | None = None
-    """Gives the cursor from which what changed since a time is read again, by the settings, the
-    source's name for a table, its cursor as it is, and the time in microseconds since 1970; that
-    cursor itself if it lies before, or is empty. Raises `lakesync.errors.ValidationFailed` for a
-    table whose rows tell no times. None if none of the type's do."""
+    """Gives the cursor from which changes since a time are read again. Takes the settings, the
+    source's name for a table, its current cursor, and the time in microseconds since 1970; gives
+    the current cursor if that is earlier, or empty. Raises `lakesync.errors.ValidationFailed` for a
+    table without change times. None if no table of the type has them."""

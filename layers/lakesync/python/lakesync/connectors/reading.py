@@ -1,6 +1,7 @@
-"""One page of a connector, which may be anybody's: read, checked whole, and made to deltas.
+"""Reads one page of a connector, checks it completely, and converts it to deltas.
 
-Whatever is wrong with a page is an error of its table, before anything of it is taken.
+The connector may be third-party code. Any fault in a page is an error of its table, and nothing of
+that page is taken.
 """
 
 from __future__ import annotations
@@ -53,23 +54,23 @@ def read_page(
     """Read the page behind a cursor.
 
     Args:
-        connector: what is read.
+        connector: the source.
         source: a table of the source, or its feed.
-        cursor: of the page before.
+        cursor: the previous page's.
         tables: the source's tables, each with its name in the gateway.
-        client_id: who writes.
-        rows_max: rows that are asked for.
+        client_id: the writer.
+        rows_max: how many rows are requested.
         poll_ms: when the poll began.
 
     Raises:
-        LakeSyncError: what the connector answers; what is wrong with its answer.
+        LakeSyncError: the connector's error, or a fault in its answer.
     """
     try:
         answer = connector.read(source, cursor, rows_max=rows_max, poll_ms=poll_ms)
     except Exception as exc:
         raise _failed(exc) from exc
     if isinstance(answer, Err):
-        if isinstance(answer.error, Conflict):  # the source's; ours says that somebody else polls
+        if isinstance(answer.error, Conflict):  # the source's; ours: another process polls
             raise AdapterFailed(answer.error.message)
         raise answer.error
     try:

@@ -1,4 +1,4 @@
-"""Records of a source's answers as changes, each by itself: a bad one is a dead letter. Law N4."""
+"""Converts a source's records to changes one by one: a bad one is a dead letter. Law N4."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def changes_in(
     id_field: str,
     change_of: Callable[[str, Mapping[str, Any]], Change],
 ) -> tuple[list[Change], list[Unreadable]]:
-    """Give records as changes, and those that are not as the source's API says.
+    """Give records as changes, and those that violate the source's API.
 
     Args:
         records: the source's.
-        id_field: what each is known by; one without it makes the whole answer unreadable.
-        change_of: makes the change of a row id and its record, or fails.
+        id_field: the field with the id; a record without it makes the whole answer unreadable.
+        change_of: makes the change from a row id and its record, or fails.
     """
     changes: list[Change] = []
     unreadable: list[Unreadable] = []

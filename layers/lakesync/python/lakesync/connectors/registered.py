@@ -26,7 +26,7 @@ def secret_name(gateway: str, name: str) -> str:
 
 
 def secrets_in(configuration: Mapping[str, Any], names: Collection[str]) -> dict[str, str]:
-    """Give the secrets among settings, several under one name as JSON; one that is null is none."""
+    """Give the secrets in settings, several under one name as JSON; null ones are left out."""
     return {
         name: json.dumps(value) if isinstance(value, dict) else str(value)
         for name, value in configuration.items()
@@ -42,14 +42,14 @@ def made_connector(
     name: str,
     definition: Definition,
 ) -> tuple[Connector, dict[str, str]]:
-    """Make a registered connector, with its secrets; and give the tables that it reads."""
+    """Make a registered connector with its secrets; also gives the tables that it reads."""
     return made_with(secrets.get(secret_name(gateway, name)), storage, outside, definition)
 
 
 def made_with(
     hidden: Mapping[str, str], storage: Storage, outside: Outside, definition: Definition
 ) -> tuple[Connector, dict[str, str]]:
-    """Make a connector whose secrets were read; and give the tables that it reads."""
+    """Make a connector whose secrets are known; also gives the tables that it reads."""
     name, public = definition.reads()
     kind = connector_type(name)
     settings = configured(kind, {**public, **hidden})
@@ -57,10 +57,10 @@ def made_with(
 
 
 def asked(connector: Connector) -> str:
-    """Give what a source says of its configuration.
+    """Check a configuration with its source; gives the source's sentence.
 
     Raises:
-        ValidationFailed: what is wrong; an `AdapterFailed` would not be told over the network.
+        ValidationFailed: the fault; an `AdapterFailed` would not be shown over the network.
     """
     checked = connector.check()
     if isinstance(checked, Err):
@@ -80,7 +80,7 @@ def _webhook(gateway: str, name: str, definition: Definition) -> dict[str, str]:
 def shown(stored: StoredConnector, now_ms: int, gateway: str = "") -> dict[str, Any]:
     """Give a connector as administrators see it: without secrets.
 
-    With its gateway's id, also where it takes webhooks, if its type does.
+    With its gateway's id, also its address for webhooks, if its type takes them.
     """
     definition, state = definition_from(stored.definition), state_from(stored.state)
     summary: dict[str, Any] = {

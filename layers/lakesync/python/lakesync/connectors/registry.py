@@ -1,7 +1,7 @@
-"""Which connectors there are: those of this package, and those of others by their entry points.
+"""The available connectors: those of this package, and others' by their entry points.
 
 A package adds one by an entry point of the group ``lakesync.connectors`` that names a
-`ConnectorType`. What is asked for is imported, and nothing else.
+`ConnectorType`. Only the requested type is imported.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def loaded(group: str, built_in: Mapping[str, str], name: str, wanted: type[T], 
 
 
 def described(kind: ConnectorType) -> dict[str, Any]:
-    """Give a type as whoever draws a form of it needs it; secrets are ``writeOnly``."""
+    """Give a type's description for a form; secrets are ``writeOnly``."""
     schema = kind.configuration.model_json_schema(by_alias=True)
     return {"type": kind.name, "title": kind.title, "configuration": schema}
 
@@ -96,10 +96,10 @@ class Configurable(Protocol):
 
 
 def configured(kind: Configurable, settings: object) -> BaseModel:
-    """Give settings that are valid.
+    """Give the validated settings.
 
     Raises:
-        ValidationFailed: they are not; every fault is named, and no value is repeated.
+        ValidationFailed: they are invalid; every fault is named, and no value is repeated.
     """
     from pydantic import ValidationError  # noqa: PLC0415 - only where settings are read
 
@@ -128,10 +128,10 @@ def secret_names(kind: Configurable) -> frozenset[str]:
 
 
 def tables_of(kind: ConnectorType, settings: Any) -> Mapping[str, str]:
-    """Give the tables that settings ask for, by the source's name, with the gateway's.
+    """Give the tables in the settings: the source's names, each with the gateway's.
 
     Raises:
-        ValidationFailed: two would be one table of the gateway.
+        ValidationFailed: two have the same name in the gateway.
     """
     tables = kind.tables(settings)
     names = [name.lower() for name in tables.values()]

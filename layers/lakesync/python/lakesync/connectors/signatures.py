@@ -1,10 +1,10 @@
-"""Signatures of webhooks: who sent one, when, and which it is. Pure.
+"""Signatures of webhooks: they prove the sender, the time and the delivery's id. Pure.
 
 Rules of this module
-    1. What is signed is the body as it came, byte for byte; nothing of it is read before.
-    2. Signatures are compared in a time that says nothing of them.
-    3. What tells a delivery from others, and its time, are part of what is signed.
-    4. No error says which of all was wrong: a stranger learns nothing.
+    1. The signature covers the received body, byte for byte; the body is not parsed before.
+    2. Signatures are compared in constant time.
+    3. The signature also covers the delivery's id and its time.
+    4. Errors do not say which check failed, so a stranger learns nothing.
 Law N14: ``docs/spec/connectors.md``.
 """
 
@@ -26,7 +26,7 @@ SECRET_BYTES_MIN: Final = 24
 SECRET_BYTES_MAX: Final = 64
 """The longest signing secret, as Standard Webhooks has it."""
 SIGNATURES_MAX: Final = 8
-"""Signatures of one delivery that are looked at: a sender that changes its secret sends two."""
+"""Signatures of one delivery that are checked: a sender that rotates its secret sends two."""
 REFUSED: Final = "no webhook is taken here with such a signature: check its address and its secret"
 _PREFIX: Final = "whsec_"
 
@@ -43,7 +43,7 @@ def key(secret: str) -> bytes:
     """Give the key of a signing secret of Standard Webhooks.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not one.
     """
     try:
         decoded = base64.b64decode(secret.removeprefix(_PREFIX), validate=True)
@@ -70,7 +70,7 @@ def standard_webhook(secret: str, headers: Mapping[str, str], body: bytes) -> Si
     Args:
         secret: ``whsec_…``.
         headers: by names in lower case.
-        body: as it came.
+        body: the received bytes.
 
     Raises:
         AuthFailed: it is not signed with the secret.
@@ -89,9 +89,9 @@ def standard_webhook(secret: str, headers: Mapping[str, str], body: bytes) -> Si
 
 
 def check_hub_signature(secret: str, headers: Mapping[str, str], body: bytes) -> str:
-    """Verify the header ``X-Hub-Signature``, as WebSub has it; gives what the delivery is known by.
+    """Verify WebSub's header ``X-Hub-Signature``; gives the delivery's id.
 
-    It signs the body alone, so the time must be part of that.
+    It signs only the body, so the body must include the time.
 
     Raises:
         AuthFailed: it is not signed with the secret.

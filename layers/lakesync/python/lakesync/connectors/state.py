@@ -1,4 +1,4 @@
-"""How far a connector is: what one poll leaves for the next, as JSON in one item."""
+"""A connector's state: what one poll leaves for the next, as JSON in one item."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from lakesync.errors import LakeSyncError
 
 CURSOR_BYTES_MAX: Final = 2_048
-"""A connector's cursor in one table; all of them lie in one item with what else is known."""
+"""A connector's cursor in one table; all cursors are in one item with the other state."""
 
 
 @dataclass
@@ -30,12 +30,12 @@ class PollState:
     """How far a connector is."""
 
     poll_ms: int = 0
-    """When the poll that is not at its end began; 0 if none is. It outlives whoever is killed."""
+    """When the unfinished poll began; 0 without one. It survives a crash."""
     finished: list[str] = field(default_factory=list)
-    """The tables that are behind that poll: everything was read, or it goes on without them."""
+    """The tables that this poll is done with: all was read, or it continues without them."""
     begun: dict[str, int] = field(default_factory=dict)
-    """When the poll began whose page of a table may be open still, though that poll went on without
-    it: the table is read as of then until its end."""
+    """By table, when the poll began that left a page of it open and continued without it: the table
+    is read with that time until its end."""
     cursors: dict[str, str] = field(default_factory=dict)
     rows: int = 0
     """Rows that were pushed since the beginning, deletions included."""
@@ -51,11 +51,11 @@ class PollState:
     wait_until_ms: int = 0
     """Neither the source nor the gateway is asked before."""
     asked_s: int = 0
-    """The patience that a table asked for in the poll that is not at its end; 0 if none did."""
+    """The pause that a table asked for in the unfinished poll; 0 if none did."""
     failures: int = 0
-    """How often in a row patience was asked for without anything that came of it."""
+    """Consecutive pauses without progress."""
     job_ms: int = 0
-    """When a job was asked for last, to read what is large; 0 if none was in this poll."""
+    """When a job was last requested to read large tables; 0 if none was in this poll."""
     job_moved: bool = False
     """Whether that job brought something."""
 
@@ -83,7 +83,7 @@ def state_from(body: bytes) -> PollState:
 
 
 def check_cursor(cursor: str) -> str:
-    """Give a cursor back if it can be kept.
+    """Give a cursor back if it can be stored.
 
     Raises:
         ValidationFailed: it is larger than `CURSOR_BYTES_MAX`.

@@ -1,4 +1,4 @@
-"""Where a connector keeps what is too large for its cursor: objects under a prefix of its own."""
+"""A connector's storage for what is too large for its cursor: objects under its own prefix."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from lakesync.ports import ObjectStore
 
 PREFIX: Final = "connectors"
-"""What all of it begins with in the bucket: one gateway's is below ``connectors/<gateway>/``."""
+"""The prefix of all storage in the bucket: a gateway's is below ``connectors/<gateway>/``."""
 
 
 class Brought(NamedTuple):
-    """Some rows of a table of the gateway that a connector brought, and that are there."""
+    """Some rows that a connector brought to a table of the gateway, and that still exist."""
 
     row_ids: tuple[str, ...]
     place: str
@@ -37,12 +37,12 @@ def _nothing_brought(table: str, place: str) -> Brought:  # noqa: ARG001 - as `T
 
 
 class Storage:
-    """JSON objects of one connector. Written whole, read as they were written last.
+    """JSON objects of one connector. Writes are whole; reads give the last write.
 
     Attributes:
-        gateway: whose connector it is.
+        gateway: the gateway's id.
         name: the connector's.
-        brought: tells which rows the gateway has by it.
+        brought: tells which rows the gateway has from it.
     """
 
     def __init__(
@@ -94,5 +94,5 @@ class Storage:
 
 
 def digest(*parts: str) -> str:
-    """Give a name for any text: as many hexadecimal digits as never meet by chance."""
+    """Give a name for any text: enough hexadecimal digits to avoid collisions."""
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]

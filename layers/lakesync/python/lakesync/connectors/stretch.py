@@ -1,8 +1,8 @@
-"""Reading one stretch of a table to its end: what a job's task does.
+"""Reads one stretch of a table to its end: the work of a job's task.
 
-The pages are those of a poll, made durable by the same code: so what was read by both is the same
-deltas. Who is away, slow or full is waited for. Nothing is saved here: that a stretch is behind is
-said by whoever gave it out, once all of it is durable.
+The pages are those of a poll, made durable by the same code, so rows that both read give the same
+deltas. An unreachable, slow or full system is waited for. No cursor is saved here: the caller that
+assigned the stretch moves the cursor once all of it is durable.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class StretchRead(NamedTuple):
 
 
 class StretchLetters:
-    """Dead letters of a stretch, written down later: before it is said to be behind."""
+    """Dead letters of a stretch, which are stored later: before the cursor passes it."""
 
     def __init__(self, known: frozenset[str]) -> None:
         self._known = known
@@ -102,7 +102,7 @@ class StretchLetters:
 
 
 class StretchPages:
-    """Reads a connector up to where a stretch ends; see `lakesync.connectors.reading`."""
+    """Reads a connector up to a stretch's end; see `lakesync.connectors.reading`."""
 
     def __init__(self, connector: Divisible, ends: str) -> None:
         self._connector = connector
@@ -127,9 +127,9 @@ def read_whole(
     """Read a stretch to its end. Safe to repeat, and to kill.
 
     Args:
-        route: from where to where, by connections of its own.
-        work: of what it is.
-        stretch: between which cursors.
+        route: the source and the destination, with separate connections.
+        work: the table and the poll that it belongs to.
+        stretch: its cursors.
         wall_clock: the time.
         sleep: lets seconds pass.
     """
@@ -158,7 +158,7 @@ def _page(
     ends: str,
     letters: StretchLetters,
 ) -> tuple[str, int]:
-    """Make a page durable; gives the cursor behind it, and how many rows were pushed."""
+    """Make a page durable; gives the next cursor, and how many rows were pushed."""
     read = read_page(
         pages, work.source, cursor, route.tables, client_id_of(work.name),
         PAGE_ROWS_MAX * route.pages, work.poll_ms,

@@ -1,4 +1,4 @@
-"""Making a page durable: every row of it accepted where it goes, or a dead letter."""
+"""Makes a page durable: every row is accepted by the destination, or a dead letter."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class Taking:
     """Takes pages for one connector.
 
     Args:
-        name: the connector's, which says whose client it writes as.
+        name: the connector's, which determines the client that it writes as.
         push: hands deltas over; raises `LakeSyncError`.
-        letters: where rows go that are refused.
+        letters: the dead letters, for refused rows.
         wall_clock: the time.
-        shape: gives what of a page's deltas is pushed.
+        shape: gives the deltas that are pushed for a page's deltas.
         pages: usual pages that are pushed at a time.
     """
 
@@ -63,7 +63,7 @@ class Taking:
 
         Args:
             read: the page.
-            has_letters: whether there are dead letters, which may be taken back.
+            has_letters: whether there are dead letters, which may be withdrawn.
         """
         for row_id, error, table in read.refused:
             self._letters.add(table, row_id, error, None)
@@ -72,7 +72,7 @@ class Taking:
             self._hand_over(part, has_letters=has_letters)
             rows += len(part)
         if has_letters:
-            # A row of which nothing goes on any more lacks nothing there.
+            # A row that no longer passes the filter lacks nothing at the destination.
             refused = {(table, row_id) for row_id, _, table in read.refused}
             there = refused | {(one.table, one.row_id) for one in shaped}
             for table, row_id in {(one.table, one.row_id): None for one in read.deltas}:

@@ -1,11 +1,12 @@
-"""Webhooks in: a source tells of a change, and its deltas are there at once.
+"""Incoming webhooks: a source announces a change, and its deltas are stored at once.
 
 Rules of this module
-    1. Nothing is looked at, written or told to a stranger but that the signature is not right.
-    2. A delivery is taken once: it is noted after the gateway accepted what it brought. Whoever is
-       killed between is sent it again, and makes the same deltas.
-    3. It takes no lease and moves no cursor: the next poll finds the same, as duplicates. So what
-       is lost here is late, and not lost.
+    1. Without a valid signature nothing is read or written, and the answer says only that the
+       signature is wrong.
+    2. A delivery is processed once: it is noted after the gateway accepts its deltas. After a crash
+       between, the source sends it again, and it gives the same deltas.
+    3. It takes no lease and moves no cursor: the next poll reads the same changes, as duplicates.
+       So a lost delivery is only late.
 Law N14: ``docs/spec/connectors.md``.
 """
 
@@ -56,9 +57,9 @@ if TYPE_CHECKING:
     )
 
 WEBHOOK_BODY_BYTES_MAX: Final = 2_097_152
-"""The largest webhook that is taken: one row of the largest kind, several times over."""
+"""The largest accepted webhook: several times the largest row."""
 WEBHOOKS_PER_MINUTE_MAX: Final = 600
-"""Webhooks of one connector within a minute: what comes more often is better polled."""
+"""Webhooks of one connector within a minute: a busier source should be polled."""
 AHEAD_S_MAX: Final = 300
 """How far the clock of a webhook's sender may be ahead."""
 _MINUTE_S: Final = 60
@@ -98,19 +99,19 @@ class Webhooks:
         self._outside = outside
 
     def take(self, gateway: str, name: str, headers: Mapping[str, str], body: bytes) -> Taken:
-        """Take a webhook: once this returns, what it brought is durable. Safe to repeat.
+        """Take a webhook: when this returns, its changes are durable. Safe to repeat.
 
         Args:
-            gateway: whose.
+            gateway: the gateway's id.
             name: the connector's.
             headers: by names in lower case.
-            body: as it came.
+            body: the received bytes.
 
         Raises:
             AuthFailed: no connector takes webhooks here with that signature, or it is old.
             Conflict: the connector is paused.
-            RateLimited, Backpressure: it may be sent again after a while.
-            ValidationFailed: it cannot be read, or a row was refused; its neighbours were not.
+            RateLimited, Backpressure: it may be sent again after a pause.
+            ValidationFailed: it cannot be read, or a row was refused; other rows were accepted.
         """
         stored = self._store.connector(gateway, check_name(name))
         if stored is None:
@@ -196,7 +197,7 @@ def _page(connector: TakesWebhooks, delivery: Delivery) -> SourcePage:
     try:
         page = connector.on_webhook(delivery)
     except Exception as exc:
-        # A connector may be anybody's.
+        # A connector may be third-party code.
         raise InternalError(f"the connector failed: {type(exc).__name__}: {exc}") from exc
     if isinstance(page, Err):
         raise page.error
@@ -204,9 +205,9 @@ def _page(connector: TakesWebhooks, delivery: Delivery) -> SourcePage:
 
 
 def _dated(page: SourcePage, tables: Mapping[str, str], sent_ms: int) -> SourcePage:
-    """Give a page without tables that nobody asked for; what has no time is as old as it was sent.
+    """Give a page without unconfigured tables; changes without a time get the sending time.
 
-    So it is the same whenever it is sent again.
+    So a repeated delivery gives the same page.
     """
     return replace(
         page,

@@ -28,7 +28,7 @@ _TYPES: Final[Mapping[str, str]] = {
 }  # fmt: skip
 """What is not text."""
 _LEFT_OUT: Final = frozenset({"address", "location", "base64", "complexvalue", "anyType"})
-"""What other fields hold in parts, and what queries of many rows do not give."""
+"""Types composed of other fields, and types that queries of many rows do not give."""
 
 
 class Plan(NamedTuple):
@@ -50,7 +50,7 @@ def plan_of(table: SalesforceTable, described: Mapping[str, Any]) -> Plan:
     """Give how an object is read.
 
     Raises:
-        AdapterRefused: it cannot be, or lacks a field that is asked for.
+        AdapterRefused: it cannot be read, or lacks a configured field.
     """
     known = {
         each["name"]: _TYPES.get(each["type"], "string")
@@ -79,7 +79,7 @@ def source_table(plan: Plan) -> SourceTable:
 def changes_of(
     plan: Plan, records: Iterable[Mapping[str, Any]]
 ) -> tuple[list[Change], list[Unreadable]]:
-    """Give records as changes; values are those of JSON, or text where they come from CSV."""
+    """Give records as changes; values are JSON values, or text if they are from CSV."""
 
     def change(row_id: str, record: Mapping[str, Any]) -> Change:
         changed_us = microseconds(instant(record[CHANGED]))

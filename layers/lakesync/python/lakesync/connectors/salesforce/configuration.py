@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 FIELDS_MAX = 500
 """Fields of one object that are read; each is a column."""
 ApiName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,79}$")]
-"""What Salesforce calls an object or field: part of queries, so nothing else may stand in it."""
+"""The name of an object or field: it becomes part of queries, so no other text is allowed."""
 
 
 class SalesforceTable(NamedTable):

@@ -1,13 +1,13 @@
-"""The connector of Salesforce: objects by the time of their last change, deletions included.
+"""The connector of Salesforce: reads objects by their last change, deletions included.
 
 Rules of this module
-    1. `SystemModstamp` knows seconds. What changed in the second that is now may change in it
-       again, so a query ends before now, by Salesforce's clock; the next begins so much before that
-       end as the longest transaction takes.
-    2. The pages of a query are joined by links. One that is no longer taken is given up, and the
-       query begins again at the last change that was read.
-    3. A first load of many rows is a bulk query, which Salesforce carries out meanwhile; the poll
-       waits, and goes on with what there was when it began.
+    1. `SystemModstamp` has a resolution of a second. A row may change again within the current
+       second, so a query ends before now, by Salesforce's clock. The next query begins before that
+       end, by the duration of the longest transaction.
+    2. The pages of a query are linked. If a link is no longer accepted, the query is restarted at
+       the last change that was read.
+    3. A first load of many rows is an asynchronous bulk query. The poll waits for it, and then
+       continues with the data as of the bulk query's start.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SETTLE_S: Final = 2
-"""Changes younger than this wait for the next poll: `SystemModstamp` knows seconds."""
+"""Changes younger than this wait for the next poll: `SystemModstamp` counts seconds."""
 BULK_WAIT_S: Final = 20
 """How long is waited for a bulk query before it is asked about again."""
 _BULK_ENDED: Final = frozenset({"Failed", "Aborted"})
@@ -62,7 +62,7 @@ class Place:
     """How far an object is: the cursor. Times are texts in UTC."""
 
     done: str = ""
-    """Up to here everything was read, but for transactions that were open then."""
+    """Everything up to here was read, except transactions that were open then."""
     since: str = ""
     until: str = ""
     """Where the query that is under way ends; empty if none is."""
@@ -171,7 +171,7 @@ class SalesforceConnector:
             try:
                 return self._api.following(place.link)
             except (AdapterRefused, NotFound):
-                place.link = ""  # too old; or there is more that is wrong, as the query will tell
+                place.link = ""  # too old; any other fault will appear in the query
         since = f" AND {CHANGED} >= {_text(instant(place.since))}" if place.since else ""
         soql = plan.select(f"{_until(place)}{since} ORDER BY {CHANGED} ASC, Id ASC")
         return self._api.query(soql, rows_max, with_deleted=plan.has_deleted)
@@ -197,9 +197,9 @@ class SalesforceConnector:
 
 
 def begun_at(cursor: str, at_us: int) -> str:
-    """Give the cursor from which what changed since a time is read again.
+    """Give the cursor from which changes since a time are read again.
 
-    The one that there is, if it lies before, or if not everything was read yet.
+    That is the current cursor, if it is earlier, or if the first load is not complete.
     """
     place = Place(**json.loads(cursor)) if cursor else Place()
     begins = datetime.fromtimestamp(at_us // 1_000_000, UTC)

@@ -1,17 +1,16 @@
-"""Reading a table by difference: all its rows at each poll, compared with those of the poll before.
+"""Reads a table by difference: all rows at each poll, compared with those of the previous poll.
 
-What was seen before is kept in the connector's storage as *ranges* of the table's key: one object
-for each, named by where it begins, with a digest of each row and where it ends. A range is read
-whole and compared: what differs is a change, what is gone is a deletion. Both are as old as the
-poll.
+The previous rows are kept in the connector's storage as *ranges* of the table's key. Each range is
+one object, named by its beginning, with its end and a digest of each row. A range is read whole and
+compared: a row that differs is a change, a missing row is a deletion. Both get the poll's time.
 
 Rules of this module
-    1. What a range changed in a poll is written down, in its object, before it is given: asked for
-       again in the same poll, it is given as it is written, though the table changed meanwhile. So
-       a page that is read twice gives the same deltas.
-    2. Keys are compared by the database alone, which knows their order.
-    3. A range that has grown is cut: rows of it that were not met go with the second half, where
-       they are met, or are gone.
+    1. A range's changes in a poll are stored in its object before they are given. Read again in the
+       same poll, they are given as stored, even if the table changed meanwhile. So a page that is
+       read twice gives the same deltas.
+    2. Only the database compares keys, as it defines their order.
+    3. A range that has grown is split: its rows that were not read yet move to the second half,
+       where they are read, or detected as deleted.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
 _DIGEST_BYTES: Final = 12
 _GROWTH: Final = 2
-"""A range is read up to so many times the rows that a page has, before it is cut."""
+"""A range may grow to so many times the rows of a page before it is split."""
 
 
 def is_cursor(cursor: str) -> bool:
@@ -73,10 +72,10 @@ def read(
     rows_max: int,
     poll_ms: int,
 ) -> SourcePage:
-    """Give what changed in the range behind a key: that of the cursor, or the first.
+    """Give the changes in the range behind a key: the cursor's, or the first range.
 
     Raises:
-        Altered: the table is to be planned anew; nothing was written down.
+        Altered: the table must be planned anew; nothing was stored.
     """
     if looks_for_gone(after):
         if json.loads(after)["gone"] is None:
@@ -112,13 +111,13 @@ def _compared(
     rows_max: int,
     poll_ms: int,
 ) -> Range:
-    """Give a range as the table has it; as it is known, if nothing in it changed."""
+    """Give a range as the table has it now; the stored one if nothing in it changed."""
     conditions: list[tuple[str, Sequence[Any]]] = []
     if start is not None:
         conditions.append(behind(database.dialect, Bound(plan.key, start)))
     if known.end is not None:
         conditions.append(up_to(database.dialect, Bound(plan.key, known.end)))
-    # Of a range that is not known to end, a page; of one that is, all of it unless it has grown.
+    # A page of a range without a known end; otherwise all of it, unless it has grown.
     limit = rows_max if known.end is None else _GROWTH * rows_max
     statement = page_of(
         database.dialect, plan.settings.name, plan.columns, plan.key, conditions, limit + 1
@@ -142,7 +141,7 @@ def _compared(
 
 
 def _hand_on(storage: Storage, plan: Plan, start: Sequence[Any], second: Range) -> None:
-    """Write the second half of a range that is cut, before the first says that it ends there."""
+    """Write the second half of a split range, before the first half is stored with its new end."""
     path = (RANGES, digest(plan.settings.name), digest(json.dumps(start)))
     storage.write(second._asdict(), *path)
 

@@ -1,8 +1,9 @@
-"""Reading a table by a column with the time of each row's last change.
+"""Reads a table by a column with the time of each row's last change.
 
-A poll reads what lies between two times of the source's clock. It ends a little before now, so that
-of one instant all changes are there; the next begins so much before that end as the longest
-transaction takes, which may bring changes of then. What comes again is a duplicate to the gateway.
+A poll reads the rows between two times of the source's clock. It ends a little before now, so that
+all changes of its last instant are visible. The next poll begins before that end, by the duration
+of the longest transaction, which may commit late with earlier times. Rows that are read again are
+duplicates to the gateway.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ def is_cursor(cursor: str) -> bool:
 
 
 def check(database: Database, cursor: Any, plan: Plan) -> str:
-    """Refuse a cursor column that holds no times, or that rows have none in.
+    """Refuse a cursor column that is not of times, or that is NULL in rows.
 
-    Gives what is to be known of the column; empty for nothing.
+    Gives a note on the column; empty without one.
 
     Raises:
-        AdapterRefused: it is one.
+        AdapterRefused: the column is refused.
     """
     column = plan.settings.cursor_column
     if column and plan.types[plan.place(column)] != "timestamp":
@@ -71,7 +72,7 @@ def read(
 ) -> SourcePage:
     """Give the rows behind a cursor, in the order of their times; may raise `Altered`.
 
-    With ``ends``, which `ahead` gave, up to there.
+    With ``ends``, which `ahead` gave, it reads up to there.
     """
     place = plan.place(plan.settings.cursor_column or "")
     row_id, is_zoneless = None, False
@@ -104,7 +105,7 @@ def ahead(
     settings: SqlSettings,
     poll_ms: int,
 ) -> Stretch:
-    """Give the stretch of so many rows behind a cursor, in the order of their times."""
+    """Give a stretch of the next rows behind a cursor, in the order of their times."""
     is_zoneless = not is_midway(after) and _asked(database, cursor, plan)[1]
     now, margins = database.now(cursor), (settings.overlap_s, settings.settle_s)
     reach = reach_of(after, now, poll_ms, *margins, is_zoneless=is_zoneless)
@@ -148,7 +149,7 @@ def _asked_for(
 def _asked(database: Database, cursor: Any, plan: Plan) -> tuple[str | None, bool]:
     """Give the id of one row whose change time is NULL, and whether the column has no zone.
 
-    In the order of that column alone, so that its index answers. None if all rows have a time.
+    Ordered by that column only, so that its index is used. None if all rows have a time.
     """
     column = plan.settings.cursor_column or ""
     condition = f"{database.dialect.quote(column)} IS NULL", ()
@@ -156,7 +157,7 @@ def _asked(database: Database, cursor: Any, plan: Plan) -> tuple[str | None, boo
     cursor.execute(*page_of(database.dialect, plan.settings.name, wanted, [column], [condition], 1))
     is_zoneless = cursor.description[0][1] == database.zoneless
     row = cursor.fetchone()
-    # MySQL also takes a day 0000-00-00 in a column that is NOT NULL for NULL: that one is read.
+    # In a NOT NULL column MySQL also treats the day 0000-00-00 as NULL: such a row is read.
     row_id = plan.key_row_id(row[1:]) if row and row[0] is None else None
     return row_id, is_zoneless
 

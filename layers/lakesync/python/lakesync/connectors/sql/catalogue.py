@@ -1,6 +1,6 @@
-"""What a database has that can be read: its tables, their columns and keys.
+"""The readable tables of a database, with their columns and keys.
 
-A `Database` is all that PostgreSQL and MySQL do otherwise, as sources.
+A `Database` is everything in which PostgreSQL and MySQL differ as sources.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 TABLES_POLLED_MAX = 100
 """Tables of one connector: their cursors lie in one item."""
 OVERLAP_S_MAX = 86_400
-"""How long a transaction of the source may take that changes what is polled."""
+"""The longest duration of a source's transaction that changes a polled table."""
 SlotName = Annotated[str, Field(pattern="^[a-z0-9_]{1,63}$")]
 Name = Annotated[str, Field(min_length=1, max_length=128)]
 

@@ -1,4 +1,4 @@
-"""Rows that came from a table and are in it no more: deletions where no log tells of them."""
+"""Finds rows that a table no longer has: deletions that no log reports."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 def rows_gone(
     cursor: Any, dialect: Dialect, plan: Plan, storage: Storage, place: str
 ) -> tuple[list[str], str]:
-    """Give some of the rows that came from a table and are not there any more.
+    """Give some of the rows that came from a table and that it no longer has.
 
     Args:
-        cursor: of a connection to the source.
+        cursor: a cursor of the source.
         dialect: the source's.
         plan: how the table is read.
-        storage: the connector's, which tells what the gateway has by it.
-        place: where the rows before ended; empty to begin.
+        storage: the connector's, which lists the rows that the gateway has from it.
+        place: where the previous call ended; empty to begin.
 
     Returns:
-        Their ids, and where to go on; empty after the last.
+        Their ids, and the place to continue; empty after the last.
     """
     brought = storage.brought(plan.settings.table, place)
     there = _rows_there(cursor, dialect, plan, brought.row_ids)
@@ -41,7 +41,7 @@ def _rows_there(cursor: Any, dialect: Dialect, plan: Plan, row_ids: Sequence[str
         try:
             keys.append(key_of(row_id, plan.key))
         except ValueError:
-            continue  # of a key that the table had before
+            continue  # it has a former key of the table
     if not keys:
         return set()
     cursor.execute("SAVEPOINT there")
@@ -59,7 +59,7 @@ def _rows_there(cursor: Any, dialect: Dialect, plan: Plan, row_ids: Sequence[str
         except Exception as exc:
             if not dialect.is_row_fault(exc):
                 raise
-            # No value of the key's type: such a row cannot be.
+            # Not a value of the key's type: such a row cannot exist.
             cursor.execute("ROLLBACK TO SAVEPOINT there")
     return there
 

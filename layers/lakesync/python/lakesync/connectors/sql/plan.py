@@ -1,4 +1,4 @@
-"""How a table of a SQL database is read: which columns, as what, by which key."""
+"""How a table of a SQL database is read: its columns, their types, its key."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Altered(Exception):
-    """A table's columns are of other types than those that were read by the same plan before."""
+    """A table's column types differ from those that the same plan read before."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Plan:
         """Give the rows of a statement that reads these columns.
 
         Raises:
-            Altered: somebody altered the table meanwhile; nothing was read.
+            Altered: the table was altered meanwhile; nothing was read.
         """
         cursor.execute(*statement)
         kinds = tuple(column[1] for column in cursor.description)
@@ -83,7 +83,7 @@ class Plan:
         """Give a row as JSON values.
 
         Raises:
-            ValueError: it holds what JSON has not; the sentence names the column.
+            ValueError: JSON cannot represent a value; the message names the column.
         """
         values = {}
         for (name, known, convert), value in zip(self._read, row, strict=True):
@@ -94,7 +94,7 @@ class Plan:
         return values
 
     def some_values(self, columns: Sequence[str], row: Sequence[Any]) -> dict[str, Any]:
-        """Give some columns of a row as JSON values; without those that JSON has not."""
+        """Give some columns of a row as JSON values; without those that JSON cannot represent."""
         values = {}
         for column, value in zip(columns, row, strict=True):
             at = self.place(column)
@@ -109,7 +109,7 @@ class Plan:
 
 
 def row_id_of(values: Sequence[Any]) -> str:
-    """Give the id of a row by its key's values: one alone as its text, several as an array."""
+    """Give a row's id from its key's values: a single one as its text, several as an array."""
     alone = values[0] if len(values) == 1 else None
     if isinstance(alone, str):
         return alone
@@ -119,7 +119,7 @@ def row_id_of(values: Sequence[Any]) -> str:
 
 
 def key_of(row_id: str, key: Sequence[str]) -> Sequence[Any]:
-    """Give the values of a key by a row's id, as the database reads them.
+    """Give a key's values from a row's id, as the database reads them.
 
     Raises:
         ValueError: it is not the id of a row with such a key.
@@ -136,7 +136,7 @@ def plan_of(settings: PolledTable, table: SourceTable) -> Plan:
     """Give how a table is read.
 
     Raises:
-        AdapterRefused: it lacks a column that is asked for, or a key.
+        AdapterRefused: it lacks a configured column, or a key.
     """
     types = {column.name: column.type for column in table.columns}
     key = tuple(settings.key or table.key)

@@ -22,9 +22,9 @@ class Bound(NamedTuple):
 
 
 def behind(dialect: Dialect, bound: Bound) -> tuple[str, list[Any]]:
-    """Give the condition of rows that lie behind a bound.
+    """Give the condition for rows behind a bound.
 
-    Written out, as not every database uses an index for a comparison of several columns at once.
+    It is spelled out, as not every database uses an index for a row comparison of several columns.
     """
     parts: list[str] = []
     values: list[Any] = []
@@ -38,9 +38,9 @@ def behind(dialect: Dialect, bound: Bound) -> tuple[str, list[Any]]:
 
 
 def up_to(dialect: Dialect, bound: Bound) -> tuple[str, list[Any]]:
-    """Give the condition of rows that lie at a bound or before it.
+    """Give the condition for rows at a bound or before it.
 
-    Its first column alone as well, where a database sees how far an index is to be read.
+    It repeats the first column separately, which shows the database how far to read an index.
     """
     condition, values = behind(dialect, bound)
     first = f"{dialect.quote(bound.columns[0])} <= %s AND "
@@ -59,7 +59,7 @@ def page_of(
 ) -> tuple[str, list[Any]]:
     """Give the statement that reads some columns of a table in an order, and its parameters.
 
-    It gives so many rows at most, behind those that are skipped.
+    It limits the number of rows, after those that are skipped.
     """
     names = ", ".join(map(dialect.quote, columns))
     where = " AND ".join(condition for condition, _ in conditions)
@@ -73,10 +73,10 @@ def page_of(
 
 
 def key_value(value: Any) -> str | int:
-    """Give a key's value as JSON keeps it, and the database compares it.
+    """Give a key's value in a form that JSON stores and the database compares.
 
     Raises:
-        AdapterRefused: it is of a type that cannot be kept.
+        AdapterRefused: its type has no such form.
     """
     if isinstance(value, str | int):
         return value

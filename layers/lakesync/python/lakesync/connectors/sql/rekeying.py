@@ -1,12 +1,12 @@
-"""A table that is read by difference, and whose key became another, or of another type.
+"""Handles a change of the key, or of its type, of a table that is read by difference.
 
-Ranges of the key that were seen lie in an order that is no more. They are forgotten, all rows are
-read as if for the first time, and deletions are found by what the gateway has by this connector.
+The stored ranges are in the order of the former key. They are forgotten, all rows are read as if
+for the first time, and deletions are found from the rows that the gateway has from this connector.
 
 Rules of this module
-    1. What the key was is kept with the table, and written after its ranges are gone: whoever is
-       killed forgets them again.
-    2. That deletions are to be looked for is forgotten once all were given.
+    1. The table's key is stored, and is written after the old ranges are removed: after a crash
+       they are removed again.
+    2. The note to look for deletions is removed once all were given.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LOOKING: Final = '{"gone"'
 
 
 def is_same_key(storage: Storage, plan: Plan) -> bool:
-    """Tell whether a table's key is as it was; else what was seen by it is forgotten."""
+    """Tell whether a table's key is unchanged; else its stored ranges are forgotten."""
     path = (_KEYS, digest(plan.settings.name))
     kinds = [plan.types[plan.place(name)] for name in plan.key]
     now: dict[str, Any] = {"key": list(plan.key), "types": kinds}
@@ -51,7 +51,7 @@ def looks_for_gone(after: str) -> bool:
 
 
 def behind_rows(storage: Storage, plan: Plan) -> str:
-    """Give the cursor behind the last range: empty, or where deletions are looked for."""
+    """Give the cursor after the last range: empty, or where to look for deletions."""
     kept = storage.read(_KEYS, digest(plan.settings.name)) or {}
     return json.dumps({"gone": ""}) if kept.get("looksForGone") else ""
 

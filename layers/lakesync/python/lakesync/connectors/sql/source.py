@@ -1,4 +1,4 @@
-"""The connector of a SQL database: by a column of change times, or by difference."""
+"""The connector of a SQL database: reads by a column of change times, or by difference."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class SqlConnector:
         def work(connected: Any) -> SourcePage:
             plan = self._plan(connected, table)
             is_by_time = bool(plan.settings.cursor_column)
-            # A cursor of another way of reading is none: the settings were changed.
+            # A cursor of another way of reading is void: the settings were changed.
             is_ours = by_time.is_cursor if is_by_time else by_difference.is_cursor
             after = cursor if is_ours(cursor) else ""
             if not is_by_time and table not in self._keyed:
@@ -82,7 +82,7 @@ class SqlConnector:
     def ahead(
         self, table: str, cursor: str, rows: int, *, poll_ms: int
     ) -> Result[Stretch, LakeSyncError]:
-        """Give the next rows of a table that is read by change times; no others are divided."""
+        """Give a stretch of a table that is read by change times; others are not divided."""
 
         def work(connected: Any) -> Stretch:
             plan = self._plan(connected, table)
@@ -111,7 +111,7 @@ class SqlConnector:
         """End the connection."""
         connection, self._connection = self._connection, None
         if connection is not None:
-            with suppress(Exception):  # nothing was written by it
+            with suppress(Exception):  # it wrote nothing
                 connection.close()
 
     def _plan(self, cursor: Any, name: str) -> Plan:
@@ -130,10 +130,10 @@ class SqlConnector:
         try:
             return self._run(work)
         except Altered:
-            return self._run(work)  # with a plan of how the table is now
+            return self._run(work)  # with a plan of the current table
 
     def _run(self, work: Callable[[Any], T], *, keeps: bool = False) -> Result[T, LakeSyncError]:
-        """Do something with a cursor; its transaction ends, unless the next page goes on in it."""
+        """Run work with a cursor; ends its transaction, unless the next page continues in it."""
         try:
             with self._translated():
                 if self._connection is None:

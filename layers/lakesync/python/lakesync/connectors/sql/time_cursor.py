@@ -14,10 +14,10 @@ _BEHIND_UTC_MAX: Final = timedelta(hours=12)
 
 
 class Redating(NamedTuple):
-    """How changes are dated whose times a clock gave that stepped back.
+    """How changes are dated after the source's clock stepped back.
 
-    Later than all that was given before, in the order of their times, and the same each time: a
-    thousandth as far apart, until a time itself is later than that.
+    Their times are later than all that were given before, in the same order, and reproducible: the
+    distances are divided by a thousand, until a row's own time is later than that.
     """
 
     given_us: int
@@ -41,20 +41,20 @@ class Reach:
     until: datetime
     """Where the poll ends, by the source's clock."""
     key: list[Any] = field(default_factory=list)
-    """Of the row before, which has the time `since`; empty on a poll's first page."""
+    """The key of the previous row, which has the time `since`; empty on a poll's first page."""
     is_begun: bool = False
     """Pages of the same poll were read before."""
     is_zoneless: bool = False
-    """The column holds times without a zone, which may be of one that is behind UTC."""
+    """The column holds times without a zone, which may be those of a zone behind UTC."""
     latest: datetime | None = None
-    """The latest time that polls before read; only of a column without a zone."""
+    """The latest time that earlier polls read; only for a column without a zone."""
     latest_until: datetime | None = None
     """Where the poll ended that read it first."""
     redating: Redating | None = None
     """Since the source's clock stepped back, until it is where it was."""
 
     def begun(self) -> str:
-        """Give the cursor of this very page, by which a later one asks for the same."""
+        """Give the cursor of this page, by which it can be read again."""
         return self.going_on(_text(self.since), self.key)
 
     def going_on(self, since: str | int | None, key: list[Any]) -> str:
@@ -64,7 +64,7 @@ class Reach:
         return json.dumps(going_on | more | _redated(self.redating))
 
     def ended(self, last: object, poll_ms: int, overlap_s: int, settle_s: int) -> str:
-        """Give the cursor behind a poll.
+        """Give the cursor after a poll.
 
         Args:
             last: the time of the last row of the last page; None if there was none.
@@ -78,16 +78,16 @@ class Reach:
             since, more = self._ended_at(last, timedelta(seconds=overlap_s + settle_s))
         redating = self.redating
         if redating and since and redating.changed_us(microseconds(since)) == microseconds(since):
-            redating = None  # the clock is where it was
+            redating = None  # the clock has caught up
         ended = {"since": _text(since), "now": _text(self.now), "pollMs": poll_ms}
         return json.dumps(ended | more | _redated(redating))
 
     def _ended_at(
         self, last: object, margin: timedelta
     ) -> tuple[datetime | None, dict[str, str | None]]:
-        """Begin next at the latest time there is, whatever the clock says that wrote it.
+        """Begin the next poll at the latest stored time, whatever clock wrote it.
 
-        Until no transaction can be late, what it may bring is read again; then nothing is.
+        While a transaction may still commit late, the overlap is read again; after that it is not.
         """
         read = last if isinstance(last, datetime) else self.since if self.is_begun else None
         latest, latest_until = self.latest, self.latest_until
@@ -98,7 +98,7 @@ class Reach:
             is_over = self.until - latest_until > margin
             since = latest if is_over else latest - margin
         if since is not None:
-            # What was read last may be of the clock as it was before it stepped back.
+            # The last row's time may be from before the clock stepped back.
             since = min(since, self.before_now(margin))
         return since, self._zoneless(latest, latest_until)
 
@@ -115,20 +115,20 @@ class Reach:
 def reach_of(
     cursor: str, now: datetime, poll_ms: int, overlap_s: int, settle_s: int, *, is_zoneless: bool
 ) -> Reach:
-    """Give what the next page asks for.
+    """Give the query of the next page.
 
     Args:
-        cursor: of the page before; empty for the first of all.
+        cursor: the previous page's; empty for the very first.
         now: the time by the source's clock.
         poll_ms: when the poll began, by our clock.
         overlap_s: how late transactions commit.
         settle_s: how fine the column is.
-        is_zoneless: whether the column has no zone now; in the midst of a poll the cursor says.
+        is_zoneless: whether the column has no zone now; within a poll the cursor decides.
     """
     stored: dict[str, Any] = json.loads(cursor) if cursor else {}
     since, was = _instant(stored.get("since")), _instant(stored.get("now"))
     if since and since.tzinfo and is_zoneless and "until" not in stored:
-        since = since.replace(tzinfo=None)  # as it was read by: of UTC
+        since = since.replace(tzinfo=None)  # as it was read: in UTC
     until, is_begun = now - timedelta(seconds=settle_s), "until" in stored
     if is_begun:
         until, is_zoneless = datetime.fromisoformat(stored["until"]), "latest" in stored
@@ -145,13 +145,13 @@ def reach_of(
 
 
 def _stepped_back(reach: Reach, end: datetime, polled_ms: int, before: timedelta) -> Reach:
-    """Give what a poll asks for before which the source's clock stepped back.
+    """Give the query of a poll after the source's clock stepped back.
 
     Args:
-        reach: what it would ask for else.
+        reach: the query without the step.
         end: the latest time that may have been read.
-        polled_ms: when the poll before began, by our clock.
-        before: how long before now the clock as it is now may have begun, and transactions with it.
+        polled_ms: when the previous poll began, by our clock.
+        before: how long ago the current clock, and transactions under it, may have begun.
     """
     given_us = microseconds(end)
     if reach.redating:
@@ -159,22 +159,22 @@ def _stepped_back(reach: Reach, end: datetime, polled_ms: int, before: timedelta
     since = reach.before_now(before)
     if reach.since is not None:
         since = min(since, reach.since)
-    # No stamp lies ahead of the poll that brought it.
+    # No stamp is later than the poll that brought it.
     given_us = min(given_us, polled_ms * 1000)
     return replace(reach, since=since, redating=Redating(given_us, microseconds(since)))
 
 
 def begun_at(cursor: str, at_us: int, overlap_s: int) -> str:
-    """Give the cursor from which what changed since a time is read again, by the source's clock.
+    """Give the cursor from which changes since a time are read again, by the source's clock.
 
-    The one that there is, if it lies before: what was not read is read all the same. Times without
-    a zone may be behind UTC, so that those of an earlier hour are read, too.
+    That is the current cursor, if it is earlier, so unread rows are not skipped. Times without a
+    zone may be behind UTC, so those of earlier hours are read, too.
     """
     stored: dict[str, Any] = json.loads(cursor) if cursor.startswith('{"since"') else {}
     since = _instant(stored.get("since"))
     if since is None:
         return cursor  # nothing was read
-    # What has the very time is read, and what was committed late with one just before.
+    # Rows with exactly that time are read, and rows just before it that were committed late.
     begins = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=at_us - 1, seconds=-overlap_s)
     if since.tzinfo is None:
         begins = begins.replace(tzinfo=None) - _BEHIND_UTC_MAX

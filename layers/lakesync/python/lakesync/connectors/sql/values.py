@@ -30,7 +30,7 @@ _TYPES: Final = (
 
 
 def column_type(sql_type: str) -> str:
-    """Give the type of a column that holds a SQL type's values; text for what is none other's."""
+    """Give the column type for a SQL type; text if no other fits."""
     if sql_type.endswith("[]"):
         return "json"
     numeric = _NUMERIC.fullmatch(sql_type)
@@ -53,17 +53,17 @@ def json_value(value: Any, type_name: str) -> Any:
 
 
 def converter_of(type_name: str) -> Callable[[Any], Any]:
-    """Give what makes JSON of a column's values that are not null, as `json_value` does."""
+    """Give the function that converts a column's non-null values to JSON, as `json_value` does."""
     return _CONVERTERS.get(type_name, _exact)
 
 
 def kinds_of(type_name: str) -> Mapping[type, Callable[[Any], Any]]:
-    """Give what `converter_of` calls in the end, by the value's type: for most it is there."""
+    """Give the converter for a value's type; most types are found directly."""
     return _KINDS.get(type_name, _EXACT)
 
 
 def instant_us(value: object) -> int | None:
-    """Give an instant in microseconds since 1970, one without a zone in UTC; None for no instant.
+    """Give an instant in microseconds since 1970, in UTC without a zone; None for null.
 
     Raises:
         ValueError: it is neither.
@@ -92,7 +92,7 @@ def _json(value: Any) -> Any:
 
 def _by_kind(kinds: Mapping[type, Callable[[Any], Any]], value: Any) -> Any:
     convert = kinds.get(type(value))
-    if convert is None:  # of a kind of the driver's own, or of none of these
+    if convert is None:  # a driver's subclass, or an unsupported type
         convert = next((kinds[kind] for kind in kinds if isinstance(value, kind)), str)
     return convert(value)
 
@@ -124,7 +124,7 @@ def _base64(value: bytes | bytearray | memoryview) -> str:
 
 
 _TEXT: Final[Mapping[type, Callable[[Any], str]]] = {
-    datetime: utc_text,  # before days, of which it is one
+    datetime: utc_text,  # before days, its base class
     date: date.isoformat,
     Decimal: "{:f}".format,
     bytes: _base64,
@@ -134,7 +134,7 @@ _TEXT: Final[Mapping[type, Callable[[Any], str]]] = {
 """What writes values as text that are not as Python prints them."""
 _EXACT: Final[Mapping[type, Callable[[Any], Any]]] = {
     str: _same,
-    bool: _same,  # before whole numbers, of which it is one
+    bool: _same,  # before whole numbers, its base class
     type(None): _same,
     int: _int,
     float: _float,

@@ -1,4 +1,4 @@
-"""How the columns of a captured table become JSON values: the same that reading the table gives."""
+"""Converts the columns of a captured table to JSON values: the same as reading the table gives."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ _ADDRESSES: Final[Mapping[str, Callable[[bytes], str]]] = {
 
 
 def captured_table(logged: LoggedTable, look: TableLook, settings: PolledTable) -> CapturedTable:
-    """Give how rows of a table are told.
+    """Give how a table's logged rows are decoded.
 
     Args:
         logged: the table as the log describes it.
-        look: as it is now; its columns' types say more than the log does, where they agree.
+        look: the current table; its column types are more precise than the log's, if they agree.
         settings: which of its columns are wanted.
 
     Raises:
-        AdapterRefused: a column is missing that is asked for.
+        AdapterRefused: a configured column is missing.
     """
     kinds = {
         column.name: _kind(column, look.columns.get(column.name, ""))
@@ -67,7 +67,7 @@ def captured_table(logged: LoggedTable, look: TableLook, settings: PolledTable) 
 
 
 def _kind(column: LoggedColumn, sql_type: str) -> str:
-    """Give a column's type: that of the table as it is now, if the log's values are of it."""
+    """Give a column's type: the current table's, if the log's values are of that type."""
     logged = _KINDS.get(column.type, "string")
     if column.type == tm.LONGLONG and column.is_unsigned:
         logged = "string"

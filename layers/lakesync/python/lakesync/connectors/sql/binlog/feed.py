@@ -1,13 +1,14 @@
 """The changes of all captured tables of MySQL or MariaDB, in the order of their commits.
 
-Nothing is made at the source, and nothing told to it: it keeps its log for as long as it was told
-to. Whoever is killed reads the same again, from the cursor that was saved.
+The feed creates nothing at the source and acknowledges nothing to it: the source's own settings
+determine how long it keeps its log. After a crash the same changes are read again, from the saved
+cursor.
 
 Rules of this module
-    1. A position is that of whole transactions, by their ids where the source gives them: a server
-       that takes over has the same.
-    2. A log that was dropped, or that is another's, is a gap: it is told by a cursor of its own,
-       and all tables are read again.
+    1. A position is between whole transactions, by their ids if the source has them: these stay
+       valid after a failover.
+    2. A log that was purged, or that is another server's, is a gap: the feed reports it with a
+       separate cursor, and all tables are read again.
 
 Law N12: ``docs/spec/connectors.md``.
 """
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from lakesync.connectors.storage import Storage
 
 READ_BYTES_MAX: Final = 32_000_000
-"""Of the log, for one page, whatever tables it tells of; or one transaction."""
+"""Bytes of the log that are read for one page, of whatever tables; or one transaction."""
 _GONE: Final = 1236
 """The source's error for a position that its log has not got."""
 
@@ -52,7 +53,7 @@ class Feed:
     """Reads the log for one connector.
 
     Attributes:
-        captured, tables: those that it tells of, and as the source says they are.
+        captured, tables: the captured tables, and their descriptions at the source.
     """
 
     def __init__(
@@ -107,7 +108,7 @@ class Feed:
     def _begun(
         self, cursor: Any, at: dict[str, Any], rows_max: int, poll_ms: int
     ) -> Reading | SourcePage:
-        """Begin to read behind a position; a page if something is to be done before."""
+        """Begin to read behind a position; gives a page if something must be done first."""
         look = self.looked(cursor)
         self.captured.load()
         if "file" not in at:
@@ -147,7 +148,7 @@ class Feed:
             is_mariadb=look.is_mariadb,
             wanted=lambda schema, table: self.tables.name_of(schema, table) is not None,
         )
-        # A cursor of its own: it goes on when this page's is closed.
+        # A separate database cursor: it stays in use after this page's is closed.
         own = cursor.connection.cursor()
         logged = Logged(self.captured, self.tables)
 
@@ -182,7 +183,7 @@ class Feed:
                 return
 
     def _lost(self, reason: str, us: int) -> SourcePage:
-        """Say that changes are missing; what is to be done about it waits until that is durable."""
+        """Report that changes are missing; the recovery waits until that is durable."""
         self.forget()
         report: dict[str, str | int] = {"readAgain": reason}
         return SourcePage((), json.dumps({"lost": reason, "us": us}), has_more=True, report=report)
@@ -214,7 +215,7 @@ class Feed:
 
     def _last(self, cursor: Any, reading: Reading, parts: list[Part]) -> SourcePage:
         """Give what is left of a reading."""
-        # First what was read is to be durable: its times are not to change, if read again.
+        # What was read must be durable first: its times must not change if it is read again.
         has_more = bool(parts and self.captured.altered())
         if not has_more:
             us = self.captured.read_altered_again(cursor, reading.position.us)

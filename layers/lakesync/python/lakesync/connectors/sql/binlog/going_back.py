@@ -1,7 +1,8 @@
-"""Reading the log again from a time on: the file that has it, and where transactions are there.
+"""Reads the log again from a time on: finds the file with that time, and its transactions.
 
-What is read again is dated as it was, by its commits: so what came meanwhile, from there or from
-anybody else, stays as it is. It begins with a file, a little before the time that was asked for.
+Changes that are read again keep their commit times, so later changes, from the source or from other
+writers, stay as they are. Reading begins with the first transaction of a file, a little before the
+requested time.
 
 Law N17: ``docs/spec/connectors.md``.
 """
@@ -30,7 +31,7 @@ _PACKETS_MAX: Final = 20
 
 
 def asked_for(cursor: str, at_us: int) -> str:
-    """Give the cursor that has the log read from a time on; as it is if that lies ahead."""
+    """Give the cursor from which the log is read from a time on; the current one if earlier."""
     at: dict[str, Any] = json.loads(cursor or "{}")
     at.pop("from", None)
     if "file" not in at:
@@ -39,7 +40,7 @@ def asked_for(cursor: str, at_us: int) -> str:
 
 
 class GoingBack:
-    """Finds where a time is in the log.
+    """Finds the position of a time in the log.
 
     Args:
         dialect: connects to the source.
@@ -51,10 +52,10 @@ class GoingBack:
         self._server_id = server_id
 
     def moved(self, cursor: Any, look: Look, at: dict[str, Any]) -> dict[str, Any]:
-        """Give the cursor's values at the first transaction of the file that has a time.
+        """Give the cursor's values at the first transaction of the file with a time.
 
         Raises:
-            AdapterRefused: no file that is there has it.
+            AdapterRefused: no retained file has it.
         """
         at_us = at["from"]
         cursor.execute("SHOW BINARY LOGS")

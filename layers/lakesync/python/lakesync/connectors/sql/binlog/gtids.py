@@ -1,6 +1,6 @@
-"""Positions in the logs of all servers of a group, as ids of transactions; grown as they are read.
+"""Positions that are valid on all servers of a group: sets of transaction ids, grown in reading.
 
-MariaDB names the last transaction of each domain (``0-1-27``), MySQL all that were executed
+MariaDB gives the last transaction of each domain (``0-1-27``), MySQL all executed ones
 (``3e11fa47-71ca-11e1-9e33-c80aa9429562:1-27``).
 """
 
@@ -33,10 +33,10 @@ def mysql_grown(position: str, gtid: str) -> str:
 
 
 def mysql_ranges(position: str) -> dict[str, Intervals]:
-    """Read a position of MySQL.
+    """Parse a position of MySQL.
 
     Raises:
-        ValueError: it is none, or has tags.
+        ValueError: it is malformed, or has tags.
     """
     ranges: dict[str, Intervals] = {}
     for each in "".join(position.split()).split(","):
@@ -69,7 +69,7 @@ def mysql_bytes(position: str) -> bytes:
 
 
 def mysql_position(data: bytes) -> str:
-    """Read a position in the form of `mysql_bytes`, in which MySQL begins a file with it."""
+    """Parse a position in the form of `mysql_bytes`, with which MySQL begins a log file."""
     ranges: dict[str, Intervals] = {}
     (servers,), at = struct.unpack_from("<Q", data), 8
     for _ in range(servers):

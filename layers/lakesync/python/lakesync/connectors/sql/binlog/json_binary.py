@@ -1,4 +1,4 @@
-"""MySQL's JSON as it is stored, as Python values. MariaDB's JSON is text, and needs none of this.
+"""Decodes MySQL's stored JSON to Python values. MariaDB's JSON is text, and does not need it.
 
 https://dev.mysql.com/doc/dev/mysql-server/latest/json__binary_8h.html
 """
@@ -17,15 +17,15 @@ _OBJECTS: Final = frozenset({0, 1})
 _LARGE: Final = frozenset({1, 3})
 _LITERAL, _STRING = 4, 12
 _INLINE: Final = {False: frozenset({4, 5, 6}), True: frozenset({4, 5, 6, 7, 8})}
-"""Types whose values lie where others have their place, in small and in large documents."""
+"""Types whose values are stored in place of an offset, in small and in large documents."""
 _DATE, _TIMESTAMP, _DATETIME, _TIME, _DECIMAL = 10, 7, 12, 11, 246
 
 
 def json_from(data: bytes) -> Any:
-    """Give a document.
+    """Decode a document.
 
     Raises:
-        ValueError, IndexError: it is none.
+        ValueError, IndexError: it is malformed.
     """
     return _value(data[0], data, 1) if data else None
 
@@ -45,7 +45,7 @@ def _value(kind: int, data: bytes, at: int) -> Any:
 
 
 def _container(kind: int, data: bytes, at: int) -> Any:
-    """Give an object or an array: its places are counted from where it begins."""
+    """Decode an object or an array: its offsets are relative to its beginning."""
     is_large = kind in _LARGE
     width = 4 if is_large else 2
     count = unsigned(data, at, width)

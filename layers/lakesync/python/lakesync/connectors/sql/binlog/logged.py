@@ -1,4 +1,4 @@
-"""What one reading of the log tells of the tables: how their rows are, which are read again."""
+"""The tables in one reading of the log: how their rows are decoded, which are read again."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class Logged:
             table = captured_table(logged, self._tables.looks[name], self._captured.settings[name])
             readers = tuple(map(reader_of, logged.columns))
         except AdapterRefused:
-            # It lacks a column now, or did then. It is read again once it does not.
+            # It lacks a column, now or in the log. It is read again once it has it.
             self._captured.kept.tables.pop(name, None)
             self._captured.save()
             return None
         return Described(table, readers)
 
     def stated(self, statement: Statement) -> list[str]:
-        """Give the tables that a statement may have changed without telling their rows."""
+        """Give the tables that a statement may have changed without logging their rows."""
         places = {}
         for name in self._captured.settings:
             schema, _, table = name.rpartition(".")

@@ -1,4 +1,4 @@
-"""Numbers as the binary log writes them: of a fixed length, or of one that they tell."""
+"""Numbers in the binary log: of fixed length, or with a length prefix."""
 
 from __future__ import annotations
 
@@ -22,6 +22,6 @@ def packed(data: bytes, at: int) -> tuple[int, int]:
 
 
 def packed_text(data: bytes, at: int) -> tuple[str, int]:
-    """Read a text that begins with its length; gives it, and what lies behind."""
+    """Read a text with a length prefix; gives it, and the place after it."""
     size, at = packed(data, at)
     return data[at : at + size].decode("utf-8", "replace"), at + size

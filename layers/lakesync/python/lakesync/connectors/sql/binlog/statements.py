@@ -1,7 +1,7 @@
-"""What statements in the log say of tables: that one is to be read again.
+"""Finds the tables that must be read again because of a statement in the log.
 
-Statements that define tables change rows without telling them. So do changes of rows that a session
-logs as statements.
+Data definition statements change rows without logging them. So do row changes that a session logs
+as statements.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _PREPARED: Final = re.compile(r"\s*XA\s+COMMIT\b", re.IGNORECASE)
 
 
 def tables_in(sql: str, schema: str, tables: Mapping[str, tuple[str, str]]) -> list[str]:
-    """Give which tables a statement may have changed without telling their rows.
+    """Give the tables that a statement may have changed without logging their rows.
 
     Args:
         sql: the statement.
-        schema: what names without one belong to.
-        tables: the schemas and names of those that are captured, by how they are called here.
+        schema: the default schema of names.
+        tables: the schemas and names of captured tables, by their names here.
     """
     if _PREPARED.match(sql):
-        return list(tables)  # which it changed was said when it was prepared
+        return list(tables)  # its tables were reported when it was prepared
     text = _COMMENTS.sub(" ", sql)
     if _OF_SCHEMAS.match(text):
         return [name for name, (theirs, _) in tables.items() if _names(text, theirs)]

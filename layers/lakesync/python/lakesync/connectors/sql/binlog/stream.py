@@ -1,6 +1,6 @@
-"""The binary log as a stream of packets, by a connection of its own: what a replica asks for.
+"""The binary log as a stream of packets over a separate connection, as a replica reads it.
 
-The driver has no name of its own for a replica's commands: it is asked for what it does by itself.
+The driver has no public interface for a replica's commands, so its internals are used.
 """
 
 # ruff: noqa: SLF001
@@ -50,7 +50,7 @@ class Stream:
             cursor.execute("SET @source_binlog_checksum = @@global.binlog_checksum")
             cursor.execute("SET @master_heartbeat_period = %s", (_HEARTBEAT_NS,))
             if is_mariadb:
-                # What a replica understands: transactions' ids.
+                # A replica's capability: transaction ids.
                 cursor.execute("SET @mariadb_slave_capability = 4")
                 if at.is_by_gtid:
                     cursor.execute("SET @slave_connect_state = %s", (at.gtid,))
@@ -68,7 +68,7 @@ class Stream:
         """Give the events' bytes.
 
         Raises:
-            pymysql.MySQLError: the source has not got that position any more (1236), or is away.
+            pymysql.MySQLError: the source no longer has that position (1236), or is unreachable.
         """
         while True:
             packet = self._connection._read_packet()
@@ -78,5 +78,5 @@ class Stream:
 
     def close(self) -> None:
         """End the connection; the source notices when it writes."""
-        with suppress(Exception):  # nothing is lost by it
-            self._connection._force_close()  # it would wait for an answer
+        with suppress(Exception):  # nothing is lost
+            self._connection._force_close()  # a normal close would wait for an answer

@@ -24,14 +24,14 @@ _CODECS: Final[Mapping[str, str]] = {
 
 
 def decoder_of(column: LoggedColumn, charset: str) -> Callable[[bytes], str]:
-    """Give what decodes a column's text.
+    """Give the decoder of a column's text.
 
     Args:
-        column: the column, which tells the number of its collation.
-        charset: its character set now, where that number says nothing to the driver.
+        column: the column, with the number of its collation.
+        charset: its current character set, if the driver does not know that number.
 
     Raises:
-        AdapterRefused: nothing decodes it.
+        AdapterRefused: no decoder is known.
     """
     codec = _codec(column, charset)
     return _latin1 if codec == "latin1" else lambda data: data.decode(codec)
@@ -63,5 +63,5 @@ _UNASSIGNED: Final = {0xDC00 + byte: byte for byte in (0x81, 0x8D, 0x8F, 0x90, 0
 
 
 def _latin1(data: bytes) -> str:
-    """Decode what these databases call Latin 1: Windows' characters, and all other bytes too."""
+    """Decode these databases' Latin 1: Windows-1252, with its undefined bytes, too."""
     return data.decode("cp1252", "surrogateescape").translate(_UNASSIGNED)

@@ -1,4 +1,4 @@
-"""The tables that a feed tells of: which they are, what they are like, when each is read whole."""
+"""The captured tables of a feed: their definitions, and when each is read whole."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class CapturableTables(Protocol):
         ...
 
     def xid(self, cursor: Any) -> str:
-        """Give what has to have ended before a table is read: all that was told until now."""
+        """Give what must have ended before a table is read: all that was given until now."""
         ...
 
 
@@ -74,8 +74,8 @@ class Captured:
     """The captured tables of one connector.
 
     Attributes:
-        kept: how each is to be read, as it is kept.
-        tables: which can be captured, as the source said last.
+        kept: how each is to be read, as stored.
+        tables: those that can be captured, as the source last reported.
     """
 
     def __init__(
@@ -100,10 +100,10 @@ class Captured:
         keep(self._storage, self.kept)
 
     def begin(self, cursor: Any, again: str, *, is_made: bool) -> None:
-        """Keep whose slot it is that is about to be made, and have the tables published.
+        """Store the name of the slot that is about to be created, and publish the tables.
 
         Raises:
-            AdapterRefused: the user may not publish them; it says what to run.
+            AdapterRefused: the user may not publish them; the message says what to run.
         """
         made = self.tables.publish(cursor, is_made=is_made)
         self.kept = Kept(self._slot, made or self.kept.made, 0, again)
@@ -116,7 +116,7 @@ class Captured:
         self.save()
 
     def follow(self, cursor: Any, us: int) -> None:
-        """Have tables read that are new, or others than they were; forget those that are not."""
+        """Schedule new and replaced tables to be read; forget those that are gone."""
         before = self.kept.all
         self.tables.look(cursor)
         unpublished = {name for name, look in self.tables.looks.items() if not look.is_published}
@@ -127,7 +127,7 @@ class Captured:
         for name, look in list(self.tables.looks.items()):
             mark = marks.get(name)
             if mark is None or mark.table_id != look.table_id or name in unpublished:
-                # Later than what was told of it before, and earlier than what will be.
+                # Later than its changes that were given, and earlier than those to come.
                 self.kept.floor_us = max(self.kept.floor_us, us + 1)
                 self.mark(cursor, name, self.kept.floor_us)
         if self.kept.all != before:
@@ -143,14 +143,15 @@ class Captured:
         ]
 
     def read_altered_again(self, cursor: Any, us: int) -> int:
-        """Have tables read again that were altered; nothing may be told but what comes later.
+        """Schedule altered tables to be read again; all changes given after this must be later.
 
         Args:
-            cursor: what is asked.
-            us: the time of what was told last: all that was there when the tables were looked at.
+            cursor: the source's cursor.
+            us: the time of the last given change: it covers all that was there when the tables were
+                inspected.
 
         Returns:
-            The time that is earlier than all that will be told.
+            A time that is earlier than all changes to come.
         """
         altered = self.altered()
         for name in altered:
@@ -169,7 +170,7 @@ class Captured:
             self.save()
 
     def is_altered(self, mark: Baseline, types: Mapping[str, str], key: Sequence[str]) -> bool:
-        """Say whether what is told now is not what was read; note columns that went."""
+        """Tell whether the columns differ from those that were read; note dropped ones."""
         if mark.key == list(key) and types.items() <= mark.types.items():
             if len(types) < len(mark.types):
                 mark.types = dict(types)
@@ -205,9 +206,9 @@ class LoggedTables:
         self._names = {look.table_id: name for name, look in looks.items()}
 
     def table_of(self, relation: Relation, us: int) -> CapturedTable | None:
-        """Give how a table's rows are told from now on; None if it is not captured.
+        """Give how a table's rows are decoded from now on; None if it is not captured.
 
-        With a column that was not there, or another type, it is read again.
+        A new column, or another type, schedules the table to be read again.
         """
         name = self._names.get(relation.table_id)
         if name is None:
@@ -217,7 +218,7 @@ class LoggedTables:
         try:
             table = captured_table(self._cursor, relation, captured.settings[name], key)
         except AdapterRefused:
-            # It lacks a column now, or did then. It is read again once it does not.
+            # It lacks a column, now or in the log. It is read again once it has it.
             del self._names[relation.table_id]
             captured.kept.tables.pop(name, None)
             captured.save()

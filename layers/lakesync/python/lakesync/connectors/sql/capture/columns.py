@@ -1,4 +1,4 @@
-"""How the columns of a captured table become JSON values: the same that reading the table gives."""
+"""Converts the columns of a captured table to JSON values: the same as reading the table gives."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _EXACT_INT_MAX: Final = (1 << 53) - 1
 _TEXT_TYPES: Final = frozenset({19, 25, 1042, 1043})
-"""name, text, character and character varying: what they print is what they hold."""
+"""name, text, character and character varying: their printed form is their value."""
 _TYPES_OF: Final = """
     SELECT format_type(u.type_id, u.modifier), coalesce(base.oid, u.type_id)
     FROM unnest(%s::oid[], %s::int[]) WITH ORDINALITY u(type_id, modifier, place)
@@ -52,10 +52,10 @@ class CapturedTable(NamedTuple):
         return dict(zip(self.plan.columns, self.plan.types, strict=True))
 
     def values(self, row: Sequence[Any]) -> dict[str, Any]:
-        """Give a row's values by column, without those that the source does not tell.
+        """Give a row's values by column, without those missing in the log.
 
         Raises:
-            ValueError: JSON has no such value; the sentence names the column.
+            ValueError: JSON has no such value; the message names the column.
         """
         values: dict[str, Any] = {}
         for name, place, convert in zip(self.plan.names, self.places, self.converts, strict=True):
@@ -73,7 +73,7 @@ class CapturedTable(NamedTuple):
         """Give the id of a row.
 
         Raises:
-            ValueError: JSON has no such value, or the source does not tell the key.
+            ValueError: JSON has no such value, or the key is missing in the log.
         """
         key = []
         for at in self.key_places:
@@ -84,7 +84,7 @@ class CapturedTable(NamedTuple):
         return row_id_of(key)
 
     def omitted(self, row: Sequence[Any]) -> tuple[str, ...]:
-        """Give the columns that the source does not tell, as the source calls them."""
+        """Give the columns whose values are missing in the log, by the source's names."""
         return tuple(
             name
             for name, place in zip(self.plan.columns, self.places, strict=True)
@@ -95,16 +95,16 @@ class CapturedTable(NamedTuple):
 def captured_table(
     cursor: Any, relation: Relation, settings: PolledTable, key: Sequence[str]
 ) -> CapturedTable:
-    """Give how rows of a table are told.
+    """Give how a table's logged rows are decoded.
 
     Args:
-        cursor: of the connection by which the rows come: how values print depends on it.
-        relation: the table as the source tells it.
+        cursor: the connection that reads the log: the printed form of values depends on it.
+        relation: the table as the log describes it.
         settings: which of its columns are wanted.
-        key: the primary key's columns, as they are now.
+        key: the current primary key's columns.
 
     Raises:
-        AdapterRefused: a column is missing that is asked for.
+        AdapterRefused: a configured column is missing.
     """
     from psycopg.adapt import Transformer  # noqa: PLC0415 - the driver
     from psycopg.pq import Format  # noqa: PLC0415
@@ -134,7 +134,7 @@ def captured_table(
 
 
 def _key(relation: Relation, key: Sequence[str]) -> tuple[str, ...]:
-    """Give the primary key by the names that it had when the rows were written."""
+    """Give the primary key by the column names at the time when the rows were written."""
     identity = [column.name for column in relation.columns if column.in_identity]
     if relation.identity == "d" and set(identity) != set(key):
         return tuple(identity)

@@ -1,13 +1,14 @@
 """The changes of all captured tables, in the order of their commits, by a replication slot.
 
-The slot is peeked: it stays where it is until the cursor is durable that lies behind. Then it is
-advanced, before the next peek. Whoever is killed between any two of these reads the same again.
+The slot is peeked, which does not move it. Once the cursor behind the changes is durable, the slot
+is advanced, before the next peek. After a crash between any two of these steps, the same changes
+are read again.
 
 Rules of this module
-    1. What cannot be undone at the source (a slot is dropped, made, advanced) is done for a cursor
-       that was given to us, which is durable, and never for one that we are about to give.
-    2. A slot that is gone, or that somebody else moved, is a gap: it is told by a cursor of its
-       own, and all tables are read again.
+    1. Irreversible operations at the source (a slot is dropped, created, advanced) are done for a
+       cursor that was passed in, which is durable, and never for one that is about to be returned.
+    2. A slot that is gone, or that another client moved, is a gap: the feed reports it with a
+       separate cursor, and all tables are read again.
 
 Law N12: ``docs/spec/connectors.md``.
 """
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from lakesync.connectors.storage import Storage
 
 DECODE_TRIES_MAX: Final = 3
-"""How often the source is asked for a transaction that it does not decode in time."""
+"""Attempts at a transaction that the source does not decode in time."""
 _TIMED_OUT: Final = "timed-out"
 """Where it lies in the storage how often it was."""
 
@@ -62,7 +63,7 @@ class Feed:
     """Reads the slot of one connector.
 
     Attributes:
-        captured: the tables that it tells of.
+        captured: the captured tables.
     """
 
     def __init__(
@@ -94,7 +95,7 @@ class Feed:
         try:
             return self._next(cursor, rows_max)
         except (pg.UndefinedObject, pg.ObjectNotInPrerequisiteState) as exc:
-            # The publication or the slot went while it was read.
+            # The publication or the slot was dropped during the read.
             cursor.connection.rollback()
             us = json.loads(after)["us"]
             return self._lost(" ".join(str(exc).split()), us)
@@ -107,10 +108,10 @@ class Feed:
             return self._timed_out(json.loads(after), exc)
 
     def _timed_out(self, at: dict[str, Any], exc: Exception) -> SourcePage:
-        """Go on without what the source cannot decode in time: all tables are read again.
+        """Skip what the source cannot decode in time: all tables are read again.
 
         Raises:
-            AdapterTimedOut: it may have been slow for another reason, and is asked again first.
+            AdapterTimedOut: it may be slow for another reason, so it is retried first.
         """
         self._peek = None
         place = [at["lsn"], at["rows"]]
@@ -128,7 +129,7 @@ class Feed:
     def _begun(
         self, cursor: Any, at: dict[str, Any], rows_max: int, poll_ms: int
     ) -> SourcePage | None:
-        """Begin to read behind a position; a page if something is to be done before."""
+        """Begin to read behind a position; gives a page if something must be done first."""
         look = self._slot.look(cursor)
         self.captured.load()
         if "lsn" not in at:
@@ -142,7 +143,7 @@ class Feed:
             self._slot.advance(cursor, at["lsn"])
         position = Position(at["lsn"], at["rows"], max(at["us"], self.captured.kept.floor_us))
         until = at["until"] if at.get("poll") == poll_ms else look.flushed
-        # A cursor of its own: it goes on when this page's is closed.
+        # A separate database cursor: it stays in use after this page's is closed.
         logged = self.captured.logged(cursor.connection.cursor())
         parts = Parts(position, rows_max, poll_ms * 1000, logged.table_of, logged.emptied)
         peek = _Peek(Gathering(iter(())), position, until, poll_ms, "")
@@ -168,12 +169,12 @@ class Feed:
         return self._page(cursor, peek, gathered.parts, has_more=True)
 
     def _last(self, cursor: Any, peek: _Peek, parts: list[Part]) -> SourcePage:
-        """Give what is left of a reading: all until its end was read, or there is more."""
+        """Give a reading's last page: its end was reached, or there is more."""
         has_more = peek.messages >= PEEK_MESSAGES_MAX
         if not has_more:
-            # What others do in the database moves the slot, too.
+            # Other activity in the database moves the slot, too.
             lsn, us = max(peek.position.lsn, peek.until), peek.position.us
-            # First what was read is to be durable: its times are not to change, if read again.
+            # What was read must be durable first: its times must not change if it is read again.
             has_more = bool(parts and self.captured.altered())
             us = us if has_more else self.captured.read_altered_again(cursor, us)
             peek.position = Position(lsn, 0, us)
@@ -214,7 +215,7 @@ class Feed:
         return ""
 
     def _lost(self, reason: str, us: int) -> SourcePage:
-        """Say that changes are missing; what is to be done about it waits until that is durable."""
+        """Report that changes are missing; the recovery waits until that is durable."""
         report: dict[str, str | int] = {"slot": self._slot.name, "readAgain": reason}
         self._peek = None
         return SourcePage((), json.dumps({"lost": reason, "us": us}), has_more=True, report=report)

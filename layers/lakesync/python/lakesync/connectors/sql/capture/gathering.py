@@ -1,4 +1,4 @@
-"""Parts of a log of changes to pages: whole transactions, unless one alone is larger. Law N12."""
+"""Collects a log's parts into pages of whole transactions, unless one is larger. Law N12."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Gathering:
 
     Args:
         parts: in the order of commits.
-        goes_on: asked before each part of a page; where it says no, the page ends.
+        goes_on: asked before each part of a page; on False the page ends.
     """
 
     def __init__(self, parts: Iterator[Part], goes_on: Callable[[], bool] = lambda: True) -> None:

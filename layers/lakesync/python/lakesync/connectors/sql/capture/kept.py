@@ -1,12 +1,14 @@
-"""What capture keeps in the connector's storage: whose slot it is, and how each table is read.
+"""Capture's state in the connector's storage: the slot's name, and how each table is read.
 
-A table is read whole, once, as of one time, the *baseline*: what the feed brings later is later
-than that, and beats what was read. A table with another baseline is read again.
+A table is read whole once, as of one time, its *baseline*. All later changes from the feed have
+later times, so they win over what was read. A table with a new baseline is read again.
 
 Rules of this module
-    1. It is written before the cursor is saved that goes on behind; written again, it is the same.
-    2. A table is read after every transaction has ended that was open when its baseline was set:
-       so all that the feed told until then is seen, also what was told before it became visible.
+    1. It is written before the cursor that depends on it is saved; writing it again changes
+       nothing.
+    2. A table is read after every transaction that was open when its baseline was set has ended. So
+       the read sees all changes that the feed gave until then, even those given before they were
+       visible.
 
 Law N13: ``docs/spec/connectors.md``.
 """
@@ -32,8 +34,8 @@ class Baseline:
     us: int
     """Its rows are dated so."""
     xid: str
-    """What has ended before it is read: transactions with a lower number (PostgreSQL), or those of
-    the log until there (MySQL)."""
+    """What must have ended before it is read: transactions with a lower number (PostgreSQL), or the
+    log's up to this position (MySQL)."""
     table_id: int
     """The source's number of it; 0 if it has none."""
     types: dict[str, str]
@@ -46,7 +48,7 @@ class Kept:
     """What is kept."""
 
     slot: str = ""
-    """The slot that this connector made, or is about to make; empty if the source has none."""
+    """The slot that this connector created, or is about to create; empty if the source has none."""
     made: bool = False
     """It made the publication too."""
     floor_us: int = 0

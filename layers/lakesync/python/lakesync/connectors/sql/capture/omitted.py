@@ -1,8 +1,8 @@
-"""Columns that a change of key does not carry in the source log: read from the table.
+"""Reads columns from the table that the source's log omits at a change of key.
 
-A value that is stored apart from its row (TOAST) and did not change is not in the log. Under the
-same key the gateway has it already; a row that comes under another key would lack it. What is read
-is the value as it is now; if it changed since, that change follows in the log.
+A value that is stored outside its row (TOAST) and did not change is not in the log. With an
+unchanged key the gateway has it already, but a row under a new key would lack it. The current value
+is read; if it changed since, that change follows in the log.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def with_omitted(cursor: Any, dialect: Dialect, parts: Sequence[Part]) -> tuple[
 
 
 def _read(cursor: Any, dialect: Dialect, omitted: Omitted) -> dict[str, Any]:
-    """Give those columns; none if the row is under another key again, or gone."""
+    """Give those columns; none if the row's key changed again, or the row is gone."""
     plan = omitted.table.plan
     names = ", ".join(map(dialect.quote, omitted.columns))
     condition = " AND ".join(f"{dialect.quote(name)} = %s" for name in plan.key)

@@ -1,10 +1,11 @@
-"""What became of rows within a transaction, or a part of one; whatever log told it.
+"""The net changes of rows within a transaction, or a part of one, for any source's log.
 
 Rules of this module
-    1. Of a row there is one change in each part: what became of it in the end. Two changes of a row
-       are in two parts, whose times differ.
-    2. A part's time is its transaction's commit, but later than that of the part before: by a
-       microsecond if the source's clock says otherwise. The order of commits decides, not a clock.
+    1. A part has at most one change of a row: its final state. Two changes of a row are in two
+       parts, whose times differ.
+    2. A part's time is its transaction's commit time, but always later than the previous part's: by
+       a microsecond if the source's clock does not advance. The order of commits decides, not a
+       clock.
 
 Law N12: ``docs/spec/connectors.md``.
 """
@@ -28,7 +29,7 @@ _NO_ID: Final = "(a row whose key cannot be read)"
 
 
 class Omitted(NamedTuple):
-    """A row of which the source does not tell all columns, though the gateway may not have them."""
+    """A row whose log entry omits columns that the gateway may lack."""
 
     table: CapturedTable
     row_id: str
@@ -59,12 +60,12 @@ class _Fate(NamedTuple):
 
 
 class Fates:
-    """Gathers what becomes of rows, part by part.
+    """Collects the net changes of rows, part by part.
 
     Args:
-        us: the time of the part before.
-        until_us: nothing is dated later, but to be later than what came before.
-        emptied: is told the name of a table whose rows are all to be read again, and when.
+        us: the time of the previous part.
+        until_us: the latest time of a change, unless it must be later than the one before.
+        emptied: called with the name of a table that must be read again, and the time.
     """
 
     def __init__(self, us: int, until_us: int, emptied: Callable[[str, int], None]) -> None:
@@ -141,7 +142,7 @@ class Fates:
         if before == row_id:
             self._put(table, row_id, new, is_new=False)
             return
-        # It goes under its old key, and comes under its new one.
+        # A deletion under the old key, an insert under the new one.
         if old_is_whole:
             pairs = zip(new, old, strict=True)
             new = tuple(was if value is UNCHANGED else value for value, was in pairs)

@@ -1,7 +1,7 @@
 """Messages of PostgreSQL's output plugin `pgoutput`, protocol version 1, as values. Pure.
 
-Described in PostgreSQL's documentation, "Logical Replication Message Formats". Values are as the
-source's types print them.
+Described in PostgreSQL's documentation, "Logical Replication Message Formats". Values are in the
+printed form of the source's types.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 UNCHANGED: Final = False
-"""A value that is stored apart from its row and did not change: the source does not tell it."""
+"""A value that is stored outside its row and did not change: it is not in the log."""
 Value: TypeAlias = bytes | Literal[False] | None
 """What a type prints; None for NULL; `UNCHANGED`."""
 Row: TypeAlias = tuple[Value, ...]
@@ -52,7 +52,7 @@ class Relation(NamedTuple):
 
 
 class Begin(NamedTuple):
-    """A transaction begins; they come one after another, in the order of their commits."""
+    """A transaction begins; transactions arrive one after another, in the order of commits."""
 
     commit_lsn: int
     commit_us: int
@@ -75,7 +75,7 @@ class Insert(NamedTuple):
 
 
 class Update(NamedTuple):
-    """A row changed. ``old`` is there if its key changed, or whole rows are the identity."""
+    """A row changed. ``old`` is present if its key changed, or the replica identity is full."""
 
     table_id: int
     new: Row
@@ -84,7 +84,7 @@ class Update(NamedTuple):
 
 
 class Delete(NamedTuple):
-    """A row went. Of ``old`` only the identity's columns are told, unless it is whole."""
+    """A row was deleted. ``old`` has only the identity's columns, unless that is full."""
 
     table_id: int
     old: Row
@@ -98,7 +98,7 @@ class Truncate(NamedTuple):
 
 
 class Other(NamedTuple):
-    """What says nothing about rows: an origin, a type, a message of an application."""
+    """A message that does not concern rows: an origin, a type, an application's message."""
 
     kind: str
 
@@ -107,10 +107,10 @@ Message: TypeAlias = Relation | Begin | Commit | Insert | Update | Delete | Trun
 
 
 def decode(data: bytes) -> Message:
-    """Give the message that some bytes are.
+    """Decode a message.
 
     Raises:
-        ValueError: they are none.
+        ValueError: it is malformed.
     """
     try:
         return _DECODERS[data[:1]](data)

@@ -1,7 +1,7 @@
-"""Reading a captured table whole, as of its baseline, without a lock: in the order of its key.
+"""Reads a captured table whole, as of its baseline, in key order and without a lock.
 
-First its rows; then what the gateway has of it by this connector, to find what is not there any
-more. Both are dated at the baseline: whatever the feed tells since is later.
+First its rows are read; then the rows that the gateway has from this connector, to detect
+deletions. Both get the baseline's time: all changes from the feed since then are later.
 
 Law N13: ``docs/spec/connectors.md``.
 """
@@ -35,12 +35,13 @@ def read(
     rows_max: int,
     wait: Callable[[Any, str], None],
 ) -> SourcePage:
-    """Give the next rows of a table, or of those that are gone; nothing once all are read.
+    """Give a table's next rows, or the next deletions; nothing once all are read.
 
-    ``wait`` is called before the first: with the baseline's ``xid``, until all before it is seen.
+    ``wait`` is called before the first with the baseline's ``xid``: it waits until all before it is
+    visible.
 
     Raises:
-        AdapterTimedOut: it is not seen yet.
+        AdapterTimedOut: it is not visible yet.
     """
     at: dict[str, Any] = json.loads(after) if after.startswith('{"us"') else {}
     if at.get("us") != mark.us:
@@ -56,7 +57,7 @@ def read(
 def ahead(
     cursor: Any, dialect: Dialect, plan: Plan, mark: Baseline, after: str, rows: int
 ) -> Stretch:
-    """Give the stretch of so many rows behind a cursor; none before the first page was read."""
+    """Give a stretch of the next rows behind a cursor; none before the first page is read."""
     at: dict[str, Any] = json.loads(after) if after.startswith('{"us"') else {}
     if at.get("us") != mark.us or "key" not in at:
         return Stretch(after, "")
@@ -81,7 +82,7 @@ def read_stretch(
     """Give the next rows of a table up to where a stretch ends.
 
     Raises:
-        AdapterFailed: the table is being read as of another baseline since.
+        AdapterFailed: meanwhile the table is read as of another baseline.
     """
     at, end = json.loads(after), json.loads(ends)
     if at["us"] != mark.us:
@@ -115,7 +116,7 @@ def _page(
     last_key: Sequence[Any] | None,
     rows_max: int,
 ) -> tuple[tuple[Change, ...], tuple[Unreadable, ...], list[Any]]:
-    """Give rows between two keys, and the key of the last; none if there may be no more."""
+    """Give rows between two keys, and the last one's key; no key after the end."""
     conditions = [] if key is None else [behind(dialect, Bound(plan.key, key))]
     if last_key is not None:
         conditions.append(up_to(dialect, Bound(plan.key, last_key)))

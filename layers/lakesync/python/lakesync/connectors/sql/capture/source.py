@@ -74,7 +74,7 @@ class CaptureConnector(SnapshotConnector):
     def _whole(self, cursor: Any, name: str, after: str, rows_max: int) -> SourcePage:
         marked = self._marked(cursor, name)
         if marked is None:
-            return SourcePage((), after, has_more=False)  # the feed says why
+            return SourcePage((), after, has_more=False)  # the feed reports the reason
         dialect = self._source.dialect
         return snapshot.read(cursor, dialect, *marked, self._storage, after, rows_max, wait)
 
@@ -94,7 +94,7 @@ class CaptureConnector(SnapshotConnector):
 
 
 def forget(settings: PostgresSettings, storage: Storage, following: PostgresSettings | None) -> str:
-    """Drop what was made at the source, unless other settings go on with it; give what remains."""
+    """Drop what was created at the source, unless new settings use it; gives what remains."""
     kept = kept_in(storage)
     places = ("host", "port", "database", "changes", "slot", "publication")
     if following is not None and all(

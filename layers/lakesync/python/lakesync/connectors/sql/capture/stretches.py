@@ -1,4 +1,4 @@
-"""Stretches of a captured table that is read whole: between two keys, all as of its baseline."""
+"""Stretches of a captured table's first read: between two keys, all as of its baseline."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 class SnapshotConnector(SqlConnector):
-    """A connector whose feed is one sequence, and whose tables are read whole before."""
+    """A connector whose feed is one sequence, and whose tables are first read whole."""
 
     @abstractmethod
     def _marked(self, cursor: Any, name: str) -> tuple[Plan, Baseline] | None:
-        """Give how a table is read whole, and as of when; None if it is not to be.
+        """Give how a table is read whole, and its baseline; None if it is not to be read.
 
         Raises:
             AdapterRefused, ValidationFailed: it cannot be read.
@@ -32,7 +32,7 @@ class SnapshotConnector(SqlConnector):
     def ahead(
         self, table: str, cursor: str, rows: int, *, poll_ms: int
     ) -> Result[Stretch, LakeSyncError]:
-        """Give the next rows of a table that is being read whole; the feed is not divided."""
+        """Give a stretch of a table that is being read whole; the feed is not divided."""
         del poll_ms
         if table == FEED:
             return Ok(Stretch(cursor, ""))

@@ -1,7 +1,7 @@
-"""Messages of pgoutput to changes: whole transactions, or parts of those that are larger.
+"""Converts messages of pgoutput to changes: whole transactions, or parts of larger ones.
 
-Where a part ends depends on nothing but where its transaction begins, and its messages. Read again
-from the same `Position`, all is the same.
+The end of a part depends only on its transaction's beginning and messages. So reading again from
+the same `Position` gives the same parts.
 
 Law N12: ``docs/spec/connectors.md``.
 """
@@ -45,10 +45,10 @@ class Parts:
     Args:
         start: where to begin.
         rows_max: about how many changes a part may have.
-        until_us: nothing is dated later, but to be later than what came before.
-        table_of: gives how a table's rows are told, as it was announced at a time; None for tables
-            that are not captured.
-        emptied: is told the name of a table whose rows are all gone, and when.
+        until_us: the latest time of a change, unless it must be later than the one before.
+        table_of: gives how a table's rows are decoded, as it was announced at a time; None for
+            tables that are not captured.
+        emptied: called with the name of a truncated table, and the time.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Parts:
         """Give the parts, in the order of commits.
 
         Raises:
-            ValueError: a message is none of pgoutput's.
+            ValueError: a message is malformed.
         """
         is_done, seen, fates, commit_us = False, 0, self._fates, 0
         for data in messages:

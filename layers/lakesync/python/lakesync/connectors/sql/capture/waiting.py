@@ -1,4 +1,4 @@
-"""Waiting for transactions of PostgreSQL that were open when a table's baseline was set."""
+"""Waits for transactions of PostgreSQL that were open when a table's baseline was set."""
 
 from __future__ import annotations
 
