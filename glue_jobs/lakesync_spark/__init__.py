@@ -1,4 +1,4 @@
-"""What the Glue jobs are made of: a folder for each kind of destination, and what all share.
+"""The code of the Glue jobs: a folder for each kind of destination, and a shared one.
 
-The promises are numbered in ``docs/spec``, for each kind on its page.
+The laws are in ``docs/spec``, on each kind's page.
 """

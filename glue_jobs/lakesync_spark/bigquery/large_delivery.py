@@ -1,7 +1,8 @@
 """Delivers the large batches of one table of a BigQuery destination.
 
-The chain, the claims, gaps and objects that are gone are seen to as by the function: it is the
-same `TableDelivery`. Other is who reads the batches, how many are one write, and whose turn it is.
+The chain, claims, gaps and missing objects are handled as in the function, by the same
+`TableDelivery`. The differences are which process reads the batches, how many make one write, and
+when the job takes a table.
 """
 
 from __future__ import annotations
@@ -39,14 +40,14 @@ if TYPE_CHECKING:
 
 
 class LargeDelivery(TableDelivery):
-    """The work on one table, as long as it is the job's.
+    """Works on one table, as long as it is assigned to the job.
 
     Args:
-        desk: what it needs; its database is a `BigQueryAdapter`.
+        desk: its dependencies; its database is a `BigQueryAdapter`.
         spark: the session.
         objects: opens the objects where a task runs.
         jobs: opens the dataset where a task runs.
-        deltas_min: from how many deltas on it is the job's.
+        deltas_min: from how many waiting deltas on the job takes the table.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class LargeDelivery(TableDelivery):
         self._was_not_staged = False
 
     def work(self, has_time: Callable[[], bool]) -> bool:
-        """Go on as long as what waits is large; what else is asked for is the function's first."""
+        """Continue as long as the backlog is large; other requests are left to the function."""
         keys = self._listed()
         if not keys or not all(map(claimed_last, keys)):
             return True
@@ -77,7 +78,7 @@ class LargeDelivery(TableDelivery):
         return is_large(desk.destination, state, desk.table, batches, self._deltas_min)
 
     def _apply(self, run: Sequence[Batch], mark: Stamp) -> Stamp:
-        """Apply batches that follow each other as one; gives how far, 0 as the function does."""
+        """Apply consecutive batches as one write; gives the last commit, 0 as the function does."""
         try:
             for batch in run:
                 self._desk.objects.get_range(batch.object_key, 0, 1)
@@ -126,13 +127,13 @@ class LargeDelivery(TableDelivery):
         except LakeSyncError:
             raise
         except Exception as error:
-            # Of a task Spark tells what it wrote last; of its type, nothing.
+            # Spark gives a failed task's last output, but not its error's type.
             self._was_not_staged = True
             raise AdapterFailed(
                 f"a part of the write was not staged: {reason_of(error)}"
             ) from error
         try:
-            self._desk.check_declared()  # it may have been long
+            self._desk.check_declared()  # it may have taken long
         except LakeSyncError:
             with closing(self._jobs()) as jobs:
                 drop_stages(jobs, [one.name for one in stages])

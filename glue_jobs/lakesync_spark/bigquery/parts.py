@@ -1,9 +1,9 @@
 """Prepares a write of a BigQuery table in Spark tasks: reads, shuffles by row id, stages.
 
-A transform with Python in it: a row's state is bytes that `core.merge` makes, so the adapter's own
-functions run here (`lakesync.adapters.bigquery.bulk`), each on the rows of a range of ids. Rows go
-to tasks by ranges, since BigQuery's tables are clustered by row id: a task has a part of the table
-read for its states, and all tasks together about one table.
+This transform runs Python: a row's state is bytes from `core.merge`, so the adapter's own functions
+run here (`lakesync.adapters.bigquery.bulk`), each on the rows of a range of ids. Rows are assigned
+to tasks by ranges because BigQuery's tables are clustered by row id: each task reads a part of the
+table for its states, and all tasks together about one table.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 DELTAS_PER_TASK: Final = 50_000
 """Deltas that a task merges and stages, about."""
 TASKS_MAX: Final = 200
-"""Tasks among which the batches of one write are shared out, for each of both steps."""
+"""Tasks that share the batches of one write, for each of both steps."""
 _CHANGES: Final = "row_id STRING, commit BIGINT, place INT, record BINARY"
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a write's deltas are, and what becomes of them on their way. Sent to the tasks."""
+    """Where a write's deltas are, and how they are transformed. Sent to the tasks."""
 
     objects: Callable[[], ObjectStore]
     jobs: Callable[[], Jobs]
@@ -52,7 +52,7 @@ class Source:
     delete_wins: bool
 
     def deltas(self, links: Iterable[Link]) -> Iterator[PlacedDelta]:
-        """Read the deltas of some links, as the destination gets them, in commit order."""
+        """Read the deltas of some links, transformed for the destination, in commit order."""
         objects = self.objects()
         column_map = map_from_stored(json.loads(self.column_map))
         for batch, above in links:
@@ -63,10 +63,10 @@ class Source:
 
 
 def stage_parts(spark: SparkSession, source: Source, work: BulkWrite) -> list[Stage]:
-    """Have all of a write staged; gives the stages of the tasks that came to their end.
+    """Stage a whole write; gives the stages of the completed tasks.
 
-    Cost: each object is read twice, each row's delta goes over the network once. A task keeps the
-    states of some thousand rows in memory, and one stage.
+    Cost: each object is read twice, and each delta crosses the network once. A task's memory holds
+    the states of some thousand rows, and one stage.
     """
     context = spark.sparkContext
     deltas = sum(link.batch.deltas for link in source.links)
@@ -76,7 +76,7 @@ def stage_parts(spark: SparkSession, source: Source, work: BulkWrite) -> list[St
     again = context.parallelize([Change(row, 0, 0, None) for row in sorted(work.refused)], 1)
     changes = links.mapPartitions(lambda some: _changes(source, work, some)).union(again)
     tasks = max(1, min(-(-deltas // DELTAS_PER_TASK), TASKS_MAX))
-    # Written down: where ranges begin is found by a first look at all of them.
+    # Materialised: Spark samples all rows first to find the bounds of the ranges.
     rows = spark.createDataFrame(changes, _CHANGES, verifySchema=False)
     rows = rows.persist(StorageLevel.DISK_ONLY)
     try:

@@ -51,13 +51,13 @@ def run(
     queue: Queue,
     has_time: Callable[[], bool],
 ) -> DeliveryReport:
-    """Take what is large until nothing is, or time is over. Safe to repeat and to kill.
+    """Process large backlogs until none is left, or time runs out. Safe to repeat and to kill.
 
     Args:
         spark: the session.
         deliverer: works on one table.
-        places: gives the tables of which much waits.
-        queue: where the function is told of each table: what is left there is its own.
+        places: gives the tables with large backlogs.
+        queue: notifies the function of each table: it handles what is left.
         has_time: asked before each step.
     """
     report = DeliveryReport()
@@ -85,6 +85,6 @@ def _noted(ended: Future[Delivered], place: DeliveryPlace, report: DeliveryRepor
         raise error
     reason = reason_of(error)
     say("left", table=place.prefix, reason=reason)
-    if not isinstance(error, Contention):  # which is nobody's fault
+    if not isinstance(error, Contention):  # which is not a fault
         report.failed[place.prefix] = reason
     return False

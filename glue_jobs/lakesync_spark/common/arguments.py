@@ -1,4 +1,4 @@
-"""The jobs' arguments, in the style of Glue: ``--name value``, among others that are not ours."""
+"""The jobs' arguments, as Glue passes them: ``--name value``, among Glue's own."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ class MaintenanceArguments:
     report_key: str = ""
     """Where the report is put as an object; empty if the log is enough."""
     erase_key: str = ""
-    """The object that names rows which are to be erased, and nothing else done; empty for none."""
+    """The object that names the rows to erase, as the run's only work; empty for none."""
     rebuild: str = ""
-    """``yes`` makes the state table anew and does nothing else, ``dry`` says what that would do."""
+    """``yes`` only rebuilds the state table, ``dry`` only reports what that would do."""
     catalogue: LakeCatalogue = _GLUE
 
 
@@ -176,7 +176,7 @@ def catalogue_settings(
     arguments: Arguments | CheckpointArguments | MaintenanceArguments,
     secrets: Callable[[str], Any],
 ) -> dict[str, str]:
-    """Give what Spark is started with to know the lake's catalogue, with its secret.
+    """Give the Spark configuration of the lake's catalogue, with its secret.
 
     Args:
         arguments: the job's.
@@ -196,7 +196,7 @@ def required(argv: Sequence[str], *names: str) -> dict[str, str]:
     """Give all arguments by their names.
 
     Raises:
-        ValidationFailed: one that is needed is missing.
+        ValidationFailed: a required one is missing.
     """
     given = dict(_pairs(argv))
     missing = [f"--{name}" for name in names if not given.get(name)]
@@ -206,7 +206,7 @@ def required(argv: Sequence[str], *names: str) -> dict[str, str]:
 
 
 def _pairs(argv: Sequence[str]) -> list[tuple[str, str]]:
-    """Give each name with the word after it; a flag, which has none, gets an empty value."""
+    """Give each name with the word after it; a flag gets an empty value."""
     pairs = []
     for index, word in enumerate(argv):
         if word.startswith("--"):

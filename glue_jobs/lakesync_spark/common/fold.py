@@ -1,7 +1,7 @@
 """Folds deltas into one row state for each row id, as `core.merge.fold` does.
 
 A register is a struct ``(hlc, client_id, json)``. Spark orders structs field by field and text by
-its UTF-8 bytes, which is the order of ``core.merge``: so the winner of a column is its ``max``.
+its UTF-8 bytes, which is the order of ``core.merge``, so the winner of a column is its ``max``.
 """
 
 from __future__ import annotations
@@ -44,11 +44,10 @@ def fold(deltas: str, names: Sequence[str]) -> str:
 
 
 def _keyed(deltas: str, names: Sequence[str]) -> str:
-    """Bring the deltas of a row together, each with its registers.
+    """Group the deltas by row, each with its registers.
 
-    One shuffle before the aggregation, and registers behind it: they are wider than deltas, and
-    made once here are copied whole from then on. Sorting by a hash first compares eight bytes where
-    row ids would be compared whole.
+    Deltas are shuffled before their registers are made, as registers are wider. Sorting by a hash
+    first compares eight bytes instead of whole row ids.
     """
     together = selected(deltas, ("/*+ REPARTITION(_row_id) */ *",))
     return selected(

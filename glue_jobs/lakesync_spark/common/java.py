@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def java_class(spark: SparkSession, name: str) -> Any:
     """Give a class by its full name.
 
-    ``spark._jvm.org.apache…`` would ask for each part of it, and Java look for that in every jar.
+    ``spark._jvm.org.apache…`` would look up each part of the name in every jar.
     """
     # PySpark keeps it private; Glue runs classic Spark, where it exists.
     gateway: Any = spark.sparkContext._gateway  # noqa: SLF001

@@ -1,7 +1,7 @@
-"""Queries as text: what a transform is made of, until Spark is asked once.
+"""Queries as text: transforms are composed as SQL, and Spark analyses the result once.
 
-A `DataFrame` asks Java for each column and has its plan looked through again for each step: of a
-merge of a hundred deltas that was half of the planning. Text costs nothing until it is a query.
+A `DataFrame` calls Java for each column and analyses its plan again at each step, which was half of
+the planning of a merge of a hundred deltas. Text costs nothing until it is a query.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ def selected(rows: str, columns: Iterable[str], condition: str = "") -> str:
 
 
 def with_constants(rows: str, values: Mapping[str, str]) -> str:
-    """Add columns that hold the same value in each row, another one for each commit.
+    """Add columns with one value for all rows, which differs from commit to commit.
 
-    As data: Spark compiles the code that it generates, and remembers it by its text. A literal
-    number is part of that text, and each commit would have the same code compiled anew; an array is
-    handed to the code, whatever is in it.
+    The values are passed as data. Spark caches its generated code by the code's text, and a literal
+    number would be part of that text, so each commit would compile the code again. An array is
+    passed to the code as a reference.
 
     Args:
         rows: as in `selected`.
@@ -45,11 +45,11 @@ def with_constants(rows: str, values: Mapping[str, str]) -> str:
 
 
 def asked(rows: DataFrame, text: Callable[[str], str]) -> DataFrame:
-    """Ask Spark for what is made of rows.
+    """Give a data frame of a query on rows.
 
     Args:
-        rows: any.
-        text: gives the query, out of the name of the rows.
+        rows: the rows.
+        text: gives the query for the rows' view name.
     """
     with view_of(rows) as name:
         # What is written is taken as it was said, and would be analysed once more: behind an alias
@@ -60,7 +60,7 @@ def asked(rows: DataFrame, text: Callable[[str], str]) -> DataFrame:
 @contextmanager
 def view_of(rows: DataFrame) -> Iterator[str]:
     """Give the name of rows, for as long as queries are made of them."""
-    name = f"lakesync_{uuid4().hex}"  # a session has one name space for all threads
+    name = f"lakesync_{uuid4().hex}"  # all threads share a session's name space
     rows.createOrReplaceTempView(name)
     try:
         yield name

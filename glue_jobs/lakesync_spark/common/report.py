@@ -1,4 +1,4 @@
-"""What a run did, said line by line while it works and as one JSON object at its end."""
+"""A run's report: lines while it works, and one JSON object at its end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Failure:
 
 @dataclass(slots=True)
 class Report:
-    """What a run did, and what it left. Each table is told of by one thread at a time."""
+    """What a run did, and what it left. Only one thread at a time reports on a table."""
 
     applied: dict[str, dict[str, int]] = field(default_factory=dict)
     """By table: batches, deltas, and the mark that was reached."""
@@ -62,9 +62,9 @@ def say(event: str, **facts: Any) -> None:
 
 
 def reason_of(error: BaseException) -> str:
-    """Say in one line what went wrong; of a Java exception, with its class and its first cause.
+    """Give an error in one line; a Java exception with its class and its root cause.
 
-    Py4J's own error says only that there was one.
+    Py4J's own error says only that there was an exception.
     """
     java: Any = getattr(error, "java_exception", None)
     if java is None:

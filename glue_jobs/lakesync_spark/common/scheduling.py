@@ -1,7 +1,7 @@
 """Threads whose Spark jobs share the executors evenly: each has a pool of Spark's fair scheduler.
 
-Without pools of their own the jobs of all threads stand in one queue, and a large table goes first
-whenever it came first. Python's threads are Java's here, so a thread's pool is its own.
+Without separate pools the jobs of all threads share one queue, and a large table delays those after
+it. Each Python thread is a Java thread here, so a pool is a thread's own.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _POOL: Final = "spark.scheduler.pool"
 def table_threads(spark: SparkSession, count: int, pool: str | None = None) -> ThreadPoolExecutor:
     """Give threads whose jobs run in a pool, or each in one of its own."""
     sessions = java_class(spark, "org.apache.spark.sql.SparkSession")
-    # PySpark makes a session active in its own thread alone.
+    # PySpark activates a session only in its own thread.
     session: Any = spark._jsparkSession  # noqa: SLF001
 
     def begin() -> None:
-        # Iceberg's actions look for the session that is active in their thread.
+        # Iceberg's actions use the active session of their thread.
         sessions.setActiveSession(session)
         name = pool or threading.current_thread().name
         spark.sparkContext.setLocalProperty(_POOL, name)

@@ -1,4 +1,4 @@
-"""The Spark session: Glue starts it; here it gets the settings that the transforms rely on."""
+"""The Spark session: Glue starts it; this module sets what the transforms rely on."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ SETTINGS: Final[Mapping[str, str]] = {
     # The same values on every version of Spark, wherever it runs.
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
-    # Java does not compile methods over 8,000 bytes, which a whole stage is once a table is wide:
-    # such a stage goes operator by operator, a narrow one in one method.
+    # Java does not compile methods over 8,000 bytes, and a wide table's stage exceeds that: such a
+    # stage runs operator by operator, a narrow one in one method.
     "spark.sql.codegen.hugeMethodLimit": "8000",
-    # The flush function writes the objects once, and nothing else: no need to look for a schema.
+    # Only the flush function writes these objects, once each: the schema need not be inferred.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "1024",
 }
 
@@ -28,8 +28,8 @@ def start_session(name: str, catalogue: Mapping[str, str]) -> SparkSession:
 
     Args:
         name: the job's.
-        catalogue: what Spark is started with to know the lake's catalogue. Not among Glue's
-            arguments, where everybody would read its secret; and Glue lets nobody set it later.
+        catalogue: the Spark configuration of the lake's catalogue. It is not among Glue's
+            arguments, which would expose its secret, and Glue does not allow setting it later.
     """
     builder = SparkSession.builder.appName(name)
     for setting, value in {**SCHEDULER, **catalogue}.items():

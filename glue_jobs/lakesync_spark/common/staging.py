@@ -70,6 +70,6 @@ def is_whole(body: bytes) -> bool:
             types = {field.name: str(field.type) for field in file.schema_arrow}
             for _ in file.iter_batches():
                 pass
-    except (pa.ArrowException, OSError):  # what is in memory fails by itself alone
+    except (pa.ArrowException, OSError):  # in memory only damaged bytes can fail
         return False
     return all(types.get(name) == _ARROW[kind] for name, kind in _SYSTEM.items())

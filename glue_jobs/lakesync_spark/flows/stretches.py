@@ -1,4 +1,4 @@
-"""Reads stretches of a table in Spark tasks: one task, one stretch, connections of its own."""
+"""Reads stretches of a table in Spark tasks: one task, one stretch, separate connections."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lakesync.connectors.stretch import Work
 
 KEEP_S: Final = 15
-"""From one renewal of the lease to the next: an eighth of how long it is good for."""
+"""The interval of renewals of the lease: an eighth of its duration."""
 
 
 class SparkStretches:
@@ -31,8 +31,8 @@ class SparkStretches:
 
     Args:
         spark: the session.
-        opens: opens from where to where a task reads, where the task runs.
-        keep_s: from one renewal of the lease to the next.
+        opens: opens a task's source and destination, where the task runs.
+        keep_s: the interval of renewals of the lease.
     """
 
     def __init__(
@@ -48,8 +48,8 @@ class SparkStretches:
         """Read stretches, each in a task.
 
         Raises:
-            AdapterFailed: a task did not come to its end; what it read is read again.
-            LakeSyncError: what ``keep`` raises; tasks are told to end.
+            AdapterFailed: a task did not complete; its stretch is read again.
+            LakeSyncError: the error of ``keep``; tasks are cancelled.
         """
         context = self._spark.sparkContext
         with table_threads(self._spark, 1) as threads:

@@ -5,8 +5,8 @@
     3. what they replace is deleted from it, by row id: the snapshot carries the mark
     4. the main branch is moved there, the tag with it, and the branch is gone     one commit
 
-Step 4 is refused if the main branch is another than in step 1: whoever was quicker, all of this is
-nothing, and done again. What dies before leaves a branch that nobody reads and the next one drops.
+Step 4 is refused if the main branch has moved since step 1: then nothing of this takes effect, and
+the write is repeated. A write that dies earlier leaves an unread branch, which the next one drops.
 Laws L6, L7: ``docs/spec/lake.md``.
 """
 
@@ -43,14 +43,14 @@ def replace_rows(
 
     Args:
         spark: the session.
-        table: the table as it was looked at: its current snapshot must still be so at the end.
-        change: gives the rows that change out of a table's; their `COMMIT_STAMP` is greater than
+        table: the table as it was read: its snapshot must still be current at the end.
+        change: gives the changed rows from a table's rows; their `COMMIT_STAMP` is greater than
             that of any of these.
         properties: what the snapshot carries.
         broadcast: whether the ids of the rows that change fit into memory.
 
     Raises:
-        Conflict: the table has changed meanwhile; nothing was done.
+        Conflict: the table has changed meanwhile; nothing took effect.
     """
     start = table.snapshot_id
     branch = open_branch(table, start)

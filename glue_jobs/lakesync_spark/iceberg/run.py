@@ -1,9 +1,9 @@
 """One run of the job: takes what waits, group by group, several tables at once.
 
-Runs share the work by the leases of groups of gateways: a run takes a free group when it has room
-for its tables, and releases it when none of them can go further. So any number of runs may be at
-work, and a table that takes long, or fails, keeps one thread from the others and no more. A lost
-lease ends the work on its group. Laws L8, L9 and L12: ``docs/spec/lake.md``.
+Runs share the work by leases of groups of gateways: a run takes a free group when it has room for
+its tables, and releases it when none of them can make progress. So any number of runs may work at
+once, and a slow or failing table occupies only one thread. A lost lease ends the work on its
+group. Laws L8, L9 and L12: ``docs/spec/lake.md``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """One table's part of a run: applies its batches until it can go no further. On one thread.
 
-A failure stays with its table. A chain of batches that fails is tried again batch by batch; a batch
-that can never be read is set aside with its reason. All else, a fault of the table itself too,
-leaves the batch for the next run.
+A failure in one table does not stop the others. A chain of batches that fails is retried batch by
+batch; a batch that can never be read is set aside with the reason. After any other failure, also a
+fault of the table itself, the batch is left for the next run.
 Law L9: ``docs/spec/lake.md``.
 """
 

@@ -1,7 +1,8 @@
-"""Where a polled flow is read on from, to bring what changed since a time.
+"""Moves a polled flow's cursors back, to bring changes since a time again.
 
-A table is never moved ahead: what was not read is read all the same, so one that is not read whole
-yet stays where it is. A source whose rows tell no times is refused. Law Y5: ``docs/spec/flows.md``.
+A cursor is never moved forward, so unread rows are not skipped, and a table whose first read is not
+complete stays where it is. A source without change times is refused. Law Y5:
+``docs/spec/flows.md``.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ NO_TIME_IN_GATEWAY: Final = (
 def check_not_behind(
     source: ConnectorSource | DatabaseSource, stored: StoredConnector | None
 ) -> None:
-    """Refuse to forget how far a source was read that lies behind that.
+    """Refuse to forget the cursor of a source that is now older than the cursor.
 
     Raises:
         Conflict: it was restored from a backup.
@@ -55,14 +56,14 @@ def cursors_since(
     secrets: Mapping[str, str],
     cursors: Mapping[str, str],
 ) -> dict[str, str]:
-    """Give the cursors of the tables that are to be read on from elsewhere.
+    """Give the new cursors of the tables whose cursors move.
 
     Args:
-        source: what is polled.
+        source: the polled source.
         wanted: the flow's tables, by their names here; none for all.
-        since: behind which commit, or at which time, it is to begin.
+        since: the commit behind which, or the time at which, to begin.
         secrets: the source's.
-        cursors: how far each table is; none for one of which nothing was read.
+        cursors: the current cursors; none for a table that was not read yet.
 
     Raises:
         ValidationFailed: the source cannot begin at a time.

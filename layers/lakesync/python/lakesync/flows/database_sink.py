@@ -1,7 +1,7 @@
 """A database as the destination of a polled flow: takes pushes as the gateway does.
 
-Each push is one commit of each table that it changes, behind the table's mark. A delta that changes
-nothing there is left out, so a page that comes again is not written again. Laws Y3, Y5, Y8:
+Each push is one commit in each table that it changes, behind the table's mark. Deltas without
+effect are left out, so a repeated page is not written again. Laws Y3, Y5, Y8:
 ``docs/spec/flows.md``.
 """
 
@@ -35,10 +35,10 @@ class DatabaseSink:
     """Writes pushes to a database.
 
     Args:
-        database: what is written to; nobody else writes these tables of it.
-        schema_of: gives the schema that a table has there, None without one.
-        wall_clock: the time, by which commits are dated.
-        side_by_side: whether tasks of one job write these tables at once, each other rows.
+        database: the destination; no other writer changes these tables.
+        schema_of: gives a table's schema in the destination, None without one.
+        wall_clock: the time, for commit stamps.
+        side_by_side: whether tasks of one job write these tables at once, each its own rows.
     """
 
     def __init__(
@@ -55,10 +55,10 @@ class DatabaseSink:
         self._wall_clock = wall_clock
 
     def push(self, push: Push) -> PushReceipt:
-        """Make deltas durable there. Safe to repeat.
+        """Make deltas durable in the database. Safe to repeat.
 
         Raises:
-            LakeSyncError: the database refused; what was written of other tables stays.
+            LakeSyncError: the database refused; what was written to other tables stays.
         """
         tables: dict[str, list[tuple[int, Delta]]] = {}
         for index, delta in push.deltas:
@@ -107,7 +107,7 @@ def _changes(states: dict[str, RowState], delta: Delta) -> bool:
 
 
 def brought_to(database: DatabaseAdapter) -> TellsBrought:
-    """Give what shows the rows that are in a database: all were brought there by its one flow."""
+    """Give a view of the rows in a database: its single flow brought all of them."""
 
     def brought(table: str, place: str) -> Brought:
         page = database.rows_after(table, place, _BROUGHT_ROWS).unwrap()

@@ -1,4 +1,4 @@
-"""Declarations of flows, compiled to those of connectors and destinations, and compared."""
+"""Compiles declarations of flows to those of connectors and destinations, and compares them."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def flow_of(stored: StoredConnector) -> Flow | None:
 
 
 def check_source(flow: Flow) -> None:
-    """Check the settings of a flow's connector, and that it reads the tables that are named.
+    """Check the settings of a flow's connector, and that it reads the named tables.
 
     Raises:
-        FlowRefused: they are not right.
+        FlowRefused: they are invalid.
     """
     if not isinstance(flow.source, ConnectorSource):
         return
@@ -90,7 +90,7 @@ def shown_flow(flow: Flow) -> dict[str, Any]:
 
 
 def says_same(declared: Flow, wanted: Flow) -> bool:
-    """Tell whether a declaration says the same as the one in force; secrets are not compared."""
+    """Tell whether a declaration equals the one in force; secrets are not compared."""
     return {**shown_flow(declared), "paused": False} == {**shown_flow(wanted), "paused": False}
 
 

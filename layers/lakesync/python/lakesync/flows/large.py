@@ -1,4 +1,4 @@
-"""Which flows a job may read: where it pays, and from how many rows on.
+"""Which flows a job may read, and from how many unread rows on.
 
 Whether a table of such a flow is large is decided by `lakesync.connectors.large`. Law Y11:
 ``docs/spec/flows.md``.
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 def large_rows(flow: Flow, rows_min: int) -> int:
-    """Give from how many rows ahead on a table of a flow is a job's; 0 for never.
+    """Give from how many unread rows on a job reads a flow's table; 0 for never.
 
     Args:
-        flow: what is polled.
-        rows_min: what the operator says of all flows, in rows; 0 for never.
+        flow: the flow.
+        rows_min: the operator's limit for all flows, in rows; 0 for never.
     """
-    # The job is where databases are, and has what reads and writes Iceberg.
+    # The job runs near the databases, and has the libraries for Iceberg.
     return rows_min if flow.place in {DATABASES, LAKES} else 0

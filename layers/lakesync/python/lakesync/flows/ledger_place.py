@@ -1,4 +1,4 @@
-"""How far a table of a database that LakeSync keeps is read: the cursor of a flow from one."""
+"""The cursor of a flow from a database that LakeSync keeps: how far a table is read."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Place(NamedTuple):
     """Rows first, then which of those that were brought are gone, then the history; or that the
     history went back behind its commit, until the table is further than that."""
     commit: Stamp
-    """As of when the rows are read; of the history, the last commit that was read."""
+    """For rows, the commit as of which they are read; for the history, the last commit read."""
     at: Any = ""
-    """Of rows the last id, of the check a place among what was brought, else the ordinal."""
+    """For rows the last id, for the check a place among the brought rows, else the ordinal."""
     again: int = False
     """Whether something was brought before these rows were read; or `ANEW`."""
 
@@ -43,7 +43,7 @@ def place_from(cursor: str) -> Place:
 
 
 def begun_at(cursor: str, commit: Stamp) -> str:
-    """Give the cursor behind a commit; the one that there is if it lies before, or reads rows."""
+    """Give the cursor behind a commit; the current one if it is earlier, or reads rows."""
     place = place_from(cursor)
     if place.step != HISTORY or place.commit <= commit:
         return cursor

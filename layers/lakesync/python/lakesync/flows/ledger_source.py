@@ -1,10 +1,10 @@
 """A database that LakeSync keeps, read as a connector's source: its rows, then its history.
 
-A row that a commit changed is given whole, as it is now, and stamped with that commit: so changes
-come in the order of commits, whatever stamps their writers had, and a page that is read twice gives
-the same or what is newer. Where the history is forgotten, rows are read again, and those that went
-meanwhile are found by what the flow brought. A row that was deleted and came back is given as gone
-right before it is given: a row that is given keeps those columns there that are not named. Law Y5:
+A row that a commit changed is given whole, in its current state, and stamped with that commit. So
+changes arrive in the order of commits, whatever their writers' stamps, and a page that is read
+twice gives the same or newer rows. If the history was forgotten, rows are read again, and deletions
+are found from the rows that the flow brought. A row that was deleted and inserted again is given as
+deleted first: otherwise it would keep its former values in columns that are not named. Law Y5:
 ``docs/spec/flows.md``.
 """
 
@@ -35,8 +35,8 @@ class LedgerSource:
     """Reads a database that LakeSync keeps; a `lakesync.connectors.port.Connector`.
 
     Args:
-        database: what is read.
-        tables: the tables that are to be there.
+        database: the source.
+        tables: the tables that must exist.
         brought: tells which rows the flow brought.
     """
 
@@ -140,7 +140,7 @@ class LedgerSource:
         """Give a table's mark; 0 while it is being filled.
 
         Raises:
-            AdapterRefused: there is no such table, which is not to be taken for an empty one.
+            AdapterRefused: there is no such table; it must not be treated as an empty one.
         """
         mark = self._database.mark(table).unwrap()
         if not mark and table not in self._database.tables().unwrap():
@@ -189,7 +189,7 @@ class LedgerSource:
             return SourcePage((), begins._replace(again=True).text(), has_more=True)
         page = answer.unwrap()
         if not page.deltas and 0 < self._mark(table) < place.commit:
-            # What was committed there since is not there any more: said until it can be mended.
+            # Later commits are lost at the source: reported until it can be repaired.
             return SourcePage((), place._replace(step=RESTORED, at="").text(), has_more=True)
         commits = {placed.delta.row_id: placed.position.commit for placed in page.deltas}
         states = self._database.rows_of(table, list(commits)).unwrap() if commits else {}
@@ -200,10 +200,10 @@ class LedgerSource:
         return SourcePage(changes, following.text(), page.has_more, is_dated=True)
 
     def _restored(self, table: str, place: Place) -> SourcePage:
-        """Have rows read again once they are newer than all that was brought.
+        """Read the rows again once they are newer than all that was brought.
 
         Raises:
-            CursorExpired: they are older still.
+            CursorExpired: they are still older.
         """
         begins = self._begin(table)
         if begins is None or begins.commit <= place.commit:
@@ -223,9 +223,9 @@ class LedgerSource:
         """Give rows as their table reads them, each with its commit.
 
         Args:
-            table: theirs.
+            table: their table.
             rows: their states, with the commits.
-            deleted: those of them that were deleted since they may have been given.
+            deleted: those that were deleted since they may have been given.
         """
         schema = self._database.tables().unwrap().get(table) if rows else None
         changes: list[Change] = []
@@ -240,7 +240,7 @@ class LedgerSource:
 def _as_rows(
     states: Mapping[str, RowState], place: Place
 ) -> tuple[dict[str, tuple[RowState | None, Stamp]], set[str]]:
-    """Give rows as of a place, and those of them of which columns went since they were given."""
+    """Give rows as of a place, and those that lost columns since they were given."""
     deleted = {
         row_id for row_id, state in states.items()
         if place.again == ANEW or (place.again and state.deleted)

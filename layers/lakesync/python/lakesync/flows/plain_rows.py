@@ -1,6 +1,6 @@
-"""The rows of a step between two snapshots, as changes: those that are new, or differ.
+"""The changes of a step between two snapshots: the rows that are new, or differ.
 
-Two snapshots are compared by parts of their keys, so many rows at a time.
+Two snapshots are compared by ranges of their keys, so memory is bounded.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lakesync.core.clock import Stamp
 
 COMPARED_ROWS_MAX: Final = 500_000
-"""Rows of which it is known at a time what they were: others are compared after them."""
+"""Rows whose former values are in memory at a time: others are compared after them."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Rows:
         return map(self._change, self.table.rows(self.step, self.plan.columns, skipped=skipped))
 
     def compared(self) -> Iterator[Change | Unreadable]:
-        """Give what differs between the files that it took away and those that it added."""
+        """Give the differences between the files that it removed and those that it added."""
         for part, parts in parts_of(self.table.count(self.step, left=True)):
             before: dict[str, int] = {}
             for row in self.table.rows(self.step, self.plan.columns, left=True):
@@ -62,7 +62,7 @@ class Rows:
 
 
 def parts_of(rows: int) -> Iterator[tuple[int, int]]:
-    """Give the number of each part of so many rows, and how many parts there are."""
+    """Give the number of each part of the rows, and how many parts there are."""
     parts = max(1, -(-rows // COMPARED_ROWS_MAX))
     return ((part, parts) for part in range(parts))
 

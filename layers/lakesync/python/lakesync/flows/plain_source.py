@@ -1,15 +1,17 @@
-"""Tables of other writers that are told by snapshots, read as a connector's source.
+"""Tables with snapshots, written by others, read as a connector's source.
 
-First all rows of the newest snapshot. Then, from each to the next, rows of the files that it added;
-where one took files away, what differs between those and the new ones, from the last one that was
-read to the newest. All rows of a step are stamped with its commit. Law Y12: ``docs/spec/flows.md``.
+First all rows of the newest snapshot are read. Then, from each snapshot to the next, the rows of
+the files that it added. If a snapshot removed files, the differences between removed and added
+files are given, from the last read snapshot to the newest. All rows of a step are stamped with its
+commit. Law Y12: ``docs/spec/flows.md``.
 
 Rules of this module
-    1. What a step gives, it gives again in the same order: a cursor is a step, and how many of its
-       changes were given. But for what is gone of what was brought: each time what is left of it.
-    2. Two snapshots are compared by parts of their keys, so many rows at a time: memory is bounded.
-    3. A snapshot that has expired is a gap: all is read again, and what is gone is found by what
-       was brought.
+    1. A step always gives its changes in the same order: a cursor is a step, and how many of its
+       changes were given. Deletions among the brought rows are the exception: each time the
+       remaining ones are given.
+    2. Two snapshots are compared by ranges of their keys, so memory is bounded.
+    3. A snapshot that has expired is a gap: all is read again, and deletions are found from the
+       rows that the flow brought.
 """
 
 from __future__ import annotations
@@ -70,8 +72,8 @@ class PlainSource:
     """A `lakesync.connectors.port.Connector`.
 
     Args:
-        database: where the tables are.
-        tables: which, by their names here.
+        database: the database of the tables.
+        tables: the tables, by their names here.
         brought: tells which rows the flow brought.
     """
 
@@ -125,7 +127,7 @@ class PlainSource:
         except CursorExpired as error:
             self._reading = None
             again = _At(hlc=at.hlc).text()
-            if again == cursor:  # the newest one went while it was read
+            if again == cursor:  # the newest one expired while it was read
                 return Err(AdapterRefused(error.message))
             report: dict[str, str | int] = {"readAgain": error.message}
             return Ok(SourcePage((), again, has_more=True, report=report))
@@ -160,9 +162,10 @@ class PlainSource:
         )
 
     def _next(self, table: str, at: _At, poll_ms: int) -> _At:
-        """Give the step under way, or the next one, if there is one.
+        """Give the step in progress, or the next one, if there is one.
 
-        It is stamped with its commit, or by a clock that is ahead with the poll's beginning.
+        It is stamped with its commit, or, if the writer's clock is ahead, with the poll's
+        beginning.
         """
         if at.step is not None:
             return at
@@ -173,7 +176,7 @@ class PlainSource:
         return _At(at.snapshot, hlc, 0, steps[0])
 
     def _behind(self, table: str, at: _At) -> _At:
-        """Give what is behind a step: behind all rows what is gone of those that were brought."""
+        """Give the place after a step: after all rows, the deletions among the brought ones."""
         assert at.step is not None  # noqa: S101 - one was just read
         if at.step.kind == ALL:
             first = self._brought(table, "")

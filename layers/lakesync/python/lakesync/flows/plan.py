@@ -1,7 +1,7 @@
-"""What a flow would move, told before it is declared: tables, rows, columns as they would be there.
+"""Plans a flow before it is declared: its tables, rows, and columns at the destination.
 
-No more than `PLAN_ROWS_MAX` rows of a table are looked at. Of a connector that makes something at
-its source nothing is read.
+At most `PLAN_ROWS_MAX` rows of a table are read. From a connector that creates something at its
+source nothing is read.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def of_connector(
 
 
 def of_source(flow: Flow, gateway: str, counts: CountsRows) -> dict[str, Any]:
-    """Tell what a flow from a database would move; a database that is not there yet is no fault."""
+    """Tell what a flow from a database would move; a missing database is not a fault."""
     try:
         return dict(counts(gateway, flow))
     except LakeSyncError as error:
@@ -97,15 +97,15 @@ def of_source(flow: Flow, gateway: str, counts: CountsRows) -> dict[str, Any]:
 def of_database(
     flow: Flow, database: DatabaseAdapter, has_time: Callable[[], bool]
 ) -> dict[str, Any]:
-    """Tell what a flow from a database would move of what is there now.
+    """Tell what a flow from a database would move of its current rows.
 
     Args:
         flow: the flow.
         database: its source.
-        has_time: asked before rows of a table are looked at; once it has none they are not counted.
+        has_time: asked before a table's rows are read; without time they are not counted.
 
     Returns:
-        The tables, and a sentence of those that are not there.
+        The tables, and a sentence on those that do not exist.
 
     Raises:
         LakeSyncError: the database does not answer.
@@ -131,10 +131,10 @@ def of_database(
 
 
 def of_plain(flow: Flow, database: DatabaseAdapter) -> dict[str, Any]:
-    """Tell what a flow from tables of other writers would move: of the first page of each.
+    """Tell what a flow from other writers' tables would move, from the first page of each.
 
     Raises:
-        LakeSyncError: one is not there, or has no such key.
+        LakeSyncError: one does not exist, or has no such key.
     """
     assert isinstance(flow.source, DatabaseSource)  # noqa: S101 - nothing else is plain
     wanted = {name: flow.source.plain[name] for name in sorted(flow.to.tables)}

@@ -1,8 +1,8 @@
-"""The schemas that a flow's tables have at a database: those of the source, grown with it.
+"""The schemas of a flow's tables at a database: the source's, extended as that changes.
 
-A column that is new at the source is new there; one that vanished stays. A column whose type became
-one that its old type does not widen to keeps the old one: rows that do not fit become dead letters,
-and the others go on. Law Y3: ``docs/spec/flows.md``.
+A new column at the source is added; a dropped one stays. If a column's new type is not a widening
+of its old one, the old type stays: rows that do not fit become dead letters, and the others are
+delivered. Law Y3: ``docs/spec/flows.md``.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class FlowSchemas:
     """The schemas of one flow's tables; one for each poll.
 
     Args:
-        connector: what is read.
+        connector: the source.
         tables: the source's tables, each with its name here.
-        to: where they go, and as what.
-        storage: where it is kept how a table was before.
-        wall_clock: the time, by which versions grow.
+        to: the destination, and the mapping.
+        storage: keeps the former schema of a table.
+        wall_clock: the time, for growing versions.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class FlowSchemas:
         self._wall_clock = wall_clock
         self._columns: dict[str, tuple[SourceColumn, ...]] | None = None
         self._schemas: dict[str, TableSchema | None] = {}
-        """What was given already: a poll asks the source, and what is kept, once for a table."""
+        """The cache: a poll asks the source, and the storage, once for each table."""
 
     def of(self, table: str) -> TableSchema | None:
         """Give the schema that a table has at the destination; None without known columns.
@@ -88,7 +88,7 @@ class FlowSchemas:
 
 
 def _grown(before: Iterable[Any], columns: Iterable[SourceColumn]) -> list[list[str]]:
-    """Give columns with their types: those there were, and those that are new."""
+    """Give columns with their types: the former ones, and the new ones."""
     grown: dict[str, str] = dict(before)
     spelled = {folded(name) for name in grown}
     for column in columns:

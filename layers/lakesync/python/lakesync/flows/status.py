@@ -1,4 +1,4 @@
-"""How a flow goes, in the same words whichever way it is carried out. Law Y10."""
+"""The status of a flow, in the same words for flushed and polled flows. Law Y10."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 def delivered_status(report: DestinationReport) -> dict[str, Any]:
-    """Give a flow that is fed by flushes, with how it goes.
+    """Give a flow that is fed by flushes, with its status.
 
-    Its lag is how long the oldest commit has waited that it has not taken.
+    Its lag is how long the oldest commit that it has not taken has waited.
     """
     status: dict[str, Any] = {
         **flow_to_json(flow_of_destination(report.destination)),
@@ -34,10 +34,10 @@ def delivered_status(report: DestinationReport) -> dict[str, Any]:
 
 
 def polled_status(flow: Flow, stored: StoredConnector, now_ms: int) -> dict[str, Any]:
-    """Give a flow that is polled, with how it goes.
+    """Give a polled flow, with its status.
 
-    Its lag is how long ago the last poll began that came to its end: all of before is there. Before
-    the first it is left out.
+    Its lag is the time since the last completed poll began: all earlier changes are delivered.
+    Before the first completed poll it is left out.
     """
     polled = shown(stored, now_ms)
     status: dict[str, Any] = {
