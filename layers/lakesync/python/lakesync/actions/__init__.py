@@ -1,4 +1,4 @@
-"""Actions: what clients ask to have done outside, exactly once as far as the outside allows.
+"""Actions: effects outside that clients request, exactly once as far as the outside allows.
 
 What an action handler of yours is made of; see ``docs/actions.md``.
 """

@@ -1,7 +1,7 @@
 """Administration of action handlers: registered, listed, removed. Law X6.
 
-Secrets are taken out of the settings before anything else is stored, and are given to nobody but
-the handler itself.
+Secrets are removed from the settings before anything else is stored, and are passed only to the
+handler itself.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class ActionAdmin:
         """Register an action handler; gives the names of what it can do.
 
         Raises:
-            ValidationFailed: the settings are not right, or permissions name what it cannot do.
+            ValidationFailed: the settings are invalid, or permissions name an unknown action.
             NotFound: there is no such type.
-            Conflict: the name is in use, and is not to be replaced.
+            Conflict: the name is in use, and must not be replaced.
         """
         kind = handler_type(wanted.type)
         secret = secret_names(kind)
@@ -97,7 +97,7 @@ def made(
     """Make an action handler of its settings and its secrets.
 
     Raises:
-        ValidationFailed: they are not right, or the operator does not allow them.
+        ValidationFailed: they are invalid, or the operator does not allow them.
         NotFound: there is no such type.
     """
     kind = handler_type(type_name)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 DEFINITION_BYTES_MAX: Final = 262_144
 """An action handler as it is stored: one item, which takes 400 KB."""
 PER_MINUTE_MAX: Final = 6_000
-"""Actions that one client may run in a minute, at the most that can be declared."""
+"""Actions that one client may run in a minute: the greatest number that can be declared."""
 NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
 
 
@@ -66,7 +66,7 @@ def registration_from(body: object) -> Registration:
     """Read a request to register an action handler.
 
     Raises:
-        ValidationFailed: it is none; every fault is named, and no value is repeated.
+        ValidationFailed: it is invalid; every fault is named, and no value is repeated.
     """
     try:
         return Registration.model_validate(body)
@@ -82,7 +82,7 @@ def registration_from(body: object) -> Registration:
 
 
 def stored_registration(body: bytes) -> Registration:
-    """Read what `Registration.stored` wrote, in any release: what is not known is left out."""
+    """Read what `Registration.stored` wrote, in any release: unknown fields are left out."""
     fields: dict[str, Any] = json.loads(body)
     known = {field.alias or name for name, field in Registration.model_fields.items()}
     return Registration.model_validate({k: v for k, v in fields.items() if k in known})

@@ -1,13 +1,15 @@
 """Runs actions: each exactly once, as far as the outside allows.
 
 Rules of this module
-    1. Whoever runs an action began its run first, by a conditional write that one of many wins.
-    2. What is final is written before it is told: done, or refused for good. What may be tried
-       again is written as open: nothing happened.
-    3. A run whose time is over, or whose answer was lost, is not run again before its handler was
-       asked whether it was done. Who cannot be asked leaves it unknown, for good.
-    4. Everything that can be refused without the outside is refused before the run begins, and is
-       not remembered: with other permissions the same action may run.
+    1. Before an action is run, its run is begun by a conditional write, which only one of several
+       competitors wins.
+    2. A final outcome is written before it is reported: done, or refused for good. An action that
+       may be retried is written as open: nothing happened.
+    3. A run whose lease has expired, or whose answer was lost, is not run again before its handler
+       was asked whether it was done. If the handler cannot determine this, the outcome is unknown
+       for good.
+    4. Everything that can be refused without the outside system is refused before the run begins,
+       and is not remembered: with other permissions the same action may run.
 
 Laws X1-X4: ``docs/spec/actions.md``.
 """
@@ -47,7 +49,7 @@ if TYPE_CHECKING:
 RUN_MS_MAX: Final = 10_000
 """How long one action may take: API Gateway waits 30 s for all of a request."""
 LEASE_MS: Final = 60_000
-"""How long nobody else runs an action that was begun: longer than its function lives."""
+"""For how long no other process runs an action that was begun: longer than its function lives."""
 TRIES_MAX: Final = 5
 """How often a lost race for a run is looked at again."""
 _LOST: Final = (
@@ -57,7 +59,7 @@ _LOST: Final = (
 
 
 class Prepared(NamedTuple):
-    """An action that may run: its parameters fit, its client may, its handler can."""
+    """An action that may run: its parameters fit, its client may run it, its handler can."""
 
     make: Callable[[], ActionHandler]
     """Makes the handler, with its secrets."""
@@ -67,11 +69,11 @@ class Engine:
     """Runs one action at a time.
 
     Args:
-        runs: what is remembered of actions.
+        runs: the record of actions.
         prepare: refuses what may not run; raises `LakeSyncError`.
         token: gives a name that is never given again.
         wall_clock: the time.
-        note: is told of what a handler raised that it may not raise.
+        note: receives exceptions that a handler must not raise.
     """
 
     def __init__(
@@ -90,10 +92,10 @@ class Engine:
         self._note = note
 
     def run(self, gateway: str, asker: Asker, action: Action) -> tuple[ActionOutcome, bool]:
-        """Run an action, or give what became of it; tells whether its handler was asked.
+        """Run an action, or give its recorded outcome; tells whether its handler was called.
 
         Raises:
-            LakeSyncError: nothing was begun, or what was begun cannot be told now.
+            LakeSyncError: nothing was begun, or the outcome cannot be determined now.
         """
         key = ActionKey(gateway, action.client_id, action.action_id, action.idempotency_key)
         digest = action.digest()
@@ -132,7 +134,7 @@ class Engine:
         try:
             handler = prepared.make()
         except LakeSyncError:
-            # The lease of a run that died is over again at once; of a new one nothing happened.
+            # The lease of a run that died ends at once; of a new run nothing happened.
             state = RunState.RUNNING if died else RunState.OPEN
             self._end(key, replace(begun, state=state, until_ms=0))
             raise
@@ -146,7 +148,7 @@ class Engine:
     def _asked(
         self, handler: ActionHandler, run: Run, *, died: bool
     ) -> Result[Done, LakeSyncError]:
-        """Run it, or find out what became of it; an `OutcomeUnknown` may be asked for later."""
+        """Run it, or find out its outcome; after an `OutcomeUnknown` it may be asked for later."""
         if died:
             looked = self._looked(handler, run)
             if looked is not None:
@@ -197,7 +199,7 @@ class Engine:
         return outcome
 
     def _end(self, key: ActionKey, run: ActionRun) -> None:
-        """Write it down; what cannot be written is told all the same, and found out if asked."""
+        """Write the outcome; it is reported even if writing fails, and found out again if asked."""
         for tries in range(TRIES_MAX):
             try:
                 self._runs.end(key, run, self._wall_clock())
@@ -213,7 +215,7 @@ def _remembered(seen: ActionRun, digest: str, now_ms: int) -> ActionOutcome | No
 
     Raises:
         ActionInvalid: the id, or the key, is that of another action.
-        ActionRunning: somebody is at it.
+        ActionRunning: another process is running it.
     """
     if seen.digest != digest:
         raise ActionInvalid(

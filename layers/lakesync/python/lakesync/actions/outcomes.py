@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from lakesync.actions.port import Done
 
 DATA_BYTES_MAX: Final = 131_072
-"""What an action gives, as JSON: it is remembered in one item, and 25 of them fit one answer."""
+"""An action's result, as JSON: it is remembered in one item, and 25 of them fit one answer."""
 
 
 def done_outcome(action_id: str, done: Done, now_ms: int) -> ActionOutcome:
-    """Give the outcome of an action that was done; what it gave is left out if it is too large."""
+    """Give the outcome of an action that was done; its result is left out if it is too large."""
     data = dict(done.data)
     try:
         size = len(json.dumps(data))

@@ -1,7 +1,8 @@
 """Parameters against their JSON Schema, before anything runs.
 
-Schemas are an administrator's, parameters a client's: patterns are matched in linear time, nothing
-is fetched that a schema refers to, and no value of a client is repeated in a fault.
+Schemas are written by an administrator, parameters by a client: patterns are matched in linear
+time, references to other documents are never fetched, and no value of a client is repeated in a
+fault.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def check_schema(schema: Mapping[str, Any]) -> None:
     """Refuse what is no JSON Schema.
 
     Raises:
-        ValidationFailed: it is none, is too large, or refers to what is elsewhere.
+        ValidationFailed: it is invalid, is too large, or refers to another document.
     """
     text = json.dumps(schema)
     if len(text) > SCHEMA_BYTES_MAX:
@@ -44,7 +45,7 @@ def check_params(schema: Mapping[str, Any], params: Mapping[str, Any]) -> None:
     """Refuse parameters that do not fit.
 
     Raises:
-        ActionInvalid: they do not; the sentence names the faults and where they are.
+        ActionInvalid: they do not; the message names the faults and where they are.
     """
     errors = islice(_validator(json.dumps(schema)).iter_errors(params), FAULTS_MAX)
     faults = [

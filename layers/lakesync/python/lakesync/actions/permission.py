@@ -1,7 +1,7 @@
 """Permissions of an action handler: which roles, token claims and parameters may run what.
 
-A permission names actions and conditions; all of its conditions must hold, and one permission is
-enough. Conditions compare as sync rules do (`lakesync.core.comparing`): what is missing matches
+A permission names actions and conditions; all of its conditions must be true, and one permission is
+enough. Conditions compare as sync rules do (`lakesync.core.comparing`): a missing value matches
 nothing. Administrators of the gateway run everything; without permissions nobody else runs
 anything. Law X5: ``docs/spec/actions.md``.
 """

@@ -1,6 +1,6 @@
-"""What an action handler is: it does what clients ask for, at one outside system.
+"""The interface of an action handler: it does what clients request, at one outside system.
 
-One that you write is found by its entry point; see ``docs/actions.md``. Laws X1-X4:
+A handler of your own is found by its entry point; see ``docs/actions.md``. Laws X1-X4:
 ``docs/spec/actions.md``.
 """
 
@@ -35,8 +35,9 @@ class Run:
     """One action, as its handler gets it: allowed, and with parameters that fit the schema."""
 
     run_id: str
-    """The same for all attempts, and of no other action: what an outside system that knows
-    idempotency keys is told. 32 hexadecimal digits."""
+    """The same for all attempts, and for no other action: pass it to an outside system that
+    supports idempotency keys. 32 hexadecimal digits.
+    """
     gateway: str
     client_id: str
     user: str
@@ -54,7 +55,7 @@ class Done:
 
 
 class Unfinished(Enum):
-    """What a handler may say of an action that was begun and is not known to be done."""
+    """What a handler may report of an action that was begun and is not known to be done."""
 
     NOT_DONE = "not done"
     """It was not done, or doing it again does nothing twice: it is run again."""
@@ -71,10 +72,10 @@ Looked: TypeAlias = Done | Unfinished
 class ActionHandler(Protocol):
     """Does what clients ask for, at one outside system.
 
-    What was not done, and may be tried again as it is, is an error to be tried later; what the
-    other side refuses for good is `lakesync.errors.ActionFailed`, whose sentence the client reads;
-    and what nobody can tell, as an answer was lost, is `lakesync.errors.OutcomeUnknown`. What a
-    handler raises otherwise counts as unknown too.
+    An action that was not done, and may be retried unchanged, raises an error with a retry class;
+    one that the other side refuses for good raises `lakesync.errors.ActionFailed`, whose message
+    the client reads; one whose outcome is unknown, because an answer was lost, raises
+    `lakesync.errors.OutcomeUnknown`. Any other exception of a handler counts as unknown too.
     """
 
     def supported_actions(self) -> Sequence[SupportedAction]:
@@ -103,5 +104,6 @@ class HandlerType:
     configuration: type[BaseModel]
     """Its settings; secrets are of pydantic's ``SecretStr``."""
     make: Callable[[Any, Outside], ActionHandler]
-    """Makes a handler of settings. Asks nobody; raises `lakesync.errors.ValidationFailed` if the
-    operator does not allow it."""
+    """Creates a handler from settings. Calls no other system; raises
+    `lakesync.errors.ValidationFailed` if the operator does not allow it.
+    """

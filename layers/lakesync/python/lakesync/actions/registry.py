@@ -1,4 +1,4 @@
-"""Which types of action handlers there are: those of this package, and by entry point of others.
+"""The types of action handlers: those of this package, and those that others add by entry point.
 
 A package adds one by an entry point of the group ``lakesync.actions`` that names a `HandlerType`.
 """

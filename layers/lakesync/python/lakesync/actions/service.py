@@ -36,7 +36,7 @@ _MINUTE_S: Final = 60
 
 
 class RunNote(NamedTuple):
-    """One action, for the audit: who asked for what, and how it ended. No parameters, no data."""
+    """One action, for the audit: who requested what, and its outcome. No parameters, no data."""
 
     gateway: str
     user: str
@@ -56,13 +56,13 @@ class ActionService:
 
     Args:
         store: the action handlers.
-        runs: what became of actions.
+        runs: the record of actions.
         secrets: those of the handlers.
         outside: what the operator lets handlers use.
         token: gives a name that is never given again.
         wall_clock: the time.
-        audit: is told of each action.
-        bug: is told of what is our fault, or a handler's.
+        audit: receives each action.
+        bug: receives faults of ours, or of a handler.
     """
 
     def __init__(
@@ -96,9 +96,9 @@ class ActionService:
 
         Args:
             gateway: whose.
-            asker: who asks, by a verified token.
+            asker: the caller, by a verified token.
             push: the actions.
-            left_ms: how long the caller still waits; what does not fit is not begun.
+            left_ms: how long the caller still waits; an action that does not fit is not begun.
         """
         results = tuple(
             self._one(gateway, asker, each, left_ms)
@@ -185,7 +185,7 @@ class ActionService:
     def _known(
         self, gateway: str, name: str, definition: bytes
     ) -> tuple[Registration, Mapping[str, SupportedAction]]:
-        """Give a registration, and what its handler can do; secrets are asked for once for each."""
+        """Give a registration and its handler's abilities; secrets are fetched once for each."""
         known = self._described.get((gateway, name))
         if known is None or known[0] != definition:
             registration = stored_registration(definition)

@@ -1,7 +1,7 @@
 """A gateway's lake as it is when it is opened: Arrow, pandas, DuckDB, SQL.
 
-What reads the tables is what the command line reads them with; nothing in the lake is changed. It
-works with the AWS credentials of whoever runs it.
+It reads the tables by the same code as the command line; nothing in the lake is changed. It uses
+the AWS credentials of the user who runs it.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class OpenedLake:
 
         Args:
             table: its name, as `tables` gives it.
-            columns: those that are read, by the names they were written under; all if left out.
+            columns: the columns to read, by the names they were written under; all if left out.
             as_of: a time (ISO-8601), a snapshot id or a commit stamp; now if left out.
             all_columns: with LakeSync's own columns, and with rows that are deleted.
         """
@@ -102,7 +102,7 @@ class OpenedLake:
     def pandas(self, table: str, **how: Any) -> Result[Any, LakeSyncError]:
         """Give a table as a pandas frame; takes what `arrow` takes.
 
-        Integers, booleans and dates stay what they are where a value is missing: columns are of
+        Integers, booleans and dates keep their types even if a value is missing: columns are of
         Arrow's types.
 
         Raises:
@@ -115,7 +115,7 @@ class OpenedLake:
         return self.arrow(table, **how).map(lambda rows: rows.to_pandas(types_mapper=pd.ArrowDtype))
 
     def duckdb(self, table: str, **how: Any) -> Result[Any, LakeSyncError]:
-        """Give a table as a relation of DuckDB, in a database of its own; takes what `arrow` does.
+        """Give a table as a relation of DuckDB, in a database of its own; arguments as `arrow`.
 
         Raises:
             ImportError: DuckDB is not installed.

@@ -1,9 +1,9 @@
 """Who is calling: the authoriser's answer, and what a caller may do with it.
 
-The authoriser verifies a token once and API Gateway may repeat its answer, for up to the cache's
-lifetime, on *every* route and for *every* gateway id. So the answer never says "allowed": it hands
-over what the token claims, and each request is decided here, by its own address and at its own
-time. Whatever is missing or unreadable is refused.
+The authoriser verifies a token once and API Gateway may reuse its answer, for up to the cache's
+lifetime, on *every* route and for *every* gateway id. So the answer never means "allowed": it
+passes on the token's claims, and each request is decided here, by its own address and at its own
+time. A missing or unreadable claim is refused.
 
 Why: ``docs/adr/0002-authoriser-answers.md``.
 """
@@ -60,9 +60,9 @@ class Caller:
         """Give the client that a request is for: the named one, else that of the user's own name.
 
         Raises:
-            ValidationFailed: it is no client id.
+            ValidationFailed: it is not a valid client id.
             ClientTaken: the client is another user's.
-            Revoked: the client is shut out.
+            Revoked: the client's access is revoked.
         """
         client_id = check_client_id(self.token.user if client_id is None else client_id)
         self.access.check_client(self.token.gateway, self.token.user, client_id)
@@ -87,7 +87,7 @@ def token_claims(payload: Mapping[str, Any]) -> TokenClaims:
     """Make claims of a verified token's payload, or of the authoriser's copy of it.
 
     Raises:
-        AuthFailed: a claim that is needed is missing or of another type.
+        AuthFailed: a required claim is missing or of another type.
     """
     user, gateway = payload.get("sub"), payload.get("gw")
     expires, role = payload.get("exp", -1), payload.get("role", CLIENT)
@@ -132,7 +132,7 @@ def verified(claims: TokenClaims) -> Context:
     """Give the authoriser's answer for a good token.
 
     Raises:
-        AuthFailed: a claim is NaN or infinite, which no JSON can say.
+        AuthFailed: a claim is NaN or infinite, which JSON cannot represent.
     """
     try:
         return {"claims": json.dumps(dict(claims.all), separators=(",", ":"), allow_nan=False)}
@@ -141,7 +141,7 @@ def verified(claims: TokenClaims) -> Context:
 
 
 def refused(error: AuthFailed) -> Context:
-    """Give the authoriser's answer for a bad token: the sentence that the function will say."""
+    """Give the authoriser's answer for a bad token: the message that the function will return."""
     return {"refused": error.message}
 
 
@@ -167,19 +167,19 @@ def claims_of(context: object) -> TokenClaims:
 def caller_of(
     context: object, gateway: str, now_s: float, access: Access, *, even_deleted: bool = False
 ) -> Caller:
-    """Decide one request by the authoriser's answer, its gateway, the time, and who is shut out.
+    """Decide one request by the authoriser's answer, its gateway, the time, and revocations.
 
     Args:
-        context: the answer, as API Gateway handed it on; anything else is refused.
+        context: the answer, as passed on by API Gateway; anything else is refused.
         gateway: the id in the request's path.
         now_s: seconds since 1970.
-        access: lets users and clients in.
-        even_deleted: let them in though the gateway was deleted.
+        access: admits users and clients.
+        even_deleted: admit them even if the gateway was deleted.
 
     Raises:
         AuthFailed: there is no answer, or it refuses, or the token has expired since.
         Forbidden: the token is for another gateway.
-        Revoked: its user is shut out.
+        Revoked: its user's access is revoked.
         GatewayDeleted: the gateway was deleted.
     """
     claims = claims_of(context)

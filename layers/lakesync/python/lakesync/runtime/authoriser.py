@@ -1,8 +1,8 @@
-"""The Lambda authorizer: a token in; its claims, or the reason why it is refused, out.
+"""The Lambda authorizer: turns a token into its claims, or into the reason for its refusal.
 
-API Gateway answers a "no" of an authorizer with a body of its own. So a bad token is answered with
-a context that says why, and every function refuses it, in our words, as it refuses anything that
-is not the context of a good token: see `lakesync.runtime.auth`.
+API Gateway answers a refusal by an authorizer with a body of its own. So a bad token is answered
+with a context that contains the reason, and every function refuses it with our error body, as it
+refuses any context other than that of a good token: see `lakesync.runtime.auth`.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ def lambda_authoriser(
 ) -> Callable[[dict[str, Any], Any], dict[str, Any]]:
     """Give the handler of an HTTP API's authorizer (payload 2.0, simple responses).
 
-    And of a WebSocket API's, whose answer is handed on for as long as the connection lasts.
-    Keys that cannot be read raise, so that nothing is cached and the error alarm rings; so does
-    a ticket that cannot be looked for.
+    Also that of a WebSocket API, whose answer is passed on for as long as the connection lasts.
+    Keys that cannot be read raise, so that nothing is cached and the error alarm fires; so does a
+    ticket that cannot be looked up.
 
     Args:
-        authorities: by which rules and keys tokens are verified.
+        authorities: the rules and keys by which tokens are verified.
         clock: seconds since 1970.
-        redeem: gives the claims of a ticket, once; without it tickets are nothing.
-        token_in_query: a WebSocket's token may stand in its address.
+        redeem: gives the claims of a ticket, once; without it tickets are refused.
+        token_in_query: a WebSocket's token may be in its address.
     """
 
     def claims_of(token: str) -> TokenClaims:

@@ -1,4 +1,4 @@
-"""Bodies over HTTP: which encoding, and gzip in both directions, always bounded."""
+"""Bodies over HTTP: their encoding, and gzip in both directions, always bounded."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 GZIP_BYTES_MIN: Final = 1024
 """Smaller answers are sent as they are: compressing them saves no packet."""
 GZIP_MEMBERS_MAX: Final = 100
-"""Members of one compressed body; senders make one. Each costs a copy of what follows it."""
+"""Members of one compressed body; senders write one. Each costs a copy of the bytes after it."""
 _GZIP_LEVEL: Final = 1
 _GZIP_WINDOW: Final = 31
 
@@ -47,7 +47,7 @@ def request_encoding(content_type: str | None) -> Encoding:
 
 
 def answer_encoding(accept: str | None, otherwise: Encoding) -> Encoding:
-    """Give the encoding that the caller likes best; ``otherwise`` if any will do."""
+    """Give the encoding that the caller prefers; ``otherwise`` if any is acceptable."""
     liked = [
         (quality, encoding)
         for kind, quality in _preferences(accept)
@@ -86,8 +86,8 @@ def read_body(body: bytes, content_encoding: str | None, bytes_max: int) -> byte
     """Give a request's body, decompressed; never more than ``bytes_max``, whatever it claims.
 
     Raises:
-        BodyTooLarge: it is, or would become, larger.
-        ValidationFailed: it is compressed in a way that is not offered, or damaged.
+        BodyTooLarge: it is larger, or would be once decompressed.
+        ValidationFailed: its compression is not supported, or it is damaged.
     """
     coding = (content_encoding or "identity").strip().lower()
     if coding not in {"identity", "gzip"}:
@@ -122,5 +122,5 @@ def _inflate(body: bytes, bytes_max: int) -> bytes:
 
 
 def compressed(body: bytes) -> bytes:
-    """Compress an answer; quickly rather than well, as the function's time is what costs."""
+    """Compress an answer, for speed rather than size, as the function's time is the cost."""
     return gzip.compress(body, _GZIP_LEVEL, mtime=0)

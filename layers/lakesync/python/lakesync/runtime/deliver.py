@@ -2,10 +2,10 @@
 
 Once a day it announces the tables whose history may be old enough for an archive.
 
-A message that could not be done with is handed back by itself: at once if only time ran out, when
-enough is gathered if its destination takes more at once, later and later if that is down. The
-others of a destination that is down are not tried in the same batch, so that they keep nobody
-waiting.
+A message that could not be completed is returned to the queue individually: at once if only time
+ran out; later, once enough has gathered, if its destination prefers large batches; with backoff if
+the destination is down. Other messages of a destination that is down are not tried in the same
+batch, so that they delay no others.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 LAG: Final = "DestinationLag"
 """How long the oldest commit has waited for a destination that is not paused. Alarmed."""
 BACK_OFF_S_MAX: Final = 900
-"""How long a message waits at the most before a destination that is down is tried again."""
+"""The longest that a message waits before a destination that is down is tried again."""
 _BACK_OFF_S: Final = 15
 _MARGIN_S: Final = 45
 """Left of a function's time when it begins no other step: one takes seconds."""
@@ -73,7 +73,7 @@ def deliver_handler(
     Args:
         deliverer: does the work.
         archiver: moves old history.
-        delay: lets a message come again later.
+        delay: lets a message return later.
         seconds: a clock that only goes forward.
     """
 
@@ -119,7 +119,7 @@ class _Work:
         self._done: dict[_Task, int | None] = {}
 
     def again_in_s(self, record: Mapping[str, Any]) -> int | None:
-        """Handle a message; gives in how many seconds it is to come again, None if never."""
+        """Handle a message; gives in how many seconds it must return, None if never."""
         tries = int(record.get("attributes", {}).get("ApproximateReceiveCount", 1))
         back_off_s = min(_BACK_OFF_S * 2 ** min(tries - 1, 10), BACK_OFF_S_MAX)
         try:

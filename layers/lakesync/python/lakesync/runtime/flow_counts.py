@@ -1,7 +1,7 @@
-"""What a flow from a database would move is counted by ``functions/flow``, which reaches databases.
+"""``functions/flow``, which reaches databases, counts what a flow from one would move.
 
-The administration has neither their drivers nor their secrets, and is in no subnet of theirs: it
-hands a plan on.
+The administration has neither the databases' drivers nor their secrets, and is in none of their
+subnets: it passes a plan on.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def counted_by(
     """Give what has a flow's rows counted by ``functions/flow``.
 
     Args:
-        invoke: hands it a request; tells whether it answered, and what.
-        invoke_lakes: the same of the one that has Iceberg.
+        invoke: passes it a request; tells whether it answered, and what.
+        invoke_lakes: the same for the function that has Iceberg.
     """
 
     def counts(gateway: str, flow: Flow) -> Mapping[str, Any]:

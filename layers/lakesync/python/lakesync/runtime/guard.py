@@ -1,10 +1,11 @@
-"""Before any route's own code: who may ask it, and a record of what it is about to change.
+"""Before any route's own code: who may call it, and a record of what it is about to change.
 
 Rules of this module
-    1. A route that `lakesync.runtime.roles` does not name cannot be made.
-    2. A route below ``/admin/`` with any method but GET changes something: it cannot be made
-       without `audited`, which says how the state is read that it changes.
-    3. The record is written before the route is asked; where it cannot be, the route is not asked.
+    1. A route that `lakesync.runtime.roles` does not name cannot be created.
+    2. A route below ``/admin/`` with any method except GET changes something: it cannot be created
+       without `audited`, which states how to read the state that it changes.
+    3. The record is written before the route is called; if it cannot be written, the route is not
+       called.
 
 Laws J1-J3: ``docs/spec/audit.md``.
 """
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound="Callable[..., Any]")
 AUDITED_BODY_BYTES_MAX: Final = 512 * 1024
-"""A body in which the target of a change is looked for: as large as any route takes."""
+"""The largest body that is searched for the target of a change: as large as any route accepts."""
 _SERVER_FAULT: Final = 500
 _SHOWS: Final = "lakesync_shows"
 _READS: Final = frozenset({"GET", "HEAD"})
@@ -64,7 +65,7 @@ class Asked:
 
     @property
     def target(self) -> str:
-        """What is changed: its name, and what is done to it where the address says that."""
+        """The change: its target, and the operation, if the address states it."""
         return f"{self.name} {self.path.get('action', '')}".rstrip()
 
     def text(self, field: str) -> str:
@@ -74,11 +75,11 @@ class Asked:
 
 
 def audited(shows: Shows) -> Callable[[F], F]:
-    """Say of a route that changes something how the state is read that it changes.
+    """Declare, for a route that changes something, how to read the state that it changes.
 
     Args:
-        shows: gives the name of what is changed and its state, as plain JSON without secrets; None
-            where there is none. It may raise what the route would.
+        shows: gives the target of the change and its state, as plain JSON without secrets; None if
+            there is none. It may raise what the route would.
     """
 
     def marked(endpoint: F) -> F:
@@ -99,7 +100,7 @@ def guarded_router(**options: Any) -> APIRouter:
 
 
 class GuardedRoute(APIRoute):
-    """A route that lets in whom `ALLOWED` names, and leaves a record of what it changes."""
+    """A route that admits the roles in `ALLOWED`, and leaves a record of what it changes."""
 
     def get_route_handler(self) -> Serve:
         """Give what serves a request."""
@@ -169,7 +170,7 @@ def _end(
     code: str,
     after: Callable[[], object],
 ) -> None:
-    """Write how a change ended; the answer does not depend on it, as the change is made."""
+    """Record a change's outcome; the answer does not depend on it, as the change is made."""
     try:
         state = after()
     except LakeSyncError as error:
@@ -182,7 +183,7 @@ def _end(
 
 
 def _state(shows: Shows, asked: Asked) -> tuple[str, object]:
-    """Give the name and the state of what is changed; nothing where the request is malformed."""
+    """Give the name and the state of a change's target; nothing if the request is malformed."""
     try:
         return shows(asked)
     except LakeSyncError as error:

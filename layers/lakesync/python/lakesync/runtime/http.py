@@ -1,9 +1,9 @@
 """FastAPI apps for Lambda: one boundary where errors become answers.
 
-Every failure is answered by `lakesync.errors` and nothing else: an error of the tree by its code, a
-malformed parameter as VALIDATION_ERROR that names it, an unknown address as NOT_FOUND, and
-anything unexpected as INTERNAL_ERROR. What is our fault is answered with the request's id and no
-detail; the detail is in the log, under that id.
+Every failure is answered through `lakesync.errors`: an error of the tree by its code, a malformed
+parameter as VALIDATION_ERROR that names it, an unknown address as NOT_FOUND, and anything
+unexpected as INTERNAL_ERROR. An internal failure is answered with the request's id and no detail;
+the detail is in the log, under that id.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Gateway = Annotated[str, Path(description="The gateway's id.", pattern=f"^{GATEW
 
 
 async def client_of_gateway(request: Request, gateway: Gateway) -> Caller:
-    """Give the caller, proved to hold a token for the gateway in the path that is valid now."""
+    """Give the caller, who has a currently valid token for the gateway in the path."""
     return caller_in(request, gateway)
 
 
@@ -57,9 +57,9 @@ def caller_in(request: Request, gateway: str, *, even_deleted: bool = False) -> 
     """Give who asks, proved to hold a token for the gateway that is valid now.
 
     Args:
-        request: what is asked.
+        request: the request.
         gateway: the id in its path.
-        even_deleted: let in though the gateway was deleted.
+        even_deleted: admit the caller even if the gateway was deleted.
 
     Raises:
         LakeSyncError: see `lakesync.runtime.auth.caller_of`.
@@ -101,7 +101,8 @@ async def json_body(request: Request, wanted: str, bytes_max: int) -> object:
     """Give the JSON value that a request carries.
 
     Raises:
-        ValidationFailed: it is none (``wanted`` says what it should be), or is declared another.
+        ValidationFailed: it is invalid (``wanted`` states what is expected), or declared as
+            another.
         BodyTooLarge: it is over ``bytes_max``.
     """
     if bodies.request_encoding(request.headers.get("content-type")) is not bodies.Encoding.JSON:
@@ -118,9 +119,9 @@ async def json_body(request: Request, wanted: str, bytes_max: int) -> object:
 
 
 def answer(request: Request, body: bytes, encoding: bodies.Encoding) -> Response:
-    """Give a successful response, compressed where the caller can read that and it is worth it.
+    """Give a successful response, compressed if the caller accepts that and it is worth it.
 
-    One that Lambda could not carry is compressed in any case: a commit is never cut in two.
+    A response too large for Lambda is compressed in any case: a commit is never split.
     """
     headers = {"x-request-id": request_id(request.scope), "vary": "accept, accept-encoding"}
     reads_gzip = bodies.accepts_gzip(request.headers.get("accept-encoding"))
@@ -147,8 +148,8 @@ def create_app(
 
     Args:
         routers: what it serves.
-        access: lets callers in; without it no route can be served that asks who is calling.
-        audit: records changes; without it no route can be served that administrators change by.
+        access: admits callers; without it no route that requires a caller can be served.
+        audit: records changes; without it no route for changes by administrators is served.
     """
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.state.access = access
@@ -184,7 +185,7 @@ def request_id(scope: Scope) -> str:
 
 
 def error_answer(scope: Scope, error: LakeSyncError) -> Response:
-    """Give the response that an error of the tree stands for; no detail of what is our fault."""
+    """Give the response for an error of the tree; without details if the failure is internal."""
     body: dict[str, Any] = {
         "error": error.public_message or error.message,
         "code": error.code,

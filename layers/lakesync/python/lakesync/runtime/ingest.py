@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from lakesync.runtime.tasks import Handler
 
 WAIT_IN_MACHINE_S_MAX: Final = 60
-"""How long a state machine waits for a source; longer, and the connector's next poll goes on."""
+"""How long a state machine waits for a source; after that, the connector's next poll continues."""
 EXECUTION_S_MAX: Final = 200
-"""How long one execution begins anything: it may take five minutes. Then another goes on."""
+"""How long one execution starts new work: it may take five minutes. Then another continues."""
 SOURCE_KEPT: Final = "SourceKept"
 """The bytes that a source keeps until its connector has read them: the largest is alarmed."""
 POLLS_BEHIND: Final = "PollsBehind"
-"""Intervals since a connector's last poll that came to its end: the most is alarmed."""
+"""Intervals since a connector's last poll that reached its end: the most is alarmed."""
 POLLS_FAULTY: Final = "PollsFaulty"
-"""Polls that ended with something that somebody must mend. Alarmed if it lasts."""
+"""Polls that ended with a fault that an operator must repair. Alarmed if it lasts."""
 _MARGIN_S: Final = 12
 """Left of a function's time when it reads no other page: a push gives up after 8 s."""
 
@@ -32,8 +32,8 @@ _MARGIN_S: Final = 12
 def ingest_handler(polls: Polls, seconds: Callable[[], float]) -> Handler:
     """Give the handler of ``functions/ingest``.
 
-    Its answer is its next event: who polls, where, by which lease, after how long; and what is
-    next: ``again``, ``wait``, ``goOn`` in another execution, a ``job``, or ``end``.
+    Its answer is its next event: what is polled, where, under which lease, after how long; and the
+    next step: ``again``, ``wait``, ``goOn`` in another execution, a ``job``, or ``end``.
 
     Args:
         polls: polls registered connectors.

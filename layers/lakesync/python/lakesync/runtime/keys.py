@@ -1,8 +1,8 @@
-"""The keys that verify tokens: fetched, kept, and fetched again at most once in a while.
+"""The keys that verify tokens: fetched, cached, and refreshed at a limited rate.
 
-Anyone may send a token that fits no key, so neither a wrong signature nor an unknown key id may
-become a call to the secret store or the identity provider. And a fetch that fails takes nothing
-away: the keys of before stay in force until newer ones are there.
+Anyone may send a token that matches no key, so neither a wrong signature nor an unknown key id may
+trigger a call to the secret store or the identity provider each time. A failed fetch removes
+nothing: the previous keys stay in force until newer ones arrive.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ if TYPE_CHECKING:
 Keys = TypeVar("Keys")
 
 KEYS_AGE_S_MAX: Final = 300
-"""How long a key that was taken out of force may go unnoticed by a warm authoriser."""
+"""How long a warm authoriser may continue to accept a key that was taken out of force."""
 FETCH_PAUSE_S: Final = 30
-"""The least time between two fetches because of a token that fits no key, or after one that failed:
-how long a new key may be unknown."""
+"""The least time between two fetches because of a token that matches no key, or after one that
+failed: how long a new key may be unknown.
+"""
 FIRST_FETCH_PAUSE_S: Final = 2
-"""The same while there are no keys at all: then nobody gets in, and the next try may succeed."""
+"""The same while there are no keys: then nobody is admitted, and the next try may succeed."""
 
 
 class Kept(Generic[Keys]):
-    """Keys, fetched when they are first needed, when they are old, and when one is not known."""
+    """Keys, fetched when they are first needed, when they are old, and when one is unknown."""
 
     def __init__(self, fetch: Callable[[], Keys], clock: Callable[[], float]) -> None:
         self._fetch = fetch
@@ -44,7 +45,7 @@ class Kept(Generic[Keys]):
         self._fetch_after = self._old_after = clock()
 
     def keys(self) -> Keys:
-        """Give the keys, not older than `KEYS_AGE_S_MAX` unless newer ones cannot be had."""
+        """Give the keys, not older than `KEYS_AGE_S_MAX` unless newer ones cannot be fetched."""
         if self._clock() >= max(self._old_after, self._fetch_after):
             self._renew()
         if self._keys is None:
@@ -77,7 +78,7 @@ class SharedSecrets:
     """The HS256 secrets that may sign for one gateway: the stack's, and the gateway's own.
 
     Args:
-        signers: who may sign, kept.
+        signers: who may sign, cached.
         gateway: for which gateway.
     """
 
@@ -90,7 +91,7 @@ class SharedSecrets:
         return self._signers.keys().secrets_for(self._gateway)
 
     def refreshed(self, header: Mapping[str, Any]) -> Sequence[str]:
-        """Give secrets that were not known before: they may have been rotated a moment ago."""
+        """Give secrets that were not known before: they may have just been rotated."""
         known = self.candidates(header)
         renewed = self._signers.renewed().secrets_for(self._gateway)
         return [secret for secret in renewed if secret not in known]
@@ -136,11 +137,11 @@ def _named(keys: Sequence[jwt.PyJWK], header: Mapping[str, Any]) -> Sequence[jwt
 
 
 class Authorities:
-    """Who may sign for which gateway: by which rules and keys a token is verified.
+    """Who may sign for which gateway: the rules and keys by which a token is verified.
 
     Args:
         rules: of gateways that have no issuer of their own.
-        jwks_url: where their keys are; empty where a shared secret signs.
+        jwks_url: where their keys are; empty if a shared secret signs.
         fetch: gives the document of `lakesync.runtime.signers` as the secret store has it now.
         public_keys: gives the keys at an address.
         clock: seconds since any moment; it only goes forward.
@@ -161,7 +162,7 @@ class Authorities:
         self._by_url: dict[str, PublicKeys] = {}
 
     def of(self, gateway: str) -> tuple[TokenRules, TokenKeys]:
-        """Give the rules and keys of a gateway's tokens; of any other's, if it names none."""
+        """Give the rules and keys of a gateway's tokens; if it names none, those of any other."""
         issuer = self._signers.keys().issuers.get(gateway)
         if issuer is None and not self._jwks_url:
             return self._rules, SharedSecrets(self._signers, gateway)

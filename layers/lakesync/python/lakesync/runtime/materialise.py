@@ -1,8 +1,8 @@
-"""The handler of ``functions/materialise``: many announcements, as few runs as do the work.
+"""The handler of ``functions/materialise``: many announcements, few runs.
 
-Runs find what waits by the claims on S3, and share it among themselves, so messages only say that
-there is something. What is small is brought into the lake here and now, and costs no run; of all
-else the number of claims decides how many runs there should be.
+Runs find waiting batches by the claims on S3, and share them, so a message only announces that
+there is something. Small batches are written into the lake here, at once and without a run; for the
+others, the number of claims decides how many runs there should be.
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ if TYPE_CHECKING:
 
 CLAIMS_PER_RUN: Final = 400
 """Claims for which one run is enough: it takes some minutes for them, and a run costs a minute at
-the least."""
+the least.
+"""
 SMALL_TRIES_MAX: Final = 3
-"""How often an announcement may have been received for its batches to be taken here: a batch that
-stops the function, whatever it is, is Spark's from then on."""
+"""How often an announcement may have been received for its batches to be taken here: after that, a
+batch that stops the function, for whatever reason, is left to Spark.
+"""
 
 
 SMALL_FAULTS: Final = "SmallBatchFaults"
@@ -62,18 +64,18 @@ class Runs(Protocol):
 def materialise_handler(runs: Runs, runs_max: int, small: Small | None = None) -> Handler:
     """Give the handler of ``functions/materialise``.
 
-    Announcements are done with once what waited is in the lake, or a run was started for it, or
-    nothing waits any more but merges of what is in changes tables, which a later announcement or
-    the sweep comes back to. While enough runs are at work, or another function is, they go back to
-    the queue: they may have come too late for those.
+    Announcements are completed once the waiting batches are in the lake, or a run was started for
+    them, or only merges of what is in changes tables wait, which a later announcement or the sweep
+    does. While enough runs are at work, or another function is, they return to the queue: they may
+    have arrived too late for those.
 
-    What comes of no queue is a schedule: it asks how far the lake is behind, which is told whatever
-    has become of announcements and runs.
+    An event that is not from a queue is from a schedule: it asks how far behind the lake is, which
+    is reported whatever has become of announcements and runs.
 
     Args:
         runs: the job's.
         runs_max: how many may be at work at once.
-        small: what takes small batches; None if only runs do.
+        small: writes small batches; None if only runs do.
     """
 
     def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
@@ -117,7 +119,7 @@ def _tell(taken: Taken) -> None:
 
 
 def _tell_lag(oldest: Mapping[str, float]) -> dict[str, Any]:
-    """Report how far the lake is behind: the greatest lag, and each gateway's where asked for."""
+    """Report how far the lake is behind: the greatest lag, and each gateway's if requested."""
     behind = max(oldest, key=lambda gateway: oldest[gateway], default=None)
     if behind is not None:
         observe.count(LAKE_LAG, max(oldest[behind], 0.001), "Seconds")
@@ -129,7 +131,7 @@ def _tell_lag(oldest: Mapping[str, float]) -> dict[str, Any]:
 
 
 def _is_tried(event: dict[str, Any]) -> bool:
-    """Tell whether an announcement came back so often that the function may be what fails."""
+    """Tell whether an announcement returned so often that the function may be the cause."""
     received = (
         one.get("attributes", {}).get("ApproximateReceiveCount") for one in event["Records"]
     )

@@ -1,9 +1,9 @@
 """Logs and metrics of the functions.
 
-Both go to standard output, so they cost no call: the log as JSON lines, metrics in CloudWatch's
-embedded format. What is logged is chosen word by word; events and headers carry tokens and are
-never logged whole. Traces are Lambda's own (``Tracing: Active``), with the calls of DynamoDB, which
-`lakesync.buffer.traced` reports.
+Both are written to standard output, so they cost no call: the log as JSON lines, metrics in
+CloudWatch's embedded format. Only chosen fields are logged; events and headers contain tokens and
+are never logged whole. Traces are Lambda's own (``Tracing: Active``), with the calls of DynamoDB,
+which `lakesync.buffer.traced` reports.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ INTERNAL_ERRORS: Final = "InternalErrors"
 DEPENDENCIES_FAILED: Final = "DependenciesFailed"
 """Times that DynamoDB, S3 or SQS refused, failed or could not be reached. Alarmed if it lasts."""
 CONTENDED: Final = "Contended"
-"""Requests that lost every race against other writers: a table that needs more lanes."""
+"""Requests that lost every race against other writers: the table needs more lanes."""
 _METRICS: Final[dict[type[LakeSyncError], str]] = {
     InternalError: INTERNAL_ERRORS,
     AdapterFailed: DEPENDENCIES_FAILED,
@@ -53,12 +53,13 @@ _METRICS: Final[dict[type[LakeSyncError], str]] = {
     Unavailable: DEPENDENCIES_FAILED,
     LakeSyncError: "Refused",
 }
-"""What an error is counted as: the entry of the nearest of its classes. What callers do wrong is
-one metric, as each is paid for by the month and the log names each."""
+"""The metric that an error is counted as: the entry of the nearest of its classes. Callers' errors
+share one metric, as each metric is paid for by the month and the log names each error.
+"""
 
 
 def count(name: str, value: float = 1, unit: str = "Count") -> None:
-    """Add to a metric of this service; `publish` writes them out. Nothing is not counted.
+    """Add to a metric of this service; `publish` writes them out. Zero is not counted.
 
     A metric that nobody adds to costs nothing.
     """
@@ -70,8 +71,8 @@ def usage(gateway: str, pushed: Usage = NOTHING, *, pulled: int = 0, bytes_out: 
     """Note what one request of a gateway used: the base of a bill.
 
     As fields of the line in which its metrics are written, which CloudWatch Logs Insights sums by
-    gateway; and, where the stack asks for it (``GATEWAY_METRICS``), as metrics of the gateway,
-    which cost $0.30 a month each. A pull that brings nothing is in the access log alone.
+    gateway; and, if the stack enables it (``GATEWAY_METRICS``), as metrics of the gateway, which
+    cost $0.30 a month each. An empty pull is only in the access log.
     """
     if os.environ.get("GATEWAY_METRICS") == "yes":
         _gateway_metrics(gateway, pushed, pulled, bytes_out)
@@ -90,7 +91,8 @@ def usage(gateway: str, pushed: Usage = NOTHING, *, pulled: int = 0, bytes_out: 
 def _gateway_metrics(gateway: str, pushed: Usage, pulled: int, bytes_out: int) -> None:
     """Write one request's usage as metrics whose dimensions are the stack and the gateway.
 
-    Pushes are the sample count of ``DeltasIn``, pulls that brought something that of ``DeltasOut``.
+    The number of pushes is the sample count of ``DeltasIn``, that of pulls that returned deltas the
+    sample count of ``DeltasOut``.
     """
     used: dict[str, tuple[MetricUnit, int]] = {}
     if pushed.pushes:
@@ -101,7 +103,7 @@ def _gateway_metrics(gateway: str, pushed: Usage, pulled: int, bytes_out: int) -
         used["BytesOut"] = MetricUnit.Bytes, bytes_out
     if not used:
         return
-    # Without a service: what came over HTTPS and over WebSockets is one metric.
+    # Without a service: HTTPS and WebSockets share one metric.
     metrics = AmazonCloudWatchEMFProvider(namespace="LakeSync", service="")
     metrics.add_dimension(name="stack", value=os.environ.get("STACK_NAME", "none"))
     metrics.add_dimension(name="gateway", value=gateway)
@@ -126,7 +128,7 @@ def destination_lag(gateway: str, destination: str, seconds: float, claims: int 
 
 
 def lake_lag(gateway: str, seconds: float) -> None:
-    """Report how far the lake is behind with one gateway, where the stack asks for its metrics.
+    """Report how far the lake is behind with one gateway, if the stack enables its metrics.
 
     After each flush all gateways are behind for a while: 10,000 metrics would be $3,000 a month.
     """
@@ -135,13 +137,13 @@ def lake_lag(gateway: str, seconds: float) -> None:
 
 
 def publish() -> None:
-    """Write out what was counted since the last time, as one line; nothing if nothing was."""
+    """Write out what was counted since the last time, as one line; nothing if it is nothing."""
     if _metrics.provider.metric_set:
         _metrics.flush_metrics()
 
 
 def failure(error: LakeSyncError, **where: str) -> None:
-    """Log and count an error that a caller is answered: as an ERROR if it is a bug of ours."""
+    """Log and count an error that a caller receives: as an ERROR if it is a bug of ours."""
     metric = next(_METRICS[kind] for kind in type(error).__mro__ if kind in _METRICS)
     if metric == INTERNAL_ERRORS:
         bug(error, **where)

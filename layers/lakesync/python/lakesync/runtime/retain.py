@@ -8,8 +8,8 @@ In the order in which they are done for one gateway:
     forget     tombstones that are old enough, and whose delete nobody has to read any more
     clean      checkpoints that are no longer kept
 
-Each ends when its time is up, and says so; the state machine asks again until it is finished. What
-is done for many gateways in one call is `lakesync.runtime.retain_slices`. Laws R1-R6:
+Each task ends when its time is up, and reports so; the state machine calls it again until it is
+finished. `lakesync.runtime.retain_slices` handles many gateways in one call. Laws R1-R6:
 ``docs/spec/retention.md``.
 """
 
@@ -61,7 +61,7 @@ class Retention:
         self._lake_rows_min = lake_rows_min
 
     def plan(self, gateway: str, place: str, has_time: HasTime) -> Answer:
-        """Give arguments for the job that builds out of the lake; nothing if it is built here."""
+        """Give arguments for the job that builds from the lake; nothing if it is built here."""
         del place, has_time
         log = self._barrier.raise_heads(gateway)
         state = self._buffer.flush_state(gateway)

@@ -61,7 +61,7 @@ def retain_handler(
         except GatewayDeleted:
             return {"place": "", "flushed": "", "finished": True}
         except LakeSyncError as error:
-            # The state machine's own record has no room for what went wrong in which gateway.
+            # The state machine's own record has no room for the errors of single gateways.
             observe.failure(error, task=str(task), gateway=str(event.get("gateway")))
             raise
         finally:

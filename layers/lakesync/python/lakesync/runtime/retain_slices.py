@@ -5,8 +5,8 @@
     names      the gateways of a slice, for when the call that did it died
     choose     of all that a slice did not finish, what this execution does one by one
 
-A gateway that fails, that takes longer than a call, or whose checkpoint comes out of the lake, is
-left to a flow of its own, which tries again and reports. So a slice never fails by one gateway.
+A gateway that fails, that takes longer than a call, or whose checkpoint is built from the lake, is
+left to an execution of its own, which retries and reports. So one gateway never makes a slice fail.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ SLICES_MAX: Final = 400
 """Slices of one execution: its history takes 25,000 events, of which a slice makes 13, and 7 more
 for each call that it takes."""
 SINGLES_MAX: Final = 250
-"""Gateways that one execution does one by one: each makes 55 events. Where there are more, they
-take turns."""
+"""Gateways that one execution does one by one: each makes 55 events. If there are more, they take
+turns.
+"""
 
 
 class Slices:
@@ -93,7 +94,7 @@ class Slices:
         """Do all tasks for the gateways of a slice until the time is up.
 
         Returns:
-            The gateway behind which to go on, whether all are done, and those that are not.
+            The gateway after which to continue, whether all are done, and those that are not.
         """
         left: list[str] = []
         for gateway in self.names(after, until):
@@ -105,7 +106,7 @@ class Slices:
         return {"after": after, "gateways": left, "finished": True}
 
     def choose(self, results: Sequence[Mapping[str, Any]]) -> Answer:
-        """Give those that were left and whose turn it is, and how many slices were given up."""
+        """Give the unfinished gateways whose turn it is, and how many slices were given up."""
         left = sorted({name for result in results for name in _listed(result["gateways"])})
         turns = -(-len(left) // SINGLES_MAX) or 1
         turn = self._wall_clock() // self._every_ms % turns

@@ -1,8 +1,8 @@
 """Which roles a token may have for each route: the one place that says it.
 
-A ``client`` reads and writes rows. An ``operator`` sees how the gateway does and who uses it: no
-row, and it changes nothing. An ``admin`` may do all of it. A route that is not named here cannot be
-made. Law U6: ``docs/spec/access.md``.
+A ``client`` reads and writes rows. An ``operator`` sees how the gateway performs and who uses it,
+but no rows, and changes nothing. An ``admin`` may do all of it. A route that is not named here
+cannot be created. Law U6: ``docs/spec/access.md``.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ ALLOWED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "disconnectClient": _ALL,
         "flush": _ALL,
         "deleteGateway": _ALL,
-        # What a source or a database says of its last error, and of dead letters, may name values.
+        # A source's or a database's text of its last error, and of dead letters, may contain
+        # values.
         "connectors": _ALL,
         "connector": _ALL,
         "registerConnector": _ALL,

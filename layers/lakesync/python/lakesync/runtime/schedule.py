@@ -1,9 +1,9 @@
 """The handler of ``functions/schedule_flush``: a message for each gateway that is due.
 
-What it costs and how long it takes is a matter of the gateways that are due, not of those that
-there are: 10,000 of them are ten reads and a thousand calls of the queue, some seconds. A run whose
-time is over hands its place over to the next one. Whatever dies is done again with the next tick,
-from the beginning: a message too many makes a flush that finds nothing.
+Its cost and duration depend on the gateways that are due, not on those that exist: 10,000 due
+gateways are ten reads and a thousand calls of the queue, some seconds. A run whose time is over
+passes its position to the next one. The next tick repeats a run that died, from the beginning: a
+surplus message causes a flush that finds nothing.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 MESSAGES_MAX: Final = 10
 """Messages of one call of SQS."""
 SENDERS_MAX: Final = 8
-"""Calls of the queue at once: a thousand messages take some 2 s, and the queue's client keeps ten
-connections."""
+"""Concurrent calls of the queue: a thousand messages take some 2 s, and the queue's client keeps
+ten connections.
+"""
 UNFLUSHED_AGE: Final = "UnflushedAge"
 """How long the oldest unflushed commit has waited. Alarmed."""
 _MARGIN_S: Final = 15
@@ -52,9 +53,9 @@ def schedule_handler(
     """Give the handler of ``functions/schedule_flush``.
 
     Args:
-        due: gives the gateways that are due, from a place on.
-        send_all: hands messages over to the queue of flushes.
-        go_on: lets a function of an ARN begin at a place, and does not wait for it.
+        due: gives the gateways that are due, after a position.
+        send_all: passes messages to the queue of flushes.
+        go_on: starts a function of an ARN at a position, without waiting for it.
         seconds: a clock that only goes forward.
         wall_clock: gives the milliseconds since 1970.
     """
@@ -83,13 +84,13 @@ def schedule_handler(
 
 
 def _note_age(some: GatewaySlice, now_ms: int) -> None:
-    """Count how long the oldest commit of a slice has waited; the alarm is on the greatest."""
+    """Record how long the oldest commit of a slice has waited; the alarm is on the greatest."""
     if some.oldest:
         observe.count(UNFLUSHED_AGE, max(now_ms - stamp_ms(some.oldest), 1) / 1000, "Seconds")
 
 
 def _send(send_all: MessageSender, gateways: Sequence[str]) -> None:
-    """Hand a message over for each gateway; each is tried, and what was refused is raised."""
+    """Send a message for each gateway; all are attempted, and refused ones are raised."""
     bodies = [flush_request(gateway) for gateway in gateways]
     with ThreadPoolExecutor(max_workers=SENDERS_MAX) as pool:
         calls = [

@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 REMEMBERED_S_MAX: Final = 300
-"""How long a secret is remembered that was read: each reading costs, and one that was changed is in
-force after so long, or once its source refuses what is remembered."""
+"""How long a secret that was read is cached: each read costs, and a changed secret takes effect
+after this time, or when its source refuses the cached one.
+"""
 
 _FOR_A_MOMENT: Final = frozenset(
     {"InvalidRequestException", "ThrottlingException", "ResourceExistsException"}
@@ -24,8 +25,8 @@ class Secrets:
     """`lakesync.ports.SecretStore` in Secrets Manager.
 
     Args:
-        client: gives boto3's client, made when it is first needed.
-        prefix: what all names begin with.
+        client: gives boto3's client, created when it is first needed.
+        prefix: the prefix of all names.
         seconds: a clock that only goes forward.
     """
 
@@ -52,7 +53,7 @@ class Secrets:
         return fields
 
     def put(self, name: str, fields: Mapping[str, str]) -> None:
-        """Store a secret, in place of what was stored under the name; none has no fields."""
+        """Store a secret, replacing the one stored under the name; None has no fields."""
         self._read.pop(name, None)
         text = json.dumps(dict(fields))
         stored = self._ask(

@@ -1,7 +1,7 @@
 """The settings of each function, read from its environment once per cold start.
 
 One frozen class for each function, composed of small parts. `load` reports every missing or
-malformed variable at once, in one sentence, before the function serves anything.
+malformed variable at once, in one message, before the function serves anything.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ S = TypeVar("S")
 
 
 class SettingsError(Exception):
-    """The function's environment is not complete; the text names every variable at fault."""
+    """The function's environment is incomplete; the text names every faulty variable."""
 
 
 def variable(name: str, read: Callable[[str], Any] = str, default: Any = MISSING) -> Any:
@@ -103,7 +103,7 @@ class PushSettings(QuotaSettings, FlushQueueSettings):
     """What ``functions/push`` needs."""
 
     flush_threshold_bytes: int = variable("FLUSH_THRESHOLD_BYTES", positive)
-    """Unflushed bytes at which a flush is asked for without waiting for the schedule."""
+    """Unflushed bytes at which a flush is requested without waiting for the schedule."""
     backpressure_bytes_max: int = variable("BACKPRESSURE_BYTES_MAX", positive)
     backpressure_age_s_max: int = variable("BACKPRESSURE_AGE_S_MAX", positive)
 
@@ -166,7 +166,7 @@ class DeliverSettings(BufferSettings):
     bigquery_job: str = variable("BIGQUERY_JOB", str, "")
     """The Glue job; empty for none."""
     bigquery_job_deltas: int = variable("BIGQUERY_JOB_DELTAS", not_negative, 0)
-    """From how many deltas that wait for a BigQuery table on they are the job's; 0 for never."""
+    """The number of waiting deltas from which a BigQuery table is left to the job; 0 for never."""
 
 
 @dataclass(frozen=True, kw_only=True)

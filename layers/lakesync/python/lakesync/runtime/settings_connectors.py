@@ -31,8 +31,9 @@ class PollSettings(IngestSettings):
     """What ``functions/ingest`` and ``functions/flow`` need besides."""
 
     secret_prefix: str = variable("SECRET_PREFIX", not_empty, "")
-    """What the names of the secrets begin with that hold databases' URLs; empty where no flow to or
-    from a database is polled."""
+    """The prefix of the names of secrets with databases' URLs; empty if no flow to or from a
+    database is polled.
+    """
     flow_job_rows: int = variable("FLOW_JOB_ROWS", not_negative, 0)
     """From how many rows ahead on a table of a flow is the job's; 0 for never."""
     place: str = variable("FLOW_PLACE", not_empty, "")

@@ -1,16 +1,16 @@
-"""Who may sign tokens, as one document: the stack's secrets, and what single gateways have instead.
+"""Who may sign tokens, as one document: the stack's secrets, and exceptions of single gateways.
 
-It is the text of one secret of Secrets Manager, all of it optional but what the stack's own way of
-signing needs::
+It is the text of one secret of Secrets Manager. All of it is optional, except what the stack's own
+way of signing needs::
 
     {"current": "…", "previous": "…",
      "generations": {"acme": [1, 0]},
      "issuers": [{"gateways": ["blue"], "issuer": "https://…", "audience": "…",
                   "jwksUrl": "https://…", "algorithms": ["RS256"]}]}
 
-``generations``: those in force of a gateway's own secret, the one that signs first; `[0]` without.
-``issuers``: identity providers of some gateways. Their tokens are good for these gateways alone,
-and these gateways take no others.
+``generations``: the generations of a gateway's own secret that are in force, the signing one first;
+`[0]` if left out. ``issuers``: identity providers of some gateways. Their tokens are valid for
+these gateways alone, and these gateways accept no others.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def read_signers(document: object, *, shares_secret: bool) -> Signers:
         shares_secret: the stack itself signs with a shared secret, so there must be one.
 
     Raises:
-        ValueError: it is malformed; the sentence repeats no secret.
+        ValueError: it is malformed; the message repeats no secret.
     """
     fields = document if isinstance(document, dict) else {}
     secrets = tuple(
@@ -106,7 +106,7 @@ def _generations(gateway: str, value: object) -> tuple[int, ...]:
 
 
 def _issuer(item: object, at: str) -> tuple[list[str], Issuer]:
-    """Read one issuer: nothing of it may be left open, as its keys may sign for other apps too."""
+    """Read one issuer: all of it must be stated, as its keys may sign for other apps too."""
     fields = item if isinstance(item, dict) else {}
     gateways, algorithms = fields.get("gateways"), fields.get("algorithms", ["RS256"])
     texts = [fields.get(name) for name in ("issuer", "audience", "jwksUrl")]

@@ -1,7 +1,7 @@
 """Pulls from a source are answered by ``functions/pull_source``, which has the databases' drivers.
 
-API Gateway routes by path, and a source is named in the query: so ``functions/pull`` hands the
-whole event on, with the authoriser's answer in it, and may do nothing that the other does.
+API Gateway routes by path, and a source is named in the query. So ``functions/pull`` passes on the
+whole event, including the authoriser's answer, and needs none of the other function's permissions.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def with_sources(handler: Handler, invoke: Callable[[str], tuple[bool, bytes]]) 
 
     Args:
         handler: answers everything else.
-        invoke: hands an event to ``functions/pull_source``; tells whether it answered, and what.
+        invoke: passes an event to ``functions/pull_source``; tells whether it answered, and what.
     """
 
     def handle(event: dict[str, Any], context: Any) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The handler of the queue of flushes, and what asks for a flush.
 
-Messages are handled at least once. A message that failed is handed back by itself; the others of
-its batch are done. What is handed back too often goes to the queue's dead-letter queue.
+Messages are handled at least once. A failed message is returned to the queue individually; the
+others of its batch are done. A message that returns too often is moved to the dead-letter queue.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ CloseLanes: TypeAlias = "Callable[[str, Stamp], None]"
 FLUSH_NOW_S: Final = 20
 """How long an administrator's flush may take: API Gateway waits 30 s for an answer."""
 CLOSE_SINCE: Final = "closeLanesSince"
-"""What a message has that asks for no flush: nothing happened since this stamp in lanes that are to
-be closed."""
+"""The field of a message that requests no flush: nothing happened since this stamp in lanes that
+are to be closed.
+"""
 _MARGIN_S: Final = 60
 """Left of a function's time when a flush begins no other range: one range takes seconds."""
 
@@ -49,24 +50,24 @@ def flush_request(gateway: str) -> str:
 
 
 def close_request(gateway: str, since: Stamp) -> str:
-    """Give the message that asks for lanes to be closed in which nothing happened since a stamp.
+    """Give the message that requests closing the lanes in which nothing happened since a stamp.
 
-    Whoever knows nothing of lanes takes it for one that asks for a flush, which does no harm.
+    A release without lanes takes it for one that requests a flush, which does no harm.
     """
     return json.dumps({"gateway": gateway, CLOSE_SINCE: str(since)})
 
 
 def ask_to_close(queue: Queue) -> Callable[[str, Stamp], None]:
-    """Give what a flush calls when lanes stay open: it asks for them to be closed.
+    """Give the function that a flush calls when lanes stay open: it requests closing them.
 
     Args:
-        queue: of flushes; it keeps what is sent back for a while.
+        queue: of flushes; it delays the message for a while.
     """
     return lambda gateway, since: queue.send(close_request(gateway, since))
 
 
 def ask_for_flush(queue: Callable[[], Queue]) -> Callable[[str], None]:
-    """Give what a push calls when much is unflushed: it asks for a flush, and never fails.
+    """Give the function that requests a flush if a push finds much unflushed; it never fails.
 
     The push is durable by then, and the schedule flushes in any case.
     """
@@ -140,7 +141,7 @@ def _done(flush: Flush, close_lanes: CloseLanes, has_time: Callable[[], bool], b
 
 
 def _closed(close_lanes: CloseLanes, gateway: str, since: Stamp) -> bool:
-    """Close a gateway's idle lanes; nothing waits for it, so what can happen is no failure."""
+    """Close a gateway's idle lanes; nothing waits for it, so operational errors are no failure."""
     try:
         close_lanes(gateway, since)
     except LakeSyncError as error:
@@ -166,7 +167,7 @@ def _flush_one(
 def _outcome_of(
     flush: Flush, gateway: str, has_time: Callable[[], bool]
 ) -> FlushReport | LakeSyncError:
-    """Flush a gateway, and count what came of it; what can happen in operation is given back."""
+    """Flush a gateway, and count the outcome; operational errors are returned."""
     try:
         report = flush(gateway, has_time)
     except LakeSyncError as error:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lakesync.runtime.auth import TokenClaims
 
 TOKEN_BYTES_MAX: Final = 6 * 1024
-"""API Gateway allows 10 KB for all headers; verifying something huge is work for nothing."""
+"""API Gateway allows 10 KB for all headers; verifying a larger token would be wasted work."""
 
 
 class Keys(Protocol):
@@ -66,7 +66,7 @@ def bearer_token(header: str | None) -> str:
 
 
 def claimed_gateway(token: str) -> str:
-    """Give the gateway that a token says it is for, to choose by which keys it is verified.
+    """Give the gateway that a token claims, to choose the keys by which it is verified.
 
     Nothing is proved by it; it is empty where the token names none.
     """
@@ -83,7 +83,7 @@ def verify(token: str, rules: TokenRules, keys: Keys, now_s: float) -> TokenClai
     """Give the claims of a token that is genuine, valid now and complete.
 
     Raises:
-        AuthFailed: it is not; the sentence never repeats any of the token.
+        AuthFailed: it is invalid; the message never repeats any of the token.
     """
     if len(token) > TOKEN_BYTES_MAX:
         raise AuthFailed(f"the token is over {TOKEN_BYTES_MAX} bytes; leave claims out")
@@ -109,7 +109,7 @@ def _header(token: str) -> Mapping[str, Any]:
 
 
 def _payload(token: str, keys: Sequence[Any], rules: TokenRules) -> Mapping[str, Any] | None:
-    # Times are judged here, by a clock that is passed in; the library's own is not asked.
+    # Times are compared here, with an injected clock; the library's own clock is not used.
     options: Any = {
         "require": ["exp", "sub", "gw"],
         "verify_exp": False,

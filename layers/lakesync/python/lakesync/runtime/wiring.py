@@ -1,7 +1,7 @@
-"""Makes objects of settings: the one place that chooses implementations, once per cold start.
+"""Builds objects from settings: the one place that chooses implementations, per cold start.
 
-Everything a function does not use is not even imported: its cold start would pay for it. Tests put
-another buffer in place of `buffer`, and drive the very same functions.
+Modules that a function does not use are not even imported, which would lengthen its cold start.
+Tests replace `buffer` with another buffer, and run the same functions.
 """
 
 from __future__ import annotations
@@ -144,8 +144,8 @@ def admin_service(settings: BufferSettings) -> AdminService:
 def _ask_for_flush(settings: PushSettings) -> Callable[[str], None]:
     from lakesync.runtime.tasks import ask_for_flush  # noqa: PLC0415
 
-    # Made when it is first needed: crossing the threshold is rare, and importing the SDK would be
-    # most of a cold start.
+    # Created when it is first needed: crossing the threshold is rare, and importing the SDK would
+    # be most of a cold start.
     return ask_for_flush(cache(lambda: queue(settings, settings.flush_queue_url)))
 
 
@@ -235,11 +235,11 @@ def delete_now(settings: AdminSettings) -> Callable[[str, str], Mapping[str, obj
 
 
 def invoker(settings: Aws, function: str, seconds: int) -> Callable[[str], tuple[bool, bytes]]:
-    """Give what hands a request to a function; returns whether it answered, and what."""
+    """Give a function that passes a request to another; returns whether it answered, and what."""
 
     @cache
     def invoking() -> Any:
-        # One attempt: what takes long is still at work, and may be asked for again.
+        # One attempt: a slow function is still at work, and may be called again.
         return client(settings, "lambda", answer_s_max=seconds + 5, attempts=1)
 
     def invoke(request: str) -> tuple[bool, bytes]:

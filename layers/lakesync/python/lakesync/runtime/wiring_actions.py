@@ -1,4 +1,4 @@
-"""What runs actions and registers their handlers. Part of `lakesync.runtime.wiring`."""
+"""Builds what runs actions and registers handlers. Part of `lakesync.runtime.wiring`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def runs(settings: ActionSettings | WebhookSettings) -> ActionRuns:
 
 
 def action_admin(settings: AdminSettings) -> ActionAdmin:
-    """Give what registers action handlers; imported when a route first asks for it."""
+    """Give the registry of action handlers; imported when a route first needs it."""
     from lakesync.actions.admin import ActionAdmin  # noqa: PLC0415
 
     secrets = wiring_connectors.secrets(settings, settings.action_secrets)
@@ -69,14 +69,14 @@ def outside(settings: Aws, hosts: tuple[str, ...]) -> Outside:
 
     @cache
     def client(service: str) -> Any:
-        # One attempt: whether one may be made again is for the action's handler to say.
+        # One attempt: the action's handler decides whether another may be made.
         return wiring.client(settings, service, answer_s_max=_ANSWER_S_MAX, attempts=1)
 
     return Outside(hosts, client)
 
 
 def audit(note: RunNote) -> None:
-    """Log who ran what, and how it ended; parameters and results are nobody's business."""
+    """Log who ran which action, and its outcome; parameters and results are confidential."""
     fields = {
         "gateway": note.gateway,
         "user": note.user,
@@ -93,7 +93,7 @@ def audit(note: RunNote) -> None:
 
 
 def and_actions(actions: Callable[[], ActionAdmin], delete_now: DeleteNow) -> DeleteNow:
-    """Give what deletes a gateway's action handlers, with their secrets, and then the gateway."""
+    """Give a function that deletes a gateway's action handlers, with secrets, then the gateway."""
 
     def delete(gateway: str, user: str) -> Mapping[str, object]:
         actions().remove_all(gateway)

@@ -19,7 +19,7 @@ _ANSWER_S_MAX: Final = 20
 
 
 def attachment_service(settings: AttachmentSettings) -> Callable[[], AttachmentService]:
-    """Give what makes the service when it is first asked: the SDK is most of a cold start."""
+    """Give a function that creates the service at first use: the SDK is most of a cold start."""
 
     @cache
     def service() -> AttachmentService:
@@ -43,8 +43,8 @@ def signed_objects(settings: AttachmentSettings) -> SignedObjects:
         read_timeout=_ANSWER_S_MAX,
         retries={"total_max_attempts": 3, "mode": "standard"},
         signature_version="s3v4",
-        # The bucket's own host in its own region: another one would redirect, and a signature is
-        # for one host.
+        # The bucket's own host in its own region: another would redirect, and a signature is for
+        # one host.
         s3={"addressing_style": "virtual"},
     )
     make: Any = boto3.client

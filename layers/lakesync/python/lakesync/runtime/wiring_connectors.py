@@ -70,7 +70,7 @@ def connector_admin(settings: AdminSettings) -> ConnectorAdmin:
 
 
 def and_connectors(connectors: Callable[[], ConnectorAdmin], delete_now: DeleteNow) -> DeleteNow:
-    """Give what deletes a gateway's connectors, with their secrets, and then the gateway."""
+    """Give a function that deletes a gateway's connectors, with secrets, then the gateway."""
 
     def delete(gateway: str, user: str) -> Mapping[str, object]:
         connectors().remove_all(gateway)
@@ -86,7 +86,7 @@ def secrets(settings: Aws, prefix: str) -> Secrets:
 
 
 def outside(settings: AdminSettings | IngestSettings) -> Outside:
-    """Give what the operator lets connectors use: of AWS, what ``ConnectorPolicy`` allows."""
+    """Give the outside access of connectors: of AWS, what ``ConnectorPolicy`` allows."""
     return Outside(
         settings.connector_hosts, cache(lambda service: wiring.client(settings, service))
     )

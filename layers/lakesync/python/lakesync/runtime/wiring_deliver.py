@@ -91,7 +91,7 @@ def source_pulls(settings: SourcePullSettings) -> SourcePulls:
 def open_database(
     settings: DeliverSettings | SourcePullSettings,
 ) -> Callable[[str, Destination], DestinationDatabase]:
-    """Give what opens a destination's database by its secret, which is read each time.
+    """Give a function that opens a destination's database by its secret, read each time.
 
     So a credential that was rotated is in force with the next message.
     """
@@ -109,7 +109,8 @@ def open_archive(
 ) -> Callable[[str, Destination], HistoryArchive]:
     """Give what opens the archive of a destination that has one, by its secret.
 
-    Each declaration has a folder of its own: what another one of the name left shows other rows.
+    Each declaration has a folder of its own: the remains of an earlier one of the same name have
+    other rows.
     """
     client = cache(lambda: wiring.client(settings, "secretsmanager"))
 
@@ -130,7 +131,7 @@ def open_archive(
 def database_opener(
     settings: Aws, prefix: str, *, keeps_all: bool = False
 ) -> Callable[[str, str, str, str], DestinationDatabase]:
-    """Give what opens the database at the URL in a gateway's secret, for one keeper's tables.
+    """Give a function that opens the database at a gateway's secret URL, for one keeper's tables.
 
     Args:
         settings: the function's.
@@ -192,7 +193,7 @@ def destination_admin(settings: AdminSettings) -> DestinationAdmin:
 
 
 class LateQueue:
-    """An SQS queue that is made when it is first needed: the SDK is most of a cold start."""
+    """An SQS queue that is created when it is first needed: the SDK is most of a cold start."""
 
     def __init__(self, settings: Aws, url: str) -> None:
         self._made = cache(lambda: wiring.queue(settings, url))

@@ -28,7 +28,7 @@ def authorities(settings: AuthoriseSettings) -> Authorities:
 
 def public_keys(url: str) -> PublicKeys:
     """Give the keys at an identity provider's address."""
-    # Keys are kept by ours alone: this cache would forget good ones when a fetch fails.
+    # Keys are cached only by our code: this cache would forget good ones when a fetch fails.
     jwks = PyJWKClient(url, cache_jwk_set=False, timeout=JWKS_TIMEOUT_S)
     return PublicKeys(jwks.fetch_data)
 

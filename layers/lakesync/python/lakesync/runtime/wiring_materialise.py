@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 _AT_WORK: Final = frozenset({"STARTING", "RUNNING", "STOPPING", "WAITING"})
 CLAIMS_LOOKED_AT_MAX: Final = 20_000
-"""Claims that are looked at for how long the lake's oldest has waited: twenty calls, some seconds.
-Beyond, the lag is told of those."""
+"""Claims whose age is checked to find how long the lake's oldest has waited: twenty calls, some
+seconds. Beyond this number, the lag covers only those.
+"""
 _RUNS_LOOKED_AT: Final = 100
 """The latest. An older one that is still at work is not counted: Glue refuses what is too much."""
 
@@ -46,7 +47,7 @@ class GlueRuns:
         return min(count, enough)
 
     def oldest(self) -> dict[str, float]:
-        """Give by gateway how long its oldest claim has waited; a call for each thousand."""
+        """Give by gateway how long its oldest claim has waited; one call for each thousand."""
         pages = self._s3.get_paginator("list_objects_v2").paginate(
             Bucket=self._bucket, Prefix=CLAIMS
         )

@@ -41,7 +41,7 @@ def socket_tickets(settings: ConnectionsSettings) -> SocketTickets:
 
 
 def redeemer(settings: ConnectionsSettings) -> Callable[[str], TokenClaims]:
-    """Give what redeems tickets; what calls DynamoDB is imported when the first one comes."""
+    """Give a function that redeems tickets; DynamoDB's caller is imported at the first ticket."""
     return lambda ticket: socket_tickets(settings).redeem(ticket)
 
 
@@ -63,7 +63,7 @@ def sockets(settings: SocketSettings) -> Sockets:
 
 
 def clients_admin(settings: AdminFunctionSettings) -> ClientsAdmin:
-    """Give what shows clients and disconnects them; imported when a route first asks for it."""
+    """Give what shows clients and disconnects them; imported when a route first needs it."""
     from lakesync.compat.follower_state import cursor_of  # noqa: PLC0415
     from lakesync.gateway.clients import ClientsAdmin  # noqa: PLC0415
     from lakesync.gateway.delivery import Delivery  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""Batches made of deltas, and the rows they merge to: what the contract suites bring and expect."""
+"""Batches made of deltas, and the rows they merge to: input and expectations of the suites."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def numbered(table: str, count: int) -> list[Delta]:
 
 
 def mixed(table: str, seed: int, count: int = 12) -> list[Delta]:
-    """Give deltas of few rows, stamps and clients, so that they meet; ties and repeats too."""
+    """Give deltas of few rows, stamps and clients, so that they collide; ties and repeats too."""
     chance = random.Random(seed)  # noqa: S311 - the same deltas each time
     made: list[Delta] = []
     for _ in range(count):

@@ -6,8 +6,8 @@
         @pytest.fixture
         def bench(self) -> MyBench: ...
 
-pytest collects the inherited tests. A bench is the source under test: a server that plays it, or a
-real one, in which the tests change rows of one table. Laws N1-N6: ``docs/spec/connectors.md``.
+pytest collects the inherited tests. A bench is the source under test: a server that simulates it,
+or a real one, in which the tests change rows of one table. Laws N1-N6: ``docs/spec/connectors.md``.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ class ConnectorBench(Protocol):
     """A source under test, with one table."""
 
     table: str
-    """The source's name for the table. What is read of a source with a feed is told by
-    ``sources``: ``(FEED, table)``."""
+    """The source's name for the table. For a source with a feed, ``sources`` states what is read:
+    ``(FEED, table)``.
+    """
     notices_deletions: bool
     """Deletions are given at the next poll."""
 
@@ -43,7 +44,7 @@ class ConnectorBench(Protocol):
         ...
 
     def put(self, rows: Mapping[str, Any]) -> None:
-        """Insert or change rows, by row id; a value is one column's, whichever the bench has."""
+        """Insert or change rows, by row id; a value is that of one column, as the bench chooses."""
         ...
 
     def delete(self, row_id: str) -> None:

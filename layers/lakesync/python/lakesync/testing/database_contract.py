@@ -6,9 +6,10 @@
         @pytest.fixture
         def make(self) -> Callable[[], DatabaseAdapter]: ...
 
-pytest collects the inherited tests. Each call of ``make`` gives an adapter that has taken nothing;
-to close it is the fixture's. What keeps tables to query beside inherits `MaterialisableContract` of
-`lakesync.testing.materialisable_contract` too. Laws P1-P3, P8, P9, P12: ``docs/spec/databases.md``.
+pytest collects the inherited tests. Each call of ``make`` gives an adapter that has applied
+nothing; the fixture closes it. A database that also keeps tables to query inherits
+`MaterialisableContract` of `lakesync.testing.materialisable_contract` too. Laws P1-P3, P8, P9, P12:
+``docs/spec/databases.md``.
 """
 
 from __future__ import annotations
@@ -160,7 +161,7 @@ class DatabaseContract:
         assert adapter.rows_of(table, []).unwrap() == {}
 
     def test_what_is_forgotten_of_history_is_told_and_rows_stay(self, make: Make) -> None:
-        """Who asks for it, or read a part of a commit, gets an error, never a history with gaps."""
+        """A reader that requests it, or has read part of a commit, gets an error, not gaps."""
         adapter, table = make(), new_table()
         deltas = numbered(table, 6)
         adapter.insert_deltas(batch(table, deltas)).unwrap()
@@ -178,7 +179,7 @@ class DatabaseContract:
         assert adapter.mark(table).unwrap() == 3
 
     def test_what_is_years_old_may_be_forgotten_and_nothing_else_changes(self, make: Make) -> None:
-        """Who reads behind what is left is told; rows, marks and repeated batches are as ever."""
+        """A reader behind the remaining history gets an error; rows, marks and repeats stay."""
         adapter, table = make(), new_table()
         deltas = mixed(table, SEEDS)
         after = 0

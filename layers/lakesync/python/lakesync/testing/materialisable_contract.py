@@ -6,8 +6,8 @@
         @pytest.fixture
         def destination(self) -> MyDestination: ...
 
-A destination is a database under test, whose tables are read by its own means, as those do for whom
-they are kept. Laws P1, P6, P7: ``docs/spec/databases.md``.
+A destination is a database under test, whose tables are read by its own means, as its users read
+them. Laws P1, P6, P7: ``docs/spec/databases.md``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class TableDestination(Protocol):
         ...
 
     def rows(self, table: str, *columns: str) -> dict[str, tuple[Any, ...]]:
-        """Read columns of a table to query, by row id; of none there is an empty tuple."""
+        """Read columns of a table to query, by row id; an empty tuple if there are none."""
         ...
 
     def set_props(self, table: str, text: str) -> None:

@@ -28,9 +28,9 @@ class CarriesInMemory:
     """`lakesync.ports.CarriesAttachments` to a gateway in the same process.
 
     Args:
-        attachments: gives what answers, and raises if no request arrives now.
+        attachments: gives the service, and raises if no request may arrive now.
         gateway: the gateway's name.
-        claims: gives what the client's token would say.
+        claims: gives the claims of the client's token.
     """
 
     def __init__(

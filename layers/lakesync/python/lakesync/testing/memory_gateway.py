@@ -1,7 +1,7 @@
 """`MemoryGateway`: a gateway in the test's own process, for tests of an app.
 
-It is the gateway's own code on a buffer in memory: it merges, refuses, decides by sync rules and
-schemas, and encodes all that crosses as a network would.
+It is the gateway's own code on a buffer in memory: it merges, refuses, applies sync rules and
+schemas, and encodes requests and answers as a network would.
 """
 
 from __future__ import annotations
@@ -99,9 +99,9 @@ class MemoryGateway:
     def client(
         self, client_id: str, *, claims: Mapping[str, Any] | None = None, **options: Any
     ) -> Client:
-        """Open a client; its file is there again if the test closes it and opens it once more.
+        """Open a client; after the test closes it, opening it again finds its file.
 
-        ``claims`` are what its token says; its ``sub`` is the client's id if they leave it out.
+        ``claims`` are those of its token; its ``sub`` is the client's id if they leave it out.
         """
         transport = self.transport(**{"sub": client_id, **(claims or {})})
         client = Client(self._path(client_id), client_id=client_id, transport=transport, **options)
@@ -142,11 +142,12 @@ class MemoryGateway:
         description: str = "",
         params_schema: Mapping[str, Any] | None = None,
     ) -> None:
-        """Have a function do what clients ask for: with the parameters, and once for each action.
+        """Have a function do the actions that clients request: with the parameters, once for each.
 
-        What it gives is the action's result. What it raises of `lakesync.errors` is how it failed:
-        `ActionFailed` for good, `Unavailable` for now; anything else leaves the outcome unknown.
-        A ``params_schema``, which needs the package ``jsonschema-rs``, is checked before.
+        Its return value is the action's result. An exception of `lakesync.errors` is its failure:
+        `ActionFailed` for good, `Unavailable` for now; any other exception leaves the outcome
+        unknown. Parameters are checked first against a ``params_schema``, which needs the package
+        ``jsonschema-rs``.
         """
         described = ActionDescription(action, description, params_schema or {})
         self._acting().add(connector, described, function)
@@ -159,7 +160,7 @@ class MemoryGateway:
         return self._actions
 
     def rows(self, table: str) -> dict[str, dict[str, Any]]:
-        """Give a table's rows by their ids, as they are at the gateway, whoever may see them."""
+        """Give a table's rows by their ids, as the gateway has them, regardless of visibility."""
         rows: dict[str, dict[str, Any]] = {}
         place = ""
         while True:
@@ -187,7 +188,7 @@ class MemoryGateway:
             return self._pulls.pull(gateway, pull)
 
     def run_actions(self, _gateway: str, push: ActionPush) -> ActionAnswers:
-        """Answer a client that asks for actions; its functions may edit at this gateway."""
+        """Answer a client that requests actions; its functions may edit at this gateway."""
         with self._reached():
             acting = self._acting()
         return acting.run(push)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Listeners:
-    """The clients that are told of changes, as over sockets that are open or not."""
+    """The clients that are notified of changes, as over sockets that are open or not."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -104,9 +104,9 @@ class Serves(Protocol):
 
 
 class GatewayTransport(MemoryTransport, CarriesInMemory):
-    """How one client reaches a `MemoryGateway`; ``faults`` happen to its next requests.
+    """How one client reaches a `MemoryGateway`; ``faults`` are applied to its next requests.
 
-    ``claims`` are what its token would say; set others and the rules decide by those.
+    ``claims`` are those of its token; set others and the rules decide by those.
     """
 
     def __init__(self, gateway: Serves, claims: Mapping[str, Any]) -> None:

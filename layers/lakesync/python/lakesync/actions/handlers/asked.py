@@ -1,4 +1,4 @@
-"""What a vendor's answer means for an action: refused, not begun, or outcome unknown.
+"""The meaning of a vendor's answer for an action: refused, not begun, or outcome unknown.
 
 Part of the handlers that ask with `lakesync.connectors.http`.
 """
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 def done(work: Callable[[], Mapping[str, Any]]) -> Result[Done, LakeSyncError]:
-    """Do something; what the other side says no to is final, and told to the client."""
+    """Do something; a refusal by the other side is final, and reported to the client."""
     try:
         return Ok(Done(work()))
     except LakeSyncError as error:
@@ -41,7 +41,7 @@ def written(write: Callable[[], T]) -> T:
     """Ask for a change.
 
     Raises:
-        OutcomeUnknown: the request was sent, and no answer came that says what became of it.
+        OutcomeUnknown: the request was sent, and no answer arrived that states the outcome.
         LakeSyncError: it was not carried out.
     """
     try:

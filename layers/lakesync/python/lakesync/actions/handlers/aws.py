@@ -1,8 +1,8 @@
 """What actions do in the operator's AWS account: an event, a message, an execution.
 
-Which buses, queues and state machines they reach is decided by the stack's permissions, which its
-operator gives (parameter ``ActionTargets``). Each call is made once: what repeats it knows the
-run's id.
+The stack's permissions, which its operator grants (parameter ``ActionTargets``), decide which
+buses, queues and state machines are reachable. Each call is made once: a repeat uses the run's id,
+by which it is recognised.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class _Handler:
         """Ask AWS, once.
 
         Raises:
-            LakeSyncError: it did not happen, or nobody knows.
+            LakeSyncError: it did not happen, or the outcome is unknown.
         """
         from botocore import exceptions  # noqa: PLC0415 - only who asks AWS needs it
 
@@ -182,7 +182,7 @@ class StepFunctions(_Handler):
     service = "stepfunctions"
 
     def execute(self, run: Run) -> Result[Done, LakeSyncError]:
-        """Start it. Of a standard machine a name is used once: it was started before, then."""
+        """Start it. A standard machine accepts a name once: a used name shows an earlier start."""
         machine = self._settings.state_machine
         try:
             answer = self._call(
@@ -197,7 +197,7 @@ class StepFunctions(_Handler):
         return Ok(Done({"executionArn": answer["executionArn"]}))
 
     def lookup(self, run: Run) -> Result[Looked, LakeSyncError]:
-        """Tell that a standard machine may be started again: its executions' names are its own."""
+        """Tell that a standard machine may be started again: its executions' names are unique."""
         machine = self._call("describe_state_machine", stateMachineArn=self._settings.state_machine)
         return Ok(NOT_DONE) if machine["type"] == "STANDARD" else super().lookup(run)
 

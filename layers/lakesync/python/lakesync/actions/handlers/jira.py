@@ -1,7 +1,7 @@
-"""Actions in Jira Cloud: create an issue, comment on one, bring it into a status, assign it.
+"""Actions in Jira Cloud: create an issue, comment on one, change its status, assign it.
 
-A run can be recognised afterwards: a created issue bears a label of its run, a comment a property.
-Bringing an issue into a status, and assigning it, do nothing when they are done again.
+A run can be recognised afterwards: a created issue has a label of its run, a comment a property.
+Changing an issue's status and assigning it are idempotent.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from lakesync.connectors.outside import Outside
 
 LOOKS_MAX: Final = 3
-"""How often a lost run is looked for: Jira's search shows what is new a moment later."""
+"""How often a lost run is searched for: Jira's search shows new issues after a moment."""
 LOOK_S: Final = 1.0
-"""How long is waited between two looks; what Jira carries out later than these is not noticed."""
+"""How long to wait between two searches; what Jira does after the last one is not noticed."""
 TEXT_CHARS_MAX: Final = 32_767
 """A text of Jira: its own limit."""
 _API: Final = "/rest/api/3/issue"

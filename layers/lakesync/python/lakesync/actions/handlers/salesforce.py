@@ -1,7 +1,7 @@
 """Actions in Salesforce: create, update and upsert rows of the objects that are allowed.
 
-Updates and upserts do the same when they are done again. A create does if its object has a field
-for the run's id, an external id: then it is an upsert by it, and there once; else nobody can tell.
+Updates and upserts are idempotent. A create is idempotent if its object has a field for the run's
+id, an external id: then it is an upsert by that field; otherwise its outcome cannot be determined.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class SalesforceActions:
         return done(lambda: self._done(run))
 
     def lookup(self, run: Run) -> Result[Looked, LakeSyncError]:
-        """Look for the row that a run created; other actions are the same when done again."""
+        """Search for the row that a run created; other actions are idempotent."""
         if run.action != "create":
             return Ok(NOT_DONE)
         changed = self._objects.get(run.params["object"])

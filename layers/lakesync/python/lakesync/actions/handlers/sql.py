@@ -1,8 +1,8 @@
 """Declared statements in a database, each done once.
 
 Rules of this module
-    1. A run is noted in the table `lakesync_actions` in the transaction that does it, first: who
-       runs the same a second time, at once or later, finds what it gave.
+    1. A run is first noted in the table `lakesync_actions`, in the transaction that does it: a
+       second attempt at the same run, concurrent or later, finds its result.
     2. Parameters are bound by the driver; a client gives values, never SQL.
 """
 
@@ -205,7 +205,7 @@ class SqlStatements:
 
 
 def _meaning(error: LakeSyncError) -> LakeSyncError:
-    """Give what a client is told: nothing was done; the database's own words stay here."""
+    """Give what a client is told: nothing was done; the database's own message stays here."""
     if isinstance(error, ConstraintViolated):
         return ActionFailed(
             "the database refuses these values: they violate its types or constraints"

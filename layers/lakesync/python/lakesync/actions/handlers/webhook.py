@@ -1,8 +1,8 @@
 """Signed webhooks out, as `Standard Webhooks <https://www.standardwebhooks.com>`_ has them.
 
 The receiver verifies ``webhook-signature`` with any library of that specification: an HMAC over the
-id, the time and the body, so that nobody else can send one, or send one again later. The id is the
-same for all attempts of one action: whoever drops what he has had under an id gets each once.
+id, the time and the body, so that nobody else can send one, or replay one later. The id is the same
+for all attempts of one action: a receiver that drops ids that it has already seen gets each once.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ ANSWER_BYTES_MAX: Final = 65_536
 WAIT_S_MAX: Final = 3_600
 """How long a receiver may ask for patience."""
 CONNECT_S_MAX: Final = 3.0
-"""How long connecting may take, of what an action has: nothing has happened before."""
+"""How long connecting may take, out of an action's time: nothing has happened before."""
 _OK: Final = range(200, 300)
 _LATER: Final = frozenset({429, 503})
 _NOT_DONE: Final = range(300, 500)
@@ -144,7 +144,7 @@ def _post(
     url = f"{target.scheme}://{address}:{target.port}{target.path}"
     deadline = time.monotonic() + seconds - 1
     timeout = httpx.Timeout(seconds - 2, connect=CONNECT_S_MAX)
-    # The address that was looked at is connected to; the certificate must be the host's.
+    # The connection uses the address that was checked; the certificate must be the host's.
     extensions = {"sni_hostname": target.host}
     named = {**headers, "host": target.authority}
     with (

@@ -1,4 +1,4 @@
-"""Routes for who may come in: administrators see it, shut out, let in again, release clients."""
+"""Routes for access: administrators list, revoke and restore it, and release clients."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def add_action_routes(router: APIRouter, service: Callable[[], ActionAdmin]) -> 
     )
     @audited(shows)
     async def register(gateway: Gateway, request: Request) -> Response:
-        """Register an action handler, and who may run what. Its secrets are never returned."""
+        """Register an action handler, and who may run which actions. Secrets are never returned."""
         from lakesync.actions.definition import registration_from  # noqa: PLC0415 - when asked
 
         body = await json_body(request, "an action handler is JSON", HANDLER_BODY_BYTES_MAX)

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from lakesync.runtime.auth import Caller
 
 ACTION_BODY_BYTES_MAX: Final = 2_097_152
-"""A request of actions: as many as may be sent at once, with the parameters that they may have."""
+"""A request for actions: as many as may be sent at once, with parameters of the greatest size."""
 ANSWER_MS: Final = 28_000
-"""How long a request may take from its begin: API Gateway answers for a function after 30 s."""
+"""How long a request may take from its beginning: API Gateway waits 30 s for a function."""
 _DECODE: Final = {
     Encoding.JSON: actions_json.decode_push,
     Encoding.PROTOBUF: actions_proto.decode_push,
@@ -49,10 +49,10 @@ def action_routes(service: ActionService) -> APIRouter:
         openapi_extra=schemas.takes("ActionPush", protobuf=True),
     )
     async def run(gateway: Gateway, client: Client, request: Request) -> Response:
-        """Run actions one after another, each answered by itself, and each once. Safe to repeat.
+        """Run actions one after another, each with its own answer, and each once. Safe to repeat.
 
-        What is `retryable` is sent again as it is, with the same `actionId`; anything else is
-        final.
+        An action that is `retryable` is sent again unchanged, with the same `actionId`; anything
+        else is final.
         """
         left_ms = _left_ms(request)
         sent = request_encoding(request.headers.get("content-type"))
@@ -82,7 +82,7 @@ def _asker(client: Caller) -> Asker:
 
 
 def _left_ms(request: Request) -> Callable[[], int]:
-    """Give what measures how long the request may still take, by its function's clock too."""
+    """Give a function that measures the request's remaining time, also by its function's clock."""
     ends_ns = time.monotonic_ns() + ANSWER_MS * 1_000_000
     remaining = getattr(request.scope.get("aws.context"), "get_remaining_time_in_millis", None)
 

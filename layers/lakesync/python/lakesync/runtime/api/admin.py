@@ -1,4 +1,4 @@
-"""Routes for administration: schemas, rules, access, flushes, and a gateway's state in numbers."""
+"""Routes for administration: schemas, rules, access, flushes, and a gateway's metrics."""
 
 from __future__ import annotations
 
@@ -52,16 +52,16 @@ def admin_routes(
     """Give the routes around the services.
 
     Args:
-        service: what changes and shows a gateway's configuration.
-        access: what changes and shows who may come in.
-        destinations: what changes and shows where batches go besides the lake.
-        flush_now: flushes one gateway and gives what was done, or raises `LakeSyncError`.
+        service: changes and shows a gateway's configuration.
+        access: changes and shows who may use the gateway.
+        destinations: changes and shows where batches are applied besides the lake.
+        flush_now: flushes one gateway and reports what was done, or raises `LakeSyncError`.
         delete_now: deletes one gateway for a user, and reports its progress.
-        connectors: gives what registers connectors, made when it is first asked for.
-        actions: gives what registers action handlers, made when it is first asked for.
-        audit: gives what was changed, and by whom.
-        clients: gives what shows clients and disconnects them, made when it is first asked for.
-        flows: gives what declares flows, made when it is first asked for.
+        connectors: gives the registry of connectors, created when it is first needed.
+        actions: gives the registry of action handlers, created when it is first needed.
+        audit: gives the records of changes, and by whom.
+        clients: gives what shows clients and disconnects them, created when it is first needed.
+        flows: gives what declares flows, created when it is first needed.
     """
     router = guarded_router()
     add_schema_routes(router, service)
@@ -112,7 +112,7 @@ def admin_routes(
         responses=documented,
     )
     async def sync_metrics(gateway: Gateway, client: Client, request: Request) -> Response:
-        """Give the same of the tables that the rules can show the caller, and of their shards."""
+        """Give the same for the tables that the rules can show the caller, and for their shards."""
         claims = None if client.is_administrator else client.token.all
         return answer_json(request, service.metrics(gateway, claims))
 

@@ -26,7 +26,7 @@ _WANTED: Final = "send a JSON object, as Content-Type: application/json"
 
 
 def attachment_routes(service: Callable[[], AttachmentService], quotas: Quotas) -> APIRouter:
-    """Give the routes around what makes the service, which is asked within the gateway's quota."""
+    """Give the routes around a factory of the service, called within the gateway's quota."""
     router = guarded_router(tags=["sync"])
 
     @router.post(
@@ -42,8 +42,8 @@ def attachment_routes(service: Callable[[], AttachmentService], quotas: Quotas) 
     async def upload(gateway: Gateway, client: Client, request: Request) -> Response:  # noqa: ARG001 - the guard reads it
         """Give signed requests for the parts that are missing: send them, and ask again.
 
-        It is done when the answer says `stored`. Safe to repeat, and to leave and go on with
-        days later. Each request counts as a push of the gateway's quota.
+        It is done when the answer says `stored`. Safe to repeat, and to interrupt and resume days
+        later. Each request counts as a push of the gateway's quota.
         """
         quotas.check(gateway)
         asked = await _object(request)
@@ -68,10 +68,10 @@ def attachment_routes(service: Callable[[], AttachmentService], quotas: Quotas) 
         openapi_extra=schemas.takes("AttachmentPlace"),
     )
     async def download(gateway: Gateway, client: Client, request: Request) -> Response:
-        """Give a signed GET, to who sees a row whose column refers to the file. Safe to repeat.
+        """Give a signed GET to a caller who sees a row whose column refers to the file. Repeatable.
 
-        `NOT_YET_UPLOADED`: the bytes are still on the device of who made it. Whoever reads them
-        checks their SHA-256.
+        `NOT_YET_UPLOADED`: the bytes are still on the device that added the file. The caller checks
+        the SHA-256 of the bytes.
         """
         asked = await _object(request)
         table, row_id, column = (_text(asked, name) for name in ("table", "rowId", "column"))

@@ -1,4 +1,4 @@
-"""The route by which administrators and operators see what was changed, and by whom."""
+"""The route by which administrators and operators see who changed what."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def add_audit_route(router: APIRouter, service: Audit) -> None:
     ) -> Response:
         """Give records of changes, the latest first; ask again with `next` while there is one.
 
-        Of a record that says `begun` it is not known, or not known yet, whether it took effect.
-        A page may hold fewer than `limit`, even none, and yet have a `next`.
+        If a record says `begun`, it is not known, or not known yet, whether the change took effect.
+        A page may hold fewer than `limit` records, even none, and yet have a `next`.
         """
         query = AuditQuery(
             0 if since is None else _ms(since, "since"),

@@ -63,9 +63,9 @@ def checkpoint_routes(service: CheckpointService) -> APIRouter:
     ) -> Response:
         """Give the latest checkpoint as a stream of frames, or one part of it as one frame.
 
-        `X-Checkpoint-Hlc` is where to pull from behind it. `X-Checkpoint-Next` is the query of the
-        next part, for as long as there is one. What does not fit one answer is refused with the
-        parts to ask for.
+        `X-Checkpoint-Hlc` is the cursor from which to pull afterwards. `X-Checkpoint-Next` is the
+        query of the next part, as long as there is one. A request for more than one answer can hold
+        is refused with the parts to ask for.
         """
         asked = Pull(
             client.speaks_for(client_id),
@@ -95,7 +95,7 @@ def _packed(request: Request, body: bytes) -> tuple[bytes, dict[str, str]]:
 
 
 def _body(request: Request, whole: CheckpointFrames) -> tuple[bytes, dict[str, str]]:
-    """Give all frames as one body, compressed frame by frame where the caller can read that.
+    """Give all frames as one body, compressed frame by frame if the caller accepts that.
 
     Raises:
         CheckpointTooLarge: it is more than Lambda can answer.

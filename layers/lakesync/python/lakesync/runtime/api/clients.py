@@ -1,4 +1,4 @@
-"""Routes for a gateway's clients: who is connected and behind; an administrator disconnects one."""
+"""Routes for a gateway's clients: which are connected or behind; administrators disconnect them."""
 
 from __future__ import annotations
 
@@ -51,8 +51,9 @@ def add_client_routes(router: APIRouter, service: Callable[[], ClientsAdmin]) ->
     ) -> Response:
         """Give clients that ever came, in no order of interest.
 
-        A client is noted as it pulls, at most every quarter of an hour, and not while it has read
-        all: `behindMs` is never too small, and of one that reads on at most that much too large.
+        A client's position is noted as it pulls, at most every quarter of an hour, and not while it
+        has read everything: `behindMs` is never too small, and for a client that keeps reading it
+        is too large by at most that much.
         """
         reports, place = service().clients(gateway, place_of(cursor, _PLACE), limit)
         page: dict[str, object] = {"clients": list(map(_shown, reports))}

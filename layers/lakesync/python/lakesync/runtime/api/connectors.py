@@ -1,4 +1,4 @@
-"""Routes for connectors: their types, for everybody; those of a gateway, for administrators."""
+"""Routes for connectors: their types, for all callers; a gateway's own, for administrators."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def add_connector_routes(router: APIRouter, service: Callable[[], ConnectorAdmin
         request: Request,
         dry_run: DryRun = False,  # noqa: FBT002 - FastAPI passes it by name
     ) -> Response:
-        """Register a connector, having asked its source. Its secrets are never returned."""
+        """Register a connector, after its source was queried. Its secrets are never returned."""
         from lakesync.connectors.definition import registration_from  # noqa: PLC0415
 
         body = await json_body(request, "a connector is JSON", CONNECTOR_BODY_BYTES_MAX)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def add_deletion_route(router: APIRouter, access: AccessAdmin, delete_now: DeleteNow) -> None:
-    """Add the route around what deletes a gateway, for a user, and reports its progress."""
+    """Add the route around a function that deletes a gateway for a user and reports progress."""
 
     def shows(asked: Asked) -> tuple[str, object]:
         revoked = access.revocations(asked.gateway)

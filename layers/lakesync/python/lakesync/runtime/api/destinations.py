@@ -1,4 +1,4 @@
-"""Routes for destinations: administrators declare them, see how it goes, pause, fill, remove."""
+"""Routes for destinations: administrators declare, inspect, pause, fill and remove them."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def add_destination_routes(router: APIRouter, service: DestinationAdmin) -> None
         request: Request,
         dry_run: DryRun = False,  # noqa: FBT002 - FastAPI passes it by name
     ) -> Response:
-        """Let batches go there too, from now on; every fault is named at once. Safe to repeat."""
+        """Apply batches there too, from now on; all faults are reported at once. Safe to repeat."""
         body = await json_body(request, "a destination is JSON", DESTINATION_BODY_BYTES_MAX)
         if dry_run:
             tried(request)

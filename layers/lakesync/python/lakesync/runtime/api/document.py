@@ -32,7 +32,7 @@ class Description:
     """What the API offers, made of the very routes that the functions serve.
 
     Args:
-        open_routes: those that need no token; they serve the description, and hand themselves over.
+        open_routes: those that need no token; they serve the description, and pass themselves.
     """
 
     def __init__(self, open_routes: APIRouter) -> None:

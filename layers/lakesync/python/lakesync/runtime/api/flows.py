@@ -1,4 +1,4 @@
-"""Routes for flows: administrators plan, declare, look, pause, run, fill again, remove."""
+"""Routes for flows: administrators plan, declare, inspect, pause, run, refill and remove them."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def add_flow_routes(router: APIRouter, service: Callable[[], FlowAdmin]) -> None
 
 
 def _since(body: Any, action: str) -> int:
-    """Give the stamp that a backfill begins behind; 0 if it begins at the beginning."""
+    """Give the stamp after which a backfill begins; 0 if it begins at the beginning."""
     if not isinstance(body, dict) or body.keys() - {"from"} or (body and action != "backfill"):
         raise ValidationFailed(_FROM, field="from")
     if "from" not in body:

@@ -1,4 +1,4 @@
-"""What needs no token: health, the API's own description, and every address that is not served."""
+"""Routes without a token: health, the API's own description, and addresses that are not served."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def open_routes() -> APIRouter:
 
     @router.api_route("/{path:path}", methods=_METHODS, include_in_schema=False)
     async def unserved(path: str) -> Response:
-        """Refuse what no route of API Gateway took; say so where only the method is wrong."""
+        """Refuse a request that no route of API Gateway took; state if only the method is wrong."""
         methods = description().methods_at(f"/{path}")
         if methods:
             raise HTTPException(405, headers={"allow": ", ".join(methods)})

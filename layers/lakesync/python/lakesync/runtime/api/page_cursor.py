@@ -17,12 +17,12 @@ def cursor_of(place: str) -> str:
 
 
 def place_of(cursor: str, pattern: re.Pattern[str]) -> str:
-    """Give the place in the list that a cursor stands for; it matches the pattern as a whole.
+    """Give the place in the list that a cursor represents; it matches the pattern as a whole.
 
     No cursor is the beginning of the list, and gives no place.
 
     Raises:
-        ValidationFailed: the cursor was not given by a page of this list.
+        ValidationFailed: no page of this list gave the cursor.
     """
     if not cursor:
         return ""

@@ -125,7 +125,7 @@ def pull_routes(
 
     Args:
         service: answers.
-        of_sources: whether it answers for sources, and for nothing else.
+        of_sources: whether it answers only for sources.
     """
     router = guarded_router(tags=["sync"])
 
@@ -156,9 +156,9 @@ def pull_routes(
     ) -> Response:
         """Give the next page after a cursor. Safe to repeat.
 
-        A page holds whole commits, so it may exceed `limit` by less than one, or end before it
-        where an answer would be too large. Pull again while `hasMore`. The token decides what it
-        shows, and whose `clientId` may be.
+        A page holds whole commits, so it may exceed `limit` by less than one commit, or end before
+        it if the answer would be too large. Pull again while `hasMore`. The token decides which
+        rows the page shows, and whose `clientId` it accepts.
         """
         reads = answer_encoding(request.headers.get("accept"), otherwise=Encoding.JSON)
         asked = Pull(
@@ -198,6 +198,6 @@ def _encoded(gateway: str, page: PullPage, reads: Encoding) -> bytes:
 
 
 def _bytes_max(reads: Encoding) -> int:
-    """Give the bytes of deltas that an answer in an encoding can carry, whatever they are."""
+    """Give the most bytes of deltas that fit an answer in an encoding, whatever they contain."""
     growth = jsonish.JSON_GROWTH_TIMES_MAX if reads is Encoding.JSON else 1
     return (ANSWER_BYTES_MAX - _REST_BYTES) // growth

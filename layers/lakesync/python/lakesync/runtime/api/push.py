@@ -27,7 +27,7 @@ _ENCODE: Final = {Encoding.JSON: jsonish.encode_receipt, Encoding.PROTOBUF: prot
 def push_routes(
     service: PushService | FollowingPushes, quotas: Quotas, *, body_bytes_max: int
 ) -> APIRouter:
-    """Give the route around the service, which is asked within the gateway's quota."""
+    """Give the route around the service, which is called within the gateway's quota."""
     router = guarded_router(tags=["sync"])
 
     @router.post(
@@ -43,8 +43,8 @@ def push_routes(
     async def push(gateway: Gateway, client: Client, request: Request) -> Response:
         """Make deltas durable, each accepted or refused by itself. Safe to repeat.
 
-        What the receipt counts as accepted is on disk in several zones. `results` names the
-        deltas that were not plainly accepted, each with its reason.
+        Deltas that the receipt counts as accepted are on disk in several zones. `results` names the
+        deltas that were not simply accepted, each with its reason.
         """
         sent = request_encoding(request.headers.get("content-type"))
         quotas.check(gateway)

@@ -53,10 +53,11 @@ def add_rules_routes(router: APIRouter, service: AdminService) -> None:
         dry_run: DryRun = False,  # noqa: FBT002 - FastAPI passes it by name
         claims: As = None,
     ) -> Response:
-        """Say which rows each client sees and writes, from now on; every fault is named at once.
+        """Set which rows each client sees and writes from now on; all faults are reported at once.
 
         With `dryRun` nothing is saved: the answer names the tables that the rules concern, and,
-        with `as`, the rows that such a client would see, gain and lose against the rules in force.
+        with `as`, the rows that such a client would see, gain and lose compared with the rules in
+        force.
         """
         body = await json_body(request, "sync rules are JSON", RULES_BODY_BYTES_MAX)
         viewer = None if claims is None else _claims(claims)

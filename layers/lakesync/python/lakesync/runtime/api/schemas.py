@@ -1,7 +1,7 @@
 """The messages of the API as JSON Schema, for the OpenAPI document alone.
 
-They describe what `lakesync.wire` and `lakesync.core.schema` accept and give; decoding never comes
-here. A test sends what these schemas allow and checks what they promise.
+They describe what `lakesync.wire` and `lakesync.core.schema` accept and return; they take no part
+in decoding. A test sends what these schemas allow and checks what they promise.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ def answers(
 
 
 def binary_answers(kind: str, description: str, *errors: int) -> dict[int | str, dict[str, Any]]:
-    """Document the answers of a route whose good one is bytes of a kind of its own."""
+    """Document the answers of a route whose successful answer is bytes of its own media type."""
     documented = answers("Error", description, *errors)
     documented[200]["content"] = {kind: {"schema": {"type": "string", "format": "binary"}}}
     return documented

@@ -1,4 +1,4 @@
-"""Routes for the shards that tables are in: administrators see them, and move tables."""
+"""Routes for the shards of tables: administrators list them, and move tables."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def add_table_routes(router: APIRouter, service: AdminService) -> None:
         responses=schemas.answers("Tables", "Tables that were placed, and all shards."),
     )
     async def tables(gateway: Gateway, request: Request) -> Response:
-        """Give the tables that are not in the default shard, and the shards there are."""
+        """Give the tables that are not in the default shard, and the existing shards."""
         return answer_json(request, _shown(service.layout(gateway)))
 
     @router.post(
@@ -54,7 +54,7 @@ def add_table_routes(router: APIRouter, service: AdminService) -> None:
     )
     @audited(shows)
     async def place(gateway: Gateway, request: Request) -> Response:
-        """Say which shard a table's later commits go to; its rows stay. Safe to repeat."""
+        """Set the shard of a table's later commits; its rows stay. Safe to repeat."""
         table, shard, dry_run = _placement(
             await json_body(request, _SHAPE, PLACEMENT_BODY_BYTES_MAX)
         )
@@ -82,7 +82,7 @@ def _shown(layout: Layout) -> dict[str, object]:
 def _costs(
     gateway: str, table: str, layouts: tuple[Layout, Layout], epoch: str
 ) -> dict[str, object]:
-    """Give what a pull that brings nothing reads at the most, and what a small push writes."""
+    """Give the most that an empty pull reads, and what a small push writes."""
     pulls = [pull_units(gateway, layout, epoch) for layout in layouts]
     pushes = [push_units(gateway, layout.shard_of(table), layout, epoch) for layout in layouts]
     return {

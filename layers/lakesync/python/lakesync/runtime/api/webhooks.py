@@ -32,7 +32,7 @@ def webhook_routes(service: Webhooks) -> APIRouter:
         openapi_extra=schemas.takes("Webhook") | {"security": []},
     )  # fmt: skip
     async def take(gateway: Gateway, name: Name, request: Request) -> Response:
-        """Take what the source tells, if its signature is right. Safe to repeat: it is taken once.
+        """Accept a source's report, if its signature is right. Safe to repeat: it is taken once.
 
         Which headers sign it is the source's; Jira Cloud's is `X-Hub-Signature`.
         """

@@ -1,8 +1,8 @@
-"""Actions that come over a WebSocket are run by ``functions/actions``, as those over HTTPS.
+"""Actions that arrive over a WebSocket are run by ``functions/actions``, as those over HTTPS.
 
-Who answers frames may ask that function, and needs none of its permissions. It is asked by the
-event that API Gateway would send it, with the authoriser's answer for this connection: so what a
-token may, and whether its user is shut out, is decided there.
+The function that answers frames may call that function, and needs none of its permissions. It sends
+the event that API Gateway would send, with the authoriser's answer for this connection. So
+``functions/actions`` decides what a token may do, and whether its user is revoked.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ RunActions: TypeAlias = "Callable[[str, object, bytes], bytes]"
 """Runs an encoded ``ActionPush``, given the gateway and the authoriser's answer."""
 ACTIONS_S: Final = 22
 """How long actions of one frame may take; the connection to the function waits some seconds more,
-and API Gateway for 29 in all. What takes longer is asked for again, by the same id."""
+and API Gateway 29 s in all. An action that takes longer is requested again, under the same id.
+"""
 _PROTOBUF: Final = "application/x-protobuf"
 _OK: Final = 200
 

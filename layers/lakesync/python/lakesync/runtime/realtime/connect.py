@@ -57,7 +57,7 @@ def connect_handler(
 
 
 def disconnect_handler(connections: Connections) -> Handler:
-    """Give the handler of ``$disconnect``, which AWS calls if it can: else the sweep forgets."""
+    """Give the handler of ``$disconnect``, which AWS calls if it can; else the sweep forgets."""
 
     def disconnect(event: dict[str, Any]) -> dict[str, object]:
         context = event["requestContext"]
@@ -69,7 +69,7 @@ def disconnect_handler(connections: Connections) -> Handler:
 
 
 def _answering(handle: Callable[[dict[str, Any]], dict[str, object]]) -> Handler:
-    """Answer what is raised, by the one table of errors; nothing of the event is logged."""
+    """Answer with a raised error's status, by the one table of errors; no event is logged."""
 
     def handler(event: dict[str, Any], context: Any) -> dict[str, object]:  # noqa: ARG001 - AWS's
         request = event.get("requestContext", {})

@@ -1,9 +1,10 @@
-"""Whether a connection's frames come without end, in whichever processes they land.
+"""Detects a connection that sends frames without pause, whichever processes receive them.
 
-Each process counts what it takes, and adds that to the connection's item, ten frames at a time: the
-item is read for each frame anyway, so every process sees the sum. A write unit for each ten frames
-of a busy connection, a sixteenth of what API Gateway takes for them; none for one that sends less
-than ten frames in ten seconds to a process. Law T7: ``docs/spec/realtime.md``.
+Each process counts the frames that it receives, and adds the count to the connection's item, ten
+frames at a time: the item is read for each frame in any case, so every process sees the sum. The
+cost is one write unit for each ten frames of a busy connection, a sixteenth of API Gateway's price
+for them; nothing for a connection that sends less than ten frames in ten seconds to a process. Law
+T7: ``docs/spec/realtime.md``.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ class FloodGate:
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
         self._taken: OrderedDict[str, tuple[int, int]] = OrderedDict()
-        """Of each connection a window, and the frames taken in it that are not summed yet."""
+        """For each connection a window, and the frames received in it that are not summed yet."""
 
     def check(self, connection: Connection, now_s: float) -> LakeSyncError | None:
-        """Count a frame; gives why the connection is closed if they come without end.
+        """Count a frame; gives why the connection is closed if its frames are a flood.
 
         Args:
             connection: as it was read for this frame.

@@ -1,8 +1,8 @@
 """The handler of ``functions/frames``: pushes, pulls and actions over a WebSocket.
 
-The same services answer as over HTTPS, actions those of ``functions/actions``. What is wrong with a
-request is answered under its id, and the connection stays; what is no frame at all, or comes
-without end, closes it.
+The same services answer as over HTTPS, actions those of ``functions/actions``. A fault in a request
+is answered under its id, and the connection stays open; an invalid frame, or a flood of frames,
+closes it.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class FrameService:
 
 
 def frames_handler(service: FrameService) -> Handler:
-    """Give the handler of ``$default``. It returns nothing for the client: answers are posted."""
+    """Give the handler of ``$default``. It returns nothing to the client: answers are posted."""
 
     def handler(event: dict[str, Any], context: Any) -> dict[str, object]:  # noqa: ARG001 - AWS's
         try:

@@ -2,8 +2,8 @@
 
 A ticket may stand in the address in its place.
 
-A browser can set no header of a WebSocket but the sub-protocols it offers: ``lakesync.v1`` and
-``bearer.`` with the token behind it. The first of them is chosen; the other is never repeated.
+The only header of a WebSocket that a browser can set is the list of sub-protocols: ``lakesync.v1``
+and ``bearer.`` followed by the token. The first of them is chosen; the other is never repeated.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def socket_token(event: Mapping[str, Any], *, in_query: bool) -> str:
 
     Args:
         event: the handshake, as API Gateway passes it.
-        in_query: a token in the address is taken too.
+        in_query: a token in the address is accepted too.
 
     Raises:
         AuthFailed: there is none.

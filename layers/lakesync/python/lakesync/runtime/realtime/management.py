@@ -1,7 +1,7 @@
 """API Gateway's other side of a WebSocket: frames are posted to it, one request each.
 
 Requests are signed here, as those of DynamoDB are: the SDK would spend most of a millisecond on
-each, and a commit may be a thousand of them.
+each, and a commit may need a thousand of them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The handler of ``functions/notify``: the stream of the buffer's table, and the sweep.
 
-A batch of the stream is taken up gateway by gateway; each has its share of the time that is left,
-so that none waits for another's connections. What fails, or had no time, is tried again by Lambda
-for some minutes, and then given up: clients pull what they missed.
+A batch of the stream is handled gateway by gateway; each has its share of the remaining time, so
+that none waits for another's connections. Lambda retries what fails, or had no time, for some
+minutes, and then gives up: clients pull what they missed.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _notify(
 
 
 def _share(context: Any, parts: int) -> Callable[[], bool]:
-    """Give what tells whether there is time left of one of so many equal parts of the rest."""
+    """Give a function that tells whether time is left of one of ``parts`` equal shares."""
     left_ms = context.get_remaining_time_in_millis()
     ends_ms = left_ms - max(left_ms - _MARGIN_MS, 0) / parts
     return lambda: context.get_remaining_time_in_millis() > ends_ms

@@ -1,8 +1,9 @@
 """Single-use tickets for handshakes, for clients that can set neither header nor sub-protocol.
 
-A ticket stands in an address, so it may be seen by whoever logs addresses: that is why it is good
-for one handshake within half a minute, and stored as a digest. It is not the token, and no token
-can be made of it; what opens by it is bound by the claims and the expiry of the token that asked.
+A ticket is part of an address, which may be logged and read: that is why it is good for one
+handshake within half a minute, and stored as a digest. It is not the token, and no token can be
+derived from it; the connection is bound by the claims and the expiry of the token that requested
+it.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ class SocketTickets:
         """Give the claims that a ticket was issued for, once.
 
         Raises:
-            AuthFailed: it is none, or was redeemed, or is over; the sentence does not say which.
+            AuthFailed: it is invalid, was redeemed, or has expired; the message does not state
+                which.
         """
         if _TICKET.fullmatch(ticket):
             claims = self._tickets.take(_digest(ticket), self._wall_clock())
