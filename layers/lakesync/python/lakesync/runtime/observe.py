@@ -137,7 +137,7 @@ def lake_lag(gateway: str, seconds: float) -> None:
 
 
 def publish() -> None:
-    """Write out what was counted since the last time, as one line; nothing if it is nothing."""
+    """Write out what was counted since the last time, as one line; nothing if nothing was."""
     if _metrics.provider.metric_set:
         _metrics.flush_metrics()
 

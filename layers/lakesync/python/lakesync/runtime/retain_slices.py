@@ -6,7 +6,7 @@
     choose     of all that a slice did not finish, what this execution does one by one
 
 A gateway that fails, that takes longer than a call, or whose checkpoint is built from the lake, is
-left to an execution of its own, which retries and reports. So one gateway never makes a slice fail.
+done one by one afterwards, with retries and reports. So one gateway never makes a slice fail.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class Secrets:
         return fields
 
     def put(self, name: str, fields: Mapping[str, str]) -> None:
-        """Store a secret, replacing the one stored under the name; None has no fields."""
+        """Store a secret, replacing the one under the name; one without fields is not created."""
         self._read.pop(name, None)
         text = json.dumps(dict(fields))
         stored = self._ask(

@@ -68,7 +68,7 @@ def attachment_routes(service: Callable[[], AttachmentService], quotas: Quotas) 
         openapi_extra=schemas.takes("AttachmentPlace"),
     )
     async def download(gateway: Gateway, client: Client, request: Request) -> Response:
-        """Give a signed GET to a caller who sees a row whose column refers to the file. Repeatable.
+        """Give a signed GET to a caller who sees a row that refers to the file. Safe to repeat.
 
         `NOT_YET_UPLOADED`: the bytes are still on the device that added the file. The caller checks
         the SHA-256 of the bytes.
