@@ -209,6 +209,23 @@ def test_after_snapshots_expired_all_is_read_again_and_what_is_gone_is_deleted(
     assert copy.rows == expected(table)
 
 
+@pytest.mark.law("Y9", "Y12")
+def test_a_row_that_cannot_be_read_is_not_taken_for_one_that_is_gone(lake: LakeDatabases) -> None:
+    schema = pa.schema([pa.field("id", pa.int64()), pa.field("size", pa.float64())])
+
+    def sizes(rows: dict[int, float]) -> pa.Table:
+        return pa.Table.from_pylist([{"id": n, "size": s} for n, s in rows.items()], schema=schema)
+
+    copy, table = Copy(lake), lake.catalogue.create_table(f"raw.{NAME}", schema)
+    table.append(sizes({1: 1.0, 2: 2.0, 3: 3.0}))
+    copy.follow()
+    table.overwrite(sizes({1: 1.5, 2: float("nan")}))
+    old = [one.snapshot_id for one in table.snapshots()][:-1]
+    table.maintenance.expire_snapshots().by_ids(old).commit()
+    copy.follow()
+    assert copy.rows == {"1": {"id": 1, "size": 1.5}, "2": {"id": 2, "size": 2.0}}
+
+
 @pytest.mark.law("Y12")
 def test_a_table_that_was_rolled_back_is_followed(lake: LakeDatabases) -> None:
     copy, table = Copy(lake), lake.catalogue.create_table(f"raw.{NAME}", SCHEMA)

@@ -50,9 +50,21 @@ class Rows:
             for row_id in sorted(before):
                 yield Change(row_id, None, hlc=self.hlc)
 
+    def row_ids(self) -> Iterator[str]:
+        """Give the ids of all rows of the files that it added, but of those whose key has a NULL.
+
+        Also of those with a value that cannot be read: they are there, whatever it is.
+        """
+        for row in self.table.rows(self.step, self.plan.columns):
+            if not self._lacks_key(row):
+                yield self.plan.row_id(row)
+
+    def _lacks_key(self, row: tuple[Any, ...]) -> bool:
+        return any(row[at] is None for at in self.plan.key_places)
+
     def _change(self, row: tuple[Any, ...]) -> Change | Unreadable:
         row_id = self.plan.row_id(row)
-        if any(row[at] is None for at in self.plan.key_places):
+        if self._lacks_key(row):
             named = ", ".join(self.plan.key)
             return Unreadable(row_id, f"a column of its key is NULL: {named}")
         try:

@@ -195,11 +195,7 @@ class PlainSource:
     def _gone(self, table: str, rows: Rows) -> Iterator[Change]:
         """Give those rows that were brought and are not in a snapshot."""
         for part, parts in parts_of(rows.table.count(rows.step)):
-            there = {
-                one.row_id
-                for one in rows.added()
-                if isinstance(one, Change) and part_of(one.row_id, parts) == part
-            }
+            there = {row_id for row_id in rows.row_ids() if part_of(row_id, parts) == part}
             place = ""
             while True:
                 brought = self._brought(table, place)
