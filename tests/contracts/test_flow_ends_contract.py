@@ -33,6 +33,7 @@ from tests.support.lake_databases import GlueDatabases, LakeDatabases
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from lakesync.adapters.database import TableBatch
     from lakesync.core.delta import Delta
 
     Opens = Callable[[str], Any]
@@ -210,6 +211,33 @@ def test_what_comes_again_changes_nothing_and_is_brought_where_it_was_lost(ends:
     assert ends.poll() == "done"
     assert ends.rows() == rows == ends.expected()
     assert [end.mark(ends.table).unwrap() for end in (ends.end, ends.world.source)] == marks
+
+
+@pytest.mark.law("Y5")
+def test_a_write_that_comes_late_brings_no_row_back(
+    opens: Opens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends = Ends(opens, is_source=False)
+    ends.world.source.ensure_schema(TableSchema(ends.table, COLUMNS)).unwrap()
+    ends.commit(ends.row(1, title="one"))
+    ends.declare()
+    late: list[TableBatch] = []
+    insert_late = ends.end.insert_deltas
+
+    def kept(batch: TableBatch) -> Any:
+        late.append(batch)
+        raise Killed
+
+    with monkeypatch.context() as patched, suppress(Killed):
+        patched.setattr(ends.end, "insert_deltas", kept)
+        ends.poll()
+    ends.commit(ends.gone(1))
+    assert ends.poll() == "done"
+    insert_late(late[0])
+    assert ends.rows() == {}
+    ends.commit(ends.row(2))
+    assert ends.poll() == "done"
+    assert set(ends.rows()) == {"r02"}
 
 
 @pytest.mark.law("Y6")

@@ -238,10 +238,10 @@ def test_where_a_write_is_dear_a_job_gathers_what_it_reads_into_few_writes() -> 
     brought = world.by_hand.job(GATEWAY, "flow", handed_over(world))
 
     assert (brought.is_mine, brought.error) == (True, None)
-    # The function's page, the job's, and four stretches at a time behind them.
-    assert folder.sizes == [20, 20, 16, 4]
+    # The function's page, the job's fence and page, and four stretches at a time behind them.
+    assert folder.sizes == [20, 0, 20, 16, 4]
     assert world.poll() == "done"
-    assert folder.sizes == [20, 20, 16, 4, 1]
+    assert folder.sizes == [20, 0, 20, 16, 4, 0, 1]
     assert world.rows(folder) == {f"r{n:02}": {"n": n} for n in range(61)}  # type: ignore[arg-type]
     assert (world.status()["rows"], world.status()["state"]) == (61, "current")
 
@@ -255,7 +255,7 @@ def test_a_job_gathers_no_more_than_memory_has(monkeypatch: pytest.MonkeyPatch) 
 
     # As many rows of a byte as may be, and a page more; there are four stretches of four rows.
     assert max(folder.sizes) <= 10 + 2
-    assert folder.sizes[:2] == [2, 2]
+    assert folder.sizes[:3] == [2, 0, 2]
     world.poll()
     assert world.rows(folder) == {f"r{n:02}": {"n": n} for n in range(31)}  # type: ignore[arg-type]
 

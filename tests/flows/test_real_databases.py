@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
+from threading import Event, Thread, Timer
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from lakesync.core.delta import Op, make_delta
+from lakesync.core.merge import view
 from lakesync.core.schema import Column, TableSchema
 from lakesync.flows.routes import keeper
 from tests.flows.world import GATEWAY, World
+from tests.support.builders import delete, insert
 from tests.support.destinations import (
     SqlDestination,
     mariadb_dialect,
@@ -126,3 +130,42 @@ def test_a_column_that_changes_its_type_stops_no_row_but_those_that_do_not_fit(
     assert world.status(name)["deadLetters"] == 0
     source.close()
     destination.close()
+
+
+@pytest.mark.law("Y5")
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_transaction_that_commits_late_brings_no_row_back(
+    ends: tuple[SqlDestination, SqlDestination], which: int
+) -> None:
+    destination, table, world = ends[which], new_table(), World()
+    named = f"{table}/flow"
+    late = destination.adapter(named)
+    world.by_hand.databases["warehouse", keeper(GATEWAY, "flow")] = late
+    arrived, released, run = Event(), Event(), late._transactions.run
+
+    def run_late(work: Any) -> Any:
+        if not isinstance(work, partial) or work.func.__name__ != "_insert_part":
+            return run(work)
+
+        def waiting(cursor: Any, ledger: Any) -> Any:
+            done = work(cursor, ledger)
+            arrived.set()
+            released.wait(20)  # its commit is under way
+            return done
+
+        return run(waiting)
+
+    late._transactions.run = run_late  # type: ignore[method-assign]
+    world.commit(insert("r1", table=table, at=1, n=1))
+    world.admin.declare(GATEWAY, world.body(tables=[table]))
+    first = Thread(target=world.poll)
+    first.start()
+    assert arrived.wait(20)
+
+    world.commit(delete("r1", table=table, at=2))
+    after = destination.adapter(named)
+    world.by_hand.databases["warehouse", keeper(GATEWAY, "flow")] = after
+    Timer(0.5, released.set).start()
+    assert world.poll() == "done"
+    first.join(20)
+    assert not any(view(one) for one in after.rows_of(table, ["r1"]).unwrap().values())

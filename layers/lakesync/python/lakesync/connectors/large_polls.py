@@ -147,6 +147,7 @@ class LargePolls(Polls):
                 taking = Taking(
                     name, route.push, letters, self._wall_clock, route.shape, route.pages
                 )
+                route.fence(route.tables[source])
                 one = _LargeTable(route, work, letters, taking, save)
                 reading, many = reads, at_once
                 if route.job_rows:

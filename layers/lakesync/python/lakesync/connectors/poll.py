@@ -22,17 +22,9 @@ from lakesync.adapters.collector import collector_paused
 from lakesync.connectors.large import is_large, may_ask
 from lakesync.connectors.port import FEED
 from lakesync.connectors.reading import Read, read_page
+from lakesync.connectors.refusals import stops_all
 from lakesync.connectors.taking import Taking
-from lakesync.errors import (
-    AdapterQuotaExceeded,
-    AdapterUnreachable,
-    Conflict,
-    GatewayDeleted,
-    InternalError,
-    LakeSyncError,
-    Retry,
-    Unavailable,
-)
+from lakesync.errors import InternalError, LakeSyncError, Retry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -50,8 +42,6 @@ WAIT_S_MAX: Final = 3_600
 """How long a source or the gateway is left alone, whatever it asks for."""
 BACKOFF_S_MAX: Final = 300
 """How long it is left alone at most that asks for less, but fails again and again."""
-_ALL: Final = (Unavailable, AdapterUnreachable, AdapterQuotaExceeded, GatewayDeleted, Conflict)
-"""What is wrong with more than one table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +81,7 @@ class Poll:
         shape: gives what of a page's deltas is pushed.
         pages: usual pages that are read, and pushed, at a time.
         large_rows: from how many rows ahead on a table is a job's; 0 for never.
+        fence: makes sure that nothing of before is written any more to a table of the gateway.
         read_whole: notes that a table, by its name in the gateway, was read to its end.
         hand_over: makes the state durable for a job, which goes on.
     """
@@ -108,6 +99,7 @@ class Poll:
         shape: Callable[[Sequence[Delta]], Sequence[Delta]] = list,
         pages: int = 1,
         large_rows: int = 0,
+        fence: Callable[[str], object] = id,
         read_whole: Callable[[str], object] = id,
         hand_over: Callable[[PollState], None] = lambda _: None,
     ) -> None:
@@ -119,6 +111,7 @@ class Poll:
         self._wall_clock = wall_clock
         self._pages = pages
         self._large_rows = large_rows
+        self._fence, self._goes_on = fence, False
         self._read_whole, self._hand_over = read_whole, hand_over
         self._unread: set[str] = set()
         self._moved: set[str] = set()
@@ -133,6 +126,7 @@ class Poll:
         Raises:
             Conflict: somebody else polls this connector; nothing more was saved.
         """
+        self._goes_on = bool(state.poll_ms)
         if not state.poll_ms or set(self._tables) <= set(state.finished):
             self._begin(state)
         for source in self._tables:
@@ -140,7 +134,7 @@ class Poll:
                 if status := self._table(state, source, has_time):
                     return Polled(status)
             except LakeSyncError as error:
-                if _stops_all(source, error):
+                if stops_all(source, error):
                     return self._stopped(state, error)
                 self._leave(state, source, error)
         return self._ended(state)
@@ -202,6 +196,10 @@ class Poll:
 
     def _table(self, state: PollState, source: str, has_time: Callable[[], bool]) -> str:
         """Read a table to its end; gives what the poll is if it does not come to it."""
+        if source not in state.finished and (self._goes_on or source in state.begun):
+            # Who was here before may have died; it may be the database that still writes.
+            for table in self._tables.values() if source == FEED else [self._tables[source]]:
+                self._fence(table)
         may_ask_job = may_ask(state, self._wall_clock())
         while source not in state.finished:
             if not has_time():
@@ -242,9 +240,3 @@ class Poll:
             state.dead_letters = len(self._letters)
         if read.report:
             state.source = read.report
-
-
-def _stops_all(source: str, error: LakeSyncError) -> bool:
-    """Tell whether an error is of more than one table: a feed brings the changes of all."""
-    is_feeds = source == FEED and error.retry is Retry.LATER
-    return is_feeds or isinstance(error, _ALL)

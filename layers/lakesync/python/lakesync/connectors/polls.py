@@ -152,7 +152,7 @@ class Polls:
                 name, connector, route.tables, push=route.push, save=save,
                 letters=DeadLetters(storage, counts_first(state, save)),
                 wall_clock=self._wall_clock, shape=route.shape, pages=route.pages,
-                large_rows=route.large_rows, read_whole=route.read_whole,
+                large_rows=route.large_rows, fence=route.fence, read_whole=route.read_whole,
                 hand_over=self._saving(gateway, leased, JOB_START_MS),
             )  # fmt: skip
             return poll.run(state, has_time)

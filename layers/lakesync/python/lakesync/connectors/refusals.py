@@ -1,23 +1,41 @@
-"""What a gateway refuses of a push: what is for good, and what asks for patience."""
+"""What is refused of a push, for good or for a while; and which errors end a whole poll."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from lakesync.connectors.port import FEED
 from lakesync.core.clock import DRIFT_MS_MAX
 from lakesync.core.messages import OutcomeKind
-from lakesync.errors import ClockDrift, Retry, Unavailable
+from lakesync.errors import (
+    AdapterQuotaExceeded,
+    AdapterUnreachable,
+    ClockDrift,
+    Conflict,
+    GatewayDeleted,
+    LakeSyncError,
+    Retry,
+    Unavailable,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lakesync.core.delta import Delta
     from lakesync.core.messages import PushReceipt
-    from lakesync.errors import LakeSyncError
 
 AHEAD_MS_MAX: Final = 86_400_000
 """How far ahead of our clock a change may be that waits for it: what is dated later is the source's
 own fault, and a dead letter."""
+
+_ALL: Final = (Unavailable, AdapterUnreachable, AdapterQuotaExceeded, GatewayDeleted, Conflict)
+"""What is wrong with more than one table."""
+
+
+def stops_all(source: str, error: LakeSyncError) -> bool:
+    """Tell whether an error is of more than one table: a feed brings the changes of all."""
+    is_feeds = source == FEED and error.retry is Retry.LATER
+    return is_feeds or isinstance(error, _ALL)
 
 
 def refused_in(

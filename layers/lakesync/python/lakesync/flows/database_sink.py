@@ -14,7 +14,7 @@ from lakesync.connectors.storage import Brought
 from lakesync.core.clock import stamp
 from lakesync.core.merge import EMPTY, apply, view
 from lakesync.core.messages import DeltaOutcome, OutcomeKind, PushReceipt
-from lakesync.errors import ConstraintViolated
+from lakesync.errors import ConstraintViolated, Contention
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,6 +68,20 @@ class DatabaseSink:
         ]
         return PushReceipt(0, len(push.deltas) - len(refused), tuple(refused))
 
+    def fence(self, table: str) -> None:
+        """Move a table's mark, so that no batch of before is taken any more. Safe to repeat.
+
+        A transaction that is about to commit is waited for, as it has the mark locked: what is read
+        behind this has seen it.
+
+        Raises:
+            LakeSyncError: the database refused.
+        """
+        mark = self._database.mark(table).unwrap()
+        last = max(mark + 1, stamp(self._wall_clock()))
+        batch = TableBatch(table, mark, last, (), self._schema_of(table))
+        self._database.insert_deltas(batch).unwrap()
+
     def _put(self, table: str, items: list[tuple[int, Delta]]) -> list[DeltaOutcome]:
         row_ids = list({delta.row_id: None for _, delta in items})
         states = dict(self._database.rows_of(table, row_ids).unwrap())
@@ -96,7 +110,10 @@ class DatabaseSink:
         placed = [PlacedDelta(Position(last, place), delta) for place, delta in enumerate(deltas)]
         batch = TableBatch(table, mark, last, placed, self._schema_of(table))
         insert = apart.insert_apart if apart else database.insert_deltas
-        return insert(batch).unwrap().dead_letters
+        inserted = insert(batch).unwrap()
+        if inserted.deltas < len(placed):
+            raise Contention(f"somebody else just wrote {table}: repeat the same", retry_after_s=1)
+        return inserted.dead_letters
 
 
 def _changes(states: dict[str, RowState], delta: Delta) -> bool:

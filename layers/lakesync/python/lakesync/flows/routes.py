@@ -107,7 +107,8 @@ class FlowRoutes:
         pages = max(1, flow.to.pace.rows // PAGE_ROWS_MAX)
         return Route(
             connector, tables, sink.push, shape, pages, database.close,
-            large_rows(flow, self._rows_min), flow.to.pace.job_rows, remapping.read_whole,
+            large_rows(flow, self._rows_min), flow.to.pace.job_rows, sink.fence,
+            remapping.read_whole,
         )  # fmt: skip
 
     def _source(

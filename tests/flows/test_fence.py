@@ -1,0 +1,87 @@
+"""What a writer that died had asked of a database, which does it once another has gone on."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lakesync.adapters.database import TableBatch
+from lakesync.core.clock import stamp
+from lakesync.errors import AdapterTimedOut
+from lakesync.result import Err
+from tests.flows.test_polled import at, change, expected, row
+from tests.flows.world import SOURCE_TABLE, World
+from tests.support.builders import delete
+from tests.support.lake import Killed
+
+if TYPE_CHECKING:
+    from lakesync.adapters.database import Inserted
+    from lakesync.errors import LakeSyncError
+    from lakesync.result import Result
+
+
+def keep_late(world: World, monkeypatch: pytest.MonkeyPatch, *, dies: bool) -> list[TableBatch]:
+    """Have the next batch of the destination come late: its writer dies, or waits no longer."""
+    late: list[TableBatch] = []
+    database = world.database()
+    insert = database.insert_deltas
+
+    def kept(batch: TableBatch) -> Result[Inserted, LakeSyncError]:
+        if late or not batch.deltas:
+            return insert(batch)
+        late.append(batch)
+        if dies:
+            raise Killed
+        return Err(AdapterTimedOut("it takes too long"))
+
+    monkeypatch.setattr(database, "insert_deltas", kept)
+    return late
+
+
+@pytest.mark.law("Y5")
+@pytest.mark.parametrize("dies", [True, False])
+@pytest.mark.parametrize("has_more", [True, False])
+def test_a_write_that_comes_late_brings_no_row_back(
+    monkeypatch: pytest.MonkeyPatch, *, dies: bool, has_more: bool
+) -> None:
+    world = World()
+    world.commit(row(1), *([row(2)] if has_more else []))
+    world.declare()
+    late = keep_late(world, monkeypatch, dies=dies)
+    with suppress(Killed):
+        world.poll()
+    assert len(late) == 1
+    world.commit(delete("r1", table=SOURCE_TABLE, at=at(50)))
+    assert world.poll() == "done"
+
+    world.database().insert_deltas(late[0])
+    assert world.rows() == expected(world)
+    world.commit(row(3), *([change("r2", 60, n=7)] if has_more else []))
+    assert world.poll() == "done"
+    assert world.rows() == expected(world)
+    assert set(world.rows()) == ({"r2", "r3"} if has_more else {"r3"})
+
+
+@pytest.mark.law("Y5")
+def test_a_batch_that_another_was_before_is_not_taken_for_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    world.commit(row(1))
+    world.declare()
+    database = world.database()
+    mark = database.mark
+
+    def moved(table: str) -> Any:
+        answer = mark(table)
+        ahead = TableBatch(table, answer.unwrap(), stamp(world.time.wall_clock()) + 2**30, ())
+        database.insert_deltas(ahead).unwrap()  # by a clock that is ahead
+        monkeypatch.setattr(database, "mark", mark)
+        return answer
+
+    monkeypatch.setattr(database, "mark", moved)
+    assert world.poll() == "wait"
+    assert world.poll() == "done"
+    assert world.rows() == expected(world) != {}
