@@ -6,8 +6,8 @@
     3. the rows are in the state table, with its mark                   `merge_state`
     4. the claims are deleted                                           `forget`
 
-Each table has its own mark, written atomically with its data, and takes only what is above it: so a
-step that was done is found done, and 2 and 3 go on at once. Laws L1-L6: ``docs/spec/lake.md``.
+Each table has its own mark, written atomically with its data, and takes only commits above it. So a
+repeated step has no effect, and 2 and 3 run concurrently. Laws L1-L6: ``docs/spec/lake.md``.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 def survey(bench: Workbench, name: TableName, batches: Sequence[Batch], deltas_max: int) -> Chain:
-    """Choose the batches that come next: those above the lowest mark of the lake's tables."""
+    """Choose the next batches: those above the lowest mark of the lake's tables."""
     rows = bench.find(name.rows)
     marks = [rows.batch_mark.commit if rows else 0]
     if not _is_events(rows, batches):
@@ -64,7 +64,7 @@ def apply_chain(bench: Workbench, name: TableName, chain: Chain) -> None:
         changes = prepare(bench, name, CHANGES_TABLE, batches)
         rows = prepare(bench, name, STATE_TABLE, batches)
         keep_views(bench, name, rows)
-        # They share nothing but what they read: while one is planned, the other computes.
+        # They share only their input: while one is planned, the other computes.
         with table_threads(bench.spark, 2, pool_of(bench.spark)) as pool:
             steps = [
                 pool.submit(append_changes, bench, changes, chain),
@@ -76,7 +76,7 @@ def apply_chain(bench: Workbench, name: TableName, chain: Chain) -> None:
 
 
 def keep_views(bench: Workbench, name: TableName, rows: Target) -> None:
-    """Make the views of a table, or renew them; a fault stops nothing. Safe to repeat."""
+    """Create or update the views of a table; a fault does not stop the run. Safe to repeat."""
     if bench.views is None:
         return
     database, comments = lake_database(name.prefix, name.gateway), all_comments(rows.table)
@@ -106,10 +106,10 @@ def prepare(bench: Workbench, name: TableName, kind: Kind, batches: Sequence[Bat
 
 
 def append_changes(bench: Workbench, target: Target, chain: Chain) -> None:
-    """Write the chain's deltas behind those that are there.
+    """Append the chain's deltas.
 
-    The filter is the range of commits: whatever a run that was replaced may have written there
-    between our look and our commit makes the commit fail.
+    The filter is the range of commits: if a superseded run wrote to that range after this one read
+    the table, the commit fails.
     """
     if target.batch_mark.commit >= chain.last:
         return
@@ -138,17 +138,17 @@ def forget(bench: Workbench, batches: Sequence[Batch]) -> None:
 
 
 def is_readable(bench: Workbench, batch: Batch) -> bool:
-    """Tell whether a batch's object is there, and whole.
+    """Tell whether a batch's object exists and is complete.
 
-    Its bytes are asked, and not Spark: what keeps Spark from reading them, as S3 that throttles or
-    credentials that ran out, is no fault of the batch. Whatever keeps them from us is raised.
+    Its bytes are checked here, without Spark: Spark may also fail because of throttling or expired
+    credentials, which are not faults of the batch. Errors of reading the bytes are raised.
     """
     stored = bench.store.read(batch.object_key)
     return stored is not None and is_whole(stored.body)
 
 
 def _is_events(rows: Target | None, batches: Sequence[Batch]) -> bool:
-    """Tell whether rows are events: as the table was made, or as its first batch declares."""
+    """Tell whether rows are events: as the table was created, or as its first batch declares."""
     if rows is not None:
         return rows.table.kind is EVENTS_TABLE
     return min(batches, key=lambda batch: batch.last).append

@@ -1,4 +1,4 @@
-"""References of an Iceberg table: branches are made, dropped and published, tags are moved."""
+"""References of an Iceberg table: creates, drops and publishes branches, moves tags."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def drop_branch(table: LakeTable, name: str) -> None:
 
 
 def move_tag(java_table: Any, name: str, snapshot_id: int, *, is_new: bool) -> bool:
-    """Move a tag that stays for ever, or make it; False if another has committed meanwhile."""
+    """Move or create a tag without expiry; False if another writer committed meanwhile."""
     change = java_table.manageSnapshots()
     move = change.createTag if is_new else change.replaceTag
     try:
@@ -64,7 +64,7 @@ def fast_forward(spark: SparkSession, table: LakeTable, branch: str, start: int 
         start: the snapshot that must be current.
 
     Raises:
-        Conflict: another is, or the branch is gone; nothing was done.
+        Conflict: another one is, or the branch is gone; nothing took effect.
     """
     operations = table.java.operations()
     base = operations.refresh()
@@ -83,11 +83,11 @@ def fast_forward(spark: SparkSession, table: LakeTable, branch: str, start: int 
 
 
 def main_touched(spark: SparkSession, changed: Any) -> Any:
-    """Give a table's changed metadata with the main branch among the changes, where it was.
+    """Give a table's changed metadata with the unmoved main branch among the changes.
 
-    A REST catalogue looks at nothing but what a commit changes: one of columns alone would pass
-    over a snapshot that is new. How many snapshots the branch keeps, which is one where nothing is
-    said, is said or unsaid.
+    A REST catalogue checks only what a commit changes: a commit of columns alone would not detect a
+    new snapshot. To make a change, the branch's number of retained snapshots, one by default, is
+    set or unset.
     """
     main = changed.ref(_MAIN)
     keeps = 1 if main.minSnapshotsToKeep() is None else None

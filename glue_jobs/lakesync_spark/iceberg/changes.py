@@ -36,9 +36,9 @@ def change_rows(deltas: str, kind: Kind, columns: Sequence[LakeColumn], synced_a
 
 
 def _valued(deltas: str, kind: Kind, columns: Sequence[LakeColumn]) -> str:
-    """Put typed values beside their texts.
+    """Add typed values beside their texts.
 
-    A step of its own: what reads a value afterwards does not compute it again.
+    A separate step, so that later uses of a value do not compute it again.
     """
     return selected(
         deltas,

@@ -5,7 +5,7 @@
     3. the rows of each snapshot become chunks          `write_chunks`
     4. the manifest is written                          from here the checkpoint exists
 
-Whatever dies before step 4 leaves objects that nothing names. Law L13: ``docs/spec/lake.md``.
+A build that dies before step 4 leaves unreferenced objects. Law L13: ``docs/spec/lake.md``.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Built(NamedTuple):
     checkpoint: str
     since: Stamp
     rows: int
-    """Rows that were written; none if an earlier checkpoint holds all that the lake does."""
+    """Rows that were written; none if an earlier checkpoint has all that the lake has."""
 
 
 def build(
@@ -51,13 +51,12 @@ def build(
 
     Args:
         spark: the session.
-        objects: opens the bucket of checkpoints, here and wherever rows are read.
+        objects: opens the bucket of checkpoints, here and in the tasks that read rows.
         arguments: what to build.
         now_ms: the time.
 
     Raises:
-        Conflict: the lake's rows are not those of the buffer, or too far behind them, or another
-            stack's.
+        Conflict: the lake's rows are not the buffer's, or too far behind, or another stack's.
     """
     flushed = arguments.flushed
     if flushed.epoch:
@@ -102,7 +101,7 @@ def _state_tables(spark: SparkSession, arguments: CheckpointArguments) -> dict[s
 def _rows(spark: SparkSession, table: LakeTable, forgotten: Stamp) -> DataFrame:
     """Give the rows of a table's snapshot, without the tombstones that the buffer may forget."""
     rows = spark.sql(f"SELECT * FROM {table.name} VERSION AS OF {table.snapshot_id}")  # noqa: S608 - ours
-    # Where deletes win, what is not seen may hold updates: that is no tombstone, and says stamps.
+    # Where deletes win, a hidden row may have updates: it is not a tombstone, and has stamps.
     return rows.where(f"NOT ({IS_DELETED} AND {STAMPS} IS NULL AND {HLC} <= {forgotten})")
 
 

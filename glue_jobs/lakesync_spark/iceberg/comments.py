@@ -1,7 +1,7 @@
-"""Keeps the comments of a lake table's columns, for those who read the catalogue.
+"""Maintains the comments of a lake table's columns, for readers of the catalogue.
 
 A comment that ends with a column's type and name on the wire is LakeSync's, and follows the schema;
-any other is somebody's own, and stays. LakeSync's own columns get theirs where there is none.
+any other belongs to a user, and stays. LakeSync's own columns get a comment if they have none.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def keep_comments(table: LakeTable, wanted: Mapping[str, str]) -> None:
     """Give columns their comments, in one commit of metadata. Safe to repeat, and to kill.
 
     Args:
-        table: the table; what its columns are stands in its properties already.
-        wanted: by column, what is to be said.
+        table: the table; its properties already describe its columns.
+        wanted: the comments by column.
     """
     now = all_comments(table)
     own = {name: text for name, text in own_comments(table.kind).items() if not now.get(name)}

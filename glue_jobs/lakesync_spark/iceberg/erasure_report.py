@@ -22,7 +22,7 @@ class ErasedTable:
     left: int = 0
     """Rows in these files that bear values of what was to be erased."""
     kept_by: list[str] = field(default_factory=list)
-    """Branches and tags that are not LakeSync's: they keep a past that was not touched."""
+    """Branches and tags that are not LakeSync's: they keep old versions that were not erased."""
 
     def as_dict(self) -> dict[str, Any]:
         """Give it as JSON has it."""

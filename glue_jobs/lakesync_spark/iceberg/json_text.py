@@ -1,8 +1,8 @@
 """Canonical JSON text to typed lake columns: one SQL expression for each column type.
 
-Expressions are SQL text, so that transforms and ``MERGE`` share them. None of them fails: a value
-that does not fit its type (`lakesync.core.column_types.fits`) gives NULL. Each typed value has one
-text that it stands for; any other text is kept beside it, by `kept_texts`. The session must run in
+Expressions are SQL text, so that transforms and ``MERGE`` share them. No expression fails: a value
+that does not fit its type (`lakesync.core.column_types.fits`) gives NULL. Each typed value
+represents one text; any other text is stored beside it, by `kept_texts`. The session must run in
 UTC and with ANSI rules, as `lakesync_spark.common.session` sets it, on every version of Spark.
 """
 
@@ -29,7 +29,7 @@ _SPARK_TYPES: Final[Mapping[str, str]] = {
     "date": "DATE",
     "bytes": "BINARY",
 }
-# The same forms that the gateway accepts (lakesync.core.column_types): Spark alone takes more.
+# The forms that the gateway accepts (lakesync.core.column_types): Spark itself accepts more.
 _INTEGER: Final = '"-?[0-9]{1,19}"'
 _YEAR: Final = "(?!0000)[0-9]{4}"
 _DATE: Final = f'"{_YEAR}-[0-9]{{2}}-[0-9]{{2}}"'
@@ -40,9 +40,9 @@ _UTC: Final = f'"{_LOCAL}Z?"'
 _ELSEWHERE: Final = f'"{_LOCAL}[+-]([01][0-9]|2[0-3]):[0-5][0-9]"'
 _BASE64: Final = '"[A-Za-z0-9+/]*={0,2}"'
 
-# What a typed value stands for.
+# The text that a typed value represents.
 _INSTANT: Final = '"[-0-9]{10}T[0-9:]{8}([.](?!000Z)[0-9]{3}|[.][0-9]{3}(?!000)[0-9]{3})?Z"'
-"""As Java writes an instant: a fraction of 0, 3 or 6 digits, as few as will do."""
+"""An instant as Java prints it: with 0, 3 or 6 digits of fraction, as few as possible."""
 _WHOLE_SECONDS: Final = len('"2013-01-01T05:00:00Z"')
 _STRAY_BITS: Final = '([^AQgw]==|[^AEIMQUYcgkosw048=]=)"'
 """How base64 ends that has bits behind its last byte."""
@@ -64,7 +64,7 @@ def definition(column: LakeColumn, name: str = "") -> str:
 
 
 def typed(text: str, type_name: str) -> str:
-    """Give the typed value of canonical JSON text; NULL for a JSON null and for what is unfit.
+    """Give the typed value of canonical JSON text; NULL for a JSON null and for unfit text.
 
     Args:
         text: an SQL expression of type STRING.
@@ -73,7 +73,7 @@ def typed(text: str, type_name: str) -> str:
     decimal = precision_scale(type_name)
     if decimal:
         return _decimal(text, *decimal)
-    # A quote inside a string stands behind a backslash, which no type's text has: all may go.
+    # A quote inside a string follows a backslash, which no type's text has: all quotes may go.
     bare = f"replace({text}, '\"', '')"
     expressions: Mapping[str, str] = {
         "string": _string(text),
@@ -104,7 +104,7 @@ def kept_texts(
         return "CAST(NULL AS MAP<STRING, STRING>)"
     entries = ", ".join(f"'{name}', if({test}, {texts[name]}, NULL)" for name, test in lost.items())
     kept = f"map_filter(map({entries}), (name, text) -> text IS NOT NULL)"
-    # The map is built for the row that needs it.
+    # The map is built only for rows that need it.
     return f"if({' OR '.join(lost.values())}, {kept}, NULL)"
 
 
@@ -117,22 +117,23 @@ def kept_text(type_name: str, value: str, text: str) -> str:
 
 
 def is_lost(type_name: str, value: str, text: str) -> str:
-    """Tell whether a typed value says less than its text; both are SQL expressions, as is this."""
+    """Give the SQL condition that a typed value, an SQL expression too, loses some of its text."""
     exact = _exact(type_name, value, text)
     unlike = f"{value} IS NULL" + (f" OR NOT ({exact})" if exact else "")
     return f"({text} <> 'null' AND ({unlike}))"
 
 
 def _exact(type_name: str, value: str, text: str) -> str:
-    """Tell whether a text is the one that its value stands for; empty if it always is.
+    """Tell whether a text is the one that its value represents; empty if it always is.
 
-    What takes long is asked only where a quicker look says nothing. It depends on the value and the
-    scale alone: a decimal that gets more digits keeps its text.
+    Slow checks run only if a quick one is not decisive. The result depends only on the value and
+    the
+    scale: a decimal that gets more digits keeps its text.
     """
     if type_name in {"boolean", "json", "null", "date"}:
         return ""
     if type_name == "timestamp":
-        # Nearly all are of whole seconds, and need no look at each character.
+        # Nearly all are whole seconds, and need no check of each character.
         whole = f"substr({text}, 12, 1) = 'T' AND endswith({text}, 'Z\"')"
         return f"if(char_length({text}) = {_WHOLE_SECONDS}, {whole}, {text} RLIKE '^{_INSTANT}$')"
     if type_name == "bytes":
@@ -143,14 +144,14 @@ def _exact(type_name: str, value: str, text: str) -> str:
 
 def _string(text: str) -> str:
     inner = f"substring({text}, 2, char_length({text}) - 2)"
-    # Escapes are rare, and a JSON parser is slow: it is asked only where there is one.
+    # Escapes are rare, and a JSON parser is slow: it runs only if there is one.
     parsed = f"get_json_object(concat('[', {text}, ']'), '$[0]')"
     value = f"CASE WHEN contains({text}, char(92)) THEN {parsed} ELSE {inner} END"
     return f"CASE WHEN startswith({text}, '\"') THEN {value} END"
 
 
 def _integer(text: str, cast: str) -> str:
-    # Canonical numbers have no blanks or signs that only a cast would take; text may.
+    # Canonical numbers have no blanks or signs that only a cast accepts; text may have them.
     return f"if(startswith({text}, '\"') AND NOT {text} RLIKE '^{_INTEGER}$', NULL, {cast})"
 
 
@@ -162,7 +163,7 @@ def _decimal(text: str, precision: int, scale: int) -> str:
 
 
 def _timestamp(text: str, bare: str) -> str:
-    # Spark's own offsets end at 18 hours, and stand behind seconds only.
+    # Spark's own offsets end at 18 hours, and are allowed only after seconds.
     utc = f"try_cast(replace({bare}, 'Z', '') AS TIMESTAMP)"
     local = f"try_cast(left({bare}, char_length({bare}) - 6) AS TIMESTAMP)"
     minutes = f"try_cast(substr({bare}, -5, 2) AS INT) * 60 + try_cast(right({bare}, 2) AS INT)"
@@ -176,7 +177,7 @@ def _timestamp(text: str, bare: str) -> str:
 
 
 def _bytes(text: str, bare: str) -> str:
-    # Whole groups of four: Spark alone asks for no padding.
+    # Whole groups of four: Spark itself does not require padding.
     return f"if(char_length({text}) % 4 = 2, try_to_binary({bare}, 'base64'), NULL)"
 
 

@@ -1,7 +1,6 @@
 """One Iceberg table as the job needs it: its snapshot, its mark, its columns. Reads metadata only.
 
-Iceberg's Java table is asked directly: a query of a metadata table would start a Spark job for each
-answer.
+It uses Iceberg's Java table directly: each query of a metadata table would start a Spark job.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ class Records(NamedTuple):
 
 
 class LakeTable:
-    """An Iceberg table that exists. `refresh` before reading what others may have changed."""
+    """An existing Iceberg table. Call `refresh` before reading what others may have changed."""
 
     def __init__(self, spark: SparkSession, name: str) -> None:
         self.name = name
@@ -81,10 +80,10 @@ class LakeTable:
 
     @property
     def kind(self) -> Kind:
-        """Which kind of table it was made as.
+        """The kind of table that it was created as.
 
         Raises:
-            Conflict: LakeSync did not make it.
+            Conflict: LakeSync did not create it.
         """
         kind = KINDS.get(self._table.properties().get(KIND) or "")
         if kind is None:
@@ -108,10 +107,10 @@ class LakeTable:
         return Owner(*(str(properties.get(name) or "") for name in (STACK, GATEWAY, WRITTEN)))
 
     def check_stack(self, stack: str) -> None:
-        """Make sure that a stack made the table.
+        """Make sure that a stack created the table.
 
         Raises:
-            Conflict: another stack did, or nobody knows who.
+            Conflict: another or an unknown stack did.
         """
         owner = self._table.properties().get(STACK)
         if owner != stack:
@@ -136,7 +135,7 @@ class LakeTable:
         return {str(name): int(number) for name, number in dict(ids).items()}
 
     def record_columns(self, columns: Sequence[LakeColumn]) -> None:
-        """Keep what the columns are, by their field ids, unless it is there. Safe to repeat."""
+        """Store the columns' descriptions, by field id, unless they are stored. Safe to repeat."""
         operations = self._table.operations()
         base = operations.refresh()
         ids = {str(f.name()): str(f.fieldId()) for f in base.schema().columns()}
@@ -171,8 +170,8 @@ class LakeTable:
     def keep_mark(self) -> None:
         """Move the tag to the snapshot that carries the mark: expiry spares what is tagged.
 
-        Safe to repeat, and for two at once; what a crash left undone is done when the table is
-        found next.
+        Safe to repeat, and to run concurrently; after a crash the next access to the table
+        completes it.
         """
         for _ in range(MOVE_TRIES):
             marked = max(self._marked(), key=lambda one: int(one.summary()[COMMIT]), default=None)
@@ -193,14 +192,14 @@ class LakeTable:
         return Records(int(summary.get("total-records") or 0) - dead, dead)
 
     def swap_columns(self, pairs: Sequence[tuple[str, str]], expected: int | None) -> None:
-        """Drop columns and give their names to others, in one commit; all of it or nothing.
+        """Drop columns and give their names to others, atomically in one commit.
 
         Args:
-            pairs: the column that goes, and the one that gets its name.
+            pairs: the dropped column, and the one that gets its name.
             expected: the snapshot that must be current.
 
         Raises:
-            Conflict: the table has changed; nothing was done.
+            Conflict: the table has changed; nothing took effect.
         """
         operations = self._table.operations()
         base = operations.refresh()
@@ -210,17 +209,17 @@ class LakeTable:
         update = self._table.updateSchema()
         for old, new in pairs:
             update = update.deleteColumn(old).renameColumn(new, old)
-        # Committed against `base` itself: Iceberg's own schema update would quietly try again on
-        # top of whatever another run has written meanwhile.
+        # Committed against `base` itself: Iceberg's own schema update would silently retry on top
+        # of what another run has written meanwhile.
         new = base.updateSchema(update.apply())
         operations.commit(base, new if snapshot is None else main_touched(self._session, new))
         self.refresh()
 
     def _marked(self) -> Iterator[Any]:
-        """Give the snapshots with a mark that led to the current one, the latest first.
+        """Give the ancestors of the current snapshot that carry a mark, the latest first.
 
-        None from before the one that is tagged: it was tagged for its mark, the greatest so far,
-        and a history is long.
+        It stops at the tagged snapshot, which was tagged because its mark was the greatest so far:
+        a history may be long.
         """
         snapshot = self._table.currentSnapshot()
         tagged = self._table.snapshot(MARK_TAG)
@@ -236,6 +235,6 @@ class LakeTable:
             snapshot = None if parent is None else self._table.snapshot(parent)
         if is_marked or tagged is None or oldest is None:
             return
-        # One that is later than what is left was rolled back.
+        # A tagged snapshot later than the remaining ones was rolled back.
         if tagged.sequenceNumber() <= oldest.sequenceNumber():
             yield tagged

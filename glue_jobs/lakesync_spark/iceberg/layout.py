@@ -1,7 +1,7 @@
-"""Gives a lake table the layout that its schema asks for: Iceberg's partition and sort order.
+"""Gives a lake table its schema's layout: Iceberg's partitioning and sort order.
 
-Both are metadata alone. What is there stays where it lies, under the partition that it was written
-by, and is read as ever; what is written anew, by a merge or by maintenance, is laid out anew.
+Both are only metadata. Existing files stay readable under the partitioning that they were written
+with; files that a merge or maintenance rewrites get the new layout.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NULL_ORDER: Final = "org.apache.iceberg.NullOrder"
 def keep_layout(spark: SparkSession, table: LakeTable, wanted: TableLayout) -> None:
     """Give a table its layout, unless it has it. Safe to repeat, and to kill.
 
-    Fields that somebody else added to the partition stay.
+    Partition fields that others added stay.
     """
     java = table.java
     recorded = recorded_layout(java.properties())
@@ -36,7 +36,7 @@ def keep_layout(spark: SparkSession, table: LakeTable, wanted: TableLayout) -> N
         order = order.asc(java_class(spark, _EXPRESSIONS).ref(column), nulls_first)
     order.commit()
     properties = java.updateProperties()
-    # The write itself brings the rows of a partition together: else each task writes a file of it.
+    # The write groups rows by partition: else each task writes a file of each partition.
     distribution = "hash" if java.spec().isPartitioned() else "none"
     properties = properties.set("write.distribution-mode", distribution)
     properties.set(LAYOUT, wanted.recorded).commit()

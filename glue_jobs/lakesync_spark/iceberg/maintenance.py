@@ -1,12 +1,12 @@
-"""One run of maintenance: looks at every table, and does what pays, several tables at once.
+"""One run of maintenance: checks every table, and does what pays off, several tables at once.
 
     1. every table is looked at                      `lake_plan.steps_for` says what pays
     2. group by group, files are rewritten           under the lease that merges take too
     3. snapshots expire, orphans are removed         without one: they move no table on
 
-The lease keeps a merge and a rewrite from making each other repeat; that nothing is lost or doubled
-Iceberg's validation sees to, as between two merges. Every rewrite carries the table's mark, so the
-snapshots of before may go. Law L17: ``docs/spec/lake.md``.
+The lease prevents a merge and a rewrite from making each other retry. Iceberg's validation ensures
+that nothing is lost or duplicated, as between two merges. Every rewrite carries the table's mark,
+so older snapshots may expire. Law L17: ``docs/spec/lake.md``.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ TABLES_AT_ONCE_MAX: Final = 8
 TAKING_S_MAX: Final = 3_600.0
 """How long a run takes up tables; what it leaves, the next run does."""
 LEASE_S_MAX: Final = 600.0
-"""How long a run takes up tables under one lease: batches of its gateways wait meanwhile."""
+"""How long a run starts on tables under one lease: batches of its gateways wait meanwhile."""
 BUSY_S_MAX: Final = 300.0
-"""How long a run comes back to groups that a merge is at work on, before it leaves them."""
+"""How long a run retries groups that a merge holds, before it skips them."""
 LOOK_S: Final = 10.0
 """How soon it comes back."""
 
@@ -62,13 +62,13 @@ class Table(NamedTuple):
 def maintain(
     spark: SparkSession, store: LakeStore, arguments: MaintenanceArguments, run_id: str
 ) -> MaintenanceReport:
-    """Do what pays for every table. Safe to repeat, to kill, and to start beside merges.
+    """Do what pays off for every table. Safe to repeat, to kill, and to run beside merges.
 
     Args:
         spark: the session.
-        store: where the leases are; its clock is the run's.
-        arguments: which tables, and how long snapshots are kept.
-        run_id: who takes the leases.
+        store: the store of the leases; its clock is the run's.
+        arguments: the tables, and how long snapshots are kept.
+        run_id: the holder of the leases.
     """
     work = _Maintenance(spark, store, arguments, run_id)
     with table_threads(spark, TABLES_AT_ONCE_MAX) as threads:
@@ -90,7 +90,7 @@ class _Maintenance:
         self._deletes_files = arguments.catalogue.deletes_files
         self._table = arguments.only.partition("/")[2]
         """The only one that was asked for, with its history; empty for all."""
-        store.read(lease_key(0))  # any answer of S3 tells its clock
+        store.read(lease_key(0))  # any answer of S3 has its time
         self._now_ms = int(store.now.timestamp() * 1000)
         self._old_ms = self._now_ms - arguments.snapshot_keep_ms
         self._ends = time.monotonic() + TAKING_S_MAX
@@ -131,7 +131,7 @@ class _Maintenance:
         return Table(name, owner.gateway, table_report)
 
     def _rewrite_groups(self, groups: dict[int, list[Table]], threads: ThreadPoolExecutor) -> None:
-        """Take the groups one after the other; come back for a while to those that are busy."""
+        """Process the groups in turn; retry busy ones for a while."""
         waits_until = time.monotonic() + BUSY_S_MAX
         while groups:
             for group in list(groups):
@@ -173,9 +173,9 @@ class _Maintenance:
         }
         are_rewritten = False
         for step, do in steps.items():
-            # What a step before it did may have been all: steps are decided by what there is now.
+            # An earlier step may have done all: steps are chosen by the current state.
             now = files.figures(self._old_ms)
-            # What delete files say of files that were just written anew is said in vain.
+            # Delete files for files that were just rewritten are without effect.
             in_vain = step is Step.DELETES and are_rewritten and now.delete_files > 0
             if in_vain or step in steps_for(now, table.name, self._now_ms):
                 lease.check()
@@ -205,7 +205,8 @@ class _Maintenance:
 def table_names(spark: SparkSession, arguments: MaintenanceArguments) -> Iterator[str]:
     """Give the tables of all gateways, or of one, as SQL writes them.
 
-    Those of flows keep themselves in order, under leases of their own and where the job has no say.
+    Tables of flows are maintained by the flows, under separate leases and outside this job's
+    control.
     """
     catalog = f"`{arguments.catalog}`"
     if arguments.only:

@@ -1,4 +1,4 @@
-"""What a run of maintenance saw and did: a line for each table, and sums that become metrics."""
+"""The report of a maintenance run: a line for each table, and sums that become metrics."""
 
 from __future__ import annotations
 

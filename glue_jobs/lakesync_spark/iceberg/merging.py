@@ -1,11 +1,10 @@
 """Merges folded deltas into opened rows of the state table, column by column. Text of queries only.
 
 Rules of this module
-    1. It decides what `core.merge.join` decides, and nothing else does: tests drive both with the
-       same deltas.
-    2. Registers are compared as ``(hlc, client_id, json)``. The stored text is made of its typed
-       value only where stamp and client are equal, which is rare.
-    3. What no delta touches is copied: its value, its stamp, and the text beside it.
+    1. It makes the same decisions as `core.merge.join`: tests run both with the same deltas.
+    2. Registers are compared as ``(hlc, client_id, json)``. The stored text is made from its typed
+       value only if stamp and client are equal, which is rare.
+    3. Columns that no delta changes are copied: value, stamp, and the text beside it.
 """
 
 from __future__ import annotations
@@ -44,15 +43,15 @@ def merged(
     all_rows: bool,
     delete_wins: bool = False,
 ) -> str:
-    """Give a query of rows of the state table out of folded deltas and the rows that are there.
+    """Give a query of merged state rows, from folded deltas and the existing rows.
 
     Args:
         folded: as `lakesync_spark.common.fold.fold` gives them.
-        rows: a query of rows of the state table; all that the deltas may be of.
+        rows: a query of state rows, with all rows that the deltas may belong to.
         columns: the table's columns.
-        given: the names of those that deltas may carry.
-        synced: what the rows that change carry.
-        all_rows: whether to give those too that do not change, as they are.
+        given: the names of those that deltas may have.
+        synced: the sync columns' values for changed rows.
+        all_rows: whether to give unchanged rows, too.
         delete_wins: how the table is read; see `lakesync.core.merge.as_read`.
     """
     names = (ALIVE, DELETED, *synced.columns, *given)
@@ -69,7 +68,7 @@ def merged(
 
 
 def _compared(joined: str, columns: Sequence[LakeColumn], given: Collection[str]) -> str:
-    """Say of each column which register wins, and of each row whether it changes."""
+    """Decide for each column which register wins, and for each row whether it changes."""
     alive, deleted = f"{_LATEST}{ALIVE}", f"{_LATEST}{DELETED}"
     latest = (
         f"greatest(coalesce({name}, 0L), coalesce({_GIVEN}{name}, 0L)) AS {_GREATER}{name}"
@@ -113,9 +112,9 @@ def _wins(column: LakeColumn) -> str:
 def _valued(
     compared: str, columns: Sequence[LakeColumn], given: Collection[str], condition: str
 ) -> str:
-    """Put in the typed values that win.
+    """Add the winning typed values.
 
-    A step of its own: what reads a value afterwards does not compute it again.
+    A separate step, so that later uses of a value do not compute it again.
     """
     names = [column.name for column in columns]
     kept = (f"`{prefix}{name}`" for name in names for prefix in (KEPT, AT))
@@ -143,7 +142,7 @@ def _valued(
 
 
 def _stamped(valued: str, columns: Sequence[LakeColumn], given: Collection[str]) -> str:
-    """Put in the stamps that win, and the texts that their values cannot give back."""
+    """Add the winning stamps, and the texts that their values cannot represent."""
     names = (f"`{column.name}`" for column in columns)
     parts = (ID, *names, COMMIT_STAMP, SYNCED_AT, ALIVE, DELETED)
     return selected(valued, (*parts, *_of_registers(columns, given)))

@@ -1,11 +1,11 @@
-"""Makes a state table anew out of its changes table: for rows that were lost, or changed by hand.
+"""Rebuilds a state table from its changes table: for rows that were lost, or changed by hand.
 
-    1. the state table is made, if it is gone, with the columns of the changes table
-    2. all deltas are folded, as a merge folds a batch, and compared with the rows that there are
+    1. the state table is created, if it is gone, with the columns of the changes table
+    2. all deltas are folded, as a merge folds a batch, and compared with the existing rows
     3. the rows are written in one commit, with the mark of the changes table
 
-A row that is as it was keeps its commit. Step 3 is refused if somebody wrote there meanwhile; what
-dies before it leaves all as it was. Law L23: ``docs/spec/lake.md``.
+An unchanged row keeps its commit. Step 3 is refused if another writer changed the table meanwhile;
+a run that dies before it has no effect on rows. Law L23: ``docs/spec/lake.md``.
 """
 
 from __future__ import annotations
@@ -79,12 +79,12 @@ class RebuildReport:
 def rebuild(
     spark: SparkSession, store: LakeStore, arguments: MaintenanceArguments, run_id: str
 ) -> RebuildReport:
-    """Make the state table of one table of a gateway anew. Safe to repeat, and to kill.
+    """Rebuild the state table of one table of a gateway. Safe to repeat, and to kill.
 
     Raises:
-        ValidationFailed: no table is named, or its rows are events, which nothing else tells of.
+        ValidationFailed: no table is named, or its rows are events, which have no other source.
         NotFound: it has no changes table in the lake.
-        Conflict: merges were at work all the time, or somebody changed the table meanwhile.
+        Conflict: merges were running all the time, or another writer changed the table meanwhile.
     """
     gateway, _, table = arguments.only.partition("/")
     if not table:

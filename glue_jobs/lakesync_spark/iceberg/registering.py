@@ -4,8 +4,8 @@
     2. they are copied to where the table's data lies                       nobody knows them yet
     3. they are in the table, with the mark                                 one commit
 
-Of the commit is asked what Spark's would be: that no file that may hold a commit of the range was
-added since the table was looked at. What dies before it leaves files that maintenance removes.
+The commit has the same validation as Spark's: no file that may hold a commit of the range was added
+since the table was read. A run that dies before it leaves files that maintenance removes.
 Laws L4, L6, L7, L11: ``docs/spec/lake.md``.
 """
 
@@ -50,10 +50,10 @@ def may_register(table: LakeTable) -> bool:
 
 
 def register_changes(bench: Workbench, target: Target, chain: Chain) -> None:
-    """Append the deltas of a chain that a table has not got, with the mark, in one commit.
+    """Append the deltas of a chain that a table lacks, with the mark, in one commit.
 
     Raises:
-        ValidationFailed: an object is gone, or no batch.
+        ValidationFailed: an object is gone, or is not a batch.
     """
     table, applied = target.table, target.batch_mark.commit
     made = ChangeFiles(bench.store, table.kind, target.columns, table.field_ids())
@@ -74,7 +74,7 @@ def register_changes(bench: Workbench, target: Target, chain: Chain) -> None:
 
 
 def _placed(spark: SparkSession, table: LakeTable, path: Path) -> Any:
-    """Copy a file to where the table's data lies, and give it as Iceberg knows files."""
+    """Copy a file to the table's data location; gives Iceberg's description of it."""
     java = table.java
     place = java.locationProvider().newDataLocation(f"{uuid4()}.parquet")
     local = java_class(spark, "java.io.File")(str(path)).toPath()
@@ -98,7 +98,7 @@ def _commit(
     files: Sequence[Any],
     properties: Mapping[str, str],
 ) -> None:
-    """Put files in the place of whatever a range of commits has in the table: which is nothing."""
+    """Replace the files of a range of commits, of which the table has none, by new files."""
     expressions = java_class(spark, f"{_ICEBERG}.expressions.Expressions")
     both = getattr(expressions, "and")
     within = both(

@@ -4,8 +4,8 @@
     2. every row is written again with the helper filled                (validated overwrite)
     3. the old column goes, the helper takes its name                   (one compare-and-swap)
 
-A reader sees text until step 3 and typed values from it on, never neither. A crash between any two
-steps is healed by doing all three again.
+A reader sees text before step 3 and typed values after it. After a crash between any two steps, all
+three are repeated.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def retyped_state(
         {_helper(c): sf.expr(typed(texts[c.name], c.type)) for c in retyped}
     )
     kept = {
-        # Until the swap only the text says what a column of type null has: it stays.
+        # Until the swap only the text has the values of a column of type null: it stays.
         KEPT + c.name: kept_text(c.type, f"`{_helper(c)}`", texts[c.name])
         for c in retyped
         if before[c.name].type != "null"
@@ -92,7 +92,7 @@ def retyped_state(
 
 
 def retyped_changes(rows: DataFrame, retyped: Sequence[LakeColumn]) -> DataFrame:
-    """Give deltas with the helper columns filled out of the text that they hold so far."""
+    """Give deltas with the helper columns filled from their current text."""
     texts = {c.name: f"coalesce(`{c.name}`, `{TEXTS}`['{c.name}'])" for c in retyped}
     values = {c.name: typed(texts[c.name], c.type) for c in retyped}
     filled = {_helper(column): values[column.name] for column in retyped}

@@ -1,8 +1,8 @@
 """Writes rows of a state table as chunks of a checkpoint, on the workers that read the rows.
 
-The one transform with Python in it. A chunk is protobuf as clients read it, with a digest for every
-delta, which no column expressions give; and it must be, byte for byte, what the gateway makes of
-its row states. So the gateway's own encoder runs here, on batches of rows.
+This transform runs Python. A chunk is protobuf for clients, with a digest of every delta, which
+column expressions cannot compute; and it must equal the gateway's chunks byte for byte. So the
+gateway's own encoder runs here, on batches of rows.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def write_chunks(
 ) -> Iterator[Written]:
     """Write all rows of a state table as chunks, and give these in order. Safe to repeat.
 
-    A task that is repeated writes the same bytes under the same names. Cost: one chunk in memory
+    A repeated task writes the same bytes under the same names. Cost: one chunk in memory
     for each task, and 40 us a row of five columns.
 
     Args:

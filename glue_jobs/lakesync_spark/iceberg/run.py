@@ -48,7 +48,7 @@ def run(
     run_id: str,
     views: ViewCatalogue | None = None,
 ) -> Report:
-    """Take everything that waits. Safe to repeat, to kill, and to start beside other runs."""
+    """Process the whole backlog. Safe to repeat, to kill, and to run beside other runs."""
     report = Report()
     with ExitStack() as leases:
         work = _Run(spark, store, arguments, run_id, report, leases, views)
@@ -91,7 +91,7 @@ class _Run:
         self._ends = time.monotonic() + TAKING_S_MAX
         self._groups: dict[int, _Group] = {}
         self._not_ours: set[int] = set()
-        """Groups that another run holds, and shows signs of life; or that it took from this one."""
+        """Groups that another live run holds, or that it took from this one."""
         self._ready: deque[str] = deque()
         self._at_work: dict[Future[set[str]], str] = {}
         self._left: set[str] = set()
@@ -205,7 +205,7 @@ class _Run:
             self._groups.pop(group).release.close()
 
     def _lose(self, group: int, error: Exception) -> None:
-        """Take no more of a group whose lease is lost; its tables notice it by themselves."""
+        """Take no more tables of a group whose lease is lost; running ones detect it."""
         say("lost", group=group, reason=str(error))
         self.lost = self.lost or error
         self._not_ours.add(group)

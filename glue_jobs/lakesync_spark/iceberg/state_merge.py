@@ -34,7 +34,7 @@ BROADCAST_DELTAS_MAX: Final = 4_000_000
 def merge_state(bench: Workbench, target: Target, chain: Chain, tries_left: int = 2) -> None:
     """Merge the chain's deltas into the rows, whatever their order.
 
-    What somebody else commits meanwhile, as a compaction does, makes it begin again.
+    A concurrent commit, such as a compaction, makes it start again.
     """
     if target.batch_mark.commit >= chain.last:
         return
@@ -54,7 +54,7 @@ def merge_state(bench: Workbench, target: Target, chain: Chain, tries_left: int 
 
     bench.lease.check()
     if _is_rewritten(target.table, chain):
-        # All of the table: any commit since `target` was found makes this one fail.
+        # The whole table: any commit since `target` was read makes this one fail.
         none = "" if target.table.snapshot_id is not None else "false"
         rows = selected(target.table.name, ("*",), none)
         states = asked(deltas, lambda view: change(rows, view, all_rows=True))

@@ -1,4 +1,4 @@
-"""One table's part of a run: applies its batches until it can go no further. On one thread.
+"""One table's part of a run: applies its batches as far as possible. On one thread.
 
 A failure in one table does not stop the others. A chain of batches that fails is retried batch by
 batch; a batch that can never be read is set aside with the reason. After any other failure, also a
@@ -126,7 +126,7 @@ class TableRun:
         say("applied", table=table, commit=str(chain.last))
 
     def _bear(self, error: Exception) -> None:
-        """Try a failed chain again batch by batch; give up on the batch that fails by itself."""
+        """Retry a failed chain batch by batch; gives up on a batch that fails alone."""
         chain, reason = self._chain, reason_of(error)
         say("failed", table=self._table, reason=reason)
         if chain is not None and not self._is_singly:
@@ -142,7 +142,7 @@ class TableRun:
         self._report.failed.append(Failure(self._table, name, reason, hopeless))
 
     def _is_hopeless(self, batch: Batch) -> bool:
-        """Tell whether a batch can never be read; one that cannot be asked now waits."""
+        """Tell whether a batch can never be read; one that is unreachable now waits."""
         try:
             return not is_readable(self._bench, batch)
         except Exception as error:  # noqa: BLE001 - S3's fault, or ours, is not the batch's

@@ -68,10 +68,10 @@ class TableName(NamedTuple):
 
 
 def located(spark: SparkSession, catalog: str, prefix: str, gateway: str, table: str) -> TableName:
-    """Find the lake tables of a gateway's table, or the name under which they are to be made.
+    """Find the lake tables of a gateway's table, or the name to create them under.
 
-    A name in words may be another table's already; then it is the one with a digest. What has a
-    name keeps it: the tables themselves say whose they are.
+    If the readable name already belongs to another table, the name with a digest is used. Existing
+    tables keep their names: their properties say whose they are.
     """
     names = [TableName(catalog, prefix, gateway, table, name) for name in lake_tables(table)]
     free = None
@@ -117,10 +117,10 @@ def create_table(
     *,
     delete_wins: bool = False,
 ) -> LakeTable:
-    """Make the table of a kind, unless there is one.
+    """Create the table of a kind, unless there is one.
 
     Raises:
-        Conflict: another stack, or another table of the gateway, made it meanwhile.
+        Conflict: another stack, or another table of the gateway, created it meanwhile.
     """
     table = name.changes if kind.name == "changes" else name.rows
     properties = {

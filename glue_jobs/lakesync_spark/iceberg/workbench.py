@@ -1,4 +1,4 @@
-"""What all steps of a run on a table need: session, store, lease, and a look at the table."""
+"""What all steps of a run on a table need: session, store, lease, and access to the table."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ class Workbench:
         return f"TIMESTAMP '{self.store.now:%Y-%m-%d %H:%M:%S}Z'"
 
     def find(self, name: str) -> Target | None:
-        """Give a table as it is now, after making sure that no later run has written to it."""
+        """Give a table's current state, after checking that no later run has written to it."""
         table = find_table(self.spark, name, self.stack)
         if table is None:
             return None
-        table.keep_mark()  # before the mark is read: both are of one look at the table
+        table.keep_mark()  # before the mark is read: both are of the same refresh
         batch_mark = table.batch_mark()
         self.lease.rise_above(batch_mark.epoch)
         return Target(table, batch_mark, table.columns())
@@ -67,7 +67,7 @@ class Workbench:
     def deltas(
         self, links: Sequence[Link], target: Target, columns: Sequence[LakeColumn]
     ) -> DataFrame:
-        """Give the staged deltas that a table has not got yet, with some of its columns."""
+        """Give the staged deltas that a table lacks, with some of its columns."""
         names = {column.name: column.staged for column in columns}
         return read_deltas(self.spark, self.store.root, links, names, target.batch_mark.commit)
 

@@ -24,10 +24,10 @@ _starting = threading.Lock()
 def overwrite(
     rows: DataFrame, table: LakeTable, filtered: Column, properties: Mapping[str, str]
 ) -> None:
-    """Replace the rows that a filter selects; fails if any appeared there since `table` was read.
+    """Replace the rows that a filter selects; fails if any appeared since `table` was read.
 
-    Iceberg proves at the commit that no file that may match the filter was added or removed since
-    the snapshot that `table` holds: of two runs that write the same range, one fails.
+    Iceberg validates at the commit that no file that may match the filter was added or removed
+    since the snapshot of `table`: of two runs that write the same range, one fails.
     """
     writer = rows.writeTo(table.name).option("isolation-level", "serializable")
     # A table without a snapshot is validated from its very beginning.
@@ -57,7 +57,7 @@ def execute(spark: SparkSession, statement: str, properties: Mapping[str, str]) 
 
 
 class _Call:
-    """A call that Java makes. An error stays Python's: Java would make another one of it."""
+    """A callback from Java. It keeps the Python error, which Java would replace by its own."""
 
     def __init__(self, work: Callable[[], object]) -> None:
         self._work = work
