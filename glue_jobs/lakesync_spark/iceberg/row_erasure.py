@@ -1,4 +1,4 @@
-"""Erases rows from the lake: no file, named or not, and no old version bears a value of them.
+"""Erases rows from the lake: no file, referenced or not, and no old version has their values.
 
 The rows must be deleted, and their deletions be in the lake. The steps for each table, in this
 order, under the lease of its gateway's group; whoever is killed is followed by one that repeats:
@@ -15,7 +15,7 @@ order, under the lease of its gateway's group; whoever is killed is followed by 
                                              wrote
     7. what is left is counted               in the files themselves, whoever names them
 
-The request goes last, so that a run which was killed can be told from one that ended. Laws E6 to
+The request is removed last, which distinguishes a killed run from a completed one. Laws E6 to
 E8: ``docs/spec/erasure.md``.
 """
 
@@ -62,8 +62,8 @@ if TYPE_CHECKING:
     from lakesync_spark.common.arguments import MaintenanceArguments
 
 UNNAMED_AGE_MS_MIN: Final = 3 * 3_600_000
-"""How old a file must be that nothing names: a run ends after two hours at the latest, and may name
-until then what it has written."""
+"""The minimum age of an unreferenced file: a run ends after two hours at the latest, and until then
+may reference what it has written."""
 _BEARS_VALUES: Final = {
     # Where deletes win, a row that is not seen may hold updates: only then it says stamps.
     STATE_TABLE.name: f"(NOT {IS_DELETED} OR {STAMPS} IS NOT NULL)",
@@ -72,7 +72,7 @@ _BEARS_VALUES: Final = {
 }
 """By the kind of a table, which rows of a row id bear values."""
 _VERSIONED: Final = ("checkpoints", "connectors", "deliveries", "attachments")
-"""What of a gateway's objects may have old versions that bear values of rows, or name them."""
+"""A gateway's objects whose old versions may have rows' values, or name rows."""
 _READ: Final = f"{ID} STRING, {IS_DELETED} BOOLEAN, {STAMPS} STRING, _op STRING"
 
 
@@ -189,7 +189,7 @@ class _TableErasure:
         files.remove_orphans(_ms(self._store) - UNNAMED_AGE_MS_MIN)
 
     def _left(self) -> tuple[int, int]:
-        """Count the files where the table lies, and rows in them that bear values."""
+        """Count the files at the table's location, and their rows with values."""
         reader = self._spark.read.schema(_READ).option("recursiveFileLookup", "true")
         rows = reader.option("pathGlobFilter", "*.parquet").parquet(self._location())
         return len(rows.inputFiles()), rows.where(self._bears()).count()
@@ -204,10 +204,10 @@ class _TableErasure:
         return str(self._table.java.location())
 
     def _prefix(self) -> str:
-        """Give where the table lies in the bucket.
+        """Give the table's location in the bucket.
 
         Raises:
-            Conflict: it lies elsewhere, where this job may do nothing.
+            Conflict: it is elsewhere, where this job has no permissions.
         """
         location = self._location()
         if not location.startswith(f"{self._store.root}/"):
@@ -234,7 +234,7 @@ def wait_for_lease(store: LakeStore, group: int, run_id: str) -> Lease:
     """Take the lease of a group as soon as it is free.
 
     Raises:
-        Conflict: merges were at work all the time.
+        Conflict: merges were running all the time.
     """
     ends = time.monotonic() + BUSY_S_MAX
     while (lease := Lease.acquire_if_free(store, group, run_id)) is None:

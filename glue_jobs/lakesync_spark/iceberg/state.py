@@ -1,8 +1,8 @@
-"""The state table: its rows as registers, and registers as its rows.
+"""The state table: converts its rows to registers, and registers to its rows.
 
-A row is what ``core.merge`` has: for each column the stamp, the client and the canonical JSON of
-the write that won. The table says it in primitive columns alone. A typed value stands for its text
-(`lakesync_spark.iceberg.typed_text`); a text that it cannot give back, and a JSON null, stands in
+A row is as in ``core.merge``: for each column the stamp, the client and the canonical JSON of the
+winning write. The table stores it in primitive columns only. A typed value represents its text
+(`lakesync_spark.iceberg.typed_text`); a text that it cannot represent, and a JSON null, is in
 `TEXTS`.
 `HLC` and `CLIENT` are the row's greatest stamp. `STAMPS` is NULL where that is every column's; else
 it tells what differs, as JSON:
@@ -81,7 +81,7 @@ def opened(rows: str, columns: Sequence[LakeColumn]) -> str:
     names = [column.name for column in columns]
     stamps = ", ".join([f"{ALIVE}: BIGINT, {DELETED}: BIGINT, {REST}: {_SAID}", *_fields(names)])
     texts = ", ".join(f"`{name}`: STRING" for name in names)
-    # A step of its own: each is parsed once.
+    # A separate step, so that each is parsed once.
     kept = [f"{_parsed(TEXTS, texts)} AS _kept"] if names else []
     parsed = selected(rows, ("*", f"{_parsed(STAMPS, stamps)} AS _said", *kept))
     rest = selected(
@@ -165,7 +165,7 @@ def closed(rows: str, columns: Sequence[LakeColumn], *, delete_wins: bool = Fals
 def json_of(fields: Mapping[str, str], is_empty: str) -> str:
     """Give the SQL of a JSON object of the fields that are not NULL; NULL if it `is_empty`."""
     pairs = ", ".join(f"'{name}', {value}" for name, value in fields.items())
-    # Few rows have any: to all others the object need not be made.
+    # Few rows have any: for all others no object is made.
     written = f"to_json(named_struct({pairs}), map('ignoreNullFields', 'true'))"
     return f"if({is_empty}, CAST(NULL AS STRING), {written})"
 

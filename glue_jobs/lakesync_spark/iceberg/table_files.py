@@ -1,7 +1,7 @@
 """The files of one Iceberg table: how many there are, and Iceberg's own actions upon them.
 
-Actions rather than ``CALL`` statements: they take the table itself, and options as a map, so no
-name is ever written into SQL; and they let a rewrite carry the table's mark.
+Actions are used instead of ``CALL`` statements: they take the table itself, and options as a map,
+so no name is written into SQL; and a rewrite can carry the table's mark.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 GROUP_BYTES_MAX: Final = 2 << 30
-"""Of files that one write takes together: what the executors compute at a time."""
+"""Bytes of files that one write rewrites: what the executors compute at a time."""
 FILES_REWRITTEN_MAX: Final = 10_000
-"""Files of one table that one run rewrites, so that no table keeps the others waiting for long."""
+"""Files of one table that one run rewrites, so that no table delays the others for long."""
 _DATA: Final = 0
 _ICEBERG: Final = "org.apache.iceberg.spark"
 
@@ -76,10 +76,10 @@ class TableFiles:
         )
 
     def rewrite(self, properties: Mapping[str, str]) -> None:
-        """Join small files, and write files anew that hold many dead rows.
+        """Join small files, and rewrite files with many dead rows.
 
         Args:
-            properties: what each snapshot carries: the mark as it is.
+            properties: the properties of each snapshot: the current mark.
         """
         options = {
             "target-file-size-bytes": TARGET_FILE_BYTES,
@@ -98,12 +98,12 @@ class TableFiles:
         return action.sort() if self._table.sortOrder().isSorted() else action
 
     def rewrite_dead(self, properties: Mapping[str, str]) -> None:
-        """Write all files anew of which any row is taken away: afterwards none holds a dead row.
+        """Rewrite all files with a deleted row: afterwards no file has a dead row.
 
-        Cost: reading and writing them whole; a table's files have dead rows up to a fifth.
+        Cost: reading and writing them whole; up to a fifth of a file's rows may be dead.
 
         Args:
-            properties: what each snapshot carries: the mark as it is.
+            properties: the properties of each snapshot: the current mark.
         """
         options = {
             "target-file-size-bytes": TARGET_FILE_BYTES,
@@ -115,7 +115,7 @@ class TableFiles:
         self.rewrite_deletes(properties)
 
     def add_nothing(self, properties: Mapping[str, str]) -> None:
-        """Make a snapshot that holds what the one before it held, and carries properties."""
+        """Create a snapshot with the same content as the previous one, and with properties."""
         change = self._table.newAppend()
         for name, value in properties.items():
             change = change.set(name, value)
@@ -123,7 +123,7 @@ class TableFiles:
         self._refresh()
 
     def other_names(self) -> list[str]:
-        """Give the branches and tags that somebody else made: they keep what they name."""
+        """Give the branches and tags that others created: they retain what they name."""
         refs = dict(self._table.refs())
         return sorted(name for name in refs if name not in {"main", MARK_TAG})
 
@@ -139,25 +139,25 @@ class TableFiles:
         self._refresh()
 
     def forget_snapshots(self, older_than_ms: int) -> None:
-        """Forget old snapshots, and leave their files to who removes what nothing names."""
+        """Expire old snapshots, and leave their files to the removal of orphans."""
         change = self._table.expireSnapshots().expireOlderThan(older_than_ms).retainLast(1)
         change.cleanExpiredFiles(False).commit()
         self._refresh()
 
     def expire(self, older_than_ms: int) -> None:
-        """Forget old snapshots, and delete what they alone name; what a tag names stays."""
+        """Expire old snapshots, and delete files that only they name; tagged ones stay."""
         action = self._actions.expireSnapshots(self._table)
         action.expireOlderThan(older_than_ms).retainLast(1).execute()
         self._refresh()
 
     def remove_orphans(self, older_than_ms: int) -> int:
-        """Delete files from before that no snapshot names; give how many they were."""
+        """Delete older files that no snapshot names; gives their number."""
         action = self._actions.deleteOrphanFiles(self._table)
         result = action.usePrefixListing(True).olderThan(older_than_ms).execute()
         return sum(1 for _ in result.orphanFileLocations())
 
     def _small_files(self) -> int:
-        # What Spark remembers of the table is of before what an action committed.
+        # Spark's cached table is older than an action's commit.
         self._spark.catalog.refreshTable(self._name)
         files = self._spark.table(f"{self._name}.files")
         partition = [name for name in ("spec_id", "partition") if name in files.columns]

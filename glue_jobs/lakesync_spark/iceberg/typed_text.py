@@ -1,8 +1,7 @@
 """Typed lake columns to canonical JSON text: the inverse of `lakesync_spark.iceberg.json_text`.
 
-For each type one SQL expression gives the text that a value stands for. A text that is another one
-is kept beside the value, so nothing depends on how a version of Java prints a number: what was
-printed otherwise when it was written stands in `_texts`.
+For each type one SQL expression gives the text that a value represents. Any other text is stored
+beside the value, in `_texts`. So nothing depends on how a version of Java prints a number.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ def text_of(value: str, type_name: str) -> str:
         "integer": _integer(value, as_text),
         "timestamp": _timestamp(as_text),
         "date": _quoted(as_text),
-        # Some versions of Spark break the lines of base64.
+        # Some versions of Spark insert line breaks into base64.
         "bytes": _quoted(f"translate(base64({value}), concat(char(13), char(10)), '')"),
     }
     return expressions[type_name]
@@ -70,7 +69,7 @@ def _integer(value: str, as_text: str) -> str:
 def _number(value: str) -> str:
     whole = f"try_cast({value} AS BIGINT)"
     digits = f"CAST({value} AS STRING)"
-    # Java writes exponents where JSON does not yet.
+    # Java writes exponents for numbers that JSON still writes without.
     plain = f"trim(TRAILING '0' FROM CAST(try_cast({digits} AS DECIMAL(38,22)) AS STRING))"
     fraction = f"if(contains({digits}, 'E'), {plain}, {digits})"
     return (
@@ -87,7 +86,7 @@ def _decimal(value: str, scale: int) -> str:
 
 
 def _timestamp(as_text: str) -> str:
-    # Spark leaves zeros at the end away; JSON has a fraction of 3 or 6 digits, or none.
+    # Spark omits trailing zeros; JSON has a fraction of 3 or 6 digits, or none.
     size = f"char_length({as_text})"
     filled = f"if({size} = 19, {as_text}, rpad({as_text}, if({size} <= 23, 23, 26), '0'))"
     return f"concat({_QUOTE}, replace({filled}, ' ', 'T'), 'Z', {_QUOTE})"
