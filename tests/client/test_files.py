@@ -196,7 +196,7 @@ def test_a_disk_without_room_for_the_log_takes_edits_all_the_same(
 def test_a_file_held_by_another_process_is_an_err(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lakesync.client.storage.database.BUSY_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("lakesync.client.storage.connections.BUSY_TIMEOUT_S", 0.05)
     client = world.client()
     with closing(sqlite3.connect(world.folder / "a.db", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")

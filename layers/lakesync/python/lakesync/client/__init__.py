@@ -22,7 +22,8 @@ from lakesync.client.loop import SyncLoop
 from lakesync.client.recovery.salvage import Salvaged, salvage
 from lakesync.client.storage.edits import Transaction
 from lakesync.client.summaries import PullSummary, SyncSummary
-from lakesync.client.transport.http import HttpTransport, Timeouts
+from lakesync.client.transport.connections import Timeouts
+from lakesync.client.transport.http import HttpTransport
 from lakesync.client.transport.in_process import Fault, MemoryTransport
 from lakesync.client.upload.entries import OutboxEntry, Status
 from lakesync.client.upload.push import PushSummary

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import weakref
 from typing import TYPE_CHECKING, cast
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 from lakesync.client.download.hearing import Hearing
 from lakesync.client.live.observing import Observable
 from lakesync.client.loop import EVERY_S, SyncLoop, unheard
-from lakesync.errors import ValidationFailed
+from lakesync.errors import TransactionOpen, ValidationFailed
 from lakesync.ports import DropsRequests, Listens
 
 if TYPE_CHECKING:
@@ -76,6 +77,8 @@ class Connecting(Observable):
 
     def register_loop(self, loop: SyncLoop) -> None:
         """Note a loop that must be stopped with the client; `SyncLoop.start` calls it."""
+        with contextlib.suppress(TransactionOpen):  # refused in a process that was forked
+            self._file.database.must_be_idle()
         if self._is_closed:
             raise ValidationFailed("the client is closed; open its file again")
         self._loops.add(loop)

@@ -21,6 +21,7 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, TypeVar
 
+from lakesync.client.forked import note_forks
 from lakesync.client.live.callbacks import checked_callback
 from lakesync.client.loop import STOP_S
 from lakesync.errors import TransactionOpen, ValidationFailed
@@ -38,6 +39,14 @@ class Threads:
     """The threads of one client, each begun when it is needed. For one event loop."""
 
     def __init__(self) -> None:
+        self._begin()
+        note_forks(self)
+
+    def forked(self) -> None:
+        """Begin anew, so that who asks is refused: the threads are not in the child."""
+        self._begin()
+
+    def _begin(self) -> None:
         self._writer = ThreadPoolExecutor(1, "lakesync-writer")
         self._reader = ThreadPoolExecutor(1, "lakesync-reader")
         self._syncer = DaemonExecutor("lakesync-syncer")

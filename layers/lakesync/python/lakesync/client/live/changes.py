@@ -19,6 +19,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lakesync.client.arguments import checked_names
+from lakesync.client.forked import note_forks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -106,6 +107,15 @@ class ChangeFeed:
         self._running = False
         self._closed = False
         file.database.on_commit(self._committed)
+        note_forks(self)
+
+    def forked(self) -> None:
+        """End, as there is no thread that tells; see `lakesync.client.forked`."""
+        self._lock, self._closed, self._running = threading.Lock(), True, False
+
+    def is_closed(self) -> bool:
+        """Tell whether nobody is told anything any more."""
+        return self._closed
 
     def subscribe(self, subscriber: Subscriber, *, keep: bool = False) -> None:
         """Notify a subscriber of changes from now on; ``keep`` it although the app drops it."""

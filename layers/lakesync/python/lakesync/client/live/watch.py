@@ -133,7 +133,7 @@ class Watch(Subscriber, Generic[T]):
 
     def is_closed(self) -> bool:
         """Tell whether nothing will follow."""
-        return self._closed
+        return self._closed or self._feed.is_closed()
 
     def take(self) -> T | Unchanged:
         """Read now, if anything may have changed; `UNCHANGED` if nothing has."""

@@ -15,9 +15,10 @@ import contextlib
 import sqlite3
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args
 
-from lakesync.client.storage.app_table import COLLATION, compare
+from lakesync.client.forked import Refusing, keep, note_forks
+from lakesync.client.storage.connections import opened
 from lakesync.client.storage.failures import translated
 from lakesync.client.storage.kinds import CommittedKinds
 from lakesync.client.storage.log_room import LOG_PAGES_MAX, LogRoom
@@ -34,9 +35,6 @@ if TYPE_CHECKING:
 C = TypeVar("C")
 T = TypeVar("T")
 Durability: TypeAlias = Literal["FULL", "NORMAL"]
-BUSY_TIMEOUT_S: Final = 10.0
-"""How long to wait for another process that is writing to the same file."""
-_STATEMENTS_CACHED: Final = 512
 
 
 class Database:
@@ -53,14 +51,15 @@ class Database:
         if durability not in get_args(Durability):
             names = " or ".join(get_args(Durability))
             raise ValidationFailed(f"durability is {names}, not {durability!r}", field="durability")
-        self.lock, self._reading = threading.RLock(), threading.Lock()
+        self.lock: Any = threading.RLock()
+        self._reading: Any = threading.Lock()
         self._reloads: list[Callable[[], None]] = []
         self._begins: list[Callable[[], None]] = []
         self._commits: list[Callable[[], None]] = []
         self._version: int | None = None
         self._version_seen: int | None = None
         self._was_full = self._in_use = False
-        self.writer = self._connect(connect, str(path), connection_class)
+        self.writer = opened(connect, str(path), connection_class)
         self._versions = self.writer.cursor()
         self.execute = self.writer.cursor().execute
         """Runs a single edit's statement, all on one cursor: read its rows before the next one."""
@@ -70,26 +69,18 @@ class Database:
             self.writer.execute(f"PRAGMA synchronous = {durability}")
             self.writer.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES_MAX}").close()
             uri = f"{Path(path).absolute().as_uri()}?mode=ro"
-            self._reader = self._connect(connect, uri, sqlite3.Connection)
+            self._reader = opened(connect, uri)
             self._reader.set_authorizer(only_reads)
             self._kinds = CommittedKinds(self._reader)
         except BaseException:
             self.writer.close()
             raise
+        note_forks(self)
 
-    @staticmethod
-    def _connect(
-        connect: Callable[..., sqlite3.Connection],
-        target: str,
-        connection_class: type[sqlite3.Connection],
-    ) -> sqlite3.Connection:
-        connection = connect(
-            target, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False,
-            factory=connection_class, cached_statements=_STATEMENTS_CACHED,
-            uri=target.startswith("file:"),
-        )  # fmt: skip
-        connection.create_collation(COLLATION, compare)
-        return connection
+    def forked(self) -> None:
+        """Refuse all that comes, and close nothing; see `lakesync.client.forked`."""
+        keep(self.writer, self._reader, self._versions, self.execute)
+        self.lock = self._reading = Refusing()
 
     def must_be_idle(self) -> None:
         """Raise `TransactionOpen` if this thread has a transaction open.
@@ -245,6 +236,8 @@ class Database:
 
     def close(self) -> None:
         """Close the file; safe to repeat."""
+        if isinstance(self.lock, Refusing):
+            return
         with self.lock, self._reading:
             self._reader.close()
             self.writer.close()

@@ -11,15 +11,16 @@ from __future__ import annotations
 
 import gzip
 import json
-from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import PackageNotFoundError, distribution
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote
 
 from lakesync.client.download.read_ahead import ReadAhead
+from lakesync.client.forked import keep, note_forks
 from lakesync.client.transport.answers import error_of
 from lakesync.client.transport.attachments import CarriesOverHttp
-from lakesync.client.transport.certificates import trusted
+from lakesync.client.transport.connections import Timeouts, connections
 from lakesync.client.transport.sockets import OpenSockets
 from lakesync.client.transport.token import Token
 from lakesync.core.clock import STAMP_MAX
@@ -46,18 +47,6 @@ JSON: Final = "application/json"
 GZIP_BYTES_MIN: Final = 2_048
 """Bodies below this cost more to compress than to send."""
 _GZIP_LEVEL: Final = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Timeouts:
-    """How long to wait, by phase: ``HttpTransport(..., timeouts=Timeouts(read_s=60))``."""
-
-    connect_s: float = 5.0
-    write_s: float = 15.0
-    read_s: float = 35.0
-    """For the next bytes of the answer; API Gateway itself gives up after 30."""
-    pool_s: float = 5.0
-    """For a free connection, if several threads share the transport."""
 
 
 _DEFAULT_TIMEOUTS: Final = Timeouts()
@@ -99,23 +88,22 @@ class HttpTransport(CarriesOverHttp):
         self._token = Token(token)
         self._socket_url = socket_url
         self._httpx = httpx
-        timeout = httpx.Timeout(
-            connect=timeouts.connect_s,
-            write=timeouts.write_s,
-            read=timeouts.read_s,
-            pool=timeouts.pool_s,
+        address = f"{base_url.rstrip('/')}/v1/sync/{quote(gateway, safe='')}/"
+        self._connections = partial(
+            connections, httpx, address, {"Accept": PROTOBUF}, http, timeouts
         )
-        self._http = httpx.Client(
-            base_url=f"{base_url.rstrip('/')}/v1/sync/{quote(gateway, safe='')}/",
-            transport=http,
-            timeout=timeout,
-            headers={"Accept": PROTOBUF},
-            verify=trusted(),
-        )
-        # Signed addresses point to other servers, which must not see the token.
-        self._store = httpx.Client(transport=http, timeout=timeout, verify=trusted())
+        self._connect()
+        note_forks(self)
+
+    def _connect(self) -> None:
+        self._http, self._store = self._connections()
         self._sockets = OpenSockets()
         self._ahead = ReadAhead(self._page)
+
+    def forked(self) -> None:
+        """Have connections of the child's own: two processes cannot share one."""
+        keep(self._http, self._store)
+        self._connect()
 
     def push(self, push: Push) -> PushReceipt:
         """Hand deltas over."""
