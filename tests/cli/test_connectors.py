@@ -92,14 +92,14 @@ def test_other_settings_are_given_by_a_file(
     assert '"others"' in run("connectors", "show", "shop").stdout
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{"])
+@pytest.mark.parametrize(("text", "exit_code"), [("", 2), ("[]", 1), ("{", 2)])
 def test_a_file_that_holds_no_connector_is_told(
-    gateway: LocalGateway, tmp_path: Path, text: str
+    gateway: LocalGateway, tmp_path: Path, text: str, exit_code: int
 ) -> None:
     (tmp_path / "bad.json").write_text(text)
     done = run("connectors", "add", str(tmp_path / "bad.json"))
 
-    assert done.exit_code == 1
+    assert done.exit_code == exit_code
     assert "bad.json" in done.stderr
 
 

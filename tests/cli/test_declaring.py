@@ -233,3 +233,27 @@ def test_every_command_has_help_with_an_example(words: tuple[str, ...]) -> None:
     assert done.exit_code == 0
     assert f"lakesync {' '.join(words)}" in done.output
     assert "Example:" in done.output
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *(
+            "schema put",
+            "rules put",
+            "rules check",
+            "rules try --as {}",
+            "connectors add",
+            "flows plan",
+        ),
+        *("flows apply", "actions add", "destinations add w", "push"),
+    ],
+)
+@pytest.mark.usefixtures("gateway")
+def test_a_file_that_is_no_text_is_named(command: str) -> None:
+    Path("photo.jpg").write_bytes(b"\xff\xd8\xff\xe0")
+
+    refused = run(*command.split(), "photo.jpg")
+
+    assert refused.exit_code == 2
+    assert refused.stderr == "error: photo.jpg is not UTF-8 text: invalid start byte\n"

@@ -58,7 +58,10 @@ def read_objects(file: str) -> list[object]:
 
 
 def _text(file: str) -> str:
-    if file == "-":
-        return sys.stdin.read()
-    with open(file, encoding="utf-8") as source:  # noqa: PTH123 - as the shell names it
-        return source.read()
+    try:
+        if file == "-":
+            return sys.stdin.read()
+        with open(file, encoding="utf-8") as source:  # noqa: PTH123 - as the shell names it
+            return source.read()
+    except UnicodeDecodeError as exc:
+        raise UsageFault(f"{file} is not UTF-8 text: {exc.reason}") from exc

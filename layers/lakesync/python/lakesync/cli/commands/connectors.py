@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 from urllib.parse import quote
 
 import typer
 
 from lakesync.cli.connector_tables import lag_of, settings_of, state_of
+from lakesync.cli.files import read_json
 from lakesync.cli.session import Session, command
 from lakesync.errors import AdapterFailed, AdapterRefused, ValidationFailed
 
@@ -239,11 +239,7 @@ def _path(session: Session, name: str = "") -> str:
 
 
 def _read(file: str) -> dict[str, Any]:
-    text = typer.get_text_stream("stdin").read() if file == "-" else Path(file).read_text("utf-8")
-    try:
-        body = json.loads(text)
-    except ValueError as exc:
-        raise ValidationFailed(f"{file} is not JSON: {exc}") from exc
+    body = read_json(file)
     if not isinstance(body, dict):
         raise ValidationFailed(f"{file} must hold an object")
     return body
