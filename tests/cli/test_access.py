@@ -53,7 +53,7 @@ def test_who_is_revoked_is_listed_until_restored(gateway: LocalGateway) -> None:
         {"user": "auth0|ann", "at": "", "by": "cli"},
     ]
     assert "auth0|ann" in run("access", "list").stdout
-    assert "shut out: client phone|1" in run("access", "show", "phone|1").stdout
+    assert "revoked: client phone|1" in run("access", "show", "phone|1").stdout
 
     for each in ("user", "auth0|ann"), ("client", "phone|1"):
         assert run("access", "restore", *each).exit_code == 0

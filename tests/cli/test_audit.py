@@ -34,7 +34,7 @@ def test_changes_are_listed_by_whom_and_what(
     assert "done" in shown
     assert "client p1" not in shown
     assert len(run("audit", "--limit", "3", "--json").stdout.splitlines()) == 3
-    assert "nothing was changed" in run("audit", "--until", "2020-01-01").stdout
+    assert "no change matches" in run("audit", "--until", "2020-01-01").stdout
 
 
 def test_an_operators_token_is_enough(

@@ -192,7 +192,7 @@ def test_what_is_not_in_the_answer_is_said(
     materialise(past, gateway.buffer, TYPES)
     edit("t1", "n=2")
     lake_only = run("history", "todos", "t1", "--lake-only")
-    assert lake_only.stderr.startswith("1 cell\nnot in it: what was committed since 20")
+    assert lake_only.stderr.startswith("1 cell\nnot included: commits since 20")
 
     def refused(_: object) -> Any:
         from lakesync.errors import Unavailable  # noqa: PLC0415
@@ -202,7 +202,7 @@ def test_what_is_not_in_the_answer_is_said(
     monkeypatch.setattr("lakesync.cli.commands.gateways.stores", refused)
     without = run("history", "todos", "t1", "--json")
     assert len(lines(without)) == 1
-    assert without.stderr.startswith("the log could not be read: DynamoDB is away\nnot in it: ")
+    assert without.stderr.startswith("the log could not be read: DynamoDB is away\nnot included: ")
 
 
 @pytest.mark.law("H1")

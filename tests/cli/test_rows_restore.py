@@ -175,7 +175,7 @@ def test_a_restore_that_was_killed_goes_on_with_the_same_deltas(
 
     done = run(*RESTORE, "--to", moment)
     assert done.exit_code == 0, done.output
-    assert f"going on with {PLAN}" in done.stderr
+    assert f"continuing {PLAN}" in done.stderr
     assert rows() == BEFORE
     repeated = run(*RESTORE, "--to", moment, "--plan", "kept.plan", "--json")
     assert lines(repeated)[0] | {"refused": 0} == {
@@ -191,7 +191,7 @@ def test_what_was_written_since_the_plan_is_left_and_listed(moment: str) -> None
 
     done = run(*RESTORE, "--to", moment)
     assert done.exit_code == 1
-    assert "1 row edited since the plan was made, and left as they are: t2;" in done.stderr
+    assert "1 row edited since the plan was made, and not restored: t2;" in done.stderr
     assert rows() == {"t1": BEFORE["t1"], "t2": {"title": "mine"}, "t9": {"n": 9}}
     assert PLAN.exists()
     over = run(*RESTORE, "--to", moment, "--overwrite")

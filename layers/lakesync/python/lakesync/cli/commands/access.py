@@ -1,4 +1,4 @@
-"""`lakesync access`: who may come into a gateway, and whose each client is."""
+"""`lakesync access`: revoked users and clients of a gateway, and the user of each client."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lakesync.cli.session import Session, command
 
 
 class Kind(StrEnum):
-    """What can be shut out."""
+    """What can be revoked."""
 
     USER = "user"
     CLIENT = "client"
@@ -25,7 +25,7 @@ _CLIENT_ID = typer.Argument(help="A client id.")
 
 @command
 def list_(session: Session) -> None:
-    """List the users and clients that are shut out, since when, and by whom.
+    """List the revoked users and clients: since when, and by whom.
 
     Example:
       lakesync access list
@@ -41,12 +41,12 @@ def list_(session: Session) -> None:
         for kind in Kind
         if kind in each
     ]
-    session.out.table(("kind", "name", "since", "by"), rows, title="Shut out.")
+    session.out.table(("kind", "name", "since", "by"), rows, title="Revoked.")
 
 
 @command
 def show(session: Session, *, client_id: Annotated[str, _CLIENT_ID]) -> None:
-    """Show whose a client is, and whether it or its user is shut out.
+    """Show the user of a client, and whether the client or its user is revoked.
 
     Example:
       lakesync access show phone-1
@@ -54,43 +54,45 @@ def show(session: Session, *, client_id: Annotated[str, _CLIENT_ID]) -> None:
     answer = session.ask("GET", f"{_path(session)}?client={quote(client_id, safe='')}")
     names = {("client", client_id), ("user", answer["user"])}
     shut = [each for each in answer["revoked"] for kind in Kind if (kind, each.get(kind)) in names]
-    owner = answer["user"] or "nobody: whoever uses it first"
+    owner = answer["user"] or "nobody yet: the first user who uses it"
     lines = [f"user: {owner}"]
-    lines += [f"shut out: {kind} {each[kind]}" for each in shut for kind in Kind if kind in each]
+    lines += [f"revoked: {kind} {each[kind]}" for each in shut for kind in Kind if kind in each]
     session.out.answer(answer | {"revoked": shut}, "\n".join(lines))
 
 
 @command
 def revoke(session: Session, *, kind: Annotated[Kind, _KIND], name: Annotated[str, _NAME]) -> None:
-    """Shut a user out with all clients, or one client; in force within a minute.
+    """Revoke the access of a user with all of its clients, or of one client, within a minute.
 
-    A client is shut out under its id. Who may still hold its user's token (a phone that was stolen)
-    is shut out by revoking the user, until the token has expired.
+    A revoked client is refused under its id only: a stolen phone that holds its user's token may
+    return under another id. To prevent that, revoke the user until the token has expired. Safe to
+    repeat.
 
     Example:
       lakesync access revoke user auth0|5f7c
       lakesync access revoke client phone-1
     """
     session.ask("POST", _path(session), {"revoke": {kind.value: name}})
-    session.out.answer({"revoked": {kind.value: name}}, f"shut out within a minute: {kind} {name}")
+    session.out.answer({"revoked": {kind.value: name}}, f"revoked within a minute: {kind} {name}")
 
 
 @command
 def restore(session: Session, *, kind: Annotated[Kind, _KIND], name: Annotated[str, _NAME]) -> None:
-    """Let a user or a client in again, within a minute.
+    """Restore the access of a revoked user or client, within a minute. Safe to repeat.
 
     Example:
       lakesync access restore user auth0|5f7c
     """
     session.ask("POST", _path(session), {"restore": {kind.value: name}})
-    session.out.answer({"restored": {kind.value: name}}, f"let in within a minute: {kind} {name}")
+    session.out.answer({"restored": {kind.value: name}}, f"restored within a minute: {kind} {name}")
 
 
 @command
 def release(session: Session, *, client_id: Annotated[str, _CLIENT_ID]) -> None:
-    """Take a client from its user: whoever uses it next has it.
+    """Release a client id from its user: the next user who uses it becomes its owner.
 
-    For users who come by another identity provider now, under another name.
+    Use it when a user has another name after a change of the identity provider. The previous user
+    is refused within a minute.
 
     Example:
       lakesync access release phone-1

@@ -1,4 +1,4 @@
-"""`lakesync actions`: what clients have done outside."""
+"""`lakesync actions`: operations on outside systems that clients may run."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from lakesync.cli.output import plural
 from lakesync.cli.session import Session, command
 from lakesync.errors import ActionFailed, ActionInvalid
 
-_FILE = typer.Argument(help="The action handler, a JSON file; - is standard input.")
+_FILE = typer.Argument(help="The action handler, a JSON file; - for standard input.")
 _NAME = typer.Argument(help="The action handler's name.")
 _PAUSE_S: Final = 2.0
 
 
 @command
 def list_(session: Session) -> None:
-    """List the action handlers: what each can do, and who may run it. Secrets are not answer.
+    """List the action handlers: the actions of each, and who may run them; without secrets.
 
     Example:
       lakesync actions list
@@ -53,11 +53,11 @@ def list_(session: Session) -> None:
 
 @command
 def add(session: Session, *, file: Annotated[str, _FILE]) -> None:
-    """Register an action handler; with "replace": true in place of one of its name.
+    """Register an action handler. With "replace": true it replaces the handler of that name.
 
-    The file says {"name": "shipping", "type": "webhook", "configuration": {…}, "allow": [{}]}; see
-    docs/actions.md. Without "allow" administrators alone run it. Its secrets stay where they are if
-    it is replaced by one that does not name them.
+    The file contains {"name": "shipping", "type": "webhook", "configuration": {…}, "allow": [{}]};
+    see docs/actions.md. Without "allow", only administrators may run its actions. Secrets that a
+    replacement does not name are kept.
 
     Example:
       lakesync actions add shipping.json
@@ -70,7 +70,7 @@ def add(session: Session, *, file: Annotated[str, _FILE]) -> None:
 
 @command
 def remove(session: Session, *, name: Annotated[str, _NAME]) -> None:
-    """Remove an action handler, with its secrets; what it ran stays done.
+    """Remove an action handler and its secrets. Actions that it has run are not undone.
 
     Example:
       lakesync actions remove shipping
@@ -84,17 +84,17 @@ def run(
     session: Session,
     *,
     name: Annotated[str, _NAME],
-    action: Annotated[str, typer.Argument(help="What it shall do.")],
-    params: Annotated[str, typer.Argument(help="Its parameters, a JSON object.")] = "{}",
+    action: Annotated[str, typer.Argument(help="The action to run.")],
+    params: Annotated[str, typer.Argument(help="The action's parameters, a JSON object.")] = "{}",
     action_id: Annotated[
-        str, typer.Option("--id", help="An action's id, to ask what became of it.")
+        str, typer.Option("--id", help="The id of an earlier action, to get its result.")
     ] = "",
-    wait: Annotated[float, typer.Option(help="Seconds for which it is tried again.")] = 30.0,
+    wait: Annotated[float, typer.Option(help="How many seconds to keep retrying.")] = 30.0,
 ) -> None:
-    """Run an action, once, and print what it gave.
+    """Run an action once and print its result.
 
-    What may be tried again is sent again, under the same id. Interrupted? The same command with
-    --id says what became of it.
+    A retryable failure is retried under the same id, so the action runs at most once. The id is
+    printed first: if the command is interrupted, repeat it with --id to get the result.
 
     Example:
       lakesync actions run shipping ship '{"order": 7}'
@@ -116,7 +116,7 @@ def run(
             return
         if not result["retryable"] or time.monotonic() + _PAUSE_S > ends:
             raise _failure(result)
-        session.out.note(f"{result['message']} ({result['code']}); trying again")
+        session.out.note(f"{result['message']} ({result['code']}); retrying")
         time.sleep(_PAUSE_S)
 
 

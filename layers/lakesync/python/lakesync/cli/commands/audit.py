@@ -1,4 +1,4 @@
-"""`lakesync audit`: what administrators changed, when, and how it ended."""
+"""`lakesync audit`: the record of administrators' changes and their outcomes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PAGE_RECORDS: Final = 200
-_WHEN: Final = "as 2026-11-20, 2026-11-20T10:00:00Z, or how long ago: 30m, 24h, 7d."
+_WHEN: Final = "such as 2026-11-20, 2026-11-20T10:00:00Z, or an age: 30m, 24h, 7d."
 
 
 @command
@@ -25,28 +25,35 @@ def audit(
     *,
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[GATEWAY]", help="The gateway's id, if not set already."),
+        typer.Argument(metavar="[GATEWAY]", help="The gateway's id, if it is not set otherwise."),
     ] = None,
-    since: Annotated[str | None, typer.Option(help=f"Changes from then on: {_WHEN}")] = None,
-    until: Annotated[str | None, typer.Option(help=f"Changes before then: {_WHEN}")] = None,
-    who: Annotated[str | None, typer.Option(help="Changes by this user, or ARN.")] = None,
+    since: Annotated[
+        str | None, typer.Option(help=f"Show changes since this time, {_WHEN}")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option(help=f"Show changes before this time, {_WHEN}")
+    ] = None,
+    who: Annotated[str | None, typer.Option(help="Show changes by this user or ARN.")] = None,
     operation: Annotated[
-        str | None, typer.Option(help="Changes of this kind: saveSyncRules, setQuota, …")
+        str | None, typer.Option(help="Show changes by this operation: saveSyncRules, setQuota, …")
     ] = None,
     limit: Annotated[int, typer.Option(help="Show at most this many.", min=1)] = 100,
     stack_wide: Annotated[
         bool,
-        typer.Option("--stack-wide", help="Changes of the whole stack; with AWS credentials."),
+        typer.Option(
+            "--stack-wide", help="Show changes of the whole stack. Needs AWS credentials."
+        ),
     ] = False,
 ) -> None:
-    """Show what was changed in the gateway, by whom, and how it ended; the latest first.
+    """Show administrators' changes to the gateway: who, when, what, and the outcome; latest first.
 
-    What concerns all gateways at once, a restored buffer or messages of a queue that were put back,
-    is in the record of the stack: --stack-wide reads it, with dynamodb:Query on its AuditTable.
+    Changes that concern all gateways, such as a restored buffer or a replayed queue, are in the
+    record of the stack: --stack-wide reads it, and needs dynamodb:Query on its AuditTable.
 
-    With --json each record has the states before and after; of large ones the digest and the size.
-    `begun` says that nobody knows whether the change took effect: its request was cut off, or is
-    under way. An operator's token is enough (lakesync token --role operator).
+    With --json each record has the states before and after, or the digest and size of a large
+    state. The outcome `begun` means that it is not known whether the change took effect: its
+    request is still running or was cut off. An operator's token suffices (lakesync token --role
+    operator).
 
     Example:
       lakesync audit acme --since 7d --who ann
@@ -76,7 +83,7 @@ def _print(session: Session, records: list[dict[str, Any]]) -> None:
         for each in records
     ]
     columns = ("at", "who", "role", "operation", "target", "outcome")
-    session.out.table(columns, rows, empty="nothing was changed, as far as was asked for")
+    session.out.table(columns, rows, empty="no change matches")
 
 
 def _records(
@@ -97,7 +104,7 @@ def _records(
 def _stack_records(
     session: Session, wanted: dict[str, str | None], limit: int
 ) -> Iterator[dict[str, Any]]:
-    """Give records of the stack, which no token reads: they are of all tenants."""
+    """Read records of the stack. No token may read them, as they concern all tenants."""
     from lakesync.cli.audited import audit_of
     from lakesync.gateway.audit import record_to_json
     from lakesync.ports import AuditQuery
@@ -126,10 +133,10 @@ def _ms(moment: str) -> int:
 
 
 def _moment(text: str | None, option: str) -> str | None:
-    """Give a time as the API takes it.
+    """Give a time in the form that the API accepts.
 
     Raises:
-        UsageFault: it is none.
+        UsageFault: the text is not a time.
     """
     from lakesync.cli.tokens import ttl_s
 

@@ -1,4 +1,4 @@
-"""`lakesync clients`: who uses a gateway, who is connected and who is behind."""
+"""`lakesync clients`: the clients of a gateway, their connections and their lag."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ def list_(
     *,
     name: Annotated[str, _GATEWAY],
     connected: Annotated[
-        bool, typer.Option("--connected", help="Only those that keep a WebSocket.")
+        bool, typer.Option("--connected", help="Show only clients with an open WebSocket.")
     ] = False,
     limit: Annotated[int, typer.Option(help="Show at most this many.", min=1)] = 1_000,
 ) -> None:
-    """List the clients that ever came: whose each is, its connections, how far it is behind.
+    """List all clients that ever used the gateway: user, connections, lag, quarantined edits.
 
-    A client is noted as it pulls, at most every quarter of an hour: so one that reads on and on may
-    be shown that far behind, and one that is further behind is. Quarantined are edits that were
-    refused and wait for a decision, as the client says.
+    The position of a client is noted when it pulls, at most every 15 minutes: a client that reads
+    steadily may be shown up to that far behind. "quarantined" is the number of refused edits that
+    wait for a decision at the client, as it reports them. An operator's token suffices.
 
     Example:
       lakesync clients list acme --connected
@@ -52,19 +52,19 @@ def list_(
             None if each["behindMs"] is None else f"{each['behindMs'] / 1000:,.1f} s",
             each["quarantined"] or None,
             each["notedAt"],
-            "shut out" if each["revoked"] else None,
+            "revoked" if each["revoked"] else None,
         )
         for each in listed
     ]  # fmt: skip
     columns = ("client", "user", "connections", "since", "behind", "quarantined", "noted", "access")
-    session.out.table(columns, rows, empty="no client came yet, as far as was asked for")
+    session.out.table(columns, rows, empty="no client matches")
 
 
 @command
 def disconnect(
     session: Session, *, name: Annotated[str, _GATEWAY], client_id: Annotated[str, _CLIENT]
 ) -> None:
-    """Close a client's WebSockets. It may connect again: to keep it out, revoke it.
+    """Close a client's WebSockets. It may connect again; to prevent that, revoke it.
 
     Example:
       lakesync clients disconnect acme phone-1
@@ -79,16 +79,16 @@ def disconnect(
 def revoke(
     session: Session, *, name: Annotated[str, _GATEWAY], client_id: Annotated[str, _CLIENT]
 ) -> None:
-    """Shut a client out within a minute, as `lakesync access revoke client` does.
+    """Revoke a client's access within a minute, as `lakesync access revoke client` does.
 
-    Its WebSockets are closed; `lakesync access restore client` lets it in again.
+    Its WebSockets are closed. `lakesync access restore client` restores its access.
 
     Example:
       lakesync clients revoke acme phone-1
     """
     session.connection = replace(session.place, gateway=name)
     session.ask("POST", f"/admin/access/{name}", {"revoke": {"client": client_id}})
-    session.out.answer({"revoked": client_id}, f"shut out within a minute: client {client_id}")
+    session.out.answer({"revoked": client_id}, f"revoked within a minute: client {client_id}")
 
 
 def _clients(session: Session) -> Iterator[dict[str, Any]]:

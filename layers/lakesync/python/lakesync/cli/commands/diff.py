@@ -1,4 +1,4 @@
-"""`lakesync diff`: which rows of a table changed between two moments, and how."""
+"""`lakesync diff`: the rows of a table that changed between two points in time."""
 
 from __future__ import annotations
 
@@ -42,21 +42,25 @@ def diff(
         str, typer.Option("--from", help="A time (ISO-8601), a snapshot id, or a commit stamp.")
     ],
     to: Annotated[
-        str | None, typer.Option("--to", help="The later moment, likewise; now if left out.")
+        str | None,
+        typer.Option("--to", help="The later point in time, in the same form; by default now."),
     ] = None,
     lake_only: Annotated[
-        bool, typer.Option("--lake-only", help="Leave out what is not flushed yet.")
+        bool, typer.Option("--lake-only", help="Read only the lake, without unflushed commits.")
     ] = False,
     file: Annotated[
         Path | None,
-        typer.Option("--file", help="A file, one cell a row: .csv, .json, .parquet or .arrow."),
+        typer.Option(
+            "--file", help="Write to a file, one cell a row: .csv, .json, .parquet or .arrow."
+        ),
     ] = None,
 ) -> None:
-    """Show which rows were inserted, deleted and changed from one moment to another.
+    """Show the rows that were inserted, deleted or changed between two points in time.
 
-    What was committed by then counts: the changes table of the lake has it, however long ago, and
-    the log what is not flushed yet. A column that is null is as one that is not there. Rows come as
-    they are compared, so a large answer needs no memory.
+    Each side is the state after the last commit by then, however long ago: it reads the lake's
+    changes table, and the log for unflushed commits. A null column equals an absent one. With
+    --json or --file, rows are written as they are compared, in bounded memory. Needs AWS
+    credentials.
 
     Example:
       lakesync diff flights --from 2026-11-20 --to 2026-11-21T10:00:00Z
@@ -75,7 +79,7 @@ def diff(
 def _compare(
     session: Session, table: Opened, moments: tuple[AsOf, AsOf | None], file: Path | None
 ) -> None:
-    """Give the differences between two moments, as they come."""
+    """Print or write the differences between two points in time."""
     from lakesync.cli.commands.history import note_missing
     from lakesync.cli.rows_file import write_rows
     from lakesync.cli.rows_past import pasts, row_diffs
@@ -108,7 +112,7 @@ def _compare(
 
 
 class Opened(NamedTuple):
-    """The lake, what it has of a table's deltas, and what the log has behind that."""
+    """The lake, its deltas of a table, and the newer ones in the log."""
 
     lake: Lake
     changes: LakeChanges
@@ -116,7 +120,7 @@ class Opened(NamedTuple):
 
 
 def opened(session: Session, table: str, *, lake_only: bool = False) -> Opened:
-    """Give where all deltas of a table are.
+    """Open the places where all deltas of a table are.
 
     Raises:
         UsageFault: there is no such table.
@@ -135,10 +139,10 @@ def opened(session: Session, table: str, *, lake_only: bool = False) -> Opened:
 def span_of(
     lake: Lake, moments: tuple[AsOf, AsOf | None], changes: LakeChanges, tail: Tail | None
 ) -> tuple[Stamp, Stamp]:
-    """Give the commits between two moments; up to what can be read, if that is less.
+    """Give the span of commits between two points in time, at most up to what can be read.
 
     Raises:
-        UsageFault: the later is the earlier.
+        UsageFault: the second is before the first.
     """
     after = commit_of(lake, moments[0])
     until = changes.until if tail is None else max(tail.until, changes.until)
@@ -151,7 +155,7 @@ def span_of(
 
 
 def commit_of(lake: Lake, wanted: AsOf) -> Stamp:
-    """Give the last commit of a moment, whichever table's snapshot it names."""
+    """Give the last commit at a point in time, or of any table's snapshot."""
     from lakesync.cli.lake import history
 
     return last_commit(wanted, (history(lake.table(name)) for name in lake.names()))
@@ -164,27 +168,27 @@ class Counts:
         self.of = {"inserted": 0, "deleted": 0, "changed": 0}
 
     def counted(self, diffs: Iterable[RowDiff]) -> Iterator[RowDiff]:
-        """Give the same rows, counting them."""
+        """Count rows as they pass."""
         for row in diffs:
             self.of[row.change] += 1
             yield row
 
     @property
     def sentence(self) -> str:
-        """Say it."""
+        """The counts as a sentence."""
         rows = plural(self.of["inserted"], "row")
         return f"{rows} inserted, {self.of['deleted']:,} deleted, {self.of['changed']:,} changed"
 
 
 class Shown(NamedTuple):
-    """What people are shown."""
+    """The cells that are shown to people."""
 
     cells: Sequence[DiffCell] = ()
     more: int = 0
 
     @classmethod
     def of(cls, diffs: Iterable[RowDiff]) -> Shown:
-        """Give the first cells, and how many there are besides."""
+        """Give the first cells, and the number of the others."""
         cells = cells_of(diffs)
         return cls(list(islice(cells, _SHOWN_MAX)), sum(1 for _ in cells))
 
@@ -197,7 +201,7 @@ class Shown(NamedTuple):
 
 
 def cells_of(diffs: Iterable[RowDiff]) -> Iterator[DiffCell]:
-    """Give each column that differs; a row without columns as one cell that names none."""
+    """Give each column that differs; a row without columns gives one cell without a name."""
     for row in diffs:
         before, after = row.before or {}, row.after or {}
         names: list[str | None] = [*row.columns] or [None]
@@ -207,7 +211,7 @@ def cells_of(diffs: Iterable[RowDiff]) -> Iterator[DiffCell]:
 
 
 def as_json(row: RowDiff) -> dict[str, object]:
-    """Give a row's difference for programs: of each side the columns that differ."""
+    """Give a row's difference as JSON: the columns that differ, on each side."""
     sides = {"before": row.before, "after": row.after}
     return {
         "change": row.change,
@@ -221,7 +225,7 @@ def as_json(row: RowDiff) -> dict[str, object]:
 
 
 def as_arrow(diffs: Iterable[RowDiff]) -> pa.RecordBatchReader:
-    """Give differences cell by cell, as they come; values are JSON text, NULL where none was."""
+    """Stream differences, a cell a row; values are JSON text, and NULL if absent."""
     import pyarrow as pa
 
     schema = pa.schema([(name, pa.string()) for name in _COLUMNS])

@@ -1,4 +1,4 @@
-"""`lakesync history`: every value that a row ever had, who wrote it, and when."""
+"""`lakesync history`: all earlier values of a row, who wrote each, and when."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ def history(
     table: Annotated[str, typer.Argument(help="The row's table.")],
     row: Annotated[str, typer.Argument(help="The row's id.")],
     column: Annotated[
-        list[str] | None, typer.Option(help="Show this column only. Repeatable.")
+        list[str] | None, typer.Option(help="Show only this column. Repeatable.")
     ] = None,
     lake_only: Annotated[
-        bool, typer.Option("--lake-only", help="Leave out what is not flushed yet.")
+        bool, typer.Option("--lake-only", help="Read only the lake, without unflushed commits.")
     ] = False,
     to: Annotated[
         Path | None,
-        typer.Option(help="A file for the cells: .csv, .json, .parquet or .arrow."),
+        typer.Option(help="Write the cells to a file: .csv, .json, .parquet or .arrow."),
     ] = None,
 ) -> None:
-    """Show every cell of a row's past: who wrote what, when, what was there before.
+    """Show all writes to a row: who wrote which value, when, and which value it replaced.
 
-    "committed" is when everyone could see it, "made" the time of the client that wrote it: offline,
-    that was earlier. Of two writes the later made wins, so one that comes late may be "lost". The
-    lake has it, and the log what the lake has not yet; it works with your own AWS credentials.
+    "committed" is when the write became visible to others, "made" the time at the client that wrote
+    it, which is earlier if it was offline. Of two writes the later-made wins, so a late-arriving
+    write may be "lost". Reads the lake, and the log for newer commits. Needs AWS credentials.
 
     Example:
       lakesync history flights UA1545-2013-01-01
@@ -81,7 +81,7 @@ def history(
 
 
 def tail_of(session: Session, changes: LakeChanges, row: str | None = None) -> Tail | None:
-    """Give what the log has of a table behind the lake; None, and a note, if it cannot be read."""
+    """Read a table's deltas that are only in the log; None, and a note, if that fails."""
     from lakesync.cli.changes import read_tail
     from lakesync.cli.commands.gateways import stores
 
@@ -126,7 +126,7 @@ def _shown(cell: Cell) -> tuple[str | None, ...]:
 
 
 def _json(cell: Cell, mark: Stamp) -> dict[str, object]:
-    """Give a cell for programs; where there was no value, there is no key."""
+    """Give a cell as JSON; an absent value has no key."""
     values = {"before": cell.before, "after": cell.after}
     return {
         "commit": str(cell.commit),
@@ -143,7 +143,7 @@ def _json(cell: Cell, mark: Stamp) -> dict[str, object]:
 
 
 def as_arrow(shown: Sequence[Cell]) -> pa.Table:
-    """Give cells as a table; values are JSON text, and NULL where there was none."""
+    """Give cells as a table; values are JSON text, and NULL if absent."""
     import pyarrow as pa
 
     time = pa.timestamp("ms", "UTC")
@@ -164,30 +164,30 @@ def as_arrow(shown: Sequence[Cell]) -> pa.Table:
 
 
 def _note(session: Session, changes: LakeChanges, tail: Tail | None, *, lake_only: bool) -> None:
-    """Say what is not in the answer."""
+    """Print a note about commits that the answer lacks."""
     if tail is None:
         until = moment_text(changes.until) if changes.until else "the beginning"
         why = "" if lake_only else ": see above"
-        session.out.note(f"not in it: what was committed since {until}{why}")
+        session.out.note(f"not included: commits since {until}{why}")
     note_missing(session, changes, tail)
 
 
 def note_missing(session: Session, changes: LakeChanges, tail: Tail | None) -> None:
-    """Say so if commits are neither in the lake nor in the log any more."""
+    """Print a note if commits are missing: trimmed from the log, and not in the lake yet."""
     if tail is None or tail.trimmed <= changes.until:
         return
     until = moment_text(changes.until) if changes.until else "the beginning"
     session.out.note(
-        f"not in it: what was committed from {until} to {moment_text(tail.trimmed)} is no "
-        "longer in the log and not in the lake yet: see `lakesync lake status`"
+        f"not included: commits from {until} to {moment_text(tail.trimmed)}, which are no longer "
+        "in the log and not in the lake yet: see `lakesync lake status`"
     )
 
 
 def check_table(names: Sequence[str], changes: LakeChanges, tail: Tail | None) -> None:
-    """Make sure that there is a table, in the lake or at the gateway.
+    """Check that a table exists, in the lake or at the gateway.
 
     Raises:
-        UsageFault: there is none; the sentence names those that there are.
+        UsageFault: it does not; the message lists the tables that exist.
     """
     known = tail.tables if tail else frozenset()
     if changes.exists or changes.table.lower() in {name.lower() for name in known}:

@@ -1,4 +1,4 @@
-"""`lakesync query`: SQL on the synced tables as they are in the lake, now or in the past."""
+"""`lakesync query`: SQL on the synced tables in the lake, as of now or of an earlier time."""
 
 from __future__ import annotations
 
@@ -19,38 +19,39 @@ if TYPE_CHECKING:
 
 _SHOWN_MAX: Final = 200
 _Changes = Annotated[
-    bool, typer.Option("--changes", help="Each name stands for the table's history.")
+    bool, typer.Option("--changes", help="Query each table's history, delta by delta.")
 ]
 _Shared = Annotated[
-    bool, typer.Option("--shared", help="Each name stands for a table that gateways share.")
+    bool, typer.Option("--shared", help="Query tables that are shared by several gateways.")
 ]
 
 
 @command
 def query(
     session: Session,
-    sql: Annotated[str, typer.Argument(help="What to ask, in DuckDB's SQL.")],
+    sql: Annotated[str, typer.Argument(help="The query, in DuckDB's SQL.")],
     *,
     as_of: Annotated[
         str | None,
-        typer.Option(help="A time (ISO-8601), a snapshot id, or a commit stamp."),
+        typer.Option(help="Read tables as of a time (ISO-8601), a snapshot id, or a commit stamp."),
     ] = None,
     all_columns: Annotated[
         bool,
-        typer.Option("--all-columns", help="Show LakeSync's own columns, and deleted rows."),
+        typer.Option("--all-columns", help="Include LakeSync's own columns, and deleted rows."),
     ] = False,
     changes: _Changes = False,
     shared: _Shared = False,
     to: Annotated[
         Path | None,
-        typer.Option(help="A file for the rows: .csv, .json, .parquet or .arrow."),
+        typer.Option(help="Write the rows to a file: .csv, .json, .parquet or .arrow."),
     ] = None,
 ) -> None:
-    """Query the Iceberg tables of the gateway; each synced table is a view under its own name.
+    """Run a SQL query on the gateway's Iceberg tables; each synced table is a view of its name.
 
-    DuckDB computes on this machine what PyIceberg reads from S3: of each table the columns that the
-    query names, and the files that its filters leave. Nothing in the lake is changed. The history
-    of a table, delta by delta, is in its twin: todos__changes. --shared: see lakesync lake share.
+    PyIceberg reads from S3 only the columns that the query names and the files that its filters
+    select, and DuckDB computes on this machine. Nothing in the lake is changed. Needs AWS
+    credentials. The table todos__changes has the history of todos, delta by delta. --shared: see
+    lakesync lake share.
 
     Example:
       lakesync query "select origin, count(*) as flights from flights group by origin"

@@ -1,4 +1,4 @@
-"""`lakesync rows restore`: rows are made what they were, by deltas that sync everywhere."""
+"""`lakesync rows restore`: restore earlier values of rows, by deltas that sync everywhere."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from lakesync.core.messages import DeltaOutcome, PushReceipt
 
 CLIENT: Final = "restore"
-"""Who writes, unless another client is named."""
+"""The client that writes, unless another one is named."""
 _BATCH_DELTAS: Final = 1_000
 _TRIES_MAX: Final = 5
 _WAIT_S_MAX: Final = 60
@@ -55,30 +55,33 @@ def restore(
     to: Annotated[
         str | None, typer.Option(help="A time (ISO-8601), a snapshot id, or a commit stamp.")
     ] = None,
-    row: Annotated[list[str] | None, typer.Option(help="This row only. Repeatable.")] = None,
+    row: Annotated[
+        list[str] | None, typer.Option(help="Restore only this row. Repeatable.")
+    ] = None,
     where: Annotated[
-        str, typer.Option(help="Only rows of which this SQL holds, as they are or as they were.")
+        str, typer.Option(help="Restore only rows that match this SQL condition, now or then.")
     ] = "",
     by: Annotated[
-        str, typer.Option(help="Undo only what this client did, since --to or ever.")
+        str, typer.Option(help="Undo only this client's writes, since --to or all of them.")
     ] = "",
     plan: Annotated[
-        Path | None, typer.Option(help="The plan's file; restore-TABLE.plan if left out.")
+        Path | None, typer.Option(help="The plan's file; by default restore-TABLE.plan.")
     ] = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Make the plan anew, from rows as they are now.")
+        bool, typer.Option("--overwrite", help="Replace an existing plan by a new one.")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Make the plan, show it, and push nothing.")
+        bool, typer.Option("--dry-run", help="Write the plan and show it; push nothing.")
     ] = False,
 ) -> None:
-    """Make rows what they were at a moment, or undo what one client did.
+    """Restore rows to their values at an earlier time, or undo the writes of one client.
 
-    First a plan is made: the deltas, as a file. Then they are pushed as any edits, so every client,
-    the lake and all destinations get them, and a restore can be undone by another. The same command
-    goes on with a plan that was made before; rows that somebody wrote since are left as they are,
-    and listed. The plan is removed once all of it is done. Sync rules decide what the token may
-    write: see `lakesync token --claim`.
+    The command writes a plan file with the deltas, then pushes them like any other edits: every
+    client, the lake and all destinations receive them, and another restore can undo them. Rows
+    that were written since the plan was made are not changed, but listed. Repeating the command
+    continues an existing plan; the file is removed once all of it is done. Needs AWS credentials,
+    and a token that the sync rules let write these rows (`lakesync token --claim`). Exits with 1
+    if a delta was refused or a row was skipped.
 
     Example:
       lakesync rows restore todos --to 2026-11-21T10:00:00Z --dry-run
@@ -91,7 +94,7 @@ def restore(
     path = plan or Path(f"restore-{wanted.table}.plan")
     if path.exists() and not (dry_run or overwrite):
         made = _same(path, wanted)
-        session.out.note(f"going on with {path}, of {moment_text(made.until)}")
+        session.out.note(f"continuing {path}, of {moment_text(made.until)}")
     else:
         made = _make(session, there, wanted, path, is_all=dry_run)
     if not dry_run:
@@ -101,10 +104,10 @@ def restore(
 def _selection(
     session: Session, there: Opened, to: str | None, only: tuple[tuple[str, ...], str, str]
 ) -> Selection:
-    """Say what is to be restored.
+    """Give what to restore.
 
     Raises:
-        UsageFault: it cannot be.
+        UsageFault: it cannot be restored.
     """
     rows, where, by = only
     if to is None and not by:
@@ -132,7 +135,7 @@ def _same(path: Path, wanted: Selection) -> Plan:
 
 
 def _make(session: Session, there: Opened, wanted: Selection, path: Path, *, is_all: bool) -> Plan:
-    """Make a plan, and show how it begins; the plan may be all that is wanted."""
+    """Write a plan and show its first changes; with ``is_all``, print it as the answer."""
     from lakesync.cli.row_filter import matching
     from lakesync.cli.rows_past import pasts, row_diffs
 
@@ -154,7 +157,7 @@ def _make(session: Session, there: Opened, wanted: Selection, path: Path, *, is_
         Shown.of(first).print(session)
     if is_all:
         answer = {**counts.of, "plan": str(path)}
-        rest = f"nothing was pushed: without --dry-run {path} is"
+        rest = f"nothing was pushed; to push {path}, leave out --dry-run"
         session.out.answer(answer, f"{counts.sentence}; {rest}")
     else:
         session.out.note(f"{counts.sentence}, planned in {path}")
@@ -169,17 +172,17 @@ def _sampled(changes: Iterable[RowDiff], first: list[RowDiff]) -> Iterator[RowDi
 
 
 class Done(NamedTuple):
-    """What became of a plan."""
+    """The outcome of a plan."""
 
     counts: Counter[str]
     refused: list[tuple[str, DeltaOutcome]]
-    """Row ids, each with its reason."""
+    """Row ids, each with the reason of its refusal."""
     edited: dict[str, None]
-    """Rows that were left as they are."""
+    """Rows that were skipped, because they were edited since."""
 
 
 def _carry_out(session: Session, there: Opened, plan: Plan, path: Path) -> Done:
-    """Push a plan, but for rows that were edited since."""
+    """Push a plan, except for rows that were edited since."""
     if session.client_id != plan.client:
         raise UsageFault(f"the plan is of client {plan.client}: pass --client {plan.client}")
     stamps = {delta.hlc for delta in planned(path, plan)}
@@ -198,7 +201,7 @@ def _carry_out(session: Session, there: Opened, plan: Plan, path: Path) -> Done:
 
 
 def _pushed(transport: HttpTransport, plan: Plan, deltas: list[Delta]) -> PushReceipt:
-    """Push deltas, waiting where the gateway asks for it."""
+    """Push deltas, waiting as long as the gateway asks."""
     from lakesync.core.messages import Push
 
     for tries in range(1, _TRIES_MAX + 1):
@@ -221,7 +224,7 @@ def _count(done: Done, deltas: list[Delta], receipt: PushReceipt) -> None:
 
 
 def _report(session: Session, path: Path, done: Done) -> None:
-    """Say what was done; a plan of which nothing is left is removed."""
+    """Print the outcome, and remove the plan if all of it is done."""
     reasons = {row: outcome.error for row, outcome in done.refused if outcome.error}
     answer = {
         **{name: done.counts[name] for name in ("accepted", "duplicates")},
@@ -234,14 +237,14 @@ def _report(session: Session, path: Path, done: Done) -> None:
     listed = ", ".join(islice(done.edited, _LISTED_MAX)) + rest
     if done.edited:
         session.out.note(
-            f"{plural(len(done.edited), 'row')} edited since the plan was made, and left as they "
-            f"are: {listed}; --overwrite makes the plan anew"
+            f"{plural(len(done.edited), 'row')} edited since the plan was made, and not "
+            f"restored: {listed}; --overwrite makes a new plan"
         )
     duplicates = done.counts["duplicates"]
-    already = f", of which {duplicates:,} were there already" if duplicates else ""
+    already = f", of which {duplicates:,} were duplicates" if duplicates else ""
     count = plural(done.counts["accepted"], "delta")
     session.out.answer(answer, f"{count} accepted{already}")
     if reasons or done.edited:
-        session.out.note(f"the plan stays: {path}")
+        session.out.note(f"the plan is kept: {path}")
         raise typer.Exit(FAILED)
     path.unlink()
