@@ -129,7 +129,7 @@ def test_pull_reads_a_source_and_goes_on_from_where_it_was(gateway: LocalGateway
     images = RowImages("stored", 0, 9, {"r1": None})
     gateway.sources.database.put_rows(images).unwrap()
     again = run("pull", "--source", "warehouse", "--snapshot", str(snapshot)).stderr
-    assert "forget what you had: stored" in again
+    assert "discard earlier rows of: stored" in again
     assert "no source" in run("pull", "--source", "elsewhere").stderr
     assert run("pull", "--source", "warehouse", "--since", "5").exit_code == 2
 

@@ -48,22 +48,22 @@ def test_the_job_is_asked_and_only_a_change_is_recorded(
 @pytest.mark.parametrize(
     ("fields", "dry_run", "said"),
     [
-        ({}, False, ["1 row: all as their changes say"]),
+        ({}, False, ["1 row: all equal to their changes"]),
         (
             {"rows": 6, "missing": 2, "surplus": 1},
             True,
             [
-                "6 rows: 2 missing, 1 that no change is of",
-                "nothing was changed; without --dry-run they are written anew",
+                "6 rows: 2 missing, 1 without any change",
+                "nothing was changed; without --dry-run they are rebuilt",
             ],
         ),
         (
             {"rows": 6, "missing": 6, "made": True, "written": True},
             False,
             [
-                "lake.ls_g.todos was not there",
+                "lake.ls_g.todos did not exist",
                 "6 rows: 6 missing",
-                "they were written anew, up to 17",
+                "they were rebuilt, up to 17",
             ],
         ),
     ],

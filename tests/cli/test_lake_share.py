@@ -160,7 +160,7 @@ def shared(tables: None) -> Iterator[Result]:
 @pytest.mark.law("J2", "L24")
 def test_a_table_is_shared_listed_and_taken_back(emulator: Emulator, shared: Result) -> None:
     assert shared.exit_code == 0, shared.output
-    assert "ls__shared.flights is 3 tables of as many gateways, 2 columns" in shared.stdout
+    assert "ls__shared.flights has 3 tables of as many gateways, 2 columns" in shared.stdout
     assert "delay is text: the tables have integer, string" in shared.stderr
     record = recorded(emulator, "shareLakeTable")
     assert (record.outcome, record.target) == ("done", "flights")
@@ -182,7 +182,7 @@ def test_a_table_is_shared_listed_and_taken_back(emulator: Emulator, shared: Res
     assert lines(narrower)[0]["members"]["first"] == ["acme", "blue"]
     assert "ls_cargo" not in sql_of(emulator, "flights__live")
 
-    assert "flights is shared no more" in run("lake", "unshare", "flights").stdout
+    assert "flights is no longer shared" in run("lake", "unshare", "flights").stdout
     assert client(emulator, "glue").get_tables(DatabaseName=PLACE)["TableList"] == []
     assert json.loads(recorded(emulator, "unshareLakeTable").after) == {"shared": False}
     assert "no shared table 'flights'" in run("lake", "unshare", "flights").stderr
@@ -195,7 +195,7 @@ def test_what_cannot_be_shared_is_refused(shared: Result, monkeypatch: pytest.Mo
     assert "is not of a-z" in run("lake", "share", "flights", "--as", "A-B").stderr
     later = run("lake", "share", "planes", "--as", "planes")
     assert "no gateway has it in the lake yet" in later.stdout
-    assert "planes is shared no more" in run("lake", "unshare", "planes").stdout
+    assert "planes is no longer shared" in run("lake", "unshare", "planes").stdout
     monkeypatch.setattr("lakesync.materialise.shared_views.QUERY_BYTES_MAX", 400)
     refused = run("lake", "share", "flights", "--as", "many")
     assert "over 3 gateways of 2 columns takes" in refused.stderr

@@ -124,13 +124,13 @@ def test_a_gateways_secret_is_of_the_generation_that_signs() -> None:
 
 
 def test_a_quota_is_set_shown_and_reset() -> None:
-    assert "pushes a second: as the stack has it" in run("quota", "show").stdout
+    assert "pushes a second: stack default" in run("quota", "show").stdout
     assert run("quota", "set").exit_code == 2
     assert run("quota", "set", "--pushes", "9", "--bytes", "0").exit_code == 0
     shown = run("quota", "show", "--json").stdout
     assert json.loads(shown) == {"gateway": "acme", "pushes": 9, "deltas": None, "bytes": 0}
-    assert "bytes a second: any number" in run("quota", "show").stdout
-    assert "as the stack has it" in run("quota", "show", "--gateway", "blue").stdout
+    assert "bytes a second: no limit" in run("quota", "show").stdout
+    assert "stack default" in run("quota", "show", "--gateway", "blue").stdout
 
     assert run("quota", "reset").exit_code == 0
     assert json.loads(run("quota", "show", "--json").stdout)["pushes"] is None
@@ -568,7 +568,7 @@ def test_a_table_that_is_made_anew_is_recorded_with_what_it_consists_of(
     monkeypatch.setattr(lake_job, "run_job", run_job)
     done = run("lake", "rebuild", "--table", "todos", "--gateway", "anew")
 
-    assert "written anew" in done.stdout, done.output
+    assert "rebuilt" in done.stdout, done.output
     [record] = recorded(emulator, "anew", "rebuildLake")
     assert (record.target, record.outcome) == ("todos", "done")
     rows = [json.loads(each)["todos"]["rows"] for each in (record.before, record.after)]

@@ -85,14 +85,15 @@ from lakesync.cli.commands.token import token
 from lakesync.cli.session import unwrapped
 
 _EPILOG = (
-    "Exit codes: 0 done · 1 refused or failed · 2 wrong usage · 3 not now, try again · 4 no valid "
-    "token or credentials · 130 interrupted."
+    "Exit codes: 0 success · 1 refused or failed · 2 wrong usage · 3 temporary, try again · 4 no "
+    "valid token or credentials · 130 interrupted."
 )
 
 _HELP = unwrapped("""Sync rows with a LakeSync gateway, and query them in the lake.
 
-    Inside a folder where `make up` has run, the local stack is found by itself. Elsewhere say where
-    the gateway is by options, or by LAKESYNC_URL, LAKESYNC_GATEWAY, LAKESYNC_TOKEN.
+    In a folder where `make up` has run, the local stack is detected. Elsewhere, specify the gateway
+    by options or by LAKESYNC_URL, LAKESYNC_GATEWAY and LAKESYNC_TOKEN. With --stack and AWS
+    credentials, commands sign a token for themselves, an administrator's where it is needed.
     """)
 
 app = typer.Typer(
@@ -104,7 +105,7 @@ app = typer.Typer(
     epilog=_EPILOG,
     help=_HELP,
 )
-schema = typer.Typer(no_args_is_help=True, help="Declare tables, and see what is declared.")
+schema = typer.Typer(no_args_is_help=True, help="Declare the schemas of tables, and show them.")
 _COMMANDS = (
     *(token, secret, push, pull, flush, query, history, diff),
     *(status, doctor, smoke, replay, restored, codegen, audit),
@@ -116,34 +117,37 @@ schema.command()(show)
 schema.command()(put)
 schema.command()(strict)
 app.add_typer(schema, name="schema")
-rules = typer.Typer(no_args_is_help=True, help="Say which rows each client sees and writes.")
+rules = typer.Typer(no_args_is_help=True, help="Manage which rows each client sees and may write.")
 rules.command()(check)
 rules.command("try")(try_)
 rules.command()(put_rules)
 rules.command()(show_rules)
 app.add_typer(rules, name="rules")
-rows = typer.Typer(no_args_is_help=True, help="Make rows what they were.")
+rows = typer.Typer(no_args_is_help=True, help="Restore earlier values of rows.")
 rows.command("restore")(restore_rows)
 app.add_typer(rows, name="rows")
-tables = typer.Typer(no_args_is_help=True, help="Say which tables are read together.")
+tables = typer.Typer(no_args_is_help=True, help="Manage shards: which tables are read together.")
 tables.command("list")(list_tables)
 tables.command()(place)
 app.add_typer(tables, name="tables")
-access = typer.Typer(no_args_is_help=True, help="Shut users and clients out, and let them in.")
+access = typer.Typer(
+    no_args_is_help=True, help="Revoke and restore the access of users and clients."
+)
 access.command("list")(list_access)
 access.command("show")(show_access)
 for _command in (revoke, restore, release):
     access.command()(_command)
 app.add_typer(access, name="access")
 clients = typer.Typer(
-    no_args_is_help=True, help="See who is connected and who is behind; disconnect one."
+    no_args_is_help=True,
+    help="List clients with their connections and lag; disconnect one.",
 )
 clients.command("list")(list_clients)
 clients.command()(disconnect)
 clients.command("revoke")(revoke_client)
 app.add_typer(clients, name="clients")
 gateways = typer.Typer(
-    no_args_is_help=True, help="Export a gateway, or delete it; find or erase a row."
+    no_args_is_help=True, help="Export or delete a gateway; find or erase a row."
 )
 gateways.command()(export)
 gateways.command("find-row")(find_row)
@@ -151,14 +155,13 @@ gateways.command()(erase)
 gateways.command("delete")(delete_gateway)
 app.add_typer(gateways, name="gateways")
 databases = typer.Typer(
-    no_args_is_help=True, help="Copy a gateway's tables between databases, and compare them."
+    no_args_is_help=True,
+    help="Copy a gateway's tables from one database to another, and compare them.",
 )
 databases.command("copy")(copy_databases)
 databases.command("compare")(compare_databases)
 app.add_typer(databases, name="databases")
-connectors = typer.Typer(
-    no_args_is_help=True, help="Poll outside systems, whose rows become the gateway's."
-)
+connectors = typer.Typer(no_args_is_help=True, help="Poll outside systems for rows of the gateway.")
 connectors.command("types")(connector_types)
 connectors.command("new")(new_connector)
 connectors.command("list")(list_connectors)
@@ -174,16 +177,15 @@ for _command in (pause, resume, remove):
 app.add_typer(connectors, name="connectors")
 
 actions = typer.Typer(
-    no_args_is_help=True, help="What clients have done outside: webhooks, events, executions."
+    no_args_is_help=True,
+    help="Run actions on outside systems: webhooks, events, executions.",
 )
 actions.command("list")(list_actions)
 actions.command("add")(add_action)
 actions.command("remove")(remove_action)
 actions.command("run")(run_action)
 app.add_typer(actions, name="actions")
-lake = typer.Typer(
-    no_args_is_help=True, help="See what the tables in the lake consist of, and tidy them."
-)
+lake = typer.Typer(no_args_is_help=True, help="Show and maintain the gateway's tables in the lake.")
 lake.command("status")(lake_status)
 lake.command()(maintain)
 lake.command()(repair)
@@ -192,9 +194,7 @@ lake.command()(views)
 lake.command()(share)
 lake.command()(unshare)
 app.add_typer(lake, name="lake")
-destinations = typer.Typer(
-    no_args_is_help=True, help="Say which databases a gateway's rows go to, and see how it goes."
-)
+destinations = typer.Typer(no_args_is_help=True, help="Deliver a gateway's rows to databases.")
 destinations.command("list")(list_destinations)
 destinations.command("check")(check_destination)
 destinations.command("add")(add_destination)
@@ -213,13 +213,13 @@ for _name, _command in (
 ):  # fmt: skip
     flows.command(_name)(_command)
 app.add_typer(flows, name="flows")
-quota = typer.Typer(no_args_is_help=True, help="Say what a gateway may push in a second.")
+quota = typer.Typer(no_args_is_help=True, help="Manage how much a gateway may push in a second.")
 quota.command("show")(show_quota)
 quota.command("set")(set_quota)
 quota.command("reset")(reset_quota)
 app.add_typer(quota, name="quota")
 checkpoint = typer.Typer(
-    no_args_is_help=True, help="Look at the rows that new clients begin with, and build them."
+    no_args_is_help=True, help="List and build checkpoints: the rows that new clients start from."
 )
 checkpoint.command("list")(list_checkpoints)
 checkpoint.command("show")(show_checkpoint)
@@ -239,7 +239,10 @@ def _version(wanted: bool) -> None:  # noqa: FBT001 - typer calls it so
 def lakesync(
     *,
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it and end.")
+        bool,
+        typer.Option(
+            "--version", callback=_version, is_eager=True, help="Print the version and exit."
+        ),
     ] = False,
 ) -> None:
-    """Read the options that stand before a command."""
+    """Read the options that precede a command."""

@@ -1,4 +1,4 @@
-"""One run of one command: where it is connected to, and what it prints on."""
+"""One run of one command: its connection and its output."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from lakesync.client import HttpTransport
 
 OWN_TOKEN_S: Final = 900
-"""How long a token lives that the command line signs for itself."""
+"""The lifetime of a token that the command line signs for itself."""
 _PANEL: Final = "Connection"
 
 
 class Session:
-    """What a command works with. Nothing is looked up before it is needed."""
+    """What a command works with. Everything is looked up lazily."""
 
     def __init__(self, given: Given) -> None:
         self._given = given
@@ -46,12 +46,12 @@ class Session:
 
     @cached_property
     def connection(self) -> Connection:
-        """Where the gateway is."""
+        """The connection to the gateway."""
         return resolve(self._given, os.environ, Path.cwd())
 
     @cached_property
     def place(self) -> Connection:
-        """Where the stack is, which is there without any gateway."""
+        """The connection to the stack; its gateway may be empty."""
         return resolve(self._given, os.environ, Path.cwd(), needs_gateway=False)
 
     @cached_property
@@ -65,10 +65,10 @@ class Session:
         return self.connection.url or self.aws.output("HttpUrl")
 
     def token(self, role: str = "client") -> str:
-        """Give the token that was set, else one signed here for a few minutes.
+        """Give the token that was set, or else sign one for a few minutes.
 
         Raises:
-            UsageFault: none was set, and there is no stack whose secret could sign one.
+            UsageFault: no token was set, and no stack is known whose secret could sign one.
         """
         from lakesync.cli.tokens import sign
 
@@ -91,13 +91,13 @@ class Session:
         return (subject(token) if token and client == CLIENT else None) or client
 
     def speak_for(self, client: str) -> None:
-        """Speak for a client whom the input names, unless something said already who speaks."""
+        """Speak for the client that the input names, unless another client or a token is set."""
         connection = self.connection
         if not connection.token and connection.client == CLIENT:
             self.connection = replace(connection, client=client)
 
     def transport(self, role: str = "client") -> HttpTransport:
-        """Give the client library's way to the gateway; it is closed with the session."""
+        """Give the client library's transport to the gateway; the session closes it."""
         from lakesync.client import HttpTransport
 
         gateway = self.connection.gateway
@@ -109,7 +109,7 @@ class Session:
         """Call an administrative route of this gateway.
 
         Raises:
-            LakeSyncError: what it answered.
+            LakeSyncError: the gateway's error.
         """
         from lakesync.cli.gateway import call
 
@@ -130,7 +130,7 @@ def _shared(
         str | None,
         typer.Option(
             rich_help_panel=_PANEL,
-            help="A token; better in LAKESYNC_TOKEN, where other users do not see it.",
+            help="A token; prefer LAKESYNC_TOKEN, which other users cannot see.",
         ),
     ] = None,
     client: Annotated[
@@ -147,18 +147,18 @@ def _shared(
         Path | None,
         typer.Option(
             rich_help_panel=_PANEL,
-            help="A stack file; without one, .local/stack.json here or in a folder above.",
+            help="A stack file; by default .local/stack.json here or in a parent folder.",
         ),
     ] = None,
     json: Annotated[
-        bool, typer.Option("--json", help="Print JSON, one object a line, for programs.")
+        bool, typer.Option("--json", help="Print JSON, one object per line, for programs.")
     ] = False,
 ) -> None:
-    """Name the options that every command takes."""
+    """Define the options that every command takes."""
 
 
 def command(function: Callable[..., None]) -> Callable[..., None]:
-    """Turn ``function(session, …)`` into a command: shared options, one sentence on failure."""
+    """Turn ``function(session, …)`` into a command with shared options and one-line errors."""
     hints = get_type_hints(function, include_extras=True)
     shared = inspect.signature(_shared, eval_str=True).parameters
     own = list(inspect.signature(function).parameters.values())[1:]
@@ -191,7 +191,7 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def _located(fault: Fault, session: Session) -> Fault:
-    """Say which address did not answer: it is what is wrong, as a rule."""
+    """Add the address that did not answer: usually it is the cause."""
     url = session.__dict__.get("url")
     if fault.code != Unreachable.code or not url or url in fault.sentence:
         return fault
@@ -200,7 +200,7 @@ def _located(fault: Fault, session: Session) -> Fault:
 
 
 def unwrapped(text: str) -> str:
-    """Give help whose paragraphs the terminal may wrap; examples keep their lines."""
+    """Join the lines of each paragraph, for the terminal to wrap; examples keep their lines."""
     paragraphs = inspect.cleandoc(text).split("\n\n")
     return "\n\n".join(
         part if part.startswith("Example:") else part.replace("\n", " ") for part in paragraphs

@@ -1,4 +1,4 @@
-"""`lakesync checkpoint`: which checkpoints there are, what is inside, and one more, now."""
+"""`lakesync checkpoint`: list, show and build checkpoints."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _BUILD_S_MAX: Final = 900
 def list_(session: Session) -> None:
     """List the checkpoints of a gateway, the oldest first.
 
-    New clients, and those whose cursor is void, begin with the latest one.
+    New clients, and clients whose cursor is void, start from the latest one. Needs AWS credentials.
 
     Example:
       lakesync checkpoint list
@@ -41,7 +41,7 @@ def list_(session: Session) -> None:
             session.out.json(_summary(manifest))
     elif manifests:
         rows = [tuple(_summary(manifest).values()) for manifest in manifests]
-        names = ("checkpoint", "begun", "goes on from", "tables", "rows", "bytes", "epoch")
+        names = ("checkpoint", "begun", "log from", "tables", "rows", "bytes", "epoch")
         session.out.table(names, rows)
     else:
         session.out.text("there is no checkpoint yet: lakesync checkpoint build")
@@ -52,10 +52,10 @@ def show(
     session: Session,
     *,
     checkpoint: Annotated[
-        str, typer.Argument(help="As `lakesync checkpoint list` names it; or latest.")
+        str, typer.Argument(help="An id from `lakesync checkpoint list`, or latest.")
     ] = _LATEST,
 ) -> None:
-    """Show what a checkpoint holds of each table.
+    """Show the contents of a checkpoint, table by table. Needs AWS credentials.
 
     Example:
       lakesync checkpoint show
@@ -79,10 +79,10 @@ def show(
 
 @command
 def build(session: Session) -> None:
-    """Build a checkpoint now, and wait for it. Safe to repeat.
+    """Build a checkpoint now, and wait until it is done. Safe to repeat.
 
-    A schedule does this by itself. A build goes on where an earlier one stopped; where nothing has
-    changed since the latest checkpoint, that one is named.
+    A schedule also does this. A build continues where an interrupted one stopped. If nothing has
+    changed since the latest checkpoint, no new one is built. Needs AWS credentials.
 
     Example:
       lakesync checkpoint build
@@ -148,10 +148,10 @@ def _summary(manifest: Manifest) -> dict[str, object]:
 
 
 def _invoke(session: Session, task: dict[str, str]) -> dict[str, Any]:
-    """Have the stack's retention function do a task.
+    """Invoke the stack's retention function with a task.
 
     Raises:
-        Unavailable: it failed; what it did is done, and the next try goes on from there.
+        Unavailable: it failed; the next try continues from where it stopped.
     """
     client = session.aws.client("lambda", answer_s_max=_BUILD_S_MAX)
     name = session.aws.output("RetainFunction")

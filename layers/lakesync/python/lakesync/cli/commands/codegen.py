@@ -1,4 +1,4 @@
-"""`lakesync codegen`: a Python class for each table that has a schema."""
+"""`lakesync codegen`: generate a Python class for each table that has a schema."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ _ = _builtins, _datetime, _decimal
 def codegen(session: Session) -> None:
     """Print a Python module with a typed class for each table that has a schema.
 
-    Rows come as these classes with `as_`, and `client.declare("todos", Todos)` takes them. TABLES
-    has the types of all columns, those of no Python name too.
+    Queries return rows as these classes with `as_`, and `client.declare("todos", Todos)` accepts
+    them. TABLES has the types of all columns, including those whose names are not valid in Python.
 
     Example:
       lakesync codegen > tables.py

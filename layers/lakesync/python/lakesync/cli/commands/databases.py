@@ -20,9 +20,13 @@ if TYPE_CHECKING:
     from lakesync.cli.output import Output
     from lakesync.materialise.opening import OpenedDatabase
 
-_SOURCE = typer.Option("--from-env", metavar="NAME", help="Variable with the source's URL.")
-_TARGET = typer.Option("--to-env", metavar="NAME", help="Variable with the target's URL.")
-_TABLES = typer.Option("--table", help="Only this table; may be repeated.")
+_SOURCE = typer.Option(
+    "--from-env", metavar="NAME", help="The environment variable with the source's URL."
+)
+_TARGET = typer.Option(
+    "--to-env", metavar="NAME", help="The environment variable with the target's URL."
+)
+_TABLES = typer.Option("--table", help="Only this table. Repeatable.")
 
 
 @command
@@ -32,14 +36,16 @@ def copy(
     source: Annotated[str, _SOURCE],
     target: Annotated[str, _TARGET],
     table: Annotated[list[str] | None, _TABLES] = None,
-    verify: Annotated[bool, typer.Option(help="Compare rows and checksums behind it.")] = True,
+    verify: Annotated[
+        bool, typer.Option(help="Compare row counts and checksums afterwards.")
+    ] = True,
 ) -> None:
-    """Bring the tables of a gateway in one database to where they are in another.
+    """Copy the tables of a gateway from one database to another.
 
-    It goes on from where the target is: repeat it after any failure, or to follow a source that
-    grows. URLs are read from environment variables, so that no password is in a command:
-    postgresql://user:password@host/database, mysql://…, mariadb://…, bigquery://project/dataset or
-    s3://bucket/folder.
+    The copy continues from the target's position: repeat it after any failure, or to follow a
+    growing source. Exits with 1 if the databases differ afterwards. URLs are read from environment
+    variables, so that no password is in a command: postgresql://user:password@host/database,
+    mysql://…, mariadb://…, bigquery://project/dataset or s3://bucket/folder.
 
     Example:
       lakesync databases copy --gateway acme --from-env OLD_URL --to-env NEW_URL
@@ -68,7 +74,7 @@ def compare(
     target: Annotated[str, _TARGET],
     table: Annotated[list[str] | None, _TABLES] = None,
 ) -> None:
-    """Tell whether two databases hold the same rows of a gateway, by count and checksum.
+    """Compare a gateway's rows in two databases, by count and checksum; exit with 1 if they differ.
 
     Example:
       lakesync databases compare --gateway acme --from-env OLD_URL --to-env NEW_URL

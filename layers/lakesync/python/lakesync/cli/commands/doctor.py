@@ -23,17 +23,17 @@ def doctor(
     *,
     skip: Annotated[
         list[str] | None,
-        typer.Option(help="A check to leave out, by its name. Repeatable."),
+        typer.Option(help="Skip the check of this name. Repeatable."),
     ] = None,
 ) -> None:
-    """Check a deployment from outside and inside, and say for each finding what to do.
+    """Check a deployment from outside and inside, and print for each finding what to do.
 
-    Nothing is changed. Checks: the stack, its address, the clock, functions and layers, permissions
-    (by IAM's simulation), quotas, alarms and who hears them, schedules, the lag of buffer, lake and
-    destinations, connectors and polled flows, queues, whether the buffer can be restored, versions
-    in the bucket.
+    Nothing is changed. It checks the stack, its address, the clock, functions and layers,
+    permissions (by IAM's simulation), quotas, alarms and their subscribers, schedules, the lag of
+    buffer, lake and destinations, connectors and polled flows, queues, whether the buffer can be
+    restored, and versions in the bucket. Needs AWS credentials.
 
-    Ends with 0 if all is well, 1 if something is wrong, 2 if something could not be checked.
+    Exits with 0 if all is well, 1 if something is wrong, 2 if something could not be checked.
 
     Example:
       lakesync doctor --stack lakesync

@@ -1,4 +1,4 @@
-"""`lakesync gateways erase`: rows are deleted, and all that is kept of before goes with them."""
+"""`lakesync gateways erase`: delete rows, and erase every stored copy of their values."""
 
 from __future__ import annotations
 
@@ -39,21 +39,23 @@ def erase(
     name: Annotated[str, typer.Argument(help="The gateway's id.")],
     table: Annotated[str, typer.Argument(help="The rows' table.")],
     rows: Annotated[list[str], typer.Argument(help="The rows' ids.")],
-    yes: Annotated[bool, typer.Option("--yes", help="Erase them, for good.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Confirm: erase them permanently.")] = False,
     lake: Annotated[
-        bool, typer.Option(help="Erase them from the lake and from old versions, too.")
+        bool, typer.Option(help="Also erase them from the lake and from old versions.")
     ] = True,
-    timeout: Annotated[int, typer.Option(help="Seconds to wait for all of it.", min=1)] = 3_600,
+    timeout: Annotated[
+        int, typer.Option(help="Seconds to wait for the whole erasure.", min=1)
+    ] = 3_600,
 ) -> None:
-    """Delete rows, and erase what is kept of them: log, checkpoints, batches, lake, old versions.
+    """Delete rows and erase all their values: log, checkpoints, batches, lake, old versions.
 
-    The attachments that they refer to, or ever referred to, go too, unless other rows have them.
-    Devices drop the rows with their next pull; those that are behind by more than some minutes read
-    a checkpoint first. It waits until the deletion is flushed and delivered, has declared
-    destinations and connectors forget them, then has a Glue run write the lake's files anew; the
-    past of that table goes with it. Repeating it, and killing it, does no harm. It works with your
-    own AWS credentials, counts what is left, ends with 0 if no value is, and says which copies are
-    not its to erase: docs/operations.md.
+    Attachments that the rows refer to, or ever referred to, are removed too, unless other rows
+    refer to them. Devices drop the rows with their next pull; a device that is more than some
+    minutes behind reads a checkpoint first. The command waits until the deletion is flushed and
+    delivered, has declared destinations and connectors erase the rows, then starts a Glue run that
+    rewrites the lake's files. Earlier snapshots of that table are lost. It counts what is left,
+    exits with 0 if no value is left, and lists copies that it cannot erase: docs/operations.md.
+    Safe to repeat and to interrupt. Needs AWS credentials.
 
     Example:
       lakesync gateways erase prod users ann --yes

@@ -1,4 +1,4 @@
-"""`lakesync flush`: write what waits in the buffer to the lake's store, now."""
+"""`lakesync flush`: write buffered commits to the lake's store now."""
 
 from __future__ import annotations
 
@@ -22,14 +22,17 @@ def flush(
     session: Session,
     *,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Also wait until the Iceberg tables hold it.")
+        bool,
+        typer.Option(
+            "--wait", help="Also wait until the Iceberg tables have it. Needs AWS credentials."
+        ),
     ] = False,
     timeout: Annotated[int, typer.Option(help="Seconds to wait for the tables.", min=1)] = 300,
 ) -> None:
-    """Announce everything that was accepted so far to the lake. Safe to repeat.
+    """Flush all commits so far from the buffer to the lake's store now. Safe to repeat.
 
-    A schedule does this by itself; here it is done at once. The tables follow when the Glue job
-    has merged it, half a minute later as a rule.
+    A schedule also does this. The Iceberg tables have the data once the Glue job has merged it,
+    usually half a minute later.
 
     Example:
       lakesync flush --wait

@@ -1,4 +1,4 @@
-"""`lakesync gateways`: a gateway as a whole is deleted, exported, or searched for a row."""
+"""`lakesync gateways`: delete or export a whole gateway, or search it for a row."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lakesync.ports import Buffer, ObjectStore
 
 _ROUNDS_MAX: Final = 5
-"""How often what is left is removed: something that was under way may have written meanwhile."""
+"""How often the rest is removed again: a write in flight may have added to it meanwhile."""
 _NAME = typer.Argument(help="The gateway's id.")
 
 
@@ -31,23 +31,24 @@ def delete(
     session: Session,
     *,
     name: Annotated[str, _NAME],
-    yes: Annotated[bool, typer.Option("--yes", help="Delete it, for good.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Confirm: delete it permanently.")] = False,
     with_lake: Annotated[
         bool,
-        typer.Option("--with-lake", help="Drop its tables in the lake, and old versions, too."),
+        typer.Option("--with-lake", help="Also drop its tables in the lake and old versions."),
     ] = False,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Wait some 16 minutes for the proof that it is gone.")
+        bool,
+        typer.Option("--wait", help="Wait about 16 minutes for the proof that nothing is left."),
     ] = False,
 ) -> None:
-    """Delete a gateway for good: rows, log, checkpoints, batches, clients, rules, schemas.
+    """Delete a gateway permanently: rows, log, checkpoints, batches, clients, rules, schemas.
 
-    From the first moment on every push and pull is answered GATEWAY_DELETED; clients keep what is
-    unsent. The name is never used again: a tombstone keeps late writers out. At the end what is
-    left is counted, which is a proof once nothing can be under way any more. Repeating it, and
-    killing it, does no harm.
+    Every push and pull is refused with GATEWAY_DELETED at once; clients keep their unsent edits.
+    The name cannot be used again: a tombstone keeps late writers out. At the end the command counts
+    what is left. The count is a proof once no request from before can still be in flight. Safe to
+    repeat and to interrupt.
 
-    Tables in the lake stay unless --with-lake is given, which needs your own AWS credentials.
+    Tables in the lake are kept unless --with-lake is given, which needs AWS credentials.
 
     Example:
       lakesync gateways delete trial --yes --wait
@@ -75,14 +76,14 @@ def export(
     session: Session,
     *,
     name: Annotated[str, _NAME],
-    to: Annotated[Path, typer.Option("--to", help="The folder; it must hold no other export.")],
+    to: Annotated[Path, typer.Option("--to", help="The folder; it must not hold another export.")],
 ) -> None:
-    """Write all of a gateway into a folder: rows, schemas and sync rules, as of one stamp.
+    """Export a gateway to a folder: rows, schemas and sync rules, as of one stamp.
 
-    Each table is a file of JSON lines that `lakesync push` takes; schemas and rules are files for
-    `schema put` and `rules put`; export.json is written last. Sync rules do not apply: it reads the
-    buffer and its checkpoints with your own AWS credentials. If it is interrupted, the same command
-    goes on. Of append tables it holds what the log still holds; what is older is in the lake.
+    Each table is a file of JSON lines for `lakesync push`; schemas and rules are files for
+    `schema put` and `rules put`. export.json is written last. Sync rules do not apply: it reads the
+    buffer and checkpoints, with AWS credentials. If interrupted, repeat the command to continue.
+    Append tables are exported as far back as the log goes; older events are in the lake.
 
     Example:
       lakesync gateways export trial --to trial-export
@@ -112,13 +113,13 @@ def find_row(
     name: Annotated[str, _NAME],
     table: Annotated[str, typer.Argument(help="The row's table.")],
     row: Annotated[str, typer.Argument(help="The row's id.")],
-    lake: Annotated[bool, typer.Option(help="Look into the lake's snapshots, too.")] = True,
+    lake: Annotated[bool, typer.Option(help="Also search the lake's snapshots.")] = True,
 ) -> None:
-    """Count where values of a row are stored: row, log, checkpoints, batches, connectors, the lake.
+    """Count the copies of a row's values: row, log, checkpoints, batches, connectors, lake.
 
-    It is the proof that a row was erased: it ends with 0 if there are none, else with 1. It reads
-    all of these stores that can hold the row, with your own AWS credentials. docs/operations.md
-    says how a row is erased, and which copies nobody here can reach.
+    Use it to prove that a row was erased. Exits with 0 if there are no copies, else with 1. Nothing
+    is changed. Needs AWS credentials. docs/operations.md describes how a row is erased, and which
+    copies this command cannot reach.
 
     Example:
       lakesync gateways find-row prod users ann
@@ -151,7 +152,7 @@ def now_ms() -> int:
 
 
 def _deleted(session: Session, gateway: str) -> dict[str, Any]:
-    """Ask until nothing is left."""
+    """Request the deletion until nothing is left."""
     rounds = 0
     with session.out.progress(f"deleting {gateway} …"):
         while True:
@@ -167,11 +168,11 @@ def _deleted(session: Session, gateway: str) -> dict[str, Any]:
 
 def _tell(out: Output, gateway: str, deletion: dict[str, Any]) -> None:
     counted = ", ".join(f"{kind} {number}" for kind, number in sorted(deletion["left"].items()))
-    sentence = f"{gateway} is deleted since {deletion['deletedAt']}; left: {counted}"
+    sentence = f"{gateway} was deleted at {deletion['deletedAt']}; left: {counted}"
     out.answer({"gateway": gateway, **deletion}, sentence)
     if not deletion["proved"]:
         out.note(
-            "what was under way when it was deleted may still write for a while: the same command "
+            "requests that were in flight may still write for a while: the same command "
             f"is the proof from {deletion['provableFrom']} on (or --wait)"
         )
 

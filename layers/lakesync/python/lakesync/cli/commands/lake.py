@@ -1,4 +1,4 @@
-"""`lakesync lake`: what the gateway's tables in the lake consist of, and their maintenance."""
+"""`lakesync lake`: the state of the gateway's tables in the lake, and their maintenance."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ if TYPE_CHECKING:
 _DAY_MS: Final = 86_400_000
 
 _Table = Annotated[
-    str | None, typer.Option(help="One table, and its history; all of the gateway without.")
+    str | None,
+    typer.Option(help="Only this table and its history; by default all of the gateway's."),
 ]
 
 
 @command
 def status(session: Session, *, table: _Table = None) -> None:
-    """Show what each table in the lake consists of, how far it goes, and what waits for it.
+    """Show each table in the lake: its rows, files and bytes, its mark, and its waiting batches.
 
-    Rows include tombstones. A table goes as far as its mark: every commit up to it is in the table.
-    Below are the tables that gateways of the stack share.
+    The table has every commit up to its mark. Rows include tombstones. Tables that gateways of the
+    stack share are listed below. Needs AWS credentials.
 
     Example:
       lakesync lake status
@@ -59,7 +60,7 @@ def _tell_tables(session: Session, states: Sequence[dict[str, object]]) -> None:
     waiting = sum(int(str(state["waiting"])) for state in states)
     if waiting:
         session.out.note(
-            f"{plural(waiting, 'batch')} wait: lakesync status says whether a run is at work"
+            f"{plural(waiting, 'batch')} wait: lakesync status shows whether a Glue run is active"
         )
 
 
@@ -69,14 +70,14 @@ def maintain(
     *,
     table: _Table = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what pays, and start nothing.")
+        bool, typer.Option("--dry-run", help="Show which steps are worthwhile; start nothing.")
     ] = False,
     timeout: Annotated[int, typer.Option(help="Seconds to wait for the run.", min=1)] = 3_600,
 ) -> None:
-    """Join small files of the gateway's tables, expire old snapshots, remove orphans. Now.
+    """Compact small files of the gateway's tables, expire old snapshots and remove orphans, now.
 
-    A schedule does this for all gateways by itself, where it pays. Safe to repeat, and to
-    interrupt: a run that was started goes on.
+    A schedule does this for all gateways where it is worthwhile. The command starts a Glue run and
+    waits for it. Safe to repeat and to interrupt: a started run continues. Needs AWS credentials.
 
     Example:
       lakesync lake maintain --dry-run
@@ -109,13 +110,13 @@ def repair(
     *,
     table: _Table = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say which marks are lost, and change nothing.")
+        bool, typer.Option("--dry-run", help="Show which marks are lost; change nothing.")
     ] = False,
 ) -> None:
-    """Set the marks again of tables that lost them: runs refuse a table without, and batches wait.
+    """Restore the lost marks of tables. Runs refuse a table without its mark, and its batches wait.
 
-    That happens where somebody dropped the tag lakesync and expired snapshots, or rolled a table
-    back. The mark is read out of the table's rows and of its history. Safe to repeat.
+    A mark is lost if somebody drops the tag lakesync and expires snapshots, or rolls the table
+    back. It is computed from the table's rows and history. Safe to repeat. Needs AWS credentials.
 
     Example:
       lakesync lake repair --dry-run
@@ -135,19 +136,19 @@ def repair(
         for one in results:
             session.out.json({"table": one.table, "mark": str(one.mark), "lost": one.is_lost})
     elif not lost:
-        session.out.text(f"every table has its mark: {len(results)} looked at")
+        session.out.text(f"every table has its mark: {len(results)} checked")
     for one in () if session.out.json_lines else lost:
         done = "would get" if dry_run else "has"
         session.out.text(f"{one.table} had lost its mark, and {done} {one.mark} again")
     if lost and not dry_run:
-        session.out.note("what waits is taken by the next run: lakesync flush --wait")
+        session.out.note("waiting batches are applied by the next run: lakesync flush --wait")
 
 
 def lake_of(session: Session, table: str | None) -> Lake:
     """Give the gateway's tables in the lake.
 
     Raises:
-        UsageFault: one was asked for that is not there.
+        UsageFault: the table is not in the lake.
     """
     from lakesync.cli.lake import Lake
 
@@ -159,7 +160,7 @@ def lake_of(session: Session, table: str | None) -> Lake:
 
 
 def _tell_plan(session: Session, lake: Lake, table: str | None) -> None:
-    """Say what pays, by what the job would look at."""
+    """Show which steps are worthwhile, by the figures that the job decides by."""
     from lakesync.cli.lake_figures import figures
     from lakesync.cli.lake_job import keep_days
     from lakesync.maintenance.lake_plan import Step, steps_for
@@ -179,7 +180,7 @@ def _tell_plan(session: Session, lake: Lake, table: str | None) -> None:
     rows = [(p["table"], ", ".join(p["pays"]) or "nothing", *list(p.values())[2:]) for p in plans]
     names = [name.replace("_", " ") for name in plans[0]] if plans else ["table"]
     session.out.table(names, rows)
-    session.out.note("nothing was started; a run also removes files that no snapshot names")
+    session.out.note("nothing was started; a run also removes files that no snapshot refers to")
 
 
 def _row(each: dict[str, Any]) -> tuple[object, ...]:

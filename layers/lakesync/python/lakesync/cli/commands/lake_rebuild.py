@@ -1,4 +1,4 @@
-"""`lakesync lake rebuild`: a table's rows in the lake, made anew out of its changes."""
+"""`lakesync lake rebuild`: rebuild a table's rows in the lake from its changes."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ def rebuild(
     *,
     table: Annotated[str, typer.Option(help="The table, by its name in the gateway.")],
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what is wrong, and change nothing.")
+        bool, typer.Option("--dry-run", help="Show what is wrong; change nothing.")
     ] = False,
     timeout: Annotated[int, typer.Option(help="Seconds to wait for the run.", min=1)] = 3_600,
 ) -> None:
-    """Make the rows of a table in the lake anew, out of its changes. For what was changed by hand.
+    """Rebuild a table's rows in the lake from its changes, after it was changed by hand.
 
-    Rows that somebody deleted, changed or added in the lake, or a table that was dropped, become
-    again what the gateway's deltas say. One commit; whoever reads sees the rows of before or those
-    of after. Safe to repeat, and to interrupt: a run that was started goes on.
+    Rows that were deleted, changed or added in the lake, or a dropped table, are made equal to the
+    gateway's deltas again, in one atomic commit. The command starts a Glue run and waits for it.
+    Safe to repeat and to interrupt: a started run continues. Needs AWS credentials.
 
     Example:
       lakesync lake rebuild --table todos --dry-run
@@ -46,10 +46,10 @@ def rebuild(
 def rebuild_in_lake(
     session: Session, table: str, timeout_s: float, *, dry_run: bool
 ) -> dict[str, Any]:
-    """Have the stack's job make a table anew, or say what that would do; give its report.
+    """Run the stack's job to rebuild a table, or to show what that would do; give its report.
 
     Raises:
-        Unavailable: the job failed, or takes longer; what it did is done.
+        Unavailable: the job failed, or takes longer than the time-out.
     """
     from lakesync.cli.lake_figures import lake_figures
     from lakesync.cli.lake_job import run_job
@@ -62,20 +62,20 @@ def rebuild_in_lake(
 
 
 def report_lines(report: dict[str, Any], *, dry_run: bool) -> Iterator[str]:
-    """Say what was wrong, and what became of it."""
+    """Give what was wrong, and what was done about it, as lines."""
     wrong = [
         f"{report[name]:,} {words}"
         for name, words in (
             ("missing", "missing"),
-            ("changed", "other than their changes say"),
-            ("surplus", "that no change is of"),
+            ("changed", "different from their changes"),
+            ("surplus", "without any change"),
         )
         if report[name]
     ]
     if report["made"]:
-        yield f"{report['table']} was not there"
-    yield f"{plural(report['rows'], 'row')}: {', '.join(wrong) or 'all as their changes say'}"
+        yield f"{report['table']} did not exist"
+    yield f"{plural(report['rows'], 'row')}: {', '.join(wrong) or 'all equal to their changes'}"
     if report["written"]:
-        yield f"they were written anew, up to {report['mark']}"
+        yield f"they were rebuilt, up to {report['mark']}"
     elif dry_run and (wrong or report["made"]):
-        yield "nothing was changed; without --dry-run they are written anew"
+        yield "nothing was changed; without --dry-run they are rebuilt"

@@ -23,21 +23,23 @@ def share(
     *,
     table: Annotated[str, typer.Argument(help="The table, by its name at the gateways.")],
     name: Annotated[
-        str | None, typer.Option("--as", help="What it is called; without, as the table is.")
+        str | None,
+        typer.Option("--as", help="The shared table's name; by default the table's own."),
     ] = None,
     gateways: Annotated[
-        str, typer.Option(help="Which gateways', as a pattern: team-* or *-eu.")
+        str, typer.Option(help="A pattern that selects the gateways: team-* or *-eu.")
     ] = "*",
 ) -> None:
-    """Make one table in the lake of all gateways' tables of a name. Whoever reads it reads all.
+    """Share a table: create a view in the lake over all gateways' tables of that name.
 
-    It is a view: _gateway says whose a row is, and who asks for one reads that one's alone. Tables
-    and columns that come later join it by themselves. Athena has it in a database of its own,
-    beside NAME__rows and NAME__live without tombstones and LakeSync's columns; see also
-    lakesync query --shared, and lakesync lake views --shared for other engines.
+    Anyone who may read the view reads the rows of all these gateways. The column _gateway names
+    each row's gateway; a filter on it reads only that gateway's table. New tables and columns are
+    included automatically. Athena has the view in a separate database, with NAME__rows and
+    NAME__live, which omit tombstones and LakeSync's columns. See also lakesync query --shared, and
+    lakesync lake views --shared for other engines.
 
-    Repeating it renews it, over the gateways that are named then. The stack keeps the record of it:
-    lakesync audit --stack-wide.
+    Repeating the command replaces the share and its pattern. Needs AWS credentials. The change is
+    in the record of the stack: lakesync audit --stack-wide.
 
     Example:
       lakesync lake share flights
@@ -70,9 +72,11 @@ def share(
 def unshare(
     session: Session,
     *,
-    name: Annotated[str, typer.Argument(help="The share, as lakesync lake status names it.")],
+    name: Annotated[
+        str, typer.Argument(help="The shared table's name, as in lakesync lake status.")
+    ],
 ) -> None:
-    """Take a shared table back. It is a view: no row of any gateway goes. Safe to repeat.
+    """Remove a shared table. It is a view: no rows of any gateway are removed.
 
     Example:
       lakesync lake unshare flights
@@ -84,16 +88,16 @@ def unshare(
         was = withdraw(session.aws, name)
     if not was:
         raise UsageFault(f"there is no shared table {name[:64]!r}: see lakesync lake status")
-    session.out.answer({"share": name, "shared": False}, f"{name} is shared no more")
+    session.out.answer({"share": name, "shared": False}, f"{name} is no longer shared")
 
 
 def _tell(session: Session, made: Share, place: str) -> None:
     columns = made.columns()
     if not made.members:
-        session.out.text(f"{place}: no gateway has it in the lake yet; each joins by itself")
+        session.out.text(f"{place}: no gateway has it in the lake yet; each is added automatically")
         return
     tables, wide = plural(len(made.members), "table"), plural(len(columns), "column")
-    session.out.text(f"{place} is {tables} of as many gateways, {wide}")
+    session.out.text(f"{place} has {tables} of as many gateways, {wide}")
     for column in columns:
         if column.is_text_of_others:
             kinds = sorted({one.type for one in column.types.values()})

@@ -1,4 +1,4 @@
-"""`lakesync lake views`: the SQL of tables' views, and Athena's in its catalogue."""
+"""`lakesync lake views`: print the SQL of tables' views, or create those of Athena."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ def views(
     session: Session,
     *,
     table: Annotated[
-        str | None, typer.Option(help="One table; all of the gateway without.")
+        str | None, typer.Option(help="Only this table; by default all of the gateway's.")
     ] = None,
     engine: Annotated[
-        str, typer.Option(help="Whose SQL: athena, duckdb, spark or trino.")
+        str, typer.Option(help="The SQL dialect: athena, duckdb, spark or trino.")
     ] = "athena",
     catalog: Annotated[
-        str, typer.Option(help="What the engine calls the lake's catalogue; for duckdb and trino.")
+        str, typer.Option(help="The lake's catalogue name in the engine, for duckdb and trino.")
     ] = "",
     create: Annotated[
-        bool, typer.Option("--create", help="Make Athena's in the Glue Data Catalog.")
+        bool, typer.Option("--create", help="Create Athena's views in the Glue Data Catalog.")
     ] = False,
     shared: Annotated[
         str | None,
-        typer.Option(help="Those of a shared table, and of the tables that it is over."),
+        typer.Option(help="The views of this shared table and of its member tables."),
     ] = None,
 ) -> None:
-    """Print the SQL of each table's views: rows that exist, without LakeSync's own columns.
+    """Print the SQL of each table's views, which omit deleted rows and LakeSync's own columns.
 
-    flights__rows shows the rows of flights, flights__live with what waits to be merged. Athena's
-    are made by themselves, and renewed with the columns, whenever the materialise job runs;
-    --create does it now. For other engines run the statements where you query.
+    flights__rows shows the rows of flights; flights__live includes changes that are not merged yet.
+    The materialise job creates and updates Athena's views; --create does so now. For other engines,
+    run the printed statements there. Needs AWS credentials.
 
     Example:
       lakesync lake views --engine duckdb --catalog lake > views.sql
@@ -85,7 +85,7 @@ def _print(
     *,
     is_shared: bool = False,
 ) -> None:
-    """Print what makes some databases, and views, each of a database; of shared ones it is said."""
+    """Print statements that create databases, and views in them; JSON of shared ones names it."""
     from lakesync.materialise.views import schema_statement
 
     if not session.out.json_lines:

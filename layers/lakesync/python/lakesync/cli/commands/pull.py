@@ -1,4 +1,4 @@
-"""`lakesync pull`: everything that is new after a cursor."""
+"""`lakesync pull`: read all changes after a cursor."""
 
 from __future__ import annotations
 
@@ -26,25 +26,26 @@ _SHOWN_MAX: Final = 40
 def pull(
     session: Session,
     *,
-    since: Annotated[str, typer.Option(help="The cursor to go on from.")] = "0",
+    since: Annotated[
+        str, typer.Option(help="The cursor to continue from; 0 reads everything.")
+    ] = "0",
     source: Annotated[
-        str, typer.Option(help="A declared destination to read, in place of the gateway.")
+        str, typer.Option(help="Read this declared destination instead of the gateway.")
     ] = "",
     snapshot: Annotated[
-        str, typer.Option(help="Where to go on in a source: what the pull before said.")
+        str, typer.Option(help="Continue in a source: the position printed by the previous pull.")
     ] = "",
-    table: Annotated[str | None, typer.Option(help="Show one table only.")] = None,
+    table: Annotated[str | None, typer.Option(help="Show only this table.")] = None,
     rows: Annotated[
-        bool, typer.Option("--rows", help="Merge the deltas and show the rows they make.")
+        bool, typer.Option("--rows", help="Merge the deltas, and show the resulting rows.")
     ] = False,
-    page: Annotated[int, typer.Option(help="Deltas to ask for at a time.", min=1, max=10_000)] = (
-        1_000
-    ),
+    page: Annotated[int, typer.Option(help="Deltas per page.", min=1, max=10_000)] = (1_000),
 ) -> None:
-    """Pull all pages and print their deltas, or with --rows the rows that they merge to.
+    """Pull all changes after a cursor and print the deltas, or with --rows the merged rows.
 
-    Programs get one delta a line with --json, and the next cursor on standard error. A source is
-    read by the same rules; of tables that are read again, forget what you had.
+    With --json it prints one delta per line, and the next cursor on standard error. --source reads
+    a destination by the same sync rules. If a table is reported as read again, discard its rows
+    from earlier pulls.
 
     Example:
       lakesync pull --rows --table todos
@@ -81,9 +82,9 @@ def _say_where_it_ended(session: Session, feed: Feed) -> None:
         on = f"--source {feed.source} --snapshot {feed.snapshot}"
     if feed.read_again:
         names = ", ".join(sorted(feed.read_again))
-        session.out.note(f"read again from the first row on, forget what you had: {names}")
+        session.out.note(f"read again from the first row; discard earlier rows of: {names}")
     count = plural(feed.count, "delta")
-    session.out.note(f"{count}; to go on from here: lakesync pull {on}")
+    session.out.note(f"{count}; to continue from here: lakesync pull {on}")
 
 
 class Feed:
@@ -99,7 +100,7 @@ class Feed:
         self.snapshot = snapshot
         self.count = 0
         self.read_again: set[str] = set()
-        """Tables of a source that are read anew: what came of them before is void."""
+        """Tables of a source that are read again: earlier rows of them are void."""
         self.on_read_again: Callable[[str], None] = lambda _: None
 
     def __iter__(self) -> Iterator[Delta]:
@@ -142,7 +143,7 @@ def _show_deltas(session: Session, deltas: Iterable[Delta]) -> None:
 
 
 def delta_json(delta: Delta) -> dict[str, object]:
-    """Give a delta as the wire's JSON has it; `lakesync push` reads it."""
+    """Give a delta in the wire's JSON format, which `lakesync push` reads."""
     return {
         "op": delta.op.name,
         "table": delta.table,

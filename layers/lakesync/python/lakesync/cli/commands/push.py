@@ -1,4 +1,4 @@
-"""`lakesync push`: hand deltas over, or make one edit."""
+"""`lakesync push`: push deltas from a file, or a single edit."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ def push(
     file: Annotated[
         str | None, typer.Argument(help="Deltas as JSON or NDJSON; - for standard input.")
     ] = None,
-    table: Annotated[str | None, typer.Option(help="Make one edit: its table.")] = None,
+    table: Annotated[str | None, typer.Option(help="Make a single edit: its table.")] = None,
     row: Annotated[str | None, typer.Option(help="The edit's row id.")] = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", help="A column, name=value; as JSON, else text. Repeatable."),
+        typer.Option("--set", help="Set a column: name=value, as JSON or else text. Repeatable."),
     ] = None,
     delete: Annotated[bool, typer.Option("--delete", help="Delete the row.")] = False,
     database: Annotated[
         Path | None,
-        typer.Option(help="The client's SQLite file; then the edit survives being offline."),
+        typer.Option(help="The client's SQLite file, which keeps the edit while offline."),
     ] = None,
     atomic: Annotated[
-        bool, typer.Option("--atomic", help="One commit of everything, or nothing.")
+        bool, typer.Option("--atomic", help="Commit everything atomically, or nothing.")
     ] = False,
 ) -> None:
-    """Push deltas out of a file, or one edit, and say what became of them. Safe to repeat.
+    """Push deltas from a file, or a single edit, and print their outcome. Safe to repeat.
 
-    In a file, op, table and rowId are needed; columns may be an object; clientId, hlc and deltaId
-    are filled in. Ends with 1 if anything was refused.
+    In a file, op, table and rowId are required; columns may be an object; clientId, hlc and deltaId
+    are filled in if absent. Exits with 1 if any delta was refused.
 
     Example:
       lakesync push --table todos --row t1 --set title="Buy milk" --set done=false
@@ -115,7 +115,7 @@ def _push_edit(
 
 
 class Pushed(NamedTuple):
-    """What became of deltas."""
+    """The outcome of pushed deltas."""
 
     accepted: int
     duplicates: int
@@ -132,7 +132,7 @@ def _push_file(session: Session, file: str, *, atomic: bool) -> None:
 
 
 def pushed(session: Session, items: Sequence[Any], *, atomic: bool = False) -> Pushed:
-    """Push deltas as `push` takes them from a file; gives what became of them."""
+    """Push deltas as `push` reads them from a file; gives their outcome."""
     from lakesync.core.messages import OutcomeKind, Push
 
     deltas = _deltas(session, items)
@@ -235,7 +235,7 @@ def _report(session: Session, done: Pushed) -> None:
         "refused": faults,
         "serverHlc": str(done.server_hlc),
     }
-    already = f", of which {done.duplicates:,} were there already" if done.duplicates else ""
+    already = f", of which {done.duplicates:,} were duplicates" if done.duplicates else ""
     for fault in [] if session.out.json_lines else faults[:_REFUSED_SHOWN_MAX]:
         session.out.note(f"refused: delta {fault['index']}: {fault['code']}: {fault['error']}")
     if len(faults) > _REFUSED_SHOWN_MAX and not session.out.json_lines:

@@ -1,4 +1,4 @@
-"""`lakesync quota`: what a gateway may push in a second. It needs AWS credentials."""
+"""`lakesync quota`: how much a gateway may push in a second. It needs AWS credentials."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from lakesync.ports import Quota
 if TYPE_CHECKING:
     from lakesync.ports import QuotaStore
 
-_WORDS = "; 0 for any number."
+_WORDS = "; 0 for no limit."
 
 
 @command
 def show(session: Session) -> None:
-    """Show what was set for the gateway; what was not is as the stack's parameters say.
+    """Show the gateway's quota; limits that are not set follow the stack's parameters.
 
     Example:
       lakesync quota show --gateway acme
@@ -36,7 +36,7 @@ def set_(
         int | None, typer.Option("--bytes", min=0, help=f"Bytes a second{_WORDS}")
     ] = None,
 ) -> None:
-    """Set what the gateway may push; what is not named is as the stack's parameters say.
+    """Set the gateway's quota; limits that are not given follow the stack's parameters.
 
     Example:
       lakesync quota set --gateway acme --pushes 1000 --bytes 50000000
@@ -49,7 +49,7 @@ def set_(
 
 @command
 def reset(session: Session) -> None:
-    """Let the stack's parameters hold for the gateway again.
+    """Remove the gateway's quota, so that the stack's parameters apply again. Safe to repeat.
 
     Example:
       lakesync quota reset --gateway acme
@@ -74,7 +74,7 @@ def _store(session: Session) -> QuotaStore:
 
 def _tell(session: Session, quota: Quota) -> None:
     lines = [
-        f"{name} a second: {'as the stack has it' if limit is None else limit or 'any number'}"
+        f"{name} a second: {'stack default' if limit is None else limit or 'no limit'}"
         for name, limit in zip(Quota._fields, quota, strict=True)
     ]
     session.out.answer({"gateway": session.connection.gateway} | quota._asdict(), "\n".join(lines))

@@ -1,4 +1,4 @@
-"""`lakesync replay`: put dead-letter messages back to work."""
+"""`lakesync replay`: put dead letters back on their queues."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def replay(
     *,
     queue: Annotated[str, typer.Argument(help="flush, announce, deliver or claims.")],
     limit: Annotated[int | None, typer.Option(help="Move at most this many.", min=1)] = None,
-    look: Annotated[bool, typer.Option("--look", help="Only print them; move nothing.")] = False,
+    look: Annotated[bool, typer.Option("--look", help="Print them; move nothing.")] = False,
 ) -> None:
-    """Put back to work what was given up: dead letters, or claims that were set aside.
+    """Retry failed work: move dead letters back to their queue, or put back claims set aside.
 
-    flush, announce and deliver are queues: their dead letters go back to where they came from.
-    claims are batches of this gateway that the Glue job could not apply. Each is written before it
-    is deleted, so one may come twice and none is lost; whoever handles it does so once. Safe to
-    repeat.
+    flush, announce and deliver are queues, whose dead letters are moved back. claims are batches of
+    this gateway that the Glue job could not apply. Each message is written before it is deleted, so
+    it may be delivered twice but is never lost; handlers are idempotent. Safe to repeat. Needs AWS
+    credentials.
 
     Example:
       lakesync replay announce --look

@@ -1,4 +1,4 @@
-"""`lakesync restored`: makes a table that was restored from a backup fit for use."""
+"""`lakesync restored`: prepare a table that was restored from a backup for use."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ def restored(
     table: Annotated[str, typer.Argument(help="The restored DynamoDB table.")],
     no_record: Annotated[
         bool,
-        typer.Option("--no-record", help="The stack is gone, and with it who keeps the record."),
+        typer.Option("--no-record", help="Keep no record, because the stack no longer exists."),
     ] = False,
 ) -> None:
-    """Protect a restored table, and begin a new epoch in every gateway, before anybody uses it.
+    """Prepare a restored DynamoDB table for use: protect it, and begin a new epoch in each gateway.
 
-    Point-in-time recovery, deletion protection and the stream are switched on, which a restore
-    leaves off. Every cursor becomes void: clients read everything anew, keep their unsent edits,
-    and push once more what they wrote and the table no longer holds. Run it while no function
-    writes to the table. Repeating it does no harm but that clients read everything once more.
-    docs/operations.md has the steps before and after. The stack keeps the record of it, and each
-    gateway one of its epoch: lakesync audit --stack-wide.
+    It enables point-in-time recovery, deletion protection and the stream, which a restore leaves
+    off. Every cursor becomes void: clients read everything again, keep their unsent edits, and push
+    again their writes that the table lost. Run it while no function writes to the table. Repeating
+    it is safe, but makes clients read everything once more. Needs AWS credentials.
+    docs/operations.md has the steps before and after. The change is in the record of the stack
+    (lakesync audit --stack-wide), and each new epoch in the record of its gateway.
 
     Example:
       lakesync restored lakesync-prod-buffer-restored --stack lakesync-prod

@@ -1,4 +1,4 @@
-"""`lakesync rules check`, `put` and `show`: who sees and writes which rows."""
+"""`lakesync rules check`, `put` and `show`: which rows each client sees and may write."""
 
 from __future__ import annotations
 
@@ -30,14 +30,15 @@ def check(
     schema: Annotated[
         list[str] | None,
         typer.Option(
-            help="Hold them against the schemas of this file, offline: one schema, or lines of "
+            help="Check offline against the schemas in this file: one schema, or lines of "
             "`lakesync schema list --json`. Repeatable."
         ),
     ] = None,
 ) -> None:
-    """Check sync rules, and save nothing: every fault with its path, or which tables they concern.
+    """Check sync rules, and print all faults, or the effect on each table; nothing is saved.
 
-    They are held against the schemas of the gateway, or of files. Ends with 1 if there is a fault.
+    The rules are checked against the schemas of the gateway, or of files. Exits with 1 if there is
+    a fault.
 
     Example:
       lakesync rules check rules.json
@@ -60,7 +61,7 @@ def check(
 
 
 def _writes(item: dict[str, Any]) -> str:
-    """Say which rows of a table a client may write."""
+    """Describe the rows of a table that a client may write."""
     if item["writers"] == "seen":
         return "rows that it sees, and new ones" if item["buckets"] else "new rows"
     return "any row" if item["writers"] == "anyone" else "rows that pass its write filters"
@@ -111,10 +112,10 @@ def put(
     *,
     file: Annotated[str, typer.Argument(help=_FILE)],
 ) -> None:
-    """Put sync rules in force, for every push and pull from now on.
+    """Replace the sync rules in force, for every later push and pull. Safe to repeat.
 
-    What they name that has no schema is warned of, and refused by a strict gateway. `lakesync rules
-    check` names all faults, `lakesync rules try` shows what they would do.
+    Tables and columns without a schema cause a warning; a strict gateway refuses them. Before,
+    `lakesync rules check` lists all faults, and `lakesync rules try` shows the effect on a client.
 
     Example:
       lakesync rules put rules.json
@@ -130,7 +131,7 @@ def put(
 
 @command
 def show(session: Session) -> None:
-    """Show the sync rules in force, as they can be put again.
+    """Print the sync rules in force, in the form that `lakesync rules put` accepts.
 
     Example:
       lakesync rules show > rules.json

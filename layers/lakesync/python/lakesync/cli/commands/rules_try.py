@@ -1,4 +1,4 @@
-"""`lakesync rules try`: what sync rules would do for a client, before they are saved."""
+"""`lakesync rules try`: show the effect of sync rules on a client before they are saved."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def try_(
     *,
     file: Annotated[str, typer.Argument(help="A JSON file with buckets; - for standard input.")],
     as_: Annotated[
-        str, typer.Option("--as", help="The claims of a client's token, as a JSON object.")
+        str, typer.Option("--as", help="The token claims of the client, as a JSON object.")
     ],
 ) -> None:
-    """Show what a client would see under sync rules, and save nothing.
+    """Show what a client would see under the sync rules of a file; nothing is saved.
 
-    For each table: how many rows it would see, how many it sees now, and which would enter and
-    leave its device, a few of them shown.
+    For each table it shows how many rows the client would see, how many it sees now, and how many
+    would enter or leave its device, with examples.
 
     Example:
       lakesync rules try rules.json --as '{"sub": "phone-1", "carriers": ["UA"]}'
@@ -60,7 +60,7 @@ def _show(session: Session, tried: Mapping[str, Any]) -> None:
     rows = [
         (item["table"], item["seen"]["count"], item["inForce"], item["enter"]["count"],
          item["leave"]["count"], ", ".join(item["omitted"]) or None,
-         None if item["complete"] else "not all rows were looked at")
+         None if item["complete"] else "not all rows were read")
         for item in counted
     ]  # fmt: skip
     out.table(("table", "would see", "sees now", "enter", "leave", "left out", "note"), rows)
@@ -71,7 +71,7 @@ def _show(session: Session, tried: Mapping[str, Any]) -> None:
     if events:
         out.note(f"events are not counted: {', '.join(events)}")
     if not tried["complete"]:
-        out.note("there are too many rows to look at all of them in one request")
+        out.note("there are too many rows to read all of them in one request")
 
 
 def _show_rows(session: Session, table: str, what: str, shown: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""`lakesync schema`: register a table's schema, let it grow, see what is registered."""
+"""`lakesync schema`: register, extend and show the schemas of tables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ARGUMENT = "A JSON file with table and columns; - for standard input."
 
 @command
 def list_(session: Session) -> None:
-    """List the tables that have a schema, with its version and what else is declared of them.
+    """List the tables that have a schema, with its version and other declarations.
 
     Example:
       lakesync schema list
@@ -44,7 +44,7 @@ def list_(session: Session) -> None:
 def show(
     session: Session, *, table: Annotated[str, typer.Argument(help="The table's name.")]
 ) -> None:
-    """Show a table's schema; with --json as it can be put again.
+    """Show a table's schema; with --json in the form that `lakesync schema put` accepts.
 
     Example:
       lakesync schema show todos
@@ -66,15 +66,16 @@ def put(
     session: Session,
     *,
     file: Annotated[str | None, typer.Argument(help=_ARGUMENT)] = None,
-    table: Annotated[str | None, typer.Option(help="The table, in place of a file.")] = None,
+    table: Annotated[str | None, typer.Option(help="The table, instead of a file.")] = None,
     column: Annotated[
-        list[str] | None, typer.Option(help="A column, name:type; repeatable.")
+        list[str] | None, typer.Option(help="A column, name:type. Repeatable.")
     ] = None,
 ) -> None:
-    """Put a table's schema in force: its columns are checked, and typed in the lake.
+    """Register or extend a table's schema: its columns are checked, and typed in the lake.
 
-    A schema only ever grows: new nullable columns, wider types. What it refuses it says how to get
-    to instead. Types: string, number, integer, boolean, json, timestamp, date, bytes, decimal(p,s).
+    A schema can only grow, by new nullable columns and wider types. Other changes are refused with
+    a description of the alternative. Safe to repeat. Types: string, number, integer, boolean, json,
+    timestamp, date, bytes, decimal(p,s).
 
     Example:
       lakesync schema put todos.json
@@ -90,7 +91,7 @@ def put(
 def strict(
     session: Session, *, wanted: Annotated[str, typer.Argument(metavar="on|off", help="on or off.")]
 ) -> None:
-    """Say whether deltas of tables without a schema are refused, each by itself.
+    """Turn strict mode on or off: whether deltas of tables without a schema are refused.
 
     Example:
       lakesync schema strict on
@@ -104,7 +105,7 @@ def strict(
 
 
 def _more(schema: Mapping[str, Any]) -> str:
-    """Give what is declared of a table beside its columns."""
+    """Describe the declarations of a table other than its columns."""
     further = {name: value for name, value in schema.items()
             if name not in {"table", "version", "columns"}}  # fmt: skip
     return ", ".join(

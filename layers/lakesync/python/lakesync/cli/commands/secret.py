@@ -1,4 +1,4 @@
-"""`lakesync secret`: the secret with which a tenant signs tokens for its own gateway alone."""
+"""`lakesync secret`: the secret with which a tenant signs tokens for its own gateway only."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from lakesync.cli.session import Session, command
 
 @command
 def secret(session: Session) -> None:
-    """Print the gateway's own secret, for a tenant who signs the tokens of its users itself.
+    """Print the gateway's own secret, with which a tenant can sign tokens for its users.
 
-    A token that is signed with it (HS256) is good for this gateway and no other. It is made from
-    the stack's secret, and holds as long as that; how one is taken out of force is in
-    docs/operations.md.
+    A token that is signed with it (HS256) is valid for this gateway only. The secret is derived
+    from the stack's secret and is valid as long as that; docs/operations.md describes how to
+    revoke it. Needs AWS credentials.
 
     Example:
       lakesync secret --gateway acme

@@ -1,4 +1,4 @@
-"""`lakesync smoke`: does the main job once on a scratch gateway, and cleans up."""
+"""`lakesync smoke`: run an end-to-end check on a scratch gateway, and clean up."""
 
 from __future__ import annotations
 
@@ -28,21 +28,22 @@ def smoke(
     session: Session,
     *,
     lake: Annotated[
-        bool, typer.Option("--lake", help="Also wait until the lake holds the rows.")
+        bool, typer.Option("--lake", help="Also wait until the lake has the rows.")
     ] = False,
     timeout: Annotated[int, typer.Option(help="Seconds to wait for the lake.", min=1)] = 300,
     scratch: Annotated[
-        str, typer.Option(help="A gateway to do it on, which stays; else a new one is deleted.")
+        str,
+        typer.Option(help="Use this gateway and keep it; by default a new one, which is deleted."),
     ] = "",
 ) -> None:
-    """Do the main job once on a scratch gateway: rules, push, pull, a merge, a flush; clean up.
+    """Run an end-to-end check on a scratch gateway: rules, push, pull, merge, flush; clean up.
 
-    What was set as --gateway is not touched. The scratch gateway is made for this, and deleted,
-    with --lake its tables in the lake too. Of one that is named, and of lakesync-smoke if a token
-    is set, the rows are deleted, and the gateway stays; the token must be an administrator's of it.
-    The flush starts a Glue run.
+    The gateway set by --gateway is not used. A scratch gateway is created and deleted, with --lake
+    its tables in the lake too. With --scratch, or if a token is set (then for lakesync-smoke), only
+    the rows are deleted and the gateway is kept; the token must be an administrator's of that
+    gateway. The flush starts a Glue run.
 
-    Ends with 0 if every step did what it must, else with 1 and the step that did not.
+    Exits with 0 if every step succeeded, else with 1, and names the step that failed.
 
     Example:
       lakesync smoke --stack lakesync --lake

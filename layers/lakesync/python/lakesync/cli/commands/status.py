@@ -1,4 +1,4 @@
-"""`lakesync status`: what waits where, and what is wrong."""
+"""`lakesync status`: the backlog at each stage, and what is wrong."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ _ATTRIBUTES: Final = ("ApproximateNumberOfMessages", "ApproximateNumberOfMessage
 
 @command
 def status(session: Session) -> None:
-    """Show how much waits in the buffer, the queues and the lake's store, and what is wrong.
+    """Show the backlog of the buffer, the queues and the lake's store, and what is wrong.
 
-    Ends with 1 if an alarm rings or anything was given up: dead letters, claims set aside.
+    Without --stack it shows only the buffer; with it, it needs AWS credentials. Exits with 1 if an
+    alarm is active, or if there are dead letters or claims set aside.
 
     Example:
       lakesync status

@@ -36,14 +36,14 @@ def place(
         bool, typer.Option("--dry-run", help="Show what it costs, and change nothing.")
     ] = False,
 ) -> None:
-    """Put a table into a shard: tables of one shard are read together.
+    """Move a table to a shard. Tables of one shard are read together.
 
-    Writers need no shards, as they choose lanes by themselves. A shard of its own pays for a table
-    with many commits that most clients may not see: they do not read its log then. It costs others
-    a read unit for a pull, however many shards are in use, and two to four write units for a push
-    that also touches another shard. With more than five shards the push of a small edit costs more
-    as well: up to six write units rather than 4.3 with twenty. If none is in use but the default
-    one, shards cost nobody anything.
+    Writers need no shards, because they choose lanes automatically. A separate shard is worthwhile
+    for a table with many commits that most clients may not see: they do not read its log then. It
+    costs other clients a read unit per pull, however many shards are in use, and two to four write
+    units for a push that also touches another shard. With more than five shards the push of a small
+    edit costs more as well: up to six write units rather than 4.3 with twenty. If only the default
+    one is in use, shards cost nothing. Safe to repeat.
 
     Example:
       lakesync tables place events telemetry --dry-run

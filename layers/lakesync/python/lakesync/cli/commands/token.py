@@ -23,20 +23,21 @@ def token(
     session: Session,
     *,
     user: Annotated[
-        str | None, typer.Option(help="Whose token it is, if not the client's own name.")
+        str | None, typer.Option(help="The token's user; by default the client id.")
     ] = None,
     role: Annotated[
-        str, typer.Option(help="client, operator (sees how it goes, no rows) or admin.")
+        str, typer.Option(help="client, operator (sees metrics and the audit, no rows) or admin.")
     ] = "client",
-    ttl: Annotated[str, typer.Option(help="How long it holds: 90s, 30m, 1h, 7d.")] = "1h",
+    ttl: Annotated[str, typer.Option(help="The token's lifetime: 90s, 30m, 1h, 7d.")] = "1h",
     claim: Annotated[
         list[str] | None,
         typer.Option(help="A further claim, name=value; sync rules may use it. Repeatable."),
     ] = None,
 ) -> None:
-    """Sign a token with the stack's secret and print it, and nothing else.
+    """Sign a token with the stack's secret, and print only the token.
 
-    Whoever holds it speaks for the user, and for every client that it uses first, until it expires.
+    Until it expires, its holder can act as the user, and as any client id that belongs to the user
+    or that nobody has used yet. Needs AWS credentials.
 
     Example:
       export LAKESYNC_TOKEN=$(lakesync token --client phone-1 --ttl 1h)
