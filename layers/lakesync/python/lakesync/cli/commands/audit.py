@@ -50,10 +50,8 @@ def audit(
     Changes that concern all gateways, such as a restored buffer or a replayed queue, are in the
     record of the stack: --stack-wide reads it, and needs dynamodb:Query on its AuditTable.
 
-    With --json each record has the states before and after, or the digest and size of a large
-    state. The outcome `begun` means that it is not known whether the change took effect: its
-    request is still running or was cut off. An operator's token suffices (lakesync token --role
-    operator).
+    With --json each record has the states before and after (large ones: digest and size). `begun`
+    means an unknown outcome: the request is running or was cut off. An operator's token suffices.
 
     Example:
       lakesync audit acme --since 7d --who ann

@@ -76,12 +76,10 @@ def restore(
 ) -> None:
     """Restore rows to their values at an earlier time, or undo the writes of one client.
 
-    The command writes a plan file with the deltas, then pushes them like any other edits: every
-    client, the lake and all destinations receive them, and another restore can undo them. Rows
-    that were written since the plan was made are not changed, but listed. Repeating the command
-    continues an existing plan; the file is removed once all of it is done. Needs AWS credentials,
-    and a token that the sync rules let write these rows (`lakesync token --claim`). Exits with 1
-    if a delta was refused or a row was skipped.
+    It writes a plan file, then pushes its deltas like any other edits: another restore can undo
+    them. Rows that were written since the plan was made are skipped and listed. Repeat the command
+    to continue an unfinished plan. Needs AWS credentials, and a token that satisfies the sync rules
+    (`lakesync token --claim`). Exits with 1 if a delta was refused or a row was skipped.
 
     Example:
       lakesync rows restore todos --to 2026-11-21T10:00:00Z --dry-run
