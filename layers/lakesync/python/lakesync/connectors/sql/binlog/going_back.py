@@ -79,13 +79,14 @@ class GoingBack:
         if look.is_mariadb:
             cursor.execute("SELECT BINLOG_GTID_POS(%s, %s)", (files[low], FIRST))
             gtid = cursor.fetchone()[0] or ""
-        is_by_gtid = bool(at["is_by_gtid"])
-        back = Position(files[low], FIRST, gtid if is_by_gtid else "", 0, 0, begun_us, is_by_gtid)
+        is_by_gtid = at["is_by_gtid"] and gtid is not None
+        used = (gtid or "") if is_by_gtid else ""
+        back = Position(files[low], FIRST, used, 0, 0, begun_us, is_by_gtid)
         kept = {name: each for name, each in at.items() if name not in {"from", "until", "poll"}}
         return kept | back._asdict() | {"back": Position(at["file"], at["pos"]).place}
 
-    def _begun(self, file: str, look: Look) -> tuple[int, str]:
-        """Give when a file was begun, and MySQL's position there."""
+    def _begun(self, file: str, look: Look) -> tuple[int, str | None]:
+        """Give when a file was begun, and MySQL's position there; None if that has tags."""
         at = Position(file, FIRST)
         with closing(
             Stream(self._dialect, at, self._server_id, is_mariadb=look.is_mariadb)
@@ -94,7 +95,10 @@ class GoingBack:
             for number, packet in enumerate(stream.packets()):
                 begun_us = begun_us or begun_s(packet) * _S
                 if packet[4] == _PREVIOUS_GTIDS:
-                    return begun_us, mysql_position(packet[HEADER_BYTES:])
+                    try:
+                        return begun_us, mysql_position(packet[HEADER_BYTES:])
+                    except ValueError:
+                        return begun_us, None
                 if number == _PACKETS_MAX or (begun_us and look.is_mariadb):
                     break
         return begun_us, ""

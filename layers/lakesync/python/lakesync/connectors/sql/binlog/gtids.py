@@ -69,7 +69,13 @@ def mysql_bytes(position: str) -> bytes:
 
 
 def mysql_position(data: bytes) -> str:
-    """Parse a position in the form of `mysql_bytes`, with which MySQL begins a log file."""
+    """Parse a position in the form of `mysql_bytes`, with which MySQL begins a log file.
+
+    Raises:
+        ValueError: it has tags, as its eighth byte says.
+    """
+    if data[7]:
+        raise ValueError("the position has tags")
     ranges: dict[str, Intervals] = {}
     (servers,), at = struct.unpack_from("<Q", data), 8
     for _ in range(servers):
