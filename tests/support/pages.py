@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SPEC = ROOT / "docs" / "spec"
 COMMAND = "python -m tests.support.pages"
 LAW = re.compile(r"^\*\*([A-Z]+[0-9]+)\. ", re.MULTILINE)
-"""How a page states a law: ``**M1. Join is a join.**`` at the start of a line."""
+"""How a page states a law: ``**M1. A title.**`` at the start of a line."""
 
 
 def spec_pages() -> list[Path]:

@@ -6,7 +6,7 @@ record's id. Attributes: ``af`` after, ``bf`` before, ``cd`` code, ``e`` ended, 
 ``oc`` outcome, ``op`` operation, ``ro`` role, ``rq`` request, ``tg`` target, ``us`` user, ``x``
 when DynamoDB may remove it.
 
-A change costs two write units for each KB of its record, which has one to nine.
+A record is put before the change and updated after it: two to fourteen write units together.
 """
 
 from __future__ import annotations

@@ -99,8 +99,8 @@ class Poll:
         shape: Callable[[Sequence[Delta]], Sequence[Delta]] = list,
         pages: int = 1,
         large_rows: int = 0,
-        fence: Callable[[str], object] = id,
-        read_whole: Callable[[str], object] = id,
+        fence: Callable[[str], object] = lambda _: None,
+        read_whole: Callable[[str], object] = lambda _: None,
         hand_over: Callable[[PollState], None] = lambda _: None,
     ) -> None:
         self._taking = Taking(name, push, letters, wall_clock, shape, pages)

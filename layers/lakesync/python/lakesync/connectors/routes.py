@@ -40,10 +40,10 @@ class Route(NamedTuple):
     """From how many rows ahead on a table is read by a job; 0 for never."""
     job_rows: int = 0
     """Rows that a job writes at a time, all by one writer; 0 where its tasks write side by side."""
-    fence: Callable[[str], object] = id
+    fence: Callable[[str], object] = lambda _: None
     """Makes sure that nothing of before is written any more to a table, by its name here: by a
     writer that died, whose last statement may be under way. Raises `LakeSyncError`."""
-    read_whole: Callable[[str], object] = id
+    read_whole: Callable[[str], object] = lambda _: None
     """Notes that a table, by its name here, was read to its end, and all of it is durable."""
 
 

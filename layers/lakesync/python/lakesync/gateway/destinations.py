@@ -188,7 +188,7 @@ class DestinationAdmin:
             return
         if one is not None:
             raise Conflict(
-                f"the destination {wanted.name} is declared otherwise; remove it first, as other "
+                f"the destination {wanted.name} is declared differently; remove it first, as other "
                 "rows are another filling",
                 field="name",
             )

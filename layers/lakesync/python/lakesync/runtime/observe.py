@@ -42,7 +42,7 @@ INTERNAL_ERRORS: Final = "InternalErrors"
 DEPENDENCIES_FAILED: Final = "DependenciesFailed"
 """Times that DynamoDB, S3 or SQS refused, failed or could not be reached. Alarmed if it lasts."""
 CONTENDED: Final = "Contended"
-"""Requests that lost every race against other writers: the table needs more lanes."""
+"""Requests that lost every race against other writers until their deadline."""
 _METRICS: Final[dict[type[LakeSyncError], str]] = {
     InternalError: INTERNAL_ERRORS,
     AdapterFailed: DEPENDENCIES_FAILED,
