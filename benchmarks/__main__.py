@@ -54,7 +54,7 @@ def main() -> int:
 
 
 def _chosen(only: Sequence[str]) -> list[str]:
-    """Give the modules to run: those named, or all if a figure is named."""
+    """Return the modules to run: those named, or all if a figure is named."""
     there = [name for name in MODULES if importlib.util.find_spec(f"benchmarks.{name}")]
     named = [name for name in there if name in only]
     of_scale = [figure for figure in only if figure.startswith("scale_")]
@@ -89,7 +89,7 @@ def _failed(name: str, reason: str) -> Entry:
 
 
 def machine() -> dict[str, object]:
-    """Give the cores and versions that a figure was measured on."""
+    """Return the cores and versions that a figure was measured on."""
     versions = {"python": platform.python_version()}
     for package in _PACKAGES:
         try:
@@ -105,7 +105,7 @@ def machine() -> dict[str, object]:
 
 
 def _merged(entries: list[Entry]) -> list[Entry]:
-    """Give all figures on record, with those just measured in place of older ones."""
+    """Return all figures on record, with those just measured in place of older ones."""
     before: list[Entry] = json.loads(RESULTS.read_text("utf-8")) if RESULTS.exists() else []
     names = {entry["name"] for entry in entries}
     modules = {entry["module"] for entry in entries}

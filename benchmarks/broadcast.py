@@ -223,14 +223,14 @@ class _Bench:
         return 200, b""
 
     def counted(self) -> dict[str, float]:
-        """Tell all of one commit; gives the calls and units that it took."""
+        """Tell all of one commit; returns the calls and units that it took."""
         before = dict(self._store.used)
         posts = self.tell()
         used = {name: units - before.get(name, 0) for name, units in self._store.used.items()}
         return {"posts": posts, **used}
 
     def tell(self) -> int:
-        """Commit a row, and tell all of it; gives how many were told."""
+        """Commit a row, and tell all of it; returns how many were told."""
         self._now_ms += 1_000
         delta = make_delta(
             Op.INSERT,
@@ -300,7 +300,7 @@ def _item_bytes(item: dict[str, Any]) -> int:
 
 
 def _pages(items: Iterator[dict[str, Any]]) -> Iterator[bytes]:
-    """Give the answers to a query, as large as DynamoDB makes them."""
+    """Yield the answers to a query, as large as DynamoDB makes them."""
     page, size, number = [], 0, 0
     for item in items:
         page.append(item)

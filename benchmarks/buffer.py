@@ -147,7 +147,7 @@ def _open_lanes(buffer: Buffer) -> None:
 
 
 def _read_on(puller: PullService) -> Stamp:
-    """Read to the end; gives the cursor."""
+    """Read to the end; returns the cursor."""
     cursor = 0
     while True:
         page = puller.pull(_GATEWAY, Pull("reader", cursor))
@@ -158,7 +158,7 @@ def _read_on(puller: PullService) -> Stamp:
 
 @contextmanager
 def _emulated() -> Iterator[tuple[DynamoBuffer, Counter[str]]]:
-    """Give a buffer on a fresh emulator, and the units it consumes by operation."""
+    """Yield a buffer on a fresh emulator, and the units it consumes by operation."""
     units: Counter[str] = Counter()
 
     def count(operation: str, consumed: float) -> None:
@@ -214,12 +214,12 @@ class _Metered(MemoryBuffer):
             self.units += transaction_units(transact(_TABLE, commit)[0])
 
     def lane_heads(self, gateway: str, lanes: Sequence[str]) -> dict[str, Head]:
-        """Give heads, a read unit each."""
+        """Return heads, a read unit each."""
         self.units += len(lanes)
         return super().lane_heads(gateway, lanes)
 
     def rows(self, gateway: str, wanted: Iterable[RowKey]) -> dict[RowKey, StoredRow]:
-        """Give rows, and count their read units."""
+        """Return rows, and count their read units."""
         keys = list(wanted)
         stored = super().rows(gateway, keys)
         if self.metering:

@@ -44,7 +44,7 @@ def run() -> list[Entry]:
 
 
 def _read_s(world: CaptureWorld) -> float:
-    """Give the CPU time of reading all that was committed, without moving the slot."""
+    """Return the CPU time of reading all that was committed, without moving the slot."""
     connector: Any = world.connector()
     tables, after = world.settings.named(), world.state.cursors[FEED]
     poll_ms, count, has_more = world.time.wall_clock() + 60_000, 0, True

@@ -102,7 +102,7 @@ def _polled_each_second(aws: Aws, gateway: str) -> Iterator[None]:
 
 
 def _arrivals(stack: Stack, tenant: Tenant, world: CaptureWorld) -> Iterator[float]:
-    """Commit one row after another; gives the milliseconds until the client has each."""
+    """Commit one row after another; returns the milliseconds until the client has each."""
     chance = random.Random(1)
     table = world.tables["items"]
     with tempfile.TemporaryDirectory(prefix=".bench-", dir=Path.cwd()) as name:

@@ -46,11 +46,11 @@ class _Objects:
         self.size += len(body)
 
     def get_object(self, key: str) -> bytes:
-        """Give nothing."""
+        """Return nothing."""
         raise NotFound(key)
 
     def list_objects(self, prefix: str) -> list[str]:
-        """Give nothing."""
+        """Return nothing."""
         del prefix
         return []
 
@@ -68,7 +68,7 @@ class _ReadyRows(MadeRows):
     def scan_part(
         self, gateway: str, table: str, part: int, after: str, count_max: int
     ) -> RowSlice:
-        """Give rows that lie ready, the second time."""
+        """Return rows that lie ready, the second time."""
         if (part, after) not in self._slices:
             made = super().scan_part(gateway, table, part, after, count_max)
             self._slices[part, after] = made

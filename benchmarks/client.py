@@ -59,7 +59,7 @@ class _Pages:
         raise Unreachable(f"{len(push.deltas)} deltas have nowhere to go")
 
     def pull(self, pull: Pull) -> PullPage:
-        """Give the page behind the cursor."""
+        """Return the page behind the cursor."""
         return next(page for page in self._pages if page.cursor > pull.since)
 
 
@@ -130,7 +130,7 @@ def _entry(name: str, value: float, target: float, detail: str) -> dict[str, Any
 
 
 def _edits(path: Path, durability: Durability = "FULL") -> tuple[float, float]:
-    """Give the edits a second, and the CPU of one in microseconds."""
+    """Return the edits a second, and the CPU of one in microseconds."""
     with Client(path, client_id="phone", transport=_Pages([]), durability=durability) as client:
         client.insert("todos", "first", _columns(0)).unwrap()
         start, used = time.perf_counter(), time.thread_time()
@@ -141,7 +141,7 @@ def _edits(path: Path, durability: Durability = "FULL") -> tuple[float, float]:
 
 
 def _share_of_plain(folder: Path, turn: int) -> float:
-    """Give how long bare SQLite takes for the same two writes over how long the client takes.
+    """Return how long bare SQLite takes for the same two writes over how long the client takes.
 
     In turns, so that whatever else uses the disk or the processor slows both.
     """
@@ -187,7 +187,7 @@ def _plain_table(connection: sqlite3.Connection) -> None:
 
 
 def _file_over_sqlite(folder: Path) -> float:
-    """Give the size of a synced file over that of a plain one with the same rows."""
+    """Return the size of a synced file over that of a plain one with the same rows."""
     synced, plain = folder / "synced.db", folder / "same-rows.db"
     pages = list(_ready_pages(_insert, FILE_ROWS // PAGE_DELTAS))
     with Client(synced, client_id="phone", transport=_Pages(pages)) as client:

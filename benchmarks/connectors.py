@@ -79,7 +79,7 @@ def run() -> list[Entry]:
 
 
 def settings_of(database: Database) -> dict[str, Any]:
-    """Give a connector's settings."""
+    """Return a connector's settings."""
     return {
         "host": database.host, "port": database.port, "database": database.database,
         "user": database.user, "password": database.password, "tls": "off",
@@ -104,7 +104,7 @@ def _saved(state: PollState, *, ends: bool = False) -> None:  # noqa: ARG001 - a
 
 
 def _poll(database: Database, push: Any, wall_clock: Any) -> int:
-    """Poll all rows; gives how many were accepted."""
+    """Poll all rows; returns how many were accepted."""
     settings = PostgresSettings.model_validate(settings_of(database))
     storage, state = Storage(Objects(), "g", "c"), PollState()
     connector = SqlConnector(PostgresSource(settings), settings, storage)
@@ -175,7 +175,7 @@ class _Counted:
 
 
 def _idle(database: Database) -> Entry:
-    """Give what a month of polls costs that find nothing, each minute."""
+    """Return what a month of polls costs that find nothing, each minute."""
     time_ = GivenTime(int(time.time() * 1000))
     gateway = pusher(MemoryBuffer(), time_=time_)
     by_hand = PollingByHand(gateway.push, time_.wall_clock)

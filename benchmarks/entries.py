@@ -14,7 +14,7 @@ Entry = dict[str, Any]
 
 
 def at_most(name: str, value: float, unit: str, target: float, detail: str) -> Entry:
-    """Give a figure that holds while it is at most the target."""
+    """Return a figure that holds while it is at most the target."""
     return {
         "name": name,
         "value": round(value, 3),
@@ -26,12 +26,12 @@ def at_most(name: str, value: float, unit: str, target: float, detail: str) -> E
 
 
 def at_least(name: str, value: float, unit: str, target: float, detail: str) -> Entry:
-    """Give a figure that holds while it is at least the target."""
+    """Return a figure that holds while it is at least the target."""
     return at_most(name, value, unit, target, detail) | {"holds": value >= target}
 
 
 def cpu_us(work: Callable[[int], int], rounds: int = 5) -> float:
-    """Give the process's CPU time for one of what ``work`` counts, the best of some rounds.
+    """Return the process's CPU time for one of what ``work`` counts, the best of some rounds.
 
     ``work`` is told the round's number. The best round is the one that others on the machine
     disturbed least.

@@ -57,7 +57,7 @@ def _row_id(number: int) -> str:
 
 
 def states(numbers: Iterable[int]) -> Iterator[tuple[str, bytes]]:
-    """Give row states: rows of five columns, each fifth of which was changed by another client."""
+    """Yield row states: rows of five columns, each fifth of which was changed by another client."""
     for place in numbers:
         hlc, client = stamp(_WALL_MS - 10_000_000, place % 60_000 + 1), f"client-{place // 100 % 7}"
         columns = {
@@ -113,20 +113,20 @@ class FolderObjects:
         path.write_bytes(body)
 
     def get_object(self, key: str) -> bytes:
-        """Give an object's bytes."""
+        """Return an object's bytes."""
         try:
             return (self._folder / key).read_bytes()
         except FileNotFoundError as exc:
             raise NotFound(key) from exc
 
     def get_range(self, key: str, start: int, size: int) -> bytes:
-        """Give some bytes of an object."""
+        """Return some bytes of an object."""
         with (self._folder / key).open("rb") as file:
             file.seek(start)
             return file.read(size)
 
     def list_objects(self, prefix: str) -> list[str]:
-        """Give the keys under a prefix, in order."""
+        """Return the keys under a prefix, in order."""
         files = (path for path in self._folder.rglob("*") if path.is_file())
         keys = sorted(path.relative_to(self._folder).as_posix() for path in files)
         return [key for key in keys if key.startswith(prefix)]

@@ -23,7 +23,7 @@ DISTINCT = 98
 
 
 def batches(count: int, rows: range, *, table: str = "flights", first: int = 0) -> Iterator[Push]:
-    """Give pushes of 100 deltas to 98 distinct rows each, out of these; the first is numbered."""
+    """Yield pushes of 100 deltas to 98 distinct rows each, out of these; the first is numbered."""
     op = Op.INSERT if table == "events" else Op.UPDATE
     for number in range(first, first + count):
         chance = random.Random(number)
@@ -51,9 +51,9 @@ class Chance:
     """Randomness of a service that never has to race."""
 
     def jitter(self) -> float:
-        """Give no jitter."""
+        """Return no jitter."""
         return 0.0
 
     def token(self) -> str:
-        """Give a name that is never given again."""
+        """Return a name that is never given again."""
         return uuid4().hex

@@ -46,7 +46,7 @@ def run() -> list[Entry]:
 
 
 def _moved_s(source: Database, destination: Database, name: str) -> tuple[float, float]:
-    """Give how long a new flow takes from its first poll to its last row, and its CPU time."""
+    """Return how long a new flow takes from its first poll to its last row, and its CPU time."""
     with _declared(source, destination, name) as (by_hand, sql):
         start, cpu = time.perf_counter(), time.process_time()
         step = by_hand.polls.poll(_GATEWAY, name, 0, lambda: True)

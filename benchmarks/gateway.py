@@ -98,7 +98,7 @@ def _push_us(buffer: Buffer, wire: Any, turns: list[list[Push]]) -> float:
 
 
 def dynamo(send: Send) -> DynamoBuffer:
-    """Give a buffer whose requests go where the caller says."""
+    """Return a buffer whose requests go where the caller says."""
     os.environ.setdefault("AWS_ACCESS_KEY_ID", "none")
     os.environ.setdefault("AWS_SECRET_ACCESS_KEY", "none")
     return DynamoBuffer(_TABLE, DynamoCaller("eu-west-1", send=send))
@@ -201,7 +201,7 @@ def with_a_page(buffer: KeptCommits) -> KeptCommits:
 
 
 def pull_us(send: Send, wire: Any, pull: Pull) -> float:
-    """Give the CPU of a pulled delta: DynamoDB's answer to the bytes of the page."""
+    """Return the CPU of a pulled delta: DynamoDB's answer to the bytes of the page."""
     buffer = dynamo(send)
     service = PullService(buffer, wall_clock=lambda: WALL_MS)
 

@@ -103,7 +103,7 @@ def _package(name: str) -> Package:
 
 
 def _import_ms(package: Package) -> tuple[float, float]:
-    """Give the wall time and the processor time of one import."""
+    """Return the wall time and the processor time of one import."""
     environment = {
         **_SETTINGS,
         "PATH": os.environ["PATH"],

@@ -16,7 +16,7 @@ _KINDS = {
 
 
 def cpu_s(pid: int) -> dict[str, float]:
-    """Give the CPU seconds of a process so far: under ``all``, and those of each kind of thread.
+    """Return the CPU seconds of a process so far: under ``all``, and those of each kind of thread.
 
     Threads that ended count in ``all`` only.
     """

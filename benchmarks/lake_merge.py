@@ -74,7 +74,7 @@ def run() -> list[Entry]:
 def entries(
     small: dict[str, float], large: dict[str, float], upsert: dict[str, float]
 ) -> list[Entry]:
-    """Give what was measured of the two tables as entries, and of an upsert beside them."""
+    """Return what was measured of the two tables as entries, and of an upsert beside them."""
     detail = (
         f"{DELTAS:,} deltas into {ROWS[1]:,} rows: cold {large['cold_cpu_s']:.0f} s of a core"
         f" ({large['cold_s']:.0f} s on 2), warm {large['warm_cpu_s']:.0f} ({large['warm_s']:.0f});"
@@ -205,7 +205,7 @@ def _make_plain(spark: SparkSession, rows: int) -> None:
 
 
 def _numbers(rows: int, number: int, deltas: int) -> tuple[str, str, str]:
-    """Give for a delta its row's number, its kind, and a number that its values come of."""
+    """Return for a delta its row's number, its kind, and a number that its values come of."""
     kind = "id % 3"
     there = f"pmod(xxhash64(id, {number}), {rows})"
     row = f"if({kind} = 0, {rows} + {number * deltas} + id, {there})"
@@ -213,7 +213,7 @@ def _numbers(rows: int, number: int, deltas: int) -> tuple[str, str, str]:
 
 
 def _deltas(spark: SparkSession, rows: int, number: int, deltas: int, objects: int) -> DataFrame:
-    """Give a batch as text, as the flush writes it: updates carry two columns."""
+    """Return a batch as text, as the flush writes it: updates carry two columns."""
     row, kind, value = _numbers(rows, number, deltas)
     texts = {name: f"to_json(struct({v.format(n=value)} AS v))" for name, (_, v) in VALUES.items()}
     cut = {name: f"substr({text}, 6, length({text}) - 6)" for name, text in texts.items()}

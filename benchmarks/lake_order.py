@@ -56,7 +56,7 @@ def run() -> list[Entry]:
 
 
 def entries(measured: dict[str, float]) -> list[Entry]:
-    """Give what was measured as entries."""
+    """Return what was measured as entries."""
     files = measured["data_files"] + measured["delete_files"]
     of_files = (
         f"{FLUSHES} flushes of {FLUSH_DELTAS:,} deltas, each merged alone into {ROWS:,} rows, one"
@@ -145,7 +145,7 @@ def _files(spark: SparkSession, name: str) -> dict[str, float]:
 
 
 def _scanned(spark: SparkSession, name: str) -> float:
-    """Give the CPU seconds of a look at every value of the rows that exist."""
+    """Return the CPU seconds of a look at every value of the rows that exist."""
     spark.catalog.refreshTable(name)
     spent = []
     for _ in range(ROUNDS):
@@ -195,7 +195,7 @@ def _queried(spark: SparkSession, folder: Path) -> dict[str, float]:
 
 
 def _read_bytes() -> int:
-    """Give the bytes that this process has read so far, of whatever file."""
+    """Return the bytes that this process has read so far, of whatever file."""
     lines = Path("/proc/self/io").read_text().splitlines()
     return int(next(line.split()[1] for line in lines if line.startswith("rchar")))
 

@@ -58,7 +58,7 @@ def measured(rows: int, deltas: int) -> dict[str, float]:
 
 
 def _rows(start: int, count: int, step: int, seed: int) -> pa.Table:
-    """Give rows of numbers; the number decides the id, it and the seed all else."""
+    """Return rows of numbers; the number decides the id, it and the seed all else."""
     numbers = [start + place * step for place in range(count)]
     values = pa.array([number * 31 + seed for number in numbers], pa.int64())
 

@@ -65,7 +65,7 @@ def run() -> list[Entry]:
 
 
 async def _thousand(stack: Stack) -> list[float]:
-    """Give the seconds of some commits until the last of so many sockets has heard of each."""
+    """Return the seconds of some commits until the last of so many sockets has heard of each."""
     address, gateway = address_of(stack), f"bench{uuid4().hex[:8]}"
     at_once = asyncio.Semaphore(HANDSHAKES)
 
@@ -109,7 +109,7 @@ async def _thousand(stack: Stack) -> list[float]:
 
 
 def address_of(stack: Stack) -> str:
-    """Give where the emulator serves the stack's WebSocket API."""
+    """Return where the emulator serves the stack's WebSocket API."""
     formation: Any = boto3.client("cloudformation", **client_options(stack.endpoint))
     (described,) = formation.describe_stacks(StackName=stack.stack)["Stacks"]
     outputs = {each["OutputKey"]: each["OutputValue"] for each in described["Outputs"]}
@@ -122,7 +122,7 @@ def token_of(stack: Stack, gateway: str, client: str) -> str:
 
 
 def measured(stack: Stack) -> list[float]:
-    """Give the milliseconds of each edit, from the call to the other file."""
+    """Return the milliseconds of each edit, from the call to the other file."""
     sockets, gateway = address_of(stack), f"bench{uuid4().hex[:8]}"
     token = partial(token_of, stack, gateway)
     with tempfile.TemporaryDirectory(prefix=".bench-", dir=Path.cwd()) as name:

@@ -10,7 +10,7 @@ _KB_IN_MB: Final = 1024
 
 
 def peak_mb() -> float:
-    """Give the greatest resident size of this process since its program began.
+    """Return the greatest resident size of this process since its program began.
 
     ``ru_maxrss`` is no measure of that: Linux keeps it when a program is executed, so that a child
     begins with the peak of whoever started it.

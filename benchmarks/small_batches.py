@@ -137,7 +137,7 @@ def measured(emulator: Emulator, number: int) -> float:
 
 
 def deltas_of(number: int) -> list[Delta]:
-    """Give a batch: each third row of its share is new, changed or deleted."""
+    """Return a batch: each third row of its share is new, changed or deleted."""
     make = partial(make_delta, client_id="phone-1", hlc=stamp(_WALL_MS + 1_000 * (number + 1)))
     deltas = []
     for n in range(DELTAS):
@@ -152,7 +152,7 @@ def deltas_of(number: int) -> list[Delta]:
 
 
 def values(n: int) -> dict[str, object]:
-    """Give the columns of a row."""
+    """Return the columns of a row."""
     return {
         "customer": f"customer {n % 5_000}", "amount": n / 8, "paid": n % 3 == 0,
         "remark": f"remark {n * 7919 % 1_000_003}",
@@ -206,7 +206,7 @@ def make_tables(emulator: Emulator) -> None:
 
 
 def state_rows(columns: list[LakeColumn]) -> list[dict[str, Any]]:
-    """Give the rows that there are."""
+    """Return the rows that there are."""
     make = partial(make_delta, Op.INSERT, TABLE, client_id="phone-1", hlc=stamp(_WALL_MS))
     now = datetime.now(UTC)
     made = ((f"row-{n:08}", make(f"row-{n:08}", values(n))) for n in range(ROWS))
@@ -214,12 +214,12 @@ def state_rows(columns: list[LakeColumn]) -> list[dict[str, Any]]:
 
 
 def properties_of(kind: Kind) -> dict[str, str]:
-    """Give what a table says of itself."""
+    """Return what a table says of itself."""
     return {KIND: kind.name, STACK: STACK_ID, WRITTEN: TABLE, "format-version": "2"}
 
 
 def schema_of(kind: Kind) -> Schema:
-    """Give a table's columns."""
+    """Return a table's columns."""
     own = {"string": "STRING", "number": "DOUBLE", "boolean": "BOOLEAN"}
     declared = {**kind.head, **{n: own[t] for n, t in TYPES.items()}, **kind.tail}
     comments = {name: LakeColumn(name, of, name).comment for name, of in TYPES.items()}

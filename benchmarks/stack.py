@@ -63,11 +63,11 @@ class Tenant:
         return http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=60)
 
     def path(self, route: str) -> str:
-        """Give the path of one of the gateway's routes."""
+        """Return the path of one of the gateway's routes."""
         return f"{urlsplit(self.stack.http).path}/v1/sync/{self.gateway}/{route}"
 
     def headers(self, client: str) -> dict[str, str]:
-        """Give the headers of one client's requests."""
+        """Return the headers of one client's requests."""
         claims = {"sub": client, "gw": self.gateway}
         token = sign(claims, 3_600, self.stack.jwt_secret, int(time.time()))
         return {
@@ -137,7 +137,7 @@ def _push_at_once(tenants: Sequence[Tenant], pushes: int = PUSHES) -> Pushed:
 
 
 def _push_all(tenant: Tenant, client: str, bodies: Sequence[bytes]) -> int:
-    """Push one after the other; gives how often a push was refused for now."""
+    """Push one after the other; returns how often a push was refused for now."""
     connection, headers, refused = tenant.connect(), tenant.headers(client), 0
     for body in bodies:
         status, answer = _send(connection, "POST", tenant.path("push"), headers, body)
@@ -246,14 +246,14 @@ def _get(connection: http.client.HTTPConnection, path: str, headers: dict[str, s
 
 
 def _emulator_cpu_s() -> float:
-    """Give the processor time of the emulator's process, without its functions'."""
+    """Return the processor time of the emulator's process, without its functions'."""
     pid = read_record(paths.LOCAL / "emulator.json")["pid"]
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
 
 
 def _raw_transaction_ms(stack: Stack) -> float:
-    """Give how long the emulator takes for a transaction alone, as large as a push's."""
+    """Return how long the emulator takes for a transaction alone, as large as a push's."""
     client = boto3.client("dynamodb", **client_options(stack.endpoint, stack.region))
     table = _output(stack, "BufferTable")
     prefix = f"bench#{uuid4().hex}"
@@ -279,7 +279,7 @@ def _raw_transaction_ms(stack: Stack) -> float:
 
 
 def _empty_invoke_ms(tenant: Tenant) -> float:
-    """Give how long a request takes whose function does next to nothing."""
+    """Return how long a request takes whose function does next to nothing."""
     connection = tenant.connect()
     path = f"{urlsplit(tenant.stack.http).path}/health"
     times = []

@@ -21,7 +21,7 @@ _READ_BYTES = 4096
 
 
 def item_bytes(item: Mapping[str, Mapping[str, str]]) -> int:
-    """Give an item's size as DynamoDB counts it: names and values."""
+    """Return an item's size as DynamoDB counts it: names and values."""
     size = 0
     for name, typed in item.items():
         ((kind, value),) = typed.items()
@@ -36,7 +36,7 @@ def item_bytes(item: Mapping[str, Mapping[str, str]]) -> int:
 
 
 def transaction_units(body: bytes) -> float:
-    """Give the write units of a ``TransactWriteItems``, whose updates are of small items."""
+    """Return the write units of a ``TransactWriteItems``, whose updates are of small items."""
     items: list[dict[str, Any]] = json.loads(body)["TransactItems"]
     kilobytes = sum(
         math.ceil(item_bytes(item["Put"]["Item"]) / _KB) if "Put" in item else 1 for item in items
@@ -45,12 +45,12 @@ def transaction_units(body: bytes) -> float:
 
 
 def read_units(sizes: Iterable[int]) -> float:
-    """Give the read units of consistent reads of items, by their sizes; 0 for an absent one."""
+    """Return the read units of consistent reads of items, by their sizes; 0 for an absent one."""
     return float(sum(max(math.ceil(size / _READ_BYTES), 1) for size in sizes))
 
 
 def batch_read_units(body: bytes, answer: bytes) -> float:
-    """Give the read units of a consistent ``BatchGetItem``, by its request and its answer."""
+    """Return the read units of a consistent ``BatchGetItem``, by its request and its answer."""
     items_read = [item for items in json.loads(answer)["Responses"].values() for item in items]
     asked = sum(len(table["Keys"]) for table in json.loads(body)["RequestItems"].values())
     return read_units([*map(item_bytes, items_read), *[0] * (asked - len(items_read))])

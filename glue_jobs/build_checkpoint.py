@@ -31,7 +31,7 @@ class Bucket:
     name: str
 
     def __call__(self) -> S3Objects:
-        """Give its objects."""
+        """Return its objects."""
         return S3Objects(self.name, boto3.client("s3"))
 
 

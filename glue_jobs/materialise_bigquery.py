@@ -44,7 +44,7 @@ class OpenObjects:
     bucket: str
 
     def __call__(self) -> S3Objects:
-        """Give its objects."""
+        """Return its objects."""
         return S3Objects(self.bucket, boto3.client("s3", region_name=self.region))
 
 
@@ -59,7 +59,7 @@ class OpenDataset:
     secret: str
 
     def __call__(self) -> Jobs:
-        """Give the dataset; nothing of BigQuery's is asked yet.
+        """Return the dataset; nothing of BigQuery's is asked yet.
 
         Raises:
             LakeSyncError: the secret cannot be read, or is none.

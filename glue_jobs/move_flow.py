@@ -40,7 +40,7 @@ class OpenRoute:
     settings: PollSettings
 
     def __call__(self, work: Work) -> Route:
-        """Give the route; nothing is connected yet.
+        """Return the route; nothing is connected yet.
 
         Raises:
             LakeSyncError: a secret cannot be read, or says nothing that can be opened.

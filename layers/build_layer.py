@@ -160,7 +160,7 @@ def compile_for(version: str, target: Path) -> None:
 
 
 def interpreter(version: str) -> str | None:
-    """Give a Python of that version, None if there is none."""
+    """Return a Python of that version, None if there is none."""
     candidates = [sys.executable, shutil.which(f"python{version}")]
     uv = find_uv()
     if uv:
@@ -177,7 +177,7 @@ def interpreter(version: str) -> str | None:
 
 
 def find_uv() -> str | None:
-    """Give uv: the machine's own, or the one that the bootstrap made; None if there is neither."""
+    """Get uv: the machine's own, or the one that the bootstrap made; None if there is neither."""
     own = ROOT / ".local" / "venvs" / "uv" / "bin"
     return shutil.which("uv") or shutil.which("uv", path=own)
 

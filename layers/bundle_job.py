@@ -107,7 +107,7 @@ runpy.run_module("{job}", run_name="__main__")
 
 
 def archive(job: str = "") -> bytes:
-    """Give the zip of everything that a job imports; without one, of what each of them may."""
+    """Return the zip of everything that a job imports; without one, of what each of them may."""
     target = io.BytesIO()
     # Two patterns may name one file.
     files = {

@@ -38,7 +38,7 @@ class Refused(Exception):
 
     @classmethod
     def cancelled(cls, reasons: list[dict[str, Any]]) -> Refused:
-        """Give the refusal of a transaction, with a reason for each of its items."""
+        """Return the refusal of a transaction, with a reason for each of its items."""
         codes = ", ".join(reason["Code"] for reason in reasons)
         return cls(
             "TransactionCanceledException",
@@ -62,7 +62,7 @@ class Action(NamedTuple):
 
 
 def size_of(item: Item | None) -> int:
-    """Give the size of an item that may not be there."""
+    """Return the size of an item that may not be there."""
     return item_bytes(item) if item is not None else 0
 
 

@@ -38,7 +38,7 @@ class Device:
         self.edits = 0
 
     def edit(self, row_id: str, table: str = TABLE) -> Push:
-        """Give the push of one edit of a row, of five columns."""
+        """Return the push of one edit of a row, of five columns."""
         self.edits += 1
         columns: dict[str, object] = {
             "title": f"what is to be done, {self.edits}",
@@ -50,14 +50,14 @@ class Device:
         return self.push_of(row_id, columns, table)
 
     def push_of(self, row_id: str, columns: dict[str, object], table: str = TABLE) -> Push:
-        """Give the push of one edit of some columns of a row."""
+        """Return the push of one edit of some columns of a row."""
         stamp = self._clock.now(self._world.wall_clock())
         delta = make_delta(Op.INSERT, table, row_id, columns, client_id=self.client_id, hlc=stamp)
         return Push(self.client_id, ((0, delta),))
 
 
 def push_function(world: World) -> Function[FollowingPushes]:
-    """Give the deployed push function."""
+    """Return the deployed push function."""
     settings = world.settings(PushSettings)
     return Function(world, lambda: wiring.push_service(settings))
 
@@ -65,7 +65,7 @@ def push_function(world: World) -> Function[FollowingPushes]:
 def pull_function(
     world: World, apart_ms: int = 0
 ) -> Function[tuple[FollowingPulls, CheckpointService]]:
-    """Give the deployed pull function; the clock of every second process may be behind."""
+    """Return the deployed pull function; the clock of every second process may be behind."""
     settings = world.settings(PullSettings)
     numbers = itertools.count()
 
@@ -84,7 +84,7 @@ def declare(world: World, function: Function[FollowingPushes], gateway: str) -> 
 
 
 def push_once(function: Function[FollowingPushes], gateway: str, push: Push) -> Stamp:
-    """Push, and see that all of it was accepted; gives the stamp of the receipt."""
+    """Push, and see that all of it was accepted; returns the stamp of the receipt."""
     receipt = function.over_http(lambda service: service.push(gateway, push))
     if receipt.outcomes:
         raise AssertionError(receipt.outcomes)

@@ -78,7 +78,7 @@ class Dynamo:
         }
 
     def __call__(self, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
-        """Give the status and the body of the answer to a request."""
+        """Return the status and the body of the answer to a request."""
         operation = headers["X-Amz-Target"].partition(".")[2]
         request = json.loads(body)
         reports = request.pop("ReturnConsumedCapacity", "NONE") == "TOTAL"
@@ -119,7 +119,7 @@ class Dynamo:
     # --- what partitions take, and what is billed
 
     def pays_write(self, key: Key, units: float) -> bool:
-        """Bill a write, unless the partition refuses it; tells whether it does not."""
+        """Bill a write, unless the partition refuses it; returns whether it does not."""
         if self.is_instant:
             return True
         if self.partitions is not None and not self.partitions.takes_write(*key, units):

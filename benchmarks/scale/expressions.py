@@ -34,7 +34,7 @@ class UnknownSyntax(Exception):
 
 
 def plain(value: Value) -> tuple[str, Any]:
-    """Give a value's type, and the value as Python compares it."""
+    """Return a value's type, and the value as Python compares it."""
     ((kind, content),) = value.items()
     if kind == "N":
         return kind, Decimal(content)
@@ -59,12 +59,12 @@ class Reader:
         self._tokens.reverse()
 
     def peek(self) -> str:
-        """Give the next token; words of the language in capitals, nothing at the end."""
+        """Return the next token; words of the language in capitals, nothing at the end."""
         token = self._tokens[-1] if self._tokens else ""
         return token.upper() if token.upper() in _WORDS else token
 
     def take(self) -> str:
-        """Give the next token, and go on behind it."""
+        """Return the next token, and go on behind it."""
         token = self.peek()
         if not token:
             raise UnknownSyntax(self._text)
@@ -72,7 +72,7 @@ class Reader:
         return token
 
     def accept(self, token: str) -> bool:
-        """Go on behind a token, if it is next; tells whether it was."""
+        """Go on behind a token, if it is next; returns whether it was."""
         if self.peek() != token:
             return False
         self._tokens.pop()
@@ -192,7 +192,7 @@ def _beginning(path: Callable[[Bindings], str], prefix: Operand) -> Condition:
 
 @cache
 def condition(text: str) -> Condition:
-    """Give what tells whether a condition holds for an item; an item that is not there is empty."""
+    """Get what tells whether a condition holds for an item; an item that is not there is empty."""
     reader = Reader(text)
     holds = reader.condition()
     reader.end()
@@ -200,6 +200,6 @@ def condition(text: str) -> Condition:
 
 
 def bindings(request: dict[str, Any]) -> Bindings:
-    """Give what the names and values in a request's expressions stand for."""
+    """Return what the names and values in a request's expressions stand for."""
     names = request.get("ExpressionAttributeNames", {})
     return names, request.get("ExpressionAttributeValues", {})

@@ -22,17 +22,17 @@ _READ_BYTES: Final = 4096
 
 
 def key_of(item: Item) -> Key:
-    """Give an item's key."""
+    """Return an item's key."""
     return item["pk"]["S"], item["sk"]["S"]
 
 
 def write_units(*sizes_bytes: int) -> int:
-    """Give the units of a write, by the item's sizes before and after it."""
+    """Return the units of a write, by the item's sizes before and after it."""
     return max(1, math.ceil(max(sizes_bytes) / _KB))
 
 
 def read_units(size_bytes: int) -> int:
-    """Give the units of a consistent read."""
+    """Return the units of a consistent read."""
     return max(1, math.ceil(size_bytes / _READ_BYTES))
 
 
@@ -60,13 +60,13 @@ class Items:
         """Writes of indexes: one when an item comes or goes, two when its key there changes."""
 
     def get(self, key: Key) -> Item | None:
-        """Give an item."""
+        """Return an item."""
         collection = self._collections.get(key[0])
         stored = collection.items.get(key[1]) if collection else None
         return stored[0] if stored else None
 
     def size_bytes(self, key: Key) -> int:
-        """Give an item's size; 0 if it is not there."""
+        """Return an item's size; 0 if it is not there."""
         collection = self._collections.get(key[0])
         stored = collection.items.get(key[1]) if collection else None
         return stored[1] if stored else 0
@@ -117,7 +117,7 @@ class Items:
                 self.put({**item, "sk": {"S": other}})
 
     def within(self, wanted: Range, after: str | None, *, forward: bool) -> Iterator[Item]:
-        """Give the items of a range behind a sort key, in order or against it."""
+        """Yield the items of a range behind a sort key, in order or against it."""
         collection = self._collections.get(wanted.pk)
         if collection is None:
             return
@@ -144,7 +144,7 @@ class Bill:
     """By what they are called; reasons of cancelled transactions too."""
 
     def since(self, before: Bill) -> Bill:
-        """Give what came on top of an earlier bill."""
+        """Return what came on top of an earlier bill."""
         return Bill(
             self.write_units - before.write_units,
             self.read_units - before.read_units,
@@ -153,5 +153,5 @@ class Bill:
         )
 
     def copy(self) -> Bill:
-        """Give the bill as it is now."""
+        """Return the bill as it is now."""
         return Bill(self.write_units, self.read_units, Counter(self.calls), Counter(self.refusals))

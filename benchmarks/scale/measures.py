@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """Give the value that a share of all values does not exceed; 0 if there are none."""
+    """Return the value that a share of all values does not exceed; 0 if there are none."""
     if not values:
         return 0.0
     return sorted(values)[min(int(share * len(values)), len(values) - 1)]
@@ -82,7 +82,7 @@ class Answers:
         return sum(self.errors.values())
 
     def percentile_ms(self, share: float) -> float:
-        """Give the latency that a share does not exceed; who still waits has waited so far."""
+        """Return the latency that a share does not exceed; who still waits has waited so far."""
         now_ms = self.world.now_ms()
         waiting = [now_ms - since_ms for since_ms in self._waiting.values()]
         return percentile([*self.latencies_ms, *waiting], share)

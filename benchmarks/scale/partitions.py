@@ -34,7 +34,7 @@ class _Bucket:
     at_ms: float
 
     def take(self, units: float, now_ms: float) -> bool:
-        """Take units, if there are any; tells whether."""
+        """Take units, if there are any; returns whether."""
         refilled = self.units + (now_ms - self.at_ms) * self.per_s / 1000
         self.units, self.at_ms = min(refilled, self.per_s * BURST_S), now_ms
         if self.units <= 0:

@@ -13,7 +13,7 @@ class Clock(Protocol):
     """Time, given or simulated."""
 
     def now_ms(self) -> float:
-        """Give the time in milliseconds."""
+        """Return the time in milliseconds."""
         ...
 
     def sleep_ms(self, milliseconds: float) -> None:
@@ -34,7 +34,7 @@ class OneCaller:
         self._queue: list[tuple[float, int, Callable[[], object]]] = []
 
     def now_ms(self) -> float:
-        """Give the time in milliseconds."""
+        """Return the time in milliseconds."""
         return self._now_ms
 
     def sleep_ms(self, milliseconds: float) -> None:

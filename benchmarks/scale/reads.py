@@ -124,5 +124,5 @@ class Reads:
 
 
 def _share(request: dict[str, Any]) -> float:
-    """Give what a read costs of a consistent one."""
+    """Return what a read costs of a consistent one."""
     return 1.0 if request.get("ConsistentRead") else 0.5

@@ -154,7 +154,7 @@ class TaskPool:
         return pending
 
     def map(self, act: Callable[..., R], *arguments: Any) -> Iterator[R]:
-        """Do something for each of some values; gives the results in their order."""
+        """Do something for each of some values; returns the results in their order."""
         started = [self.submit(act, *values) for values in zip(*arguments, strict=False)]
         return (pending.result() for pending in started)
 

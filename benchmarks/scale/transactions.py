@@ -54,7 +54,7 @@ class Table(Protocol):
     is_instant: bool
 
     def pays_write(self, key: Key, units: float) -> bool:
-        """Bill a write, unless the partition refuses it; tells whether it does not."""
+        """Bill a write, unless the partition refuses it; returns whether it does not."""
         ...
 
     def pays_read(self, pk: str, between: tuple[str, str], units: float) -> bool:
@@ -94,7 +94,7 @@ class Transactions:
         them after ten minutes, which no caller here waits for."""
 
     def is_locked(self, key: Key) -> bool:
-        """Tell whether a transaction is working on an item."""
+        """Return whether a transaction is working on an item."""
         return key in self._locks
 
     def write(self, request: dict[str, Any], body: bytes) -> dict[str, Any]:
@@ -202,7 +202,7 @@ class Transactions:
                 transaction.reasons[place] = {"Code": code, "Message": _MESSAGES[code]}
 
     def _verdict(self, transaction: _Transaction, place: int) -> tuple[str, Item | None]:
-        """Give why an item does not pass, or ``None``, as text; and what it would become."""
+        """Return why an item does not pass, or ``None``, as text; and what it would become."""
         action = transaction.actions[place]
         before = self._table.items.get(action.key)
         if action.key in self._locks:

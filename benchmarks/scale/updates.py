@@ -107,7 +107,7 @@ def _added(left: Operand, right: Operand, sign: int) -> Operand:
 
 @cache
 def update(text: str) -> Callable[[Item, Bindings], Item]:
-    """Give what makes an item's next version out of the present one."""
+    """Return what makes an item's next version out of the present one."""
     reader = _Updates(text)
     changes = reader.changes()
     reader.end()
@@ -133,7 +133,7 @@ class Range(NamedTuple):
     """``high`` itself is left out."""
 
     def ends_at(self, sk: str, *, forward: bool) -> bool:
-        """Tell whether a sort key is the last that the range could have, in order or against it."""
+        """Get whether a sort key is the last that the range could have, in order or against it."""
         if forward:
             return sk == self.high and not self.before_high
         return sk == self.low and not self.behind_low
@@ -141,7 +141,7 @@ class Range(NamedTuple):
 
 @cache
 def key_condition(text: str) -> Callable[[Bindings], Range]:
-    """Give what makes the range that a key condition asks for."""
+    """Return what makes the range that a key condition asks for."""
     reader = Reader(text)
     pk = _compared(reader, "pk", {"="})[1]
     if not reader.peek():

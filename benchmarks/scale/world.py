@@ -73,17 +73,17 @@ class World:
         self._chances = 0
 
     def stream(self, name: str) -> Random:
-        """Give a stream of chance of its own."""
+        """Return a stream of chance of its own."""
         return Random(f"{self._seed}/{name}")
 
     # --- time
 
     def now_ms(self) -> float:
-        """Give the time since the beginning, in milliseconds."""
+        """Return the time since the beginning, in milliseconds."""
         return self.scheduler.elapsed_ms / TICKS_PER_MS
 
     def wall_clock(self) -> int:
-        """Give the milliseconds since 1970."""
+        """Return the milliseconds since 1970."""
         return START_MS + self.scheduler.elapsed_ms // TICKS_PER_MS
 
     def sleep_ms(self, milliseconds: float) -> None:
@@ -139,7 +139,7 @@ class World:
         self._patches.close()
 
     def buffer(self) -> Buffer:
-        """Give the real buffer as one process has it, on the modelled table."""
+        """Return the real buffer as one process has it, on the modelled table."""
         caller = DynamoCaller(ENVIRONMENT["AWS_REGION"], send=self._send)
         return DynamoBuffer(
             ENVIRONMENT["BUFFER_TABLE"], caller, sleep_s=lambda s: self.sleep_ms(s * 1000)
@@ -159,7 +159,7 @@ class World:
         return _Chance(self.stream(f"chance {self._chances}"))
 
     def settings(self, kind: type[S]) -> S:
-        """Give a function's settings, as the template deploys it."""
+        """Return a function's settings, as the template deploys it."""
         return load(kind, ENVIRONMENT)
 
 
@@ -170,9 +170,9 @@ class _Chance:
         self._random = random
 
     def jitter(self) -> float:
-        """Give a number in [0, 1)."""
+        """Return a number in [0, 1)."""
         return self._random.random()
 
     def token(self) -> str:
-        """Give a name that is never given again."""
+        """Return a name that is never given again."""
         return f"{self._random.getrandbits(128):032x}"

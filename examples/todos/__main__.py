@@ -21,7 +21,7 @@ from lakesync.testing.memory_gateway import MemoryGateway
 
 
 def main() -> int:
-    """Run until the person quits; gives the exit status."""
+    """Run until the person quits; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m examples.todos", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--url", help="a deployed gateway's address; without it one in memory")

@@ -42,7 +42,7 @@ class TodoList:
         (await self.client.declare("todos", COLUMNS)).unwrap()
 
     async def add(self, title: str, now: str) -> str:
-        """Add a todo at the list's end; gives its row id."""
+        """Add a todo at the list's end; returns its row id."""
         row_id = str(uuid.uuid4())
         todo = {"title": title, "done": False, "added_by": self.person, "added_at": now}
         (await self.client.insert("todos", row_id, todo)).unwrap()

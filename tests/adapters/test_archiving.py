@@ -30,13 +30,13 @@ TABLE = "todos"
 
 
 def deltas_from(commit: int, count: int, table: str = TABLE) -> list[PlacedDelta]:
-    """Give deltas of commits in a row, two for each."""
+    """Return deltas of commits in a row, two for each."""
     numbers = numbered(table, 2 * (commit + count))[2 * (commit - 1) : 2 * (commit - 1 + count)]
     return [PlacedDelta(Position(commit + n // 2, n % 2), one) for n, one in enumerate(numbers)]
 
 
 def filled(commits: int = 6) -> tuple[MemoryDatabase, list[Delta]]:
-    """Give a database with some commits, and their deltas."""
+    """Return a database with some commits, and their deltas."""
     database, deltas = MemoryDatabase(), numbered(TABLE, 2 * commits)
     database.insert_deltas(batch(TABLE, deltas)).unwrap()
     return database, deltas

@@ -73,7 +73,7 @@ def inserts(table: str, count: int) -> list[Delta]:
 
 
 def stages(jobs: EmulatedJobs) -> set[str]:
-    """Give the stages that writers left."""
+    """Return the stages that writers left."""
     tables = {item.table_id for item in jobs._client.list_tables(DATASET)}
     return {name for name in tables if name.startswith("lakesync_stage_")}
 

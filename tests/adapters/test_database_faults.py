@@ -83,12 +83,12 @@ def table() -> str:
 
 
 def before(table: str, rows: int) -> list[Delta]:
-    """Give what is taken before the fault."""
+    """Return what is taken before the fault."""
     return [insert(f"r{n}", at=n + 1, table=table, n=n, s="short") for n in range(rows)]
 
 
 def during(table: str, rows: int) -> list[Delta]:
-    """Give what the fault falls in: later, earlier, a delete, and rows that are new."""
+    """Return what the fault falls in: later, earlier, a delete, and rows that are new."""
     return [
         *(update(f"r{n}", at=10_000 + n, table=table, s=LONG) for n in range(rows)),
         update("r1", at=1, client="a", table=table, n=-1),
@@ -110,7 +110,7 @@ class Work:
         self.adapter.insert_deltas(self.first).unwrap()
 
     def failure(self, adapter: SqlAdapter | None = None) -> LakeSyncError:
-        """Bring the second batch, which is not taken; gives why."""
+        """Bring the second batch, which is not taken; returns why."""
         result = (adapter or self.adapter).insert_deltas(self.second)
         assert isinstance(result, Err)
         assert PASSWORD not in str(result.error)
@@ -204,7 +204,7 @@ def test_a_table_that_is_locked_for_too_long_is_too_slow_until_it_is_not(
 
 
 def midway(work: Work, then: Callable[[], None]) -> LakeSyncError:
-    """Do something while the second batch is being written; gives what became of that."""
+    """Do something while the second batch is being written; returns what became of that."""
     with work.database.locked(work.table), ThreadPoolExecutor(1) as threads:
         written = threads.submit(work.failure)
         deadline = time.monotonic() + 30

@@ -102,7 +102,7 @@ def seen(objects: Any, table: str = TABLE, prefix: str = "g/") -> dict[str, dict
 
 
 def put(row_id: str, at: int, op: Op = Op.INSERT, **columns: Any) -> Delta:
-    """Give a delta."""
+    """Return a delta."""
     return make_delta(op, TABLE, row_id, columns, client_id="c", hlc=at)
 
 

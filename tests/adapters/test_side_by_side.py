@@ -51,7 +51,7 @@ def database(request: pytest.FixtureRequest) -> Iterator[Any]:
 def batch_of(
     table: str, first: int, many: int, value: Callable[[int], Any] = lambda number: number
 ) -> TableBatch:
-    """Give inserts of rows that no other batch has."""
+    """Return inserts of rows that no other batch has."""
     made = [
         insert(f"r{n:04}", table=table, at=at_ms(n), n=value(n)) for n in range(first, first + many)
     ]

@@ -60,14 +60,14 @@ class Lanes:
         """The stamp above which each lane was opened."""
 
     def process(self, side: Side) -> DynamoBuffer:
-        """Give the buffer as another process has it."""
+        """Return the buffer as another process has it."""
         caller = DynamoCaller(
             "us-east-1", send=self._model, credentials=lambda: ("model", "model", None)
         )
         return DynamoBuffer("lakesync-buffer", caller, sleep_s=lambda _: None, in_parallel=side)
 
     def main(self) -> Head:
-        """Give the main lane's head as it is now."""
+        """Return the main lane's head as it is now."""
         return self.buffer.heads(GATEWAY, STAMP_MAX)[MAIN_LANE]
 
     def write(self, number: int, ahead: int) -> None:
@@ -107,7 +107,7 @@ class Lanes:
                 ReadBarrier(self.process(Side())).raise_heads(GATEWAY)
 
     def entries(self) -> set[tuple[str, Stamp]]:
-        """Give all that was committed, by lane and stamp."""
+        """Return all that was committed, by lane and stamp."""
         log = ReadBarrier(self.process(Side())).raise_heads(GATEWAY)
         return {
             (lane, entry.stamp)
@@ -117,7 +117,7 @@ class Lanes:
 
 
 def only(log: FinalLog, lane: str) -> FinalLog:
-    """Give the log of one lane."""
+    """Return the log of one lane."""
     return replace(log, heads={lane: log.heads[lane]})
 
 

@@ -89,7 +89,7 @@ def body_of(data: bytes) -> dict[str, Any]:
 
 
 def later(body: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """Give a document as a later release may write it."""
+    """Return a document as a later release may write it."""
     return body | {"added": {"deep": [1]}, **more}
 
 

@@ -58,7 +58,7 @@ edits = st.lists(
 
 
 def named_in(delta: Delta) -> set[str]:
-    """Give the keys of the files that a delta refers to, read in the most obvious way."""
+    """Return the keys of the files that a delta refers to, read in the most obvious way."""
     text = " ".join(value.decode() for _, value in delta.columns)
     return {key for key, file in zip(KEYS, FILES, strict=True) if f'"{file}"' in text}
 
@@ -81,7 +81,7 @@ class Gateway:
         assert pusher(self.buffer).push("g1", push(delta)).accepted == 1
 
     def steps(self, rows: set[str]) -> tuple[AttachmentErasure, list[Callable[[], object]]]:
-        """Give an erasure of rows of the first table, and its steps in order."""
+        """Return an erasure of rows of the first table, and its steps in order."""
         keys = [("todos", row) for row in sorted(rows)]
         files = AttachmentErasure(self.buffer, self.objects, "g1", keys)
 
@@ -99,7 +99,7 @@ class Gateway:
         return files, steps
 
     def others(self, rows: set[str]) -> set[str]:
-        """Give the files that the other rows refer to, as they are."""
+        """Return the files that the other rows refer to, as they are."""
         latest: dict[tuple[str, str], dict[str, set[str]]] = {}
         for delta in self.deltas:
             key = (delta.table, delta.row_id)
@@ -180,7 +180,7 @@ def edit(row: str, *names: int, table: str = "photos") -> None:
 
 @pytest.fixture
 def stored(gateway: LocalGateway) -> Callable[[], list[int]]:
-    """Have all files there; gives what tells which are."""
+    """Have all files there; returns what tells which are."""
     keys = [object_key(GATEWAY, file) for file in FILES]
     for key in keys:
         gateway.objects.put_object(key, b"bytes", "image/png")

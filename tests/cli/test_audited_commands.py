@@ -82,7 +82,7 @@ CLI = "layers/lakesync/python/lakesync/"
 
 
 def commands(group: object, path: tuple[str, ...] = ()) -> Iterator[str]:
-    """Give the names of all commands of the command line."""
+    """Yield the names of all commands of the command line."""
     for name, each in getattr(group, "commands", {}).items():
         if hasattr(each, "commands"):
             yield from commands(each, (*path, name))
@@ -91,7 +91,7 @@ def commands(group: object, path: tuple[str, ...] = ()) -> Iterator[str]:
 
 
 def calls(tree: ast.AST) -> Iterator[tuple[str, ast.Call]]:
-    """Give every call, with the last part of what is called."""
+    """Yield every call, with the last part of what is called."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             name = getattr(node.func, "attr", getattr(node.func, "id", ""))
@@ -99,7 +99,7 @@ def calls(tree: ast.AST) -> Iterator[tuple[str, ast.Call]]:
 
 
 def keywords(call: ast.Call) -> set[str | None]:
-    """Give the names of the arguments that are given by name."""
+    """Return the names of the arguments that are given by name."""
     return {keyword.arg for keyword in call.keywords}
 
 

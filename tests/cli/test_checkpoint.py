@@ -92,7 +92,7 @@ class Retain:
         return {"Payload": io.BytesIO(json.dumps(answer).encode())}
 
     def records(self) -> list[AuditRecord]:
-        """Give what was recorded of the gateway, the latest first."""
+        """Return what was recorded of the gateway, the latest first."""
         options = self._emulator.client_options()
         client = boto3.client("cloudformation", **options)
         outputs = client.describe_stacks(StackName=STACK)["Stacks"][0]["Outputs"]

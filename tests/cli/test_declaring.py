@@ -64,7 +64,7 @@ def lines(done: Result) -> list[Any]:
 
 
 def fields_of(done: Result, name: str) -> list[str]:
-    """Give the words of the line of a table that begins with a name."""
+    """Return the words of the line of a table that begins with a name."""
     return next(line.split() for line in done.stdout.splitlines() if line.split()[:1] == [name])
 
 

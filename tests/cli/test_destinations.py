@@ -40,7 +40,7 @@ def declared(gateway: LocalGateway) -> LocalGateway:
 
 
 def later_ms() -> int:
-    """Give a time at which everything that was committed is visible."""
+    """Return a time at which everything that was committed is visible."""
     return time.time_ns() // 1_000_000 + VISIBLE_MS_MAX
 
 

@@ -81,7 +81,7 @@ def account() -> Iterator[Account]:
 
 
 def deployed(account: Account, resources: list[tuple[str, str, str]]) -> Deployed:
-    """Give a stack of these resources: logical id, type, physical id."""
+    """Return a stack of these resources: logical id, type, physical id."""
     stack = {
         "StackName": "prod",
         "StackId": STACK_ID,

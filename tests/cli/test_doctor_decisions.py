@@ -31,7 +31,7 @@ TODAY = date(2026, 11, 23)
 
 
 def faults(diagnoses: Iterable[Diagnosis]) -> list[str]:
-    """Give what is wrong; everything that is wrong says what to do."""
+    """Return what is wrong; everything that is wrong says what to do."""
     every = [one for one in diagnoses if one.verdict is Verdict.WRONG]
     assert all(one.do for one in every)
     return [one.what for one in every]

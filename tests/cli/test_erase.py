@@ -35,13 +35,13 @@ ALONE = (*WORDS, "--yes", "--no-lake")
 
 @pytest.fixture
 def taken() -> list[tuple[str, bytes]]:
-    """Give the claims that were taken while the command waited."""
+    """Return the claims that were taken while the command waited."""
     return []
 
 
 @pytest.fixture
 def connectors() -> MemoryConnectors:
-    """Give the connectors."""
+    """Return the connectors."""
     return MemoryConnectors()
 
 
@@ -52,7 +52,7 @@ def slept(
     connectors: MemoryConnectors,
     monkeypatch: pytest.MonkeyPatch,
 ) -> list[float]:
-    """Give how long the command waited, while the gateway's time passes."""
+    """Return how long the command waited, while the gateway's time passes."""
     seconds: list[float] = []
 
     def sleep(wait_s: float) -> None:

@@ -88,7 +88,7 @@ def filled(aws: Emulated, gateway: str) -> None:
 
 
 def versions(aws: Emulated) -> list[str]:
-    """Give the keys of all versions of all objects."""
+    """Return the keys of all versions of all objects."""
     pages = aws.client("s3").get_paginator("list_object_versions").paginate(Bucket=BUCKET)
     return [
         version["Key"] for page in pages

@@ -34,7 +34,7 @@ PLAN = Path("restore-todos.plan")
 
 
 def rows() -> dict[str, dict[str, object]]:
-    """Give the table as every client sees it; what is null is left out."""
+    """Return the table as every client sees it; what is null is left out."""
     pulled = lines(run("pull", "--rows", "--table", "todos", "--json"))
     return {
         row.pop("_row_id"): {

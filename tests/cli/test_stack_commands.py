@@ -137,7 +137,7 @@ def test_a_quota_is_set_shown_and_reset() -> None:
 
 
 def recorded(emulator: Emulator, gateway: str, operation: str) -> list[AuditRecord]:
-    """Give the records of an operation, the latest first."""
+    """Return the records of an operation, the latest first."""
     options = emulator.client_options()
     stack = boto3.client("cloudformation", **options).describe_stacks(StackName=STACK)["Stacks"][0]
     outputs = {each["OutputKey"]: each["OutputValue"] for each in stack["Outputs"]}
@@ -311,7 +311,7 @@ def catalogue_of(emulator: Emulator) -> Any:
 
 @pytest.fixture(scope="module")
 def lake(emulator: Emulator) -> list[tuple[int, int, int]]:
-    """A table as the Glue job makes them, with two snapshots; gives (id, ms, mark) of each."""
+    """A table as the Glue job makes them, with two snapshots; returns (id, ms, mark) of each."""
     catalogue = catalogue_of(emulator)
     catalogue.create_namespace("lakesync_acme")
     schema = Schema(
@@ -460,7 +460,7 @@ def test_a_lost_mark_is_set_again_by_what_the_rows_say(emulator: Emulator) -> No
 
 
 def views_recorded(emulator: Emulator) -> tuple[str, str, list[str], list[str]]:
-    """Give what the latest record of views says: how it ended, what was wrong before, and after."""
+    """Get what the latest record of views says: how it ended, what was wrong before, and after."""
     record = recorded(emulator, "viewed", "createLakeViews")[0]
     before, after = json.loads(record.before), json.loads(record.after)
     assert before["tables"] == after["tables"] == 1

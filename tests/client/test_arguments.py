@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def gateway(tmp_path: Path) -> Iterator[MemoryGateway]:
-    """Give a gateway in memory."""
+    """Yield a gateway in memory."""
     with MemoryGateway(tmp_path) as gateway:
         yield gateway
 

@@ -48,7 +48,7 @@ def with_photo(client: Client, content: bytes = CONTENT, row: str = "t1") -> Att
 
 
 def refusal(result: Result[Any, LakeSyncError]) -> LakeSyncError:
-    """Give why something did not happen."""
+    """Return why something did not happen."""
     assert isinstance(result, Err), result
     return result.error
 

@@ -34,7 +34,7 @@ class Device:
         self.error_ms = error_ms
 
     def __call__(self) -> int:
-        """Give the time that the device believes."""
+        """Return the time that the device believes."""
         return self.world.clock.ms + self.error_ms
 
 
@@ -203,7 +203,7 @@ class _Timed:
         return receipt
 
     def pull(self, _pull: Pull) -> PullPage:
-        """Give nothing."""
+        """Return nothing."""
         return PullPage((), 0, 0, has_more=False)
 
 

@@ -53,7 +53,7 @@ def gateway(tmp_path: Path) -> Iterator[MemoryGateway]:
 
 @contextmanager
 def silent() -> Iterator[str]:
-    """A server that takes connections and never answers; gives its address."""
+    """A server that takes connections and never answers; returns its address."""
     with closing(socket.create_server(("127.0.0.1", 0), backlog=50)) as server:
         yield f"http://127.0.0.1:{server.getsockname()[1]}"
 

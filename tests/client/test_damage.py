@@ -49,7 +49,7 @@ OPERATIONS: dict[str, Callable[[Client], Any]] = {
 
 
 def all_answer(client: Client) -> set[str]:
-    """Ask everything of a client; gives the codes of what it answered."""
+    """Ask everything of a client; returns the codes of what it answered."""
     codes: set[str] = set()
     for operation in OPERATIONS.values():
         given = operation(client)
@@ -60,7 +60,7 @@ def all_answer(client: Client) -> set[str]:
 
 
 def full(world: World) -> list[str]:
-    """Make a client with rows that are synced, and edits that wait; gives the ids of those."""
+    """Make a client with rows that are synced, and edits that wait; returns the ids of those."""
     client = world.client()
     for place in range(60):
         client.insert("todos", f"t{place}", {"title": f"title {place}" * 10}).unwrap()

@@ -53,7 +53,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def shown(client: Client) -> dict[str, Any]:
-    """Give the rows that an app sees, by both ways of reading."""
+    """Return the rows that an app sees, by both ways of reading."""
     rows = client.query("SELECT * FROM todos").unwrap()
     seen = {row["_row_id"]: client.get("todos", row["_row_id"]).unwrap() for row in rows}
     assert all(row is not None for row in seen.values())

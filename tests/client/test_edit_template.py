@@ -37,7 +37,7 @@ def _template(
 
 
 def _table(names: tuple[str, ...], unseen: int = 0, *, only: bool | None = None) -> AppTable:
-    """Give a table of which some columns have no room in SQLite."""
+    """Return a table of which some columns have no room in SQLite."""
     of_table: dict[str, str | None] = dict.fromkeys(names[:unseen])
     made = AppTable(1, "todos", "todos", of_table | {name: name for name in names[unseen:]})
     made.booleans = dict.fromkeys(names, only)

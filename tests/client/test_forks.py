@@ -41,7 +41,7 @@ def said(operation):
 
 
 def run(folder: Path, body: str) -> Any:
-    """Run a program that forks, in a process of its own; gives what its child printed."""
+    """Run a program that forks, in a process of its own; returns what its child printed."""
     program = [sys.executable, "-c", OPENED + body, str(folder)]
     ended = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 0, ended.stderr

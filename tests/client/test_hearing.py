@@ -392,13 +392,13 @@ def test_a_thousand_clients_that_lose_their_connections_at_once_come_again_sprea
 
 
 def listener_of(number: int, random: Random) -> SocketListener:
-    """Give a listener that does not begin."""
+    """Return a listener that does not begin."""
     hearer: Any = SimpleNamespace(client_id=f"c{number}")
     return SocketListener("ws://nowhere", hearer, Token("a-token"), chance=random.random)
 
 
 def again_s(listener: SocketListener, error: RateLimited | None) -> float:
-    """Give the wait behind one more failure."""
+    """Return the wait behind one more failure."""
     listener._failures += 1
     return listener._backoff_s(error)
 

@@ -57,7 +57,7 @@ class Server:
         return httpx.Response(200, content=packed, headers=headers)
 
     def answer(self, request: httpx.Request) -> bytes:
-        """Give the body."""
+        """Return the body."""
         if request.url.path == "/stage/v1/sync/g1/push":
             sent = request.content
             if request.headers.get("content-encoding") == "gzip":
@@ -154,7 +154,7 @@ MALFORMED = [
 
 
 def everything_told(error: BaseException) -> str:
-    """Give all that a log would hold of an error: its traceback, with its causes."""
+    """Return all that a log would hold of an error: its traceback, with its causes."""
     return "".join(traceback.format_exception(error))
 
 
@@ -235,7 +235,7 @@ def test_an_error_of_ours_out_of_the_token_callable_stays_what_it_is(world: Worl
 
 
 def failure(response: httpx.Response | Exception) -> LakeSyncError:
-    """Give the error that a pull makes of an answer."""
+    """Return the error that a pull makes of an answer."""
 
     def answer(_request: httpx.Request) -> httpx.Response:
         if isinstance(response, Exception):

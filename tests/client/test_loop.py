@@ -296,7 +296,7 @@ class Times:
         self._happens = list(waits)
 
     def __call__(self) -> float:
-        """Give the time."""
+        """Return the time."""
         return self.now_s
 
     def wait(self, timeout: float) -> bool:
@@ -317,7 +317,7 @@ class Times:
 
 
 def waited(client: Client, times: Times, chance: float = 0.5) -> float:
-    """Give how long a loop waits after a sync that went well, in seconds."""
+    """Return how long a loop waits after a sync that went well, in seconds."""
     client.edited = times  # type: ignore[assignment]
     loop = SyncLoop(client, every_s=30, chance=lambda: chance, monotonic_s=times)
     loop._wait_for_edits()

@@ -38,7 +38,7 @@ def once_each(world: World) -> bool:
 def with_a_refused_event(
     world: World, transport: MemoryTransport | None = None
 ) -> tuple[Client, Delta]:
-    """Give a client with an event in quarantine, and a later one at the gateway."""
+    """Return a client with an event in quarantine, and a later one at the gateway."""
     world.gateway.append_only("events")
     world.gateway.only_text_in("events")
     client = world.client(transport=transport or world.transport())

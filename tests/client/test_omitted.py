@@ -48,7 +48,7 @@ def of_hr(world: World, name: str) -> Client:
 
 
 def everything(client: Client) -> bytes:
-    """Give all that a client's file holds of rows: states, bases, cells."""
+    """Return all that a client's file holds of rows: states, bases, cells."""
     connection = client._file.database._reader
     rows = connection.execute("SELECT state, base FROM _lakesync_rows").fetchall()
     cells = connection.execute("SELECT * FROM todos").fetchall()

@@ -62,7 +62,7 @@ def client(world: World) -> Client:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Tell whether two values are equal and of the same type."""
+    """Return whether two values are equal and of the same type."""
     return repr(one) == repr(other)
 
 

@@ -40,7 +40,7 @@ def restore(world: World, kept: int) -> None:
 
 
 def settled(world: World) -> Client:
-    """Give a client with rows of its own and of another, some of which a restore will lose."""
+    """Return a client with rows of its own and of another, some of which a restore will lose."""
     other = world.client("other")
     other.insert("todos", "t1", {"title": "old", "n": 1}).unwrap()
     other.push().unwrap()

@@ -160,7 +160,7 @@ class _Answers:
         self.pushes: list[Push] = []
 
     def push(self, push: Push) -> PushReceipt:
-        """Give the next answer."""
+        """Return the next answer."""
         self.pushes.append(push)
         answer = self.answers.pop(0)
         if isinstance(answer, PushReceipt):
@@ -170,7 +170,7 @@ class _Answers:
         return answer(push)  # type: ignore[no-any-return,operator]
 
     def pull(self, _pull: object) -> PullPage:
-        """Give an empty page."""
+        """Return an empty page."""
         return PullPage((), 0, 0, has_more=False)
 
 

@@ -36,7 +36,7 @@ def client(world: World) -> Client:
 
 
 def edits(client: Client) -> list[tuple[str, str, dict[str, Any]]]:
-    """Give what waits: the operation, the row, and the columns that it writes."""
+    """Return what waits: the operation, the row, and the columns that it writes."""
     return [
         (
             entry.delta.op.name,

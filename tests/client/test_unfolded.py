@@ -157,7 +157,7 @@ def _lived(
     *,
     then: Callable[[Client], None],
 ) -> list[object]:
-    """Give what a client shows after each step, with something done behind each."""
+    """Return what a client shows after each step, with something done behind each."""
     world, seen = World(folder), list[object]()
     client, other = world.client("a"), world.client("b")
     with pytest.MonkeyPatch.context() as patch:

@@ -45,7 +45,7 @@ def client(world: World) -> Client:
 
 
 def following(watch: Watch[Any], wanted: Callable[[Any], bool]) -> Any:
-    """Give the first state of a watch that is as wanted."""
+    """Return the first state of a watch that is as wanted."""
     while (value := watch.next(SOON_S)) is not None:
         if wanted(value):
             return value

@@ -38,19 +38,19 @@ class Line(Protocol):
     """How it reaches its gateway; each method gives None if no answer came back, or a refusal."""
 
     def now_ms(self) -> int:
-        """Give the time."""
+        """Return the time."""
         ...
 
     def checkpoint(self) -> tuple[list[Delta], Stamp] | None:
-        """Give a checkpoint's deltas and where the log goes on."""
+        """Return a checkpoint's deltas and where the log goes on."""
         ...
 
     def pull(self, since: Stamp, limit: int, bytes_max: int) -> tuple[list[Delta], Stamp] | None:
-        """Give a page's deltas and its ``serverHlc``."""
+        """Return a page's deltas and its ``serverHlc``."""
         ...
 
     def push(self, deltas: list[Delta]) -> Stamp | None:
-        """Give a receipt's ``serverHlc``."""
+        """Return a receipt's ``serverHlc``."""
         ...
 
 
@@ -201,7 +201,7 @@ class OlderClient:
 
 
 def _resolved(local: Delta, remote: Delta) -> Delta:
-    """Give what the client's resolver makes of two deltas of one row."""
+    """Return what the client's resolver makes of two deltas of one row."""
     ours = (local.hlc, local.client_id) > (remote.hlc, remote.client_id)
     winner, other = (local, remote) if ours else (remote, local)
     if Op.DELETE in (local.op, remote.op):

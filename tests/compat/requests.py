@@ -17,7 +17,7 @@ HLC = str((1_700_000_000_000 << 16) | 3)
 
 
 def row(row_id: str = "row-1", op: str = "INSERT", **fields: Any) -> dict[str, Any]:
-    """Give a delta as an existing client writes it, but without its id."""
+    """Return a delta as an existing client writes it, but without its id."""
     made = {
         "op": op,
         "table": "todos",
@@ -30,7 +30,7 @@ def row(row_id: str = "row-1", op: str = "INSERT", **fields: Any) -> dict[str, A
 
 
 def now() -> str:
-    """Give a stamp of now."""
+    """Return a stamp of now."""
     return str(int(time.time() * 1000) << 16)
 
 

@@ -30,7 +30,7 @@ def outside(gateway: Asker, monkeypatch: pytest.MonkeyPatch) -> MemoryOutside:
 
 
 def action(action_id: str = "0" * 64, **more: Any) -> dict[str, Any]:
-    """Give an action as the existing client sends it."""
+    """Return an action as the existing client sends it."""
     return {
         "actionId": action_id,
         "clientId": "client-1",

@@ -76,7 +76,7 @@ def outside(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @cache
 def operations() -> dict[str, tuple[str, str]]:
-    """Give every operation that the API's description names: its method and its address."""
+    """Return every operation that the API's description names: its method and its address."""
     document = Description(open_routes()).document
     return {
         str(about["operationId"]): (method.upper(), path)

@@ -78,7 +78,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
 
 
 def refused(answer: httpx.Response, *statuses: int) -> str:
-    """Check that an answer is an error in our words, and gives nothing away; gives its code."""
+    """Check that an answer is an error in our words, and returns nothing away; returns its code."""
     assert answer.status_code in statuses, (answer.status_code, answer.text)
     body = answer.json()
     assert body["code"].isupper()

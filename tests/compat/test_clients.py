@@ -22,7 +22,7 @@ def connect(gateway: Asker, client_id: str, name: str, expires_s: float | None =
 
 
 def listed(gateway: Asker, limit: int = 50) -> dict[str, dict[str, Any]]:
-    """Give all clients by their ids, read page by page as an operator."""
+    """Return all clients by their ids, read page by page as an operator."""
     clients: list[dict[str, Any]] = []
     cursor = ""
     while True:

@@ -86,7 +86,7 @@ class World:
         administrator(self.buffer, time_=self.time).save_rules(GATEWAY, rules)
 
     def client(self, name: str, *teams: str, ahead_ms: int = 0) -> OlderClient:
-        """Give a device whose clock is so far ahead."""
+        """Return a device whose clock is so far ahead."""
         self.claims[name] = {"sub": name, "teams": list(teams)}
         clock = HybridLogicalClock()
         line = Direct(self, name)
@@ -118,12 +118,12 @@ class World:
         return self.pulls.pull(GATEWAY, asked)
 
     def state(self, row_id: str) -> RowState:
-        """Give a row as the gateway has it."""
+        """Return a row as the gateway has it."""
         stored = self.buffer.rows(GATEWAY, [(TABLE, row_id)])
         return decode_row_state(stored[TABLE, row_id].state)
 
     def visible(self, client_id: str, row_ids: list[str]) -> dict[tuple[str, str], dict[str, Any]]:
-        """Give what a client may see, said in other words than the product's."""
+        """Return what a client may see, said in other words than the product's."""
         stored_rows = self.buffer.rows(GATEWAY, [(TABLE, row_id) for row_id in row_ids])
         states = {key: decode_row_state(stored.state) for key, stored in stored_rows.items()}
         views = {

@@ -308,7 +308,7 @@ class RememberingSecrets(MemorySecrets):
         self.read: dict[str, Mapping[str, str]] = {}
 
     def get(self, name: str) -> Mapping[str, str]:
-        """Give a secret, as it was read first."""
+        """Return a secret, as it was read first."""
         return self.read.setdefault(name, super().get(name))
 
     def forget(self, name: str) -> None:

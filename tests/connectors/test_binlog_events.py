@@ -43,7 +43,7 @@ JSON = st.recursive(
 
 
 def described(logged: LoggedTable) -> Described:
-    """Give how rows of the one table are told."""
+    """Return how rows of the one table are told."""
     table = captured_table(logged, LOOK, PolledTable.model_validate({"name": "items"}))
     return Described(table, tuple(map(reader_of, logged.columns)))
 
@@ -51,7 +51,7 @@ def described(logged: LoggedTable) -> Described:
 def read(
     *events: bytes, start: Position | None = None, rows_max: int = 100
 ) -> tuple[list[Part], list[tuple[str, int]]]:
-    """Read a log; gives parts, and which tables are to be read again, and when."""
+    """Read a log; returns parts, and which tables are to be read again, and when."""
     again: list[tuple[str, int]] = []
     parts = Parts(
         start or Position("binlog.000001", 4, f"{SERVER}:1-5", is_by_gtid=True),
@@ -67,7 +67,7 @@ def read(
 
 
 def transaction(number: int, *inner: bytes, end: bytes | None = None) -> list[bytes]:
-    """Give a transaction of MySQL."""
+    """Return a transaction of MySQL."""
     begin = written.gtid(SERVER, number, COMMIT_US)
     return [
         written.event(written.GTID, begin, seconds=SECOND, pos=100 * number),
@@ -86,7 +86,7 @@ def transaction(number: int, *inner: bytes, end: bytes | None = None) -> list[by
 
 
 def row(id_: int, v: str, j: Any) -> bytes:
-    """Give a row of the table."""
+    """Return a row of the table."""
     text, document = v.encode(), written.document(j, is_large=False)
     sizes = struct.pack("<H", len(text)) + text + struct.pack("<I", len(document)) + document
     return b"\0" + struct.pack("<i", id_) + sizes

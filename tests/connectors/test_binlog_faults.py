@@ -39,12 +39,12 @@ def world(mariadb: Database) -> Iterator[BinlogWorld]:
 
 
 def values(world: BinlogWorld, name: str = "a") -> dict[str, Any]:
-    """Give one column of a table that the gateway has."""
+    """Return one column of a table that the gateway has."""
     return {row_id: row["v"] for row_id, row in world.rows(name).items()}
 
 
 def checked(world: BinlogWorld) -> Any:
-    """Give what a connector says of itself."""
+    """Return what a connector says of itself."""
     with closing(world.connector()) as connector:
         return connector.check()
 

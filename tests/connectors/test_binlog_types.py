@@ -74,7 +74,7 @@ OWN_WAYS = {
 
 
 def stored(world: BinlogWorld) -> dict[str, Any]:
-    """Give the rows of a table, without what is computed when they are read."""
+    """Return the rows of a table, without what is computed when they are read."""
     rows = world.expected("t")
     for row in rows.values():
         del row["shown"]

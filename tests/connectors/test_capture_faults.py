@@ -47,12 +47,12 @@ def world(postgres: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[Captu
 
 
 def values(world: CaptureWorld, name: str = "a") -> dict[str, Any]:
-    """Give one column of a table that the gateway has."""
+    """Return one column of a table that the gateway has."""
     return {row_id: row["v"] for row_id, row in world.rows(name).items()}
 
 
 def checked_by(connector: CaptureConnector) -> Any:
-    """Give what a connector says of itself."""
+    """Return what a connector says of itself."""
     with closing(connector):
         return connector.check()
 
@@ -102,7 +102,7 @@ class SlowSlot(SteppedSlot):
     slow = 0
 
     def peek(self, connection: Any, until: int) -> Iterator[bytes]:
-        """Give the messages, or what a source says that was too slow."""
+        """Yield the messages, or what a source says that was too slow."""
         if SlowSlot.slow:
             SlowSlot.slow -= 1
             connection.execute("SET LOCAL statement_timeout = 10")

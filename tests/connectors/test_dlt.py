@@ -56,7 +56,7 @@ def api() -> Iterator[Api]:
 
 @contextmanager
 def source(kind: str) -> Iterator[Api | Folder]:
-    """Give a source of some kind."""
+    """Yield a source of some kind."""
     if kind == "files":
         with TemporaryDirectory() as folder:
             yield Folder(Path(folder))
@@ -317,7 +317,7 @@ FILES = {"bucketUrl": "s3://acme/in", "files": [{"name": "orders", "glob": "*.js
 
 
 def asked(**endpoint: Any) -> dict[str, Any]:
-    """Give settings of one resource, by how it is asked for."""
+    """Return settings of one resource, by how it is asked for."""
     return {"rest": {**REST, "resources": [{"name": "orders", "endpoint": endpoint}]}}
 
 
@@ -403,7 +403,7 @@ def test_nothing_is_looked_for_that_the_settings_lack(
 
 
 def crm(team: str, token: str) -> Any:
-    """Give a source as a package of somebody's has it."""
+    """Return a source as a package of somebody's has it."""
 
     @dlt.source(name="crm")
     def made_() -> Any:

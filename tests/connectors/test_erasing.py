@@ -31,7 +31,7 @@ ANN = ("people", "ann")
 
 
 def registered(name: str = NAME, state: bytes = b"") -> MemoryConnectors:
-    """Give a store with one connector, and how far it is."""
+    """Return a store with one connector, and how far it is."""
     store = MemoryConnectors()
     store.add(GATEWAY, name, b"{}", 0)
     save(store, state, name)
@@ -53,7 +53,7 @@ def later() -> int:
 
 
 def bearing(objects: Objects) -> list[str]:
-    """Give the objects in which the value stands."""
+    """Return the objects in which the value stands."""
     return [key for key, body in objects.bodies.items() if SECRET.encode() in body]
 
 

@@ -67,7 +67,7 @@ def restored(world: BinlogWorld, deltas: list[Delta]) -> None:
 
 
 def dated(world: BinlogWorld) -> set[tuple[Any, ...]]:
-    """Give all that was accepted, to the second, as MariaDB's log tells it."""
+    """Return all that was accepted, to the second, as MariaDB's log tells it."""
     return {
         (delta.op, delta.row_id, delta.columns, stamp_ms(delta.hlc) // 1_000)
         for delta in world.deltas()

@@ -345,7 +345,7 @@ def test_what_changed_since_a_time_is_read_again(site: JiraServer) -> None:
     cursors, reader = world.state.cursors, site.connector(**world.settings)
 
     def again(at_us: int) -> dict[str, set[str]]:
-        """Give the rows that come again."""
+        """Return the rows that come again."""
         assert JIRA.begins_at is not None
         came: dict[str, set[str]] = {}
         for table, cursor in cursors.items():

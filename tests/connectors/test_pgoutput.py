@@ -83,7 +83,7 @@ def test_what_ends_too_early_is_refused_or_another_message(message: Message, cut
 def parts_of(
     messages: Iterable[Message], start: Position, rows_max: int = 3, until_us: int = 2**60
 ) -> list[Part]:
-    """Give the parts behind a position."""
+    """Return the parts behind a position."""
     parts = Parts(start, rows_max, until_us, lambda *_: CAPTURED, lambda *_: None)
     return list(parts.of(encode(message) for message in messages))
 
@@ -94,7 +94,7 @@ ACTIONS = st.lists(
 
 
 def possible(log: list[tuple[list[tuple[str, int, int]], int]]) -> Any:
-    """Give a log without what cannot be: rows that come twice, or go without having come."""
+    """Return a log without what cannot be: rows that come twice, or go without having come."""
     there: set[int] = set()
     transactions = []
     for actions, at in log:
@@ -112,7 +112,7 @@ LOGS = st.lists(st.tuples(ACTIONS, st.integers(0, 10**9)), min_size=1, max_size=
 
 
 def log_of(transactions: list[tuple[list[tuple[str, int, int]], int]]) -> list[Message]:
-    """Give the messages of transactions, with commit times in any order."""
+    """Return the messages of transactions, with commit times in any order."""
     messages: list[Message] = []
     for number, (actions, at) in enumerate(transactions):
         lsn = 100 * number + 100
@@ -130,7 +130,7 @@ def log_of(transactions: list[tuple[list[tuple[str, int, int]], int]]) -> list[M
 
 
 def applied(log: list[tuple[list[tuple[str, int, int]], int]]) -> dict[str, Any]:
-    """Give the rows that actions leave."""
+    """Return the rows that actions leave."""
     rows: dict[str, Any] = {}
     for actions, _ in log:
         for kind, key, value in actions:

@@ -76,7 +76,7 @@ class World:
         return state_from(self.saved)
 
     def letters(self) -> DeadLetters:
-        """Give the dead letters."""
+        """Return the dead letters."""
         return DeadLetters(Storage(self.objects, GATEWAY, "c"))
 
     def step(self) -> None:
@@ -110,7 +110,7 @@ class World:
         return poll.run(self.state, has_time)
 
     def rows(self, table: str = "things") -> dict[str, object]:
-        """Give the rows that a client has."""
+        """Return the rows that a client has."""
         rows: dict[str, object] = {}
         for delta in pulled(self.buffer, GATEWAY):
             if delta.table == table:
@@ -148,7 +148,7 @@ class KeepingSource(MemorySource):
     def read(
         self, table: str, cursor: str, *, rows_max: int, poll_ms: int
     ) -> Result[SourcePage, LakeSyncError]:
-        """Give what is new since the last writing, or what was written in this poll."""
+        """Return what is new since the last writing, or what was written in this poll."""
         if self.fails:
             return super().read(table, cursor, rows_max=rows_max, poll_ms=poll_ms)
         written_ms, changes = self.kept.get(table, (0, ()))

@@ -25,7 +25,7 @@ SERVER = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 def read(
     log: Recorded, *, is_wanted: bool = True, start: Position | None = None
 ) -> tuple[list[Part], list[str]]:
-    """Read a log; gives its parts, and which tables are to be read again."""
+    """Read a log; returns its parts, and which tables are to be read again."""
     again: list[str] = []
     place = (log.look.schema, log.look.table)
 
@@ -48,7 +48,7 @@ def read(
 
 
 def rows(parts: list[Part]) -> dict[str, object]:
-    """Give the rows that parts tell."""
+    """Return the rows that parts tell."""
     return {change.row_id: change.columns for part in parts for change in part.changes}
 
 

@@ -86,7 +86,7 @@ class Shop:
         return self.by_hand.admin.one(G, "shop")
 
     def rows(self, table: str) -> dict[str, Any]:
-        """Give the value of each row that the gateway has."""
+        """Return the value of each row that the gateway has."""
         states = self.buffer.scan_rows(G, table, "", 1_000).rows
         shown = {row_id: view(decode_row_state(one.state)) for row_id, one in states}
         return {row_id: parse(row["value"]) for row_id, row in shown.items() if row is not None}
@@ -110,7 +110,7 @@ def shop(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 
 def numbered(first: int = 1, last: int = ROWS) -> dict[str, str]:
-    """Give the rows that there are at first."""
+    """Return the rows that there are at first."""
     return {str(number): str(number) for number in range(first, last + 1)}
 
 

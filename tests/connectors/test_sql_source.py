@@ -57,7 +57,7 @@ def by_difference(postgres: Database) -> Iterator[SqlSource]:
 
 
 def ids(pages: list[SourcePage]) -> list[str]:
-    """Give the row ids of all changes."""
+    """Return the row ids of all changes."""
     return [change.row_id for page in pages for change in page.changes]
 
 

@@ -30,7 +30,7 @@ def source(request: pytest.FixtureRequest) -> Iterator[SqlSource]:
 
 
 def pages(connector: Any, table: str, cursor: str, ends: str = "") -> tuple[list[Change], str]:
-    """Read to the end, or up to where a stretch ends; gives the changes, and the cursor."""
+    """Read to the end, or up to where a stretch ends; returns the changes, and the cursor."""
     changes: list[Change] = []
     while True:
         asked = {"rows_max": 7, "poll_ms": POLL_MS}

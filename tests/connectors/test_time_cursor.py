@@ -65,7 +65,7 @@ class Table:
             self.cursor = reach.going_on(page[-1][0].isoformat(), [page[-1][1]])
 
     def begin_at(self, before_s: int) -> set[int]:
-        """Have what changed since a time read again; gives the rows that did."""
+        """Have what changed since a time read again; returns the rows that did."""
         at_us = microseconds(self.clock) - before_s * 1_000_000
         self.cursor = begun_at(self.cursor, at_us, OVERLAP_S)
         behind = timedelta(hours=self.hours if self.is_zoneless else 0)
@@ -96,7 +96,7 @@ class Table:
         self.stamped[row] = max(self.stamped.get(row, (0, 0)), (stamp, value))
 
     def is_whole(self) -> bool:
-        """Tell whether the gateway has every row as it is."""
+        """Return whether the gateway has every row as it is."""
         gateway = {row: value for row, (_, value) in self.stamped.items()}
         return gateway == {row: value for row, (_, value) in self.rows.items()}
 

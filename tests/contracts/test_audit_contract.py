@@ -43,7 +43,7 @@ def record(
 
 
 def written(audit: AuditStore, gateway: str, count: int) -> list[AuditRecord]:
-    """Write records by two users in turn; gives them, the latest first."""
+    """Write records by two users in turn; returns them, the latest first."""
     records = [record(gateway, 1_000 + n, "ann" if n % 2 else "bob") for n in range(count)]
     for each in records:
         audit.begin(each, KEEP_S)
@@ -51,7 +51,7 @@ def written(audit: AuditStore, gateway: str, count: int) -> list[AuditRecord]:
 
 
 def paged(audit: AuditStore, gateway: str, query: AuditQuery) -> list[list[AuditRecord]]:
-    """Give all pages."""
+    """Return all pages."""
     pages = []
     while True:
         page, below = audit.records(gateway, query)

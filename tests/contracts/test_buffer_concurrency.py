@@ -34,7 +34,7 @@ PATIENT = Limits(commit_deadline_ms=60_000)
 
 
 def edits(writer: int, number: int) -> list[Delta]:
-    """Give one push: a row of its own, and a row that all writers fight for."""
+    """Return one push: a row of its own, and a row that all writers fight for."""
     stamp = at_ms(writer * 1_000 + number)
     client = f"w{writer}"
     return [
@@ -99,7 +99,7 @@ class Crowd:
 
 
 def rows_of(buffer: Buffer, gateway: str, deltas: list[Delta]) -> dict[str, RowState]:
-    """Give the rows' states as the buffer holds them."""
+    """Return the rows' states as the buffer holds them."""
     rows = buffer.rows(gateway, {(delta.table, delta.row_id) for delta in deltas})
     return {key[1]: decode_row_state(row.state) for key, row in rows.items()}
 

@@ -39,7 +39,7 @@ def writer(buffer: Buffer, gateway: str) -> Writer:
 
 
 def everything(buffer: Buffer, gateway: str) -> tuple[object, ...]:
-    """Give all that a refused commit must leave as it was."""
+    """Return all that a refused commit must leave as it was."""
     lanes = ["main", "other"]
     return (
         buffer.all_heads(gateway),
@@ -582,7 +582,7 @@ def test_noting_moves_no_head(buffer: Buffer, writer: Writer) -> None:
 
 
 def waiting(buffer: Buffer, gateways: set[str]) -> set[str]:
-    """Give those of some gateways that are listed, by slices of one head."""
+    """Return those of some gateways that are listed, by slices of one head."""
     listed: set[str] = set()
     place = ""
     while True:
@@ -646,7 +646,7 @@ def test_a_slice_says_how_old_the_oldest_commit_is_that_waits(buffer: Buffer, ga
 
 
 def scanned(buffer: Buffer, gateway: str, table: str, count_max: int) -> list[tuple[str, bytes]]:
-    """Give all rows of a table, slice by slice."""
+    """Return all rows of a table, slice by slice."""
     rows: list[tuple[str, bytes]] = []
     place = ""
     while True:

@@ -76,7 +76,7 @@ def meter(address: Address) -> Meter:
 
 
 def batch(number: int, *, table: str = "todos") -> Push:
-    """Give 100 deltas of 5 columns to 98 rows."""
+    """Return 100 deltas of 5 columns to 98 rows."""
     op = Op.INSERT if table == "events" else Op.UPDATE
 
     def delta(index: int) -> Delta:

@@ -107,7 +107,7 @@ def insert(world: CaptureWorld, *ids: int) -> None:
 
 
 def values(world: CaptureWorld) -> dict[str, Any]:
-    """Give one column of a table that the gateway has."""
+    """Return one column of a table that the gateway has."""
     return {row_id: row["value"] for row_id, row in world.rows("items").items()}
 
 

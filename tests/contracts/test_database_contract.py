@@ -233,7 +233,7 @@ def test_history_moves_into_the_archive_once_and_is_read_as_one(table: str) -> N
 
 
 def fillable(adapter: DatabaseAdapter) -> Any:
-    """Give an adapter that takes rows; compositions are given batches alone."""
+    """Return an adapter that takes rows; compositions are given batches alone."""
     if not isinstance(adapter, Fillable):
         pytest.skip("it takes no rows")
     return adapter
@@ -242,7 +242,7 @@ def fillable(adapter: DatabaseAdapter) -> Any:
 def images(
     table: str, span: tuple[int, int], rows: dict[str, RowState | None], *, is_last: bool = True
 ) -> RowImages:
-    """Give rows of a table that hold all commits of a span."""
+    """Return rows of a table that hold all commits of a span."""
     return RowImages(table, *span, rows, is_last=is_last)
 
 

@@ -97,7 +97,7 @@ class Ends:
         self._at = 0
 
     def body(self, **body: Any) -> dict[str, Any]:
-        """Give the flow's declaration."""
+        """Return the flow's declaration."""
         return self.world.body(name=self.name, tables=[self.table], **body)
 
     def declare(self, **body: Any) -> None:
@@ -110,19 +110,19 @@ class Ends:
         self.world.commit(*deltas)
 
     def row(self, number: int, **columns: Any) -> Delta:
-        """Give the insert of a row."""
+        """Return the insert of a row."""
         return insert(f"r{number:02}", table=self.table, at=self.at(), n=number, **columns)
 
     def change(self, number: int, **columns: Any) -> Delta:
-        """Give an update."""
+        """Return an update."""
         return update(f"r{number:02}", table=self.table, at=self.at(), **columns)
 
     def gone(self, number: int) -> Delta:
-        """Give a deletion."""
+        """Return a deletion."""
         return delete(f"r{number:02}", table=self.table, at=self.at())
 
     def at(self) -> int:
-        """Give a stamp above those before."""
+        """Return a stamp above those before."""
         self._at += 1
         return self._at
 
@@ -131,18 +131,18 @@ class Ends:
         return self.world.poll(self.name)
 
     def rows(self) -> Any:
-        """Give the rows at the destination."""
+        """Return the rows at the destination."""
         databases = self.world.by_hand.databases
         return self.world.rows(databases["warehouse", keeper(GATEWAY, self.name)], self.table)
 
     def expected(self, **body: Any) -> Any:
-        """Give the rows that are to be there."""
+        """Return the rows that are to be there."""
         return expected(self.world, table=self.table, **body)
 
 
 @pytest.fixture(params=["source", "destination"])
 def ends(opens: Opens, request: pytest.FixtureRequest) -> Ends:
-    """Give a flow from, and to, each kind."""
+    """Return a flow from, and to, each kind."""
     return Ends(opens, is_source=request.param == "source")
 
 

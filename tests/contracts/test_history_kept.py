@@ -61,7 +61,7 @@ def daily(table: str, days: int) -> list[TableBatch]:
 
 
 def kept(database: SqlDestination, gateway: str, table: str) -> tuple[Stamp, list[Stamp]]:
-    """Give up to where history was forgotten, and the commits that are there."""
+    """Return up to where history was forgotten, and the commits that are there."""
     of = "WHERE gateway = %s AND table_name = %s"
     [(forgotten,)] = database.run(
         f"SELECT forgotten FROM lakesync_marks {of}",  # noqa: S608 - ours
@@ -244,6 +244,6 @@ def test_without_an_age_nothing_is_forgotten(database: SqlDestination) -> None:
 
 
 def expired(adapter: Any, table: str, since: Position) -> bool:
-    """Tell whether a reader is told that the history behind a position is gone."""
+    """Return whether a reader is told that the history behind a position is gone."""
     answer = adapter.query_deltas_since(table, since, 10)
     return isinstance(answer, Err) and isinstance(answer.error, CursorExpired)

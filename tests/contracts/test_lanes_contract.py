@@ -33,7 +33,7 @@ def open_lanes(writer: Writer, lanes: Lanes, to: int = 0) -> None:
 
 
 def log_of(writer: Writer, lane: str, after: int = 0) -> list[LogEntry]:
-    """Give the entries of a lane's log, those in the head too."""
+    """Return the entries of a lane's log, those in the head too."""
     heads = writer.buffer.all_heads(writer.gateway)
     log = FinalLog(writer.gateway, GatewayConfig(), heads, heads[lane].commit)
     return list(read(writer.buffer, log, lane, (after, log.top), 1_000).entries)
@@ -343,7 +343,7 @@ def test_an_epoch_is_refused_to_whoever_did_not_see_the_configuration(
 
 
 def epoch_and_version(writer: Writer) -> tuple[str, int]:
-    """Give what the main lane's head says of both."""
+    """Return what the main lane's head says of both."""
     head = writer.head("main")
     assert head is not None
     return head.epoch, head.config_version

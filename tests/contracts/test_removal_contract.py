@@ -71,7 +71,7 @@ class Stored:
     address: Address | None = None
 
     def deleter(self) -> Deleter:
-        """Give what deletes a gateway."""
+        """Return what deletes a gateway."""
         declare = Declare(
             self.buffer, wall_clock=real_wall_clock, sleep_ms=really_sleep_ms,
             chance=SeededChance(),
@@ -81,7 +81,7 @@ class Stored:
         )
 
     def raw(self, gateway: str) -> list[tuple[str, str]]:
-        """Give the keys of all items that bear a gateway's name, by reading the whole table."""
+        """Return the keys of all items that bear a gateway's name, by reading the whole table."""
         assert self.address is not None
         client: Any = boto3.client(
             "dynamodb", region_name=self.address.region, endpoint_url=self.address.endpoint

@@ -50,7 +50,7 @@ def column_maps(draw: st.DrawFn) -> ColumnMap:
 
 
 def _comparable(column_map: ColumnMap, state: RowState) -> Any:
-    """Give a state without who wrote its constants: a row does not know who inserted it."""
+    """Return a state without who wrote its constants: a row does not know who inserted it."""
     columns = {
         name: (stamp, "" if name in column_map.constant else client, value)
         for name, (stamp, client, value) in state.columns.items()

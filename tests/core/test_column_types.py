@@ -69,7 +69,7 @@ MISS: dict[str, list[object]] = {
 
 
 def cases(table: dict[str, list[object]]) -> list[tuple[str, object]]:
-    """Give each value with its type."""
+    """Return each value with its type."""
     return [(kind, value) for kind, values in table.items() for value in values]
 
 

@@ -32,7 +32,7 @@ VECTORS = json.loads((Path(__file__).parents[1] / "golden" / "delta_ids.json").r
 
 
 def as_json(delta: Delta) -> dict[str, Any]:
-    """Give what the id of a delta is made of."""
+    """Return what the id of a delta is made of."""
     return {
         "clientId": delta.client_id,
         "columns": [{"column": name, "value": loads(value)} for name, value in delta.columns],

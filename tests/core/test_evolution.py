@@ -39,7 +39,7 @@ def test_the_first_schema_is_version_1_and_registering_it_again_changes_nothing(
 
 
 def changed(name: str, **fields: Any) -> TableSchema:
-    """Give the schema with one column changed."""
+    """Return the schema with one column changed."""
     columns = [
         replace(column, **fields) if column.name == name else column for column in TODOS.columns
     ]

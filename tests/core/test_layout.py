@@ -33,7 +33,7 @@ tables = st.sampled_from(["a", "b", "c", "elsewhere"])
 
 @st.composite
 def changed(draw: st.DrawFn) -> Lanes:
-    """Give lanes as changes of any kind leave them."""
+    """Return lanes as changes of any kind leave them."""
     lanes = ONE_LANE
     for _ in range(draw(st.integers(0, 8))):
         what = draw(st.sampled_from(["open", "close", "pause"]))

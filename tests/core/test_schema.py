@@ -122,7 +122,7 @@ BODY = {"table": "todos", "columns": [{"name": "title", "type": "string"}]}
 
 
 def column(**fields: object) -> dict[str, object]:
-    """Give a body whose only column has other fields."""
+    """Return a body whose only column has other fields."""
     return {"columns": [{"name": "title", "type": "string"} | fields]}
 
 

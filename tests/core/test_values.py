@@ -22,7 +22,7 @@ RFC = json.loads((Path(__file__).parents[1] / "golden" / "rfc8785.json").read_te
 
 
 def double(bits: str) -> float:
-    """Give the double of 64 bits in hex."""
+    """Return the double of 64 bits in hex."""
     value: float = struct.unpack(">d", bytes.fromhex(bits))[0]
     return value
 
@@ -140,7 +140,7 @@ def test_what_is_not_json_is_refused_with_the_reason(value: object, reason: str)
 
 
 def nested(depth: int) -> object:
-    """Give null inside ``depth`` lists and objects."""
+    """Return null inside ``depth`` lists and objects."""
     value: object = None
     for level in range(depth):
         value = [value] if level % 2 else {"k": value}
@@ -243,7 +243,7 @@ TEXT_PARTS = [
 
 
 def near_misses(rng: random.Random, count: int) -> list[bytes]:
-    """Give scalars that are canonical, nearly canonical, or nearly JSON."""
+    """Return scalars that are canonical, nearly canonical, or nearly JSON."""
     made = []
     for _ in range(count):
         if rng.random() < 0.5:
@@ -254,7 +254,7 @@ def near_misses(rng: random.Random, count: int) -> list[bytes]:
 
 
 def ours(raw: bytes) -> str | None:
-    """Give our canonical bytes in hex, or None where the input is refused."""
+    """Return our canonical bytes in hex, or None where the input is refused."""
     try:
         return recanonical(raw).hex()
     except ValidationFailed:
@@ -262,7 +262,7 @@ def ours(raw: bytes) -> str | None:
 
 
 def refused_by_design(raw: bytes) -> bool:
-    """Tell whether JavaScript takes this and we do not: it would round, or cannot be UTF-8."""
+    """Return whether JavaScript takes this and we do not: it would round, or cannot be UTF-8."""
     value = json.loads(raw)
     if isinstance(value, int):
         return abs(value) > 2**53

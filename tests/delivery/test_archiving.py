@@ -23,7 +23,7 @@ PLACE = DeliveryPlace(GATEWAY, "warehouse", "todos")
 
 
 def world_with_history() -> World:
-    """Give a destination that has an archive, with history that is old, and some that is new."""
+    """Return a destination that has an archive, with history that is old, and some that is new."""
     world = World()
     world.declare(archive=ARCHIVE)
     world.declare("plain")
@@ -39,7 +39,7 @@ def world_with_history() -> World:
 
 
 def rows_told(world: World) -> list[str]:
-    """Give the rows of the history, read through both as one."""
+    """Return the rows of the history, read through both as one."""
     declared = world.buffer.destinations(GATEWAY).by_name["warehouse"]
     both = Lifecycle(world.databases["warehouse"], world.archive(GATEWAY, declared))
     return [delta.row_id for delta in history(both, "todos")]

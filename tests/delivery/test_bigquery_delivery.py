@@ -32,7 +32,7 @@ def dataset(bigquery: BigQueryServer) -> Iterator[BigQueryDestination]:
 
 
 def world_of(dataset: BigQueryDestination, table: str, **body: Any) -> World:
-    """Give a gateway whose table goes to the dataset."""
+    """Return a gateway whose table goes to the dataset."""
     world = World()
     world.databases["warehouse"] = dataset.adapter(GATEWAY + table)  # type: ignore[assignment]
     world.declare(kind="bigquery", tables=[table], **body)

@@ -26,7 +26,7 @@ MINE = [{"name": "mine", "tables": [], "filters": [{"column": "n", "op": "lt", "
 
 
 def some(count: int, first: int = 0, table: str = "todos") -> list[Delta]:
-    """Give inserts of rows, one after another."""
+    """Return inserts of rows, one after another."""
     return [
         insert(f"r{number}", at=at_ms(number), table=table, n=number, title=f"t{number}")
         for number in range(first, first + count)

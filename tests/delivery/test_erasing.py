@@ -24,7 +24,7 @@ SECRET = "the value that has to go"
 
 
 def world_with(*names: str) -> World:
-    """Give a gateway whose destinations have a row that was deleted, and another."""
+    """Return a gateway whose destinations have a row that was deleted, and another."""
     world = World()
     for name in names:
         world.declare(name)
@@ -47,7 +47,7 @@ def ask(world: World, *rows: str, life: Life | None = None, table: str = "todos"
 
 
 def history(world: World, name: str, table: str = "todos") -> str:
-    """Give all deltas that a destination keeps, and what is left of its rows, as text."""
+    """Return all deltas that a destination keeps, and what is left of its rows, as text."""
     database = world.databases[name]
     since = Position(database._peek(table).forgotten, 1 << 62)
     deltas = database.query_deltas_since(table, since, 1_000).unwrap().deltas
@@ -166,7 +166,7 @@ def test_a_write_that_came_between_is_noticed_and_it_is_done_again(
 
 
 def _behind(images: RowImages) -> RowImages:
-    """Give images that the table has passed, as another writer was first."""
+    """Return images that the table has passed, as another writer was first."""
     return replace(images, after=0, last=1)
 
 

@@ -45,7 +45,7 @@ class SharedWorld(World):
         self.flush()
 
     def deliverer(self, life: Life | None = None) -> Deliverer:
-        """Give the function."""
+        """Return the function."""
         del life
         return Deliverer(
             self.buffer, self.objects, self.deliveries, read_batch=read_batch,
@@ -58,7 +58,7 @@ class SharedWorld(World):
         self.runs += 1
 
     def of_job(self) -> list[DeliveryPlace]:
-        """Give the tables that the job would take."""
+        """Return the tables that the job would take."""
         return large_places(self.buffer, self.objects, LARGE)
 
 

@@ -32,7 +32,7 @@ MINE = [{"name": "mine", "tables": [], "filters": [{"column": "n", "op": "lt", "
 
 
 def some(count: int, first: int = 0) -> list[Delta]:
-    """Give inserts of rows, one after another."""
+    """Return inserts of rows, one after another."""
     return [
         insert(f"r{n}", at=at_ms(n), n=n, title=f"t{n}", email=f"{n}@example.com")
         for n in range(first, first + count)
@@ -40,7 +40,7 @@ def some(count: int, first: int = 0) -> list[Delta]:
 
 
 def stored(world: World) -> str:
-    """Give all that a destination's ledger holds, as text."""
+    """Return all that a destination's ledger holds, as text."""
     database = world.databases["warehouse"]
     return repr(database.rows_after("todos", "", 1_000).unwrap().rows)
 

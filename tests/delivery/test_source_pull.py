@@ -55,12 +55,12 @@ SOURCE = Destination("warehouse", "postgres", "warehouse", declared_ms=7)
 
 
 def omit(*tables: str, **said: Any) -> dict[str, Any]:
-    """Give an omission of ``n``, of all of some tables' rows."""
+    """Return an omission of ``n``, of all of some tables' rows."""
     return {"tables": list(tables), "columns": ["n"], **said}
 
 
 def rules(own: str = "todos", shared: str = "notes") -> dict[str, Any]:
-    """Give rules: of one table a client sees its own rows, of another all, of others none."""
+    """Return rules: of one table a client sees its own rows, of another all, of others none."""
     of_client = [{"column": "owner", "op": "eq", "value": "jwt:sub"}]
     return {
         "buckets": [
@@ -119,7 +119,7 @@ class World:
         return service.pull(GATEWAY, Pull(**given))
 
     def visible(self, sub: str = "ann") -> dict[tuple[str, str], Any]:
-        """Give the rows that a client may see, by one merge of all that was put."""
+        """Return the rows that a client may see, by one merge of all that was put."""
         rules = self.buffer.config(GATEWAY).rules
         viewer = Viewer(rules, {"sub": sub})
         states: dict[tuple[str, str], RowState] = {}

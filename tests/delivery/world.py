@@ -47,7 +47,7 @@ class KeptDatabase(MemoryDatabase):
         self.is_away = False
 
     def mark(self, table: str) -> Result[int, LakeSyncError]:
-        """Give a table's mark, if it can be reached."""
+        """Return a table's mark, if it can be reached."""
         if self.is_away:
             return Err(AdapterUnreachable("the database cannot be reached"))
         return super().mark(table)
@@ -58,7 +58,7 @@ class KeptDatabase(MemoryDatabase):
         return Ok(0)
 
     def dead_letters(self, table: str) -> Result[tuple[DeadLetter, ...], LakeSyncError]:
-        """Give none."""
+        """Return none."""
         del table
         return Ok(())
 
@@ -96,7 +96,7 @@ class World:
             assert receipt.accepted == 1
 
     def pushed(self, event: str) -> bool:
-        """Tell whether an event was committed."""
+        """Return whether an event was committed."""
         return any(delta.row_id == event for delta in pulled(self.buffer, GATEWAY))
 
     def flush(self, life: Life | None = None) -> None:
@@ -107,7 +107,7 @@ class World:
         ).flush(GATEWAY)
 
     def deliverer(self, life: Life | None = None) -> Deliverer:
-        """Give what delivers, as a process that may die has it."""
+        """Return what delivers, as a process that may die has it."""
         of = _of(life)
 
         def opened(gateway: str, destination: Destination) -> Any:
@@ -125,12 +125,12 @@ class World:
         )
 
     def archive(self, gateway: str, destination: Destination) -> HistoryArchive:
-        """Give the archive of a destination, as a function opens it."""
+        """Return the archive of a destination, as a function opens it."""
         keeper = f"{gateway}/{destination.name}/{destination.declared_ms}"
         return HistoryArchive(self.bucket, "", keeper)
 
     def archiver(self) -> Archiver:
-        """Give what moves old history."""
+        """Return what moves old history."""
         return Archiver(
             self.buffer,
             self.deliveries,
@@ -140,7 +140,7 @@ class World:
         )
 
     def deliver(self, life: Life | None = None, steps: int = 10_000) -> list[LakeSyncError]:
-        """Handle messages until there are none; gives what failed, whose messages are gone."""
+        """Handle messages until there are none; returns what failed, whose messages are gone."""
         failures: list[LakeSyncError] = []
         deliverer = self.deliverer(life)
         while self.deliveries.sent:
@@ -166,18 +166,18 @@ class World:
         self.deliver()
 
     def waiting(self, name: str = "warehouse") -> list[str]:
-        """Give the claims of a destination."""
+        """Return the claims of a destination."""
         return self.objects.list_objects(f"deliveries/{GATEWAY}/{name}/")
 
     def rows(self, table: str = "todos", name: str = "warehouse") -> dict[str, Any]:
-        """Give the rows that a destination has, as it shows them."""
+        """Return the rows that a destination has, as it shows them."""
         database = self.databases[name]
         page = database.rows_after(table, "", 100_000).unwrap()
         shown = {row: database.latest_state(table, row).unwrap() for row in page.rows}
         return {row: values for row, values in shown.items() if values is not None}
 
     def expected(self, table: str = "todos", name: str = "warehouse") -> dict[str, Any]:
-        """Give the rows that a destination is to have, by the gateway's rows alone."""
+        """Return the rows that a destination is to have, by the gateway's rows alone."""
         destination = self.buffer.destinations(GATEWAY).by_name[name]
         columns, viewer = destination.rows.columns(table), destination.viewer()
         config = self.buffer.config(GATEWAY)

@@ -63,7 +63,7 @@ class ReplayedLake:
 
 
 def tell(folder: Path, days: int = 2) -> tuple[Outcome, str]:
-    """Tell the story of some days; gives what came of it and what was printed."""
+    """Tell the story of some days; returns what came of it and what was printed."""
     with serve_gateway() as gateway:
         setting = Setting(gateway.url, GATEWAY, SECRET, folder / "clients")
         printed = io.StringIO()

@@ -74,7 +74,7 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FolderLake:
 
 
 def code_cells() -> dict[str, str]:
-    """Give the code of the notebook by the ids of its cells, in order."""
+    """Return the code of the notebook by the ids of its cells, in order."""
     cells = json.loads(NOTEBOOK.read_text("utf-8"))["cells"]
     return {cell["id"]: "".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"}
 

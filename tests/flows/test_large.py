@@ -62,7 +62,7 @@ def test_a_job_reads_flows_from_and_to_databases(source: Any, kind: str, expecte
 
 
 def declared(rows: int = 21) -> World:
-    """Give a flow from a database into the gateway, with so many rows ahead."""
+    """Return a flow from a database into the gateway, with so many rows ahead."""
     world = World()
     world.by_hand.rows_min = LARGE
     world.by_hand.polls = world.by_hand.polls_at("")
@@ -72,7 +72,7 @@ def declared(rows: int = 21) -> World:
 
 
 def handed_over(world: World) -> int:
-    """Poll until a job is asked for; gives its lease."""
+    """Poll until a job is asked for; returns its lease."""
     step = world.by_hand.polls.poll(GATEWAY, "flow", 0, lambda: True)
     assert step.status == "large"
     return step.lease
@@ -124,7 +124,7 @@ def test_rows_that_are_refused_by_tasks_are_dead_letters_until_they_fit() -> Non
 
 
 def read_with(faults: list[LakeSyncError]) -> tuple[StretchRead, list[float], World]:
-    """Read all as one stretch, whose first pushes fail; gives also what was waited each time."""
+    """Read all as one stretch, whose first pushes fail; returns also what was waited each time."""
     world = declared(7)
     stored = world.by_hand.store.connector(GATEWAY, "flow")
     definition = definition_from(stored.definition)
@@ -223,7 +223,7 @@ class Writes(ObjectsDatabase):
 
 
 def to_a_folder(rows: int = 61) -> tuple[World, Writes]:
-    """Give a flow from a database to a folder on S3, with so many rows ahead."""
+    """Return a flow from a database to a folder on S3, with so many rows ahead."""
     world, folder = declared(0), Writes()
     world.admin.remove(GATEWAY, "flow")
     world.by_hand.databases["folder", keeper(GATEWAY, "flow")] = folder

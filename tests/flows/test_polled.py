@@ -39,23 +39,23 @@ TO_GATEWAY: dict[str, Any] = {"destination": "gateway"}
 
 
 def at(offset_ms: int) -> int:
-    """Give a stamp some time before the test begins."""
+    """Return a stamp some time before the test begins."""
     return stamp(NOW_MS - 1_000_000 + offset_ms)
 
 
 def row(number: int, offset_ms: int = 0, **more: object) -> Delta:
-    """Give the insert of a row at the source."""
+    """Return the insert of a row at the source."""
     columns: dict[str, Any] = {"n": number, "title": f"t{number}"} | more
     return insert(f"r{number}", table=SOURCE_TABLE, at=at(offset_ms), **columns)
 
 
 def change(row_id: str, offset_ms: int, **columns: Any) -> Delta:
-    """Give an update at the source."""
+    """Return an update at the source."""
     return update(row_id, table=SOURCE_TABLE, at=at(offset_ms), **columns)
 
 
 def expected(world: World, table: str = SOURCE_TABLE, **body: Any) -> dict[str, Any]:
-    """Give the rows that a flow's destination is to have, by its source's rows alone."""
+    """Return the rows that a flow's destination is to have, by its source's rows alone."""
     declared = {
         "name": "flow",
         "source": {"database": "postgres", "secret": "shop"},

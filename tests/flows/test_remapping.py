@@ -43,7 +43,7 @@ def declare_anew(world: World, column_map: dict[str, Any], **body: Any) -> None:
 
 
 def shown(world: World, to: dict[str, Any]) -> Any:
-    """Give the rows where the flow goes, without what is null there."""
+    """Return the rows where the flow goes, without what is null there."""
     rows = world.in_gateway() if to else world.rows()
     return {key: {c: v for c, v in one.items() if v is not None} for key, one in rows.items()}
 

@@ -117,7 +117,7 @@ class World:
         self.by_hand.databases["shop", "other"] = self.source
 
     def database(self, secret: str = "warehouse", name: str = "flow") -> KeptDatabase:
-        """Give the database that a flow writes to."""
+        """Return the database that a flow writes to."""
         made = MortalDatabase(self.steps)
         database: KeptDatabase = self.by_hand.databases.setdefault(
             (secret, keeper(GATEWAY, name)), made
@@ -130,7 +130,7 @@ class World:
         return self.admin.declare(GATEWAY, self.body(**body))
 
     def body(self, **body: Any) -> dict[str, Any]:
-        """Give the declaration of a flow between two databases, or as it is said."""
+        """Return the declaration of a flow between two databases, or as it is said."""
         declared = {
             "name": "flow",
             "source": {"database": "postgres", "secret": "shop", "gateway": "other"},
@@ -160,16 +160,16 @@ class World:
         return status
 
     def status(self, name: str = "flow") -> dict[str, Any]:
-        """Give how a flow goes."""
+        """Return how a flow goes."""
         return next(one for one in self.admin.all(GATEWAY) if one["name"] == name)
 
     def rows(self, database: KeptDatabase | None = None, table: str = SOURCE_TABLE) -> Any:
-        """Give the rows that are where a flow goes."""
+        """Return the rows that are where a flow goes."""
         states = (database or self.database()).rows_after(table, "", 10_000).unwrap().rows
         return _shown(states)
 
     def in_gateway(self, table: str = SOURCE_TABLE) -> Any:
-        """Give the rows of the gateway."""
+        """Return the rows of the gateway."""
         stored = self.buffer.scan_rows(GATEWAY, table, "", 10_000).rows
         return _shown({row_id: decode_row_state(one.state) for row_id, one in stored})
 

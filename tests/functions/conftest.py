@@ -82,7 +82,7 @@ ENVIRONMENT = {
 
 
 def event(name: str) -> dict[str, Any]:
-    """Give a sample event."""
+    """Return a sample event."""
     event: dict[str, Any] = json.loads((ROOT / "events" / f"{name}.json").read_text())
     return event
 
@@ -129,7 +129,7 @@ class Functions:
     attachments: MemorySignedObjects
 
     def load(self, name: str) -> Callable[[Any, Any], Any]:
-        """Give a function's handler, out of a fresh module."""
+        """Return a function's handler, out of a fresh module."""
         path = ROOT / "functions" / name / "app.py"
         spec = importlib.util.spec_from_file_location(f"function_{name}", path)
         assert spec is not None

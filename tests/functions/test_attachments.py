@@ -21,7 +21,7 @@ REFERENCE = json.loads(event("attachments_upload")["body"])["reference"]
 
 
 def sending(name: str, body: object, **claims: Any) -> dict[str, Any]:
-    """Give a sample event with another body, and other claims."""
+    """Return a sample event with another body, and other claims."""
     sent = event(name)
     sent["body"] = json.dumps(body)
     own = sent["requestContext"]["authorizer"]["lambda"]

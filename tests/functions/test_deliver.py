@@ -58,7 +58,7 @@ class Given:
         return [Lag("acme", "warehouse", 3, 90_000, False), Lag("acme", "cold", 1, 5_000, True)]
 
     def handle(self, *records: dict[str, Any]) -> list[str]:
-        """Handle messages; gives those that are handed back."""
+        """Handle messages; returns those that are handed back."""
         delay = lambda _, seconds: self.delays.append(seconds)  # noqa: E731 - as it is asked for
         handler = deliver_handler(self, self, delay, lambda: 0.0)
         answer = handler({"Records": list(records)}, Context())

@@ -82,7 +82,7 @@ def test_a_delta_in_the_name_of_another_client_is_forbidden(functions: Functions
 
 
 def by_user(name: str, user: str) -> dict[str, Any]:
-    """Give a sample event with another user's token."""
+    """Return a sample event with another user's token."""
     sent = event(name)
     authorised = sent["requestContext"]["authorizer"]["lambda"]
     authorised["claims"] = json.dumps(json.loads(authorised["claims"]) | {"sub": user})
@@ -156,7 +156,7 @@ def test_a_gateway_over_its_quota_is_answered_429_and_told_when_to_come_again(
 
 
 def used(text: str) -> dict[str, Any]:
-    """Give what the only request of some output used."""
+    """Return what the only request of some output used."""
     (line,) = [line for line in map(json.loads, text.splitlines()) if "gateway" in line]
     assert "gateway" not in json.dumps(line["_aws"])  # a field, and no dimension
     names = ("gateway", "pushes", "deltasIn", "bytesIn", "pulls", "deltasOut", "bytesOut")
@@ -179,7 +179,7 @@ def test_what_each_gateway_used_is_in_the_log(
 
 
 def metrics_of(text: str) -> dict[str, Any]:
-    """Give the metrics of gateways in some output, by name; each is of one stack and gateway."""
+    """Return the metrics of gateways in some output, by name; each is of one stack and gateway."""
     values: dict[str, Any] = {}
     for line in map(json.loads, text.splitlines()):
         for directive in line.get("_aws", {}).get("CloudWatchMetrics", []):

@@ -269,7 +269,7 @@ class World:
         assert len(ids) == len({*ids}), "nothing comes twice"
 
     def told(self, refused: frozenset[str]) -> list[Delta]:
-        """Give the deltas of all that the source told, but for rows that are refused."""
+        """Return the deltas of all that the source told, but for rows that are refused."""
         changes = (one for one in self.source.log if isinstance(one, Change))
         client, now_ms = client_id_of(NAME), self.time.wall_clock()
         return [
@@ -278,7 +278,7 @@ class World:
 
 
 def _seen(states: dict[str, RowState]) -> dict[str, Any]:
-    """Give the rows that there are, each with its stamps."""
+    """Return the rows that there are, each with its stamps."""
     return {
         row_id: (seen, state.columns)
         for row_id, state in states.items()
@@ -287,7 +287,7 @@ def _seen(states: dict[str, RowState]) -> dict[str, Any]:
 
 
 def _rows(database: KeptDatabase) -> dict[str, Any]:
-    """Give the rows of a database."""
+    """Return the rows of a database."""
     states = database.rows_after("things", "", 999).unwrap().rows
     rows = {row_id: values_of(state) for row_id, state in states.items()}
     return {row_id: row for row_id, row in rows.items() if row is not None}
@@ -303,7 +303,7 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def numbered(changes: int = 36) -> Iterator[Change]:
-    """Give changes of some rows, each at its own time; some rows go, and some come back."""
+    """Yield changes of some rows, each at its own time; some rows go, and some come back."""
     for number in range(changes):
         is_gone = number % 7 == 4
         columns = None if is_gone else {"value": number}
@@ -311,7 +311,7 @@ def numbered(changes: int = 36) -> Iterator[Change]:
 
 
 def due(kind: str) -> World:
-    """Give a source with much to read, and rows that are refused."""
+    """Return a source with much to read, and rows that are refused."""
     sources.SOURCE.__init__()  # type: ignore[misc]  # as it is at first
     world = World(kind)
     world.change(*numbered())
@@ -326,7 +326,7 @@ def due(kind: str) -> World:
 
 
 def refused_by(kind: str) -> frozenset[str]:
-    """Give the rows that are dead letters."""
+    """Return the rows that are dead letters."""
     return frozenset() if kind in BETWEEN else frozenset({"text", "broken"})
 
 
@@ -397,7 +397,7 @@ class SharedTime(GivenTime):
         self._steps = steps
 
     def wall_clock(self) -> int:
-        """Give the milliseconds since 1970."""
+        """Return the milliseconds since 1970."""
         return int(self.now_ms + self._steps.now_ms)
 
     def sleep_ms(self, milliseconds: float) -> None:
@@ -480,7 +480,7 @@ def test_a_gateway_in_backpressure_for_an_hour_is_left_alone_and_then_given_ever
 
 
 def states_in(world: World) -> tuple[Any, set[str]]:
-    """Give what rows are merged to where a flow goes, and the ids of the deltas that came."""
+    """Return what rows are merged to where a flow goes, and the ids of the deltas that came."""
     rows = world.here.rows_after("things", "", 999).unwrap().rows
     history = world.here.query_deltas_since("things", Position(), 9_999).unwrap().deltas
     return dict(rows), {placed.delta.delta_id for placed in history}

@@ -31,7 +31,7 @@ DAY_MS = 86_400_000
 def handler_of(
     gateway: Kept, life: Life | None = None, lake_rows_min: int = 1_000_000
 ) -> Callable[[Any, Any], Any]:
-    """Give the function, as a process that may die has it."""
+    """Return the function, as a process that may die has it."""
     buffer = life.of(gateway.buffer) if life else gateway.buffer
     objects = life.of(gateway.objects) if life else gateway.objects
     clock = gateway.time.wall_clock
@@ -58,7 +58,7 @@ def walked(
     states_max: int = 1_000,
     job: Callable[[str], bool] = no_job,
 ) -> list[str]:
-    """Walk a gateway's own flow; gives the states that were entered, until it is stopped."""
+    """Walk a gateway's own flow; returns the states that were entered, until it is stopped."""
     entered: list[str] = []
     for gateway in handler({"task": "names"}, Context())["gateways"]:
         flow = MACHINE["States"]["Each"]["ItemProcessor"]
@@ -92,7 +92,7 @@ def walked(
 
 
 def due() -> Kept:
-    """Give a gateway for which each task has something to do."""
+    """Return a gateway for which each task has something to do."""
     gateway = Kept(chunk_bytes=300)
     for day in range(4):
         for number in range(4):
@@ -107,7 +107,7 @@ def due() -> Kept:
 
 
 def left(gateway: Kept) -> dict[str, Any]:
-    """Give what is left of a gateway."""
+    """Return what is left of a gateway."""
     stored = gateway.buffer._gateways[GATEWAY]
     return {
         "rows": gateway.rows(),

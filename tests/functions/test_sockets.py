@@ -59,7 +59,7 @@ class Api:
         assert self.call("connect", event("connect_sub_protocol"))["statusCode"] == 200
 
     def send(self, frame: object, **changed: Any) -> tuple[Tag, bytes]:
-        """Send a frame; gives the one that answers it."""
+        """Send a frame; returns the one that answers it."""
         self.sockets.sent.clear()
         answer = self.call("frames", event("frames_pull") | {"body": frame} | changed)
         assert answer == {"statusCode": 200}, "the emulator would send a body to the client"
@@ -87,7 +87,7 @@ def api(functions: Functions, monkeypatch: pytest.MonkeyPatch) -> Api:
 
 
 def with_context(name: str, **context: Any) -> dict[str, Any]:
-    """Give a sample event with another context."""
+    """Return a sample event with another context."""
     sent = event(name)
     sent["requestContext"].update(context)
     return sent

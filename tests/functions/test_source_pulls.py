@@ -57,7 +57,7 @@ def answering(
 
 
 def filled() -> MemoryDatabase:
-    """Give a database with a row."""
+    """Return a database with a row."""
     database = MemoryDatabase()
     delta = make_delta(Op.INSERT, "todos", "r", {"n": 1}, client_id="w", hlc=1)
     database.insert_deltas(batch("todos", [delta])).unwrap()

@@ -25,7 +25,7 @@ GATEWAY = "g"
 
 
 def schema(table: str) -> dict[str, object]:
-    """Give an append table's schema."""
+    """Return an append table's schema."""
     return {"table": table, "append": True, "columns": [{"name": "n", "type": "integer"}]}
 
 
@@ -53,7 +53,7 @@ def service(buffer: MemoryBuffer, time: GivenTime) -> PushService:
 
 
 def codes(receipt: PushReceipt) -> list[str]:
-    """Give what became of the deltas that were not plainly accepted."""
+    """Return what became of the deltas that were not plainly accepted."""
     return [outcome.error.code if outcome.error else "DUPLICATE" for outcome in receipt.outcomes]
 
 

@@ -34,7 +34,7 @@ BYTES_MAX = 1_000_000
 
 
 def of(content: bytes, media_type: str = "text/plain", key: str = KEY) -> tuple[Attachment, Any]:
-    """Give the attachment of some bytes, and the digests of its parts."""
+    """Return the attachment of some bytes, and the digests of its parts."""
     digester = Digester()
     digester.update(content)
     file = attachment(key, digester.digest(), digester.size_bytes, media_type)
@@ -68,7 +68,7 @@ class Gateways:
         return b"".join(self.objects.receive_bytes(signed, 0))
 
     def is_given(self, file: Attachment, place: tuple[str, str, str]) -> bool:
-        """Tell whether a cell gives a file that is there; what does not says no more than that."""
+        """Get whether a cell gives a file that is there; what does not says no more than that."""
         try:
             self.read(file, place)
         except NotFound as error:

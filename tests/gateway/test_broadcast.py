@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def bucket(name: str, column: str, value: str) -> dict[str, Any]:
-    """Give a bucket of all rows whose column has a value."""
+    """Return a bucket of all rows whose column has a value."""
     filters = [{"column": column, "op": "eq", "value": value}]
     return {"name": name, "tables": [], "filters": filters, "write": []}
 
@@ -61,7 +61,7 @@ class World(Hub):
         self.pusher.push(GATEWAY, replace(push(delta), trusted=True))
 
     def pull(self, client: str, since: int, scope: str = "") -> list[Any]:
-        """Give what a client pulls behind a cursor, and the page's scope, epoch and end."""
+        """Return what a client pulls behind a cursor, and the page's scope, epoch and end."""
         wanted = Pull(
             client, since, 10_000, claims={"sub": client}, removes=True, scope=scope,
             own_cursor=True, at_least=STAMP_MAX,

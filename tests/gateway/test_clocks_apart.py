@@ -39,7 +39,7 @@ class Counting(MemoryBuffer):
         self.raises: Counter[str] = Counter()
 
     def heads(self, gateway: str, since: int = 0, *, at_once: bool = False) -> dict[str, Head]:
-        """Give the heads."""
+        """Return the heads."""
         self.reads += 1
         return super().heads(gateway, since, at_once=at_once)
 
@@ -222,7 +222,7 @@ def test_what_was_seen_a_moment_ago_is_in_the_page_whatever_clocks_say(
 
 
 def pulled_to(world: World) -> Stamp:
-    """Give a cursor behind everything, of who asked another process for it."""
+    """Return a cursor behind everything, of who asked another process for it."""
     other = PullService(world.buffer, wall_clock=world.time.wall_clock)
     return other.pull(GATEWAY, Pull("r", at_least=STAMP_MAX)).cursor
 

@@ -43,7 +43,7 @@ class World:
         self.cursors: dict[str, Pull] = {}
 
     def push(self, *deltas: Any, sub: str = "c1") -> list[str]:
-        """Push, each by itself; gives the codes of refusals."""
+        """Push, each by itself; returns the codes of refusals."""
         codes = []
         for delta in deltas:
             self.time.now_ms += 10
@@ -53,7 +53,7 @@ class World:
         return codes
 
     def news(self, sub: str) -> list[Delta]:
-        """Give what is new to a client."""
+        """Return what is new to a client."""
         self.time.now_ms += 300
         at = self.cursors.get(sub) or Pull(sub, claims={"sub": sub}, removes=True)
         page = puller(self.buffer, time_=self.time).pull(GATEWAY, at)
@@ -61,7 +61,7 @@ class World:
         return deltas_of(page)
 
     def pull(self, sub: str) -> list[tuple[str, dict[str, bytes]]]:
-        """Give the same, without stamps."""
+        """Return the same, without stamps."""
         return [(delta.op.name, dict(delta.columns)) for delta in self.news(sub)]
 
 
@@ -161,7 +161,7 @@ def test_a_trial_counts_no_row_that_is_not_there() -> None:
 
 
 def owned(delta: Delta) -> Delta:
-    """Give the same change by real stamps; whoever writes a column says whose the row is."""
+    """Return the same change by real stamps; whoever writes a column says whose the row is."""
     op, table, row_id, client_id, hlc, columns, _ = delta
     values = {name: parse(value) for name, value in columns} | {"owner": "ann"}
     return make_delta(

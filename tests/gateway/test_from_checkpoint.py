@@ -43,7 +43,7 @@ def rules(gateway: Kept, *filters: dict[str, Any]) -> None:
 
 
 def built(*, ruled: bool = False) -> Kept:
-    """Give a gateway with a checkpoint of 12 rows, two of them written twice, and a tombstone."""
+    """Return a gateway with a checkpoint of 12 rows, two of them written twice, and a tombstone."""
     gateway = Kept(chunk_bytes=1_500)
     if ruled:
         rules(gateway, MINE)

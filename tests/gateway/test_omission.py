@@ -264,7 +264,7 @@ OMIT: list[list[dict[str, Any]]] = [
 
 
 def left_out(omit: list[dict[str, Any]], claims: dict[str, Any]) -> set[str]:
-    """Give what is left out of todos in the most obvious way, for the omissions above."""
+    """Return what is left out of todos in the most obvious way, for the omissions above."""
 
     def passes(item: dict[str, Any]) -> bool:
         value = claims.get(item["claim"])
@@ -275,7 +275,7 @@ def left_out(omit: list[dict[str, Any]], claims: dict[str, Any]) -> set[str]:
 
 
 def rows_of(world: World) -> dict[RowKey, tuple[bool, dict[str, Any]]]:
-    """Give the rows there are: whether they were inserted, and their columns."""
+    """Return the rows there are: whether they were inserted, and their columns."""
     stored = world.buffer.rows(GATEWAY, [("todos", f"r{number}") for number in range(9)])
     states = {key: decode_row_state(row.state) for key, row in stored.items()}
     return {

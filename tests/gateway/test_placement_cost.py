@@ -70,13 +70,13 @@ class Apart:
             self.tables.append(f"t{number}")
 
     def said(self) -> int:
-        """Give what is said of a pull that brings nothing."""
+        """Return what is said of a pull that brings nothing."""
         return pull_units(
             self.gateway, self.admin.layout(self.gateway), self.admin.epoch(self.gateway)
         )
 
     def write(self, table: str, text_bytes: int = 24) -> float:
-        """Push one edit; gives what it writes."""
+        """Push one edit; returns what it writes."""
         self.time.now_ms, self.rows = self.time.now_ms + 1, self.rows + 1
         before = self.model.dynamo.bill.write_units
         text = Random(f"{self.rows}").randbytes(text_bytes).hex()
@@ -85,7 +85,7 @@ class Apart:
         return self.model.dynamo.bill.write_units - before
 
     def read(self) -> float:
-        """Pull until nothing is left, and once more; gives what that last pull reads."""
+        """Pull until nothing is left, and once more; returns what that last pull reads."""
         self.time.now_ms += 1_000
         bill = self.model.dynamo.bill
         while True:
@@ -97,7 +97,7 @@ class Apart:
                 return bill.read_units - read
 
     def write_and_read(self, rounds: int) -> float:
-        """Write to each table and read, again and again; gives the most that a last pull reads."""
+        """Write to each table and read, repeatedly; returns the most that a last pull reads."""
         most = 0.0
         for _ in range(rounds):
             for table in self.tables:
@@ -315,7 +315,7 @@ TODOS_ALONE = [
 
 
 def pulled_units(model: LockedModel, shard: str) -> tuple[float, float]:
-    """Give what a pull reads of who sees one table, while 30 pushes of 3 KB went to another.
+    """Return what a pull reads of who sees one table, while 30 pushes of 3 KB went to another.
 
     Returns:
         By a process that was not asked lately, and by one that just served a reader of both tables.

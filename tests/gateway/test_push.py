@@ -33,7 +33,7 @@ NOISE = random.Random(1)
 
 
 def noise(size: int) -> str:
-    """Give text that does not compress to much less."""
+    """Return text that does not compress to much less."""
     return "".join(chr(NOISE.randrange(0x4E00, 0x9FFF)) for _ in range(size // 3))
 
 
@@ -48,7 +48,7 @@ def time() -> GivenTime:
 
 
 def codes(receipt: PushReceipt) -> dict[int, str]:
-    """Give the code of each refused delta by its place."""
+    """Return the code of each refused delta by its place."""
     return {
         outcome.index: outcome.error.code if outcome.error else "DUPLICATE"
         for outcome in receipt.outcomes

@@ -38,12 +38,12 @@ class Counting(MemoryBuffer):
         self.reads = self.main_reads = 0
 
     def heads(self, gateway: str, since: int = 0, *, at_once: bool = False) -> dict[str, Head]:
-        """Give the heads."""
+        """Return the heads."""
         self.reads += 1
         return super().heads(gateway, since, at_once=at_once)
 
     def lane_heads(self, gateway: str, lanes: Sequence[str]) -> dict[str, Head]:
-        """Give some heads."""
+        """Return some heads."""
         self.main_reads += list(lanes) == [MAIN_LANE]
         return super().lane_heads(gateway, lanes)
 
@@ -67,7 +67,7 @@ class World:
         self.time.now_ms += 2 * RAISED_EVERY_MS
 
     def push(self, writer: int) -> int:
-        """Push an edit through one of the lanes; gives the receipt's stamp."""
+        """Push an edit through one of the lanes; returns the receipt's stamp."""
         self.made += 1
         delta = insert(f"r{self.made}", at=at_ms(self.made), n=self.made)
         receipt = self.writers[writer].push(GATEWAY, push(delta))
@@ -81,7 +81,7 @@ class World:
         return self.reader.pull(GATEWAY, asked)
 
     def pull_under_load(self) -> int:
-        """Have heads read while two lanes are in use; gives a cursor below them."""
+        """Have heads read while two lanes are in use; returns a cursor below them."""
         cursor = self.pull(0, at_least=STAMP_MAX).cursor
         for writer in (0, 0, 1, 1, 2):
             self.time.now_ms += 1

@@ -56,7 +56,7 @@ class World:
         return {trial.table: trial for trial in trials}
 
     def sees(self, **claims: Any) -> set[tuple[str, str]]:
-        """Give the rows of todos that a new client pulls, by the rules in force."""
+        """Return the rows of todos that a new client pulls, by the rules in force."""
         reader = puller(self.buffer, time_=self.time)
         page = reader.pull(GATEWAY, Pull("x", deltas_max=10_000, claims=claims, removes=True))
         alive: set[tuple[str, str]] = set()

@@ -86,7 +86,7 @@ class Trimmed:
             self.pushes.push(GATEWAY, push(*mine, client=client))
 
     def rows(self) -> dict[tuple[str, str], RowState]:
-        """Give all rows as the buffer holds them."""
+        """Return all rows as the buffer holds them."""
         stored = self.buffer._gateways[GATEWAY].rows
         return {key: decode_row_state(row.state) for key, row in stored.items()}
 

@@ -86,7 +86,7 @@ class Deployed(World):
         self.follow()
 
     def deliverer(self, life: Life | None = None) -> Deliverer:
-        """Give the function's, as the stack has it."""
+        """Return the function's, as the stack has it."""
         assert life is None
         return wiring_deliver.deliverer(self.settings)
 
@@ -102,13 +102,13 @@ class Deployed(World):
         self.flush()
 
     def run_of_the_job(self) -> dict[str, Any]:
-        """Wait for the end of the latest run, which somebody else started; gives its record."""
+        """Wait for the end of the latest run, which somebody else started; returns its record."""
         run = ended_run(self.settings.bigquery_job)
         self.time.now_ms = real_wall_clock()  # the job goes by the machine's clock
         return run
 
     def printed(self, run: dict[str, Any]) -> list[dict[str, Any]]:
-        """Give what a run said, in order; Spark says more."""
+        """Return what a run said, in order; Spark says more."""
         return printed(self.emulator, run)
 
     def announced(self) -> list[str]:
@@ -141,7 +141,7 @@ def world(
 
 
 def some(world: Deployed, first: int = 1) -> list[Delta]:
-    """Give as many inserts of rows as are the job's."""
+    """Return as many inserts of rows as are the job's."""
     made = partial(insert, table=world.table)
     return [made(f"r{n}", at=at_ms(n), n=n) for n in range(first, first + LARGE)]
 

@@ -87,7 +87,7 @@ class Gateway(World):
         return super().deliver(life, steps)
 
     def deliverer(self, life: Life | None = None) -> Deliverer:
-        """Give the function, which leaves to the job what is large."""
+        """Return the function, which leaves to the job what is large."""
         return self._deliverer(life, partial(TableDelivery, large=JobRuns(LARGE, self._start)))
 
     def _start(self) -> None:
@@ -134,7 +134,7 @@ class Gateway(World):
         )  # fmt: skip
 
     def history(self) -> list[tuple[Position, str]]:
-        """Give what the destination has of the table's history: where, and which delta."""
+        """Return what the destination has of the table's history: where, and which delta."""
         page = self.databases["warehouse"].query_deltas_since(self.table, Position(0, 0), 10_000)
         return [(placed.position, placed.delta.delta_id) for placed in page.unwrap().deltas]
 
@@ -152,7 +152,7 @@ def gateway(spark: SparkSession, dataset: BigQueryDestination, tmp_path: Path) -
 
 
 def some(gateway: Gateway, first: int = 1, count: int = LARGE) -> list[Delta]:
-    """Give inserts of rows."""
+    """Return inserts of rows."""
     return [insert(f"r{n}", at=at_ms(n), table=gateway.table, n=n)
             for n in range(first, first + count)]  # fmt: skip
 
@@ -398,7 +398,7 @@ ROWS = st.sampled_from(["r1", "r2", "é", "r\U0001f600", "z"])
 
 @st.composite
 def batches(draw: st.DrawFn) -> list[list[tuple[str, str, int, str, dict[str, Any]]]]:
-    """Give batches of deltas of few rows and stamps, so that they meet."""
+    """Return batches of deltas of few rows and stamps, so that they meet."""
     delta = st.tuples(
         st.sampled_from(["insert", "update", "delete"]), ROWS, st.integers(1, 9),
         st.sampled_from(["c1", "c2"]),

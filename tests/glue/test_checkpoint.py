@@ -66,7 +66,7 @@ class Gateway(Kept):
         self.reader = self.pulls(self.checkpoints)
 
     def name(self, table: str) -> TableName:
-        """Give the lake's names of a table."""
+        """Return the lake's names of a table."""
         return located(self.spark, CATALOG, self.prefix, GATEWAY, table)
 
     def flush(self) -> None:
@@ -93,7 +93,7 @@ class Gateway(Kept):
         return build(self.spark, opened, arguments, self.time.wall_clock())
 
     def runs(self, manifest: Manifest) -> dict[tuple[str, str], bytes]:
-        """Give the bytes of each row of a checkpoint in the lake's folder."""
+        """Return the bytes of each row of a checkpoint in the lake's folder."""
         runs = {
             (table, row.row_id): row.run
             for table, shape in manifest.tables.items()

@@ -76,7 +76,7 @@ class Flow:
         return step
 
     def run_of_the_job(self, emulator: Emulator, lease: int) -> tuple[dict[str, Any], Any]:
-        """Let the state machine start a run, and wait; gives the run's record, and its summary."""
+        """Let the state machine start a run, and wait; returns the run's record and summary."""
         answered = {"gateway": GATEWAY, "name": NAME, "lease": lease, "next": "job"}
         boto3.client("stepfunctions").start_execution(
             stateMachineArn=self.machine, input=json.dumps(answered)

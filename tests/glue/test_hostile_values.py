@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def given_back(columns: Sequence[LakeColumn]) -> list[str]:
-    """Give the SQL of the text that the state table holds, by column."""
+    """Return the SQL of the text that the state table holds, by column."""
     values = {c.name: f"`{c.name}`" for c in columns}
     backs = {
         c.name: f"coalesce({kept_sql(c.type, values[c.name], 'text')},"
@@ -42,7 +42,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def comparable(value: object) -> object:
-    """Give a value as a query below gives it."""
+    """Return a value as a query below gives it."""
     if isinstance(value, datetime):
         return (value.astimezone(UTC) - EPOCH) // timedelta(microseconds=1)
     return value.isoformat() if isinstance(value, date) else value

@@ -46,7 +46,7 @@ SECOND = [
 
 
 def killed_run(lake: Lake, folder: Path, step: str, call: int, when: str) -> int:
-    """Let another process do a run until it is killed; gives what it ended with."""
+    """Let another process do a run until it is killed; returns what it ended with."""
     program = [sys.executable, "-m", "tests.glue.support.child"]
     warehouse = lake.spark.conf.get(f"spark.sql.catalog.{CATALOG}.warehouse") or ""
     place = [warehouse.removesuffix("/warehouse"), str(folder), lake.gateway]

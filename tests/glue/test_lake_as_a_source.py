@@ -32,13 +32,13 @@ pytestmark = pytest.mark.spark
 
 
 def database_of(lake: Lake) -> IcebergDatabase:
-    """Give the lake as flows open it."""
+    """Return the lake as flows open it."""
     warehouse = Path(urlsplit(str(lake.spark.conf.get("spark.sql.catalog.lake.warehouse"))).path)
     return IcebergDatabase(LakePlace(lambda: FolderCatalogue(warehouse), PREFIX), lake.gateway)
 
 
 def expected(deltas: list[Delta]) -> dict[str, Any]:
-    """Give the rows of the core."""
+    """Return the rows of the core."""
     by_row: dict[str, list[Delta]] = {}
     for one in deltas:
         by_row.setdefault(one.row_id, []).append(one)
@@ -47,7 +47,7 @@ def expected(deltas: list[Delta]) -> dict[str, Any]:
 
 
 def shown(database: IcebergDatabase) -> dict[str, Any]:
-    """Give the rows that there are."""
+    """Return the rows that there are."""
     page = database.rows_after("todos", "", 100).unwrap()
     rows = {row_id: values_of(state) for row_id, state in page.rows.items()}
     return {row_id: values for row_id, values in rows.items() if values is not None}

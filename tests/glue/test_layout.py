@@ -193,7 +193,7 @@ def test_files_are_sorted_by_either_writer_and_by_maintenance(
 
 
 def in_files(lake: Lake) -> list[list[int | None]]:
-    """Give the numbers of each file, in the order in which they lie there."""
+    """Return the numbers of each file, in the order in which they lie there."""
     files = [row["file_path"] for row in lake.read(f"{lake.name.rows}.files").collect()]
     return [[row["n"] for row in lake.spark.read.parquet(file).collect()] for file in sorted(files)]
 

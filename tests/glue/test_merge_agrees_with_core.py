@@ -41,7 +41,7 @@ SLOW = settings(
 
 
 def moved(delta: Delta, row_id: str) -> Delta:
-    """Give the same change of another row, at one of `STAMPS`: they keep their order."""
+    """Return the same change of another row, at one of `STAMPS`: they keep their order."""
     at = STAMPS[delta.hlc - 1]
     return checked_delta(delta.op, delta.table, row_id, delta.client_id, at, delta.columns)
 
@@ -56,7 +56,7 @@ def tables(draw: st.DrawFn) -> list[Delta]:
 
 
 def fresh(lake: Lake) -> Lake:
-    """Give another gateway for each example: a fixture is made once for all of them."""
+    """Return another gateway for each example: a fixture is made once for all of them."""
     gateway = f"{lake.gateway}-{next(_numbers)}"
     return Lake(lake.spark, lake.store, gateway, catalog=lake.catalog, opened=lake.opened)
 
@@ -70,7 +70,7 @@ def run_with(lake: Lake, per_row: float, broadcast_max: float) -> None:
 
 
 def by_row(deltas: list[Delta]) -> dict[str, list[Delta]]:
-    """Give the deltas of each row."""
+    """Return the deltas of each row."""
     rows: dict[str, list[Delta]] = {}
     for delta in deltas:
         rows.setdefault(delta.row_id, []).append(delta)
@@ -78,7 +78,7 @@ def by_row(deltas: list[Delta]) -> dict[str, list[Delta]]:
 
 
 def states_of(deltas: list[Delta]) -> dict[str, RowState]:
-    """Give the rows as the core has them."""
+    """Return the rows as the core has them."""
     return {row_id: fold(row) for row_id, row in by_row(deltas).items()}
 
 

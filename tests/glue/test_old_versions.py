@@ -30,7 +30,7 @@ def s3() -> Iterator[Any]:
 
 
 def bodies(s3: Any) -> list[tuple[str, bytes]]:
-    """Give the key and the body of every version that there is."""
+    """Return the key and the body of every version that there is."""
     pages = s3.get_paginator("list_object_versions").paginate(Bucket=BUCKET)
     return sorted(
         (one["Key"], s3.get_object(Bucket=BUCKET, **version_of(one))["Body"].read())

@@ -316,7 +316,7 @@ def test_where_the_catalogue_removes_files_itself_snapshots_are_forgotten_and_no
 
 
 def files_of(lake: Lake) -> set[str]:
-    """Give the data files that lie where a gateway's tables are, whoever names them."""
+    """Return the data files that lie where a gateway's tables are, whoever names them."""
     location = LakeTable(lake.spark, lake.name.rows).java.location()
     files = lake.spark.read.format("binaryFile").option("recursiveFileLookup", "true")
     rows = files.option("pathGlobFilter", "*.parquet").load(f"{location}/data").select("path")

@@ -88,7 +88,7 @@ def test_a_batch_no_smaller_than_the_table_writes_it_anew(
 
 
 def last_summary(lake: Lake) -> dict[str, str]:
-    """Give what the state table's current snapshot counts."""
+    """Return what the state table's current snapshot counts."""
     snapshots = lake.read(f"{lake.name.rows}.snapshots").orderBy("committed_at").collect()
     summary: dict[str, str] = snapshots[-1]["summary"]
     return summary

@@ -84,7 +84,7 @@ def erase_what(lake: Lake, key: str) -> ErasureReport:
 
 
 def files_with(lake: Lake, secret: bytes) -> list[str]:
-    """Give the files of the gateway's tables in which bytes stand, of data and of metadata."""
+    """Return the files of the gateway's tables in which bytes stand, of data and of metadata."""
     folder = lake.store.folder / "warehouse" / f"{PREFIX}_{lake.gateway}"
     return [
         path.name for path in folder.rglob("*") if path.is_file() and secret in path.read_bytes()
@@ -92,7 +92,7 @@ def files_with(lake: Lake, secret: bytes) -> list[str]:
 
 
 def counted(report: ErasureReport) -> dict[str, tuple[int, int]]:
-    """Give what was removed and what is left, by the kind of table."""
+    """Return what was removed and what is left, by the kind of table."""
     return {one.kind: (one.removed, one.left) for one in report.tables}
 
 

@@ -28,7 +28,7 @@ WAIT_S = 60.0
 
 
 def lakes(lake: Lake, count: int) -> list[Lake]:
-    """Give gateways of as many groups, each with two batches."""
+    """Return gateways of as many groups, each with two batches."""
     made: dict[int, Lake] = {}
     number = 0
     while len(made) < count:
@@ -42,7 +42,7 @@ def lakes(lake: Lake, count: int) -> list[Lake]:
 
 
 def is_whole(one: Lake) -> bool:
-    """Tell whether each delta of a gateway is in the lake, once."""
+    """Return whether each delta of a gateway is in the lake, once."""
     commits = [change["_commit"] for change in one.changes()]
     states = {name: row["n"] for name, row in one.visible().items()}
     return (commits, states) == ([1, 2, 3], {"r1": "2", "r2": "1"})

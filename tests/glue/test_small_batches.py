@@ -85,7 +85,7 @@ def claimed_batch(lake: Lake, key: str) -> Batch:
 
 
 def unsynced(rows: Any) -> Any:
-    """Give rows without the time at which they were synced."""
+    """Return rows without the time at which they were synced."""
     return [{k: v for k, v in row.items() if k != "_synced_at"} for row in rows]
 
 

@@ -82,7 +82,7 @@ SCHEMA = TableSchema("todos", tuple(Column(NAMES[kind], kind) for kind in TYPES)
 
 
 def rows_of(kind: str, values: list[object]) -> dict[str, dict[str, object]]:
-    """Give one row for each value of a type, by row id."""
+    """Return one row for each value of a type, by row id."""
     return {f"{kind}/{canonical(value).decode()}": {NAMES[kind]: value} for value in values}
 
 
@@ -219,7 +219,7 @@ PARTITION = {
 
 
 def partition_of(lake: Lake) -> list[str]:
-    """Give the partition's fields, as Iceberg has them."""
+    """Return the partition's fields, as Iceberg has them."""
     described = lake.spark.sql(f"DESCRIBE TABLE EXTENDED {lake.name.rows}").collect()
     fields = {row["col_name"]: row["data_type"] for row in described}
     return [fields[f"Part {place}"] for place in range(9) if f"Part {place}" in fields]

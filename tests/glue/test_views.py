@@ -119,7 +119,7 @@ def test_what_waits_for_a_merge_is_in_the_live_view(
 
 
 def live_rows(lake: Lake) -> dict[str, dict[str, Any]]:
-    """Give the rows of the live view, without the columns of which none was ever written."""
+    """Return the rows of the live view, without the columns of which none was ever written."""
     table = find_table(lake.spark, lake.name.rows, STACK)
     assert table is not None
     database = lake_database(PREFIX, lake.gateway)
@@ -185,6 +185,6 @@ def test_gateways_that_share_a_table_are_one_table_in_spark(lake: Lake) -> None:
 
 
 def relation(rows: DataFrame, gateway: str) -> bool:
-    """Tell whether a plan reads a gateway's table."""
+    """Return whether a plan reads a gateway's table."""
     plan = rows._jdf.queryExecution().optimizedPlan().toString()
     return f"{lake_database(PREFIX, gateway)}.todos" in plan

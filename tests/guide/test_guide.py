@@ -28,7 +28,7 @@ BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def code(page: Path) -> str:
-    """Give a page's code, each line where it stands on the page."""
+    """Return a page's code, each line where it stands on the page."""
     text = page.read_text("utf-8")
     lines = [""] * (text.count("\n") + 1)
     for block in BLOCK.finditer(text):
@@ -72,7 +72,7 @@ def _shipped(params: Any, shipped: list[Any]) -> dict[str, Any]:
 
 
 def _module(scope: dict[str, Any]) -> Any:
-    """Give a module of a page's names, by which a dataclass finds its types."""
+    """Return a module of a page's names, by which a dataclass finds its types."""
     import types  # noqa: PLC0415
 
     module = types.ModuleType(scope["__name__"])

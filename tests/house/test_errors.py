@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def tree(root: type[LakeSyncError], depth: int = 0) -> Iterator[tuple[int, type[LakeSyncError]]]:
-    """Give every error with its depth, as the drawing has them."""
+    """Yield every error with its depth, as the drawing has them."""
     yield depth, root
     for child in root.__subclasses__():
         yield from tree(child, depth + 1)

@@ -12,7 +12,7 @@ WORDS = [word for word, _ in ROWS]
 
 
 def defined(word: str) -> bool:
-    """Tell whether a word has an entry, be it a plural, a possessive or a participle of it."""
+    """Return whether a word has an entry, be it a plural, a possessive or a participle of it."""
     return any(word.startswith(entry[:-1]) and len(word) <= len(entry) + 3 for entry in WORDS)
 
 

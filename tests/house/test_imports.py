@@ -46,7 +46,7 @@ def test_no_two_modules_need_each_other() -> None:
 
 
 def strangers(folder: str, *allowed: str) -> list[str]:
-    """Give what the files of a folder import of ours beyond what they may."""
+    """Return what the files of a folder import of ours beyond what they may."""
     return sorted(
         f"{module.name} imports {name}"
         for module in modules(folder)

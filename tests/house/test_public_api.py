@@ -11,7 +11,7 @@ from tests.support.repository import LIBRARY, Module, library_modules
 
 
 def exported(module: Module) -> list[str] | None:
-    """Give the names in a module's ``__all__``, or None if it has none."""
+    """Return the names in a module's ``__all__``, or None if it has none."""
     for node in module.tree.body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
             names: list[str] = ast.literal_eval(node.value)

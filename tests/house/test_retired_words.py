@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def retired() -> tuple[frozenset[str], frozenset[str]]:
-    """Give the names, and the words of names and sentences, that the glossary has retired."""
+    """Return the names, and the words of names and sentences, that the glossary has retired."""
     _, page = (ROOT / "docs" / "glossary.md").read_text("utf-8").split("## Retired words")
     words = [
         word.strip()
@@ -31,7 +31,7 @@ NAMES, WORDS = retired()
 
 
 def names_in(module: Module) -> Iterator[tuple[int, str]]:
-    """Give every name that a module makes or uses, its own too, with the line."""
+    """Yield every name that a module makes or uses, its own too, with the line."""
     yield 1, PurePosixPath(module.name).stem
     for node in ast.walk(module.tree):
         match node:
@@ -50,7 +50,7 @@ def names_in(module: Module) -> Iterator[tuple[int, str]]:
 
 
 def sentences_in(module: Module) -> Iterator[tuple[int, str]]:
-    """Give every comment and every text that stands by itself, with the line."""
+    """Yield every comment and every text that stands by itself, with the line."""
     for token in tokenize.generate_tokens(io.StringIO(module.text).readline):
         if token.type == tokenize.COMMENT:
             yield token.start[0], token.string
@@ -61,12 +61,12 @@ def sentences_in(module: Module) -> Iterator[tuple[int, str]]:
 
 
 def words_of(text: str) -> set[str]:
-    """Give the words of a sentence or name, in small letters: ``may_be`` and ``mayBe`` have two."""
+    """Get the words of a sentence or name, in small letters: ``may_be`` and ``mayBe`` have two."""
     return {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", text)}
 
 
 def uses_of(module: Module) -> list[str]:
-    """Give every use of a retired word in a module."""
+    """Return every use of a retired word in a module."""
     names = list(names_in(module))
     return [
         *(f"{module.name}:{line}: {name}" for line, name in names if name.strip("_") in NAMES),
@@ -79,7 +79,7 @@ def uses_of(module: Module) -> list[str]:
 
 
 def read_modules() -> tuple[Module, ...]:
-    """Give the modules that are read: the product, and what it is built and measured with."""
+    """Return the modules that are read: the product, and what it is built and measured with."""
     return *product_modules(), *modules("tools/", "benchmarks/")
 
 

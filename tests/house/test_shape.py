@@ -36,7 +36,7 @@ LONGER_FUNCTIONS: dict[str, str] = {}
 
 
 def functions(module: Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    """Give every function of a module, inner ones too."""
+    """Yield every function of a module, inner ones too."""
     for node in ast.walk(module.tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node
@@ -86,7 +86,7 @@ IMPURE_CALLS = {"now", "today", "utcnow", "open", "print", "input", "eval", "exe
 
 
 def pure_modules() -> list[Module]:
-    """Give the modules that may do nothing but compute."""
+    """Return the modules that may do nothing but compute."""
     inside = "layers/lakesync/python/lakesync/"
     return [m for m in library_modules() if m.name.removeprefix(inside).startswith(PURE)]
 
@@ -112,7 +112,7 @@ TESTS_OF_OTHERS = "layers/lakesync/python/lakesync/cli/connector_package/test.tx
 
 
 def product_texts() -> Iterator[tuple[str, str]]:
-    """Give each text file of the product, and the templates that deploy it."""
+    """Yield each text file of the product, and the templates that deploy it."""
     for path in tracked():
         name = name_of(path)
         deployed = name.startswith(PRODUCT) or name in {"template.yaml", "samconfig.toml"}
@@ -121,7 +121,7 @@ def product_texts() -> Iterator[tuple[str, str]]:
 
 
 def lines_with(words: re.Pattern[str]) -> list[str]:
-    """Give every line of the product that holds one of the words."""
+    """Return every line of the product that holds one of the words."""
     return [
         f"{name}:{number}: {line.strip()}"
         for name, text in product_texts()

@@ -34,19 +34,19 @@ _Loader.add_multi_constructor("!", _short_form)
 
 @functools.cache
 def template() -> dict[str, Any]:
-    """Give the whole template."""
+    """Return the whole template."""
     loaded: dict[str, Any] = yaml.load((ROOT / "template.yaml").read_text(), _Loader)  # noqa: S506 - a SafeLoader
     return loaded
 
 
 def resources(kind: str) -> dict[str, dict[str, Any]]:
-    """Give the resources of one type, by logical id."""
+    """Return the resources of one type, by logical id."""
     every: dict[str, dict[str, Any]] = template()["Resources"]
     return {name: resource for name, resource in every.items() if resource["Type"] == kind}
 
 
 def functions() -> dict[str, dict[str, Any]]:
-    """Give each function's properties, those of ``Globals`` beneath its own."""
+    """Return each function's properties, those of ``Globals`` beneath its own."""
     shared = template()["Globals"]["Function"]
     return {
         name: shared | resource["Properties"]
@@ -55,12 +55,12 @@ def functions() -> dict[str, dict[str, Any]]:
 
 
 def folder_of(properties: dict[str, Any]) -> str:
-    """Give the name of a function's folder."""
+    """Return the name of a function's folder."""
     return str(properties["CodeUri"]).removeprefix("functions/")
 
 
 def statements() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Give every statement that allows something to a function, job or state machine of ours."""
+    """Yield every statement that allows something to a function, job or state machine of ours."""
     for name, resource in template()["Resources"].items():
         properties = resource.get("Properties", {})
         for policy in properties.get("Policies", []):
@@ -73,13 +73,13 @@ def statements() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def watched() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Give what each alarm looks at, by the alarm's name."""
+    """Yield what each alarm looks at, by the alarm's name."""
     for name, alarm in resources("AWS::CloudWatch::Alarm").items():
         yield name, alarm["Properties"]
 
 
 def alarms_on(namespace: str, metric: str) -> list[Any]:
-    """Give the first dimension's values that alarms watch for a metric."""
+    """Return the first dimension's values that alarms watch for a metric."""
     return [
         one["Dimensions"][0]["Value"]
         for _, one in watched()
@@ -88,12 +88,12 @@ def alarms_on(namespace: str, metric: str) -> list[Any]:
 
 
 def as_list(value: Any) -> list[Any]:
-    """Give a list, be it of one."""
+    """Return a list, be it of one."""
     return value if isinstance(value, list) else [value]
 
 
 def refusals(parameters: dict[str, str]) -> list[str]:
-    """Give why CloudFormation would not begin to deploy with such parameters."""
+    """Return why CloudFormation would not begin to deploy with such parameters."""
     declared: dict[str, Any] = template()["Parameters"]
     values = {name: str(each["Default"]) for name, each in declared.items()} | parameters
     return [

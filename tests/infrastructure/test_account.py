@@ -248,7 +248,7 @@ def test_old_versions_are_removed_by_the_job_that_erases_alone_and_only_where_co
 
 
 def statements_in(part: Any) -> Iterator[dict[str, Any]]:
-    """Give every statement of a policy, however deep it lies."""
+    """Yield every statement of a policy, however deep it lies."""
     if isinstance(part, dict) and "Effect" in part and "Action" in part:
         yield part
     for inner in (

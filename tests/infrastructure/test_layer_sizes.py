@@ -23,7 +23,7 @@ BUILD: dict[str, Any] = runpy.run_path(str(ROOT / "layers" / "build_layer.py"), 
 
 
 def layer_of(reference: dict[str, Any]) -> str:
-    """Give the name of a layer's lock, by a function's reference to the layer."""
+    """Return the name of a layer's lock, by a function's reference to the layer."""
     if "Fn::If" in reference:
         return OPERATORS
     return str(reference["Ref"]).removesuffix("Layer").lower()
@@ -41,12 +41,12 @@ def built(name: str, architecture: str, target: Path) -> None:
 
 
 def size(folder: Path) -> int:
-    """Give the bytes of a folder's files."""
+    """Return the bytes of a folder's files."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def sizes(name: str, folder: Path) -> dict[str, int]:
-    """Build a layer for both processors; gives its bytes for each.
+    """Build a layer for both processors; returns its bytes for each.
 
     Bytecode is of this machine's Python, which takes as much room as another's, and the same for
     both processors: it is made once.

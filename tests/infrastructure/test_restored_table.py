@@ -49,7 +49,7 @@ INDEX = {
 
 
 def unconditional(value: Any, path: str = "") -> Iterator[str]:
-    """Give where the stack's own table is named whether or not another is in use."""
+    """Yield where the stack's own table is named whether or not another is in use."""
     if value in (OWN, {"Fn::GetAtt": ["BufferTable", "Arn"]}):
         yield path
     elif isinstance(value, dict):

@@ -21,7 +21,7 @@ def next_states(state: dict[str, Any]) -> set[str]:
 
 
 def flows(flow: dict[str, Any]) -> list[dict[str, Any]]:
-    """Give a flow, and those inside it."""
+    """Return a flow, and those inside it."""
     inner = [state["ItemProcessor"] for state in flow["States"].values() if state["Type"] == "Map"]
     return [flow, *(nested for one in inner for nested in flows(one))]
 

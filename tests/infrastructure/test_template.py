@@ -98,7 +98,7 @@ def test_what_is_allowed_is_named(owner: str, statement: dict[str, Any]) -> None
 
 
 def is_of_buffer(statement: dict[str, Any]) -> bool:
-    """Tell whether a statement is about the buffer's table."""
+    """Return whether a statement is about the buffer's table."""
     return "BufferTable" in json.dumps(statement["Resource"])
 
 
@@ -194,7 +194,7 @@ def test_the_schedule_of_flushes_may_start_itself_and_nothing_else() -> None:
 
 
 def s3_statements(owner: str) -> tuple[dict[str, set[str]], list[str]]:
-    """Give what a function may do with the objects of each prefix, and what it may list."""
+    """Return what a function may do with the objects of each prefix, and what it may list."""
     actions: dict[str, set[str]] = {}
     listed: list[str] = []
     for name, one in statements():
@@ -727,7 +727,7 @@ def test_notifying_ends_within_its_time_and_hands_the_rest_on() -> None:
 
 
 def answers(name: str, properties: dict[str, Any]) -> bool:
-    """Tell whether a function answers callers over HTTP or a WebSocket, or for one that does."""
+    """Return whether a function answers callers over HTTP or a WebSocket, or for one that does."""
     api = resources("AWS::Serverless::WebSocketApi")["SocketApi"]["Properties"]
     routes = [route["FunctionArn"]["Ref"] for route in api["Routes"].values()]
     kinds = {event["Type"] for event in properties.get("Events", {}).values()}

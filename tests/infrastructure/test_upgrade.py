@@ -43,7 +43,7 @@ NOT_VERSIONED = ("ReservedConcurrentExecutions", "Events", "DeploymentPreference
 
 
 def named(node: Any) -> Iterator[str]:
-    """Give what a part of a template refers to."""
+    """Yield what a part of a template refers to."""
     if isinstance(node, list):
         for part in node:
             yield from named(part)
@@ -62,7 +62,7 @@ def named(node: Any) -> Iterator[str]:
 
 
 def versions(deployed: dict[str, Any]) -> dict[str, str]:
-    """Give the version that each function's alias stands for."""
+    """Return the version that each function's alias stands for."""
     return {
         resource["Properties"]["FunctionName"]["Ref"]: resource["Properties"]["FunctionVersion"][
             "Fn::GetAtt"
@@ -112,7 +112,7 @@ def test_another_library_is_another_version_of_every_function() -> None:
 
 
 def _settings(name: str) -> set[str]:
-    """Give the parameters that a function's version depends on."""
+    """Return the parameters that a function's version depends on."""
     properties = {
         key: value for key, value in functions()[name].items() if key not in NOT_VERSIONED
     }

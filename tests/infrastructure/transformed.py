@@ -49,14 +49,14 @@ def _translator() -> subprocess.Popen[str]:
 
 @functools.cache
 def transformed() -> dict[str, Any]:
-    """Give the template after SAM's transform, with the parameters' defaults."""
+    """Return the template after SAM's transform, with the parameters' defaults."""
     source = copy.deepcopy(template())
     return _after_sam(source, _defaults(source))
 
 
 @functools.cache
 def processed(layer: str = "key", **parameters: str) -> dict[str, Any]:
-    """Give the template as AWS deploys it: parameters' values put in, then SAM's transform.
+    """Return the template as AWS deploys it: parameters' values put in, then SAM's transform.
 
     What starts the functions is left out: it is no part of their versions, and takes SAM's
     translator nine tenths of its time.
@@ -98,7 +98,7 @@ def _after_sam(source: dict[str, Any], parameters: dict[str, str]) -> dict[str, 
 
 
 def made(kind: str) -> dict[str, dict[str, Any]]:
-    """Give the properties of each resource of a type that the stack really has, by logical id."""
+    """Return the properties of each resource of a type that the stack really has, by logical id."""
     return {
         name: resource.get("Properties", {})
         for name, resource in transformed()["Resources"].items()

@@ -71,7 +71,7 @@ def test_a_pull_comes_back(pull: Pull) -> None:
 
 
 def said(outcome: DeltaOutcome) -> tuple[object, ...]:
-    """Give what an outcome tells its reader."""
+    """Return what an outcome tells its reader."""
     error = outcome.error
     fault = (type(error), error.message, error.field) if error else None
     return outcome.index, outcome.delta_id, outcome.kind, fault
@@ -117,7 +117,7 @@ def test_whatever_a_refused_delta_holds_it_can_be_answered(
 
 
 def with_bad_delta(encoding: ModuleType, push: Push, place: int) -> bytes:
-    """Give a push's bytes with one more delta in it, whose op is none."""
+    """Return a push's bytes with one more delta in it, whose op is none."""
     body: bytes = encoding.encode_push(push)
     if encoding is jsonish:
         fields = json.loads(body)
@@ -211,7 +211,7 @@ some_deltas = st.lists(
 
 
 def one(delta: Delta) -> Push:
-    """Give the push of one delta."""
+    """Return the push of one delta."""
     return Push("c1", ((0, delta),))
 
 

@@ -40,12 +40,12 @@ _names = st.text("abcdefgh_", min_size=1, max_size=32).map(lambda name: f"s{name
 
 
 def layout_of(*shards: str) -> Layout:
-    """Give a layout with a table in each shard."""
+    """Return a layout with a table in each shard."""
     return Layout(MappingProxyType({f"t{n}": shard for n, shard in enumerate(shards)}))
 
 
 def head_item(gateway: str, lane: str, epoch: str) -> Mapping[str, Mapping[str, str]]:
-    """Give the item of a head as large as it is without entries."""
+    """Return the item of a head as large as it is without entries."""
     pk, sk = keys.head_key(gateway, lane)
     item = {"pk": {"S": pk}, "sk": {"S": sk}, "v": {"N": "9999"}, "i": {"B": ""}}
     item |= {name: {"N": str(stamp(WALL_MS) + 12_345)} for name in ("c", "l", "o")}

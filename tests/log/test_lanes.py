@@ -155,7 +155,7 @@ class Reader:
 
 
 def committed(world: World, until: Stamp) -> list[str]:
-    """Give the deltas that are committed at or below a stamp by now."""
+    """Return the deltas that are committed at or below a stamp by now."""
     return sorted(
         delta.delta_id
         for commit in world.buffer.commits

@@ -31,17 +31,17 @@ class Log:
 
     @property
     def logged_bytes(self) -> int:
-        """Give how much was ever logged."""
+        """Return how much was ever logged."""
         return self.all[-1].logged_bytes if self.all else 0
 
     def head(self, in_head: int) -> Head:
-        """Give the head while the last so many entries lie in it."""
+        """Return the head while the last so many entries lie in it."""
         recent = tuple(self.all[len(self.all) - in_head :])
         last = self.all[-1].stamp
         return Head(last, logged_bytes=self.logged_bytes, last_logged=last, recent=recent)
 
     def log_items(self, gateway: str, wanted: dict[str, int]) -> dict[str, tuple[LogEntry, ...]]:
-        """Give items of two entries each, the second of which is asked for."""
+        """Return items of two entries each, the second of which is asked for."""
         del gateway
         self.items_read.append(dict(wanted))
         answer = {}
@@ -139,7 +139,7 @@ def read_ahead(of: tail.Tail, heads: dict[str, Head], after: int, count_max: int
 @pytest.mark.law("B8")
 class TestReadAhead:
     def warm(self, log: Log) -> tail.Tail:
-        """Give what remembers three lanes up to 20, of which a later entry lies in the head."""
+        """Return what remembers three lanes up to 20, of which a later entry lies in the head."""
         for stamp in (10, 20, 30):
             log.commit(stamp)
         of = source(log)

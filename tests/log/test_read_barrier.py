@@ -50,7 +50,7 @@ class Patient(LaggingBuffer):
         self.pauses.append(tries)
 
     def heads(self, gateway: str, since: Stamp = 0, *, at_once: bool = False) -> dict[str, Head]:
-        """Give the heads, maybe as of another configuration."""
+        """Return the heads, maybe as of another configuration."""
         heads = super().heads(gateway, since, at_once=at_once)
         if not self.version:
             return heads
@@ -127,14 +127,14 @@ class Raised(MemoryBuffer):
         return super().raise_head(gateway, lane, seen, to, main)
 
     def log(self, at_least: Stamp = STAMP_MAX, now_ms: int = WALL_MS) -> FinalLog:
-        """Give the log as a process reads it that knows nothing yet."""
+        """Return the log as a process reads it that knows nothing yet."""
         self.raises.clear()
         barrier = ReadBarrier(self)
         return barrier.raise_heads(GATEWAY, at_least=at_least, wall_clock=lambda: now_ms)
 
 
 def stamps(buffer: Raised, log: FinalLog) -> list[Stamp]:
-    """Give the stamps of what a page that ends with the log shows."""
+    """Return the stamps of what a page that ends with the log shows."""
     return sorted(entry.stamp for entry in read_all(buffer, log, (0, log.top), 100))
 
 
@@ -260,7 +260,7 @@ def test_the_newest_commit_shows_though_its_lane_was_closed(
 
 @pytest.fixture
 def lagging(buffer: Raised, writer: Writer) -> Raised:
-    """Give a buffer whose main lane is in use, a moment ahead of another that is in use."""
+    """Return a buffer whose main lane is in use, a moment ahead of another that is in use."""
     for ms in (0, 100):
         writer.write("main.1", at=stamp(WALL_MS + ms), in_head=True)
     for ms in (150, 200):

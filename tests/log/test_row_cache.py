@@ -41,7 +41,7 @@ class Watched(MemoryBuffer):
 
 @pytest.fixture
 def buffer(monkeypatch: pytest.MonkeyPatch) -> Watched:
-    """Give a buffer with 400 rows of `ROW_BYTES`, and memory for 40 of them."""
+    """Return a buffer with 400 rows of `ROW_BYTES`, and memory for 40 of them."""
     buffer = Watched()
     service = pusher(buffer, time_=GivenTime(WALL_MS))
     rows = [insert(f"r{number}", at=at_ms(1), text="x" * ROW_BYTES) for number in range(400)]

@@ -102,7 +102,7 @@ def test_a_row_larger_than_a_delta_may_be_is_in_the_checkpoint(*, was_deleted: b
 
 
 def busy(chunk_bytes: int = 600) -> Kept:
-    """Give a gateway with two tables of some rows, all of it flushed."""
+    """Return a gateway with two tables of some rows, all of it flushed."""
     gateway = Kept(chunk_bytes=chunk_bytes)
     for number in range(20):
         gateway.push(insert(f"r{number}", at=at_ms(number), n=number, title="t" * number))

@@ -100,7 +100,7 @@ class World:
         return MemoryItems(self.buffer, self.access, self.quotas, self.connectors, self.handlers)
 
     def deleter(self, life: Life | None = None) -> Deleter:
-        """Give what deletes, as a process that may die has it."""
+        """Return what deletes, as a process that may die has it."""
         of: Callable[[Any], Any] = life.of if life else lambda port: port
         buffer = of(self.buffer)
         declare = Declare(
@@ -122,7 +122,7 @@ class World:
 
 
 def asked(world: World, gateway: str) -> dict[str, Callable[[], object]]:
-    """Give everything that functions do for a gateway."""
+    """Return everything that functions do for a gateway."""
     clock = world.time.wall_clock
     checkpoints = Checkpoints(world.objects)
     admin = AdminService(

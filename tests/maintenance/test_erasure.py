@@ -64,7 +64,7 @@ class World:
         self.write(delete("ann", at=at_ms(9)))
 
     def eraser(self, life: Life | None = None) -> Eraser:
-        """Give what erases, as a process that may die has it."""
+        """Return what erases, as a process that may die has it."""
         of: Callable[[Any], Any] = life.of if life else lambda port: port
         objects = of(self.objects)
         return Eraser(
@@ -78,7 +78,7 @@ class World:
         return self.eraser().erase(GATEWAY, [ANN])
 
     def rows(self) -> set[tuple[str, str]]:
-        """Give the rows that a new client gets."""
+        """Return the rows that a new client gets."""
         service = PullService(
             self.buffer, wall_clock=self.time.wall_clock, checkpoints=Checkpoints(self.objects)
         )

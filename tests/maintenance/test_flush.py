@@ -56,7 +56,7 @@ class Lake:
             service.push(GATEWAY, push(*mine, atomic=atomic))
 
     def flusher(self, life: Life | None = None) -> Flusher:
-        """Give a flusher, as one process has it."""
+        """Return a flusher, as one process has it."""
         life = life or Life(float("inf"))
         return Flusher(
             life.of(self.buffer), life.of(self.objects), life.of(self.queue), ParquetEncoder(),
@@ -64,7 +64,7 @@ class Lake:
         )  # fmt: skip
 
     def announced(self) -> dict[str, Batch]:
-        """Give each announced batch by its object; the same one again must be the same."""
+        """Return each announced batch by its object; the same one again must be the same."""
         batches: dict[str, Batch] = {}
         for body in self.queue.sent:
             batch = json.loads(self.objects.bodies[json.loads(body)["claim"]])
@@ -72,7 +72,7 @@ class Lake:
         return batches
 
     def rows(self) -> list[dict[str, Any]]:
-        """Give all rows of all announced batches."""
+        """Return all rows of all announced batches."""
         return [
             row | {"table": batch["table"]}
             for batch in self.announced().values()

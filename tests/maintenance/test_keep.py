@@ -17,7 +17,7 @@ HOUR_MS = 60 * MINUTE_MS
 
 
 def several(count: int, *, apart_ms: int = 13 * HOUR_MS) -> Kept:
-    """Give a gateway with some checkpoints, built so far apart."""
+    """Return a gateway with some checkpoints, built so far apart."""
     gateway = Kept(chunk_bytes=200)
     for number in range(count):
         gateway.time.now_ms += apart_ms

@@ -21,7 +21,7 @@ TIDY = TableFigures(files=9, delete_files=9, rows=1_000, dead_rows=200, manifest
 
 
 def steps(figures: TableFigures) -> set[Step]:
-    """Give the steps of a day that is not the table's for orphans."""
+    """Return the steps of a day that is not the table's for orphans."""
     day = next(day for day in range(ORPHANS_EVERY_DAYS) if not is_orphans_day("t", day * DAY_MS))
     return set(steps_for(figures, "t", day * DAY_MS))
 

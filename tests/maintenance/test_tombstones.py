@@ -32,7 +32,7 @@ HOUR_MS = 60 * MINUTE_MS
 
 
 def old(*, built: bool = True) -> Kept:
-    """Give a gateway with rows, and tombstones of which all is flushed and trimmed."""
+    """Return a gateway with rows, and tombstones of which all is flushed and trimmed."""
     gateway = Kept()
     for row in ("r1", "r2", "r3", "r4"):
         gateway.push(insert(row, at=at_ms(10), n=1, title="t"))

@@ -68,12 +68,12 @@ class Log:
         assert self.buffer.save_flush_state(GATEWAY, before, FlushState(watermark=until))
 
     def trimmer(self, life: Life | None = None) -> Trimmer:
-        """Give a trimmer that keeps half an hour."""
+        """Return a trimmer that keeps half an hour."""
         buffer = life.of(self.buffer) if life else self.buffer
         return Trimmer(buffer, wall_clock=self.time.wall_clock, keep_ms=1_800_000)
 
     def left(self) -> list[int]:
-        """Give the stamps of the entries that are left of either shard."""
+        """Return the stamps of the entries that are left of either shard."""
         main, hot = logged(self.buffer, GATEWAY).values()
         assert [entry.stamp for entry in main] == [entry.stamp for entry in hot]
         return [entry.stamp for entry in main]

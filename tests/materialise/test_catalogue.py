@@ -39,7 +39,7 @@ def described(**given: str) -> LakeCatalogue:
 
 
 def told(catalogue: LakeCatalogue, **secret: str) -> dict[str, str]:
-    """Give what Spark is told, without what all names begin with."""
+    """Return what Spark is told, without what all names begin with."""
     settings = catalogue.spark_settings("lake", REGION, secret)
     assert settings.pop("spark.sql.catalog.lake") == SPARK
     return {name.removeprefix("spark.sql.catalog.lake."): v for name, v in settings.items()}

@@ -55,17 +55,17 @@ def lake(tmp_path: Path) -> Iterator[LakeDatabases]:
 
 
 def put(row_id: str, at: int, table: str = TABLE, **columns: Any) -> Delta:
-    """Give an insert."""
+    """Return an insert."""
     return make_delta(Op.INSERT, table, row_id, columns, client_id="c", hlc=at)
 
 
 def gone(row_id: str, at: int) -> Delta:
-    """Give a deletion."""
+    """Return a deletion."""
     return make_delta(Op.DELETE, TABLE, row_id, {}, client_id="c", hlc=at)
 
 
 def seen(lake: LakeDatabases, keeper: str = "acme", name: str = "order_lines") -> dict[str, Any]:
-    """Give the rows that a reader sees who knows nothing of LakeSync."""
+    """Return the rows that a reader sees who knows nothing of LakeSync."""
     rows = lake.catalogue.load_table((lake.place.database(keeper), name)).scan(
         row_filter="_is_deleted = false"
     )
@@ -76,7 +76,7 @@ def seen(lake: LakeDatabases, keeper: str = "acme", name: str = "order_lines") -
 
 
 def paths(lake: LakeDatabases, name: str) -> set[str]:
-    """Give the data files that the snapshots of a table name."""
+    """Return the data files that the snapshots of a table name."""
     table = lake.catalogue.load_table((lake.place.database("acme"), name))
     return {
         task.file.file_path.removeprefix("file://")

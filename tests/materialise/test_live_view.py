@@ -108,7 +108,7 @@ def test_a_live_view_shows_the_rows_of_the_core(
 def database_of(
     merged: Sequence[Delta], deltas: Sequence[Delta], commit: int, *, delete_wins: bool
 ) -> duckdb.DuckDBPyConnection:
-    """Give a state table of some deltas, the changes table of all, and the view."""
+    """Return a state table of some deltas, the changes table of all, and the view."""
     rows = [
         row_of(row_id, fold(of), COLUMNS, commit, AT, delete_wins=delete_wins)
         for row_id, of in by_row(merged).items()
@@ -150,7 +150,7 @@ def by_row(deltas: Sequence[Delta]) -> dict[str, list[Delta]]:
 
 
 def expected_rows(deltas: Sequence[Delta], *, delete_wins: bool) -> dict[str, dict[str, Any]]:
-    """Give the typed rows of a merge of everything."""
+    """Return the typed rows of a merge of everything."""
     seen = {
         row_id: view(as_read(fold(some), delete_wins=delete_wins))
         for row_id, some in by_row(deltas).items()

@@ -187,7 +187,7 @@ SHARED = {name: f"ls__shared.{name}" for name in ("flights", "flights__rows", "f
 
 
 def in_duckdb() -> duckdb.DuckDBPyConnection:
-    """Give a database with the tables of `FLIGHTS`, their views, and those of the share."""
+    """Return a database with the tables of `FLIGHTS`, their views, and those of the share."""
     database = duckdb.connect()
     database.execute(TABLES)
     for one in FLIGHTS.members.values():

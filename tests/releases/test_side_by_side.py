@@ -66,7 +66,7 @@ class Deployment:
         return self.random.choice((self.old, self.new))
 
     def pages(self, pull: Pull) -> Iterator[PullPage]:
-        """Give page after page, each by either release."""
+        """Return page after page, each by either release."""
         return pages(pull, lambda: self.any)
 
     def push(self, release: Release) -> None:
@@ -112,13 +112,13 @@ class Deployment:
             release.trimmer.trim(GATEWAY)
 
     def item(self, pk: str, sk: str) -> dict[str, Any]:
-        """Give an item as it is stored."""
+        """Return an item as it is stored."""
         item = self.model.dynamo.items.get((pk, sk))
         assert item is not None
         return dict(item)
 
     def claims(self) -> list[dict[str, Any]]:
-        """Give the claims that were announced, each once, as the job reads them."""
+        """Return the claims that were announced, each once, as the job reads them."""
         keys_ = {json.loads(body)["claim"] for body in self.queue.sent}
         for key in keys_:
             parse_claim(key, self.objects.bodies[key])

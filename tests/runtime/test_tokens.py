@@ -37,7 +37,7 @@ CLAIMS = {"sub": "c1", "gw": "g1", "exp": NOW + 60}
 
 
 def shared(fetch: Callable[[], object], clock: Callable[[], float] = time.monotonic) -> Authorities:
-    """Give who may sign, where there is a shared secret."""
+    """Return who may sign, where there is a shared secret."""
     return Authorities(HS256, "", fetch, lambda _: PublicKeys(dict), clock)
 
 
@@ -209,7 +209,7 @@ def ec_key() -> ec.EllipticCurvePrivateKey:
 
 
 def key_set() -> dict[str, Any]:
-    """Give the set of keys that a provider publishes."""
+    """Return the set of keys that a provider publishes."""
     keys = {
         "r1": jwt.algorithms.RSAAlgorithm.to_jwk(rsa_key().public_key(), as_dict=True)
         | {"alg": "RS256"},

@@ -163,7 +163,7 @@ class Drawn:
 
 
 def _bound(request: dict[str, Any], random: Random) -> dict[str, Any]:
-    """Give a request with the names and values that its expressions use, and no others."""
+    """Return a request with the names and values that its expressions use, and no others."""
     texts = f"{request.get('ConditionExpression', '')} {request.get('UpdateExpression', '')}"
     small = sorted(random.choices([0, 1, 2, 3, 7], k=2))
     values = {":n": {"N": str(small[0])}, ":m": {"N": str(small[1])}, ":s": {"S": "a"}}

@@ -33,7 +33,7 @@ class Asked:
         self._network = Network(address.endpoint)
 
     def __call__(self, operation: str, body: bytes) -> tuple[int, bytes]:
-        """Give the status and the body of its answer."""
+        """Return the status and the body of its answer."""
         target = f"DynamoDB_20120810.{operation}"
         credentials = Credentials("test", "test", None)
         headers = self._signer.headers(target, body, credentials, "20260131T235959Z")
@@ -41,13 +41,13 @@ class Asked:
 
 
 def modelled() -> Callable[[str, bytes], tuple[int, bytes]]:
-    """Give a model that is asked in the same way."""
+    """Return a model that is asked in the same way."""
     dynamo = Dynamo(OneCaller(), Random(0))
     return lambda operation, body: dynamo({"X-Amz-Target": f"DynamoDB_20120810.{operation}"}, body)
 
 
 def understood(status: int, content: bytes) -> dict[str, Any]:
-    """Give what an answer says, without its wording and where no order is promised."""
+    """Return what an answer says, without its wording and where no order is promised."""
     answer = json.loads(content)
     answer.pop("ConsumedCapacity", None)
     if status != 200:
@@ -122,7 +122,7 @@ def test_the_model_bills_what_a_real_server_reports(
 
 
 def units(answer: bytes) -> float:
-    """Give the units that an answer reports."""
+    """Return the units that an answer reports."""
     consumed = json.loads(answer)["ConsumedCapacity"]
     parts = consumed if isinstance(consumed, list) else [consumed]
     return float(sum(part["CapacityUnits"] for part in parts))

@@ -24,7 +24,7 @@ Send: TypeAlias = Callable[[str, dict[str, Any]], tuple[int, dict[str, Any]]]
 
 
 def transaction(prefix: str, writer: int, win: int, seen: int) -> dict[str, Any]:
-    """Give the step of a shared counter, together with an item of the writer's own."""
+    """Return the step of a shared counter, together with an item of the writer's own."""
     new = {"pk": {"S": f"{prefix}{writer}"}, "sk": {"S": f"{win}"}}
     return {
         "TransactItems": [
@@ -47,7 +47,7 @@ def transaction(prefix: str, writer: int, win: int, seen: int) -> dict[str, Any]
 
 
 def write(prefix: str, writer: int, send: Send) -> Counter[str]:
-    """Win several times; gives how often, and what the writer was told when it lost."""
+    """Win several times; returns how often, and what the writer was told when it lost."""
     counts: Counter[str] = Counter()
     seen = 0
     while counts["won"] < WINS:

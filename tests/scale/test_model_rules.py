@@ -289,7 +289,7 @@ def test_a_token_that_is_at_work_is_told() -> None:
 
 
 def throttled(partitions: Callable[[World], Partitions], per_s: int, seconds: int) -> list[float]:
-    """Give the share of writes, of two keys in turn, that were refused in each second."""
+    """Return the share of writes, of two keys in turn, that were refused in each second."""
     world = World(5)
     world.dynamo.partitions = partitions(world)
     refused = [0] * seconds

@@ -80,12 +80,12 @@ class Quiet:
         self._asked = 0
 
     def __call__(self) -> bool:
-        """Tell whether nothing is left to do; looks closely only now and then."""
+        """Return whether nothing is left to do; looks closely only now and then."""
         self._asked += 1
         return self._asked % 16 == 0 and not self.why()
 
     def why(self) -> str:
-        """Tell what is left to do; nothing if all is quiet."""
+        """Return what is left to do; nothing if all is quiet."""
         world = self._world
         for device in world.devices:
             calm_s = (world.scheduler.now_ms - world.calm_ms) / 1_000
@@ -107,7 +107,7 @@ class Quiet:
 
 
 def _under_way(world: World) -> str:
-    """Tell what is not done yet, whoever does it."""
+    """Return what is not done yet, whoever does it."""
     if world.upkeep.is_down:
         return "the buffer is being restored"
     if world.store.leaves_lanes_open():
@@ -116,7 +116,7 @@ def _under_way(world: World) -> str:
 
 
 def _left_to(device: Device, world: World) -> str:
-    """Tell what a client has left to do."""
+    """Return what a client has left to do."""
     assert device.client is not None
     connection = device.client._file.database._reader
     if connection.execute(
@@ -180,7 +180,7 @@ def _check_client(device: Device, expected: dict[Key, Row], world: World) -> Non
 
 
 def _is_taken_for_held(history: History, key: Key) -> bool:
-    """Tell whether an event was lost, and refused as late when it was offered again.
+    """Return whether an event was lost, and refused as late when it was offered again.
 
     ``docs/spec/client.md`` names what cannot be told from an event that is held.
     """
@@ -193,7 +193,7 @@ def _is_taken_for_held(history: History, key: Key) -> bool:
 
 
 def _shares_its_stamp(history: History, delta: Delta) -> bool:
-    """Tell whether another client stamped so too: of two such, one may stay lost."""
+    """Return whether another client stamped so too: of two such, one may stay lost."""
     every = [*history.deltas.values(), *(lost for _, lost in history.lost)]
     return any(one.hlc == delta.hlc and one.client_id != delta.client_id for one in every)
 

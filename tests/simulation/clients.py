@@ -47,7 +47,7 @@ COPIED: Final = 0.95
 
 @functools.cache
 def empty_file(client_id: str) -> str:
-    """Give a file as a new client makes it."""
+    """Return a file as a new client makes it."""
     folder = tempfile.mkdtemp(prefix="lakesync-simulation-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     path = f"{folder}/empty.db"
@@ -198,7 +198,7 @@ class Device:
 
     @property
     def is_original(self) -> bool:
-        """Tell whether the file is still the first one."""
+        """Return whether the file is still the first one."""
         return not self.installs
 
     def statement(self) -> None:

@@ -272,7 +272,7 @@ class Destinations:
     # --- the end ----------------------------------------------------------------------------------
 
     def left_to_do(self) -> str:
-        """Tell what is left to do; nothing if all is quiet."""
+        """Return what is left to do; nothing if all is quiet."""
         if self._busy:
             return "an operator is at work"
         waiting = [key for key in self._world.objects if key.startswith(DELIVERIES)]
@@ -303,7 +303,7 @@ class Destinations:
                 raise Violation("destinations converge", told)
 
     def _due(self, table: str, eyes: Eyes) -> dict[str, Row]:
-        """Give the rows of a table that a destination is to hold: of events each by itself."""
+        """Return the rows of a table that a destination is to hold: of events each by itself."""
         history, due = self._world.history, {}
         everything = eyes.see_all_of(table)
         for (its_table, row_id), deltas in history.of_row.items():

@@ -64,7 +64,7 @@ class NumbersOnly(KeptDatabase):
         )
 
     def dead_letters(self, table: str) -> Result[tuple[DeadLetter, ...], LakeSyncError]:
-        """Give the rows that are refused."""
+        """Return the rows that are refused."""
         rows = self._peek(table).rows
         refused = [
             row_id for row_id in sorted(rows)
@@ -142,13 +142,13 @@ class Ends:
         self._service = pusher(self.gateway, time_=_Time(world))  # type: ignore[arg-type]
 
     def raw(self, secret: str, keeper: str) -> Any:
-        """Give a database as it is, to whoever always reaches it."""
+        """Return a database as it is, to whoever always reaches it."""
         if secret in LAKES:
             return ObjectsDatabase(self.bucket, f"{secret}/", keeper)
         return self.databases.setdefault(f"{secret} {keeper}", NumbersOnly())
 
     def opened(self, process: Process, secret: str, keeper: str) -> Any:
-        """Give a database as a process meets it."""
+        """Return a database as a process meets it."""
         if secret in LAKES:
             bucket: Any = GatedBucket(self._world, process, self.bucket)
             return ObjectsDatabase(bucket, f"{secret}/", keeper)
@@ -213,7 +213,7 @@ class Polling(PollingByHand):
 
 
 def refusals(schemaless: Mapping[str, Mapping[str, Any]]) -> set[str]:
-    """Give those rows that a typed table refuses."""
+    """Return those rows that a typed table refuses."""
     return {row_id for row_id, row in schemaless.items() if row.get(NUMBERS) == NO_NUMBER}
 
 

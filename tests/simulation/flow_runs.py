@@ -174,7 +174,7 @@ class Runs:
         world.scheduler.spawn(self._machines, "run", run)
 
     def read_stretch(self, work: Work, stretch: Stretch) -> Callable[[Process], StretchRead]:
-        """Give what a task of the job does."""
+        """Return what a task of the job does."""
         flows = self._flows
 
         def read(process: Process) -> StretchRead:

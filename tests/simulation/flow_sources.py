@@ -196,7 +196,7 @@ class Clicks:
         self._last_us = 0
 
     def kind(self) -> ConnectorType:
-        """Give the type of connector that reads it."""
+        """Return the type of connector that reads it."""
         return ConnectorType(
             "clicks", "Clicks", NoSettings, lambda *_: self, lambda _: {EVENTS: EVENTS}
         )
@@ -226,13 +226,13 @@ class Clicks:
         return Ok("It answers.")
 
     def discover(self) -> Result[tuple[SourceTable, ...], LakeSyncError]:
-        """Give the one table."""
+        """Return the one table."""
         return Ok((SourceTable(EVENTS, (SourceColumn(NUMBERS, "integer"),), ("id",)),))
 
     def read(
         self, table: str, cursor: str, *, rows_max: int, poll_ms: int
     ) -> Result[SourcePage, LakeSyncError]:
-        """Give the next events."""
+        """Return the next events."""
         del table, poll_ms
         start = int(cursor or 0)
         some = self.log[start : start + rows_max]
@@ -250,7 +250,7 @@ CLICKS: Any = None
 
 
 def due_of(rows: Rows, declared: Mapping[str, Any]) -> Rows:
-    """Give what a flow is to bring of some rows, from its declaration as it was sent."""
+    """Return what a flow is to bring of some rows, from its declaration as it was sent."""
     due: Rows = {}
     for row_id, row in rows.items():
         filters = [one for bucket in declared.get("filter", []) for one in bucket["filters"]]

@@ -74,7 +74,7 @@ _TEXTS: Final = ("title", "label", "region", "origin", "via")
 
 
 def bounds(flows: Flows) -> list[tuple[object, str, Any]]:
-    """Give what of the product is other than it is there, by where it stands."""
+    """Return what of the product is other than it is there, by where it stands."""
     if not flows.names:
         return []
     small = [
@@ -163,7 +163,7 @@ class Flows:
         return list(self.declared)
 
     def clock(self) -> WallClock:
-        """Give a new process a clock."""
+        """Return a new process a clock."""
         return self.world.new_clock(self.world.scenario.function_skew_ms)
 
     # --- what happens -----------------------------------------------------------------------------
@@ -224,7 +224,7 @@ class Flows:
         return self._place().commit
 
     def has_read_past(self, mark: int) -> bool:
-        """Tell whether the source was read further than a commit."""
+        """Return whether the source was read further than a commit."""
         return self._place().commit > mark
 
     def _written_again(self) -> None:
@@ -297,7 +297,7 @@ class Flows:
     # --- the end ----------------------------------------------------------------------------------
 
     def left_to_do(self) -> str:
-        """Tell what is left to do; nothing if all is quiet."""
+        """Return what is left to do; nothing if all is quiet."""
         if self._busy:
             return "an operator of flows is at work"
         for place, name in enumerate(self.names):
@@ -311,7 +311,7 @@ class Flows:
         return ""
 
     def _is_there(self, name: str) -> bool:
-        """Tell whether there is what a flow reads: who brought nothing made no table."""
+        """Return whether there is what a flow reads: who brought nothing made no table."""
         source = self.declared[name]["source"]
         if name != "second":
             return True
@@ -319,7 +319,7 @@ class Flows:
         return TABLE in database.tables().unwrap()
 
     def state(self, name: str) -> PollState:
-        """Tell how far a flow is."""
+        """Return how far a flow is."""
         stored = self.store.connector(GATEWAY, name)
         return state_from(stored.state if stored else b"")
 

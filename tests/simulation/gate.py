@@ -36,7 +36,7 @@ class Gate:
         """Of users and clients: when they were last shut out or let in again, and which of it."""
 
     def access(self, clock: WallClock) -> Access:
-        """Give what lets callers in to one process."""
+        """Return what lets callers in to one process."""
         scheduler = self._world.scheduler
         return Access(self._store, wall_clock=clock, monotonic_ms=lambda: scheduler.elapsed_ms)
 
@@ -73,7 +73,7 @@ class Gate:
         self._changed[kind, name] = (now_ms, shuts)
 
     def is_shut_out(self, name: str, since_ms: int) -> bool:
-        """Tell whether a ghost has been shut out for so long that every process knows, and acts."""
+        """Get whether a ghost has been shut out for so long that every process knows, and acts."""
         changes = [self._changed.get((kind, name), (0, False)) for kind in ("user", "client")]
         now_ms = self._world.scheduler.elapsed_ms
         return any(shut and now_ms - at_ms > MINUTE_MS + since_ms for at_ms, shut in changes)

@@ -126,15 +126,15 @@ class History:
         self._rows: dict[Key, Row] = {}
 
     def may_be_forgotten(self, table: str, deleted: int) -> bool:
-        """Tell whether a deletion of a row of a table may be known to some only."""
+        """Return whether a deletion of a row of a table may be known to some only."""
         return deleted <= self.horizons.get(table, 0)
 
     def remembered(self, table: str, row: Row) -> Row:
-        """Give a row of a table without a deletion that may be forgotten."""
+        """Return a row of a table without a deletion that may be forgotten."""
         return row._replace(deleted=0) if self.may_be_forgotten(table, row.deleted) else row
 
     def row(self, key: Key) -> Row:
-        """Give what a row must be after all that was committed."""
+        """Return what a row must be after all that was committed."""
         row = self._rows.get(key)
         if row is None:
             row = self._rows[key] = row_of(self.of_row.get(key, ()))
@@ -181,13 +181,13 @@ class History:
         self._settled_at.append((now_ms, self.settled))
 
     def settled_by(self, ms: int) -> int:
-        """Give the last commit that was visible as a whole at a moment."""
+        """Return the last commit that was visible as a whole at a moment."""
         place = bisect_right(self._settled_at, ms, key=lambda settled: settled[0])
         return self._settled_at[place - 1][1] if place else 0
 
     @property
     def whole(self) -> int:
-        """Give the stamp up to which every commit is visible as a whole."""
+        """Return the stamp up to which every commit is visible as a whole."""
         return min([self.settled, *(stamp - 1 for stamp in self._unsettled)])
 
     def restored(self, log: list[Logged]) -> None:
@@ -265,7 +265,7 @@ class History:
         return row_of([*self.of_row.get(key, ()), delta]) != self.row(key)
 
     def _matters(self, delta: Delta) -> bool:
-        """Tell whether a delta would change a row, but for a deletion that may be forgotten."""
+        """Return whether a delta would change a row, but for a deletion that may be forgotten."""
         key = (delta.table, delta.row_id)
         after = row_of([*self.of_row.get(key, ()), delta])
         if self.appends(delta.table):
@@ -425,16 +425,16 @@ class History:
                 raise Violation("snapshots are whole", f"{key}: {deltas}, at most {self.row(key)}")
 
     def between(self, after: int, until: int) -> list[Logged]:
-        """Give what was committed in ``(after, until]``."""
+        """Return what was committed in ``(after, until]``."""
         first = bisect_right(self.log, after, key=lambda item: item.stamp)
         last = bisect_right(self.log, until, key=lambda item: item.stamp)
         return self.log[first:last]
 
     def decoded(self, item: Logged) -> list[Delta]:
-        """Give the deltas of a part of a commit."""
+        """Return the deltas of a part of a commit."""
         return decode_records(item.records)
 
     def deltas_until(self, until: int, key: Key) -> list[Delta]:
-        """Give a row's deltas that were committed up to a stamp."""
+        """Return a row's deltas that were committed up to a stamp."""
         deltas: Iterable[Delta] = self.of_row.get(key, ())
         return [delta for delta in deltas if self.commit_of[delta.delta_id] <= until]

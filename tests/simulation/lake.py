@@ -32,7 +32,7 @@ class JsonEncoder:
     """`lakesync.ports.BatchEncoder` as lines of JSON, which is quicker to write than Parquet."""
 
     def encode(self, rows: Sequence[BatchRow], columns: Mapping[str, str]) -> bytes:
-        """Give the object; the same rows give the same bytes."""
+        """Return the object; the same rows give the same bytes."""
         del columns
         return json.dumps(
             [
@@ -66,7 +66,7 @@ class LakeTable:
     """Of a current table."""
 
     def summary(self) -> tuple[int, int]:
-        """Give the mark, and the snapshot that carries it."""
+        """Return the mark, and the snapshot that carries it."""
         return self.mark, self.snapshot
 
 
@@ -90,11 +90,11 @@ class Lake:
         self.lease = Lease()
 
     def table(self, name: str) -> LakeTable:
-        """Give a table, made if there is none."""
+        """Return a table, made if there is none."""
         return self.tables.setdefault(name, LakeTable())
 
     def take_lease(self, now_ms: int, seconds: int) -> int:
-        """Give the epoch of a new lease; 0 if somebody holds one."""
+        """Return the epoch of a new lease; 0 if somebody holds one."""
         if now_ms < self.lease.until_ms:
             return 0
         self.lease = Lease(self.lease.epoch + 1, now_ms + seconds * 1000)

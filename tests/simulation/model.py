@@ -27,7 +27,7 @@ class Row(NamedTuple):
 
     @property
     def exists(self) -> bool:
-        """Tell whether readers see a row."""
+        """Return whether readers see a row."""
         return bool(self.alive or self.columns)
 
     @property
@@ -42,12 +42,12 @@ FINAL = "_final"
 
 
 def deletes_win(table: str) -> bool:
-    """Tell whether no update brings a deleted row of a table back."""
+    """Return whether no update brings a deleted row of a table back."""
     return table.endswith(FINAL)
 
 
 def seen(table: str, row: Row) -> Row:
-    """Give what readers make of a row: where deletes win, nothing, unless it was inserted since."""
+    """Get what readers make of a row: where deletes win, nothing, unless it was inserted since."""
     return row._replace(columns={}) if deletes_win(table) and not row.alive else row
 
 
@@ -69,7 +69,7 @@ def row_of(deltas: Iterable[Delta]) -> Row:
 
 
 def held_row(alive: int, deleted: int, columns: Mapping[str, tuple[int, str, bytes]]) -> Row:
-    """Give a row state of the product in the words of this module, to compare."""
+    """Return a row state of the product in the words of this module, to compare."""
     return Row(
         alive, deleted, {name: (hlc, client.encode(), value)
                          for name, (hlc, client, value) in columns.items()},
@@ -77,7 +77,7 @@ def held_row(alive: int, deleted: int, columns: Mapping[str, tuple[int, str, byt
 
 
 def at_least(row: Row, least: Row) -> bool:
-    """Tell whether nothing of ``least`` is missing from ``row``: it was overwritten at most."""
+    """Return whether nothing of ``least`` is missing from ``row``: it was overwritten at most."""
     if row.deleted < least.deleted or (row.alive < least.alive and row.deleted < least.alive):
         return False
     for name, write in least.columns.items():

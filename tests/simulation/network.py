@@ -337,7 +337,7 @@ class Container:
         return page
 
     def _seen(self) -> int:
-        """Give what was settled when heads were read that have to count by now."""
+        """Return what was settled when heads were read that have to count by now."""
         until_ms = self._world.scheduler.elapsed_ms - RAISED_EVERY_MS - LOOKS_APART_MS
         return max((settled for ms, settled in self._looks if ms <= until_ms), default=0)
 
@@ -402,7 +402,7 @@ class Front:
         world.later("time-out", time_out, FUNCTION_MS_MAX)
 
     def _is_blocked(self, request: Request) -> bool:
-        """Tell whether a firewall takes offence at one of a push's edits, whatever its stamp."""
+        """Return whether a firewall takes offence at one of a push's edits, whatever its stamp."""
         share = self._world.scenario.firewall
         if not share:
             return False
@@ -437,7 +437,7 @@ class Front:
 
 
 def _may_be_stamped_again(answer: Answer) -> bool:
-    """Tell whether a push was refused for its clock, or by rules, and told so."""
+    """Return whether a push was refused for its clock, or by rules, and told so."""
     status, body = answer
     return status == HTTP_OK and any(
         error.code.encode() in body for error in (ClockDrift, Forbidden, ColumnOmitted)

@@ -104,7 +104,7 @@ class Notifier:
         world.later("time-out", time_out, TURN_MS_MAX)
 
     def _looks(self) -> int:
-        """Give how often a process finds that it has time: sometimes not for all connections."""
+        """Return how often a process finds that it has time: sometimes not for all connections."""
         if self._random.random() >= self._world.faults.short_of_time:
             return LOOKS_MAX
         return 1 + int(self._random.random() * 6)

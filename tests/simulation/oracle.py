@@ -54,7 +54,7 @@ class Eyes(NamedTuple):
 
     @property
     def see_everything(self) -> bool:
-        """Tell whether the client is sent every row of every table, with all of its columns."""
+        """Return whether the client is sent every row of every table, with all of its columns."""
         return self._see_every_row and all(map(self._is_excepted, self._omissions))
 
     @property
@@ -67,7 +67,7 @@ class Eyes(NamedTuple):
         return omissions
 
     def see(self, table: str, row: Row) -> bool:
-        """Tell whether the client may see a row: some bucket covers it, all its filters hold."""
+        """Return whether the client may see a row: some bucket covers it, all its filters hold."""
         return self._shows(table, seen(table, row))
 
     def _shows(self, table: str, row: Row) -> bool:
@@ -78,11 +78,11 @@ class Eyes(NamedTuple):
         )
 
     def see_all_of(self, table: str) -> bool:
-        """Tell whether no row of a table is ever hidden: then all are sent, as without rules."""
+        """Return whether no row of a table is ever hidden: then all are sent, as without rules."""
         return self._see_every_row or any(not item["filters"] for item in self._covering(table))
 
     def may_write(self, table: str, before: Row, after: Row) -> bool:
-        """Tell whether the client may change a row so, as it was before a commit."""
+        """Return whether the client may change a row so, as it was before a commit."""
         if not any(after.columns.get(name) == one for name, one in before.columns.items()):
             before = seen(table, before)
         filters = [bucket["write"] for bucket in self._covering(table) if "write" in bucket]
@@ -95,7 +95,7 @@ class Eyes(NamedTuple):
         )
 
     def left_out(self, table: str) -> frozenset[str]:
-        """Give the columns of a table that the client is not sent, and may not write."""
+        """Return the columns of a table that the client is not sent, and may not write."""
         return frozenset(
             name.lower()
             for each in self._omissions
@@ -105,7 +105,7 @@ class Eyes(NamedTuple):
         )
 
     def shown(self, table: str, row: Row) -> Row:
-        """Give what the client is sent of a row that it sees."""
+        """Return what the client is sent of a row that it sees."""
         left_out = self.left_out(table)
         kept = {name: one for name, one in row.columns.items() if name.lower() not in left_out}
         return row._replace(columns=kept)
@@ -148,7 +148,7 @@ class Eyes(NamedTuple):
 
 
 def holds(op: str, value: object, operands: list[Any]) -> bool:
-    """Tell whether a column's value passes a filter."""
+    """Return whether a column's value passes a filter."""
     if not isinstance(value, str | int | float) or not operands or value in TOO_LONG:
         return False
     equal = [_kind(value) == _kind(each) and value == each for each in operands]
@@ -165,7 +165,7 @@ def holds(op: str, value: object, operands: list[Any]) -> bool:
 
 
 def _in_order(value: Any) -> tuple[str, Any]:
-    """Give what a value is in an order, and where it stands among its kind."""
+    """Return what a value is in an order, and where it stands among its kind."""
     spelled = SPELLED.get(value) if isinstance(value, str) else None
     return spelled or (_kind(value), value)
 
@@ -183,25 +183,25 @@ class Moments:
         self._commits = sorted(commits, key=lambda item: item[0])
 
     def until(self, stamp: int) -> Row:
-        """Give the row as it was after everything that was committed up to a stamp."""
+        """Return the row as it was after everything that was committed up to a stamp."""
         return row_of(delta for at, delta in self._commits if at <= stamp)
 
     def since(self, stamp: int) -> list[Row]:
-        """Give the row as it was then, and after each later commit."""
+        """Return the row as it was then, and after each later commit."""
         later = sorted({at for at, _ in self._commits if at > stamp})
         return [self.until(at) for at in (stamp, *later)]
 
     def made_of(self, sent: Delta, left_out: frozenset[str]) -> list[tuple[int, Delta]]:
-        """Give the deltas that are what was sent, but for columns left out, with their commits."""
+        """Get the deltas that are what was sent, but for columns left out, with their commits."""
         return [(at, delta) for at, delta in self._commits if is_left_of(sent, delta, left_out)]
 
     def made_by(self, stamp: int) -> Row:
-        """Give what the deltas of one commit make of nothing."""
+        """Return what the deltas of one commit make of nothing."""
         return row_of(delta for at, delta in self._commits if at == stamp)
 
 
 def is_left_of(sent: Delta, delta: Delta, left_out: frozenset[str]) -> bool:
-    """Tell whether a delta is what was sent, but for columns that are left out of it."""
+    """Return whether a delta is what was sent, but for columns that are left out of it."""
     left = tuple(column for column in delta.columns if column[0].lower() not in left_out)
     return (sent.hlc, sent.client_id, sent.columns) == (delta.hlc, delta.client_id, left)
 
@@ -209,7 +209,7 @@ def is_left_of(sent: Delta, delta: Delta, left_out: frozenset[str]) -> bool:
 def may_be_sent(
     delta: Delta, row: Moments, begun: int, eyes: Iterable[Eyes], *, event: bool
 ) -> bool:
-    """Tell whether a client may be sent a delta of a page: it has no column that is left out.
+    """Return whether a client may be sent a delta of a page: it has no column that is left out.
 
     Either it is what is left of a delta that was made: then the row was to be seen before and after
     its commit, or was deleted by it, or came into sight by it and is no more than the commit made
@@ -248,7 +248,7 @@ def may_be_sent(
 
 
 def is_part(delta: Delta, row: Row) -> bool:
-    """Tell whether a row holds each write of a delta."""
+    """Return whether a row holds each write of a delta."""
     if delta.op.name == "DELETE":
         return row.deleted >= delta.hlc
     client = delta.client_id.encode()
@@ -256,6 +256,6 @@ def is_part(delta: Delta, row: Row) -> bool:
 
 
 def own_only(row: Row, clients: Iterable[str]) -> bool:
-    """Tell whether all that is held of a row was written by these clients."""
+    """Return whether all that is held of a row was written by these clients."""
     names = {client.encode() for client in clients}
     return all(client in names for _, client, _ in row.columns.values())

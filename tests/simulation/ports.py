@@ -132,7 +132,7 @@ class SimulatedBuffer:
         self._world.scheduler.sleep(1 + self._world.stream("pause").random() * 2 ** min(tries, 7))
 
     def heads(self, gateway: str, since: Stamp = 0, *, at_once: bool = False) -> dict[str, Head]:
-        """Give heads; where there are several, others may run before the list of them is read."""
+        """Return heads; where there are several, others may run before the list of them is read."""
         self.heads_read += 1
         store = self._world.store
         before = store.all_heads(gateway) if at_once else {}
@@ -212,7 +212,7 @@ class SimulatedObjects:
         self._gate.call("put_object", put, writes=True)
 
     def get_object(self, key: str) -> bytes:
-        """Give an object's bytes."""
+        """Return an object's bytes."""
 
         def get() -> bytes:
             if key not in self._world.objects:
@@ -222,11 +222,11 @@ class SimulatedObjects:
         return self._gate.call("get_object", get)
 
     def get_range(self, key: str, start: int, size: int) -> bytes:
-        """Give some bytes of an object."""
+        """Return some bytes of an object."""
         return self.get_object(key)[start : start + size]
 
     def list_objects(self, prefix: str) -> list[str]:
-        """Give the keys under a prefix, in order."""
+        """Return the keys under a prefix, in order."""
         objects = self._world.objects
         return self._gate.call(
             "list_objects", lambda: sorted(key for key in objects if key.startswith(prefix))
@@ -279,16 +279,16 @@ class SimulatedChance:
         self._name = process.name
 
     def jitter(self) -> float:
-        """Give a number in [0, 1)."""
+        """Return a number in [0, 1)."""
         return self._random()
 
     def token(self) -> str:
-        """Give a name that is never given again."""
+        """Return a name that is never given again."""
         return self._world.unique()
 
 
 def sleeper(world: World, process: Process) -> Callable[[float], None]:
-    """Give what a process sleeps with."""
+    """Return what a process sleeps with."""
 
     def sleep_ms(ms: float) -> None:
         if not process.alive:
@@ -299,5 +299,5 @@ def sleeper(world: World, process: Process) -> Callable[[float], None]:
 
 
 def process_clock(world: World, skew_ms: int) -> Clock:
-    """Give a process a clock that is off by as much as its scenario allows."""
+    """Return a process a clock that is off by as much as its scenario allows."""
     return world.new_clock(skew_ms)

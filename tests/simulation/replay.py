@@ -37,7 +37,7 @@ class Outcome:
 
     @property
     def failed(self) -> bool:
-        """Tell whether a promise was broken."""
+        """Return whether a promise was broken."""
         return bool(self.promise)
 
 
@@ -76,7 +76,7 @@ def run_scenario(scenario: Scenario, *, traced: bool = False) -> Outcome:
 
 
 def story(outcome: Outcome, lines: int = 60) -> str:
-    """Tell what came of a failing seed, and how to see it again."""
+    """Return what came of a failing seed, and how to see it again."""
     seed = outcome.scenario.seed
     return "\n".join(
         [

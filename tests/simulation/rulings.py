@@ -62,16 +62,16 @@ class Rulings:
 
     @property
     def were_there(self) -> bool:
-        """Tell whether there ever were rules."""
+        """Return whether there ever were rules."""
         return len(self.in_force) > 1
 
     @property
     def latest(self) -> int:
-        """Give the place of the rules in force."""
+        """Return the place of the rules in force."""
         return len(self.in_force) - 1
 
     def eyes(self, claims: Claims, since: int | None = None) -> list[Eyes]:
-        """Give what a client saw by, under all rules in force since the ones at a place."""
+        """Return what a client saw by, under all rules in force since the ones at a place."""
         first = self.latest if since is None else since
         return [Eyes(rules, dict(claims)) for rules in self.in_force[first:]]
 
@@ -157,7 +157,7 @@ class Rulings:
 
 
 def schema(table: str, extra: list[str], *, append: bool) -> dict[str, object]:
-    """Give a table's schema as it is registered."""
+    """Return a table's schema as it is registered."""
     types = COLUMNS | dict.fromkeys(extra, "string")
     columns = [{"name": name, "type": kind} for name, kind in types.items()]
     body = {"table": table, "columns": columns, "append": append}

@@ -206,7 +206,7 @@ class Scenario:
     """Users edit as soon as the app is installed, before it has synced."""
 
     def to_json(self) -> dict[str, Any]:
-        """Give it as plain values."""
+        """Return it as plain values."""
         return asdict(self)
 
 
@@ -433,7 +433,7 @@ def _conflicts(seed: int) -> float:
 
 
 def changed(scenario: Scenario, changes: Mapping[str, Any]) -> Scenario:
-    """Give a scenario with some of its fields changed; ``faults.x`` names a fault."""
+    """Return a scenario with some of its fields changed; ``faults.x`` names a fault."""
     faults = {name[7:]: value for name, value in changes.items() if name.startswith("faults.")}
     own = {name: value for name, value in changes.items() if not name.startswith("faults.")}
     if "tables" in own:
@@ -442,7 +442,7 @@ def changed(scenario: Scenario, changes: Mapping[str, Any]) -> Scenario:
 
 
 def fault_names() -> list[str]:
-    """Give the names of all faults."""
+    """Return the names of all faults."""
     return [item.name for item in fields(Faults)]
 
 

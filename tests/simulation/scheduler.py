@@ -66,7 +66,7 @@ class Scheduler:
         self._done: Callable[[], bool] | None = None
 
     def current(self) -> Task:
-        """Give the task that runs."""
+        """Return the task that runs."""
         task = greenlet.getcurrent()
         assert isinstance(task, Task)
         return task
@@ -105,7 +105,7 @@ class Scheduler:
         heapq.heappush(self._queue, (self.now_ms + after_ms, self._random(), self._number, act, 0))
 
     def is_current(self, process: Process) -> bool:
-        """Tell whether the code that runs belongs to a process."""
+        """Return whether the code that runs belongs to a process."""
         task = greenlet.getcurrent()
         return isinstance(task, Task) and task.process is process
 
@@ -186,7 +186,7 @@ class Scheduler:
                 act()
 
     def _is_next(self, due_ms: int) -> bool:
-        """Tell whether nobody else is due before, and the hub has nothing to decide."""
+        """Return whether nobody else is due before, and the hub has nothing to decide."""
         return (
             self._done is None
             and due_ms <= self._until_ms
@@ -204,7 +204,7 @@ class Event:
         self._waiting: dict[Task, None] = {}
 
     def is_set(self) -> bool:
-        """Tell whether it happened."""
+        """Return whether it happened."""
         return self._set
 
     def set(self) -> None:
@@ -242,7 +242,7 @@ class Clock:
         self.drift_ppm = drift_ppm
 
     def __call__(self) -> int:
-        """Give the milliseconds since 1970, as this clock has them."""
+        """Return the milliseconds since 1970, as this clock has them."""
         elapsed = self._scheduler.now_ms - START_MS
         drift = int(elapsed * self.drift_ppm / 1_000_000)
         shown_ms = self._scheduler.now_ms + self.offset_ms + drift

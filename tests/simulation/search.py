@@ -34,7 +34,7 @@ KEPT: Final[list[dict[str, Any]]] = json.loads(
 
 
 def seeds_to_find(fault: Deliberate, first: int, seeds_max: int) -> tuple[int, str]:
-    """Give how many seeds a deliberate fault takes to be found, 0 if it is not, and by what."""
+    """Return how many seeds a deliberate fault takes to be found, 0 if it is not, and by what."""
     with broken(fault):
         for seed in range(first, first + seeds_max):
             outcome = run_scenario(changed(scenario_of(seed), fault.theme))
@@ -44,12 +44,12 @@ def seeds_to_find(fault: Deliberate, first: int, seeds_max: int) -> tuple[int, s
 
 
 def seed_that_shows(fault: Deliberate, known: int | None) -> int | None:
-    """Give a usual seed that shows a deliberate fault, the known one if it still does."""
+    """Return a usual seed that shows a deliberate fault, the known one if it still does."""
     return _first(fault, known, SEEDS_MAX, lambda seed: changed(scenario_of(seed), fault.theme))
 
 
 def draw_that_shows(fault: Deliberate, kept: Scenario, known: int | None) -> int | None:
-    """Give a draw of a kept scenario that shows a fault, the known one if it still does."""
+    """Return a draw of a kept scenario that shows a fault, the known one if it still does."""
     return _first(fault, known, DRAWS_MAX, lambda number: replace(kept, seed=kept.seed + number))
 
 
@@ -64,12 +64,12 @@ def _first(
 
 
 def kept_scenario(kept: dict[str, Any]) -> Scenario:
-    """Give a kept scenario."""
+    """Return a kept scenario."""
     return scenario_from_json(kept["scenario"])
 
 
 def known_seeds() -> dict[str, dict[str, int]]:
-    """Give the seeds that showed each fault: of usual scenarios, and of kept ones."""
+    """Return the seeds that showed each fault: of usual scenarios, and of kept ones."""
     seeds: dict[str, dict[str, int]] = json.loads(KNOWN_PATH.read_text("utf-8"))
     return seeds
 

@@ -32,7 +32,7 @@ Edit: TypeAlias = tuple[str, str, str, str, tuple[tuple[str, bytes], ...]]
 
 
 def edit_of(delta: Delta) -> Edit:
-    """Give a delta without its stamp."""
+    """Return a delta without its stamp."""
     return delta.client_id, delta.table, delta.row_id, delta.op.name, delta.columns
 
 
@@ -181,5 +181,5 @@ def _state(client: Client, key: Key) -> Row:
 
 
 def states(client: Client) -> dict[Key, Row]:
-    """Give all rows of a client's file."""
+    """Return all rows of a client's file."""
     return _states(client)

@@ -45,7 +45,7 @@ LEFT_OUT = (
 
 
 def shrunk(scenario: Scenario, promise: str, tell: Callable[[str], None]) -> Scenario:
-    """Give a scenario from which nothing more can be left out.
+    """Return a scenario from which nothing more can be left out.
 
     Args:
         scenario: one that breaks the promise.
@@ -64,7 +64,7 @@ def shrunk(scenario: Scenario, promise: str, tell: Callable[[str], None]) -> Sce
 
 
 def _smaller(scenario: Scenario) -> Iterator[tuple[str, Scenario]]:
-    """Give scenarios with one thing left out, the largest things first."""
+    """Yield scenarios with one thing left out, the largest things first."""
     for item in fields(Faults):
         if getattr(scenario.faults, item.name):
             faults = replace(scenario.faults, **{item.name: 0.0})

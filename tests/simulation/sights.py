@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def has_read_everything(client: Client, world: World) -> bool:
-    """Tell whether a client has read all that was committed, of the buffer in use."""
+    """Return whether a client has read all that was committed, of the buffer in use."""
     cursor, resync_mode, epoch, snapshot = client._file.database._reader.execute(
         "SELECT cursor, resync_mode, epoch, snapshot FROM _lakesync_sync"
     ).fetchone()
@@ -61,7 +61,7 @@ def _check_row(device: Device, key: Key, base: Row, history: History, eyes: Eyes
 def is_in_lake_only(
     history: History, client_id: str, key: Key, base: Row, eyes: Eyes | None = None
 ) -> bool:
-    """Tell whether all that is missing of an event was trimmed before the client pulled.
+    """Return whether all that is missing of an event was trimmed before the client pulled.
 
     ``eyes`` are those of a client that is not sent every column.
     """
@@ -78,5 +78,5 @@ def is_in_lake_only(
 
 
 def bases(client: Client) -> dict[Key, Row]:
-    """Give all rows of a client's file without its edits that wait."""
+    """Return all rows of a client's file without its edits that wait."""
     return {(row.table, row.row_id): held_row(*row.known) for row in client_rows(client)}

@@ -106,7 +106,7 @@ class Sockets:
         return SimulatedListener(self._world, process, link, hearer)
 
     def container(self, name: str) -> SocketFunctions:
-        """Give a warm function of the WebSockets."""
+        """Return a warm function of the WebSockets."""
         return SocketFunctions(self._world, name)
 
     def stop(self) -> None:
@@ -114,7 +114,7 @@ class Sockets:
         self.notifier.stop()
 
     def observed(self) -> list[tuple[str, Callable[..., None]]]:
-        """Give what takes the place of logs and metrics: a bug is a finding."""
+        """Return what takes the place of logs and metrics: a bug is a finding."""
 
         def bug(error: BaseException, **_: str) -> None:
             raise Violation(type(error).__name__, "".join(traceback.format_exception(error)))

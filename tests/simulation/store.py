@@ -74,11 +74,11 @@ class Store(MemoryBuffer):
     # --- backups ----------------------------------------------------------------------------------
 
     def backup(self) -> Any:
-        """Give everything as it is at this moment."""
+        """Return everything as it is at this moment."""
         return _copied(self._of("g1"))
 
     def replaced_by(self, backup: Any) -> Store:
-        """Give the buffer that is restored from a backup in place of this one."""
+        """Return the buffer that is restored from a backup in place of this one."""
         self._is_lost = True
         restored = Store(self._world)
         restored._gateways["g1"] = _copied(backup)
@@ -86,13 +86,13 @@ class Store(MemoryBuffer):
         return restored
 
     def lanes(self) -> tuple[Any, ...]:
-        """Give what changes with the lanes that are open, and with each commit."""
+        """Return what changes with the lanes that are open, and with each commit."""
         heads = self._of("g1").heads
         closed = {lane for lane, head in heads.items() if head.is_closed}
         return closed, heads.get(MAIN_LANE, NO_HEAD).lanes, len(self._world.history.log)
 
     def leaves_lanes_open(self) -> bool:
-        """Tell whether lanes are open that a flush has to close, or has to have closed later.
+        """Return whether lanes are open that a flush has to close, or has to have closed later.
 
         Those that were opened in vain are closed by the next flush: calm begins with one.
         """
@@ -101,12 +101,12 @@ class Store(MemoryBuffer):
         return len(main.lanes.open()) > 1 and self._opened_ms < flushed_ms
 
     def void(self, gateway: str) -> tuple[int, str]:
-        """Give the horizon and the epoch by which cursors are void."""
+        """Return the horizon and the epoch by which cursors are void."""
         main = self._of(gateway).heads.get(MAIN_LANE, NO_HEAD)
         return main.trimmed, main.epoch
 
     def is_quiet(self, now_ms: int) -> bool:
-        """Tell whether at most one commit, or change of lanes, is of the last moment, and visible.
+        """Get whether at most one commit, or change of lanes, is of the last moment, and visible.
 
         Stamps tell that, unless they are ahead of the clock of who asks: then real time does.
 
@@ -283,7 +283,7 @@ class Store(MemoryBuffer):
                 raise Violation("nothing is trimmed too early", message)
 
     def _covered(self) -> int:
-        """Give up to where some checkpoint holds what was in the log."""
+        """Return up to where some checkpoint holds what was in the log."""
         epoch = self.void("g1")[1]
         manifests = [
             json.loads(body)
@@ -302,36 +302,36 @@ class Store(MemoryBuffer):
     # --- reads ------------------------------------------------------------------------------------
 
     def heads(self, gateway: str, since: int = 0, *, at_once: bool = False) -> dict[str, Head]:
-        """Give the heads that exist and are visible."""
+        """Return the heads that exist and are visible."""
         return self._seen("head", super().heads(gateway, since, at_once=at_once))
 
     def lane_heads(self, gateway: str, lanes: Sequence[str]) -> dict[str, Head]:
-        """Give the heads that exist and are visible, of some lanes."""
+        """Return the heads that exist and are visible, of some lanes."""
         return self._seen("head", super().lane_heads(gateway, lanes))
 
     def all_heads(self, gateway: str) -> dict[str, Head]:
-        """Give all heads that exist and are visible."""
+        """Return all heads that exist and are visible."""
         return self._seen("head", super().all_heads(gateway))
 
     def rows(self, gateway: str, wanted: Iterable[RowKey]) -> dict[RowKey, StoredRow]:
-        """Give the states of the rows that exist and are visible."""
+        """Return the states of the rows that exist and are visible."""
         return self._seen("row", super().rows(gateway, wanted))
 
     def marks(self, gateway: str, wanted: Iterable[MarkKey]) -> dict[MarkKey, StoredMark]:
-        """Give the append marks that exist and are visible."""
+        """Return the append marks that exist and are visible."""
         return self._seen("mark", super().marks(gateway, wanted))
 
     def read_marks_serializable(
         self, gateway: str, wanted: Iterable[MarkKey]
     ) -> dict[MarkKey, StoredMark]:
-        """Give the append marks that exist, or refuse while one of them is not visible."""
+        """Return the append marks that exist, or refuse while one of them is not visible."""
         keys = list(wanted)
         if any(("mark", key) in self._hidden for key in keys):
             raise Contention("a commit is becoming visible")
         return super().marks(gateway, keys)
 
     def scan_rows(self, gateway: str, table: str, place: str, count_max: int) -> RowSlice:
-        """Give a part of a table's rows, as far as they are visible."""
+        """Return a part of a table's rows, as far as they are visible."""
         scan = super().scan_rows(gateway, table, place, count_max)
         if not self._hidden:
             return scan
@@ -350,7 +350,7 @@ class Store(MemoryBuffer):
         return seen
 
     def entries(self, gateway: str, lane: str, after: int, until: int, count_max: int) -> LogSlice:
-        """Give the visible entries of a range."""
+        """Return the visible entries of a range."""
         log = super().entries(gateway, lane, after, until, count_max)
         if not self._hidden:
             return log
@@ -364,7 +364,7 @@ class Store(MemoryBuffer):
         return replace(log, entries=tuple(visible))
 
     def log_items(self, gateway: str, wanted: Mapping[str, int]) -> dict[str, tuple[LogEntry, ...]]:
-        """Give items of the log, as far as they are visible."""
+        """Return items of the log, as far as they are visible."""
         items = super().log_items(gateway, wanted)
         hidden = {place for kind, place in self._hidden if kind == "chunk"}
         return {
@@ -372,12 +372,12 @@ class Store(MemoryBuffer):
         }
 
     def all_of(self, gateway: str) -> Any:
-        """Give everything that is held of a gateway, to look at."""
+        """Return everything that is held of a gateway, to look at."""
         return self._of(gateway)
 
 
 def _copied(items: Any) -> Any:
-    """Give a gateway's items once more: what is in them never changes."""
+    """Return a gateway's items once more: what is in them never changes."""
     logs = defaultdict(list, {lane: list(log) for lane, log in items.logs.items()})
     return replace(
         items, heads=dict(items.heads), logs=logs, rows=dict(items.rows), marks=dict(items.marks),

@@ -46,7 +46,7 @@ class Conflicting(LockedModel):
 
 
 def calls(buffer: DynamoBuffer, head: Head, commit: Commit) -> dict[str, Callable[[], Any]]:
-    """Give each call of an item that transactions write to, by name."""
+    """Return each call of an item that transactions write to, by name."""
     to, opened = head.commit + 9, ONE_LANE.opening("main", 2)
     return {
         "commit": lambda: buffer.commit(commit),

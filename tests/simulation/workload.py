@@ -114,7 +114,7 @@ class Workload:
         return client.delete(table.name, row_id)
 
     def _columns(self, table: Table) -> dict[str, object]:
-        """Give values that no other edit writes; some do not fit the table's schema."""
+        """Return values that no other edit writes; some do not fit the table's schema."""
         random = self._random
         self._made += 1
         marker = self._number * 1_000_000 + self._made

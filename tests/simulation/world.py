@@ -101,19 +101,19 @@ class World:
     # --- what everybody uses ----------------------------------------------------------------------
 
     def stream(self, name: str) -> Random:
-        """Give a stream of chance of its own, so that leaving one part out changes no other."""
+        """Return a stream of chance of its own, so that leaving one part out changes no other."""
         stream = self._streams.get(name)
         if stream is None:
             stream = self._streams[name] = Random(f"{self.scenario.seed}/{name}")
         return stream
 
     def number(self) -> int:
-        """Give a number that is never given again."""
+        """Return a number that is never given again."""
         self._number += 1
         return self._number
 
     def unique(self) -> str:
-        """Give a name that is never given again."""
+        """Return a name that is never given again."""
         return f"n{self.number()}"
 
     def count(self, what: str) -> None:
@@ -129,7 +129,7 @@ class World:
             self._trace.append(f"{seconds:12.3f}  {who:<16} {text % values if values else text}")
 
     def new_clock(self, skew_ms: int, coarse_ms: int = 1) -> Clock:
-        """Give a new process a clock."""
+        """Return a new process a clock."""
         random = self._clock_random
         offset_ms, drift_ppm = int(random.uniform(-1, 1) * skew_ms), random.uniform(-1, 1) * 50
         clock = Clock(self.scheduler, offset_ms, drift_ppm, coarse_ms)
@@ -137,7 +137,7 @@ class World:
         return clock
 
     def clocks(self) -> list[tuple[Clock, int]]:
-        """Give all clocks, with how far each may be off."""
+        """Return all clocks, with how far each may be off."""
         return self._clocks
 
     def later(self, name: str, act: Callable[[], object], after_ms: int) -> None:
@@ -197,7 +197,7 @@ class World:
             shutil.rmtree(folder, ignore_errors=True)
 
     def schemas_for(self, claims: Claims) -> Schemas:
-        """Give the schemas that a client with these claims is told."""
+        """Return the schemas that a client with these claims is told."""
         return self._service().schemas_for(GATEWAY, claims)
 
     def _service(self) -> AdminService:
@@ -282,7 +282,7 @@ class World:
 
 
 def bounds(scenario: Scenario) -> list[tuple[object, str, int]]:
-    """Give the bounds of the product that are other than they are there, by where they stand."""
+    """Return the bounds of the product that are other than they are there, by where they stand."""
     large = scenario.delta_bytes_max
     return [
         (flush, "RANGE_BYTES_MAX", scenario.range_bytes_max),

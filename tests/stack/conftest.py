@@ -77,7 +77,7 @@ def tenant(stack: Stack) -> Tenant:
 
 @pytest.fixture
 def lakesync(stack: Stack, stack_folder: Path) -> Callable[..., Any]:
-    """Run the command line against the stack; gives its JSON."""
+    """Run the command line against the stack; returns its JSON."""
     where = ["--json", "--stack-file", str(stack_folder / "stack.json")]
 
     def run(*words: str) -> Any:

@@ -111,7 +111,7 @@ def test_a_file_added_offline_reaches_who_sees_its_row_and_nobody_else(
 
 
 def sizes(tenant: Tenant) -> list[int]:
-    """Give the lengths of the gateway's files."""
+    """Return the lengths of the gateway's files."""
     listed = tenant.aws.client("s3").list_objects_v2(
         Bucket=tenant.aws.output("LakeBucket"), Prefix=f"attachments/{tenant.gateway}/"
     )

@@ -46,7 +46,7 @@ def until(read: Callable[[], Any], wanted: Callable[[Any], bool]) -> Any:
 
 
 def rows_of(tenant: Tenant, table: str, column: str) -> dict[str, Any]:
-    """Give one column of a table's rows, as a client has them."""
+    """Return one column of a table's rows, as a client has them."""
     pulled = tenant.call(
         "GET", f"/sync/{tenant.gateway}/pull?since=0&limit=1000&fresh=true",
         token=tenant.token("phone"),

@@ -112,12 +112,12 @@ class Warehouse:
         self.ask("POST", f"/{self.name}/{action}", {})
 
     def report(self) -> dict[str, Any]:
-        """Give how it goes."""
+        """Return how it goes."""
         listed = self.ask("GET")["destinations"]
         return next(each for each in listed if each["name"] == self.name)
 
     def rows(self) -> dict[str, int]:
-        """Give its rows; none before there is a table."""
+        """Return its rows; none before there is a table."""
         try:
             return dict(self.run("SELECT row_id, n FROM todos"))
         except psycopg.errors.UndefinedTable:

@@ -34,7 +34,7 @@ class Orders(Api):
 
 @pytest.fixture(scope="module")
 def layer(aws: Aws, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Give the ARN of dlt's layer, built by the documented commands."""
+    """Return the ARN of dlt's layer, built by the documented commands."""
     folder = tmp_path_factory.mktemp("dlt")
     build = [
         sys.executable, str(paths.ROOT / "layers/build_layer.py"), "--name", "dlt",

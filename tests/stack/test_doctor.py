@@ -37,7 +37,7 @@ def listener(aws: Aws) -> Iterator[None]:
 
 
 def doctor(stack_folder: Path, *words: str) -> tuple[int, dict[str, list[dict[str, Any]]]]:
-    """Run it; gives how it ended, and what each check said."""
+    """Run it; returns how it ended, and what each check said."""
     where = ["--json", "--stack-file", str(stack_folder / "stack.json")]
     done = CliRunner().invoke(app, ["doctor", *where, *words])
     findings = defaultdict(list)

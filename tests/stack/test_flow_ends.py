@@ -44,7 +44,7 @@ def warehouse(mariadb: Database) -> Iterator[SqlDestination]:
 
 
 def secret_of(flows: Flows, url: str) -> str:
-    """Store a database's URL; gives the secret's name."""
+    """Store a database's URL; returns the secret's name."""
     secret = f"end{uuid4().hex[:8]}"
     prefix = f"{flows.aws.output('DestinationSecretPrefix')}{flows.tenant.gateway}"
     flows.aws.client("secretsmanager").create_secret(Name=f"{prefix}/{secret}", SecretString=url)
@@ -57,7 +57,7 @@ def mariadb_secret(flows: Flows, mariadb: Database) -> str:
 
 
 def iceberg_url(flows: Flows, stack: Stack) -> str:
-    """Give the URL of Iceberg tables of one's own beside the stack's lake."""
+    """Return the URL of Iceberg tables of one's own beside the stack's lake."""
     return (
         f"iceberg://glue/{flows.aws.output('DatabasePrefix')}?region={stack.region}"
         f"&warehouse=s3://{flows.aws.output('LakeBucket')}/destinations/iceberg"
@@ -66,7 +66,7 @@ def iceberg_url(flows: Flows, stack: Stack) -> str:
 
 
 def rows_of(url: str, kept: str, table: str) -> dict[str, dict[str, Any]]:
-    """Give the rows that a database has of a flow's table."""
+    """Return the rows that a database has of a flow's table."""
     with opened_database(url, kept) as database:
         rows = database.rows_after(table, "", ROWS_READ).unwrap().rows
     shown = {row_id: values_of(state) for row_id, state in rows.items()}
@@ -74,7 +74,7 @@ def rows_of(url: str, kept: str, table: str) -> dict[str, dict[str, Any]]:
 
 
 def polled(source: SqlSource, postgres: Database, **table: Any) -> dict[str, Any]:
-    """Give the source of a flow that reads the table of the PostgreSQL."""
+    """Return the source of a flow that reads the table of the PostgreSQL."""
     settings = {
         "host": postgres.host, "port": postgres.port, "database": postgres.database,
         "user": postgres.user, "password": postgres.password, "tls": "off", "settleS": 0,

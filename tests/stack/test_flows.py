@@ -48,7 +48,7 @@ class Flows:
         return answered
 
     def status(self, name: str) -> dict[str, Any]:
-        """Give how a flow goes, as the command line shows it."""
+        """Return how a flow goes, as the command line shows it."""
         words = ("flows", "status", name, "--gateway", self.tenant.gateway)
         shown: dict[str, Any] = self.lakesync(*words)
         assert shown["source"]["configuration"].keys() >= {"host", "tables"}
@@ -56,7 +56,7 @@ class Flows:
         return shown
 
     def schedule(self, name: str) -> str:
-        """Give the state of what starts its polls; empty if there is no schedule."""
+        """Return the state of what starts its polls; empty if there is no schedule."""
         schedules = self.aws.client("scheduler").list_schedules()["Schedules"]
         wanted = schedule_name(self.tenant.gateway, name)
         return next((one["State"] for one in schedules if one["Name"] == wanted), "")
@@ -90,7 +90,7 @@ def source(postgres: Database) -> Iterator[SqlSource]:
 
 
 def declared(name: str, source: SqlSource, postgres: Database, to: object) -> dict[str, Any]:
-    """Give a flow from the table, read by difference, whose values from n on stay behind."""
+    """Return a flow from the table, read by difference, whose values from n on stay behind."""
     settings = {
         "host": postgres.host, "port": postgres.port, "database": postgres.database,
         "user": postgres.user, "password": postgres.password, "tls": "off",

@@ -37,12 +37,12 @@ def test_no_input_makes_an_operation_fail(stack: Stack) -> None:
 
 
 def refusals_of(label: str) -> set[int]:
-    """Give the statuses of requests that an operation has not looked at."""
+    """Return the statuses of requests that an operation has not looked at."""
     return {401, 403} if "{name}" in label else {401, 403, 404}
 
 
 def statuses_of(operation: Any, tenant: Tenant) -> set[int]:
-    """Send generated requests to one operation; gives the statuses of the answers."""
+    """Send generated requests to one operation; returns the statuses of the answers."""
     statuses: set[int] = set()
 
     @GENERATED_ONCE
@@ -55,7 +55,7 @@ def statuses_of(operation: Any, tenant: Tenant) -> set[int]:
 
 
 def ask(tenant: Tenant, case: Any) -> int:
-    """Send a generated request, mostly one that its token allows; gives the answer's status."""
+    """Send a generated request, mostly one that its token allows; returns the answer's status."""
     if "gateway" in (case.path_parameters or {}) and len(str(case.path_parameters)) % 4:
         case.path_parameters["gateway"] = tenant.gateway
     if isinstance(case.body, dict) and "clientId" in case.body and len(str(case.body)) % 4:

@@ -28,7 +28,7 @@ def shared(stack: Stack) -> Tenant:
 
 
 def refused(answer: httpx.Response, status: int, code: str) -> str:
-    """Check that an answer is an error in our words; gives its sentence."""
+    """Check that an answer is an error in our words; returns its sentence."""
     body = answer.json()
     assert (answer.status_code, body.get("code")) == (status, code), answer.text
     assert body["error"]

@@ -109,7 +109,7 @@ def edit(tenant: Tenant, chance: random.Random, count: int) -> None:
 
 
 def flushed(tenant: Tenant, turn: int) -> list[str]:
-    """Push and flush once more; gives the keys of all claims that wait then."""
+    """Push and flush once more; returns the keys of all claims that wait then."""
     tenant.push([tenant.make(Op.UPDATE, f"r{n}", {"turn": turn}) for n in range(20)])
     tenant.flush()
     return bucket(tenant).list_objects(f"claims/{tenant.gateway}/")
@@ -141,7 +141,7 @@ def run_two_at_once(glue: Glue) -> list[dict[str, Any]]:
 
 
 def kill_midway(glue: Glue, tenant: Tenant, chance: random.Random) -> dict[str, Any]:
-    """Kill a run once it has written the first file of the tenant's data; gives how it ended.
+    """Kill a run once it has written the first file of the tenant's data; returns how it ended.
 
     One that is done before the kill arrives is followed by another, with as much to do.
     """
@@ -168,13 +168,13 @@ def kill_one(glue: Glue, tenant: Tenant) -> dict[str, Any]:
 
 
 def lake_files(tenant: Tenant) -> set[str]:
-    """Give the data files of all tables, those that no snapshot names too."""
+    """Return the data files of all tables, those that no snapshot names too."""
     keys = bucket(tenant).list_objects("")
     return {key for key in keys if key.endswith(".parquet") and not key.startswith("staging/")}
 
 
 def sweep(aws: Aws) -> dict[str, Any]:
-    """Do what the schedule does; gives the execution at its end."""
+    """Do what the schedule does; returns the execution at its end."""
     return executed(aws, "SweepStateMachineArn", SWEEP_S_MAX)
 
 

@@ -57,7 +57,7 @@ def run(stack: Stack, *words: str) -> Result:
 
 
 def files_with(tenant: Tenant, value: str) -> list[str]:
-    """Give the Parquet files of the bucket, old versions too, that hold a text of this tenant."""
+    """Return the Parquet files of the bucket, old versions too, that hold a text of this tenant."""
     client, bucket = tenant.aws.client("s3"), tenant.aws.output("LakeBucket")
     pages = client.get_paginator("list_object_versions").paginate(Bucket=bucket)
     versions = [version for page in pages for version in page.get("Versions", [])]
@@ -83,7 +83,7 @@ def uploaded(tenant: Tenant, content: bytes) -> Attachment:
 
 
 def versions_of_attachments(tenant: Tenant) -> list[str]:
-    """Give the names of all attachments that there are or were, as far as versions are kept."""
+    """Return the names of all attachments that there are or were, as far as versions are kept."""
     prefix = f"attachments/{tenant.gateway}/"
     listed = tenant.aws.client("s3").list_object_versions(
         Bucket=tenant.aws.output("LakeBucket"), Prefix=prefix

@@ -80,6 +80,6 @@ def test_a_dead_letter_is_shown_without_being_moved(aws: Aws, lakesync: Callable
 
 
 def depth(lakesync: Callable[..., Any], queue: str) -> dict[str, Any]:
-    """Give how many messages wait, and how many are dead."""
+    """Return how many messages wait, and how many are dead."""
     queues: list[dict[str, Any]] = lakesync("status")["queues"]
     return next(one for one in queues if one["queue"] == queue)

@@ -68,7 +68,7 @@ def items_of(aws: Aws, table: str) -> int:
 
 
 def rows_of(tenant: Tenant, folder: Path) -> set[str]:
-    """Give the rows that a client which begins now reads."""
+    """Return the rows that a client which begins now reads."""
     name = f"reader-{uuid4().hex[:6]}"
     with (
         tenant.transport(name) as transport,

@@ -24,7 +24,7 @@ ROWS = 40
 
 
 def retained(aws: Aws) -> dict[str, Any]:
-    """Do what the schedule does; gives the execution at its end."""
+    """Do what the schedule does; returns the execution at its end."""
     return executed(aws, "RetentionStateMachineArn", EXECUTION_S_MAX)
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def lines(aws: Aws) -> Iterator[tuple[str, str]]:
-    """Give every line of every log of the stack, with its log's name."""
+    """Yield every line of every log of the stack, with its log's name."""
     client = aws.client("logs")
     for page in client.get_paginator("describe_log_groups").paginate():
         for group in page["logGroups"]:

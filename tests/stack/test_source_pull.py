@@ -68,7 +68,7 @@ class Reader:
         )  # fmt: skip
 
     def read(self) -> list[int]:
-        """Read pages to the end, from where it is; gives how many deltas each had."""
+        """Read pages to the end, from where it is; returns how many deltas each had."""
         counts: list[int] = []
         has_more = True
         while has_more:
@@ -86,7 +86,7 @@ class Reader:
         return counts
 
     def values(self) -> dict[str, dict[str, Any]]:
-        """Give one column of the rows of each table."""
+        """Return one column of the rows of each table."""
         return {
             table: {row_id: row["n"] for row_id, row in rows.items()}
             for table, rows in self.rows.items()

@@ -55,7 +55,7 @@ class MemoryOutside:
         self.lookup_fails: LakeSyncError | None = None
 
     def times(self, run_id: str) -> int:
-        """Tell how often something was done."""
+        """Return how often something was done."""
         return [each[0] for each in self.done].count(run_id)
 
 

@@ -138,7 +138,7 @@ class BigQueryDestination:
     _open: list[BigQueryAdapter] = field(default_factory=list)
 
     def adapter(self, gateway: str = "", *, history_ms: int | None = None) -> BigQueryAdapter:
-        """Give the adapter of a gateway."""
+        """Return the adapter of a gateway."""
         is_interrupted = isinstance(self.jobs, InterruptedJobs)
         jobs = self.jobs if is_interrupted else EmulatedJobs(self.server)
         adapter = self.kind(jobs, gateway or new_gateway(), history_ms=history_ms)
@@ -146,7 +146,7 @@ class BigQueryDestination:
         return adapter
 
     def interrupted(self, cut: int) -> BigQueryDestination:
-        """Give the same dataset, to be lost at a request; closed with this one."""
+        """Return the same dataset, to be lost at a request; closed with this one."""
         return replace(self, jobs=InterruptedJobs(self.server, cut))
 
     @property
@@ -169,15 +169,15 @@ class BigQueryDestination:
         self.run(f"UPDATE {table} SET props = PARSE_JSON('{text}') WHERE TRUE")  # noqa: S608 - ours
 
     def sql_type(self, type_name: str) -> str:
-        """Give the SQL type of a column type."""
+        """Return the SQL type of a column type."""
         return column_type(type_name)
 
     def columns(self, table: str) -> set[str]:
-        """Give the names of a table's columns."""
+        """Return the names of a table's columns."""
         return self.jobs.columns(table) or set()
 
     def rows(self, table: str, *columns: str) -> dict[str, tuple[Any, ...]]:
-        """Give a table's rows by row id."""
+        """Return a table's rows by row id."""
         names = ", ".join(map(quoted, ["row_id", *columns]))
         rows = self.run(f"SELECT {names} FROM {quoted(table)}")  # noqa: S608 - quoted
         return {row_id: tuple(values) for row_id, *values in rows}
@@ -186,5 +186,5 @@ class BigQueryDestination:
 def bigquery_destination(
     server: BigQueryServer, kind: type[BigQueryAdapter] = BigQueryAdapter
 ) -> BigQueryDestination:
-    """Give the emulator's dataset, with adapters of a kind."""
+    """Return the emulator's dataset, with adapters of a kind."""
     return BigQueryDestination(server, EmulatedJobs(server), kind)

@@ -24,11 +24,11 @@ class BucketDatabases:
         client.create_bucket(Bucket=self._bucket)
 
     def adapter(self, gateway: str) -> ObjectsDatabase:
-        """Give the adapter of a gateway."""
+        """Return the adapter of a gateway."""
         return ObjectsDatabase(self._objects(), "folder/", gateway)
 
     def archive(self, keeper: str) -> HistoryArchive:
-        """Give the archive of somebody's history."""
+        """Return the archive of somebody's history."""
         return HistoryArchive(self._objects(), "archive/", keeper)
 
     def _objects(self) -> S3Adapter:

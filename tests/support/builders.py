@@ -27,7 +27,7 @@ CLIENT = "c1"
 
 
 def at_ms(offset_ms: int, counter: int = 0) -> Stamp:
-    """Give a real stamp, some milliseconds after `WALL_MS`."""
+    """Return a real stamp, some milliseconds after `WALL_MS`."""
     return stamp(WALL_MS + offset_ms, counter)
 
 

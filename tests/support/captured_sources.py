@@ -24,14 +24,14 @@ class Captured:
     at_first: Sequence[str] = field(default=())
 
     def world(self, database: Database, ahead_ms: int = 0) -> CaptureWorld:
-        """Give a world of the two tables; the source's clock may be ahead of ours."""
+        """Return a world of the two tables; the source's clock may be ahead of ours."""
         world = self.world_of(database, dict(self.tables), ahead_ms)
         if self.at_first:
             world.run(*(each.format(**world.tables) for each in self.at_first))
         return world
 
     def said(self, world: CaptureWorld, kind: str, key: int, other: int) -> list[str]:
-        """Give what an application says to its database."""
+        """Return what an application says to its database."""
         values = {"key": key, "other": other, "digit": other % 10, "odd": key % 2}
         return [
             template.format(**world.tables, **values, last=6 + other)

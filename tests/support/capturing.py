@@ -131,7 +131,7 @@ class CaptureWorld:
         (self.application.commit if commits else self.application.rollback)()
 
     def ask(self, statement: str) -> Any:
-        """Give the first value of a query."""
+        """Return the first value of a query."""
         cursor = self.application.cursor()
         cursor.execute(statement)
         row = cursor.fetchone()
@@ -139,7 +139,7 @@ class CaptureWorld:
         return row[0] if row else None
 
     def expected(self, name: str) -> dict[str, dict[str, Any]]:
-        """Give the rows of a table, as the source has them, in the gateway's form."""
+        """Return the rows of a table, as the source has them, in the gateway's form."""
         try:
             cursor = self.application.cursor()
             described = self.source.described(cursor, self.tables[name])[0]
@@ -165,7 +165,7 @@ class CaptureWorld:
         return Slot(self.source, self.settings, self.storage())
 
     def storage(self) -> Storage:
-        """Give what the connector keeps."""
+        """Return what the connector keeps."""
         brought = brought_by("connector:c", GATEWAY, self.buffer)
         storage = SteppedStorage(self.objects, GATEWAY, f"c-{self.schema}", brought)
         storage.world = self
@@ -194,7 +194,7 @@ class CaptureWorld:
         self.saved = state.to_json()
 
     def connector(self) -> Any:
-        """Give a connector, as a new process has it."""
+        """Return a connector, as a new process has it."""
         return CaptureConnector(self.source, self.settings, self.storage())
 
     def poll(self, *, kill: int = NEVER, pages: int = NEVER) -> str:
@@ -217,7 +217,7 @@ class CaptureWorld:
         return polled.status
 
     def rows(self, name: str) -> dict[str, dict[str, Any]]:
-        """Give the rows of a table that the gateway has."""
+        """Return the rows of a table that the gateway has."""
         rows: dict[str, dict[str, Any]] = {}
         place, begun = "", False
         while place or not begun:
@@ -231,11 +231,11 @@ class CaptureWorld:
         return rows
 
     def deltas(self) -> list[Any]:
-        """Give all that was ever accepted."""
+        """Return all that was ever accepted."""
         return pulled(self.buffer, GATEWAY, deltas_max=1_000)
 
     def cursor(self) -> dict[str, Any]:
-        """Give how far the feed is."""
+        """Return how far the feed is."""
         return dict(parse(self.state.cursors[FEED].encode()))
 
     def close(self) -> None:
@@ -260,7 +260,7 @@ class BinlogWorld(CaptureWorld):
         self.source = MySqlSource(self.settings)
 
     def connector(self) -> BinlogConnector:
-        """Give a connector, as a new process has it."""
+        """Return a connector, as a new process has it."""
         return BinlogConnector(self.source, self.settings, self.storage())
 
     def _forgotten(self) -> str:

@@ -98,7 +98,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def door_to(behind: str, word: str) -> Iterator[Door]:
-    """Give the door to a catalogue for as long as the block runs."""
+    """Yield the door to a catalogue for as long as the block runs."""
     door = Door(behind, word)
     with (
         httpx.Client(timeout=30, verify=False) as client,  # noqa: S501 - it is not even encrypted

@@ -52,7 +52,7 @@ class Kept:
         self.reader = self.pulls(self.checkpoints)
 
     def pulls(self, checkpoints: Checkpoints | None) -> PullService:
-        """Give a pull service, with or without checkpoints."""
+        """Return a pull service, with or without checkpoints."""
         clock = self.time.wall_clock
         return PullService(self.buffer, wall_clock=clock, checkpoints=checkpoints)
 
@@ -81,14 +81,14 @@ class Kept:
         trimmer.trim(GATEWAY, covered=covered)
 
     def forgetter(self, keep_ms: int = 0, buffer: Any = None) -> Forgetter:
-        """Give what forgets deletions that are so old."""
+        """Return what forgets deletions that are so old."""
         chosen, clock = buffer or self.buffer, self.time.wall_clock
         sleep_ms, chance = self.time.sleep_ms, SeededChance()
         declare = Declare(chosen, wall_clock=clock, sleep_ms=sleep_ms, chance=chance)
         return Forgetter(chosen, self.checkpoints, declare, wall_clock=clock, keep_ms=keep_ms)
 
     def builder(self, life: Life | None = None) -> Builder:
-        """Give a builder, as a process that may die has it."""
+        """Return a builder, as a process that may die has it."""
         objects = life.of(self.objects) if life else self.objects
         return Builder(
             self.buffer, objects, Checkpoints(objects), wall_clock=self.time.wall_clock,
@@ -100,18 +100,18 @@ class Kept:
         return self.builder().build(GATEWAY, has_time=has_time)
 
     def latest(self) -> Manifest:
-        """Give the latest checkpoint."""
+        """Return the latest checkpoint."""
         latest = self.checkpoints.latest(GATEWAY, "", 0)
         assert latest is not None
         return latest
 
     def rows(self) -> dict[RowKey, bytes]:
-        """Give all rows as the buffer holds them."""
+        """Return all rows as the buffer holds them."""
         rows = self.buffer._gateways[GATEWAY].rows
         return {key: row.state for key, row in rows.items()}
 
     def runs_of(self, manifest: Manifest) -> list[bytes]:
-        """Give all parts of a checkpoint."""
+        """Return all parts of a checkpoint."""
         places = [shape.place(number) for shape in manifest.tables.values()
                   for number in range(shape.parts)]  # fmt: skip
         return [self.checkpoints.part(GATEWAY, manifest.id, place) for place in places if place]
@@ -159,7 +159,7 @@ class Reader:
             pull = self.after(page)
 
     def after(self, page: PullPage) -> Pull:
-        """Give the request for the page behind one."""
+        """Return the request for the page behind one."""
         asked = self._pull
         return Pull(
             "r", page.cursor, asked.deltas_max, page.epoch, page.snapshot, claims=asked.claims,
@@ -167,7 +167,7 @@ class Reader:
         )  # fmt: skip
 
     def bytes(self) -> dict[RowKey, bytes]:
-        """Give the rows as they are stored."""
+        """Return the rows as they are stored."""
         return {key: encode_row_state(state) for key, state in self.states.items()}
 
     def _begun(self, snapshot: str) -> Pull:

@@ -36,7 +36,7 @@ class ClientRow(NamedTuple):
 
 
 def client_rows(client: Client, table: str = "", row_id: str = "") -> list[ClientRow]:
-    """Give all rows that are committed, or one, in the order of tables and row ids."""
+    """Return all rows that are committed, or one, in the order of tables and row ids."""
     connection = client._file.database._reader
     # First those without a state: it may be written meanwhile.
     inserts = list(unfolded(connection))

@@ -28,7 +28,7 @@ class Writer:
     written: dict[RowKey, Stamp] = field(default_factory=dict)
 
     def head(self, lane: str) -> Head | None:
-        """Give a lane's head as it is now."""
+        """Return a lane's head as it is now."""
         return self.buffer.lane_heads(self.gateway, [lane]).get(lane)
 
     def prepare(
@@ -80,12 +80,12 @@ class Writer:
 
 
 def renamed(commit: Commit) -> Commit:
-    """Give the same commit as somebody else's try."""
+    """Return the same commit as somebody else's try."""
     return replace(commit, token=uuid4().hex)
 
 
 def logged(buffer: MemoryBuffer, gateway: str) -> dict[str, list[LogEntry]]:
-    """Give all log entries of a gateway by lane, those in the log and those in the heads."""
+    """Return all log entries of a gateway by lane, those in the log and those in the heads."""
     items = buffer._gateways[gateway]
     return {
         lane: [entry for chunk in items.logs[lane] for entry in chunk] + [*head.recent]

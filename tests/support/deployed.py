@@ -85,7 +85,7 @@ class Tenant:
         )
 
     def transport(self, client: str = "c1") -> HttpTransport:
-        """Give a client's way to the gateway; close it."""
+        """Return a client's way to the gateway; close it."""
         return HttpTransport(self.stack.http, self.gateway, token=lambda: self.token(client))
 
     # --- deltas -----------------------------------------------------------------------------------
@@ -146,14 +146,14 @@ class Tenant:
         return Lake(self.aws, self.gateway).read(name, wanted)
 
     def lake_rows(self, name: str = "todos", wanted: AsOf | None = None) -> Rows:
-        """Give an Iceberg table's rows by row id; columns that are null are left out."""
+        """Return an Iceberg table's rows by row id; columns that are null are left out."""
         return {
             row.pop(ROW_ID): {column: value for column, value in row.items() if value is not None}
             for row in self.table(name, wanted).to_pylist()
         }
 
     def expected(self, name: str = "todos") -> Rows:
-        """Give what the oracle makes of everything that was pushed.
+        """Return what the oracle makes of everything that was pushed.
 
         Without a schema the lake holds each value as its canonical JSON text.
         """
@@ -170,7 +170,7 @@ class Tenant:
 
 
 def aws_of(stack: Stack, gateway: str = "none") -> Aws:
-    """Give the AWS side of a stack."""
+    """Return the AWS side of a stack."""
     return Aws(
         Connection(
             gateway=gateway,
@@ -192,7 +192,7 @@ class Glue:
         self.client = aws.client("glue")
 
     def runs(self) -> list[dict[str, Any]]:
-        """Give all runs, the latest first."""
+        """Return all runs, the latest first."""
         runs: list[dict[str, Any]] = self.client.get_job_runs(JobName=self.job, MaxResults=200)[
             "JobRuns"
         ]
@@ -208,12 +208,12 @@ class Glue:
         self.client.update_job(JobName=self.job, JobUpdate=update)
 
     def start(self) -> str:
-        """Start a run; gives its id."""
+        """Start a run; returns its id."""
         run_id: str = self.client.start_job_run(JobName=self.job)["JobRunId"]
         return run_id
 
     def ended(self, run_id: str) -> dict[str, Any]:
-        """Wait for a run's end; gives its record."""
+        """Wait for a run's end; returns its record."""
         deadline = time.monotonic() + ENDED_S_MAX
         while True:
             run: dict[str, Any] = self.client.get_job_run(JobName=self.job, RunId=run_id)["JobRun"]
@@ -240,7 +240,7 @@ class Glue:
 def executed(
     aws: Aws, output: str, seconds_max: int, given: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Execute a state machine, as its schedule does; gives the execution at its end.
+    """Execute a state machine, as its schedule does; returns the execution at its end.
 
     Args:
         aws: the account.

@@ -27,11 +27,11 @@ class Destination(Protocol):
     """A database of one kind, shared by many tests; each takes gateways and tables of its own."""
 
     def adapter(self, gateway: str = "", *, history_ms: int | None = None) -> Any:
-        """Give the adapter of a gateway; of one that nobody else uses, unless it is named."""
+        """Return the adapter of a gateway; of one that nobody else uses, unless it is named."""
         ...
 
     def interrupted(self, cut: int) -> Destination:
-        """Give the same database, lost at the statement or commit with this number."""
+        """Return the same database, lost at the statement or commit with this number."""
         ...
 
     @property
@@ -52,15 +52,15 @@ class Destination(Protocol):
         ...
 
     def sql_type(self, type_name: str) -> str:
-        """Give the SQL type of a column type."""
+        """Return the SQL type of a column type."""
         ...
 
     def columns(self, table: str) -> set[str]:
-        """Give the names of a table's columns."""
+        """Return the names of a table's columns."""
         ...
 
     def rows(self, table: str, *columns: str) -> dict[str, tuple[Any, ...]]:
-        """Give a table's rows by row id."""
+        """Return a table's rows by row id."""
         ...
 
 
@@ -72,11 +72,11 @@ class SqlDestination:
     _open: list[SqlAdapter] = field(default_factory=list)
 
     def interrupted(self, cut: int) -> SqlDestination:
-        """Give the same database, to be lost; closed with this one."""
+        """Return the same database, to be lost; closed with this one."""
         return self.variant(interrupted(self.dialect, cut))
 
     def variant(self, dialect: Dialect) -> SqlDestination:
-        """Give the same database by another dialect; closed with this one."""
+        """Return the same database by another dialect; closed with this one."""
         return replace(self, dialect=dialect)
 
     @property
@@ -91,7 +91,7 @@ class SqlDestination:
             self._open.pop().close()
 
     def adapter(self, gateway: str = "", *, history_ms: int | None = None) -> SqlAdapter:
-        """Give the adapter of a gateway; of one that nobody else uses, unless it is named."""
+        """Return the adapter of a gateway; of one that nobody else uses, unless it is named."""
         adapter = SqlAdapter(self.dialect, gateway or new_gateway(), history_ms=history_ms)
         self._open.append(adapter)
         return adapter
@@ -113,12 +113,12 @@ class SqlDestination:
         self.run(f"UPDATE {table} SET props = %s", text)  # noqa: S608 - our own name
 
     def sql_type(self, type_name: str) -> str:
-        """Give the SQL type of a column type."""
+        """Return the SQL type of a column type."""
         sql_type: str = self.dialect.column_type(type_name, in_key=False)
         return sql_type
 
     def columns(self, table: str) -> set[str]:
-        """Give the names of a table's columns."""
+        """Return the names of a table's columns."""
         connection = self.dialect.connect()
         try:
             names: set[str] = self.dialect.existing_columns(connection.cursor(), table)
@@ -127,14 +127,14 @@ class SqlDestination:
         return names
 
     def rows(self, table: str, *columns: str) -> dict[str, tuple[Any, ...]]:
-        """Give a table's rows by row id."""
+        """Return a table's rows by row id."""
         names = ", ".join(map(self.dialect.quote, ["row_id", *columns]))
         rows = self.run(f"SELECT {names} FROM {self.dialect.quote(table)}")  # noqa: S608 - quoted
         return {row_id: tuple(values) for row_id, *values in rows}
 
 
 def postgres_dialect(database: Database) -> Postgres:
-    """Give the dialect for a running PostgreSQL."""
+    """Return the dialect for a running PostgreSQL."""
     return Postgres(
         f"postgresql://{database.user}:{database.password}@{database.host}:{database.port}"
         f"/{database.database}"
@@ -142,7 +142,7 @@ def postgres_dialect(database: Database) -> Postgres:
 
 
 def mariadb_dialect(database: Database) -> MySql:
-    """Give the dialect for a running MariaDB, or for the MySQL that stands for it."""
+    """Return the dialect for a running MariaDB, or for the MySQL that stands for it."""
     return MySql(
         database.host,
         database.user,
@@ -154,7 +154,7 @@ def mariadb_dialect(database: Database) -> MySql:
 
 
 def mariadb_url(database: Database) -> str:
-    """Give the URL of a running MariaDB, or of the MySQL that stands for it."""
+    """Return the URL of a running MariaDB, or of the MySQL that stands for it."""
     return (
         f"{'mysql' if database.is_mysql else 'mariadb'}://{database.user}:{database.password}"
         f"@{database.host}:{database.port}/{database.database}"
@@ -162,12 +162,12 @@ def mariadb_url(database: Database) -> str:
 
 
 def new_gateway() -> str:
-    """Give a gateway that nobody else uses."""
+    """Return a gateway that nobody else uses."""
     return f"g{next(_numbers)}"
 
 
 def new_table() -> str:
-    """Give the name of a table that nobody else uses."""
+    """Return the name of a table that nobody else uses."""
     return f"t{next(_numbers)}"
 
 

@@ -75,7 +75,7 @@ class Api(VendorServer):
         }  # fmt: skip
 
     def connector(self, **more: Any) -> Connector:
-        """Give a new connector."""
+        """Return a new connector."""
         self.connectors.append(made(self.settings | more, self.storage, self.outside))
         return self.connectors[-1]
 
@@ -102,7 +102,7 @@ class Api(VendorServer):
             del self.rows[row_id]
 
     def value(self, columns: Mapping[str, Any]) -> Any:
-        """Give the one column's value."""
+        """Return the one column's value."""
         return columns.get("value")
 
     @property
@@ -158,7 +158,7 @@ class DltSql(SqlSource):
         }  # fmt: skip
 
     def connector(self, **more: Any) -> Connector:  # type: ignore[override]  # dlt's
-        """Give a new connector."""
+        """Return a new connector."""
         return made(self.settings | more, self.storage, Outside())
 
     def put(self, rows: Mapping[str, Any]) -> None:
@@ -205,7 +205,7 @@ class Folder:
         }  # fmt: skip
 
     def connector(self, **more: Any) -> Connector:
-        """Give a new connector."""
+        """Return a new connector."""
         return made(self.settings | more, self.storage, self.outside)
 
     def put(self, rows: Mapping[str, Any]) -> None:
@@ -230,5 +230,5 @@ class Folder:
         os.utime(path, (written, written))
 
     def value(self, columns: Mapping[str, Any]) -> Any:
-        """Give the one column's value."""
+        """Return the one column's value."""
         return columns.get("value")

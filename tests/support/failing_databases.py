@@ -49,7 +49,7 @@ class FailingDatabase(Protocol):
     """A database of its own, with a user of its own, whose administrator makes it fail."""
 
     def adapter(self, password: str = PASSWORD) -> SqlAdapter:
-        """Give an adapter of one gateway, as the user."""
+        """Return an adapter of one gateway, as the user."""
         ...
 
     def run(self, statement: str) -> list[Any]:
@@ -61,7 +61,7 @@ class FailingDatabase(Protocol):
         ...
 
     def waiting(self) -> int:
-        """Tell how many statements of the user wait for a lock."""
+        """Return how many statements of the user wait for a lock."""
         ...
 
     def read_only(self) -> Any:

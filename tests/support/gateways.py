@@ -31,16 +31,16 @@ class SeededChance:
         self._random = random.Random(seed)
 
     def jitter(self) -> float:
-        """Give a number in [0, 1)."""
+        """Return a number in [0, 1)."""
         return self._random.random()
 
     def token(self) -> str:
-        """Give a name that is never given again."""
+        """Return a name that is never given again."""
         return uuid4().hex  # stores outlive a test, so a name must differ in each
 
 
 def real_wall_clock() -> int:
-    """Give the milliseconds since 1970."""
+    """Return the milliseconds since 1970."""
     return time.time_ns() // 1_000_000
 
 
@@ -56,7 +56,7 @@ class GivenTime:
         self.now_ms = float(now_ms)
 
     def wall_clock(self) -> int:
-        """Give the milliseconds since 1970."""
+        """Return the milliseconds since 1970."""
         return int(self.now_ms)
 
     def sleep_ms(self, milliseconds: float) -> None:
@@ -116,11 +116,11 @@ def pages(
 
 
 def deltas_of(page: PullPage) -> list[Delta]:
-    """Give the deltas of a page."""
+    """Return the deltas of a page."""
     return [delta for run in page.records for delta in decode_records(run)]
 
 
 def pulled(buffer: Buffer, gateway: str, *, since: int = 0, deltas_max: int = 100) -> list[Delta]:
-    """Give every delta after a cursor, in the order in which they come."""
+    """Return every delta after a cursor, in the order in which they come."""
     read = pages(buffer, gateway, since=since, deltas_max=deltas_max)
     return [delta for page in read for delta in deltas_of(page)]

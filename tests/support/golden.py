@@ -54,7 +54,7 @@ ROW = fold(DELTAS[:2])
 
 
 def messages() -> Mapping[str, bytes]:
-    """Give each message's bytes by its name."""
+    """Return each message's bytes by its name."""
     return {
         "push, JSON": jsonish.encode_push(PUSH),
         "push, protobuf": proto.encode_push(PUSH),
@@ -72,7 +72,7 @@ def messages() -> Mapping[str, bytes]:
 
 
 def kept() -> dict[str, bytes]:
-    """Give the kept bytes: text as it is, protobuf from hex."""
+    """Return the kept bytes: text as it is, protobuf from hex."""
     kept: dict[str, str] = json.loads(PATH.read_text("utf-8")) if PATH.exists() else {}
     return {
         name: text.encode() if name.endswith("JSON") else bytes.fromhex(text)

@@ -56,7 +56,7 @@ JSON = [
 
 
 def hostile() -> list[bytes]:
-    """Give texts that nearly are of a type, or spell its values in another way."""
+    """Return texts that nearly are of a type, or spell its values in another way."""
     said = [*NUMBERS, *DAYS, *BASE64]
     said += [f"{day}{join}{time}Z" for day, join, time in product(DAYS, "T ", ["13:05:09"])]
     said += [f"2024-02-29T{time}{zone}" for time, zone in product(TIMES, ZONES)]

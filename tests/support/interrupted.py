@@ -84,5 +84,5 @@ class _Cursor:
 
 
 def interrupted(dialect: Dialect, cut: int) -> Any:
-    """Give the dialect, to be lost at the statement or commit with this number."""
+    """Return the dialect, to be lost at the statement or commit with this number."""
     return _Interrupted(dialect, cut)

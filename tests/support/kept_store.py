@@ -69,7 +69,7 @@ class Kept:
         self.quotas = DynamoQuotas(TABLE, self.release.caller)
 
     def items(self) -> list[dict[str, Any]]:
-        """Give the items, in the order of their keys."""
+        """Return the items, in the order of their keys."""
         collections = vars(self.model.dynamo.items)["_collections"]
         return [
             dict(collections[pk].items[sk][0])
@@ -78,7 +78,7 @@ class Kept:
         ]
 
     def documents(self) -> dict[str, bytes]:
-        """Give the objects but for the rows of batches, whose bytes are Parquet's matter."""
+        """Return the objects but for the rows of batches, whose bytes are Parquet's matter."""
         stored = sorted(self.objects.bodies.items())
         return {key: body for key, body in stored if not key.endswith(_PARQUET)}
 
@@ -116,7 +116,7 @@ def written() -> Kept:
 
 
 def loaded(number: int) -> tuple[Kept, dict[str, Any]]:
-    """Give a kept store, and what is to be read in it."""
+    """Return a kept store, and what is to be read in it."""
     body = json.loads((FOLDER / f"store-{number}.json").read_text("utf-8"))
     kept = Kept(body["nowMs"])
     for item in body["items"]:
@@ -126,7 +126,7 @@ def loaded(number: int) -> tuple[Kept, dict[str, Any]]:
 
 
 def plain(kept: Kept) -> dict[str, Any]:
-    """Give what is stored without what differs from one deflating library to another."""
+    """Return what is stored without what differs from one deflating library to another."""
     return {
         "items": [{name: _plain(item, name) for name in sorted(item)} for item in kept.items()],
         "objects": {key: body.hex() for key, body in kept.documents().items()},

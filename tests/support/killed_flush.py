@@ -90,7 +90,7 @@ def fill(tenant: Tenant, first: int = 0) -> None:
 
 
 def claims(tenant: Tenant) -> list[dict[str, Any]]:
-    """Give the claims of a tenant, in the order of their ranges."""
+    """Return the claims of a tenant, in the order of their ranges."""
     objects = bucket(tenant)
     keys = objects.list_objects(f"claims/{tenant.gateway}/")
     claims = [json.loads(objects.get_object(key)) for key in keys]
@@ -98,5 +98,5 @@ def claims(tenant: Tenant) -> list[dict[str, Any]]:
 
 
 def bucket(tenant: Tenant) -> S3Objects:
-    """Give the lake's bucket."""
+    """Return the lake's bucket."""
     return S3Objects(tenant.aws.output("LakeBucket"), tenant.aws.client("s3"))

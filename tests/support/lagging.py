@@ -51,7 +51,7 @@ class LaggingBuffer(MemoryBuffer):
         self._stored[commit.stamp] = {entry.stamp for chunk in chunks for entry in chunk}
 
     def rows(self, gateway: str, wanted: Iterable[RowKey]) -> dict[RowKey, StoredRow]:
-        """Give rows, maybe as they were before the latest commit."""
+        """Return rows, maybe as they were before the latest commit."""
         rows = super().rows(gateway, wanted)
         if not self._lagging():
             return rows
@@ -59,7 +59,7 @@ class LaggingBuffer(MemoryBuffer):
         return seen | {key: row for key, row in self._old_rows.items() if key in rows}
 
     def marks(self, gateway: str, wanted: Iterable[MarkKey]) -> dict[MarkKey, StoredMark]:
-        """Give marks, maybe as they were before the latest commit."""
+        """Return marks, maybe as they were before the latest commit."""
         marks = super().marks(gateway, wanted)
         if not marks or not self._lagging():
             return marks
@@ -67,7 +67,7 @@ class LaggingBuffer(MemoryBuffer):
         return seen | {key: mark for key, mark in self._old_marks.items() if key in marks}
 
     def scan_rows(self, gateway: str, table: str, place: str, count_max: int) -> RowSlice:
-        """Give a part of a table's rows, maybe as they were before the latest commit."""
+        """Return a part of a table's rows, maybe as they were before the latest commit."""
         scan = super().scan_rows(gateway, table, place, count_max)
         if not self._lagging():
             return scan
@@ -80,7 +80,7 @@ class LaggingBuffer(MemoryBuffer):
     def read_marks_serializable(
         self, gateway: str, wanted: Iterable[MarkKey]
     ) -> dict[MarkKey, StoredMark]:
-        """Give marks, or refuse while the latest commit is not visible."""
+        """Return marks, or refuse while the latest commit is not visible."""
         if self._lagging():
             raise Contention("a commit is becoming visible")
         return super().marks(gateway, wanted)
@@ -88,7 +88,7 @@ class LaggingBuffer(MemoryBuffer):
     def entries(
         self, gateway: str, lane: str, after: Stamp, until: Stamp, count_max: int
     ) -> LogSlice:
-        """Give entries, maybe without those that the latest commit put into the log."""
+        """Return entries, maybe without those that the latest commit put into the log."""
         log = super().entries(gateway, lane, after, until, count_max)
         if not self._lagging():
             return log
@@ -99,7 +99,7 @@ class LaggingBuffer(MemoryBuffer):
     def log_items(
         self, gateway: str, wanted: Mapping[str, Stamp]
     ) -> dict[str, tuple[LogEntry, ...]]:
-        """Give items of the log, maybe without those that the latest commit put there."""
+        """Return items of the log, maybe without those that the latest commit put there."""
         items = super().log_items(gateway, wanted)
         if not self._lagging():
             return items

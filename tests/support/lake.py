@@ -28,20 +28,20 @@ class Objects:
         self.written.append((key, body))
 
     def get_object(self, key: str) -> bytes:
-        """Give an object's bytes."""
+        """Return an object's bytes."""
         if key not in self.bodies:
             raise NotFound(f"there is no object {key}")
         return self.bodies[key]
 
     def get_range(self, key: str, start: int, size: int) -> bytes:
-        """Give some bytes of an object."""
+        """Return some bytes of an object."""
         body = self.get_object(key)
         if start >= len(body):
             raise NotFound(f"the object {key} ends before {start}")
         return body[start : start + size]
 
     def list_objects(self, prefix: str) -> list[str]:
-        """Give the keys under a prefix, in order."""
+        """Return the keys under a prefix, in order."""
         return sorted(key for key in self.bodies if key.startswith(prefix))
 
     def delete_object(self, key: str) -> None:
@@ -104,11 +104,11 @@ class Life:
         self._last_happens = last_happens
 
     def of(self, port: Any) -> Any:
-        """Give a port as this process meets it."""
+        """Return a port as this process meets it."""
         return Mortal(port, self)
 
     def step(self, act: Any) -> Any:
-        """Give a write, or death before it, or right after it."""
+        """Return a write, or death before it, or right after it."""
 
         def call(*arguments: Any) -> Any:
             self._left -= 1
@@ -122,6 +122,6 @@ class Life:
 
 
 def unflushed(buffer: Buffer, gateway: str) -> int:
-    """Give how many bytes the heads say wait to be flushed."""
+    """Return how many bytes the heads say wait to be flushed."""
     heads = buffer.heads(gateway)
     return sum(head.logged_bytes - head.flushed_bytes for head in heads.values())

@@ -47,7 +47,7 @@ class LakeDatabases:
         return LakePlace(lambda: self.catalogue, "ls", f"file://{self.folder}")
 
     def adapter(self, gateway: str = "g", *, history_ms: int | None = None) -> IcebergDatabase:
-        """Give the adapter of a gateway."""
+        """Return the adapter of a gateway."""
         return IcebergDatabase(self.place, gateway, history_ms=history_ms)
 
     def close(self) -> None:
@@ -70,5 +70,5 @@ class GlueDatabases:
         client.create_bucket(Bucket=f"lakes-{number}")
 
     def adapter(self, keeper: str) -> Any:
-        """Give the adapter of a keeper."""
+        """Return the adapter of a keeper."""
         return opened_database(self._url, keeper)

@@ -114,7 +114,7 @@ class FolderLake:
     catalog: FolderCatalog = field(default_factory=FolderCatalog)
 
     def of(self) -> Lake:
-        """Give the lake as it is now."""
+        """Return the lake as it is now."""
         lake = Lake(_Aws(), self.gateway)  # type: ignore[arg-type]  # all that a lake asks of it
         lake.__dict__["_catalogue"] = self.catalog
         return lake

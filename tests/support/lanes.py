@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def open_lanes(buffer: Buffer, gateway: str, count: int, shard: str = DEFAULT_SHARD) -> list[str]:
-    """Open the first so many lanes of a shard; gives the names of all open lanes."""
+    """Open the first so many lanes of a shard; returns the names of all open lanes."""
     main = buffer.heads(gateway)[MAIN_LANE]
     lanes = main.lanes.opening(shard, count)
     assert buffer.change_lanes(gateway, main, lanes, main.commit + 1)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def logged(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
-    """Give everything that is logged meanwhile, at the most talkative level."""
+    """Yield everything that is logged meanwhile, at the most talkative level."""
     stream = io.StringIO()
     monkeypatch.setattr(observe.logger.registered_handler, "stream", stream)
     before = observe.logger.log_level

@@ -49,7 +49,7 @@ class Machine:
     seconds: Callable[[], float]
 
     def walk(self, given: Mapping[str, Any]) -> Generator[str]:
-        """Walk one execution; gives the name of each state before it is entered.
+        """Walk one execution; returns the name of each state before it is entered.
 
         Raises:
             TaskFailed: as the execution fails.
@@ -122,7 +122,7 @@ def definition_of(path: Path, **names: str) -> dict[str, Any]:
 
 
 def evaluated(given: Any, scope: Mapping[str, Any]) -> Any:
-    """Give a value whose expressions are carried out."""
+    """Return a value whose expressions are carried out."""
     if isinstance(given, dict):
         fields = {key: evaluated(each, scope) for key, each in given.items()}
         return {key: each for key, each in fields.items() if each is not None}

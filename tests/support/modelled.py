@@ -25,5 +25,5 @@ class LockedModel:
 
 
 def modelled_buffer() -> DynamoBuffer:
-    """Give a buffer on a model of its own."""
+    """Return a buffer on a model of its own."""
     return DynamoBuffer("lakesync-buffer", DynamoCaller("us-east-1", send=LockedModel()))

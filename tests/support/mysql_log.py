@@ -15,7 +15,7 @@ GTID, QUERY, XID, TABLE_MAP, WRITE, UPDATE, DELETE, ROTATE, FORMAT, XA_PREPARE, 
 
 
 def event(kind: int, body: bytes, *, pos: int = 0, seconds: int = 0) -> bytes:
-    """Give an event without a checksum; `pos` is where the next begins."""
+    """Return an event without a checksum; `pos` is where the next begins."""
     return struct.pack("<IBIIIH", seconds, kind, 7, 19 + len(body), pos, 0) + body
 
 

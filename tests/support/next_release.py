@@ -55,7 +55,7 @@ class NextObjects(Objects):
 
 
 def with_more(document: bytes) -> bytes:
-    """Give a document with a field that this release does not know."""
+    """Return a document with a field that this release does not know."""
     return json.dumps(json.loads(document) | {"added": {"deep": [1]}}).encode()
 
 

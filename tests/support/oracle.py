@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def expected_row(deltas: Iterable[Delta], *, delete_wins: bool = False) -> dict[str, bytes] | None:
-    """Give the visible columns of one row after all its deltas, or None if there is no row.
+    """Return the visible columns of one row after all its deltas, or None if there is no row.
 
     Where deletes win, there is one only if an insert is newer than every delete.
     """

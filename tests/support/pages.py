@@ -30,12 +30,12 @@ LAW = re.compile(r"^\*\*([A-Z]+[0-9]+)\. ", re.MULTILINE)
 
 
 def spec_pages() -> list[Path]:
-    """Give every page of the specification."""
+    """Return every page of the specification."""
     return sorted(SPEC.glob("*.md"))
 
 
 def stated_laws(page: Path) -> list[str]:
-    """Give the laws that a page states, in its order."""
+    """Return the laws that a page states, in its order."""
     return LAW.findall(page.read_text("utf-8"))
 
 
@@ -43,7 +43,7 @@ def stated_laws(page: Path) -> list[str]:
 
 
 def marks_in(module: Module) -> list[tuple[str, tuple[str, ...]]]:
-    """Give the id of the test and the laws of every mark on a function, class or method."""
+    """Return the id of the test and the laws of every mark on a function, class or method."""
 
     def walk(body: list[ast.stmt], prefix: str) -> Iterator[tuple[str, tuple[str, ...]]]:
         for node in body:
@@ -60,7 +60,7 @@ def marks_in(module: Module) -> list[tuple[str, tuple[str, ...]]]:
 
 
 def proofs() -> dict[str, list[str]]:
-    """Give the ids of the tests that name each law."""
+    """Return the ids of the tests that name each law."""
     tests: dict[str, list[str]] = {}
     for module in modules("tests/"):
         for test, laws in marks_in(module):
@@ -70,13 +70,13 @@ def proofs() -> dict[str, list[str]]:
 
 
 def law_number(law: str) -> tuple[str, int]:
-    """Give what laws are sorted by: M2 before M10."""
+    """Return what laws are sorted by: M2 before M10."""
     letters = law.rstrip("0123456789")
     return letters, int(law[len(letters) :])
 
 
 def proved_by(page: Path) -> str:
-    """Give the section of a page that names its laws' tests."""
+    """Return the section of a page that names its laws' tests."""
     by_law = proofs()
     lines = [f"Written by `{COMMAND}` from the marks of the tests.", ""]
     for law in sorted(stated_laws(page), key=law_number):
@@ -89,7 +89,7 @@ def proved_by(page: Path) -> str:
 
 
 def error_table() -> str:
-    """Give the table of error codes."""
+    """Return the table of error codes."""
     lines = [
         f"Written by `{COMMAND}` from `lakesync.errors`.",
         "",
@@ -140,7 +140,7 @@ class Limit:
 
 
 def limits_in(module: Module) -> Iterator[Limit]:
-    """Give the public bounds of a module and of its ``…Limits``, with the words below each."""
+    """Yield the public bounds of a module and of its ``…Limits``, with the words below each."""
 
     def walk(body: list[ast.stmt], owner: object, prefix: str) -> Iterator[Limit]:
         for node, below in zip(body, [*body[1:], ast.Pass()], strict=True):
@@ -156,7 +156,7 @@ def limits_in(module: Module) -> Iterator[Limit]:
 
 
 def _assigned(node: ast.stmt) -> str | None:
-    """Give the name that a statement gives a value to."""
+    """Return the name that a statement gives a value to."""
     if isinstance(node, ast.AnnAssign) and node.value is not None:
         target: ast.expr = node.target
     elif isinstance(node, ast.Assign):
@@ -178,12 +178,12 @@ def _words(node: ast.stmt) -> str:
 
 
 def limits() -> list[Limit]:
-    """Give every public bound of the library."""
+    """Return every public bound of the library."""
     return [limit for module in library_modules() for limit in limits_in(module)]
 
 
 def limit_table() -> str:
-    """Give the table of limits."""
+    """Return the table of limits."""
     lines = [
         f"Written by `{COMMAND}` from the constants and the words below them.",
         "",
@@ -201,7 +201,7 @@ def limit_table() -> str:
 
 
 def with_section(text: str, title: str, body: str) -> str:
-    """Give a page with the section of this title renewed, or added at the end."""
+    """Return a page with the section of this title renewed, or added at the end."""
     section = f"## {title}\n\n{body}\n"
     old = re.search(rf"^## {title}\n.*?(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
     if old is None:
@@ -211,7 +211,7 @@ def with_section(text: str, title: str, body: str) -> str:
 
 
 def renewed(page: Path) -> str:
-    """Give what a page must say, with what it says by hand left alone."""
+    """Return what a page must say, with what it says by hand left alone."""
     text = page.read_text("utf-8")
     if page.name == "errors.md":
         return with_section(text, "Codes", error_table())

@@ -48,7 +48,7 @@ class MemorySecrets:
         self.fails = False
 
     def get(self, name: str) -> Mapping[str, str]:
-        """Give a secret's fields."""
+        """Return a secret's fields."""
         fields: dict[str, str] = json.loads(self.stored.get(name, "{}"))
         return fields
 
@@ -97,11 +97,11 @@ class PollingByHand:
         )  # fmt: skip
 
     def polls_at(self, place: str) -> Polls:
-        """Give what polls in one of the functions, or, without a place, all there is."""
+        """Return what polls in one of the functions, or, without a place, all there is."""
         return self._made(Polls, self.flow_routes(place))
 
     def flow_routes(self, place: str, *, side_by_side: bool = False) -> FlowRoutes:
-        """Give how flows are carried out in one of the functions, or in a job."""
+        """Return how flows are carried out in one of the functions, or in a job."""
         return FlowRoutes(
             self.secrets, self.push, self.rows, self._opened, wall_clock=self.wall_clock,
             outside=self.outside, place=place, rows_min=self.rows_min, side_by_side=side_by_side,
@@ -134,7 +134,7 @@ class PollingByHand:
         return polls.take_over(gateway, name, lease, reads, at_once, lambda: True)
 
     def flow_admin(self, buffer: Buffer, destinations: DestinationAdmin) -> FlowAdmin:
-        """Give what declares flows."""
+        """Return what declares flows."""
         return FlowAdmin(
             buffer, destinations, self.admin, self.store, self._counts, wall_clock=self.wall_clock
         )

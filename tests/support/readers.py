@@ -34,7 +34,7 @@ MINE = {"column": "owner", "op": "eq", "value": "jwt:sub"}
 
 
 def bucket(*filters: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """Give a bucket whose rows anyone may write, unless it says otherwise."""
+    """Return a bucket whose rows anyone may write, unless it says otherwise."""
     return bucket_without_write(*filters, **{"write": []} | more)
 
 

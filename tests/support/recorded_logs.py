@@ -76,7 +76,7 @@ class Recorded(NamedTuple):
 
 
 def recorded(name: str) -> Recorded:
-    """Give a log of the file."""
+    """Return a log of the file."""
     told = json.loads(FILE.read_text())["logs"][name]
     look = TableLook(**told["look"])._replace(
         primary_key=tuple(told["look"]["primary_key"]), computed=frozenset(told["look"]["computed"])

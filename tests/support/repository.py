@@ -16,7 +16,7 @@ PRODUCT = ("layers", "functions", "glue_jobs", "stepfunctions")
 
 @functools.cache
 def tracked() -> tuple[Path, ...]:
-    """Give every file that git tracks and that is there."""
+    """Return every file that git tracks and that is there."""
     listed = subprocess.run(
         ["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True
     )
@@ -25,7 +25,7 @@ def tracked() -> tuple[Path, ...]:
 
 
 def name_of(path: Path) -> str:
-    """Give a file's name from the root of the repository."""
+    """Return a file's name from the root of the repository."""
     return path.relative_to(ROOT).as_posix()
 
 
@@ -48,7 +48,7 @@ class Module:
 
 @functools.cache
 def modules(*folders: str) -> tuple[Module, ...]:
-    """Give the tracked Python files under some folders; generated ones are left out."""
+    """Return the tracked Python files under some folders; generated ones are left out."""
     parsed = []
     for path in tracked():
         name = name_of(path)
@@ -59,17 +59,17 @@ def modules(*folders: str) -> tuple[Module, ...]:
 
 
 def product_modules() -> tuple[Module, ...]:
-    """Give every Python file of the product."""
+    """Return every Python file of the product."""
     return modules(*(f"{folder}/" for folder in PRODUCT))
 
 
 def library_modules() -> tuple[Module, ...]:
-    """Give every module of the library."""
+    """Return every module of the library."""
     return modules(f"{name_of(LIBRARY)}/")
 
 
 def imported(module: Module) -> set[str]:
-    """Give the dotted names that a module imports, wherever in it."""
+    """Return the dotted names that a module imports, wherever in it."""
     names = set()
     for node in ast.walk(module.tree):
         if isinstance(node, ast.Import):

@@ -58,7 +58,7 @@ class FakeSockets:
         return [proto.decode_page(body) for tag, body in read if tag is Tag.BROADCAST]
 
     def refusals(self, connection_id: str) -> list[Refused]:
-        """Give the refusals that a connection was sent."""
+        """Return the refusals that a connection was sent."""
         read = [frames.decode_frame(frame) for frame in self.sent[connection_id]]
         return [frames.decode_refusal(body) for tag, body in read if tag is Tag.REFUSAL]
 
@@ -81,7 +81,7 @@ class Hub:
         )
 
     def delivery(self) -> Delivery:
-        """Give what sends the frames of one process."""
+        """Return what sends the frames of one process."""
         return Delivery(
             self.sockets,
             self.connections,
@@ -90,7 +90,7 @@ class Hub:
         )
 
     def process(self) -> Broadcaster:
-        """Give another process that notifies."""
+        """Return another process that notifies."""
         return Broadcaster(
             puller(self.buffer, time_=self.time),
             self.connections,
@@ -123,7 +123,7 @@ class Hub:
         return connection
 
     def newest(self) -> int:
-        """Give the last commit."""
+        """Return the last commit."""
         heads = self.buffer.heads(GATEWAY)
         return max((head.last_logged for head in heads.values()), default=0)
 

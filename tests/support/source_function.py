@@ -30,7 +30,7 @@ class Sources:
     def beside(
         self, app: FastAPI, buffer: Buffer
     ) -> Callable[[dict[str, Any], Any], dict[str, Any]]:
-        """Give the handler of an app that has pulls from a source answered by a function."""
+        """Return the handler of an app that has pulls from a source answered by a function."""
         pulls = SourcePulls(buffer, lambda *_: self.database, wall_clock=real_wall_clock)
         routes = pull_routes(pulls, of_sources=True)
         sources = lambda_handler(create_app(routes, access=app.state.access))

@@ -60,7 +60,7 @@ class MemorySource:
     clock_us: int = 1_700_000_000_000_000
 
     def connector(self) -> MemorySource:
-        """Give itself: it keeps nothing for one process."""
+        """Return itself: it keeps nothing for one process."""
         return self
 
     def put(self, rows: Mapping[str, Any]) -> None:
@@ -75,7 +75,7 @@ class MemorySource:
         self.log.append(Change(row_id, None, self.clock_us))
 
     def value(self, columns: Mapping[str, Any]) -> Any:
-        """Give the one column's value."""
+        """Return the one column's value."""
         return columns.get("value")
 
     def check(self) -> Result[str, LakeSyncError]:
@@ -83,7 +83,7 @@ class MemorySource:
         return Ok("The source in memory answers.")
 
     def discover(self) -> Result[tuple[SourceTable, ...], LakeSyncError]:
-        """Give the one table."""
+        """Return the one table."""
         columns = (SourceColumn("id", "string"), SourceColumn("value", "json"))
         return Ok((SourceTable(self.table, columns, ("id",)),))
 
@@ -95,7 +95,7 @@ class MemorySource:
         rows_max: int,
         poll_ms: int,  # noqa: ARG002
     ) -> Result[SourcePage, LakeSyncError]:
-        """Give the next entries of the log."""
+        """Return the next entries of the log."""
         self.reads += 1
         if self.fails:
             return Err(self.fails.pop(0))
@@ -109,7 +109,7 @@ class MemorySource:
         return Ok(SourcePage(changes, str(end), end < len(self.log), unreadable))
 
     def on_webhook(self, delivery: Delivery) -> Result[SourcePage, LakeSyncError]:
-        """Give the entries of the log that the body names."""
+        """Return the entries of the log that the body names."""
         self.heard += 1
         try:
             places = json.loads(delivery.body)
@@ -165,7 +165,7 @@ class SqlSource:
         )
 
     def connector(self) -> SqlConnector:
-        """Give a new connector."""
+        """Return a new connector."""
         kind: Any = SqlConnector
         if FEED in self.sources:
             kind = CaptureConnector if self.is_postgres else BinlogConnector
@@ -209,7 +209,7 @@ class SqlSource:
         self.run(f"DELETE FROM {self.table} WHERE id = %s", int(row_id))  # noqa: S608
 
     def value(self, columns: Mapping[str, Any]) -> Any:
-        """Give the one column's value."""
+        """Return the one column's value."""
         return columns.get("value")
 
 

@@ -34,7 +34,7 @@ class Steps:
         """The number that chose the present step."""
 
     def wall_clock(self, ahead_ms: int = 0) -> Callable[[], int]:
-        """Give a clock that is so far ahead."""
+        """Return a clock that is so far ahead."""
         return lambda: int(self.now_ms) + ahead_ms
 
     def sleep_ms(self, milliseconds: float) -> None:
@@ -88,7 +88,7 @@ class SteppedBuffer(MemoryBuffer):
                 raise Unavailable("the answer was lost")
 
     def heads(self, gateway: str, since: Stamp = 0, *, at_once: bool = False) -> dict[str, Head]:
-        """Give heads; those that may be read beside the list, a step before it."""
+        """Return heads; those that may be read beside the list, a step before it."""
         self._steps.step()
         before = self.all_heads(gateway)
         if at_once:
@@ -105,7 +105,7 @@ class SteppedBuffer(MemoryBuffer):
 def with_earlier(
     heads: dict[str, Head], before: Mapping[str, Head], since: Stamp
 ) -> dict[str, Head]:
-    """Give heads as who reads them beside the list meets them: those of open lanes from before."""
+    """Get heads as who reads them beside the list meets them: those of open lanes from before."""
     if not heads or since < heads[MAIN_LANE].lanes.quiet:
         return heads
     others = {lane: before[lane] for lane in heads if lane in before and lane != MAIN_LANE}

@@ -117,7 +117,7 @@ def test_an_error_code_of_a_newer_gateway_is_still_an_error() -> None:
 
 
 def record(**fields: Any) -> pb.RowDelta:
-    """Give a valid record with other fields."""
+    """Return a valid record with other fields."""
     valid: dict[str, Any] = {
         "op": pb.DELTA_OP_INSERT,
         "table": "todos",
@@ -135,7 +135,7 @@ def decoded(*deltas: pb.RowDelta, **fields: Any) -> Push:
 
 
 def column(name: str, value: bytes) -> pb.ColumnDelta:
-    """Give one column."""
+    """Return one column."""
     return pb.ColumnDelta(column=name, value=value)
 
 

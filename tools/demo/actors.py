@@ -38,7 +38,7 @@ class DeviceTime:
     story_min: float = 0.0
 
     def __call__(self) -> int:
-        """Give the milliseconds since 1970, as this device believes."""
+        """Return the milliseconds since 1970, as this device believes."""
         return time.time_ns() // 1_000_000 + round((self.story_min + self.skew_min) * MINUTE_MS)
 
 
@@ -54,7 +54,7 @@ class Actor:
 
 
 def sitting_min(number: int, of: int) -> float:
-    """Give when a sitting begins, in minutes of the story."""
+    """Return when a sitting begins, in minutes of the story."""
     first, last = SITTINGS_MIN
     return first + (last - first) * number / max(of - 1, 1)
 
@@ -83,7 +83,7 @@ def restarted(actor: Actor, folder: Path, transport: Transport) -> Actor:
 
 
 def publish(feed: Actor, week: Week) -> int:
-    """Let the feed insert the timetable; gives how many rows."""
+    """Let the feed insert the timetable; returns how many rows."""
     feed.clock.story_min = PUBLISHED_MIN
     timetable = week.timetable()
     for row_id, columns in timetable.items():
@@ -128,5 +128,5 @@ def work_as_airport(airport: Actor, week: Week, show: Callable[[str], None]) -> 
 
 
 def later_days(airline: Actor, airport: Actor, days: Sequence[str]) -> list[str]:
-    """Give the days on which the airline's stamps are the later ones, whatever the true time."""
+    """Return the days on which the airline's stamps are the later ones, whatever the true time."""
     return [day for day in days if airline.stamps[day] > airport.stamps[day]]

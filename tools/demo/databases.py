@@ -77,7 +77,7 @@ class Operations:
             )
 
     def rows(self) -> Rows:
-        """Give its rows, as JSON has them."""
+        """Return its rows, as JSON has them."""
         with self._connected() as connection, connection.cursor() as cursor:
             cursor.execute(
                 sql.SQL("SELECT {}, {} FROM {}").format(
@@ -88,7 +88,7 @@ class Operations:
             return {row_id: _row(values) for row_id, *values in cursor}
 
     def connector(self) -> dict[str, Any]:
-        """Give the settings of the connector that captures its changes."""
+        """Return the settings of the connector that captures its changes."""
         return {
             "host": self.database.host, "port": self.database.port,
             "database": self.database.database, "user": self.database.user,
@@ -119,7 +119,7 @@ class Reports:
         )
 
     def rows(self) -> Rows:
-        """Give its rows, as JSON has them; none before there is a table."""
+        """Return its rows, as JSON has them; none before there is a table."""
         names = ", ".join(f"`{name}`" for name in TYPES)
         database = self.database
         with (

@@ -67,18 +67,18 @@ def compare(holder: str, rows: Rows, wanted: pd.DataFrame) -> Verdict:
 
 
 def rows_of_client(client: Client) -> Rows:
-    """Give what an app sees in its SQLite table."""
+    """Return what an app sees in its SQLite table."""
     selected = client.query(f"SELECT * FROM {TABLE}").unwrap()  # noqa: S608 - a constant
     return {row.pop("_row_id"): row for row in selected}
 
 
 def rows_of_lake(table: pa.Table) -> Rows:
-    """Give what a reader sees in the Iceberg table: typed values, as JSON has them."""
+    """Return what a reader sees in the Iceberg table: typed values, as JSON has them."""
     return {row.pop(ROW_ID): as_json(row) for row in table.to_pylist()}
 
 
 def as_json(row: Row) -> Row:
-    """Give a row's typed values as JSON has them; columns that it lacks are null."""
+    """Return a row's typed values as JSON has them; columns that it lacks are null."""
     return {name: _plain(row.get(name)) for name in TYPES}
 
 

@@ -86,7 +86,7 @@ class Week:
         return sorted(self.frame["flight_date"].unique())
 
     def of(self, claims: RuleClaims) -> Week:
-        """Give the flights that a client with these claims sees."""
+        """Return the flights that a client with these claims sees."""
         return Week(self.frame[_seen(self.frame, claims)])
 
     # --- what the clients write -------------------------------------------------------------------
@@ -177,7 +177,7 @@ class Week:
 
 
 def seen(table: pd.DataFrame, claims: RuleClaims) -> pd.DataFrame:
-    """Give the rows of a table that a client with these claims must hold."""
+    """Return the rows of a table that a client with these claims must hold."""
     return table[_seen(table, claims)]
 
 

@@ -56,7 +56,7 @@ class DemoLake:
         return self.ask("/admin/flush")
 
     def wait_until_merged(self, show: Callable[[str], None]) -> float:
-        """Return once the Glue job has merged what was announced; gives its seconds.
+        """Return once the Glue job has merged what was announced; returns its seconds.
 
         Raises:
             LocalStackError: a run failed, or five minutes went by.
@@ -73,12 +73,12 @@ class DemoLake:
         return time.monotonic() - started
 
     def rows(self, at_ms: int | None = None) -> Rows:
-        """Give the Iceberg table's rows, as they are or as they were."""
+        """Return the Iceberg table's rows, as they are or as they were."""
         lake = Lake(self._aws, self._gateway)
         return rows_of_lake(lake.read(TABLE, None if at_ms is None else AtTime(at_ms)))
 
     def _at_work(self) -> bool:
-        """Tell whether a run is at work.
+        """Return whether a run is at work.
 
         Raises:
             LocalStackError: one that was started for our batches has failed.

@@ -24,7 +24,7 @@ _LOOKS_EVERY_S: Final = 0.02
 
 
 def socket_address(endpoint: str, output: str) -> str:
-    """Give where the emulator serves what a stack's output ``SocketUrl`` names."""
+    """Return where the emulator serves what a stack's output ``SocketUrl`` names."""
     named = re.fullmatch(r"wss://(\w+)\.execute-api\..+/(\w+)", output)
     if named is None:
         raise Unreachable(f"{output!r} is no address of a WebSocket API")
@@ -35,7 +35,7 @@ def socket_address(endpoint: str, output: str) -> str:
 def milliseconds(
     writer: Client, reader: Client, table: str, row_id: str, column: str, values: list[Any]
 ) -> Iterator[float]:
-    """Write values one after the other; gives how long each takes, from the edit to the reader.
+    """Write values one after the other; returns how long each takes, from the edit to the reader.
 
     Raises:
         Unreachable: no WebSocket opened, or a value did not arrive.

@@ -46,7 +46,7 @@ class SecondAct:
         self._open = ExitStack()
 
     def tell(self) -> tuple[Verdict, ...]:
-        """Do every step; gives the evidence."""
+        """Do every step; returns the evidence."""
         shutil.rmtree(self._setting.folder, ignore_errors=True)
         self._setting.folder.mkdir(parents=True)
         with self._open:

@@ -37,7 +37,7 @@ class Setting:
         return sign(claims, TOKEN_S, self.secret, int(time.time()))
 
     def transport(self, client: str, rule_claims: RuleClaims) -> HttpTransport:
-        """Give a client's way to the gateway."""
+        """Return a client's way to the gateway."""
         return HttpTransport(
             self.url,
             self.gateway,
@@ -58,9 +58,9 @@ class TheLake(Protocol):
         ...
 
     def wait_until_merged(self, show: Callable[[str], None]) -> float:
-        """Return once the tables hold what was announced; gives the seconds."""
+        """Return once the tables hold what was announced; returns the seconds."""
         ...
 
     def rows(self, at_ms: int | None = None) -> Rows:
-        """Give the table's rows, as they are or as they were."""
+        """Return the table's rows, as they are or as they were."""
         ...

@@ -72,7 +72,7 @@ class Story:
         self._open = ExitStack()
 
     def tell(self) -> Outcome:
-        """Do every step; gives the evidence."""
+        """Do every step; returns the evidence."""
         shutil.rmtree(self._setting.folder, ignore_errors=True)
         self._setting.folder.mkdir(parents=True)
         with self._open:

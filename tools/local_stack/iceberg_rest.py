@@ -29,7 +29,7 @@ _OF_SPARK = (
 
 @contextlib.contextmanager
 def start_iceberg_rest(folder: Path) -> Iterator[str]:
-    """Give the address of an empty catalogue for as long as the block runs.
+    """Yield the address of an empty catalogue for as long as the block runs.
 
     Args:
         folder: an empty one: tables lie in ``warehouse``, and the log beside it.

@@ -52,7 +52,7 @@ PLAYED = 3
 
 
 def connector_hosts(port: int) -> str:
-    """Give where connectors may ask: any public host, and what is played beside the stack."""
+    """Return where connectors may ask: any public host, and what is played beside the stack."""
     played = (f"http://127.0.0.1:{port + number}" for number in range(1, PLAYED + 1))
     return ",".join(("*", *played))
 

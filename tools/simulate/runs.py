@@ -47,7 +47,7 @@ def run_chunk(first_and_last: tuple[int, int], changes: Mapping[str, object]) ->
 
 
 def workers(processes: int) -> ProcessPoolExecutor:
-    """Give worker processes, which end what they do when somebody presses Ctrl-C."""
+    """Return worker processes, which end what they do when somebody presses Ctrl-C."""
     # Ctrl-C is for this process to answer: a worker ends with its chunk.
     return ProcessPoolExecutor(
         processes, multiprocessing.get_context("spawn"), signal.signal,

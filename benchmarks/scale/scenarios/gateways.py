@@ -51,7 +51,7 @@ class Context:
         self._ends_ms = world.now_ms() + time_out_ms
 
     def get_remaining_time_in_millis(self) -> float:
-        """Give the time that is left."""
+        """Return the time that is left."""
         return self._ends_ms - self._world.now_ms()
 
 
@@ -78,7 +78,7 @@ class Lags:
             self.lags_s += [(now_ms - at_ms) / 1000 for at_ms, _ in done]
 
     def all_s(self) -> list[float]:
-        """Give all lags; of what still waits, how long it has waited."""
+        """Return all lags; of what still waits, how long it has waited."""
         now_ms = self._world.now_ms()
         waiting = [pair for pairs in self._waiting.values() for pair in pairs]
         return [*self.lags_s, *((now_ms - at_ms) / 1000 for at_ms, _ in waiting)]

@@ -123,7 +123,7 @@ class Lake:
         at_work[place] = 0
 
     def _lease(self, ready: deque[str]) -> bool:
-        """Make the tables of a free group ready; tells whether there was one."""
+        """Make the tables of a free group ready; returns whether there was one."""
         for table in self.claims:
             group = group_of_table(table)
             if not self.groups[group]:
@@ -182,7 +182,7 @@ def _entry(lake: Lake, lags_s: list[float], merge_cpu_s: float) -> Entry:
 
 
 def _measured_s() -> float:
-    """Give what a small merge takes of a core, as it was measured last."""
+    """Return what a small merge takes of a core, as it was measured last."""
     from benchmarks.__main__ import RESULTS  # noqa: PLC0415 - which imports the scenarios' package
 
     entries = json.loads(RESULTS.read_text("utf-8")) if RESULTS.exists() else []

@@ -122,7 +122,7 @@ class Measured:
         return sum(self.raises.values()) / max(len(self.raises), 1) / SECONDS
 
     def pushes(self) -> str:
-        """Give in words what writers met."""
+        """Return in words what writers met."""
         return (
             f"pushes: {self.pushed.count / SECONDS:,.0f}/s, p99 "
             f"{self.pushed.percentile_ms(0.99):,.0f} ms, {self.pushed.refused} refused"

@@ -78,7 +78,7 @@ class LargeDelivery(TableDelivery):
         return is_large(desk.destination, state, desk.table, batches, self._deltas_min)
 
     def _apply(self, run: Sequence[Batch], mark: Stamp) -> Stamp:
-        """Apply consecutive batches as one write; gives the last commit, 0 as the function does."""
+        """Apply consecutive batches as one write; returns the last commit, or 0."""
         try:
             for batch in run:
                 self._desk.objects.get_range(batch.object_key, 0, 1)

@@ -63,7 +63,7 @@ class Source:
 
 
 def stage_parts(spark: SparkSession, source: Source, work: BulkWrite) -> list[Stage]:
-    """Stage a whole write; gives the stages of the completed tasks.
+    """Stage a whole write; returns the stages of the completed tasks.
 
     Cost: each object is read twice, and each delta crosses the network once. A task's memory holds
     the states of some thousand rows, and one stage.

@@ -40,7 +40,7 @@ class DeliveryReport:
         return "; ".join(f"{table}: {reason}" for table, reason in sorted(self.failed.items()))
 
     def as_json(self) -> str:
-        """Give all of it."""
+        """Return all of it."""
         return json.dumps(asdict(self), sort_keys=True)
 
 

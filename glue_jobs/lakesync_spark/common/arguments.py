@@ -176,7 +176,7 @@ def catalogue_settings(
     arguments: Arguments | CheckpointArguments | MaintenanceArguments,
     secrets: Callable[[str], Any],
 ) -> dict[str, str]:
-    """Give the Spark configuration of the lake's catalogue, with its secret.
+    """Return the Spark configuration of the lake's catalogue, with its secret.
 
     Args:
         arguments: the job's.
@@ -188,12 +188,12 @@ def catalogue_settings(
 
 
 def region_of(stack: str) -> str:
-    """Give a stack's region: nobody else says it in a job."""
+    """Return a stack's region: nobody else says it in a job."""
     return stack.split(":")[3]
 
 
 def required(argv: Sequence[str], *names: str) -> dict[str, str]:
-    """Give all arguments by their names.
+    """Return all arguments by their names.
 
     Raises:
         ValidationFailed: a required one is missing.
@@ -206,7 +206,7 @@ def required(argv: Sequence[str], *names: str) -> dict[str, str]:
 
 
 def _pairs(argv: Sequence[str]) -> list[tuple[str, str]]:
-    """Give each name with the word after it; a flag gets an empty value."""
+    """Return each name with the word after it; a flag gets an empty value."""
     pairs = []
     for index, word in enumerate(argv):
         if word.startswith("--"):

@@ -18,7 +18,7 @@ _HASH: Final = "_hash"
 
 
 def fold(deltas: str, names: Sequence[str]) -> str:
-    """Give a query of one row for each row id: its stamps, and its registers, in normal form.
+    """Return a query of one row for each row id: its stamps, and its registers, in normal form.
 
     Args:
         deltas: a query of staged rows, in any order: ``_row_id``, ``_op``, ``_client_id``, ``_hlc``
@@ -63,6 +63,6 @@ def _keyed(deltas: str, names: Sequence[str]) -> str:
 
 
 def _register(name: str) -> str:
-    """Give a delta's write of a column; NULL if it carries none."""
+    """Return a delta's write of a column; NULL if it carries none."""
     write = f"named_struct('hlc', _hlc, 'client_id', _client_id, 'json', `{name}`)"
     return f"if(`{name}` IS NULL, NULL, {write}) AS `{name}`"

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def java_class(spark: SparkSession, name: str) -> Any:
-    """Give a class by its full name.
+    """Return a class by its full name.
 
     ``spark._jvm.org.apache…`` would look up each part of the name in every jar.
     """
@@ -21,6 +21,6 @@ def java_class(spark: SparkSession, name: str) -> Any:
 
 
 def is_java_error(error: Exception, name: str) -> bool:
-    """Tell whether an error is a Java exception of that class, by its full name."""
+    """Return whether an error is a Java exception of that class, by its full name."""
     java: Any = getattr(error, "java_exception", None)
     return java is not None and bool(java.getClass().getName() == name)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def selected(rows: str, columns: Iterable[str], condition: str = "") -> str:
-    """Give a query of some columns.
+    """Return a query of some columns.
 
     Args:
         rows: the name of a table or view, or a query.
@@ -45,7 +45,7 @@ def with_constants(rows: str, values: Mapping[str, str]) -> str:
 
 
 def asked(rows: DataFrame, text: Callable[[str], str]) -> DataFrame:
-    """Give a data frame of a query on rows.
+    """Return a data frame of a query on rows.
 
     Args:
         rows: the rows.
@@ -59,7 +59,7 @@ def asked(rows: DataFrame, text: Callable[[str], str]) -> DataFrame:
 
 @contextmanager
 def view_of(rows: DataFrame) -> Iterator[str]:
-    """Give the name of rows, for as long as queries are made of them."""
+    """Yield the name of rows, for as long as queries are made of them."""
     name = f"lakesync_{uuid4().hex}"  # all threads share a session's name space
     rows.createOrReplaceTempView(name)
     try:

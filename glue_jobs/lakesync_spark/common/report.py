@@ -52,7 +52,7 @@ class Report:
         return "; ".join(sentences)
 
     def as_json(self) -> str:
-        """Give all of it."""
+        """Return all of it."""
         return json.dumps(asdict(self), sort_keys=True, default=sorted)
 
 
@@ -62,7 +62,7 @@ def say(event: str, **facts: Any) -> None:
 
 
 def reason_of(error: BaseException) -> str:
-    """Give an error in one line; a Java exception with its class and its root cause.
+    """Return an error in one line; a Java exception with its class and its root cause.
 
     Py4J's own error says only that there was an exception.
     """

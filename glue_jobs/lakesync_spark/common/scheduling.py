@@ -21,7 +21,7 @@ _POOL: Final = "spark.scheduler.pool"
 
 
 def table_threads(spark: SparkSession, count: int, pool: str | None = None) -> ThreadPoolExecutor:
-    """Give threads whose jobs run in a pool, or each in one of its own."""
+    """Return threads whose jobs run in a pool, or each in one of its own."""
     sessions = java_class(spark, "org.apache.spark.sql.SparkSession")
     # PySpark activates a session only in its own thread.
     session: Any = spark._jsparkSession  # noqa: SLF001
@@ -36,5 +36,5 @@ def table_threads(spark: SparkSession, count: int, pool: str | None = None) -> T
 
 
 def pool_of(spark: SparkSession) -> str | None:
-    """Give the pool of this thread's jobs."""
+    """Return the pool of this thread's jobs."""
     return spark.sparkContext.getLocalProperty(_POOL)

@@ -24,7 +24,7 @@ SETTINGS: Final[Mapping[str, str]] = {
 
 
 def start_session(name: str, catalogue: Mapping[str, str]) -> SparkSession:
-    """Give the session of a job, with the settings in force.
+    """Return the session of a job, with the settings in force.
 
     Args:
         name: the job's.

@@ -35,7 +35,7 @@ def read_deltas(
     names: Mapping[str, str],
     applied: Stamp,
 ) -> DataFrame:
-    """Give the deltas of a chain above a commit; each commit once, however batches overlap.
+    """Return the deltas of a chain above a commit; each commit once, however batches overlap.
 
     Args:
         spark: the session.
@@ -61,7 +61,7 @@ def read_deltas(
 
 
 def is_whole(body: bytes) -> bool:
-    """Tell whether bytes are those of a batch's object, and can be read to their end."""
+    """Return whether bytes are those of a batch's object, and can be read to their end."""
     import pyarrow as pa  # noqa: PLC0415 - Glue has it; only who doubts a batch needs it
     import pyarrow.parquet as pq  # noqa: PLC0415
 

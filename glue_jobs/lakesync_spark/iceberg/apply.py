@@ -138,7 +138,7 @@ def forget(bench: Workbench, batches: Sequence[Batch]) -> None:
 
 
 def is_readable(bench: Workbench, batch: Batch) -> bool:
-    """Tell whether a batch's object exists and is complete.
+    """Return whether a batch's object exists and is complete.
 
     Its bytes are checked here, without Spark: Spark may also fail because of throttling or expired
     credentials, which are not faults of the batch. Errors of reading the bytes are raised.
@@ -148,7 +148,7 @@ def is_readable(bench: Workbench, batch: Batch) -> bool:
 
 
 def _is_events(rows: Target | None, batches: Sequence[Batch]) -> bool:
-    """Tell whether rows are events: as the table was created, or as its first batch declares."""
+    """Return whether rows are events: as the table was created, or as its first batch declares."""
     if rows is not None:
         return rows.table.kind is EVENTS_TABLE
     return min(batches, key=lambda batch: batch.last).append

@@ -76,7 +76,7 @@ def add_rows(rows: DataFrame, on_branch: str) -> None:
 
 
 def added_rows(spark: SparkSession, table: LakeTable, branch: str, start: int | None) -> DataFrame:
-    """Give what was added to a branch: nothing else is read."""
+    """Return what was added to a branch: nothing else is read."""
     table.refresh()
     reader = spark.read.option("start-snapshot-id", str(start))
     end = table.java.snapshot(branch).snapshotId()

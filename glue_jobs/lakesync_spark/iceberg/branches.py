@@ -23,7 +23,7 @@ _COMMIT_FAILED: Final = "org.apache.iceberg.exceptions.CommitFailedException"
 
 
 def branch_names(table: LakeTable, prefix: str) -> list[str]:
-    """Give the branches whose names begin so."""
+    """Return the branches whose names begin so."""
     refs = dict(table.java.refs())
     return [name for name, ref in refs.items() if ref.isBranch() and name.startswith(prefix)]
 
@@ -83,7 +83,7 @@ def fast_forward(spark: SparkSession, table: LakeTable, branch: str, start: int 
 
 
 def main_touched(spark: SparkSession, changed: Any) -> Any:
-    """Give a table's changed metadata with the unmoved main branch among the changes.
+    """Return a table's changed metadata with the unmoved main branch among the changes.
 
     A REST catalogue checks only what a commit changes: a commit of columns alone would not detect a
     new snapshot. To make a change, the branch's number of retained snapshots, one by default, is

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def change_rows(deltas: str, kind: Kind, columns: Sequence[LakeColumn], synced_at: str) -> str:
-    """Give a query of one row for each delta, in the order of the deltas.
+    """Return a query of one row for each delta, in the order of the deltas.
 
     Args:
         deltas: a query of staged rows, with JSON text by column.
@@ -56,6 +56,6 @@ def _text(name: str) -> str:
 
 
 def _carried(texts: Mapping[str, str]) -> str:
-    """Give the SQL of the names of the columns that a delta carries."""
+    """Return the SQL of the names of the columns that a delta carries."""
     names = (f"if({text} IS NULL, '', '{name}')" for name, text in texts.items())
     return f"array_remove(CAST(array({', '.join(names)}) AS ARRAY<STRING>), '')"

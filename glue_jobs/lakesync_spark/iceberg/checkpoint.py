@@ -87,7 +87,7 @@ def build(
 
 
 def _state_tables(spark: SparkSession, arguments: CheckpointArguments) -> dict[str, LakeTable]:
-    """Give the state tables that there are, by name."""
+    """Return the state tables that there are, by name."""
     flushed: Flushed = arguments.flushed
     by_name = {}
     for name in flushed.tables:
@@ -99,7 +99,7 @@ def _state_tables(spark: SparkSession, arguments: CheckpointArguments) -> dict[s
 
 
 def _rows(spark: SparkSession, table: LakeTable, forgotten: Stamp) -> DataFrame:
-    """Give the rows of a table's snapshot, without the tombstones that the buffer may forget."""
+    """Return the rows of a table's snapshot, without the tombstones that the buffer may forget."""
     rows = spark.sql(f"SELECT * FROM {table.name} VERSION AS OF {table.snapshot_id}")  # noqa: S608 - ours
     # Where deletes win, a hidden row may have updates: it is not a tombstone, and has stamps.
     return rows.where(f"NOT ({IS_DELETED} AND {STAMPS} IS NULL AND {HLC} <= {forgotten})")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def edited_comments(table: LakeTable) -> dict[str, str]:
-    """Give the comments that somebody else wrote, by column."""
+    """Return the comments that somebody else wrote, by column."""
     return {
         name: comment
         for name, comment in all_comments(table).items()
@@ -46,6 +46,6 @@ def keep_comments(table: LakeTable, wanted: Mapping[str, str]) -> None:
 
 
 def all_comments(table: LakeTable) -> dict[str, str]:
-    """Give what the catalogue says of each column."""
+    """Return what the catalogue says of each column."""
     fields = table.java.schema().columns()
     return {str(field.name()): str(field.doc() or "") for field in fields}

@@ -49,7 +49,7 @@ _STRAY_BITS: Final = '([^AQgw]==|[^AEIMQUYcgkosw048=]=)"'
 
 
 def spark_type(type_name: str) -> str:
-    """Give the SQL type of a column type.
+    """Return the SQL type of a column type.
 
     Raises:
         SchemaMismatch: there is no such type.
@@ -59,12 +59,12 @@ def spark_type(type_name: str) -> str:
 
 
 def definition(column: LakeColumn, name: str = "") -> str:
-    """Give a column as DDL declares it, under its own name or another."""
+    """Return a column as DDL declares it, under its own name or another."""
     return f"`{name or column.name}` {spark_type(column.type)} COMMENT '{column.declared}'"
 
 
 def typed(text: str, type_name: str) -> str:
-    """Give the typed value of canonical JSON text; NULL for a JSON null and for unfit text.
+    """Return the typed value of canonical JSON text; NULL for a JSON null and for unfit text.
 
     Args:
         text: an SQL expression of type STRING.
@@ -92,7 +92,7 @@ def typed(text: str, type_name: str) -> str:
 def kept_texts(
     columns: Iterable[LakeColumn], values: Mapping[str, str], texts: Mapping[str, str]
 ) -> str:
-    """Give the SQL of a map: by column, each JSON text that its typed value cannot give back.
+    """Return the SQL of a map: by column, each JSON text that its typed value cannot give back.
 
     Args:
         columns: the columns.
@@ -109,7 +109,7 @@ def kept_texts(
 
 
 def kept_text(type_name: str, value: str, text: str) -> str:
-    """Give the SQL of a text of the state table that its value cannot give back, or NULL.
+    """Return the SQL of a text of the state table that its value cannot give, or NULL.
 
     A JSON null is such a text: NULL alone is a column that was never written.
     """
@@ -117,14 +117,14 @@ def kept_text(type_name: str, value: str, text: str) -> str:
 
 
 def is_lost(type_name: str, value: str, text: str) -> str:
-    """Give the SQL condition that a typed value, an SQL expression too, loses some of its text."""
+    """Get the SQL condition that a typed value, an SQL expression too, loses some of its text."""
     exact = _exact(type_name, value, text)
     unlike = f"{value} IS NULL" + (f" OR NOT ({exact})" if exact else "")
     return f"({text} <> 'null' AND ({unlike}))"
 
 
 def _exact(type_name: str, value: str, text: str) -> str:
-    """Tell whether a text is the one that its value represents; empty if it always is.
+    """Return whether a text is the one that its value represents; empty if it always is.
 
     Slow checks run only if a quick one is not decisive. The result depends only on the value and
     the

@@ -120,7 +120,7 @@ class LakeTable:
             )
 
     def columns(self) -> tuple[LakeColumn, ...]:
-        """Give the table's own columns, without LakeSync's."""
+        """Return the table's own columns, without LakeSync's."""
         recorded = json.loads(self._table.properties().get(COLUMNS) or "{}")
         columns = (
             described(str(field.name()), recorded.get(str(field.fieldId())), field.doc())
@@ -129,7 +129,7 @@ class LakeTable:
         return tuple(column for column in columns if column is not None)
 
     def field_ids(self) -> dict[str, int]:
-        """Give Iceberg's ids of all fields, by their full names: ``_texts.key``."""
+        """Return Iceberg's ids of all fields, by their full names: ``_texts.key``."""
         types = java_class(self._session, "org.apache.iceberg.types.TypeUtil")
         ids = types.indexByName(self._table.schema().asStruct())
         return {str(name): int(number) for name, number in dict(ids).items()}
@@ -147,11 +147,11 @@ class LakeTable:
         self.refresh()
 
     def has_field(self, name: str) -> bool:
-        """Tell whether there is a column, or a field of one, under a dotted name."""
+        """Return whether there is a column, or a field of one, under a dotted name."""
         return self._table.schema().findField(name) is not None
 
     def batch_mark(self) -> BatchMark:
-        """Give the table's mark: the greatest among the snapshots that led to the current one.
+        """Return the table's mark: the greatest among the snapshots that led to the current one.
 
         Raises:
             Conflict: the table has snapshots, and none that carries a mark is left.
@@ -216,7 +216,7 @@ class LakeTable:
         self.refresh()
 
     def _marked(self) -> Iterator[Any]:
-        """Give the ancestors of the current snapshot that carry a mark, the latest first.
+        """Yield the ancestors of the current snapshot that carry a mark, the latest first.
 
         It stops at the tagged snapshot, which was tagged because its mark was the greatest so far:
         a history may be long.

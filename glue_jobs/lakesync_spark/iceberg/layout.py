@@ -59,7 +59,7 @@ def _partition(
 
 
 def _fields(java: Any) -> dict[tuple[str, str], str]:
-    """Give the fields of the partition: their names, by column and transform."""
+    """Return the fields of the partition: their names, by column and transform."""
     schema = java.schema()
     return {
         (str(schema.findColumnName(field.sourceId())), str(field.transform())): str(field.name())

@@ -203,7 +203,7 @@ class _Maintenance:
 
 
 def table_names(spark: SparkSession, arguments: MaintenanceArguments) -> Iterator[str]:
-    """Give the tables of all gateways, or of one, as SQL writes them.
+    """Yield the tables of all gateways, or of one, as SQL writes them.
 
     Tables of flows are maintained by the flows, under separate leases and outside this job's
     control.

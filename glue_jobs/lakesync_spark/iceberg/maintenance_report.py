@@ -67,7 +67,7 @@ class TableReport:
         return self.after or self.before
 
     def as_dict(self) -> dict[str, Any]:
-        """Give it as JSON has it."""
+        """Return it as JSON has it."""
         return {
             "table": self.name.replace("`", ""),
             "gateway": self.gateway,
@@ -95,7 +95,7 @@ class MaintenanceReport:
             self.tables.append(table)
 
     def sums(self) -> dict[str, Any]:
-        """Give the line of the log that metric filters read."""
+        """Return the line of the log that metric filters read."""
         figures = [table.now for table in self.tables]
         return {
             "service": SERVICE,
@@ -115,6 +115,6 @@ class MaintenanceReport:
         return "; ".join(f"{table.name}: {table.reason}" for table in failed)
 
     def as_json(self) -> str:
-        """Give all of it."""
+        """Return all of it."""
         tables = (table.as_dict() for table in self.tables)
         return json.dumps({**self.sums(), "each": sorted(tables, key=lambda one: one["table"])})

@@ -43,7 +43,7 @@ def merged(
     all_rows: bool,
     delete_wins: bool = False,
 ) -> str:
-    """Give a query of merged state rows, from folded deltas and the existing rows.
+    """Return a query of merged state rows, from folded deltas and the existing rows.
 
     Args:
         folded: as `lakesync_spark.common.fold.fold` gives them.
@@ -161,7 +161,7 @@ def _of_registers(columns: Sequence[LakeColumn], given: Collection[str]) -> Iter
 def _chosen(
     column: LakeColumn, given: Collection[str], wins: str, stays: str, latest: str = ""
 ) -> str:
-    """Give one of two expressions, or NULL if the register of the column is gone."""
+    """Return one of two expressions, or NULL if the register of the column is gone."""
     is_there = f"`{AT}{column.name}`.hlc > {latest}{DELETED}"
     if column.name in given:
         return f"CASE WHEN `{_WINS}{column.name}` THEN {wins} WHEN {is_there} THEN {stays} END"

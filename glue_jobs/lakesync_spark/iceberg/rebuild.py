@@ -72,7 +72,7 @@ class RebuildReport:
     written: bool = False
 
     def as_json(self) -> str:
-        """Give all of it."""
+        """Return all of it."""
         return json.dumps(asdict(self))
 
 
@@ -145,7 +145,7 @@ class _Rebuild:
         return report
 
     def _prepared(self, rows: Target | None) -> LakeTable:
-        """Give the state table with the columns of the changes table; it is made if it is gone."""
+        """Get the state table with the columns of the changes table; it is made if it is gone."""
         bench, changes = self._bench, self._changes
         bench.lease.check()
         if rows is None:
@@ -162,7 +162,7 @@ class _Rebuild:
         return self._bench.spark.table(self._name.changes).select(ID).distinct().count()
 
     def _compared(self, rows: LakeTable) -> DataFrame:
-        """Give the rows as they should be, beside those that there are."""
+        """Return the rows as they should be, beside those that there are."""
         columns = rows.columns()
         there = {column.name for column in columns}
         given = [column for column in self._changes.columns if column.name in there]
@@ -207,7 +207,7 @@ class _Rebuild:
 
 
 def deltas_of(changes: str, columns: Sequence[LakeColumn], upto: Stamp) -> str:
-    """Give a query of a changes table's deltas as batches have them: with JSON text by column.
+    """Return a query of a changes table's deltas as batches have them: with JSON text by column.
 
     Args:
         changes: a view of the table.

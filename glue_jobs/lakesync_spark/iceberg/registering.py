@@ -44,7 +44,7 @@ class _Range(NamedTuple):
 
 
 def may_register(table: LakeTable) -> bool:
-    """Tell whether files may hold rows in commit order: partitions and sorted files are Spark's."""
+    """Get whether files may hold rows in commit order: partitions and sorted files are Spark's."""
     java = table.java
     return bool(java.spec().isUnpartitioned()) and not java.sortOrder().isSorted()
 
@@ -74,7 +74,7 @@ def register_changes(bench: Workbench, target: Target, chain: Chain) -> None:
 
 
 def _placed(spark: SparkSession, table: LakeTable, path: Path) -> Any:
-    """Copy a file to the table's data location; gives Iceberg's description of it."""
+    """Copy a file to the table's data location; returns Iceberg's description of it."""
     java = table.java
     place = java.locationProvider().newDataLocation(f"{uuid4()}.parquet")
     local = java_class(spark, "java.io.File")(str(path)).toPath()

@@ -69,7 +69,7 @@ def fill_helpers(
 def retyped_state(
     rows: DataFrame, columns: Sequence[LakeColumn], retyped: Sequence[LakeColumn]
 ) -> DataFrame:
-    """Give state rows with the helper columns filled: each is a view of its text.
+    """Return state rows with the helper columns filled: each is a view of its text.
 
     Args:
         rows: rows of the state table.
@@ -92,7 +92,7 @@ def retyped_state(
 
 
 def retyped_changes(rows: DataFrame, retyped: Sequence[LakeColumn]) -> DataFrame:
-    """Give deltas with the helper columns filled from their current text."""
+    """Return deltas with the helper columns filled from their current text."""
     texts = {c.name: f"coalesce(`{c.name}`, `{TEXTS}`['{c.name}'])" for c in retyped}
     values = {c.name: typed(texts[c.name], c.type) for c in retyped}
     filled = {_helper(column): values[column.name] for column in retyped}

@@ -94,7 +94,7 @@ def _from_index(row: Row) -> Written:
 def _written(
     batches: Iterable[pa.RecordBatch], names: Sequence[str], to: Destination
 ) -> Iterator[pa.RecordBatch]:
-    """Write the chunks of one partition; gives a line of the index for each."""
+    """Write the chunks of one partition; returns a line of the index for each."""
     number = _partition() * _CHUNKS_PER_PARTITION
     objects = to.objects()
     writer = ChunkWriter(to.table, to.chunk_bytes, Tombstones())
@@ -121,7 +121,7 @@ def _cuts(
 
 
 def _rows(batch: pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[str, StoredRow]]:
-    """Give the rows of a batch as the buffer holds them."""
+    """Yield the rows of a batch as the buffer holds them."""
     ids, alive, deleted = (batch.column(index).to_pylist() for index in range(3))
     by_column = [
         (name, *(part.to_pylist() for part in batch.column(index).flatten()))

@@ -204,7 +204,7 @@ class _TableErasure:
         return str(self._table.java.location())
 
     def _prefix(self) -> str:
-        """Give the table's location in the bucket.
+        """Return the table's location in the bucket.
 
         Raises:
             Conflict: it is elsewhere, where this job has no permissions.

@@ -159,7 +159,7 @@ class _Run:
         return bool(self._ready)
 
     def _waiting(self) -> dict[int, set[str]]:
-        """Give the tables with claims that may move, by group; each run begins elsewhere."""
+        """Return the tables with claims that may move, by group; each run begins elsewhere."""
         tables = {
             table_of(entry.key)
             for entry in self._store.claims(self._arguments.only)

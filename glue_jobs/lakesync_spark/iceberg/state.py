@@ -69,7 +69,7 @@ class Synced(NamedTuple):
 
 
 def opened(rows: str, columns: Sequence[LakeColumn]) -> str:
-    """Give rows of the state table with their stamps said: what `closed` takes.
+    """Return rows of the state table with their stamps said: what `closed` takes.
 
     Args:
         rows: the table, or a query of all its columns.
@@ -104,7 +104,7 @@ def opened(rows: str, columns: Sequence[LakeColumn]) -> str:
 
 
 def registers(rows: str, columns: Sequence[LakeColumn]) -> str:
-    """Give rows of the state table as the core has them.
+    """Return rows of the state table as the core has them.
 
     Args:
         rows: the table, or a query of all its columns.
@@ -123,12 +123,12 @@ def registers(rows: str, columns: Sequence[LakeColumn]) -> str:
 
 
 def register_text(column: LakeColumn) -> str:
-    """Give the SQL of the canonical text of a column of an opened row."""
+    """Return the SQL of the canonical text of a column of an opened row."""
     return f"coalesce(`{KEPT}{column.name}`, {text_of(f'`{column.name}`', column.type)})"
 
 
 def closed(rows: str, columns: Sequence[LakeColumn], *, delete_wins: bool = False) -> str:
-    """Give rows of the state table out of values and stamps: the inverse of `opened`.
+    """Return rows of the state table out of values and stamps: the inverse of `opened`.
 
     Args:
         rows: a query of `ID`, the typed values, `COMMIT_STAMP`, `SYNCED_AT`, `ALIVE`, `DELETED`,
@@ -163,7 +163,7 @@ def closed(rows: str, columns: Sequence[LakeColumn], *, delete_wins: bool = Fals
 
 
 def json_of(fields: Mapping[str, str], is_empty: str) -> str:
-    """Give the SQL of a JSON object of the fields that are not NULL; NULL if it `is_empty`."""
+    """Return the SQL of a JSON object of the fields that are not NULL; NULL if it `is_empty`."""
     pairs = ", ".join(f"'{name}', {value}" for name, value in fields.items())
     # Few rows have any: for all others no object is made.
     written = f"to_json(named_struct({pairs}), map('ignoreNullFields', 'true'))"
@@ -171,7 +171,7 @@ def json_of(fields: Mapping[str, str], is_empty: str) -> str:
 
 
 def kept_json(names: Sequence[str]) -> str:
-    """Give the SQL of `TEXTS`, out of the columns `KEPT`."""
+    """Return the SQL of `TEXTS`, out of the columns `KEPT`."""
     kept = {name: f"`{KEPT}{name}`" for name in names}
     if not kept:
         return "CAST(NULL AS STRING)"
@@ -191,7 +191,7 @@ def _stamps(names: Sequence[str]) -> str:
 
 
 def _said(stamp: str, by_default: str) -> str:
-    """Give what is said of a stamp: only what differs from the row's; NULL if it is the default."""
+    """Get what is said of a stamp: only what differs from the row's; NULL if it is the default."""
     ago = f"(_greatest.hlc - {stamp}.hlc)"
     fields = (
         f"'ago_ms', nullif(shiftright({ago}, {COUNTER_BITS}), 0L),"
@@ -210,7 +210,7 @@ def _fields(names: Sequence[str]) -> list[str]:
 
 
 def _stamp_of(said: str) -> str:
-    """Give a stamp of which only what differs from the row's was said."""
+    """Return a stamp of which only what differs from the row's was said."""
     ago_ms, ago_counter = (f"coalesce({said}.{part}, 0L)" for part in ("ago_ms", "ago_counter"))
     return (
         f"named_struct('hlc', {HLC} - shiftleft({ago_ms}, {COUNTER_BITS}) - {ago_counter},"

@@ -79,7 +79,7 @@ def merge_state(bench: Workbench, target: Target, chain: Chain, tries_left: int 
 
 
 def _of_deltas(rows: str, deltas: str) -> str:
-    """Give the rows that the deltas are of, and those few that share a hash with one.
+    """Return the rows that the deltas are of, and those few that share a hash with one.
 
     The table is neither shuffled nor sorted: the hashes of the deltas' row ids go to each task.
     """
@@ -91,7 +91,7 @@ def _of_deltas(rows: str, deltas: str) -> str:
 
 
 def _is_rewritten(table: LakeTable, chain: Chain) -> bool:
-    """Tell whether writing all rows anew is cheaper than a merge: there is no less to be done.
+    """Return whether writing all rows anew is cheaper than a merge: there is no less to be done.
 
     A merge joins, and writes each row that changes and a delete file. Each dead row came of a delta
     of some merge before, so a rewrite that they bring about costs in proportion to all of those.

@@ -93,7 +93,7 @@ class TableFiles:
         self._refresh()
 
     def _rewrite_action(self) -> Any:
-        """Give the action that writes data files anew, sorted as the table is."""
+        """Return the action that writes data files anew, sorted as the table is."""
         action = self._actions.rewriteDataFiles(self._table)
         return action.sort() if self._table.sortOrder().isSorted() else action
 
@@ -123,7 +123,7 @@ class TableFiles:
         self._refresh()
 
     def other_names(self) -> list[str]:
-        """Give the branches and tags that others created: they retain what they name."""
+        """Return the branches and tags that others created: they retain what they name."""
         refs = dict(self._table.refs())
         return sorted(name for name in refs if name not in {"main", MARK_TAG})
 
@@ -151,7 +151,7 @@ class TableFiles:
         self._refresh()
 
     def remove_orphans(self, older_than_ms: int) -> int:
-        """Delete older files that no snapshot names; gives their number."""
+        """Delete older files that no snapshot names; returns their number."""
         action = self._actions.deleteOrphanFiles(self._table)
         result = action.usePrefixListing(True).olderThan(older_than_ms).execute()
         return sum(1 for _ in result.orphanFileLocations())
@@ -171,7 +171,7 @@ class TableFiles:
 
 
 def _with(action: Any, options: Mapping[str, object], properties: Mapping[str, str]) -> Any:
-    """Give an action its options, and its snapshots their properties."""
+    """Return an action its options, and its snapshots their properties."""
     for name, value in options.items():
         action = action.option(name, str(value))
     for name, value in properties.items():

@@ -142,7 +142,7 @@ class TableRun:
         self._report.failed.append(Failure(self._table, name, reason, hopeless))
 
     def _is_hopeless(self, batch: Batch) -> bool:
-        """Tell whether a batch can never be read; one that is unreachable now waits."""
+        """Return whether a batch can never be read; one that is unreachable now waits."""
         try:
             return not is_readable(self._bench, batch)
         except Exception as error:  # noqa: BLE001 - S3's fault, or ours, is not the batch's

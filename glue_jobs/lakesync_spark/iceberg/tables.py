@@ -85,7 +85,7 @@ def located(spark: SparkSession, catalog: str, prefix: str, gateway: str, table:
 
 
 def _owner(spark: SparkSession, name: TableName) -> str | None:
-    """Give the table that lake tables tell of; itself if they do not say, None if there are none.
+    """Return the table that lake tables tell of; itself if they do not say, None if there are none.
 
     Those that LakeSync did not make are in the way, and not passed by.
     """
@@ -96,7 +96,7 @@ def _owner(spark: SparkSession, name: TableName) -> str | None:
 
 
 def find_table(spark: SparkSession, name: str, stack: str) -> LakeTable | None:
-    """Give a table; None if there is none.
+    """Return a table; None if there is none.
 
     Raises:
         Conflict: it is another stack's.
@@ -146,7 +146,7 @@ def create_table(
 
 
 def _definitions(kind: Kind, columns: Sequence[LakeColumn]) -> list[str]:
-    """Give the columns of a table as DDL declares them, in order."""
+    """Return the columns of a table as DDL declares them, in order."""
     head, tail = ([f"`{n}` {t}" for n, t in part.items()] for part in (kind.head, kind.tail))
     return [*head, *map(definition, columns), *tail]
 

@@ -23,7 +23,7 @@ _ESCAPES: Final = {8: "b", 9: "t", 10: "n", 12: "f", 13: "r", 34: '"'}
 
 
 def text_of(value: str, type_name: str) -> str:
-    """Give the JSON text that a typed value stands for; NULL for NULL, and where it has none.
+    """Return the JSON text that a typed value stands for; NULL for NULL, and where it has none.
 
     Args:
         value: an SQL expression of the type.

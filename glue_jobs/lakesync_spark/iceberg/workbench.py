@@ -55,7 +55,7 @@ class Workbench:
         return f"TIMESTAMP '{self.store.now:%Y-%m-%d %H:%M:%S}Z'"
 
     def find(self, name: str) -> Target | None:
-        """Give a table's current state, after checking that no later run has written to it."""
+        """Return a table's current state, after checking that no later run has written to it."""
         table = find_table(self.spark, name, self.stack)
         if table is None:
             return None
@@ -67,10 +67,10 @@ class Workbench:
     def deltas(
         self, links: Sequence[Link], target: Target, columns: Sequence[LakeColumn]
     ) -> DataFrame:
-        """Give the staged deltas that a table lacks, with some of its columns."""
+        """Return the staged deltas that a table lacks, with some of its columns."""
         names = {column.name: column.staged for column in columns}
         return read_deltas(self.spark, self.store.root, links, names, target.batch_mark.commit)
 
     def properties(self, commit: Stamp, batch: str) -> dict[str, str]:
-        """Give what the snapshot of a commit carries."""
+        """Return what the snapshot of a commit carries."""
         return {COMMIT: str(commit), BATCH: batch, EPOCH: str(self.lease.epoch)}

@@ -51,11 +51,11 @@ class Shop:
         return self._actions.run(push)
 
     def discover_actions(self, _gateway: str) -> dict[str, list[ActionDescription]]:
-        """Give what there is."""
+        """Return what there is."""
         return self._actions.discover()
 
     def transport(self) -> MemoryTransport:
-        """Give a way to the gateway and this."""
+        """Return a way to the gateway and this."""
         gateway = self.world.gateway
         return MemoryTransport(GATEWAY, gateway, gateway, actions=self)
 

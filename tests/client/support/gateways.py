@@ -90,7 +90,7 @@ class NaiveGateway:
         return PushReceipt(self._last(), accepted, tuple(outcomes), self.wall_clock())
 
     def pull(self, _gateway: str, pull: Pull) -> PullPage:
-        """Give whole commits until the page is full."""
+        """Return whole commits until the page is full."""
         foreign = pull.since > self._last() or pull.epoch not in {"", self.epoch}
         if pull.since < self.trimmed or (pull.since and foreign):
             raise CursorExpired("expired")

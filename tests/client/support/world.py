@@ -36,7 +36,7 @@ class Clock:
     ms: int = WALL_MS
 
     def __call__(self) -> int:
-        """Give the time."""
+        """Return the time."""
         return self.ms
 
 
@@ -50,7 +50,7 @@ class World:
         self._open: list[Client] = []
 
     def transport(self) -> MemoryTransport:
-        """Give a new way to the gateway."""
+        """Return a new way to the gateway."""
         return MemoryTransport(GATEWAY, self.gateway, self.gateway)
 
     def client(self, name: str = "a", **options: Any) -> Client:
@@ -73,7 +73,7 @@ class World:
             client.close()
 
     def deltas(self) -> list[Delta]:
-        """Give everything that the gateway holds, in commit order."""
+        """Return everything that the gateway holds, in commit order."""
         received: list[Delta] = []
         cursor = 0
         while True:
@@ -84,7 +84,7 @@ class World:
                 return received
 
     def rows(self) -> dict[tuple[str, str], dict[str, Any]]:
-        """Give the rows that those deltas make, by the oracle."""
+        """Return the rows that those deltas make, by the oracle."""
         by_row: dict[tuple[str, str], list[Delta]] = {}
         for delta in self.deltas():
             by_row.setdefault((delta.table, delta.row_id), []).append(delta)
@@ -97,14 +97,14 @@ class World:
 
 
 def rows_of(client: Client) -> dict[tuple[str, str], dict[str, Any]]:
-    """Give every row that a client shows, exactly."""
+    """Return every row that a client shows, exactly."""
     keys = [(row.table, row.row_id) for row in client_rows(client)]
     rows = {key: client.get(*key).unwrap() for key in keys}
     return {key: row for key, row in rows.items() if row is not None}
 
 
 def states_of(client: Client) -> list[tuple[Any, ...]]:
-    """Give the rows of a file, their states as they are sent."""
+    """Return the rows of a file, their states as they are sent."""
     return [
         (
             *(row.table_id, row.row_id, encode_row_state(row.state)),
@@ -172,7 +172,7 @@ def _app_rows(
 
 
 def user_tables(client: Client) -> list[str]:
-    """Give the tables of the file that are the app's."""
+    """Return the tables of the file that are the app's."""
     rows = client.query("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY 1").unwrap()
     return [row["name"] for row in rows if not row["name"].startswith(PREFIX)]
 

@@ -38,7 +38,7 @@ class JobStack(NamedTuple):
     """Parameters that are other than by default."""
 
     def template(self) -> dict[str, Any]:
-        """Give those resources as they are, with the script where it was put."""
+        """Return those resources as they are, with the script where it was put."""
         whole = json.loads(json.dumps(template()))
         resources = {name: whole["Resources"][name] for name in self.resources}
         command = resources[self.job]["Properties"]["Command"]
@@ -53,7 +53,7 @@ class JobStack(NamedTuple):
         }
 
     def ids(self) -> dict[str, str]:
-        """Give the physical ids of what is deployed."""
+        """Return the physical ids of what is deployed."""
         listed = boto3.client("cloudformation").list_stack_resources(StackName=self.name)
         return {
             one["LogicalResourceId"]: one["PhysicalResourceId"]
@@ -63,7 +63,7 @@ class JobStack(NamedTuple):
 
 @contextmanager
 def deployed(stack: JobStack, folder: Path) -> Iterator[Emulator]:
-    """Give an emulator that asks each role what it may, with the stack and the job's bundle."""
+    """Yield an emulator that asks each role what it may, with the stack and the job's bundle."""
     with start_emulator(enforce_iam=True) as running, pytest.MonkeyPatch.context() as patch:
         for name, value in running.environment().items():
             patch.setenv(name, value)
@@ -86,7 +86,7 @@ def deployed(stack: JobStack, folder: Path) -> Iterator[Emulator]:
 
 
 def ended_run(job: str) -> dict[str, Any]:
-    """Wait for the end of a job's latest run, which somebody else started; gives its record."""
+    """Wait for the end of a job's latest run, which somebody else started; returns its record."""
     glue: Any = boto3.client("glue")
     while True:
         runs = glue.get_job_runs(JobName=job)["JobRuns"]
@@ -97,6 +97,6 @@ def ended_run(job: str) -> dict[str, Any]:
 
 
 def printed(emulator: Emulator, run: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Give what a run said, in order; Spark says more."""
+    """Return what a run said, in order; Spark says more."""
     log = emulator.folder / "logs" / "glue" / f"{run['Id']}.log"
     return [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]

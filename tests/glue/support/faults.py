@@ -21,7 +21,7 @@ STATUS = {"SlowDown": 503, "ExpiredToken": 400, "ExpiredTokenException": 400}
 
 
 def refused(code: str) -> ClientError:
-    """Give what boto3 raises once its own tries are used up."""
+    """Return what boto3 raises once its own tries are used up."""
     status: Any = {"HTTPStatusCode": STATUS[code]}
     return ClientError({"Error": {"Code": code}, "ResponseMetadata": status}, "Call")
 

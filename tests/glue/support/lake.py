@@ -92,13 +92,13 @@ class Lake:
         return run(self.spark, self.store, arguments, f"run-{self.runs}")  # type: ignore[arg-type]
 
     def rows(self) -> dict[str, dict[str, Any]]:
-        """Give the state table, by row id."""
+        """Return the state table, by row id."""
         rows = self.read(self.name.rows).collect()
         assert len({row["_id"] for row in rows}) == len(rows), "one row for each id"
         return {row["_id"]: row.asDict(recursive=True) for row in rows}
 
     def visible(self) -> dict[str, dict[str, Any]]:
-        """Give the rows that exist, with their own columns only."""
+        """Return the rows that exist, with their own columns only."""
         return {
             row_id: {name: value for name, value in row.items() if not name.startswith("_")}
             for row_id, row in self.rows().items()
@@ -106,33 +106,33 @@ class Lake:
         }
 
     def states(self) -> dict[str, RowState]:
-        """Give the rows as `lakesync.core.merge` has them."""
+        """Return the rows as `lakesync.core.merge` has them."""
         table = find_table(self.spark, self.name.rows, self.stack)
         columns = table.columns() if table else ()
         return {row_id: state_in(row, columns) for row_id, row in self.rows().items()}
 
     def changes(self) -> list[Row]:
-        """Give the changes table in commit order."""
+        """Return the changes table in commit order."""
         return self.read(self.name.changes).orderBy("_commit", "_ordinal").collect()
 
     def read(self, table: str) -> DataFrame:
-        """Give a table as it is now, whoever wrote to it."""
+        """Return a table as it is now, whoever wrote to it."""
         self.spark.catalog.refreshTable(table)
         return self.spark.table(table)
 
     def marks(self) -> dict[str, BatchMark]:
-        """Give the mark of each lake table that there is."""
+        """Return the mark of each lake table that there is."""
         names = {"rows": self.name.rows, "changes": self.name.changes}
         tables = {kind: find_table(self.spark, name, self.stack) for kind, name in names.items()}
         return {kind: table.batch_mark() for kind, table in tables.items() if table}
 
     def pending(self) -> list[str]:
-        """Give the ranges of the claims that wait."""
+        """Return the ranges of the claims that wait."""
         return [entry.key.rpartition("/")[2] for entry in self.store.claims()]
 
 
 def state_in(row: dict[str, Any], columns: Iterable[LakeColumn]) -> RowState:
-    """Give the row state that a row of a state table holds, read as docs/spec/lake.md has it."""
+    """Return the row state that a row of a state table holds, read as docs/spec/lake.md has it."""
     said = json.loads(row["_stamps"] or "{}")
     texts = json.loads(row["_texts"] or "{}")
 

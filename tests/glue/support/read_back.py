@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def read_back(lake: Lake) -> list[PlacedDelta]:
-    """Give every delta of the changes table, in commit order."""
+    """Return every delta of the changes table, in commit order."""
     described = lake.spark.sql(f"DESCRIBE FORMATTED {lake.name.changes}")
     [at] = described.where("col_name = 'Location'").collect()
     metadata = Path(urlsplit(at["data_type"]).path, "metadata")

@@ -12,7 +12,7 @@ __all__ = ["kept_text", "text_in_lake", "typed_value"]
 
 
 def text_in_lake(kind: str, value: object) -> bytes:
-    """Give the text of a value as Spark hands it out."""
+    """Return the text of a value as Spark hands it out."""
     if isinstance(value, datetime):
         return text_of(kind, value.replace(tzinfo=UTC))
     return text_of(kind, bytes(value) if isinstance(value, bytearray) else value)

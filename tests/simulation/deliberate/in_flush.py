@@ -36,7 +36,7 @@ def _written(announcer: Announcer, batch: Batch, config: GatewayConfig) -> None:
 
 
 def carried_out(order: str) -> Any:
-    """Give `Flusher._carry_out` with its steps in another order.
+    """Return `Flusher._carry_out` with its steps in another order.
 
     Args:
         order: ``s`` stores and claims, ``a`` announces, ``t`` remembers the tables' last commits,

@@ -89,7 +89,7 @@ class JiraServer(VendorServer):
     # ---- what people do ---------------------------------------------------------------------
 
     def now_s(self) -> float:
-        """Give the site's time."""
+        """Return the site's time."""
         return self.clock.timestamp()
 
     def tick(self) -> datetime:
@@ -166,18 +166,18 @@ class JiraServer(VendorServer):
     # ---- the bench --------------------------------------------------------------------------
 
     def settings(self, **more: Any) -> JiraSettings:
-        """Give settings."""
+        """Return settings."""
         return JiraSettings.model_validate(
             {"site": self.url, "email": EMAIL, "apiToken": TOKEN, "reconcileMinutes": 0} | more
         )
 
     def connector(self, **more: Any) -> JiraConnector:
-        """Give a new connector."""
+        """Return a new connector."""
         self._made.append(JiraConnector(self.settings(**more), self.storage, self.outside))
         return self._made[-1]
 
     def value(self, columns: Mapping[str, Any]) -> Any:
-        """Give the summary."""
+        """Return the summary."""
         return columns["summary"]
 
     def close(self) -> None:
@@ -430,7 +430,7 @@ _ROUTES = [
 
 
 def document(text: str) -> dict[str, Any]:
-    """Give text in Atlassian's document format."""
+    """Return text in Atlassian's document format."""
     paragraph = {"type": "paragraph", "content": [{"type": "text", "text": text}]}
     return {"type": "doc", "version": 1, "content": [paragraph]}
 

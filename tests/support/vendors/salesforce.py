@@ -83,7 +83,7 @@ class SalesforceServer(VendorServer):
     # ---- what people do ---------------------------------------------------------------------
 
     def now_s(self) -> float:
-        """Give the organisation's time."""
+        """Return the organisation's time."""
         return self.clock.timestamp()
 
     def tick(self) -> datetime:
@@ -115,7 +115,7 @@ class SalesforceServer(VendorServer):
     # ---- the bench --------------------------------------------------------------------------
 
     def settings(self, **more: Any) -> SalesforceSettings:
-        """Give settings."""
+        """Return settings."""
         return SalesforceSettings.model_validate(
             {"instance": self.url, "clientId": CLIENT_ID, "clientSecret": CLIENT_SECRET,
              "tables": [{"name": name} for name in self.objects],
@@ -123,12 +123,12 @@ class SalesforceServer(VendorServer):
         )  # fmt: skip
 
     def connector(self, **more: Any) -> SalesforceConnector:
-        """Give a new connector."""
+        """Return a new connector."""
         self._made.append(SalesforceConnector(self.settings(**more), self.outside))
         return self._made[-1]
 
     def value(self, columns: Mapping[str, Any]) -> Any:
-        """Give the name."""
+        """Return the name."""
         return columns["Name"]
 
     def close(self) -> None:

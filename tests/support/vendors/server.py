@@ -27,7 +27,7 @@ class Asked(NamedTuple):
     body: bytes
 
     def json(self) -> Any:
-        """Give its JSON."""
+        """Return its JSON."""
         return json.loads(self.body)
 
 
@@ -71,7 +71,7 @@ class VendorServer:
         return Outside((self.url,))
 
     def now_s(self) -> float:
-        """Give the vendor's time; its clock may differ from ours."""
+        """Return the vendor's time; its clock may differ from ours."""
         return time.time()
 
     def answer(self, asked: Asked) -> Reply:
@@ -91,7 +91,7 @@ class VendorServer:
         self.close()
 
     def reply(self, asked: Asked) -> Reply:
-        """Give what is sent back, faults included."""
+        """Return what is sent, faults included."""
         with self._lock:
             self.asked.append(asked)
             if self.faults:
@@ -146,7 +146,7 @@ def _handler(server: VendorServer) -> type[BaseHTTPRequestHandler]:
             """Say nothing."""
 
         def date_time_string(self, timestamp: float | None = None) -> str:
-            """Give the vendor's own time."""
+            """Return the vendor's own time."""
             return super().date_time_string(server.now_s() if timestamp is None else timestamp)
 
     return Handler

@@ -34,7 +34,7 @@ class StripeServer(VendorServer):
         self._made: list[Connector] = []
 
     def connector(self) -> Connector:
-        """Give a new connector."""
+        """Return a new connector."""
         self._made.append(self._make(self))
         return self._made[-1]
 
@@ -69,7 +69,7 @@ class StripeServer(VendorServer):
         self.now += number % self.per_second == 0
 
     def value(self, columns: Mapping[str, Any]) -> Any:
-        """Give the name."""
+        """Return the name."""
         return columns["name"]
 
     # ---- the API ----------------------------------------------------------------------------
@@ -88,7 +88,7 @@ class StripeServer(VendorServer):
         return Reply(404, {"error": {"message": f"Unrecognized request URL {asked.path}"}})
 
     def _listed(self, things: list[dict[str, Any]], asked: Asked) -> Reply:
-        """Give a page of a list, the latest first, before or behind one of it."""
+        """Return a page of a list, the latest first, before or behind one of it."""
         latest_first = things[::-1]
         limit = int(asked.query.get("limit", 10))
         if not 1 <= limit <= LIMIT_MAX:

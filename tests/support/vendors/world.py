@@ -31,7 +31,7 @@ class Vendor(Protocol):
     storage: Storage
 
     def connector(self, **more: Any) -> Connector:
-        """Give a new connector."""
+        """Return a new connector."""
         ...
 
 
@@ -89,7 +89,7 @@ class World:
             connector.close()
 
     def poll_to_the_end(self) -> int:
-        """Poll until a poll is done, waiting as asked; gives the seconds that were waited."""
+        """Poll until a poll is done, waiting as asked; returns the seconds that were waited."""
         waited_s = 0
         for _ in range(100):
             polled = self.poll()
@@ -100,7 +100,7 @@ class World:
         raise AssertionError("the poll has no end")
 
     def rows(self, table: str) -> dict[str, dict[str, Any]]:
-        """Give the rows that a client has."""
+        """Return the rows that a client has."""
         rows: dict[str, dict[str, Any]] = {}
         for delta in pulled(self.buffer, GATEWAY):
             if delta.table != self.tables[table]:
@@ -114,7 +114,7 @@ class World:
         return rows
 
     def deltas(self) -> int:
-        """Give how many deltas a client had."""
+        """Return how many deltas a client had."""
         return len(pulled(self.buffer, GATEWAY))
 
 

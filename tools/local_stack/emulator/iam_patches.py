@@ -164,7 +164,7 @@ def parse_once_for_all_questions() -> None:
 
 
 def read_once(parse: Callable[[str | bytes], Any]) -> Callable[[str | bytes], Any]:
-    """Give a parser that gives the same value again for the very text that it parsed last."""
+    """Return a parser that gives the same value again for the very text that it parsed last."""
     last: tuple[str | bytes, Any] = (b"", None)
 
     def loads(text: str | bytes) -> Any:

@@ -37,7 +37,7 @@ def put_in_parameters() -> None:
 
 
 def with_values(node: Any, values: Mapping[str, Any]) -> Any:
-    """Give a part of a template with values in place of references to their names."""
+    """Return a part of a template with values in place of references to their names."""
     if isinstance(node, list):
         return [with_values(part, values) for part in node]
     if not isinstance(node, dict):
@@ -48,7 +48,7 @@ def with_values(node: Any, values: Mapping[str, Any]) -> Any:
 
 
 def with_lists_joined(node: Any, values: Mapping[str, str]) -> Any:
-    """Give conditions with texts in place of joins of parameters that are lists."""
+    """Return conditions with texts in place of joins of parameters that are lists."""
     if isinstance(node, list):
         return [with_lists_joined(part, values) for part in node]
     if not isinstance(node, dict):

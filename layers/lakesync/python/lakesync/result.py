@@ -34,7 +34,7 @@ class Ok(Generic[T_co]):
     value: T_co
 
     def map(self, change: Callable[[T_co], U]) -> Ok[U]:
-        """Give the changed value, still an `Ok`."""
+        """Return the changed value, still an `Ok`."""
         return Ok(change(self.value))
 
     def and_then(self, following: Callable[[T_co], Result[U, F]]) -> Result[U, F]:
@@ -42,11 +42,11 @@ class Ok(Generic[T_co]):
         return following(self.value)
 
     def unwrap(self) -> T_co:
-        """Give the value."""
+        """Return the value."""
         return self.value
 
     def unwrap_or(self, default: object) -> T_co:  # noqa: ARG002 - the twin of Err.unwrap_or
-        """Give the value; the default is for an `Err`."""
+        """Return the value; the default is for an `Err`."""
         return self.value
 
 
@@ -69,7 +69,7 @@ class Err(Generic[E_co]):
         raise self.error
 
     def unwrap_or(self, default: U) -> U:
-        """Give the default."""
+        """Return the default."""
         return default
 
 
@@ -141,7 +141,7 @@ class _Unread:
 
 
 def heard(result: Result[T_co, E_co], operation: str) -> Result[T_co, E_co]:
-    """Give a result that warns if it is an `Err` and is dropped unread.
+    """Return a result that warns if it is an `Err` and is dropped unread.
 
     Args:
         result: the result.

@@ -32,7 +32,7 @@ class ActionAdmin:
         self._outside = outside
 
     def register(self, gateway: str, wanted: Registration) -> list[str]:
-        """Register an action handler; gives the names of what it can do.
+        """Register an action handler; returns the names of what it can do.
 
         Raises:
             ValidationFailed: the settings are invalid, or permissions name an unknown action.
@@ -61,7 +61,7 @@ class ActionAdmin:
         return actions
 
     def all(self, gateway: str) -> list[dict[str, Any]]:
-        """Give a gateway's action handlers, without secrets."""
+        """Return a gateway's action handlers, without secrets."""
         return [
             stored_registration(each.definition).model_dump(
                 mode="json", by_alias=True, exclude={"replace"}, exclude_defaults=True
@@ -87,7 +87,7 @@ class ActionAdmin:
 
 
 def secret_name(gateway: str, name: str) -> str:
-    """Give the name of an action handler's secret, below the stack's prefix."""
+    """Return the name of an action handler's secret, below the stack's prefix."""
     return f"{gateway}/{name}"
 
 
@@ -105,7 +105,7 @@ def made(
 
 
 def supported(handler: ActionHandler) -> dict[str, SupportedAction]:
-    """Give what a handler can do, by name."""
+    """Return what a handler can do, by name."""
     return {action.name: action for action in handler.supported_actions()}
 
 

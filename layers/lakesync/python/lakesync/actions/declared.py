@@ -48,12 +48,12 @@ class DeclaredAction(Settings):
         return value
 
     def supported(self) -> SupportedAction:
-        """Give it as a handler tells of it."""
+        """Return it as a handler tells of it."""
         return SupportedAction(self.name, self.description, self.params)
 
 
 def message_of(run: Run, seconds: float) -> bytes:
-    """Give an action as JSON, as those outside are body of it.
+    """Return an action as JSON, as those outside are body of it.
 
     Args:
         run: the action.

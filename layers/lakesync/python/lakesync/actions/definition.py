@@ -52,13 +52,13 @@ class Registration(Settings):
         return text
 
     def allows(self, action: str, params: Mapping[str, Any], asker: Asker) -> bool:
-        """Tell whether somebody may run an action with these parameters."""
+        """Return whether somebody may run an action with these parameters."""
         return asker.is_administrator or any(
             each.allows(action, params, asker) for each in self.allow
         )
 
     def may_run(self, action: str, asker: Asker) -> bool:
-        """Tell whether somebody may run an action, with some parameters."""
+        """Return whether somebody may run an action, with some parameters."""
         return asker.is_administrator or any(each.may_run(action, asker) for each in self.allow)
 
 

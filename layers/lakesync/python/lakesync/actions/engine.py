@@ -92,7 +92,7 @@ class Engine:
         self._note = note
 
     def run(self, gateway: str, asker: Asker, action: Action) -> tuple[ActionOutcome, bool]:
-        """Run an action, or give its recorded outcome; tells whether its handler was called.
+        """Run an action, or give its recorded outcome; returns whether its handler was called.
 
         Raises:
             LakeSyncError: nothing was begun, or the outcome cannot be determined now.
@@ -211,7 +211,7 @@ class Engine:
 
 
 def _remembered(seen: ActionRun, digest: str, now_ms: int) -> ActionOutcome | None:
-    """Give what is final of a run; None if it may be run, or looked after.
+    """Return what is final of a run; None if it may be run, or looked after.
 
     Raises:
         ActionInvalid: the id, or the key, is that of another action.

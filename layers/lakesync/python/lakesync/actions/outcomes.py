@@ -16,7 +16,7 @@ DATA_BYTES_MAX: Final = 131_072
 
 
 def done_outcome(action_id: str, done: Done, now_ms: int) -> ActionOutcome:
-    """Give the outcome of an action that was done; its result is left out if it is too large."""
+    """Return the outcome of an action that was done; its result is left out if it is too large."""
     data = dict(done.data)
     try:
         size = len(json.dumps(data))

@@ -55,7 +55,7 @@ class _Condition(Settings):
         return self
 
     def operand(self) -> Operand:
-        """Give what is compared with."""
+        """Return what is compared with."""
         if isinstance(self.value, list):
             return tuple(self.value)
         if isinstance(self.value, str) and self.value.startswith(CLAIM_PREFIX):
@@ -71,7 +71,7 @@ class ClaimCondition(_Condition):
     )
 
     def holds(self, claims: Mapping[str, Any]) -> bool:
-        """Tell whether it holds of a token."""
+        """Return whether it holds of a token."""
         return passes(ClaimFilter(claim_of(self.claim), self.op, self.operand()), claims)
 
 
@@ -81,7 +81,7 @@ class ParamCondition(_Condition):
     param: Annotated[str, Field(min_length=1, max_length=200)]
 
     def holds(self, params: Mapping[str, Any], claims: Mapping[str, Any]) -> bool:
-        """Tell whether it holds of parameters."""
+        """Return whether it holds of parameters."""
         value = params.get(self.param)
         if value is None or isinstance(value, dict | list):
             return False
@@ -97,7 +97,7 @@ class Permission(Settings):
     params: list[ParamCondition] = Field(default_factory=list, max_length=CONDITIONS_MAX)
 
     def may_run(self, action: str, asker: Asker) -> bool:
-        """Tell whether somebody may run an action, with some parameters."""
+        """Return whether somebody may run an action, with some parameters."""
         if self.actions and action not in self.actions:
             return False
         role = "admin" if asker.is_administrator else "client"
@@ -106,7 +106,7 @@ class Permission(Settings):
         return all(each.holds(asker.claims) for each in self.claims)
 
     def allows(self, action: str, params: Mapping[str, Any], asker: Asker) -> bool:
-        """Tell whether somebody may run an action with these parameters."""
+        """Return whether somebody may run an action with these parameters."""
         return self.may_run(action, asker) and all(
             each.holds(params, asker.claims) for each in self.params
         )

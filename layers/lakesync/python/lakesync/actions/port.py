@@ -79,7 +79,7 @@ class ActionHandler(Protocol):
     """
 
     def supported_actions(self) -> Sequence[SupportedAction]:
-        """Tell what it can do. Asks nobody."""
+        """Return what it can do. Asks nobody."""
         ...
 
     def execute(self, run: Run) -> Result[Done, LakeSyncError]:
@@ -87,7 +87,7 @@ class ActionHandler(Protocol):
         ...
 
     def lookup(self, run: Run) -> Result[Looked, LakeSyncError]:
-        """Tell whether an action was done whose attempt died midway, or whose answer was lost."""
+        """Return whether an action was done whose attempt died midway, or whose answer was lost."""
         ...
 
     def close(self) -> None:

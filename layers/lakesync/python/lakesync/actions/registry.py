@@ -28,12 +28,12 @@ BUILT_IN: Final[Mapping[str, str]] = {
 
 
 def type_names() -> list[str]:
-    """Give the names of all types."""
+    """Return the names of all types."""
     return names_in(GROUP, BUILT_IN)
 
 
 def handler_type(name: str) -> HandlerType:
-    """Give a type of action handler by its name.
+    """Return a type of action handler by its name.
 
     Raises:
         NotFound: there is none of that name, or it cannot be imported here.

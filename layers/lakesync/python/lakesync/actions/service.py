@@ -109,7 +109,7 @@ class ActionService:
         return ActionAnswers(results, stamp(self._wall_clock()))
 
     def discover(self, gateway: str, asker: Asker) -> dict[str, list[ActionDescription]]:
-        """Give the actions that somebody may run, by the names of their handlers."""
+        """Return the actions that somebody may run, by the names of their handlers."""
         offered: dict[str, list[ActionDescription]] = {}
         for each in self._store.handlers(gateway):
             registration, actions = self._known(gateway, each.name, each.definition)
@@ -185,7 +185,7 @@ class ActionService:
     def _known(
         self, gateway: str, name: str, definition: bytes
     ) -> tuple[Registration, Mapping[str, SupportedAction]]:
-        """Give a registration and its handler's abilities; secrets are fetched once for each."""
+        """Return a registration and its handler's abilities; secrets are fetched once for each."""
         known = self._described.get((gateway, name))
         if known is None or known[0] != definition:
             registration = stored_registration(definition)

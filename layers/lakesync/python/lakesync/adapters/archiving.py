@@ -79,7 +79,7 @@ def archive_table(
 
 
 def _beginning(source: DatabaseAdapter, table: str, low: Stamp, high: Stamp) -> Stamp:
-    """Give where the source's history begins, between what it has forgotten and what it has."""
+    """Return where the source's history begins, between what it has forgotten and what it has."""
     while high - low > 1:
         middle = (low + high) // 2
         if is_forgotten(source, table, middle):

@@ -38,7 +38,7 @@ def parts(batch: TableBatch, deltas_max: int) -> Iterator[tuple[list[PlacedDelta
 def merged(
     deltas: Iterable[PlacedDelta], stored: Callable[[list[str]], Mapping[str, RowState]]
 ) -> dict[str, RowState]:
-    """Give the new states of the rows that deltas change.
+    """Return the new states of the rows that deltas change.
 
     Args:
         deltas: in commit order.
@@ -55,7 +55,7 @@ def merged(
 
 
 def values_of(state: RowState, schema: TableSchema | None = None) -> dict[str, Any] | None:
-    """Give a row's values as Python has them; None if there is no row, as its table reads it."""
+    """Return a row's values as Python has them; None if there is no row, as its table reads it."""
     values = view(as_read(state, delete_wins=bool(schema and schema.delete_wins)))
     return None if values is None else {name: parse(raw) for name, raw in values.items()}
 
@@ -65,7 +65,7 @@ def deltas_behind(
     deltas_max: int,
     commits_after: Callable[[Stamp], Sequence[tuple[Stamp, bytes]]],
 ) -> Iterator[PlacedDelta]:
-    """Give deltas behind a position, in order: at least so many, if there are as many.
+    """Yield deltas behind a position, in order: at least so many, if there are as many.
 
     Args:
         since: the position.
@@ -106,7 +106,7 @@ def check_refused(
 
 
 def delta_page(deltas: Iterable[PlacedDelta], since: Position, deltas_max: int) -> DeltaPage:
-    """Give the first of what lies behind a position; reads one more, to tell whether there are."""
+    """Get the first of what lies behind a position; reads one more, to tell whether there are."""
     read = tuple(islice(deltas, deltas_max + 1))
     page, following = read[:deltas_max], read[deltas_max:]
     if page:
@@ -117,5 +117,5 @@ def delta_page(deltas: Iterable[PlacedDelta], since: Position, deltas_max: int) 
 
 
 def row_page(states: Mapping[str, RowState], rows_max: int) -> RowPage:
-    """Give the first of some rows; one more than wanted tells that there are more."""
+    """Return the first of some rows; one more than wanted tells that there are more."""
     return RowPage(dict(islice(states.items(), rows_max)), len(states) > rows_max)

@@ -33,7 +33,7 @@ class _Routed(ABC):
 
     @abstractmethod
     def of(self, table: str) -> DatabaseAdapter:
-        """Give the database of a table."""
+        """Return the database of a table."""
 
     def ensure_schema(self, schema: TableSchema) -> Result[None, LakeSyncError]:
         """Make the table ready where it is."""
@@ -44,29 +44,29 @@ class _Routed(ABC):
         return self.of(batch.table).insert_deltas(batch)
 
     def mark(self, table: str) -> Result[Stamp, LakeSyncError]:
-        """Give the table's mark."""
+        """Return the table's mark."""
         return self.of(table).mark(table)
 
     def query_deltas_since(
         self, table: str, since: Position, deltas_max: int
     ) -> Result[DeltaPage, LakeSyncError]:
-        """Give the table's history."""
+        """Return the table's history."""
         return self.of(table).query_deltas_since(table, since, deltas_max)
 
     def latest_state(
         self, table: str, row_id: str
     ) -> Result[Mapping[str, Any] | None, LakeSyncError]:
-        """Give one row."""
+        """Return one row."""
         return self.of(table).latest_state(table, row_id)
 
     def rows_after(self, table: str, row_id: str, rows_max: int) -> Result[RowPage, LakeSyncError]:
-        """Give the table's rows."""
+        """Return the table's rows."""
         return self.of(table).rows_after(table, row_id, rows_max)
 
     def rows_of(
         self, table: str, row_ids: Sequence[str]
     ) -> Result[Mapping[str, RowState], LakeSyncError]:
-        """Give some of the table's rows."""
+        """Return some of the table's rows."""
         return self.of(table).rows_of(table, row_ids)
 
     def forget_history(self, table: str, until: Stamp) -> Result[None, LakeSyncError]:
@@ -82,11 +82,11 @@ class Composite(_Routed):
     routes: Mapping[str, DatabaseAdapter] = field(default_factory=dict)
 
     def of(self, table: str) -> DatabaseAdapter:
-        """Give the database of a table."""
+        """Return the database of a table."""
         return self.routes.get(table, self.default)
 
     def tables(self) -> Result[Mapping[str, TableSchema | None], LakeSyncError]:
-        """Give the tables of all databases, each from where it is routed to."""
+        """Return the tables of all databases, each from where it is routed to."""
         tables: dict[str, TableSchema | None] = {}
         for database in {id(each): each for each in (self.default, *self.routes.values())}.values():
             match database.tables():
@@ -109,12 +109,12 @@ class _Primary(_Routed):
     primary: DatabaseAdapter
 
     def of(self, table: str) -> DatabaseAdapter:
-        """Give the one database."""
+        """Return the one database."""
         del table
         return self.primary
 
     def tables(self) -> Result[Mapping[str, TableSchema | None], LakeSyncError]:
-        """Give the tables."""
+        """Return the tables."""
         return self.primary.tables()
 
 
@@ -129,7 +129,7 @@ class FanOut(_Primary):
     secondaries: Mapping[str, DatabaseAdapter] = field(default_factory=dict)
 
     def follow(self, secondary: str) -> Result[Mapping[str, Copied], LakeSyncError]:
-        """Bring a secondary up to the primary; gives each table's progress.
+        """Bring a secondary up to the primary; returns each table's progress.
 
         Errors: those of either database; tables that were done stay done.
         """
@@ -137,7 +137,7 @@ class FanOut(_Primary):
         return _each_table(self.primary, lambda table: copy_table(self.primary, target, table))
 
     def lag(self, secondary: str) -> Result[Mapping[str, tuple[Stamp, Stamp]], LakeSyncError]:
-        """Give the secondary's and the primary's marks, for tables in which they differ."""
+        """Return the secondary's and the primary's marks, for tables in which they differ."""
         follower, lags = self.secondaries[secondary], {}
         try:
             for table in self.primary.tables().unwrap():
@@ -193,7 +193,7 @@ class Lifecycle(_Primary):
     def query_deltas_since(
         self, table: str, since: Position, deltas_max: int
     ) -> Result[DeltaPage, LakeSyncError]:
-        """Give the table's history: from the archive as far as possible, then the primary."""
+        """Return the table's history: from the archive as far as possible, then the primary."""
         seen = -1
         while True:
             marked = self.archive.mark(table)

@@ -94,7 +94,7 @@ def database_adapter(
     *,
     history_ms: int | None = None,
 ) -> OpenedAdapter:
-    """Give the adapter of a gateway in the database at a URL; nothing is connected yet.
+    """Return the adapter of a gateway in the database at a URL; nothing is connected yet.
 
     Args:
         url: the database's address.
@@ -153,7 +153,7 @@ def _mysql(url: str, gateway: str, history_ms: int | None, *, is_mariadb: bool) 
 
 
 def bigquery_jobs(url: str, credentials: Mapping[str, Any] | None = None) -> Jobs:
-    """Give the dataset at a URL; see `database_adapter`."""
+    """Return the dataset at a URL; see `database_adapter`."""
     from lakesync.adapters.bigquery import Jobs  # noqa: PLC0415 - its driver
 
     try:
@@ -172,7 +172,7 @@ def bigquery_jobs(url: str, credentials: Mapping[str, Any] | None = None) -> Job
 
 
 def history_archive(url: str, keeper: str) -> HistoryArchive:
-    """Give the archive in the bucket's folder at a URL; nothing is connected yet.
+    """Return the archive in the bucket's folder at a URL; nothing is connected yet.
 
     Args:
         url: the folder's address.
@@ -195,7 +195,7 @@ def _objects(url: str, gateway: str) -> ObjectsDatabase:
 
 
 def _bucket(url: str) -> tuple[S3Adapter, str]:
-    """Give the bucket at a URL, and what the keys of the folder begin with."""
+    """Return the bucket at a URL, and what the keys of the folder begin with."""
     from lakesync.adapters.lake.s3_adapter import s3_adapter  # noqa: PLC0415 - its driver
 
     try:

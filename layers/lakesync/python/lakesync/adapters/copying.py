@@ -121,7 +121,7 @@ def compare_table(
 def _history_or_rows(
     source: DatabaseAdapter, table: str, mark: Stamp, last: Stamp
 ) -> Iterator[tuple[list[PlacedDelta], Stamp]]:
-    """Give batches of history; if it was forgotten, of the current rows."""
+    """Yield batches of history; if it was forgotten, of the current rows."""
     if mark >= last:
         return
     if is_forgotten(source, table, mark):
@@ -131,7 +131,7 @@ def _history_or_rows(
 
 
 def is_forgotten(source: DatabaseAdapter, table: str, commit: Stamp) -> bool:
-    """Tell whether the source's history begins behind a commit."""
+    """Return whether the source's history begins behind a commit."""
     answer = source.query_deltas_since(table, Position(commit, ORDINAL_END), 1)
     if isinstance(answer, Err) and isinstance(answer.error, CursorExpired):
         return True
@@ -142,7 +142,7 @@ def is_forgotten(source: DatabaseAdapter, table: str, commit: Stamp) -> bool:
 def _filling(
     source: DatabaseAdapter, table: str, mark: Stamp, last: Stamp
 ) -> Iterator[tuple[list[PlacedDelta], Stamp]]:
-    """Give all rows as deltas, in invented commits whose stamps are far below real ones.
+    """Yield all rows as deltas, in invented commits whose stamps are far below real ones.
 
     An interrupted copy starts again with the first row, behind its mark: merging rows twice changes
     nothing. A row that is read late may be newer than ``last``; the history that follows repeats
@@ -166,7 +166,7 @@ def _filling(
 def whole_commits(
     source: DatabaseAdapter, table: str, mark: Stamp, last: Stamp
 ) -> Iterator[tuple[list[PlacedDelta], Stamp]]:
-    """Give the commits in ``(mark, last]`` in batches of whole commits, each with its end."""
+    """Yield the commits in ``(mark, last]`` in batches of whole commits, each with its end."""
     position, waiting = Position(mark, ORDINAL_END), list[PlacedDelta]()
     while True:
         page = source.query_deltas_since(table, position, DELTAS_READ).unwrap()

@@ -127,13 +127,13 @@ class DatabaseAdapter(Protocol):
         ...
 
     def mark(self, table: str) -> Result[Stamp, LakeSyncError]:
-        """Give a table's mark: the commit stamp up to which it has taken batches; 0 at first."""
+        """Return a table's mark: the commit stamp up to which it has taken batches; 0 at first."""
         ...
 
     def query_deltas_since(
         self, table: str, since: Position, deltas_max: int
     ) -> Result[DeltaPage, LakeSyncError]:
-        """Give a table's deltas behind a position, in commit order.
+        """Return a table's deltas behind a position, in commit order.
 
         Errors: CursorExpired, if the history does not reach back so far.
         """
@@ -142,21 +142,21 @@ class DatabaseAdapter(Protocol):
     def latest_state(
         self, table: str, row_id: str
     ) -> Result[Mapping[str, Any] | None, LakeSyncError]:
-        """Give a row as `core.merge` makes it from all inserted deltas; None if there is none."""
+        """Return a row as `core.merge` makes it from all inserted deltas; None if there is none."""
         ...
 
     def tables(self) -> Result[Mapping[str, TableSchema | None], LakeSyncError]:
-        """Give the tables that took a batch or a schema, each with its newest schema."""
+        """Return the tables that took a batch or a schema, each with its newest schema."""
         ...
 
     def rows_after(self, table: str, row_id: str, rows_max: int) -> Result[RowPage, LakeSyncError]:
-        """Give a table's rows behind a row id, or from the first with an empty one."""
+        """Return a table's rows behind a row id, or from the first with an empty one."""
         ...
 
     def rows_of(
         self, table: str, row_ids: Sequence[str]
     ) -> Result[Mapping[str, RowState], LakeSyncError]:
-        """Give some rows, deleted ones too; missing ones are left out."""
+        """Return some rows, deleted ones too; missing ones are left out."""
         ...
 
     def forget_history(self, table: str, until: Stamp) -> Result[None, LakeSyncError]:
@@ -173,7 +173,7 @@ class SideBySide(DatabaseAdapter, Protocol):
     """A `DatabaseAdapter` whose tables several processes read and write at once."""
 
     def row_ahead(self, table: str, row_id: str, rows: int) -> Result[str, LakeSyncError]:
-        """Give the id of the row so many rows behind another, empty if there are fewer.
+        """Return the id of the row so many rows behind another, empty if there are fewer.
 
         The rows are not read.
         """
@@ -196,11 +196,11 @@ class Materialisable(Protocol):
     """
 
     def rewrite(self, table: str) -> Result[int, LakeSyncError]:
-        """Write every row of a table anew from the merged rows; gives how many there are."""
+        """Write every row of a table anew from the merged rows; returns how many there are."""
         ...
 
     def dead_letters(self, table: str) -> Result[tuple[DeadLetter, ...], LakeSyncError]:
-        """Give the rows of a table that its destination refuses at the moment."""
+        """Return the rows of a table that its destination refuses at the moment."""
         ...
 
 
@@ -219,7 +219,7 @@ class Continues(Protocol):
 
 
 def missing_batch(batch: Continues, mark: Stamp) -> Conflict:
-    """Give the error for a batch whose predecessor was not inserted."""
+    """Return the error for a batch whose predecessor was not inserted."""
     return Conflict(
         f"table {batch.table} has taken its batches up to {mark}, and this one begins at "
         f"{batch.after}; insert those between them first, or fill the destination anew"
@@ -227,7 +227,7 @@ def missing_batch(batch: Continues, mark: Stamp) -> Conflict:
 
 
 def old_until(last: Stamp, history_ms: int | None) -> Stamp:
-    """Give the stamp up to which history is too old to keep, as of a commit; 0 if none is."""
+    """Return the stamp up to which history is too old to keep, as of a commit; 0 if none is."""
     return 0 if history_ms is None else max(0, last - stamp(history_ms))
 
 

@@ -33,7 +33,7 @@ class TableHeads(Protocol):
     """The heads of one table."""
 
     def newest(self) -> Head:
-        """Give the newest head."""
+        """Return the newest head."""
         ...
 
     def follow(self, head: Head, before: Head) -> None:
@@ -49,15 +49,15 @@ class TableFiles(Protocol):
     """The rows and the history of one table, as its head names them."""
 
     def states(self, head: Head, row_ids: Sequence[str]) -> dict[str, RowState]:
-        """Give the states of rows; those that are not there are left out."""
+        """Return the states of rows; those that are not there are left out."""
         ...
 
     def states_after(self, head: Head, row_id: str, count: int) -> dict[str, RowState]:
-        """Give the states of a table's rows behind a row id, in the order of its bytes."""
+        """Return the states of a table's rows behind a row id, in the order of its bytes."""
         ...
 
     def commits(self, head: Head, after: Stamp) -> list[tuple[Stamp, bytes]]:
-        """Give the next commits behind a stamp with their records, none at the end."""
+        """Return the next commits behind a stamp with their records, none at the end."""
         ...
 
     def written(
@@ -97,11 +97,11 @@ class HeadedTables(ABC):
 
     @abstractmethod
     def opened(self, table: str) -> tuple[TableHeads, TableFiles]:
-        """Give the heads and the files of a table, be it there or not."""
+        """Return the heads and the files of a table, be it there or not."""
 
     @abstractmethod
     def names(self) -> Iterable[str]:
-        """Give the names of the tables that there may be."""
+        """Return the names of the tables that there may be."""
 
     @abstractmethod
     def begin(self, table: str) -> None:
@@ -112,15 +112,15 @@ class HeadedTables(ABC):
         self._known.clear()
 
     def head(self, table: str) -> Head:
-        """Give what a table consists of now."""
+        """Return what a table consists of now."""
         return self._of(table)[0].newest()
 
     def files(self, table: str) -> TableFiles:
-        """Give the files of a table."""
+        """Return the files of a table."""
         return self._of(table)[1]
 
     def schemas(self) -> dict[str, TableSchema | None]:
-        """Give the tables that there are, with their newest schemas."""
+        """Return the tables that there are, with their newest schemas."""
         heads = {name: self.head(name) for name in self.names()}
         return {name: definition_of(name, one).schema for name, one in heads.items() if one.version}
 
@@ -172,7 +172,7 @@ class HeadedTables(ABC):
     def _stored(
         self, table: str, head: Head, row_ids: Iterable[str]
     ) -> tuple[dict[str, RowState], dict[str, RowState]]:
-        """Give the current states of rows, and of the refused ones, which are tried again."""
+        """Return the current states of rows, and of the refused ones, which are tried again."""
         stored = self.files(table).states(head, [*row_ids, *head.refused])
         return stored, {row_id: stored[row_id] for row_id in head.refused if row_id in stored}
 
@@ -191,13 +191,13 @@ class HeadedTables(ABC):
             self._follow(table, head, moved, definition_of(table, head), (), {})
 
     def rewrite(self, table: str) -> int:
-        """Write every row anew; gives how many there are."""
+        """Write every row anew; returns how many there are."""
         head = self.head(table)
         self._follow(table, head, head, definition_of(table, head), (), {}, anew=True)
         return self.files(table).count(head)
 
     def retry(self, table: str) -> Head:
-        """Try the refused rows again; gives the table's next head."""
+        """Try the refused rows again; returns the table's next head."""
         head = self.head(table)
         if not head.refused:
             return head
@@ -232,17 +232,17 @@ class HeadedTables(ABC):
 
 
 def definition_of(table: str, head: Head) -> Definition:
-    """Give the columns of a table, and how its rows are read."""
+    """Return the columns of a table, and how its rows are read."""
     return from_json(table, head.definition) if head.definition else Definition(table)
 
 
 def forgetting(head: Head, until: Stamp) -> Head:
-    """Give a head without the history up to a commit."""
+    """Return a head without the history up to a commit."""
     left = tuple(one for one in head.history if one.last > until)
     return replace(head, forgotten=until, history=left)
 
 
 def letters(table: str, head: Head) -> tuple[DeadLetter, ...]:
-    """Give the rows of a table that are refused."""
+    """Return the rows of a table that are refused."""
     ordered = sorted(head.refused, key=str.encode)
     return tuple(DeadLetter(table, row_id, head.refused[row_id]) for row_id in ordered)

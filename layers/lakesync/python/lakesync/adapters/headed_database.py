@@ -62,13 +62,13 @@ class HeadedDatabase:
         return self._answer(lambda: self._tables.put(images))
 
     def mark(self, table: str) -> Result[Stamp, LakeSyncError]:
-        """Give a table's mark; see `DatabaseAdapter`."""
+        """Return a table's mark; see `DatabaseAdapter`."""
         return self._answer(lambda: self._tables.head(table).mark)
 
     def query_deltas_since(
         self, table: str, since: Position, deltas_max: int
     ) -> Result[DeltaPage, LakeSyncError]:
-        """Give a table's history behind a position; see `DatabaseAdapter`."""
+        """Return a table's history behind a position; see `DatabaseAdapter`."""
 
         def work() -> DeltaPage:
             head = self._tables.head(table)
@@ -81,7 +81,7 @@ class HeadedDatabase:
     def latest_state(
         self, table: str, row_id: str
     ) -> Result[Mapping[str, Any] | None, LakeSyncError]:
-        """Give one row; see `DatabaseAdapter`."""
+        """Return one row; see `DatabaseAdapter`."""
 
         def work() -> Mapping[str, Any] | None:
             head = self._tables.head(table)
@@ -91,11 +91,11 @@ class HeadedDatabase:
         return self._answer(work)
 
     def tables(self) -> Result[Mapping[str, TableSchema | None], LakeSyncError]:
-        """Give the tables with their schemas; see `DatabaseAdapter`."""
+        """Return the tables with their schemas; see `DatabaseAdapter`."""
         return self._answer(self._tables.schemas)
 
     def rows_after(self, table: str, row_id: str, rows_max: int) -> Result[RowPage, LakeSyncError]:
-        """Give a table's rows behind a row id; see `DatabaseAdapter`."""
+        """Return a table's rows behind a row id; see `DatabaseAdapter`."""
 
         def work() -> RowPage:
             head = self._tables.head(table)
@@ -107,7 +107,7 @@ class HeadedDatabase:
     def rows_of(
         self, table: str, row_ids: Sequence[str]
     ) -> Result[Mapping[str, RowState], LakeSyncError]:
-        """Give some rows; see `DatabaseAdapter`."""
+        """Return some rows; see `DatabaseAdapter`."""
         return self._answer(
             lambda: self._tables.files(table).states(self._tables.head(table), row_ids)
         )
@@ -135,7 +135,7 @@ class HeadedDatabase:
         return self._answer(lambda: self._tables.rewrite(table))
 
     def dead_letters(self, table: str) -> Result[tuple[DeadLetter, ...], LakeSyncError]:
-        """Give the rows that a reader does not see; see `Materialisable`."""
+        """Return the rows that a reader does not see; see `Materialisable`."""
         return self._answer(lambda: letters(table, self._tables.head(table)))
 
     def retry_dead_letters(self, table: str) -> Result[tuple[DeadLetter, ...], LakeSyncError]:

@@ -93,13 +93,13 @@ class MemoryDatabase:
         return Ok(Inserted(0, len(changed) + len(gone)))
 
     def mark(self, table: str) -> Result[Stamp, LakeSyncError]:
-        """Give a table's mark."""
+        """Return a table's mark."""
         return Ok(self._peek(table).mark)
 
     def query_deltas_since(
         self, table: str, since: Position, deltas_max: int
     ) -> Result[DeltaPage, LakeSyncError]:
-        """Give a table's history behind a position."""
+        """Return a table's history behind a position."""
         try:
             check_history(table, since, self._peek(table).forgotten)
         except CursorExpired as error:
@@ -110,22 +110,22 @@ class MemoryDatabase:
     def latest_state(
         self, table: str, row_id: str
     ) -> Result[Mapping[str, Any] | None, LakeSyncError]:
-        """Give one row."""
+        """Return one row."""
         known = self._peek(table)
         return Ok(values_of(known.rows.get(row_id, EMPTY), known.schema))
 
     def tables(self) -> Result[Mapping[str, TableSchema | None], LakeSyncError]:
-        """Give the tables with their schemas."""
+        """Return the tables with their schemas."""
         return Ok({name: table.schema for name, table in sorted(self._tables.items())})
 
     def rows_after(self, table: str, row_id: str, rows_max: int) -> Result[RowPage, LakeSyncError]:
-        """Give a table's rows behind a row id."""
+        """Return a table's rows behind a row id."""
         ordered = sorted(self._peek(table).rows.items(), key=lambda row: row[0].encode())
         behind = {row: state for row, state in ordered if row.encode() > row_id.encode()}
         return Ok(row_page(behind, rows_max))
 
     def row_ahead(self, table: str, row_id: str, rows: int) -> Result[str, LakeSyncError]:
-        """Give the id of the row so many rows behind another; empty if there are fewer."""
+        """Return the id of the row so many rows behind another; empty if there are fewer."""
         behind = list(self.rows_after(table, row_id, rows).unwrap().rows)
         return Ok(behind[-1] if len(behind) == rows else "")
 
@@ -139,7 +139,7 @@ class MemoryDatabase:
     def rows_of(
         self, table: str, row_ids: Sequence[str]
     ) -> Result[Mapping[str, RowState], LakeSyncError]:
-        """Give some rows."""
+        """Return some rows."""
         rows = self._peek(table).rows
         return Ok({row_id: rows[row_id] for row_id in row_ids if row_id in rows})
 

@@ -62,7 +62,7 @@ class Fillable(Protocol):
         ...
 
     def retry_dead_letters(self, table: str) -> Result[tuple[DeadLetter, ...], LakeSyncError]:
-        """Try again the rows that are refused; gives what is refused still."""
+        """Try again the rows that are refused; returns what is refused still."""
         ...
 
 
@@ -73,7 +73,7 @@ class DestinationDatabase(DatabaseAdapter, Materialisable, Fillable, Protocol):
 def merged_images(
     images: RowImages, stored: Mapping[str, RowState]
 ) -> tuple[dict[str, RowState], list[str]]:
-    """Give the states that rows get from images of them, and the rows to be removed.
+    """Return the states that rows get from images of them, and the rows to be removed.
 
     Args:
         images: the current rows.

@@ -42,11 +42,11 @@ class SnapshotTable(Protocol):
     """A table, as its snapshots tell it."""
 
     def columns(self) -> Sequence[NamedColumn]:
-        """Give its columns, as they are now."""
+        """Return its columns, as they are now."""
         ...
 
     def steps(self, since: int) -> Sequence[Step]:
-        """Give the steps from a snapshot to the newest, in order; 0 for all rows of the newest.
+        """Return the steps from a snapshot to the newest, in order; 0 for all rows of the newest.
 
         Raises:
             CursorExpired: that snapshot no longer exists.
@@ -56,7 +56,7 @@ class SnapshotTable(Protocol):
     def rows(
         self, step: Step, names: Sequence[str], *, left: bool = False, skipped: int = 0
     ) -> Iterator[tuple[Any, ...]]:
-        """Give rows of the files that a step adds; or, with ``left``, that it removes.
+        """Return rows of the files that a step adds; or, with ``left``, that it removes.
 
         Args:
             step: the step.
@@ -79,5 +79,5 @@ class HasSnapshots(Protocol):
     """A database in which others may have tables that are told by snapshots."""
 
     def snapshots_of(self, name: str) -> SnapshotTable:
-        """Give a table by its whole name; it is looked at when it is asked."""
+        """Return a table by its whole name; it is looked at when it is asked."""
         ...

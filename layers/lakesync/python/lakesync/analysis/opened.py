@@ -78,7 +78,7 @@ class OpenedLake:
         self._lake = lake
 
     def tables(self) -> Result[list[str], LakeSyncError]:
-        """Give the tables' names; ``<table>__changes`` is the history of ``<table>``."""
+        """Return the tables' names; ``<table>__changes`` is the history of ``<table>``."""
         return _result(self._lake.names)
 
     def arrow(
@@ -89,7 +89,7 @@ class OpenedLake:
         as_of: str | None = None,
         all_columns: bool = False,
     ) -> Result[pa.Table, LakeSyncError]:
-        """Give the rows of a table that are not deleted.
+        """Return the rows of a table that are not deleted.
 
         Args:
             table: its name, as `tables` gives it.
@@ -100,7 +100,7 @@ class OpenedLake:
         return _result(lambda: self._read(table, columns, as_of, all_columns=all_columns))
 
     def pandas(self, table: str, **how: Any) -> Result[Any, LakeSyncError]:
-        """Give a table as a pandas frame; takes what `arrow` takes.
+        """Return a table as a pandas frame; takes what `arrow` takes.
 
         Integers, booleans and dates keep their types even if a value is missing: columns are of
         Arrow's types.
@@ -115,7 +115,7 @@ class OpenedLake:
         return self.arrow(table, **how).map(lambda rows: rows.to_pandas(types_mapper=pd.ArrowDtype))
 
     def duckdb(self, table: str, **how: Any) -> Result[Any, LakeSyncError]:
-        """Give a table as a relation of DuckDB, in a database of its own; arguments as `arrow`.
+        """Return a table as a relation of DuckDB, in a database of its own; arguments as `arrow`.
 
         Raises:
             ImportError: DuckDB is not installed.
@@ -127,7 +127,7 @@ class OpenedLake:
         return self.arrow(table, **how).map(duckdb.connect().from_arrow)
 
     def sql(self, query: str, *, as_of: str | None = None) -> Result[pa.Table, LakeSyncError]:
-        """Give the rows of a query in DuckDB's SQL; only what it needs of its tables is read.
+        """Return the rows of a query in DuckDB's SQL; only what it needs of its tables is read.
 
         Args:
             query: it names tables as `tables` gives them.
@@ -159,7 +159,7 @@ def _moment(text: str | None) -> Any:
 
 
 def _result(act: Callable[[], T]) -> Result[T, LakeSyncError]:
-    """Give what is made, or why not; a bug is raised."""
+    """Return what is made, or why not; a bug is raised."""
     try:
         return Ok(act())
     except LakeSyncError as error:

@@ -27,7 +27,7 @@ class DynamoAccess(TableCalls):
     """`lakesync.ports.AccessStore` in the buffer's DynamoDB table."""
 
     def client(self, gateway: str, client_id: str) -> KnownClient | None:
-        """Give a client; half a read unit, as it may be a moment old."""
+        """Return a client; half a read unit, as it may be a moment old."""
         body = {"TableName": self._table, "Key": _client(gateway, client_id)}
         item = self._read("GetItem", encode(body)).get("Item")
         return _known(item) if item else None
@@ -71,7 +71,7 @@ class DynamoAccess(TableCalls):
         self._delete(_client(gateway, client_id))
 
     def clients(self, gateway: str, place: str, limit: int) -> tuple[list[KnownClient], str]:
-        """Give some clients; a read unit for about thirty, and at least 16 in total."""
+        """Return some clients; a read unit for about thirty, and at least 16 in total."""
         first, after = (int(place[0], 16), place[1:]) if place else (0, "")
         clients: list[KnownClient] = []
         for part, pk in enumerate(keys.user_pks(gateway)[first:], start=first):
@@ -87,7 +87,7 @@ class DynamoAccess(TableCalls):
         return clients, ""
 
     def revocations(self, gateway: str) -> list[Revocation]:
-        """Give all revocations; a read unit for about thirty, at least one."""
+        """Return all revocations; a read unit for about thirty, at least one."""
         pk, after = keys.revoked_pk(gateway), ""
         revocations: list[Revocation] = []
         while True:

@@ -48,7 +48,7 @@ class DynamoHandlers(TableCalls):
     """`lakesync.ports.HandlerStore` in the buffer's DynamoDB table."""
 
     def handlers(self, gateway: str) -> list[StoredHandler]:
-        """Give a gateway's action handlers; a read unit for about five."""
+        """Return a gateway's action handlers; a read unit for about five."""
         pk, after = keys.action_pk(gateway), ""
         items: list[dict[str, Any]] = []
         while True:
@@ -79,7 +79,7 @@ class DynamoRuns(TableCalls):
     """`lakesync.ports.ActionRuns` in a DynamoDB table."""
 
     def get(self, key: ActionKey) -> ActionRun | None:
-        """Give the run of an action; a read unit or two."""
+        """Return the run of an action; a read unit or two."""
         by_id = _place(key.gateway, key.client_id, "a", key.action_id)
         item = self._get(*by_id)
         if item or not key.idempotency_key:

@@ -32,7 +32,7 @@ NOTHING: Final = Places({}, {})
 
 
 def cancelled(refusal: Refusal, places: Places = NOTHING) -> Exception:
-    """Give the exception for a refused request: a failed condition, a race, or a bug of ours.
+    """Return the exception for a refused request: a failed condition, a race, or a bug of ours.
 
     Args:
         refusal: DynamoDB's answer.
@@ -63,7 +63,7 @@ def cancelled(refusal: Refusal, places: Places = NOTHING) -> Exception:
 
 
 def _item(refusal: Refusal, place: int) -> dict[str, Any]:
-    """Give the present state of the item that failed a condition; empty if there is none."""
+    """Return the present state of the item that failed a condition; empty if there is none."""
     item: dict[str, Any] = _reasons(refusal)[place].get("Item", {})
     return item
 
@@ -74,13 +74,13 @@ def _reasons(refusal: Refusal) -> list[dict[str, Any]]:
 
 
 def reason(refusal: Refusal, place: int) -> str:
-    """Give why one item of a transaction was refused; the text ``None`` if it was not."""
+    """Return why one item of a transaction was refused; the text ``None`` if it was not."""
     reasons = _reasons(refusal)
     return reasons[place].get("Code", "None") if place < len(reasons) else "None"
 
 
 def head_of(item: dict[str, Any]) -> Head:
-    """Give the head of an item."""
+    """Return the head of an item."""
     return Head(
         commit=number(item, "c"),
         config_version=number(item, "v"),
@@ -97,52 +97,52 @@ def head_of(item: dict[str, Any]) -> Head:
 
 
 def entries_of(item: dict[str, Any]) -> tuple[LogEntry, ...]:
-    """Give the log entries of an item."""
+    """Return the log entries of an item."""
     return decode_chunk(data(item, "d"))
 
 
 def row_of(item: dict[str, Any]) -> StoredRow:
-    """Give the row of an item."""
+    """Return the row of an item."""
     return StoredRow(data(item, "d"), number(item, "c"))
 
 
 def text(item: dict[str, Any], name: str) -> str:
-    """Give a text attribute."""
+    """Return a text attribute."""
     value: str = item[name]["S"]
     return value
 
 
 def number(item: dict[str, Any], name: str) -> int:
-    """Give a number attribute; 0 if there is none."""
+    """Return a number attribute; 0 if there is none."""
     return int(item[name]["N"]) if name in item else 0
 
 
 def data(item: dict[str, Any], name: str) -> bytes:
-    """Give a binary attribute."""
+    """Return a binary attribute."""
     return b64decode(item[name]["B"])
 
 
 def row_places(gateway: str, wanted: Iterable[RowKey]) -> dict[tuple[str, str], RowKey]:
-    """Give the item key of each wanted row, with the row it belongs to."""
+    """Return the item key of each wanted row, with the row it belongs to."""
     return {(keys.row_pk(gateway, *key), key[1]): key for key in wanted}
 
 
 def rows_of(
     items: Iterable[dict[str, Any]], places: dict[tuple[str, str], RowKey]
 ) -> dict[RowKey, StoredRow]:
-    """Give the rows of items."""
+    """Return the rows of items."""
     return {places[text(item, "pk"), text(item, "sk")]: row_of(item) for item in items}
 
 
 def mark_places(gateway: str, wanted: Iterable[MarkKey]) -> dict[tuple[str, str], MarkKey]:
-    """Give the item key of each wanted append mark, with the mark it belongs to."""
+    """Return the item key of each wanted append mark, with the mark it belongs to."""
     return {(keys.mark_pk(gateway, shard), client): (shard, client) for shard, client in wanted}
 
 
 def marks_of(
     items: Iterable[dict[str, Any]], places: dict[tuple[str, str], MarkKey]
 ) -> dict[MarkKey, StoredMark]:
-    """Give the append marks of items."""
+    """Return the append marks of items."""
     return {
         places[text(item, "pk"), text(item, "sk")]: StoredMark(
             pack.unpack_mark(data(item, "d")), number(item, "c")

@@ -30,12 +30,12 @@ _LAST: Final = "g"
 
 
 def owner_of(gateway: str) -> str:
-    """Give the id back if it names an owner of records: a gateway, or the stack."""
+    """Return the id if it names an owner of records: a gateway, or the stack."""
     return gateway if gateway == STACK else check_gateway(gateway)
 
 
 def bounds(query: AuditQuery) -> tuple[str, str]:
-    """Give the lowest and the highest sort key that a query may return, both inclusive."""
+    """Return the lowest and the highest sort key that a query may return, both inclusive."""
     highest = _LAST if query.until_ms is None else id_of_time(query.until_ms)
     return id_of_time(query.since_ms), min(highest, query.below or _LAST)
 
@@ -74,7 +74,7 @@ class DynamoAudit(TableCalls):
         self._updated((owner_of(record.gateway), record.id), change, "oc = :begun", values)
 
     def records(self, gateway: str, query: AuditQuery) -> tuple[list[AuditRecord], str]:
-        """Give records, the latest first; half a read unit for each 4 KB that is read."""
+        """Return records, the latest first; half a read unit for each 4 KB that is read."""
         records: list[AuditRecord] = []
         last: dict[str, Any] = {}
         for _ in range(READS_MAX):

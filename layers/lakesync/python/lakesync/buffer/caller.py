@@ -58,7 +58,7 @@ class Send(Protocol):
     """How bytes are sent to DynamoDB; tests inject faults here that no emulator makes."""
 
     def __call__(self, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
-        """Give the status and the body of the answer, or raise `Unreachable`."""
+        """Return the status and the body of the answer, or raise `Unreachable`."""
         ...
 
 

@@ -32,7 +32,7 @@ class InParallel(Protocol):
     """Makes calls in parallel."""
 
     def __call__(self, calls: Sequence[Callable[[], T]]) -> list[T]:
-        """Give the answers in the order of the calls; raises what one of them raised."""
+        """Return the answers in the order of the calls; raises what one of them raised."""
         ...
 
 
@@ -46,7 +46,7 @@ class Threads:
         self._pool: ThreadPoolExecutor | None = None
 
     def __call__(self, calls: Sequence[Callable[[], T]]) -> list[T]:
-        """Give the answers in the order of the calls; raises what one of them raised."""
+        """Return the answers in the order of the calls; raises what one of them raised."""
         if self._pool is None:
             # Few processes need it, and importing it takes a millisecond.
             from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
@@ -109,7 +109,7 @@ class TableCalls:
     def _batch_once(
         self, wanted: Iterable[tuple[str, str]]
     ) -> tuple[list[dict[str, Any]], list[tuple[str, str]]]:
-        """Read items, at most a hundred; gives some, and the keys that are left."""
+        """Read items, at most a hundred; returns some, and the keys that are left."""
         keys = list(wanted)
         refused = 0
         while True:
@@ -166,7 +166,7 @@ class TableCalls:
     def _updated(
         self, pk_sk: tuple[str, str], change: str, condition: str, values: Mapping[str, Any]
     ) -> dict[str, Any] | None:
-        """Change an item, if the condition holds; gives the changed item."""
+        """Change an item, if the condition holds; returns the changed item."""
         body = {
             "TableName": self._table,
             "Key": requests.key(*pk_sk),

@@ -29,17 +29,17 @@ PAGE_BYTES_MAX: Final = 1024 * 1024
 
 
 def moved(head: Head | None, seen: Head | None) -> bool:
-    """Tell whether a head is not as it was seen."""
+    """Return whether a head is not as it was seen."""
     return (head and head.commit) != (seen and seen.commit)
 
 
 def is_used(head: Head) -> bool:
-    """Tell whether a head contains entries, or shows that any wait."""
+    """Return whether a head contains entries, or shows that any wait."""
     return bool(head.recent or head.logged_bytes or head.oldest_unflushed)
 
 
 def emptied(head: Head) -> Head:
-    """Give the head of a deleted gateway: it makes late commits fail.
+    """Return the head of a deleted gateway: it makes late commits fail.
 
     The stamp of its last entry stays as well, so that a reader of the log notices that the entry is
     missing.
@@ -112,7 +112,7 @@ def check_size(commit: Commit) -> None:
 def within(
     keys: Sequence[RowKey], rows: Mapping[RowKey, StoredRow], bytes_max: int
 ) -> tuple[dict[RowKey, StoredRow], list[RowKey]]:
-    """Give the rows of keys in order, up to so many bytes, and the keys that are left."""
+    """Return the rows of keys in order, up to so many bytes, and the keys that are left."""
     kept: dict[RowKey, StoredRow] = {}
     size = 0
     for number, key in enumerate(keys):

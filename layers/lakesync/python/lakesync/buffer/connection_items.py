@@ -61,12 +61,12 @@ class StoredClaims(Mapping[str, Any]):
 
 
 def connection_key(gateway: str, connection_id: str) -> dict[str, Any]:
-    """Give a connection's key."""
+    """Return a connection's key."""
     return key(check_gateway(gateway), connection_id)
 
 
 def connection_item(connection: Connection) -> dict[str, Any]:
-    """Give the item of a connection."""
+    """Return the item of a connection."""
     return {
         **connection_key(connection.gateway, connection.id),
         "cl": text_of(connection.client_id),
@@ -98,7 +98,7 @@ def connection_of(item: dict[str, Any]) -> Connection:
 
 
 def count_frames(table: str, connection: Connection, window: int, frames: int) -> bytes:
-    """Give the request that adds to the frames of a connection in a span of time."""
+    """Return the request that adds to the frames of a connection in a span of time."""
     change, condition = "ADD fc :c", "fw = :w"
     if connection.window != window:
         change = "SET fw = :w, fc = :c"
@@ -125,7 +125,7 @@ def _stamp(item: dict[str, Any], name: str) -> Stamp:
 
 
 def begin_turn(table: str, gateway: str, owner: str, now_ms: int, until_ms: int) -> bytes:
-    """Give the request that makes a process the one that notifies, unless another is."""
+    """Return the request that makes a process the one that notifies, unless another is."""
     return _update(
         table,
         gateway,
@@ -141,7 +141,7 @@ def begin_turn(table: str, gateway: str, owner: str, now_ms: int, until_ms: int)
 
 
 def leave_commit(table: str, gateway: str, commit: Stamp, now_ms: int) -> bytes:
-    """Give the request that leaves a commit to the process in charge."""
+    """Return the request that leaves a commit to the process in charge."""
     return _update(
         table,
         gateway,
@@ -152,13 +152,13 @@ def leave_commit(table: str, gateway: str, commit: Stamp, now_ms: int) -> bytes:
 
 
 def note_notified(table: str, gateway: str, owner: str, notified: Stamp) -> bytes:
-    """Give the request that stores how far was notified, whatever was left in the meantime."""
+    """Return the request that stores how far was notified, whatever was left in the meantime."""
     values = {":n": number_of(notified), ":o": text_of(owner)}
     return _update(table, gateway, "SET n = :n REMOVE pl", "ow = :o", values)
 
 
 def end_turn(table: str, gateway: str, owner: str, notified: Stamp) -> bytes:
-    """Give the request that ends a turn, unless a later commit was left in the meantime."""
+    """Return the request that ends a turn, unless a later commit was left in the meantime."""
     return _update(
         table,
         gateway,
@@ -169,7 +169,7 @@ def end_turn(table: str, gateway: str, owner: str, notified: Stamp) -> bytes:
 
 
 def hand_on_turn(table: str, gateway: str, owner: str, state: NotifyState) -> bytes:
-    """Give the request that ends a turn whose time ran out, and stores where the next continues."""
+    """Get the request that ends a turn whose time ran out, and stores where the next continues."""
     values = {":n": number_of(state.notified), ":o": text_of(owner)}
     change = "SET n = :n REMOVE ow, u, pl"
     if state.place:

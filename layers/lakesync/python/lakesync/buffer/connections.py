@@ -32,7 +32,7 @@ class DynamoConnections(TableCalls):
         self._call("PutItem", encode({"TableName": self._table, "Item": item}))
 
     def get(self, gateway: str, connection_id: str) -> Connection | None:
-        """Give a connection; a read unit."""
+        """Return a connection; a read unit."""
         item = self._get(check_gateway(gateway), connection_id)
         return items.connection_of(item) if item else None
 
@@ -61,7 +61,7 @@ class DynamoConnections(TableCalls):
         self._call("DeleteItem", encode({"TableName": self._table, "Key": item}))
 
     def of_gateway(self, gateway: str) -> tuple[list[Connection], NotifyState]:
-        """Give all connections of a gateway; a read unit for each 4 KB."""
+        """Return all connections of a gateway; a read unit for each 4 KB."""
         pk, after = check_gateway(gateway), ""
         connections: list[Connection] = []
         state = NotifyState()
@@ -77,7 +77,7 @@ class DynamoConnections(TableCalls):
             after = text(answer["LastEvaluatedKey"], "sk")
 
     def scan(self, place: str) -> tuple[list[Connection], str]:
-        """Give some connections of all gateways; half a read unit for each 4 KB."""
+        """Return some connections of all gateways; half a read unit for each 4 KB."""
         start = {"ExclusiveStartKey": json.loads(place)} if place else {}
         body = {
             "TableName": self._table,

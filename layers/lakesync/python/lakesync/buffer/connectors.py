@@ -27,7 +27,7 @@ class DynamoConnectors(TableCalls):
     """`lakesync.ports.ConnectorStore` in the buffer's DynamoDB table."""
 
     def connectors(self, gateway: str) -> list[StoredConnector]:
-        """Give a gateway's connectors; a read unit for about five."""
+        """Return a gateway's connectors; a read unit for about five."""
         pk, after = keys.connector_pk(gateway), ""
         items: list[dict[str, Any]] = []
         while True:
@@ -38,7 +38,7 @@ class DynamoConnectors(TableCalls):
             after = text(answer["LastEvaluatedKey"], "sk")
 
     def connector(self, gateway: str, name: str) -> StoredConnector | None:
-        """Give one; a read unit. None too for a name that DynamoDB would refuse as a key."""
+        """Return one; a read unit. None too for a name that DynamoDB would refuse as a key."""
         if not 0 < len(name.encode()) <= _SORT_KEY_BYTES_MAX:
             return None
         item = self._get(keys.connector_pk(gateway), name)

@@ -62,14 +62,14 @@ class DynamoBuffer(Upkeep):
     # --- what a push reads and writes
 
     def rows(self, gateway: str, wanted: Iterable[RowKey]) -> dict[RowKey, StoredRow]:
-        """Give the states of the existing rows; one read unit for each 4 KB."""
+        """Return the states of the existing rows; one read unit for each 4 KB."""
         places = row_places(gateway, wanted)
         return rows_of(self._batch(places), places)
 
     def rows_within(
         self, gateway: str, wanted: Iterable[RowKey], bytes_max: int
     ) -> tuple[dict[RowKey, StoredRow], list[RowKey]]:
-        """Give the states of rows up to so many bytes, and the keys of the rest."""
+        """Return the states of rows up to so many bytes, and the keys of the rest."""
         asked = list(wanted)
         states: dict[RowKey, StoredRow] = {}
         size = 0
@@ -86,14 +86,14 @@ class DynamoBuffer(Upkeep):
         return states, asked
 
     def marks(self, gateway: str, wanted: Iterable[MarkKey]) -> dict[MarkKey, StoredMark]:
-        """Give the existing append marks."""
+        """Return the existing append marks."""
         places = mark_places(gateway, wanted)
         return marks_of(self._batch(places), places)
 
     def read_marks_serializable(
         self, gateway: str, wanted: Iterable[MarkKey]
     ) -> dict[MarkKey, StoredMark]:
-        """Give the existing append marks, as a transaction; two read units each.
+        """Return the existing append marks, as a transaction; two read units each.
 
         Only transactional reads are serialisable with commits: a plain read may show an item as it
         was before a transaction that other readers have already seen.
@@ -114,7 +114,7 @@ class DynamoBuffer(Upkeep):
     # --- configuration
 
     def config(self, gateway: str) -> GatewayConfig:
-        """Give the configuration in force; version 0 if nothing was ever declared.
+        """Return the configuration in force; version 0 if nothing was ever declared.
 
         A process caches it, and reads it again once a head has another version: until then it costs
         one read unit.
@@ -146,7 +146,7 @@ class DynamoBuffer(Upkeep):
             raise cancelled(refusal, Places({1: MAIN_LANE}, {})) from refusal
 
     def gateways(self) -> list[str]:
-        """Give every gateway that was ever written to."""
+        """Return every gateway that was ever written to."""
         gateways: list[str] = []
         after = ""
         while True:
@@ -161,7 +161,7 @@ class DynamoBuffer(Upkeep):
     # --- what is remembered of single clients
 
     def client_state(self, gateway: str, client_id: str) -> bytes | None:
-        """Give the stored state of a client; one read unit for each 4 KB."""
+        """Return the stored state of a client; one read unit for each 4 KB."""
         item = self._get(keys.client_pk(gateway, client_id), client_id)
         return inflate(data(item, "d")) if item else None
 
@@ -175,7 +175,7 @@ class DynamoBuffer(Upkeep):
     # --- flush state
 
     def flush_state(self, gateway: str) -> FlushState:
-        """Give how far the gateway was flushed."""
+        """Return how far the gateway was flushed."""
         item = self._get(keys.flush_pk(gateway), keys.FLUSH)
         return FlushState(number(item, "w"), number(item, "u"))
 
@@ -185,7 +185,7 @@ class DynamoBuffer(Upkeep):
         return self._conditionally("UpdateItem", body)
 
     def flushed_tables(self, gateway: str, after: str = "") -> dict[str, Stamp]:
-        """Give the tables that were ever flushed; one read unit for each 4 KB, about 40 tables."""
+        """Get the tables that were ever flushed; one read unit for each 4 KB, about 40 tables."""
         last_flushed: dict[str, Stamp] = {}
         pk = keys.flushed_pk(gateway)
         while True:

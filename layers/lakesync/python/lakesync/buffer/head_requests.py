@@ -35,7 +35,7 @@ MORE_LOGGED_SINCE: Final = "lb > :lb AND (attribute_not_exists(fb) OR fb <= :lb)
 def raise_head(
     table: str, gateway: str, lane: str, seen: Head | None, to: Stamp, main: Head
 ) -> bytes:
-    """Give the raise of an idle head, for the read barrier, if it is as it was read."""
+    """Return the raise of an idle head, for the read barrier, if it is as it was read."""
     if seen is None:
         values = {":to": number(to), ":v": number(main.config_version)}
         change = "SET c = :to, v = :v"
@@ -47,7 +47,7 @@ def raise_head(
 
 
 def close_lane(table: str, gateway: str, lane: str, seen: Head | None, to: Stamp) -> bytes:
-    """Give the closing of a lane, if its head is as it was read."""
+    """Return the closing of a lane, if its head is as it was read."""
     values = {":to": number(to), ":x": number(1)}
     condition = NEVER_WRITTEN
     if seen is not None:
@@ -56,13 +56,13 @@ def close_lane(table: str, gateway: str, lane: str, seen: Head | None, to: Stamp
 
 
 def without_entries(table: str, gateway: str, lane: str, seen: Head) -> bytes:
-    """Give the removal of a head's entries, if it is as it was read; it moves up by one."""
+    """Return the removal of a head's entries, if it is as it was read; it moves up by one."""
     values = {":to": number(seen.commit + 1), ":seen": number(seen.commit)}
     return _update_head(table, gateway, lane, "SET c = :to REMOVE i", STANDS_AS_SEEN, values)
 
 
 def empty_head(table: str, gateway: str, lane: str) -> bytes:
-    """Give the removal of a head's entries, and of all that lists it as due; its stamps stay."""
+    """Return the removal of a head's entries, and of all that lists it as due; its stamps stay."""
     values: dict[str, dict[str, str]] = {":lane": text(lane)}
     return _update_head(table, gateway, lane, "REMOVE i, lb, fb, o", "sk = :lane", values)
 
@@ -70,7 +70,7 @@ def empty_head(table: str, gateway: str, lane: str) -> bytes:
 def main_head(
     table: str, gateway: str, seen: Head | None, changes: Mapping[str, dict[str, str]]
 ) -> dict[str, Any]:
-    """Give an update of the main lane's head, if its lanes are as they were read.
+    """Return an update of the main lane's head, if its lanes are as they were read.
 
     Args:
         table: the table.
@@ -100,7 +100,7 @@ def main_head(
 def begin_epoch(
     table: str, gateway: str, seen: Head | None, changes: Mapping[str, dict[str, str]]
 ) -> bytes:
-    """Give the update that begins an epoch: neither lanes nor configuration may have changed."""
+    """Return the update that begins an epoch: neither lanes nor configuration may have changed."""
     update = main_head(table, gateway, seen, changes)
     if seen is not None:
         is_as_seen = VERSION_BEFORE if seen.config_version else NO_VERSION_BEFORE
@@ -112,7 +112,7 @@ def begin_epoch(
 def note_flushed(
     table: str, gateway: str, lane: str, until: Stamp, logged_bytes: int
 ) -> tuple[bytes, bytes]:
-    """Give two requests: one if nothing was logged since, else one that keeps counting."""
+    """Return two requests: one if nothing was logged since, else one that keeps counting."""
     values = {":lb": number(logged_bytes)}
     return (
         _update_head(table, gateway, lane, "SET fb = :lb REMOVE o", NOTHING_LOGGED_SINCE, values),
@@ -149,7 +149,7 @@ def _update_head(
 def save_config(
     table: str, gateway: str, config: GatewayConfig, seen: Head | None, lanes: Lanes, to: Stamp
 ) -> bytes:
-    """Give the transaction that puts a configuration in force: its item, and the main head."""
+    """Return the transaction that puts a configuration in force: its item, and the main head."""
     values = {":d": binary(pack.pack_config(config)), ":v": number(config.version)}
     condition = NEVER_WRITTEN
     if config.version > 1:
@@ -167,6 +167,6 @@ def save_config(
 
 
 def lanes_attribute(lanes: Lanes) -> dict[str, dict[str, str]]:
-    """Give the attribute of lanes; none before they were changed."""
+    """Return the attribute of lanes; none before they were changed."""
     stored = lanes.to_text()
     return {"ln": text(stored)} if stored else {}

@@ -42,7 +42,7 @@ class Heads(TableCalls):
         """By gateway, the lanes that were open at the last read."""
 
     def heads(self, gateway: str, since: Stamp = 0, *, at_once: bool = False) -> dict[str, Head]:
-        """Give the heads of open lanes, and of those with an entry above ``since``.
+        """Return the heads of open lanes, and of those with an entry above ``since``.
 
         One read unit while only the main lane is open; another for each 4 KB of other heads. Those
         take one more round trip, unless ``at_once`` is set and this process read them before.
@@ -65,14 +65,14 @@ class Heads(TableCalls):
         return {MAIN_LANE: main, **{lane: read[lane] for lane in wanted if lane in read}}
 
     def lane_heads(self, gateway: str, lanes: Sequence[str]) -> dict[str, Head]:
-        """Give the existing heads of some lanes; one read unit each."""
+        """Return the existing heads of some lanes; one read unit each."""
         if list(lanes) == [MAIN_LANE]:
             return self._main(gateway)
         items = self._batch(keys.head_key(gateway, lane) for lane in lanes)
         return {text(item, "sk"): head_of(item) for item in items}
 
     def all_heads(self, gateway: str) -> dict[str, Head]:
-        """Give all existing heads; a read unit for each group, and for each 4 KB."""
+        """Return all existing heads; a read unit for each group, and for each 4 KB."""
         return self._main(gateway) | self._groups(gateway, keys.GROUPS)
 
     def raise_head(self, gateway: str, lane: str, seen: Head | None, to: Stamp, main: Head) -> bool:
@@ -101,12 +101,12 @@ class Heads(TableCalls):
         self._lanes[gateway] = lanes
 
     def _main(self, gateway: str) -> dict[str, Head]:
-        """Give the main lane's head, if there is one."""
+        """Return the main lane's head, if there is one."""
         item = self._get(*keys.head_key(gateway, MAIN_LANE))
         return {MAIN_LANE: head_of(item)} if item else {}
 
     def _groups(self, gateway: str, groups: Sequence[int]) -> dict[str, Head]:
-        """Give the heads in groups of lanes."""
+        """Return the heads in groups of lanes."""
         reads = [partial(self._group, gateway, group) for group in groups]
         return {lane: head for heads in self.in_parallel(reads) for lane, head in heads.items()}
 
@@ -125,5 +125,5 @@ class Heads(TableCalls):
 
 
 def _groups_of(lanes: Sequence[str]) -> range:
-    """Give the groups that contain the heads of lanes; the main lane's is in none."""
+    """Return the groups that contain the heads of lanes; the main lane's is in none."""
     return keys.groups(lane_number(lane) for lane in lanes if lane != MAIN_LANE)

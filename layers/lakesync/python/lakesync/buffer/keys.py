@@ -73,7 +73,7 @@ _GATEWAY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 @lru_cache(maxsize=256)
 def check_gateway(gateway: str) -> str:
-    """Give the gateway id back if it is one.
+    """Return the gateway id if it is one.
 
     Raises:
         ValidationFailed: it is not 1 to 64 letters, digits, ``_`` or ``-``.
@@ -87,109 +87,109 @@ def check_gateway(gateway: str) -> str:
 
 
 def head_key(gateway: str, lane: str) -> tuple[str, str]:
-    """Give the partition key and the sort key of a lane's head."""
+    """Return the partition key and the sort key of a lane's head."""
     if lane == MAIN_LANE:
         return f"{check_gateway(gateway)}|head", lane
     return heads_pk(gateway, lane_number(lane) // _GROUP), lane
 
 
 def heads_pk(gateway: str, group: int) -> str:
-    """Give the partition key of a group of lanes' heads."""
+    """Return the partition key of a group of lanes' heads."""
     return f"{check_gateway(gateway)}|heads|{group}"
 
 
 def groups(numbers: Iterable[int]) -> range:
-    """Give the groups that hold the heads of lanes with such numbers."""
+    """Return the groups that hold the heads of lanes with such numbers."""
     return range(max(numbers, default=-1) // _GROUP + 1)
 
 
 def log_pk(gateway: str, lane: str) -> str:
-    """Give the partition key of a lane's log."""
+    """Return the partition key of a lane's log."""
     return f"{check_gateway(gateway)}|log|{lane}"
 
 
 def stamp_sk(stamp: int) -> str:
-    """Give the sort key of a log entry; text order is stamp order."""
+    """Return the sort key of a log entry; text order is stamp order."""
     return f"{stamp:016x}"
 
 
 def row_pk(gateway: str, table: str, row_id: str) -> str:
-    """Give the partition key of a row state; its sort key is the row id."""
+    """Return the partition key of a row state; its sort key is the row id."""
     return f"{check_gateway(gateway)}|row|{table}|{crc32(row_id.encode()) % ROW_PARTS:x}"
 
 
 def row_pks(gateway: str, table: str) -> list[str]:
-    """Give all partition keys of a table's row states, in the order of their hashes."""
+    """Return all partition keys of a table's row states, in the order of their hashes."""
     return [f"{check_gateway(gateway)}|row|{table}|{part:x}" for part in range(ROW_PARTS)]
 
 
 def row_place(row_id: str) -> str:
-    """Give a row's place among its table's: its hash, one digit, and its id."""
+    """Return a row's place among its table's: its hash, one digit, and its id."""
     return f"{crc32(row_id.encode()) % ROW_PARTS:x}{row_id}"
 
 
 def mark_pk(gateway: str, shard: str) -> str:
-    """Give the partition key of the append marks in a shard; the sort key is the client id."""
+    """Return the partition key of the append marks in a shard; the sort key is the client id."""
     return f"{check_gateway(gateway)}|mark|{shard}"
 
 
 def config_pk(gateway: str) -> str:
-    """Give the partition key of a gateway's configuration."""
+    """Return the partition key of a gateway's configuration."""
     return f"{check_gateway(gateway)}|config"
 
 
 def destinations_pk(gateway: str) -> str:
-    """Give the partition key of what is declared of a gateway's destinations."""
+    """Return the partition key of what is declared of a gateway's destinations."""
     return f"{check_gateway(gateway)}|destinations"
 
 
 def delivered_pk(gateway: str) -> str:
-    """Give the partition key of how it goes with a gateway's destinations."""
+    """Return the partition key of how it goes with a gateway's destinations."""
     return f"|delivered|{check_gateway(gateway)}"
 
 
 def delivered_sk(destination: str, table: str) -> str:
-    """Give the sort key of how it goes with a table; a destination's name holds no ``|``."""
+    """Return the sort key of how it goes with a table; a destination's name holds no ``|``."""
     return f"{destination}|{table}"
 
 
 def flush_pk(gateway: str) -> str:
-    """Give the partition key of a gateway's flush state."""
+    """Return the partition key of a gateway's flush state."""
     return f"{check_gateway(gateway)}|flush"
 
 
 def flushed_pk(gateway: str) -> str:
-    """Give the partition key of a gateway's flushed tables; the sort key is the table."""
+    """Return the partition key of a gateway's flushed tables; the sort key is the table."""
     return f"{check_gateway(gateway)}|flushed"
 
 
 def client_pk(gateway: str, client_id: str) -> str:
-    """Give the partition key of what is remembered of a client; the sort key is the client id."""
+    """Return the partition key of what is remembered of a client; the sort key is the client id."""
     return f"{check_gateway(gateway)}|client|{_part(client_id)}"
 
 
 def client_pks(gateway: str) -> list[str]:
-    """Give all partition keys of what is remembered of a gateway's clients."""
+    """Return all partition keys of what is remembered of a gateway's clients."""
     return [f"{check_gateway(gateway)}|client|{part:x}" for part in range(CLIENT_PARTS)]
 
 
 def gateway_of(pk: str) -> str:
-    """Give the gateway whose item a partition key is."""
+    """Return the gateway whose item a partition key is."""
     return pk.partition("|")[0]
 
 
 def user_pk(gateway: str, client_id: str) -> str:
-    """Give the partition key of a client's user; the sort key is the client id."""
+    """Return the partition key of a client's user; the sort key is the client id."""
     return f"|user|{check_gateway(gateway)}|{_part(client_id)}"
 
 
 def user_pks(gateway: str) -> list[str]:
-    """Give all partition keys of the users of a gateway's clients."""
+    """Return all partition keys of the users of a gateway's clients."""
     return [f"|user|{check_gateway(gateway)}|{part:x}" for part in range(CLIENT_PARTS)]
 
 
 def client_place(client_id: str) -> str:
-    """Give a client's place among its gateway's: its hash, one digit, and its id."""
+    """Return a client's place among its gateway's: its hash, one digit, and its id."""
     return f"{_part(client_id)}{client_id}"
 
 
@@ -198,25 +198,25 @@ def _part(client_id: str) -> str:
 
 
 def quota_pk(gateway: str) -> str:
-    """Give the partition key of what a gateway uses and may use."""
+    """Return the partition key of what a gateway uses and may use."""
     return f"|quota|{check_gateway(gateway)}"
 
 
 def connector_pk(gateway: str) -> str:
-    """Give the partition key of a gateway's connectors; the sort key is the name."""
+    """Return the partition key of a gateway's connectors; the sort key is the name."""
     return f"|connector|{check_gateway(gateway)}"
 
 
 def action_pk(gateway: str) -> str:
-    """Give the partition key of a gateway's action handlers; the sort key is the name."""
+    """Return the partition key of a gateway's action handlers; the sort key is the name."""
     return f"|action|{check_gateway(gateway)}"
 
 
 def revoked_pk(gateway: str) -> str:
-    """Give the partition key of a gateway's revocations: one query reads them all."""
+    """Return the partition key of a gateway's revocations: one query reads them all."""
     return f"|revoked|{check_gateway(gateway)}"
 
 
 def revoked_sk(kind: str, name: str) -> str:
-    """Give the sort key of a user's or a client's revocation; ``kind`` holds no ``|``."""
+    """Return the sort key of a user's or a client's revocation; ``kind`` holds no ``|``."""
     return f"{kind}|{name}"

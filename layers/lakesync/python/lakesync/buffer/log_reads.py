@@ -26,7 +26,7 @@ class LogReads(Heads):
     def entries(
         self, gateway: str, lane: str, after: Stamp, until: Stamp, count_max: int
     ) -> LogSlice:
-        """Give entries in ``(after, until]`` in order, up to a bound, without gaps.
+        """Return entries in ``(after, until]`` in order, up to a bound, without gaps.
 
         The first request asks for a few items; each later one for as many as should fit, estimated
         from the size of those read so far.
@@ -60,7 +60,7 @@ class LogReads(Heads):
     def log_items(
         self, gateway: str, wanted: Mapping[str, Stamp]
     ) -> dict[str, tuple[LogEntry, ...]]:
-        """Give items of the log by their last entries; a read unit each, and for each 4 KB."""
+        """Return items of the log by their last entries; a read unit each, and for each 4 KB."""
         places = {
             (keys.log_pk(gateway, lane), keys.stamp_sk(last)): lane for lane, last in wanted.items()
         }

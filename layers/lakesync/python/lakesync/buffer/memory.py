@@ -42,7 +42,7 @@ class MemoryBuffer(MemoryUpkeep):
     """`lakesync.ports.Buffer` in one process; thread-safe."""
 
     def heads(self, gateway: str, since: Stamp = 0, *, at_once: bool = False) -> dict[str, Head]:
-        """Give the heads of open lanes, and of those with an entry above ``since``."""
+        """Return the heads of open lanes, and of those with an entry above ``since``."""
         del at_once  # under one lock it makes no difference
         with self._lock:
             stored_heads = self._of(gateway).heads
@@ -51,13 +51,13 @@ class MemoryBuffer(MemoryUpkeep):
             return {lane: stored_heads[lane] for lane in wanted if lane in stored_heads}
 
     def lane_heads(self, gateway: str, lanes: Sequence[str]) -> dict[str, Head]:
-        """Give the existing heads of some lanes."""
+        """Return the existing heads of some lanes."""
         with self._lock:
             stored_heads = self._of(gateway).heads
             return {lane: stored_heads[lane] for lane in lanes if lane in stored_heads}
 
     def rows(self, gateway: str, wanted: Iterable[RowKey]) -> dict[RowKey, StoredRow]:
-        """Give the states of the existing rows."""
+        """Return the states of the existing rows."""
         with self._lock:
             stored_rows = self._of(gateway).rows
             return {key: stored_rows[key] for key in wanted if key in stored_rows}
@@ -65,7 +65,7 @@ class MemoryBuffer(MemoryUpkeep):
     def rows_within(
         self, gateway: str, wanted: Iterable[RowKey], bytes_max: int
     ) -> tuple[dict[RowKey, StoredRow], list[RowKey]]:
-        """Give the states of rows up to so many bytes, and the keys of the rest."""
+        """Return the states of rows up to so many bytes, and the keys of the rest."""
         keys = list(wanted)
         return conditions.within(keys, self.rows(gateway, keys), bytes_max)
 
@@ -73,7 +73,7 @@ class MemoryBuffer(MemoryUpkeep):
         """Continue at once: memory is never busy."""
 
     def marks(self, gateway: str, wanted: Iterable[MarkKey]) -> dict[MarkKey, StoredMark]:
-        """Give the existing append marks."""
+        """Return the existing append marks."""
         with self._lock:
             stored_marks = self._of(gateway).marks
             return {key: stored_marks[key] for key in wanted if key in stored_marks}
@@ -108,7 +108,7 @@ class MemoryBuffer(MemoryUpkeep):
     def entries(
         self, gateway: str, lane: str, after: Stamp, until: Stamp, count_max: int
     ) -> LogSlice:
-        """Give entries in ``(after, until]`` in order, up to a bound, without gaps."""
+        """Return entries in ``(after, until]`` in order, up to a bound, without gaps."""
         with self._lock:
             log = self._of(gateway).logs[lane]
             entries: list[LogEntry] = []
@@ -128,7 +128,7 @@ class MemoryBuffer(MemoryUpkeep):
     def log_items(
         self, gateway: str, wanted: Mapping[str, Stamp]
     ) -> dict[str, tuple[LogEntry, ...]]:
-        """Give items of the log by their last entries."""
+        """Return items of the log by their last entries."""
         with self._lock:
             logs = self._of(gateway).logs
             return {
@@ -139,7 +139,7 @@ class MemoryBuffer(MemoryUpkeep):
             }
 
     def config(self, gateway: str) -> GatewayConfig:
-        """Give the configuration in force."""
+        """Return the configuration in force."""
         with self._lock:
             return self._of(gateway).config
 
@@ -162,7 +162,7 @@ class MemoryBuffer(MemoryUpkeep):
             items.config = config
 
     def gateways(self) -> list[str]:
-        """Give every gateway that was ever written to."""
+        """Return every gateway that was ever written to."""
         with self._lock:
             return sorted(
                 name for name, items in self._gateways.items()
@@ -170,7 +170,7 @@ class MemoryBuffer(MemoryUpkeep):
             )  # fmt: skip
 
     def client_state(self, gateway: str, client_id: str) -> bytes | None:
-        """Give the stored state of a client; None if there is none."""
+        """Return the stored state of a client; None if there is none."""
         return self._of(gateway).clients.get(client_id)
 
     def save_client_state(
@@ -183,7 +183,7 @@ class MemoryBuffer(MemoryUpkeep):
             return saved
 
     def flush_state(self, gateway: str) -> FlushState:
-        """Give how far the gateway was flushed."""
+        """Return how far the gateway was flushed."""
         with self._lock:
             return self._of(gateway).flush
 
@@ -197,7 +197,7 @@ class MemoryBuffer(MemoryUpkeep):
             return True
 
     def flushed_tables(self, gateway: str, after: str = "") -> dict[str, Stamp]:
-        """Give the tables that were ever flushed, by name, each with its last commit in a batch."""
+        """Get the tables that were ever flushed, by name, each with its last commit in a batch."""
         with self._lock:
             flushed = sorted(self._of(gateway).flushed.items())
             return {name: last for name, last in flushed if name > after}
@@ -218,7 +218,7 @@ class MemoryBuffer(MemoryUpkeep):
                 heads[lane] = replace(head, flushed_bytes=logged_bytes, oldest_unflushed=oldest)
 
     def scan_rows(self, gateway: str, table: str, place: str, count_max: int) -> RowSlice:
-        """Give a table's rows from a place on; see `lakesync.ports.Buffer.scan_rows`."""
+        """Return a table's rows from a place on; see `lakesync.ports.Buffer.scan_rows`."""
         with self._lock:
             stored_rows = self._of(gateway).rows
             places = self._places.get((gateway, table))
@@ -238,7 +238,7 @@ class MemoryBuffer(MemoryUpkeep):
     def scan_part(
         self, gateway: str, table: str, part: int, after: str, count_max: int
     ) -> RowSlice:
-        """Give rows of one part behind a row id; see `lakesync.ports.Buffer.scan_part`."""
+        """Return rows of one part behind a row id; see `lakesync.ports.Buffer.scan_part`."""
         row_slice = self.scan_rows(gateway, table, f"{part:x}{after}", count_max)
         rows = tuple(row for row in row_slice.rows if row_place(row[0])[0] == f"{part:x}")
         return RowSlice(rows, row_slice.place[1:] if row_slice.place[:1] == f"{part:x}" else "")

@@ -23,7 +23,7 @@ class MemoryAccess:
         self._revoked: dict[str, dict[str, Revocation]] = defaultdict(dict)
 
     def client(self, gateway: str, client_id: str) -> KnownClient | None:
-        """Give a client; None if it is unbound."""
+        """Return a client; None if it is unbound."""
         user = self._users.get((check_gateway(gateway), client_id))
         return None if user is None else self._known(gateway, client_id, user)
 
@@ -70,7 +70,7 @@ class MemoryAccess:
             }
 
     def clients(self, gateway: str, place: str, limit: int) -> tuple[list[KnownClient], str]:
-        """Give some clients."""
+        """Return some clients."""
         check_gateway(gateway)
         with self._lock:
             known = {
@@ -83,7 +83,7 @@ class MemoryAccess:
         return [known[one] for one in page], page[-1] if len(places) > limit else ""
 
     def revocations(self, gateway: str) -> list[Revocation]:
-        """Give all revocations."""
+        """Return all revocations."""
         with self._lock:
             revoked = sorted(
                 self._revoked[check_gateway(gateway)].items(), key=lambda item: item[0].encode()

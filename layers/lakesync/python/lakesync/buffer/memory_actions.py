@@ -20,7 +20,7 @@ class MemoryHandlers:
         self._stored: dict[tuple[str, str], bytes] = {}
 
     def handlers(self, gateway: str) -> list[StoredHandler]:
-        """Give a gateway's action handlers, in the order of their names."""
+        """Return a gateway's action handlers, in the order of their names."""
         check_gateway(gateway)
         with self._lock:
             return [
@@ -64,7 +64,7 @@ class MemoryRuns:
         self._counts: dict[tuple[str, str, int], int] = {}
 
     def get(self, key: ActionKey) -> ActionRun | None:
-        """Give the run of an action, by its id, else by its idempotency key."""
+        """Return the run of an action, by its id, else by its idempotency key."""
         check_gateway(key.gateway)
         with self._lock:
             run = self._runs.get((key.gateway, key.client_id, key.action_id))

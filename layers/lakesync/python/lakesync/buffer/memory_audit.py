@@ -34,7 +34,7 @@ class MemoryAudit:
                 known[record.id] = record
 
     def records(self, gateway: str, query: AuditQuery) -> tuple[list[AuditRecord], str]:
-        """Give records, the latest first."""
+        """Return records, the latest first."""
         low, high = bounds(query)
         with self._lock:
             known = sorted(self._records[owner_of(gateway)].items(), reverse=True)

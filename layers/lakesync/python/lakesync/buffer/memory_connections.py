@@ -36,7 +36,7 @@ class MemoryConnections:
         self._connections[check_gateway(connection.gateway)][connection.id] = connection
 
     def get(self, gateway: str, connection_id: str) -> Connection | None:
-        """Give a connection."""
+        """Return a connection."""
         return self._connections[check_gateway(gateway)].get(connection_id)
 
     def rescope(self, connection: Connection) -> None:
@@ -67,12 +67,12 @@ class MemoryConnections:
         self._connections[check_gateway(gateway)].pop(connection_id, None)
 
     def of_gateway(self, gateway: str) -> tuple[list[Connection], NotifyState]:
-        """Give all connections of a gateway."""
+        """Return all connections of a gateway."""
         known = self._connections[check_gateway(gateway)]
         return [known[name] for name in sorted(known)], self._turns[gateway].state
 
     def scan(self, place: str) -> tuple[list[Connection], str]:
-        """Give the connections of one gateway, and the next one."""
+        """Return the connections of one gateway, and the next one."""
         gateways = sorted(name for name in self._connections if name > place)
         if not gateways:
             return [], ""

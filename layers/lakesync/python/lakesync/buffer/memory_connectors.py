@@ -17,13 +17,13 @@ class MemoryConnectors:
         self._stored: dict[tuple[str, str], StoredConnector] = {}
 
     def connectors(self, gateway: str) -> list[StoredConnector]:
-        """Give a gateway's connectors, in the order of their names."""
+        """Return a gateway's connectors, in the order of their names."""
         check_gateway(gateway)
         with self._lock:
             return [self._stored[key] for key in sorted(self._stored) if key[0] == gateway]
 
     def connector(self, gateway: str, name: str) -> StoredConnector | None:
-        """Give one of them; None if there is none of that name."""
+        """Return one of them; None if there is none of that name."""
         return self._stored.get((check_gateway(gateway), name))
 
     def add(self, gateway: str, name: str, definition: bytes, now_ms: int) -> bool:

@@ -19,6 +19,6 @@ class MemoryTickets:
         self._tickets[digest] = dict(claims), until_ms
 
     def take(self, digest: str, now_ms: int) -> Mapping[str, Any] | None:
-        """Give a ticket's claims, to one caller only."""
+        """Return a ticket's claims, to one caller only."""
         claims, until_ms = self._tickets.pop(digest, ({}, now_ms - 1))
         return claims if until_ms >= now_ms else None

@@ -100,7 +100,7 @@ class MemoryUpkeep:
             return True
 
     def destinations(self, gateway: str) -> Destinations:
-        """Give the declared destinations."""
+        """Return the declared destinations."""
         with self._lock:
             return self._of(gateway).destinations
 
@@ -114,7 +114,7 @@ class MemoryUpkeep:
             return is_next
 
     def delivery_states(self, gateway: str, destination: str) -> dict[str, DeliveryState]:
-        """Give the stored state of a destination, by table."""
+        """Return the stored state of a destination, by table."""
         with self._lock:
             noted = self._of(gateway).delivered.items()
             return {table: state for (name, table), state in noted if name == destination}
@@ -130,7 +130,7 @@ class MemoryUpkeep:
                 delivered[destination, table] = state
 
     def unflushed(self, place: str, heads_max: int) -> GatewaySlice:
-        """Give gateways with unflushed data, in order of name."""
+        """Return gateways with unflushed data, in order of name."""
         with self._lock:
             waiting = sorted(
                 (f"{name}|{lane}", head.oldest_unflushed)
@@ -146,7 +146,7 @@ class MemoryUpkeep:
         return GatewaySlice(tuple(gateways), "" if is_last else some[-1][0], oldest)
 
     def all_heads(self, gateway: str) -> dict[str, Head]:
-        """Give all existing heads."""
+        """Return all existing heads."""
         with self._lock:
             return dict(self._of(gateway).heads)
 

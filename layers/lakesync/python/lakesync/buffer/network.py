@@ -28,7 +28,7 @@ class Network:
         weakref.finalize(self, _close_all, self._idle)
 
     def __call__(self, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
-        """Give the status and the body of the answer.
+        """Return the status and the body of the answer.
 
         Raises:
             Unreachable: no answer arrived; the request may have been carried out.
@@ -38,7 +38,7 @@ class Network:
     def request(
         self, method: str, path: str, headers: dict[str, str], body: bytes
     ) -> tuple[int, bytes]:
-        """Give the status and the body of the answer to any request.
+        """Return the status and the body of the answer to any request.
 
         Raises:
             Unreachable: no answer arrived; the request may have been carried out.
@@ -77,7 +77,7 @@ def _close_all(connections: list[HTTPConnection]) -> None:
 
 
 def _is_open(connection: HTTPConnection) -> bool:
-    """Tell whether an idle connection may be used: readable data means that it was closed."""
+    """Return whether an idle connection may be used: readable data means that it was closed."""
     if connection.sock is None:
         return False
     poll = select.poll()

@@ -25,7 +25,7 @@ _MARK = struct.Struct(">BIQI")
 
 
 def pack_mark(mark: AppendMark) -> bytes:
-    """Give the stored form of an append mark: small differences of stamps, then ids."""
+    """Return the stored form of an append mark: small differences of stamps, then ids."""
     stamps = [stamp for stamp, _ in mark.recent]
     steps = [after - before for before, after in pairwise([0, *stamps])]
     ids = b"".join([part.to_bytes(_ID_BYTES, "big") for _, part in mark.recent])
@@ -34,7 +34,7 @@ def pack_mark(mark: AppendMark) -> bytes:
 
 
 def unpack_mark(data: bytes) -> AppendMark:
-    """Give the append mark that was packed, without anything that a later release appended.
+    """Return the append mark that was packed, without anything that a later release appended.
 
     Raises:
         UpgradeRequired: only a later release can read it.
@@ -53,7 +53,7 @@ def unpack_mark(data: bytes) -> AppendMark:
 
 
 def pack_config(config: GatewayConfig) -> bytes:
-    """Give the stored form of a configuration.
+    """Return the stored form of a configuration.
 
     Raises:
         Conflict: it has outgrown one item.
@@ -67,7 +67,7 @@ def pack_config(config: GatewayConfig) -> bytes:
 
 
 def pack_destinations(destinations: Destinations) -> bytes:
-    """Give the stored form of the declared destinations.
+    """Return the stored form of the declared destinations.
 
     Raises:
         Conflict: it has outgrown one item.
@@ -81,20 +81,20 @@ def pack_destinations(destinations: Destinations) -> bytes:
 
 
 def unpack_destinations(data: bytes) -> Destinations:
-    """Give what was packed."""
+    """Return what was packed."""
     return destinations_from_json(json.loads(inflate(data)))
 
 
 def pack_delivery_state(state: DeliveryState) -> bytes:
-    """Give the stored form of a delivery's state."""
+    """Return the stored form of a delivery's state."""
     return deflate(json.dumps(asdict(state)).encode())
 
 
 def unpack_delivery_state(data: bytes) -> DeliveryState:
-    """Give what was packed."""
+    """Return what was packed."""
     return known(DeliveryState, json.loads(inflate(data)))
 
 
 def unpack_config(data: bytes) -> GatewayConfig:
-    """Give the configuration that was packed."""
+    """Return the configuration that was packed."""
     return config_from_json(json.loads(inflate(data)))

@@ -43,7 +43,7 @@ class DynamoQuotas(TableCalls):
         raise Unavailable("reports of what is used crossed; nothing was added")
 
     def quota(self, gateway: str) -> Quota:
-        """Give a gateway's quota; a read unit."""
+        """Return a gateway's quota; a read unit."""
         return _quota(self._get(keys.quota_pk(gateway), keys.QUOTA))
 
     def set_quota(self, gateway: str, quota: Quota) -> None:

@@ -79,14 +79,14 @@ class DynamoItems(Upkeep):
         return False
 
     def _keys(self, partition: _Partition, limit: int) -> list[str]:
-        """Give sort keys of a partition, without the kept one."""
+        """Return sort keys of a partition, without the kept one."""
         body = upkeep_requests.query_after(self._table, partition.pk, "", limit, keys_only=True)
         items = self._read("Query", body)["Items"]
         return [sk for item in items if (sk := text(item, "sk")) != partition.kept]
 
 
 def _partitions(gateway: str, tables: Iterable[str], heads: Mapping[str, Head]) -> list[_Partition]:
-    """Give all partitions that items of a gateway can be in, except its tombstone's."""
+    """Return all partitions that items of a gateway can be in, except its tombstone's."""
     shards = sorted({lane_shard(lane) for lane in heads})
     kept = keys.revoked_sk(GATEWAY_KIND, gateway)
     return [

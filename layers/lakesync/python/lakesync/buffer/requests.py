@@ -25,37 +25,37 @@ FLUSHED_AS_SEEN: Final = "w = :w AND u = :u"
 
 
 def number(value: int) -> dict[str, str]:
-    """Give a number attribute."""
+    """Return a number attribute."""
     return {"N": str(value)}
 
 
 def text(value: str) -> dict[str, str]:
-    """Give a text attribute."""
+    """Return a text attribute."""
     return {"S": value}
 
 
 def binary(value: bytes) -> dict[str, str]:
-    """Give a binary attribute."""
+    """Return a binary attribute."""
     return {"B": b64encode(value).decode()}
 
 
 def key(pk: str, sk: str) -> dict[str, dict[str, str]]:
-    """Give an item's key."""
+    """Return an item's key."""
     return {"pk": {"S": pk}, "sk": {"S": sk}}
 
 
 def encode(body: Mapping[str, Any]) -> bytes:
-    """Give the bytes of a request."""
+    """Return the bytes of a request."""
     return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def register(table: str, gateway: str) -> bytes:
-    """Give the registration of a gateway; idempotent."""
+    """Return the registration of a gateway; idempotent."""
     return encode({"TableName": table, "Item": key(keys.GATEWAYS, gateway)})
 
 
 def query(table: str, pk: str, between: tuple[str, str], limit: int) -> bytes:
-    """Give a consistent read of a partition's items, sort keys within ``between`` inclusive."""
+    """Return a consistent read of a partition's items, sort keys within ``between`` inclusive."""
     return encode(
         {
             "TableName": table,
@@ -72,26 +72,26 @@ def query(table: str, pk: str, between: tuple[str, str], limit: int) -> bytes:
 
 
 def batch_get(table: str, wanted: Iterable[tuple[str, str]]) -> bytes:
-    """Give a consistent read of items by their keys, at most 100."""
+    """Return a consistent read of items by their keys, at most 100."""
     gets = {"Keys": [key(pk, sk) for pk, sk in wanted], "ConsistentRead": True}
     return encode({"RequestItems": {table: gets}})
 
 
 def transact_get(table: str, wanted: Iterable[tuple[str, str]]) -> bytes:
-    """Give a serialisable read of items by their keys, at most 100."""
+    """Return a serialisable read of items by their keys, at most 100."""
     gets = [{"Get": {"TableName": table, "Key": key(pk, sk)}} for pk, sk in wanted]
     return encode({"TransactItems": gets})
 
 
 def get(table: str, pk: str, sk: str) -> bytes:
-    """Give a consistent read of one item."""
+    """Return a consistent read of one item."""
     return encode({"TableName": table, "Key": key(pk, sk), "ConsistentRead": True})
 
 
 def save_client_state(
     table: str, gateway: str, client_id: str, seen: bytes | None, state: bytes
 ) -> bytes:
-    """Give the change of a client's state, if it is as it was seen."""
+    """Return the change of a client's state, if it is as it was seen."""
     values = {":d": binary(deflate(state)), ":h": binary(sha256(state).digest())}
     if seen is not None:
         values[":s"] = binary(sha256(seen).digest())
@@ -107,7 +107,7 @@ def save_client_state(
 
 
 def save_destinations(table: str, gateway: str, version: int, packed: bytes) -> bytes:
-    """Give the write of a list of destinations, if the version before is in force."""
+    """Return the write of a list of destinations, if the version before is in force."""
     item = {
         **key(keys.destinations_pk(gateway), keys.DESTINATIONS),
         "d": binary(packed),
@@ -123,7 +123,7 @@ def save_destinations(table: str, gateway: str, version: int, packed: bytes) -> 
 
 
 def save_flush_state(table: str, gateway: str, seen: FlushState, state: FlushState) -> bytes:
-    """Give the change of a flush state, if it is as it was seen."""
+    """Return the change of a flush state, if it is as it was seen."""
     first = seen.watermark == seen.until == 0
     return encode(
         {
@@ -144,7 +144,7 @@ def save_flush_state(table: str, gateway: str, seen: FlushState, state: FlushSta
 
 
 def save_flushed_table(table: str, gateway: str, name: str, last: Stamp) -> bytes:
-    """Give the write of a table's last announced commit, if it is above the stored one."""
+    """Return the write of a table's last announced commit, if it is above the stored one."""
     return encode(
         {
             "TableName": table,

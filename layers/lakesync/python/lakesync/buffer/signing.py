@@ -39,7 +39,7 @@ class Signer:
     def headers(
         self, target: str, body: bytes, credentials: Credentials, now: str
     ) -> dict[str, str]:
-        """Give the headers of a request, signed.
+        """Return the headers of a request, signed.
 
         Args:
             target: the operation, as ``X-Amz-Target`` names it.
@@ -76,7 +76,7 @@ class RestSigner:
     def headers(
         self, method: str, path: str, body: bytes, credentials: Credentials, now: str
     ) -> dict[str, str]:
-        """Give the headers of a request, signed.
+        """Return the headers of a request, signed.
 
         Args:
             method: the HTTP method.
@@ -110,7 +110,7 @@ class _Scope(NamedTuple):
     region: str
 
     def authorization(self, canonical: str, signed: str, credentials: Credentials, now: str) -> str:
-        """Give the header that authenticates a request, from its canonical form."""
+        """Return the header that authenticates a request, from its canonical form."""
         scope = f"{now[:8]}/{self.region}/{self.service}/aws4_request"
         digest = hashlib.sha256(canonical.encode()).hexdigest()
         key = _signing_key(credentials.secret_key, now[:8], self.region, self.service)

@@ -42,7 +42,7 @@ class DynamoTickets(TableCalls):
         self._call("PutItem", encode({"TableName": self._table, "Item": item}))
 
     def take(self, digest: str, now_ms: int) -> Mapping[str, Any] | None:
-        """Give a ticket's claims, to one caller only; a write unit, whether it is known or not."""
+        """Get a ticket's claims, to one caller only; a write unit, whether it is known or not."""
         body = {
             "TableName": self._table,
             "Key": _key(digest),

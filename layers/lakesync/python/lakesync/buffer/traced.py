@@ -92,7 +92,7 @@ def _open() -> socket.socket:
 
 
 def _sampled_trace() -> tuple[str, str] | None:
-    """Give the trace and the segment that a call belongs to; None if it is not sampled."""
+    """Return the trace and the segment that a call belongs to; None if it is not sampled."""
     text = os.environ.get(TRACE)
     if not text or DAEMON not in os.environ:
         return None
@@ -103,7 +103,7 @@ def _sampled_trace() -> tuple[str, str] | None:
 
 
 def _outcome(status: int, content: bytes) -> dict[str, object]:
-    """Give the outcome of a call, in X-Ray's terms."""
+    """Return the outcome of a call, in X-Ray's terms."""
     outcome: dict[str, object] = {"http": {"response": {"status": status}}}
     if status >= _SERVER_FAULT:
         outcome["fault"] = True

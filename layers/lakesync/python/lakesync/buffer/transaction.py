@@ -32,7 +32,7 @@ class Places(NamedTuple):
 
 
 def transact(table: str, commit: Commit) -> tuple[bytes, Places]:
-    """Give the transaction of a commit, and what its items are."""
+    """Return the transaction of a commit, and what its items are."""
     name = encode_basestring(table)
     items: list[str] = []
     places = Places({}, {})

@@ -28,7 +28,7 @@ class Upkeep(LogReads):
     """Operations on a whole gateway."""
 
     def destinations(self, gateway: str) -> Destinations:
-        """Give the declared destinations; usually a read unit."""
+        """Return the declared destinations; usually a read unit."""
         item = self._get(keys.destinations_pk(gateway), keys.DESTINATIONS)
         return pack.unpack_destinations(data(item, "d")) if item else NO_DESTINATIONS
 
@@ -39,7 +39,7 @@ class Upkeep(LogReads):
         return self._conditionally("PutItem", body)
 
     def delivery_states(self, gateway: str, destination: str) -> dict[str, DeliveryState]:
-        """Give the stored state of a destination; a read unit for about thirty tables."""
+        """Return the stored state of a destination; a read unit for about thirty tables."""
         states: dict[str, DeliveryState] = {}
         pk, first = keys.delivered_pk(gateway), keys.delivered_sk(destination, "")
         between = (first, f"{first}\x7f")
@@ -67,7 +67,7 @@ class Upkeep(LogReads):
         self._call("PutItem", requests.encode({"TableName": self._table, "Item": item}))
 
     def scan_rows(self, gateway: str, table: str, place: str, count_max: int) -> RowSlice:
-        """Give a table's rows from a place on; one read unit for each 4 KB, and for each part."""
+        """Return a table's rows from a place on; one read unit for each 4 KB, and for each part."""
         stored: list[tuple[str, StoredRow]] = []
         size = 0
         first, after = (int(place[0], 16), place[1:]) if place else (0, "")
@@ -85,7 +85,7 @@ class Upkeep(LogReads):
     def scan_part(
         self, gateway: str, table: str, part: int, after: str, count_max: int
     ) -> RowSlice:
-        """Give rows of one part behind a row id; one read unit for each 4 KB."""
+        """Return rows of one part behind a row id; one read unit for each 4 KB."""
         pk = keys.row_pks(gateway, table)[part]
         stored: list[tuple[str, StoredRow]] = []
         size = 0
@@ -107,7 +107,7 @@ class Upkeep(LogReads):
         return self._conditionally("DeleteItem", body)
 
     def unflushed(self, place: str, heads_max: int) -> GatewaySlice:
-        """Give gateways with unflushed data; half a read unit for about 40 heads with any."""
+        """Return gateways with unflushed data; half a read unit for about 40 heads with any."""
         answer = self._read("Scan", upkeep_requests.scan_unflushed(self._table, place, heads_max))
         gateways = {keys.gateway_of(text(item, "pk")): None for item in answer["Items"]}
         last = answer.get("LastEvaluatedKey")

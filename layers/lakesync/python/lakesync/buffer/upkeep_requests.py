@@ -18,7 +18,7 @@ TRIMMED_BELOW: Final = "attribute_exists(pk) AND (attribute_not_exists(t) OR t <
 
 
 def query_after(table: str, pk: str, after: str, limit: int, *, keys_only: bool = False) -> bytes:
-    """Give a consistent read of a partition's items behind a sort key; of all, if it is empty."""
+    """Return a consistent read of a partition's items behind a sort key; of all, if it is empty."""
     condition, values = "pk = :pk", {":pk": text(pk)}
     if after:
         condition += " AND sk > :after"
@@ -37,7 +37,7 @@ def query_after(table: str, pk: str, after: str, limit: int, *, keys_only: bool 
 
 
 def scan_unflushed(table: str, place: str, limit: int) -> bytes:
-    """Give a read of the index of heads with unflushed entries.
+    """Return a read of the index of heads with unflushed entries.
 
     An index is never read consistently.
     """
@@ -46,7 +46,7 @@ def scan_unflushed(table: str, place: str, limit: int) -> bytes:
 
 
 def query_keys(table: str, pk: str, between: tuple[str, str], limit: int) -> bytes:
-    """Give a consistent read of keys, sort keys within ``between`` inclusive."""
+    """Return a consistent read of keys, sort keys within ``between`` inclusive."""
     low, high = between
     return encode(
         {
@@ -61,13 +61,13 @@ def query_keys(table: str, pk: str, between: tuple[str, str], limit: int) -> byt
 
 
 def delete_all(table: str, doomed: Iterable[tuple[str, str]]) -> bytes:
-    """Give the deletion of items by their keys, at most 25; some may be left unprocessed."""
+    """Return the deletion of items by their keys, at most 25; some may be left unprocessed."""
     deletes = [{"DeleteRequest": {"Key": key(pk, sk)}} for pk, sk in doomed]
     return encode({"RequestItems": {table: deletes}})
 
 
 def delete_row(table: str, gateway: str, name: str, row_id: str, seen: Stamp) -> bytes:
-    """Give the deletion of a row state, if a commit that was seen wrote it."""
+    """Return the deletion of a row state, if a commit that was seen wrote it."""
     return encode(
         {
             "TableName": table,
@@ -79,7 +79,7 @@ def delete_row(table: str, gateway: str, name: str, row_id: str, seen: Stamp) ->
 
 
 def raise_horizon(table: str, gateway: str, to: Stamp) -> bytes:
-    """Give the horizon's move, if it stands below."""
+    """Return the horizon's move, if it stands below."""
     return encode(
         {
             "TableName": table,

@@ -85,7 +85,7 @@ class ChunkWriter:
                 self.tombstones = self.tombstones.and_one(deleted)
 
     def rest(self) -> Iterator[Cut]:
-        """Give the rows added since the last chunk, if any."""
+        """Yield the rows added since the last chunk, if any."""
         if self._runs:
             self._close_part()
         if self._parts:

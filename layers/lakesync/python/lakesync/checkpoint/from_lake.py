@@ -38,21 +38,21 @@ class Flushed:
     """The merged tables that were ever flushed, each with its last commit."""
 
     def since(self, marks: Mapping[str, Stamp]) -> Stamp:
-        """Give the stamp from which the log continues behind tables with these marks."""
+        """Return the stamp from which the log continues behind tables with these marks."""
         behind = (marks.get(name, 0) for name, last in self.tables.items()
                   if marks.get(name, 0) < last)  # fmt: skip
         return min(behind, default=self.watermark)
 
 
 def flushed_of(log: FinalLog, state: FlushState, flushed: Mapping[str, Stamp]) -> Flushed:
-    """Give for a job a log's extent, its flush state and the tables flushed, read in order."""
+    """Return for a job a log's extent, its flush state and the tables flushed, read in order."""
     tables = {name: flushed[name] for name in tables_with_rows(log, flushed)}
     horizons = log.config.tombstone_horizons
     return Flushed(log.gateway, log.epoch, log.trimmed, state.watermark, horizons, tables)
 
 
 def out_of_lake(log: FinalLog, state: FlushState, latest: Manifest | None, rows_min: int) -> bool:
-    """Tell whether the next checkpoint should be built from the lake.
+    """Return whether the next checkpoint should be built from the lake.
 
     It should if the latest one has many rows, and more was flushed since. Not after a restore: the
     lake may contain what the buffer lost.

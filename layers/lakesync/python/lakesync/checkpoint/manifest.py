@@ -95,7 +95,7 @@ class TableChunks:
         return sum(len(chunk.parts) for chunk in self.chunks)
 
     def place(self, number: int) -> Place | None:
-        """Give the location of a part, counted from 0 over all chunks; None if there are fewer."""
+        """Get the location of a part, counted from 0 over all chunks; None if there are fewer."""
         for chunk in self.chunks:
             if number < len(chunk.parts):
                 offset = sum(part.size for part in chunk.parts[:number])
@@ -117,64 +117,64 @@ class Manifest:
     """By name, in the order of the names; none without rows."""
 
     def after(self, table: str) -> str:
-        """Give the first table behind one; empty if that is the last."""
+        """Return the first table behind one; empty if that is the last."""
         return next((name for name in sorted(self.tables) if name > table), "")
 
 
 def checkpoint_id(since: Stamp, began_ms: int) -> str:
-    """Give the id of a checkpoint from the stamp where its log continues and its build's begin."""
+    """Get the id of a checkpoint from the stamp where its log continues and its build's begin."""
     return f"{since:016x}-{began_ms:016x}"
 
 
 def is_checkpoint_id(text: str) -> bool:
-    """Tell whether text may name a checkpoint."""
+    """Return whether text may name a checkpoint."""
     return _ID.fullmatch(text) is not None
 
 
 def since_of(checkpoint: str) -> Stamp:
-    """Give the stamp from which the log continues behind a checkpoint, from its id."""
+    """Return the stamp from which the log continues behind a checkpoint, from its id."""
     return int(checkpoint[:16], 16)
 
 
 def began_ms_of(checkpoint: str) -> int:
-    """Give when a checkpoint's build began, from its id."""
+    """Return when a checkpoint's build began, from its id."""
     return int(checkpoint[17:], 16)
 
 
 def manifests_prefix(gateway: str) -> str:
-    """Give the prefix of a gateway's manifests, which nothing else has."""
+    """Return the prefix of a gateway's manifests, which nothing else has."""
     return f"checkpoints/{gateway}/manifests/"
 
 
 def manifest_key(gateway: str, checkpoint: str) -> str:
-    """Give the key of a manifest."""
+    """Return the key of a manifest."""
     return f"{manifests_prefix(gateway)}{checkpoint}.json"
 
 
 def progress_key(gateway: str) -> str:
-    """Give the key of the progress of a build."""
+    """Return the key of the progress of a build."""
     return f"checkpoints/{gateway}/progress"
 
 
 def chunks_prefix(gateway: str, checkpoint: str = "") -> str:
-    """Give the prefix of one checkpoint's chunks, or of all."""
+    """Return the prefix of one checkpoint's chunks, or of all."""
     prefix = f"checkpoints/{gateway}/chunks/"
     return f"{prefix}{checkpoint}/" if checkpoint else prefix
 
 
 def chunk_key(gateway: str, checkpoint: str, table: str, number: int, sha256: str) -> str:
-    """Give the key of a chunk."""
+    """Return the key of a chunk."""
     name = f"{table}-{number:05d}-{sha256[:_DIGEST_LENGTH]}.bin"
     return chunks_prefix(gateway, checkpoint) + name
 
 
 def frame(run: bytes) -> bytes:
-    """Give the frame of a run of deltas."""
+    """Return the frame of a run of deltas."""
     return len(run).to_bytes(FRAME_HEAD_BYTES, "big") + run
 
 
 def digest(body: bytes) -> str:
-    """Give the SHA-256 of a chunk, in hex."""
+    """Return the SHA-256 of a chunk, in hex."""
     return hashlib.sha256(body).hexdigest()
 
 

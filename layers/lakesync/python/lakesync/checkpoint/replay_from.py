@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def replay_from(log: FinalLog, state: FlushState, now_ms: int) -> Stamp:
-    """Give the stamp from which the log continues behind rows that are read from now on.
+    """Return the stamp from which the log continues behind rows that are read from now on.
 
     Args:
         log: the gateway's log.
@@ -40,7 +40,7 @@ def replay_from(log: FinalLog, state: FlushState, now_ms: int) -> Stamp:
 
 
 def tables_with_rows(log: FinalLog, flushed: Iterable[str]) -> list[str]:
-    """Give the tables that may have rows which the following log does not contain, by name.
+    """Return the tables that may have rows which the following log does not contain, by name.
 
     Args:
         log: the gateway's log.
@@ -50,5 +50,5 @@ def tables_with_rows(log: FinalLog, flushed: Iterable[str]) -> list[str]:
 
 
 def has_events(log: FinalLog, flushed: Iterable[str]) -> bool:
-    """Tell whether there are tables whose only source is the log."""
+    """Return whether there are tables whose only source is the log."""
     return any(log.config.appends(name) for name in flushed)

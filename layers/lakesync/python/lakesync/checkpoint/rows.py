@@ -29,7 +29,7 @@ class OutOfTime(Exception):
 def rows_in_order(
     buffer: Buffer, gateway: str, table: str, after: str, has_time: Callable[[], bool]
 ) -> Iterator[tuple[str, StoredRow]]:
-    """Give every row behind an id that exists throughout the read, once.
+    """Return every row behind an id that exists throughout the read, once.
 
     Raises:
         OutOfTime: there was no time for another read.

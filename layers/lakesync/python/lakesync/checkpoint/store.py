@@ -29,14 +29,14 @@ class Checkpoints:
         self._manifest = lru_cache(_MANIFESTS_REMEMBERED_MAX)(self._read)
 
     def ids(self, gateway: str) -> list[str]:
-        """Give the existing checkpoints, oldest first; one request for each thousand."""
+        """Return the existing checkpoints, oldest first; one request for each thousand."""
         prefix = names.manifests_prefix(gateway)
         stored = [key[len(prefix) :].removesuffix(".json")
                  for key in self._objects.list_objects(prefix)]  # fmt: skip
         return sorted(name for name in stored if is_checkpoint_id(name))
 
     def latest(self, gateway: str, epoch: str, since_min: Stamp) -> Manifest | None:
-        """Give the latest checkpoint of an epoch to which the log still reaches back, if any."""
+        """Return the latest checkpoint of an epoch to which the log still reaches, if any."""
         for checkpoint in reversed(self.ids(gateway)):
             if names.since_of(checkpoint) < since_min:
                 return None
@@ -49,7 +49,7 @@ class Checkpoints:
         return None
 
     def manifest(self, gateway: str, checkpoint: str) -> Manifest:
-        """Give a checkpoint's manifest; immutable, so it is read once.
+        """Return a checkpoint's manifest; immutable, so it is read once.
 
         Raises:
             CursorExpired: it no longer exists.
@@ -61,7 +61,7 @@ class Checkpoints:
             raise
 
     def part(self, gateway: str, checkpoint: str, at: Place) -> bytes:
-        """Give a part's run of deltas; one request.
+        """Return a part's run of deltas; one request.
 
         Raises:
             CursorExpired: the checkpoint no longer exists.

@@ -63,7 +63,7 @@ def as_of(text: str, option: str = "--as-of") -> AsOf:
 
 
 def pinned(wanted: AsOf, tables: Iterable[Iterable[Moment]]) -> AsOf:
-    """Give a moment that means the same for all tables: another table's snapshot is its time."""
+    """Return a moment that means the same for all tables: another table's snapshot is its time."""
     if isinstance(wanted, AtTime):
         return wanted
     for history in tables:
@@ -74,7 +74,7 @@ def pinned(wanted: AsOf, tables: Iterable[Iterable[Moment]]) -> AsOf:
 
 
 def last_commit(wanted: AsOf, tables: Iterable[Iterable[Moment]]) -> Stamp:
-    """Give the last commit that a moment can be after; of a snapshot, the last that is in it."""
+    """Return the last commit that a moment can be after; of a snapshot, the last that is in it."""
     if isinstance(wanted, AtTime):
         return stamp(wanted.ms, COUNTER_MAX)
     for history in tables:
@@ -85,7 +85,7 @@ def last_commit(wanted: AsOf, tables: Iterable[Iterable[Moment]]) -> Stamp:
 
 
 def chosen(wanted: AsOf, history: Iterable[Moment]) -> Moment | None:
-    """Give the last snapshot of a table that is not after the moment; None if it had none yet."""
+    """Return the last snapshot of a table that is not after the moment; None if it had none yet."""
     if isinstance(wanted, AtTime):
         earlier = [moment for moment in history if moment.made_ms <= wanted.ms]
     else:

@@ -112,7 +112,7 @@ class AttachmentErasure:
         return key in self._objects.list_objects(key)
 
     def _shared(self, names: set[str]) -> set[str]:
-        """Give those of some files that other rows refer to. Reads every row of the gateway."""
+        """Return those of some files that other rows refer to. Reads every row of the gateway."""
         shared: set[str] = set()
         for table in self._tables():
             for row_id, state in self._rows(table):

@@ -27,7 +27,7 @@ LISTED_BYTES_MAX: Final = 1_024
 
 
 def audit_of(session: Session) -> tuple[Audit, Who]:
-    """Give what records changes in this stack, and who makes them.
+    """Return what records changes in this stack, and who makes them.
 
     Raises:
         UsageFault: the stack keeps no records: it is of an older release.
@@ -75,7 +75,7 @@ def audited(
 
 
 def listed(names: Sequence[str]) -> dict[str, object]:
-    """Give a list of names as a state shows it: how many there are, and the first of them."""
+    """Return a list of names as a state shows it: how many there are, and the first of them."""
     first, size = list[str](), 0
     for name in names:
         size += len(json.dumps(name, ensure_ascii=False).encode()) + 1
@@ -86,7 +86,7 @@ def listed(names: Sequence[str]) -> dict[str, object]:
 
 
 def _shown(shows: Callable[[], object]) -> object:
-    """Give the state behind a change, whose outcome is worth more than it."""
+    """Return the state behind a change, whose outcome is worth more than it."""
     from lakesync.gateway.audit import NOT_KNOWN
 
     try:

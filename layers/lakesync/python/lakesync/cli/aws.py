@@ -21,7 +21,7 @@ class Aws:
         self._connection = connection
 
     def client(self, service: str, *, answer_s_max: int | None = None) -> Any:
-        """Give a boto3 client; one that waits long for an answer asks once."""
+        """Return a boto3 client; one that waits long for an answer asks once."""
         config = None
         if answer_s_max is not None:
             from botocore.config import Config
@@ -40,7 +40,7 @@ class Aws:
         )
 
     def credentials(self) -> tuple[str, str, str | None]:
-        """Give the access key, its secret and the session token that the clients use.
+        """Return the access key, its secret and the session token that the clients use.
 
         Raises:
             botocore.exceptions.NoCredentialsError: there are none.
@@ -54,13 +54,13 @@ class Aws:
         return frozen.access_key, frozen.secret_key, frozen.token
 
     def dynamo(self) -> DynamoCaller:
-        """Give what calls DynamoDB as the clients do."""
+        """Return what calls DynamoDB as the clients do."""
         from lakesync.buffer.caller import DynamoCaller
 
         return DynamoCaller(self.region or "", self.endpoint, credentials=self.credentials)
 
     def buffer(self, table: str) -> DynamoBuffer:
-        """Give the buffer that a table holds."""
+        """Return the buffer that a table holds."""
         from lakesync.buffer.dynamo import DynamoBuffer
 
         return DynamoBuffer(table, self.dynamo())
@@ -118,7 +118,7 @@ class Aws:
         return stack
 
     def output(self, name: str) -> str:
-        """Give one output.
+        """Return one output.
 
         Raises:
             UsageFault: the stack has none of that name.
@@ -130,14 +130,14 @@ class Aws:
         return self.outputs[name]
 
     def jwt_secret(self) -> str:
-        """Give the secret that signs tokens: of the stack file, else of Secrets Manager."""
+        """Return the secret that signs tokens: of the stack file, else of Secrets Manager."""
         if self._connection.jwt_secret:
             return self._connection.jwt_secret
         document = self._signers
         return str(document["current"]) if "current" in document else self._signers_text
 
     def generation(self, gateway: str) -> int:
-        """Give which generation of a gateway's own secret signs."""
+        """Return which generation of a gateway's own secret signs."""
         if self._connection.jwt_secret:
             return 0
         listed = self._signers.get("generations", {})

@@ -16,13 +16,13 @@ _OUTPUT: Final = "LakeCatalogue"
 
 
 def described(aws: Aws) -> LakeCatalogue:
-    """Give which catalogue it is; a stack of before there were others has Glue's."""
+    """Return which catalogue it is; a stack of before there were others has Glue's."""
     text = aws.outputs.get(_OUTPUT)
     return LakeCatalogue.from_json(text) if text else LakeCatalogue()
 
 
 def open_catalogue(aws: Aws) -> Any:
-    """Give it as PyIceberg has it.
+    """Return it as PyIceberg has it.
 
     Raises:
         botocore.exceptions.ClientError: its secret may not be read.
@@ -36,7 +36,7 @@ def open_catalogue(aws: Aws) -> Any:
 
 
 def glue_views(aws: Aws) -> GlueViews:
-    """Give Athena's views in the stack's catalogue.
+    """Return Athena's views in the stack's catalogue.
 
     Raises:
         UsageFault: it is not Glue's, where Athena looks for them.

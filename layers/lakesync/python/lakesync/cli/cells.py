@@ -41,7 +41,7 @@ class Cell(NamedTuple):
 
 
 def cells(placed: Iterable[PlacedDelta], *, delete_wins: bool = False) -> Iterator[Cell]:
-    """Give every cell of a row's past, oldest first.
+    """Yield every cell of a row's past, oldest first.
 
     Args:
         placed: all deltas of the row, in commit order.
@@ -68,15 +68,15 @@ def cells(placed: Iterable[PlacedDelta], *, delete_wins: bool = False) -> Iterat
 
 
 def _stands(state: RowState, delta: Delta, name: str, value: CanonicalJson) -> bool:
-    """Tell whether a column's winning write is that of a delta."""
+    """Return whether a column's winning write is that of a delta."""
     return state.columns.get(name) == (delta.hlc, delta.client_id, value)
 
 
 def instant(stamp: Stamp) -> datetime:
-    """Give the time of a stamp."""
+    """Return the time of a stamp."""
     return datetime.fromtimestamp(stamp_ms(stamp) / 1000, UTC)
 
 
 def moment_text(stamp: Stamp) -> str:
-    """Give the time of a stamp as a sentence has it."""
+    """Return the time of a stamp as a sentence has it."""
     return f"{instant(stamp):%Y-%m-%d %H:%M:%S.%f}"[:-3]

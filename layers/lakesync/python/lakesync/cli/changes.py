@@ -60,7 +60,7 @@ class Tail:
 def read_tail(
     buffer: Buffer, gateway: str, after: Stamp, wants: Callable[[Delta], bool] = lambda _: True
 ) -> Tail:
-    """Give what was committed behind a stamp.
+    """Return what was committed behind a stamp.
 
     Args:
         buffer: where the log is.
@@ -109,7 +109,7 @@ class LakeChanges:
         """Everything up to this commit is in the lake."""
 
     def delete_wins(self, tail: Tail | None) -> bool:
-        """Tell whether no update brings a deleted row back: as the lake, or the log, has it."""
+        """Return whether no update brings a deleted row back: as the lake, or the log, has it."""
         if self._table is not None and delete_wins(self._table.properties):
             return True
         return tail is not None and self.table in tail.delete_wins
@@ -125,7 +125,7 @@ class LakeChanges:
         return {} if self._table is None else declared_columns(self._table)
 
     def of_row(self, row_id: str) -> list[PlacedDelta]:
-        """Give all deltas of a row, in commit order; statistics of files decide which to read.
+        """Return all deltas of a row, in commit order; statistics of files decide which to read.
 
         Raises:
             UsageFault: they are too many to be held.
@@ -144,11 +144,11 @@ class LakeChanges:
         return sorted(placed, key=lambda each: each.position)
 
     def scan(self, rows: Any, only: tuple[str, ...] | None = None) -> Iterator[pa.RecordBatch]:
-        """Give rows of the table, as `reader` does; none if there is no table."""
+        """Yield rows of the table, as `reader` does; none if there is no table."""
         yield from self.reader(rows, only) or ()
 
     def reader(self, rows: Any, only: tuple[str, ...] | None = None) -> pa.RecordBatchReader | None:
-        """Give rows of the table, in no order, file by file; None if there is no table.
+        """Return rows of the table, in no order, file by file; None if there is no table.
 
         Args:
             rows: an expression of PyIceberg's.
@@ -161,7 +161,7 @@ class LakeChanges:
         return self._table.scan(rows, selected_fields=wanted).to_arrow_batch_reader()
 
     def placed(self, batch: pa.RecordBatch | pa.Table) -> Iterator[PlacedDelta]:
-        """Give rows of the table as the deltas that they are."""
+        """Yield rows of the table as the deltas that they are."""
         columns = self.columns
         for row in batch.to_pylist():
             delta = known_delta(
@@ -176,6 +176,6 @@ class LakeChanges:
 
 
 def _spelled(lake: Lake, table: str) -> str:
-    """Give a table's name as the lake has it; as it is, if the lake has none."""
+    """Return a table's name as the lake has it; as it is, if the lake has none."""
     names = (name.removesuffix(CHANGES_SUFFIX) for name in lake.names())
     return next((name for name in names if folded(name) == folded(table)), table)

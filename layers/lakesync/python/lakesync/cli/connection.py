@@ -59,7 +59,7 @@ class Connection:
 def resolve(
     given: Given, environment: Mapping[str, str], folder: Path, *, needs_gateway: bool = True
 ) -> Connection:
-    """Give the connection that the command line, the environment and the files amount to.
+    """Return the connection that the command line, the environment and the files amount to.
 
     Args:
         given: the options.
@@ -102,7 +102,7 @@ def _path(text: str | None) -> Path | None:
 
 
 def _nearest(folder: Path) -> Path | None:
-    """Give the nearest stack file, from here upwards."""
+    """Return the nearest stack file, from here upwards."""
     candidates = (parent / STACK_FILE for parent in (folder, *folder.parents))
     return next((path for path in candidates if path.is_file()), None)
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def outlets(session: Session) -> tuple[ConnectorStore, Queue]:
-    """Give the stack's connectors, and the queue that wakes deliveries."""
+    """Return the stack's connectors, and the queue that wakes deliveries."""
     from lakesync.adapters.lake.sqs import SqsQueue
     from lakesync.buffer.connectors import DynamoConnectors
 
@@ -73,7 +73,7 @@ class Steps:
         """Those that were asked; None before."""
 
     def go_on(self) -> str:
-        """Do what can be done now; gives what is waited for, empty once all is done.
+        """Do what can be done now; returns what is waited for, empty once all is done.
 
         Raises:
             Conflict: claims were set aside that need the batches.

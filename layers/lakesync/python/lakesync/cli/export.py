@@ -73,7 +73,7 @@ class WholeGateway:
         raise Forbidden(f"an export pushes nothing, not even for {push.client_id}")
 
     def pull(self, pull: Pull) -> PullPage:
-        """Give the next page of everything."""
+        """Return the next page of everything."""
         whole = replace(pull, rules=NO_RULES, claims={}, at_least=STAMP_MAX)
         page = self._pulls.pull(self._gateway, whole)
         before, self._deltas = self._deltas, self._deltas + page.count
@@ -135,7 +135,7 @@ def export(
 def _write_rows(
     connection: sqlite3.Connection, table: str, config: GatewayConfig, folder: Path
 ) -> int:
-    """Write a table's rows, one INSERT a line; gives how many there are."""
+    """Write a table's rows, one INSERT a line; returns how many there are."""
     rows, state_of = 0, states_in(connection)
     path = folder / f"{table}.ndjson"
     with path.open("w", encoding="utf-8") as file, closing(connection.cursor()) as cursor:
@@ -148,7 +148,7 @@ def _write_rows(
 
 
 def _lines(table: str, row_id: str, state: RowState) -> Iterator[str]:
-    """Give a row as deltas that may be pushed; none for one that was deleted."""
+    """Yield a row as deltas that may be pushed; none for one that was deleted."""
     columns = view(state)
     if columns is None:
         return

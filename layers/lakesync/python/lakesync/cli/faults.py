@@ -50,7 +50,7 @@ class Fault:
 
 
 def fault_of(error: BaseException) -> Fault:
-    """Give the end of a command that raised ``error``."""
+    """Return the end of a command that raised ``error``."""
     if isinstance(error, UsageFault):
         return Fault(str(error), "USAGE", USAGE)
     if isinstance(error, KeyboardInterrupt):
@@ -77,12 +77,12 @@ def fault_of(error: BaseException) -> Fault:
 
 
 def _is_extra(module: str) -> bool:
-    """Tell whether a module that is missing is not our own."""
+    """Return whether a module that is missing is not our own."""
     return bool(module) and module.partition(".")[0] != "lakesync"
 
 
 def is_bug_to_show(error: BaseException) -> bool:
-    """Tell whether someone who debugs wants the traceback of this one."""
+    """Return whether someone who debugs wants the traceback of this one."""
     known = isinstance(
         error, LakeSyncError | UsageFault | OSError | KeyboardInterrupt | ModuleNotFoundError
     )
@@ -90,7 +90,7 @@ def is_bug_to_show(error: BaseException) -> bool:
 
 
 def as_json(fault: Fault) -> str:
-    """Give the fault as ``--json`` prints it, in the shape of the gateway's errors."""
+    """Return the fault as ``--json`` prints it, in the shape of the gateway's errors."""
     return json.dumps({"error": fault.sentence, "code": fault.code}, ensure_ascii=False)
 
 

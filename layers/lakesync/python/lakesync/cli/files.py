@@ -9,7 +9,7 @@ from lakesync.cli.faults import UsageFault
 
 
 def read_json(file: str) -> object:
-    """Give what a JSON file holds; ``-`` is standard input.
+    """Return what a JSON file holds; ``-`` is standard input.
 
     Raises:
         UsageFault: it is not JSON.
@@ -22,7 +22,7 @@ def read_json(file: str) -> object:
 
 
 def read_yaml(file: str) -> object:
-    """Give what a YAML or JSON file holds; ``-`` is standard input.
+    """Return what a YAML or JSON file holds; ``-`` is standard input.
 
     Raises:
         UsageFault: it is neither.
@@ -37,7 +37,7 @@ def read_yaml(file: str) -> object:
 
 
 def read_objects(file: str) -> list[object]:
-    """Give the JSON values of a file that holds one, or one a line.
+    """Return the JSON values of a file that holds one, or one a line.
 
     Raises:
         UsageFault: a line is not JSON.

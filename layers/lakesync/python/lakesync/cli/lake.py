@@ -55,22 +55,22 @@ class Lake:
         self._database = lake_database(aws.output("DatabasePrefix"), gateway)
 
     def names(self) -> list[str]:
-        """Give the tables' names: those of the wire, and each one's history."""
+        """Return the tables' names: those of the wire, and each one's history."""
         return sorted(self._tables)
 
     def names_of(self, table: str | None) -> list[str]:
-        """Give the names of one table and its history, or of all."""
+        """Return the names of one table and its history, or of all."""
         own = {table, f"{table}{CHANGES_SUFFIX}"}
         return [name for name in self.names() if table is None or name in own]
 
     def table(self, name: str) -> Any:
-        """Give a table as PyIceberg has it."""
+        """Return a table as PyIceberg has it."""
         return self._tables[name]
 
     def schema(
         self, name: str, wanted: AsOf | None = None, *, all_columns: bool = False
     ) -> pa.Schema:
-        """Give what `read` would give, without the rows."""
+        """Return what `read` would give, without the rows."""
         from pyiceberg.io.pyarrow import schema_to_pyarrow
 
         table = self._tables[name]
@@ -88,7 +88,7 @@ class Lake:
         all_columns: bool = False,
         needed: Needed | None = None,
     ) -> pa.Table:
-        """Give a table as it is, or as it was.
+        """Return a table as it is, or as it was.
 
         Args:
             name: the table's, as `names` gives it.
@@ -120,7 +120,7 @@ class Lake:
     def _visible(
         self, name: str, wanted: AsOf | None, *, all_columns: bool
     ) -> tuple[tuple[str, ...], int | None]:
-        """Give the columns that are shown, and the snapshot of a moment."""
+        """Return the columns that are shown, and the snapshot of a moment."""
         table = self._tables[name]
         snapshot_id = None if wanted is None else self._snapshot_id(name, table, wanted)
         fields = [field.name for field in table.scan(snapshot_id=snapshot_id).projection().fields]
@@ -183,7 +183,7 @@ def _renamed(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
 
 
 def written_names(names: Sequence[str], written_as: dict[str, str]) -> list[str]:
-    """Give columns the names they were written under, where SQL can tell those apart."""
+    """Return columns the names they were written under, where SQL can tell those apart."""
     written = [written_as.get(name, name) for name in names]
     folded = [name.lower() for name in written]
     return [
@@ -193,25 +193,25 @@ def written_names(names: Sequence[str], written_as: dict[str, str]) -> list[str]
 
 
 def _written_name(table: Any) -> str:
-    """Give a table's name on the wire; its history's is the same, and says so."""
+    """Return a table's name on the wire; its history's is the same, and says so."""
     name: str = table.properties.get("lakesync.table", table.name()[-1])
     return name + CHANGES_SUFFIX if table.properties.get("lakesync.kind") == "changes" else name
 
 
 def written_columns(table: Any) -> dict[str, str]:
-    """Give the name that each of a table's own columns was written under, by its name there."""
+    """Return the name that each of a table's own columns was written under, by its name there."""
     return {name: written for name, (_, written) in declared_columns(table).items()}
 
 
 def declared_columns(table: Any) -> dict[str, tuple[str, str]]:
-    """Give each of a table's own columns by its name there: its type, and its name on the wire."""
+    """Get each of a table's own columns by its name there: its type, and its name on the wire."""
     recorded = json.loads(table.properties.get(_COLUMNS, "{}"))
     fields = {field.name: recorded.get(str(field.field_id)) for field in table.schema().fields}
     return {name: (entry[0], entry[1]) for name, entry in fields.items() if entry}
 
 
 def history(table: Any) -> list[Moment]:
-    """Give the snapshots that led to the current one, oldest first, each with its mark.
+    """Return the snapshots that led to the current one, oldest first, each with its mark.
 
     Maintenance makes snapshots without a mark: what they hold is what the one before them held. Of
     that one only the tag may be left.

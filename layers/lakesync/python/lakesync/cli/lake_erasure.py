@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def lake_changes(session: Session, gateway: str, table: str) -> LakeChanges:
-    """Give all that the lake was brought of a table."""
+    """Return all that the lake was brought of a table."""
     from lakesync.cli.changes import LakeChanges
     from lakesync.cli.lake import Lake
 

@@ -21,7 +21,7 @@ _DATA: Final = 0
 
 
 def lake_figures(session: Session, table: str | None) -> dict[str, dict[str, Any]]:
-    """Give what one table and its history consist of, or all; every unnamed snapshot is old."""
+    """Return what one table and its history consist of, or all; every unnamed snapshot is old."""
     from lakesync.cli.lake import Lake
 
     lake = Lake(session.aws, session.connection.gateway)

@@ -60,7 +60,7 @@ def run_job(
 
 
 def keep_days(session: Session) -> int:
-    """Give for how many days the job keeps snapshots."""
+    """Return for how many days the job keeps snapshots."""
     job = session.aws.client("glue").get_job(JobName=session.aws.output("MaintainJobName"))["Job"]
     return int(job["DefaultArguments"]["--snapshot_keep_days"])
 

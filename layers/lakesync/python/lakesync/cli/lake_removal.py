@@ -57,7 +57,7 @@ def remove_from_lake(aws: Aws, gateway: str) -> dict[str, int]:
 
 
 def tables_shown(aws: Aws, gateway: str) -> dict[str, object]:
-    """Give for a record which tables and views a gateway has in the lake."""
+    """Return for a record which tables and views a gateway has in the lake."""
     return {"tables": listed([name for name, _ in _tables_of(aws, gateway).listed()])}
 
 
@@ -79,7 +79,7 @@ class _GlueTables:
         self._database = database
 
     def listed(self) -> list[tuple[str, str]]:
-        """Give the tables, each with its location; a view has none."""
+        """Return the tables, each with its location; a view has none."""
         if not self._exists():
             return []
         pages = self._glue.get_paginator("get_tables").paginate(DatabaseName=self._database)
@@ -115,7 +115,7 @@ class _RestTables:
         self.deletes_files = deletes_files
 
     def listed(self) -> list[tuple[str, str]]:
-        """Give the tables, each with its location."""
+        """Return the tables, each with its location."""
         from pyiceberg.exceptions import NoSuchNamespaceError
 
         try:
@@ -138,7 +138,7 @@ class _RestTables:
 
 
 def _versions(s3: Any, bucket: str, prefix: str) -> Iterator[dict[str, str]]:
-    """Give every version of every object under a prefix, and every marker of a deletion."""
+    """Yield every version of every object under a prefix, and every marker of a deletion."""
     pages = s3.get_paginator("list_object_versions").paginate(Bucket=bucket, Prefix=prefix)
     for page in pages:
         for version in (*page.get("Versions", []), *page.get("DeleteMarkers", [])):

@@ -69,7 +69,7 @@ def set_mark(table: Any, mark: int) -> None:
 
 
 def mark_shown(table: Any) -> dict[str, str | None]:
-    """Give a table's mark as it is now, for a record; None if it is lost."""
+    """Return a table's mark as it is now, for a record; None if it is lost."""
     table.refresh()
     mark = _mark(table)
     return {"mark": str(mark) if mark else None}

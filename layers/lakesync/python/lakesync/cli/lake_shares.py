@@ -41,12 +41,12 @@ _SHARED: Final = (STATE_TABLE.name, EVENTS_TABLE.name)
 
 
 def shares_of(aws: Aws) -> Shares:
-    """Give the documents of the stack's shares."""
+    """Return the documents of the stack's shares."""
     return Shares(LakeStore(aws.client("s3"), aws.output("LakeBucket")))
 
 
 def views_of_shares(aws: Aws, shares: Shares) -> SharedViews | None:
-    """Give the views of shares in Glue's catalogue; None if the stack has another."""
+    """Return the views of shares in Glue's catalogue; None if the stack has another."""
     if not described(aws).is_glue:
         return None
     return SharedViews(glue_views(aws), shares, aws.output("DatabasePrefix"), aws.stack_id)
@@ -124,7 +124,7 @@ def leave_shares(aws: Aws, gateway: str) -> None:
 
 
 def share_states(aws: Aws) -> Iterator[dict[str, object]]:
-    """Give what is reported of each share."""
+    """Yield what is reported of each share."""
     shares = shares_of(aws)
     views = views_of_shares(aws, shares)
     for share in shares.all():
@@ -141,7 +141,7 @@ def share_states(aws: Aws) -> Iterator[dict[str, object]]:
 
 
 def share_shown(aws: Aws, name: str) -> dict[str, object]:
-    """Give a share for a record: of which tables it is."""
+    """Return a share for a record: of which tables it is."""
     share = shares_of(aws).read(name)
     if share is None:
         return {"shared": False}
@@ -150,7 +150,7 @@ def share_shown(aws: Aws, name: str) -> dict[str, object]:
 
 
 def _members(aws: Aws, share: Share, known: set[str]) -> Iterator[tuple[str, Member]]:
-    """Give the tables that a share wants, by gateway, but those of the gateways that are known."""
+    """Yield the tables that a share wants, by gateway, but those of the gateways that are known."""
     catalogue, prefix = open_catalogue(aws), f"{aws.output('DatabasePrefix')}_"
     names = {one[-1] for one in catalogue.list_namespaces() if one[-1].startswith(prefix)}
     databases = sorted(names - {shared_database(aws.output("DatabasePrefix"))})

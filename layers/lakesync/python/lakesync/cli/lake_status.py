@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def table_states(
     aws: Aws, lake: Lake, gateway: str, table: str | None
 ) -> Iterator[dict[str, object]]:
-    """Give what is reported of each table.
+    """Yield what is reported of each table.
 
     Args:
         aws: the stack.
@@ -53,7 +53,7 @@ def table_states(
 
 
 def _waiting(aws: Aws, gateway: str) -> dict[str, tuple[int, float]]:
-    """Give by table the batches that are announced and not in it, and the age of the oldest."""
+    """Return by table the batches that are announced and not in it, and the age of the oldest."""
     pages = aws.client("s3").get_paginator("list_objects_v2")
     listed = pages.paginate(Bucket=aws.output("LakeBucket"), Prefix=f"claims/{gateway}/")
     now, waiting = time.time(), dict[str, tuple[int, float]]()

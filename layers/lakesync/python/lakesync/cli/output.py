@@ -107,7 +107,7 @@ class Output:
 
 
 def shown(value: object) -> str:
-    """Give a value as a table shows it."""
+    """Return a value as a table shows it."""
     if value is None:
         return "·"
     if isinstance(value, bool):
@@ -119,7 +119,7 @@ def shown(value: object) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """Give a count with its noun: ``1 delta``, ``2,000 deltas``."""
+    """Return a count with its noun: ``1 delta``, ``2,000 deltas``."""
     if count == 1:
         return f"1 {noun}"
     if noun.endswith("y") and noun[-2] not in "aeiou":

@@ -29,7 +29,7 @@ _POLLS_MAX: Final = 60
 
 
 def protect(client: Any, table: str) -> list[str]:
-    """Switch on what protects a table, and wait until it is; gives what was off. Safe to repeat.
+    """Switch on what protects a table, and wait until it is; returns what was off. Safe to repeat.
 
     Args:
         client: DynamoDB.
@@ -63,7 +63,7 @@ def protect(client: Any, table: str) -> list[str]:
 
 
 def missing(table: Mapping[str, Any], backups: Mapping[str, Any]) -> list[str]:
-    """Give what is off, of a table's description and that of its continuous backups."""
+    """Return what is off, of a table's description and that of its continuous backups."""
     recovery = backups.get("PointInTimeRecoveryDescription", {})
     on = {
         RECOVERY: recovery.get("PointInTimeRecoveryStatus") == "ENABLED",

@@ -47,7 +47,7 @@ class Needed(NamedTuple):
 
 
 def needed(database: Any, sql: str, schemas: Mapping[str, pa.Schema]) -> dict[str, Needed]:
-    """Give what a query needs of each of its tables.
+    """Return what a query needs of each of its tables.
 
     Args:
         database: an empty database of DuckDB's, in which the tables' names are free.
@@ -80,7 +80,7 @@ def needed(database: Any, sql: str, schemas: Mapping[str, pa.Schema]) -> dict[st
 
 
 def comparisons_in(text: str) -> Iterator[Comparison]:
-    """Give the comparisons that a pushed filter consists of, those that are understood."""
+    """Yield the comparisons that a pushed filter consists of, those that are understood."""
     inner = text.strip()
     while inner.startswith("(") and inner.endswith(")"):
         inner = inner[1:-1]
@@ -97,7 +97,7 @@ def comparisons_in(text: str) -> Iterator[Comparison]:
 
 
 def as_expression(comparisons: tuple[Comparison, ...], lake_names: Mapping[str, str]) -> Any:
-    """Give comparisons as PyIceberg's expression.
+    """Return comparisons as PyIceberg's expression.
 
     Args:
         comparisons: by the names that columns were written under.

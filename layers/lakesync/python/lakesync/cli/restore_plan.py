@@ -48,7 +48,7 @@ class Selection:
     """Undo only what this client did since; empty for everyone."""
 
     def keeps(self, one: PlacedDelta) -> bool:
-        """Tell whether a delta stays."""
+        """Return whether a delta stays."""
         is_early = one.position.commit <= self.commit
         return is_early or bool(self.by and one.delta.client_id != self.by)
 
@@ -65,12 +65,12 @@ class Plan:
 
 
 def restoring(diff: RowDiff) -> RowDiff:
-    """Give what a restore does to a row: from what it is to what it was."""
+    """Return what a restore does to a row: from what it is to what it was."""
     return diff._replace(before=diff.after, after=diff.before)
 
 
 def deltas_for(plan: Plan, change: RowDiff, now: Stamp) -> Iterator[Delta]:
-    """Give the deltas that make a row what it was; they win over all that is known of it. Pure.
+    """Yield the deltas that make a row what it was; they win over all that is known of it. Pure.
 
     A column that had no value then becomes null.
 
@@ -107,7 +107,7 @@ def write_plan(path: Path, plan: Plan, deltas: Iterable[Delta]) -> None:
 
 
 def read_plan(path: Path) -> Plan:
-    """Give the head of a plan.
+    """Return the head of a plan.
 
     Raises:
         UsageFault: the file is no plan.
@@ -127,7 +127,7 @@ def read_plan(path: Path) -> Plan:
 
 
 def planned(path: Path, plan: Plan) -> Iterator[Delta]:
-    """Give the deltas of a plan, one after the other."""
+    """Yield the deltas of a plan, one after the other."""
     with path.open(encoding="utf-8") as file:
         file.readline()
         for line in file:
@@ -145,7 +145,7 @@ def planned(path: Path, plan: Plan) -> Iterator[Delta]:
 def edited_since(
     changes: LakeChanges, tail: Iterable[PlacedDelta], plan: Plan, is_own: Callable[[Stamp], bool]
 ) -> set[str]:
-    """Give the rows that somebody wrote since a plan was made.
+    """Return the rows that somebody wrote since a plan was made.
 
     Args:
         changes: what the lake has.

@@ -59,7 +59,7 @@ def copies(
 
 
 def logged_runs(gateway: str, buffer: Buffer) -> Iterator[bytes]:
-    """Give every run that lies in the log and in heads, trimmed or not."""
+    """Yield every run that lies in the log and in heads, trimmed or not."""
     for lane, head in buffer.all_heads(gateway).items():
         yield from (entry.records for entry in head.recent)
         after = 0
@@ -70,7 +70,7 @@ def logged_runs(gateway: str, buffer: Buffer) -> Iterator[bytes]:
 
 
 def checkpointed_runs(objects: ObjectStore, gateway: str, table: str) -> Iterator[bytes]:
-    """Give every run of a table that lies in a chunk, whether a manifest names it or not."""
+    """Yield every run of a table that lies in a chunk, whether a manifest names it or not."""
     for key in objects.list_objects(names.chunks_prefix(gateway)):
         if key.rpartition("/")[2].rsplit("-", 2)[0] != table:
             continue

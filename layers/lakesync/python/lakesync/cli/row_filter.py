@@ -27,7 +27,7 @@ _ROWS: Final = 1_000
 def matching(
     diffs: Iterable[RowDiff], where: str, columns: Mapping[str, tuple[str, str]]
 ) -> Iterator[RowDiff]:
-    """Give the rows of which a condition holds, before or after; all if there is no condition.
+    """Yield the rows of which a condition holds, before or after; all if there is no condition.
 
     Args:
         diffs: the rows.
@@ -61,7 +61,7 @@ def matching(
 
 
 def _table(part: Sequence[RowDiff], columns: Mapping[str, tuple[str, str]]) -> pa.Table:
-    """Give both sides of rows as a table, each with the row's place."""
+    """Return both sides of rows as a table, each with the row's place."""
     import pyarrow as pa
 
     sides = [

@@ -71,7 +71,7 @@ def pasts(
     span: tuple[Stamp, Stamp],
     only: Collection[str] = (),
 ) -> Iterator[Iterator[Past]]:
-    """Give the past of each row that was committed to in a span, up to its end; by row id.
+    """Yield the past of each row that was committed to in a span, up to its end; by row id.
 
     Args:
         changes: what the lake has.
@@ -107,7 +107,7 @@ def pasts(
 def row_diffs(
     rows: Iterable[Past], keeps: Callable[[PlacedDelta], bool], *, delete_wins: bool = False
 ) -> Iterator[RowDiff]:
-    """Give the rows that all of their deltas make another row of than some of them. Pure.
+    """Yield the rows that all of their deltas make another row of than some of them. Pure.
 
     Args:
         rows: their pasts.
@@ -130,7 +130,7 @@ def row_diffs(
 
 
 def shown(state: RowState) -> dict[str, CanonicalJson] | None:
-    """Give a row's columns that are not null; None if there is no row."""
+    """Return a row's columns that are not null; None if there is no row."""
     columns = view(state)
     if columns is None:
         return None
@@ -143,7 +143,7 @@ def _place(one: PlacedDelta) -> tuple[str, object]:
 
 @contextmanager
 def _workbench() -> Iterator[Any]:
-    """Give a database in a file that is gone afterwards."""
+    """Yield a database in a file that is gone afterwards."""
     import duckdb
 
     with tempfile.TemporaryDirectory(prefix="lakesync-") as folder:
@@ -157,7 +157,7 @@ def _workbench() -> Iterator[Any]:
 
 
 def _sorted(database: Any, changes: LakeChanges, rows: Any) -> Iterator[PlacedDelta]:
-    """Give the lake's deltas of the rows that are touched, by row id and commit."""
+    """Yield the lake's deltas of the rows that are touched, by row id and commit."""
     from pyiceberg.expressions import And, In
 
     distinct = "SELECT DISTINCT _id FROM touched LIMIT ?"

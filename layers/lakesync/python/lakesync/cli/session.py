@@ -65,7 +65,7 @@ class Session:
         return self.connection.url or self.aws.output("HttpUrl")
 
     def token(self, role: str = "client") -> str:
-        """Give the token that was set, or else sign one for a few minutes.
+        """Return the token that was set, or else sign one for a few minutes.
 
         Raises:
             UsageFault: no token was set, and no stack is known whose secret could sign one.
@@ -97,7 +97,7 @@ class Session:
             self.connection = replace(connection, client=client)
 
     def transport(self, role: str = "client") -> HttpTransport:
-        """Give the client library's transport to the gateway; the session closes it."""
+        """Return the client library's transport to the gateway; the session closes it."""
         from lakesync.client import HttpTransport
 
         gateway = self.connection.gateway

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def set_aside(aws: Aws, gateway: str) -> Iterator[dict[str, str]]:
-    """Give each claim of a gateway that was set aside: its key and the reason."""
+    """Yield each claim of a gateway that was set aside: its key and the reason."""
     client, bucket = aws.client("s3"), aws.output("LakeBucket")
     for claim in _names(aws, gateway):
         answer = client.head_object(Bucket=bucket, Key=CLAIMS_FAILED + claim)
@@ -24,7 +24,7 @@ def set_aside(aws: Aws, gateway: str) -> Iterator[dict[str, str]]:
 
 
 def claims_shown(aws: Aws, gateway: str) -> dict[str, object]:
-    """Give for a record which claims of a gateway are set aside."""
+    """Return for a record which claims of a gateway are set aside."""
     return {"setAside": listed(list(_names(aws, gateway)))}
 
 
@@ -37,7 +37,7 @@ def _names(aws: Aws, gateway: str) -> Iterator[str]:
 
 
 def put_back(aws: Aws, claims: list[str]) -> int:
-    """Let claims wait again, and announce it; gives how many there were. Safe to repeat."""
+    """Let claims wait again, and announce it; returns how many there were. Safe to repeat."""
     client, bucket = aws.client("s3"), aws.output("LakeBucket")
     moved = 0
     for claim in claims:

@@ -39,13 +39,13 @@ class SharedLake:
         self._shares = {share.name: share for share in shares}
 
     def names(self) -> list[str]:
-        """Give the names of the shares."""
+        """Return the names of the shares."""
         return sorted(self._shares)
 
     def schema(
         self, name: str, wanted: AsOf | None = None, *, all_columns: bool = False
     ) -> pa.Schema:
-        """Give what `read` would give, without the rows; columns are those of now."""
+        """Return what `read` would give, without the rows; columns are those of now."""
         import pyarrow as pa
 
         del wanted
@@ -62,7 +62,7 @@ class SharedLake:
         all_columns: bool = False,
         needed: Needed | None = None,
     ) -> pa.Table:
-        """Give the rows of all gateways, as `lakesync.cli.lake.Lake.read` gives those of one.
+        """Return the rows of all gateways, as `lakesync.cli.lake.Lake.read` gives those of one.
 
         A gateway that a filter leaves out is not read, and one that had no such table at a moment
         has no rows.
@@ -85,7 +85,7 @@ class SharedLake:
 
 
 def shared_lake(aws: Aws) -> SharedLake:
-    """Give the tables that gateways of a stack share."""
+    """Return the tables that gateways of a stack share."""
     return SharedLake(aws, shares_of(aws).all())
 
 

@@ -215,7 +215,7 @@ class Job:
 
 
 def client_tables(client: Client) -> set[str]:
-    """Give the names of the tables that a client's file holds."""
+    """Return the names of the tables that a client's file holds."""
     rows = client.query("select name from sqlite_master where type in ('table', 'view')").unwrap()
     return {str(row["name"]) for row in rows}
 

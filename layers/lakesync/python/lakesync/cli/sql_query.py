@@ -20,12 +20,12 @@ class Tables(Protocol):
     """What is queried: the tables of a gateway, or those that gateways share."""
 
     def names(self) -> list[str]:
-        """Give the tables' names."""
+        """Return the tables' names."""
 
     def schema(
         self, name: str, wanted: AsOf | None = None, *, all_columns: bool = False
     ) -> pa.Schema:
-        """Give what `read` would give, without the rows."""
+        """Return what `read` would give, without the rows."""
 
     def read(
         self,
@@ -35,7 +35,7 @@ class Tables(Protocol):
         all_columns: bool = False,
         needed: Needed | None = None,
     ) -> pa.Table:
-        """Give a table as it is, or as it was; as `lakesync.cli.lake.Lake` does."""
+        """Return a table as it is, or as it was; as `lakesync.cli.lake.Lake` does."""
 
 
 def run(
@@ -46,7 +46,7 @@ def run(
     all_columns: bool = False,
     changes: bool = False,
 ) -> pa.Table:
-    """Give the rows of a query.
+    """Return the rows of a query.
 
     Raises:
         UsageFault: the SQL is not understood, or names a table that is not there.

@@ -15,14 +15,14 @@ _TTL: Final = re.compile(r"([0-9]{1,6})([smhd])")
 
 
 def sign(claims: Mapping[str, object], ttl_s: int, secret: str, now_s: int) -> str:
-    """Give an HS256 token that holds for ``ttl_s`` from ``now_s`` on."""
+    """Return an HS256 token that holds for ``ttl_s`` from ``now_s`` on."""
     import jwt
 
     return jwt.encode({**claims, "iat": now_s, "exp": now_s + ttl_s}, secret, algorithm="HS256")
 
 
 def subject(token: str) -> str | None:
-    """Give the client id that a token names; None if it cannot be read."""
+    """Return the client id that a token names; None if it cannot be read."""
     import jwt
 
     try:

@@ -14,14 +14,14 @@ _WAIT_S_MAX: Final = threading.TIMEOUT_MAX / 2
 
 
 def checked_text(value: object, field: str) -> str:
-    """Give text, or raise `ValidationFailed`."""
+    """Return text, or raise `ValidationFailed`."""
     if not isinstance(value, str):
         raise ValidationFailed(f"{field} must be text, not {_kind(value)}", field=field)
     return value
 
 
 def checked_key(value: object, field: str) -> str:
-    """Give text that SQLite can compare with what is stored, or raise `ValidationFailed`."""
+    """Return text that SQLite can compare with what is stored, or raise `ValidationFailed`."""
     text = checked_text(value, field)
     if any("\ud800" <= character <= "\udfff" for character in text):
         raise ValidationFailed(f"{field} holds half of a surrogate pair", field=field)
@@ -43,7 +43,7 @@ def checked_whole(value: Any, field: str, least: int, most: int) -> None:
 
 
 def checked_interval_s(value: Any, field: str) -> float:
-    """Give seconds that may be waited for again and again; infinity is longer than anybody waits.
+    """Return seconds that may be waited for again and again; infinity is longer than anybody waits.
 
     Raises:
         ValidationFailed: it is no number above 0.
@@ -56,7 +56,7 @@ def checked_interval_s(value: Any, field: str) -> float:
 
 
 def checked_names(value: Any, field: str) -> list[str]:
-    """Give names of tables as a list; a single name is one table.
+    """Return names of tables as a list; a single name is one table.
 
     Raises:
         ValidationFailed: it is neither a name nor an iterable of names.

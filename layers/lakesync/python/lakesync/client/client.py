@@ -177,7 +177,7 @@ class Client(Connecting, OutboxKeeper):
     def declare(
         self, table: str, columns: DeclaredColumns, *, indexes: Sequence[Sequence[str]] = ()
     ) -> Result[None, LakeSyncError]:
-        """Give a table typed columns and indexes before, or after, rows arrive. Safe to repeat.
+        """Return a table typed columns and indexes before, or after, rows arrive. Safe to repeat.
 
         The types are ``string number boolean json integer decimal(p,s) timestamp date bytes``, or
         those of a dataclass, pydantic model or `schema`; ``indexes`` lists the columns of each
@@ -186,11 +186,11 @@ class Client(Connecting, OutboxKeeper):
         return self._attempt(lambda: declare(self._file, table, columns, indexes))
 
     def schema(self, table: str) -> Result[TableSchema | None, LakeSyncError]:
-        """Give a table's schema, as of the last pull that reached the end; None if it has none."""
+        """Get a table's schema, as of the last pull that reached the end; None if it has none."""
         return self._attempt(lambda: self._file.schema(table))
 
     def sql_name(self, table: str, column: str | None = None) -> Result[str | None, LakeSyncError]:
-        """Give SQLite's name of a known table or column; None if it has none.
+        """Return SQLite's name of a known table or column; None if it has none.
 
         It is the name itself, unless SQLite reserves that name or the app already uses it.
         """

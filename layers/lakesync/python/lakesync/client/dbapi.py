@@ -83,7 +83,7 @@ class _RolledBack(Exception):
 
 
 def connect(client: Client) -> Connection:
-    """Give a connection to a client's file. The client stays the app's to close."""
+    """Return a connection to a client's file. The client stays the app's to close."""
     return Connection(client)
 
 
@@ -97,7 +97,7 @@ class Connection:
         self._is_closed = False
 
     def cursor(self) -> Cursor:
-        """Give a cursor."""
+        """Return a cursor."""
         self._must_be_open()
         return Cursor(self)
 
@@ -173,7 +173,7 @@ class Cursor:
         return self
 
     def _is_query(self, sql: str, parameters: Parameters) -> bool:
-        """Tell whether a statement that begins with WITH only reads."""
+        """Return whether a statement that begins with WITH only reads."""
         try:
             self.connection.read(f"EXPLAIN {sql}", parameters)
         except ProgrammingError:
@@ -190,16 +190,16 @@ class Cursor:
         return self
 
     def fetchone(self) -> tuple[object, ...] | None:
-        """Give the next row."""
+        """Return the next row."""
         return next(self._rows, None)
 
     def fetchmany(self, size: int | None = None) -> list[tuple[object, ...]]:
-        """Give the next rows."""
+        """Return the next rows."""
         wanted = self.arraysize if size is None else size
         return list(islice(self._rows, wanted))
 
     def fetchall(self) -> list[tuple[object, ...]]:
-        """Give all rows that are left."""
+        """Return all rows that are left."""
         return list(self._rows)
 
     def __iter__(self) -> Iterator[tuple[object, ...]]:

@@ -127,7 +127,7 @@ class SyncLoop:
             self._thread.start()
 
     def is_running(self) -> bool:
-        """Tell whether it was started, and not stopped since."""
+        """Return whether it was started, and not stopped since."""
         is_alive = self._thread is not None and self._thread.is_alive()
         return is_alive and not self._stopped.is_set()
 
@@ -215,7 +215,7 @@ class SyncLoop:
                 return
 
     def backoff_s(self, error: LakeSyncError) -> float:
-        """Give how long to wait after a failure; random, so that clients spread out."""
+        """Return how long to wait after a failure; random, so that clients spread out."""
         return self._upload_backoff_s(error, self._failures)
 
     def _upload_backoff_s(self, error: LakeSyncError, failures: int) -> float:

@@ -149,7 +149,7 @@ class Syncer:
             return self._file.database.read(_SCHEMAS_OF)[1] == [(_schemas_version(page),)]
 
     def next_pull(self) -> Pull:
-        """Give what asks for a delta behind the cursor."""
+        """Return what asks for a delta behind the cursor."""
         with self._file.database.lock:
             return self._file.position().pull(self._file.client_id, 1)
 
@@ -235,12 +235,12 @@ class Syncer:
 
 
 def _schemas_version(page: PullPage) -> str:
-    """Give what identifies the schemas: rules and claims also decide which tables are known."""
+    """Return what identifies the schemas: rules and claims also decide which tables are known."""
     return f"{page.schema_version}|{page.epoch}|{page.scope}" if page.schema_version else ""
 
 
 def _half(half: Callable[[], S], nothing: S) -> tuple[S, LakeSyncError | None]:
-    """Do a part of a sync; gives what was done, and why not all of it was."""
+    """Do a part of a sync; returns what was done, and why not all of it was."""
     result = attempt(half)
     if isinstance(result, Ok):
         return result.value, None

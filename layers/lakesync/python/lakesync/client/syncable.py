@@ -25,7 +25,7 @@ class Syncs(Protocol):
 
     @property
     def connected(self) -> bool:
-        """Tell whether it is told of changes at once."""
+        """Return whether it is told of changes at once."""
         ...
 
     def sync(self, *, stopped: Callable[[], bool]) -> Result[SyncSummary, LakeSyncError]:
@@ -50,5 +50,5 @@ class HasClient(Protocol):
 
     @property
     def client(self) -> Syncs:
-        """Give the client that it is made of."""
+        """Return the client that it is made of."""
         ...

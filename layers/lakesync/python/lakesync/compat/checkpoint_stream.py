@@ -69,7 +69,7 @@ class CheckpointService:
         self._barrier = ReadBarrier(buffer)
 
     def whole(self, gateway: str, pull: Pull) -> CheckpointFrames:
-        """Give the latest checkpoint, frame by frame, never more than one in memory.
+        """Return the latest checkpoint, frame by frame, never more than one in memory.
 
         Raises:
             NotFound: there is none.
@@ -87,7 +87,7 @@ class CheckpointService:
     def part(
         self, gateway: str, pull: Pull, table: str, number: int, checkpoint: str = ""
     ) -> CheckpointPart:
-        """Give one part of a checkpoint.
+        """Return one part of a checkpoint.
 
         Args:
             gateway: whose.
@@ -117,7 +117,7 @@ class CheckpointService:
         return CheckpointPart(manifest.id, self._since(log, manifest), body, after)
 
     def _latest(self, log: FinalLog, rule_filter: RuleFilter, checkpoint: str = "") -> Manifest:
-        """Give the named checkpoint, or the latest that may be sent to the reader."""
+        """Return the named checkpoint, or the latest that may be sent to the reader."""
         if checkpoint:
             manifest = self._checkpoints.manifest(log.gateway, checkpoint)
             check_decides(manifest, log.config, rule_filter)
@@ -144,7 +144,7 @@ class CheckpointService:
             raise Contention("two requests of this client crossed; try again in a moment")
 
     def _for_client(self, log: FinalLog, pull: Pull, runs: Iterator[bytes]) -> Iterator[bytes]:
-        """Give runs unchanged; for a follower, in a form that is right with or without the rows."""
+        """Get runs unchanged; for a follower, in a form that is right with or without the rows."""
         if not is_follower(pull):
             yield from runs
             return

@@ -21,7 +21,7 @@ class Position(NamedTuple):
     """If not empty, it reads rows as they are: `lakesync.core.messages.Pull.snapshot`."""
 
     def is_behind(self, other: Position) -> bool:
-        """Tell whether this position is before the other; rows as they are come before the log."""
+        """Get whether this position is before the other; rows as they are come before the log."""
         if self.snapshot or other.snapshot:
             return bool(self.snapshot) and self != other
         return self.since < other.since
@@ -89,7 +89,7 @@ class Follower:
 
 
 def pack(follower: Follower) -> bytes:
-    """Give what is stored of a follower."""
+    """Return what is stored of a follower."""
     body = {"format": WRITES} | asdict(follower)
     return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
 
@@ -111,7 +111,7 @@ def unpack(stored: bytes | None) -> Follower | None:
 
 
 def cursor_of(stored: bytes) -> Stamp:
-    """Give the cursor of a follower's last request; 0 if it has never sent one.
+    """Return the cursor of a follower's last request; 0 if it has never sent one.
 
     Raises:
         UpgradeRequired: only a later release can read what is stored.

@@ -60,7 +60,7 @@ class FollowingPulls:
         self._wall_clock = wall_clock
 
     def pull(self, gateway: str, pull: Pull) -> PullPage:
-        """Give the next page; see `lakesync.gateway.pull.PullService.pull`.
+        """Return the next page; see `lakesync.gateway.pull.PullService.pull`.
 
         Additional cost for a follower: two read units; one for each row of the page; one write unit
         if it or the log advanced.
@@ -91,7 +91,7 @@ class FollowingPulls:
     def _page(
         self, gateway: str, pull: Pull, at: Follower, config: GatewayConfig, viewer: Viewer
     ) -> tuple[PullPage, Follower]:
-        """Give the page that begins at `Follower.page_from`, and the follower's state after it."""
+        """Get the page that begins at `Follower.page_from`, and the follower's state after it."""
         again = at.holds_rows and (
             at.page_from.since < at.again_until or bool(at.page_from.snapshot)
         )
@@ -168,7 +168,7 @@ def _sent(at: Follower, keys: set[RowKey]) -> Follower:
 
 
 def _once_more(at: Follower, pull: Pull, logged: list[Delta], config: GatewayConfig) -> set[RowKey]:
-    """Give logged rows that may have been skipped in part because of an edit in the queue."""
+    """Return logged rows that may have been skipped in part because of an edit in the queue."""
     due = {(row.table, row.row_id) for row in at.resend if not row.not_before_ms}
     once_more = {(delta.table, delta.row_id) for delta in logged} & due
     if at.holds_rows and not at.by_receipt:
@@ -179,7 +179,7 @@ def _once_more(at: Follower, pull: Pull, logged: list[Delta], config: GatewayCon
 
 
 def _shown(page: PullPage, viewer: Viewer) -> list[Delta]:
-    """Give a page's deltas: what a replaced policy did not leave out may be left out now."""
+    """Return a page's deltas: what a replaced policy did not leave out may be left out now."""
     each = (viewer.shown(delta) for run in page.records for delta in decode_records(run))
     return [delta for delta in each if delta is not None]
 

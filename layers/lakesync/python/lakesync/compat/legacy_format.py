@@ -64,7 +64,7 @@ class LegacyFormat:
         self._mine = mine
 
     def log_page(self, deltas: list[Delta], resend: Collection[RowKey] = ()) -> list[list[Delta]]:
-        """Give what is sent in place of logged deltas, in lists that must not be divided.
+        """Return what is sent in place of logged deltas, in lists that must not be divided.
 
         One read unit for each row.
 
@@ -91,7 +91,7 @@ class LegacyFormat:
         ]
 
     def rows(self, keys: Collection[RowKey]) -> list[list[Delta]]:
-        """Give rows as they are; one read unit each. Hidden and missing rows are deleted."""
+        """Return rows as they are; one read unit each. Hidden and missing rows are deleted."""
         stored = self._buffer.rows(self._gateway, self._with_states(keys))
         return [
             _texts(
@@ -103,7 +103,7 @@ class LegacyFormat:
         ]
 
     def hidden(self, keys: Iterable[RowKey]) -> list[RowKey]:
-        """Give those rows that the follower may not see; one read unit each."""
+        """Return those rows that the follower may not see; one read unit each."""
         if self._viewer.sees_every_row:
             return []
         stored = self._buffer.rows(self._gateway, self._with_states(keys))
@@ -117,7 +117,7 @@ class LegacyFormat:
     def _row(
         self, key: RowKey, deltas: list[Delta], stored: StoredRow | None, *, holds: bool
     ) -> list[Delta] | None:
-        """Give what is sent instead of a row's deltas; None if they are right as they are."""
+        """Return what is sent instead of a row's deltas; None if they are right as they are."""
         holds = holds or self._again or any(delta.client_id == self._mine for delta in deltas)
         if stored is None:  # an event, which is its own row
             return [_delete(key, 1), *deltas] if holds else None
@@ -149,14 +149,14 @@ class LegacyFormat:
 def _in_place(
     delta: Delta, by_row: dict[RowKey, list[Delta]], instead: list[Delta] | None
 ) -> list[Delta]:
-    """Give what is sent in a delta's place; a row sent instead is sent at its last delta."""
+    """Return what is sent in a delta's place; a row sent instead is sent at its last delta."""
     if instead is None:
         return [delta]
     return instead if delta is by_row[delta.table, delta.row_id][-1] else []
 
 
 def _is_merged(state: RowState, delta: Delta) -> bool:
-    """Tell whether a row state includes a delta, as far as the state shows it."""
+    """Return whether a row state includes a delta, as far as the state shows it."""
     hlc = delta.hlc
     if delta.client_id == GATEWAY_CLIENT or hlc <= state.deleted:
         return True
@@ -169,7 +169,7 @@ def _is_merged(state: RowState, delta: Delta) -> bool:
 
 
 def _leads_to(deltas: list[Delta], state: RowState) -> bool:
-    """Tell whether a row's deltas, applied in order, lead to the row as it is now.
+    """Return whether a row's deltas, applied in order, lead to the row as it is now.
 
     An INSERT requires that the row does not exist, and an UPDATE that it does. Nothing else is
     assumed about the earlier row.
@@ -197,7 +197,7 @@ def _leads_to(deltas: list[Delta], state: RowState) -> bool:
 
 
 def rows_of(deltas: Iterable[Delta], config: GatewayConfig, *, again: bool) -> list[list[Delta]]:
-    """Give whole rows, each in one list, from deltas that merge to them.
+    """Return whole rows, each in one list, from deltas that merge to them.
 
     Args:
         deltas: all of each row.
@@ -225,7 +225,7 @@ def _as_it_is(key: RowKey, state: RowState) -> list[Delta]:
 
 
 def _whole_row(op: Op, key: RowKey, state: RowState) -> list[Delta]:
-    """Give all of a row as one delta; what does not fit into that follows as updates."""
+    """Return all of a row as one delta; what does not fit into that follows as updates."""
     writes = [(hlc, client_id) for hlc, client_id, _ in state.columns.values()]
     hlc, client_id = max([*writes, (state.alive, GATEWAY_CLIENT)])
     columns = ((name, register[2]) for name, register in state.columns.items())
@@ -233,7 +233,7 @@ def _whole_row(op: Op, key: RowKey, state: RowState) -> list[Delta]:
 
 
 def _texts(deltas: list[Delta]) -> list[Delta]:
-    """Give objects and lists as JSON text: existing clients cannot bind them to a statement."""
+    """Return objects and lists as JSON text: existing clients cannot bind them to a statement."""
     return [
         delta._replace(columns=tuple([(name, _text(value)) for name, value in delta.columns]))
         if any(value[:1] in _NESTED for _, value in delta.columns)

@@ -30,7 +30,7 @@ _JSON_TEXT: Final = (b'"{', b'"[')
 
 
 def as_meant(buffer: Buffer, gateway: str, config: GatewayConfig, push: Push) -> Push:
-    """Give a push with its values as intended.
+    """Return a push with its values as intended.
 
     Cost: one read unit for each row into which text of an object or a list is written.
     """
@@ -85,7 +85,7 @@ def _value_as_meant(
 
 
 def _number(text: CanonicalJson) -> CanonicalJson:
-    """Give the number that a text spells in its canonical form; any other text unchanged."""
+    """Return the number that a text spells in its canonical form; any other text unchanged."""
     try:
         is_number = recanonical(text[1:-1]) == text[1:-1] and fits("number", text[1:-1])
     except ValidationFailed:
@@ -94,7 +94,7 @@ def _number(text: CanonicalJson) -> CanonicalJson:
 
 
 def _nested(text: CanonicalJson) -> CanonicalJson:
-    """Give the object or list that a text spells; the text if it spells none."""
+    """Return the object or list that a text spells; the text if it spells none."""
     try:
         return canonical(parse(parse(text).encode()))
     except ValidationFailed:

@@ -28,7 +28,7 @@ REPLACED_MAX: Final = 8
 
 
 def is_follower(request: Push | Pull) -> bool:
-    """Tell whether a request has none of the fields that only our own clients send."""
+    """Return whether a request has none of the fields that only our own clients send."""
     if isinstance(request, Pull):
         marks = (request.removes, request.epoch, request.scope, request.snapshot)
         return not (request.own_cursor or any(marks))
@@ -36,7 +36,7 @@ def is_follower(request: Push | Pull) -> bool:
 
 
 def viewer_of(config: GatewayConfig, claims: Mapping[str, Any]) -> Viewer:
-    """Give the decision about the rows that a client sees."""
+    """Return the decision about the rows that a client sees."""
     return Viewer(config.rules, claims, config.logged.generation)
 
 
@@ -54,7 +54,7 @@ def in_scope(at: Follower, scope: str, policy: str) -> Follower:
 
 
 def policy_of(rules: SyncRules, claims: Mapping[str, Any]) -> str:
-    """Give rules and the token claims that they name as canonical JSON."""
+    """Return rules and the token claims that they name as canonical JSON."""
     names = {claim.path[0] for claim in rules.claims()}
     named = {name: value for name, value in claims.items() if name in names}
     policy = {"rules": rules_to_json(rules), "claims": named}

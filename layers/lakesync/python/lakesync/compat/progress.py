@@ -47,7 +47,7 @@ edit, the follower may skip parts of the row in the first one."""
 
 
 def arrived(known: Follower | None, cursor: Stamp) -> Follower:
-    """Give the state of a follower that sends a cursor.
+    """Return the state of a follower that sends a cursor.
 
     Its `page_from` is where the next page begins.
     """
@@ -99,7 +99,7 @@ def void(at: Follower, start: Position) -> Follower:
 def given(
     at: Follower, until: Position, *, sent: bool, has_more: bool, given_until: Stamp = 0
 ) -> Follower:
-    """Give the state of a follower after a page was sent.
+    """Return the state of a follower after a page was sent.
 
     Args:
         at: what `arrived` gave.
@@ -117,7 +117,7 @@ def given(
 
 
 def receipt_cursor(known: Follower | None) -> Stamp:
-    """Give the cursor of a receipt: one that no page had, and that skips nothing."""
+    """Return the cursor of a receipt: one that no page had, and that skips nothing."""
     if known is None:
         return CURSOR_PUSHED_BEFORE_PULL
     at = 0 if known.proven.snapshot else known.proven.since

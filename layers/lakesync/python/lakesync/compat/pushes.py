@@ -68,7 +68,7 @@ class FollowingPushes:
     def _left_behind(
         self, gateway: str, config: GatewayConfig, push: Push, receipt: PushReceipt
     ) -> list[Resend]:
-        """Give the rows of which the follower now has other values than it should."""
+        """Return the rows of which the follower now has other values than it should."""
         outcomes = {outcome.index: outcome for outcome in receipt.outcomes}
         if any(outcome.kind is OutcomeKind.REFUSED for outcome in receipt.outcomes):
             # The whole push is repeated, and stays on the device until then.
@@ -94,7 +94,7 @@ class FollowingPushes:
     def _first_spellings(
         self, gateway: str, config: GatewayConfig, outcomes: Iterable[DeltaOutcome]
     ) -> dict[str, str]:
-        """Give the spelling in force of each table, by its folded name.
+        """Return the spelling in force of each table, by its folded name.
 
         A device has all spellings as one table. The gateway has no row under any other spelling: a
         resend under one would make the device delete the row that it has.

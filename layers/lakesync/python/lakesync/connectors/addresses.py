@@ -47,7 +47,7 @@ class Target(NamedTuple):
 
 
 def resolved_addresses(host: str, port: int) -> Sequence[str]:
-    """Give all IP addresses of a host.
+    """Return all IP addresses of a host.
 
     Raises:
         AdapterUnreachable: it has none, or nobody can tell.
@@ -60,7 +60,7 @@ def resolved_addresses(host: str, port: int) -> Sequence[str]:
 
 
 def target_of(url: str, allowed: Sequence[str], resolve: Resolve = resolved_addresses) -> Target:
-    """Give where a URL leads to, if it may be reached.
+    """Return where a URL leads to, if it may be reached.
 
     Raises:
         AdapterRefused: it may not.
@@ -88,7 +88,7 @@ def target_of(url: str, allowed: Sequence[str], resolve: Resolve = resolved_addr
 
 
 def is_listed(url: str, allowed: Sequence[str]) -> bool:
-    """Tell whether the operator allows a URL's host, or its origin."""
+    """Return whether the operator allows a URL's host, or its origin."""
     try:
         parts = urlsplit(url)
         host = (parts.hostname or "").rstrip(".")

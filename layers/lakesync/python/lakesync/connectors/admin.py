@@ -66,7 +66,7 @@ class ConnectorAdmin:
         self.outside = outside
 
     def register(self, gateway: str, wanted: Registration) -> str:
-        """Register a connector, and begin to poll it; gives its source's answer.
+        """Register a connector, and begin to poll it; returns its source's answer.
 
         Raises:
             ValidationFailed: the settings are invalid, or the source refuses them.
@@ -90,7 +90,7 @@ class ConnectorAdmin:
         return message
 
     def test(self, gateway: str, wanted: Registration) -> dict[str, Any]:
-        """Check unregistered settings with their source, and store nothing; gives its answer.
+        """Check unregistered settings with their source, and store nothing; returns its answer.
 
         Works with a name in use too, so new settings can be tried before an update.
 
@@ -106,11 +106,11 @@ class ConnectorAdmin:
             return {"name": wanted.name, "message": asked(connector), "tables": tables}
 
     def all(self, gateway: str) -> list[dict[str, Any]]:
-        """Give a gateway's connectors, with their progress, and without secrets."""
+        """Return a gateway's connectors, with their progress, and without secrets."""
         return [shown(each, self._wall_clock()) for each in self._store.connectors(gateway)]
 
     def one(self, gateway: str, name: str) -> dict[str, Any]:
-        """Give one connector, with its settings and its first dead letters.
+        """Return one connector, with its settings and its first dead letters.
 
         Raises:
             NotFound: there is none of that name.
@@ -122,7 +122,7 @@ class ConnectorAdmin:
         return shown(stored, self._wall_clock(), gateway) | settings
 
     def check(self, gateway: str, name: str) -> str:
-        """Check a connector with its source; gives the source's sentence.
+        """Check a connector with its source; returns the source's sentence.
 
         Raises:
             NotFound: there is none of that name.
@@ -139,7 +139,7 @@ class ConnectorAdmin:
             return asked(connector)
 
     def configure(self, gateway: str, name: str, configuration: Mapping[str, Any]) -> str:
-        """Update a connector's settings after its source accepts them; gives its answer.
+        """Update a connector's settings after its source accepts them; returns its answer.
 
         Secrets that are not named keep their values.
 
@@ -211,7 +211,7 @@ class ConnectorAdmin:
         self._store.save(gateway, name, stored.lease, fresh.to_json(), 0)
 
     def remove(self, gateway: str, name: str) -> str:
-        """Remove a connector, but not its rows; gives what remains at its source.
+        """Remove a connector, but not its rows; returns what remains at its source.
 
         Raises:
             NotFound: there is none of that name.

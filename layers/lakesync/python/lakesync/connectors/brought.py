@@ -17,7 +17,7 @@ SLICE_ROWS_MAX: Final = 500
 
 
 def brought_by(client_id: str, gateway: str, rows: Rows) -> TellsBrought:
-    """Give a view of a gateway's rows that a client has written to."""
+    """Return a view of a gateway's rows that a client has written to."""
 
     def brought(table: str, place: str) -> Brought:
         row_slice = rows.scan_rows(gateway, table, place, SLICE_ROWS_MAX)

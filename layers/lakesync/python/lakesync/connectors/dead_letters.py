@@ -22,7 +22,7 @@ _FOLDER: Final = "letters"
 
 
 def counts_first(state: PollState, save: Callable[[PollState], object]) -> Callable[[], None]:
-    """Give a function that records that there are dead letters, before the first is written.
+    """Return a function that records that there are dead letters, before the first is written.
 
     If the process dies after that, the next one looks for them. So they need not be listed for each
     page.
@@ -96,6 +96,6 @@ class DeadLetters:
             self.changed = True
 
     def first(self, count: int) -> list[dict[str, Any]]:
-        """Give some of them."""
+        """Return some of them."""
         read = (self._storage.read(_FOLDER, name) for name in sorted(self._names)[:count])
         return [letter for letter in read if letter is not None]

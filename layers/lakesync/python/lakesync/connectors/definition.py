@@ -32,7 +32,7 @@ class Definition:
     paused: bool = False
 
     def reads(self) -> tuple[str, dict[str, Any]]:
-        """Give the type and settings of the connector that reads the source, also for a flow.
+        """Return the type and settings of the connector that reads the source, also for a flow.
 
         The type is empty for a flow from a database; no connector type has an empty name.
         """
@@ -97,7 +97,7 @@ def registration_from(body: object) -> Registration:
 
 
 def check_name(name: object) -> str:
-    """Give a connector's name back if it is valid.
+    """Return a connector's name if it is valid.
 
     Raises:
         ValidationFailed: it is not.

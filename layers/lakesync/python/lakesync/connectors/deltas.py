@@ -36,14 +36,14 @@ class Refused(NamedTuple):
 
 
 def client_id_of(name: str) -> str:
-    """Give the client id under which a connector writes."""
+    """Return the client id under which a connector writes."""
     return f"connector:{name}"
 
 
 def delta_of(
     change: Change, table: str, client_id: str, poll_ms: int, *, is_dated: bool = False
 ) -> Delta:
-    """Give the delta of a change.
+    """Return the delta of a change.
 
     If the source's clock is ahead, a change may be dated after the poll's beginning: it is stamped
     with the beginning, unless the connector dates its changes itself.
@@ -61,7 +61,7 @@ def delta_of(
 def deltas_of(
     page: SourcePage, source: str, tables: Mapping[str, str], client_id: str, poll_ms: int
 ) -> tuple[list[Delta], list[Refused]]:
-    """Give the deltas of a page, and the rows that cannot become one.
+    """Return the deltas of a page, and the rows that cannot become one.
 
     Args:
         page: the page.
@@ -103,6 +103,6 @@ def pushes_of(deltas: Sequence[Delta], pages: int = 1) -> Iterator[tuple[Delta, 
 
 
 def identifier(name: str) -> str:
-    """Give a name of another system as one that a table or column may have."""
+    """Return a name of another system as one that a table or column may have."""
     plain = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_")[:64]
     return plain if plain and not plain[0].isdigit() else f"_{plain}"[:64]

@@ -51,7 +51,7 @@ def erase(
     keys: Collection[RowKey],
     wall_clock: WallClock,
 ) -> list[str]:
-    """Remove rows from connectors' storage; gives the connectors that it must wait for.
+    """Remove rows from connectors' storage; returns the connectors that it must wait for.
 
     Safe to repeat, and to kill: the lease of an interrupted run ends within a minute.
 
@@ -141,7 +141,7 @@ def _pages_cleaned(lease: _Lease, row_ids: set[str]) -> bool:
 
 
 def _was_given(storage: Storage, page: _Page, cursors: dict[str, str]) -> bool:
-    """Tell whether a page of an ended poll was given; some of dlt's parts were not."""
+    """Return whether a page of an ended poll was given; some of dlt's parts were not."""
     if page.path[0] != _PARTS:
         return True
     number, _, given = cursors.get(page.path[1], "").partition(":")
@@ -151,7 +151,7 @@ def _was_given(storage: Storage, page: _Page, cursors: dict[str, str]) -> bool:
 
 
 def _pages(storage: Storage) -> Iterator[_Page]:
-    """Give all objects of a connector that hold pages."""
+    """Yield all objects of a connector that hold pages."""
     for path in storage.paths():
         folder, last = path[0], path[-1]
         if folder in _LISTS or (folder == _PARTS and last.startswith("part")):
@@ -162,5 +162,5 @@ def _pages(storage: Storage) -> Iterator[_Page]:
 
 
 def _names(change: Any, row_ids: set[str]) -> bool:
-    """Tell whether a change is of one of some rows, and has values; a deletion has none."""
+    """Return whether a change is of one of some rows, and has values; a deletion has none."""
     return change[0] in row_ids and change[1] is not None

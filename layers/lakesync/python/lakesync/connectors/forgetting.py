@@ -38,7 +38,7 @@ def makes_something(stored: StoredConnector) -> bool:
 
 
 def forgotten(secrets: SecretStore, storage: Storage, gateway: str, stored: StoredConnector) -> str:
-    """Remove what a connector created at its source; gives what remains, empty for nothing."""
+    """Remove what a connector created at its source; returns what remains, empty for nothing."""
     name, public = definition_from(stored.definition).reads()
     kind = connector_type(name) if name else None
     if kind is None or kind.forget is None:
@@ -50,7 +50,7 @@ def forgotten(secrets: SecretStore, storage: Storage, gateway: str, stored: Stor
 def reset(
     secrets: SecretStore, storage: Storage, gateway: str, stored: StoredConnector
 ) -> PollState:
-    """Forget all state of a source, and remove what was created there; gives the new state.
+    """Forget all state of a source, and remove what was created there; returns the new state.
 
     Raises:
         ValidationFailed: what was created there remains.

@@ -106,7 +106,7 @@ class Given:
         return gone
 
     def part(self, owner: str, start: int, rows: Sequence[str]) -> list[str]:
-        """Note some rows of an owner with several pages of rows; gives those noted so far.
+        """Note some rows of an owner with several pages of rows; returns those noted so far.
 
         Safe to repeat. Only one owner at a time can be noted.
         """
@@ -128,7 +128,7 @@ class Given:
             self._write(name, stored)
 
     def objects(self) -> Sequence[str]:
-        """Give the names of all objects, in order."""
+        """Return the names of all objects, in order."""
         return self._storage.names(_FOLDER, self._table)
 
     def compare(
@@ -169,7 +169,7 @@ class Given:
 
 
 def _by_object(owners: Iterable[str]) -> dict[str, list[str]]:
-    """Give owners by the name of the object that they are in."""
+    """Return owners by the name of the object that they are in."""
     parted: dict[str, list[str]] = {}
     for owner in owners:
         is_number = owner.isascii() and owner.isdecimal()

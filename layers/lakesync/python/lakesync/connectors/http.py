@@ -82,7 +82,7 @@ class Caller:
         self._quiet_until = 0.0
 
     def get(self, path: str, **query: object) -> Any:
-        """Give the JSON of a path; raises as `send` does."""
+        """Return the JSON of a path; raises as `send` does."""
         return self.send("GET", path, query=query).json()
 
     def post(self, path: str, body: object) -> Any:
@@ -208,7 +208,7 @@ class Caller:
 
 @cache
 def trusted() -> ssl.SSLContext:
-    """Give the certificates that are trusted; reading them takes as long as a request."""
+    """Return the certificates that are trusted; reading them takes as long as a request."""
     import httpx  # noqa: PLC0415 - only who asks needs it
 
     return httpx.create_ssl_context(trust_env=False)

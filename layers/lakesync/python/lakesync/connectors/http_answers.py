@@ -45,7 +45,7 @@ class Answer(NamedTuple):
     body: bytes
 
     def json(self) -> Any:
-        """Give its JSON value; None if it has no body.
+        """Return its JSON value; None if it has no body.
 
         Raises:
             AdapterFailed: it is none, or cut off; it may be asked for again.
@@ -58,14 +58,14 @@ class Answer(NamedTuple):
             ) from exc
 
     def date(self) -> datetime | None:
-        """Give when it was sent by the source's clock; None if it does not say."""
+        """Return when it was sent by the source's clock; None if it does not say."""
         try:
             return parsedate_to_datetime(self.headers.get("date", "")).astimezone(UTC)
         except ValueError:
             return None
 
     def wait_s(self) -> int | None:
-        """Give for how long the source asks to be left alone, by its headers; None if it does not.
+        """Get for how long the source asks to be left alone, by its headers; None if it does not.
 
         Reads ``Retry-After`` as seconds or as a date, and ``X-RateLimit-Reset`` as a date.
         """
@@ -80,13 +80,13 @@ class Answer(NamedTuple):
 
 
 def reason_in(answer: Answer) -> str:
-    """Give what of an answer says why it says no: a line of text, never long."""
+    """Return what of an answer says why it says no: a line of text, never long."""
     text = answer.body.decode("utf-8", "replace")
     return " ".join(text.split())[:REASON_CHARS_MAX]
 
 
 def refused(answer: Answer, host: str) -> LakeSyncError | None:
-    """Give what an answer means by its status; None if it is one to go on with."""
+    """Return what an answer means by its status; None if it is one to go on with."""
     status = answer.status
     if status in _OK:
         return None

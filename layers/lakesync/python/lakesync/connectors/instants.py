@@ -21,7 +21,7 @@ def instant(text: str) -> datetime:
 
 
 def utc_text(moment: datetime, timespec: str = "auto") -> str:
-    """Give an instant as text in UTC, with a final ``Z`` unless it has no zone."""
+    """Return an instant as text in UTC, with a final ``Z`` unless it has no zone."""
     text = moment.isoformat(timespec=timespec)
     if moment.tzinfo is None:
         return text
@@ -31,6 +31,6 @@ def utc_text(moment: datetime, timespec: str = "auto") -> str:
 
 
 def microseconds(moment: datetime) -> int:
-    """Give an instant in microseconds since 1970, exactly; one without a zone is in UTC."""
+    """Return an instant in microseconds since 1970, exactly; one without a zone is in UTC."""
     known = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return (known - _EPOCH) // _MICROSECOND

@@ -29,12 +29,12 @@ JOB_AGAIN_MS: Final = 6 * 3_600_000
 
 
 def may_ask(state: PollState, now_ms: int) -> bool:
-    """Tell whether a job may be asked for."""
+    """Return whether a job may be asked for."""
     return not state.job_ms or state.job_moved or now_ms - state.job_ms >= JOB_AGAIN_MS
 
 
 def is_large(connector: Connector, source: str, state: PollState, rows_min: int) -> bool:
-    """Tell whether the rest of a table is read by a job.
+    """Return whether the rest of a table is read by a job.
 
     Args:
         connector: the source. If it fails to answer here, the table is read page by page, which may

@@ -54,7 +54,7 @@ class ReadsStretches(Protocol):
     def __call__(
         self, work: Work, stretches: Sequence[Stretch], keep: Callable[[], None]
     ) -> Sequence[StretchRead]:
-        """Give each one's result, in order; calls ``keep`` every few seconds meanwhile."""
+        """Return each one's result, in order; calls ``keep`` every few seconds meanwhile."""
         ...
 
 
@@ -118,7 +118,7 @@ class LargePolls(Polls):
         return Brought(is_mine=True, rows=state.rows - before, error=error)
 
     def _is_wanted(self, gateway: str, name: str) -> bool:
-        """Tell whether it is to be polled: it may have been paused or removed."""
+        """Return whether it is to be polled: it may have been paused or removed."""
         stored = self._store.connector(gateway, name)
         return stored is not None and not definition_from(stored.definition).paused
 

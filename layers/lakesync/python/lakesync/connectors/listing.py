@@ -45,7 +45,7 @@ class Listing(NamedTuple):
 
 
 def read(table: str, listing: Listing, storage: Storage, after: str, poll_ms: int) -> SourcePage:
-    """Give the changes in a page of the listing, and after its last page the deletions."""
+    """Return the changes in a page of the listing, and after its last page the deletions."""
     stored = storage.read(_FOLDER, table) or {"rows": {}, "pollMs": 0}
     if (stored["pollMs"], stored.get("after")) != (poll_ms, after):
         rows: dict[str, list[Any]] = stored["rows"]
@@ -66,7 +66,7 @@ def read(table: str, listing: Listing, storage: Storage, after: str, poll_ms: in
 def _listed(
     listing: Listing, rows: dict[str, list[Any]], start: int, poll_ms: int
 ) -> tuple[list[Any], str]:
-    """Compare a page of the listing; gives what changed, and the next cursor."""
+    """Compare a page of the listing; returns what changed, and the next cursor."""
     listed, following = listing.page(start)
     changed: list[Any] = []
     for row_id, columns in listed:
@@ -83,7 +83,7 @@ def _listed(
 def _gone(
     listing: Listing, rows: dict[str, list[Any]], after: str, poll_ms: int
 ) -> tuple[list[Any], str]:
-    """Ask the source for unlisted rows; gives those that are gone, and the next cursor."""
+    """Ask the source for unlisted rows; returns those that are gone, and the next cursor."""
     gone: list[Any] = []
     for row_id in _unlisted(rows, poll_ms)[:VERIFIED_MAX]:
         if listing.exists(row_id):

@@ -107,7 +107,7 @@ def read_gathered(
 
 
 def _gathered(route: Route, work: Work, stretch: Stretch, sleep: Callable[[float], object]) -> Read:
-    """Give pages of a stretch as one: up to its end, or as much as memory allows."""
+    """Return pages of a stretch as one: up to its end, or as much as memory allows."""
     if not isinstance(route.connector, Divisible):
         raise InternalError(f"{work.source} is not read in stretches")
     pages, client_id = StretchPages(route.connector, stretch.ends), client_id_of(work.name)

@@ -195,7 +195,7 @@ class Poll:
         self._save(state)
 
     def _table(self, state: PollState, source: str, has_time: Callable[[], bool]) -> str:
-        """Read a table to its end; gives what the poll is if it does not come to it."""
+        """Read a table to its end; returns what the poll is if it does not come to it."""
         if source not in state.finished and (self._goes_on or source in state.begun):
             # Who was here before may have died; it may be the database that still writes.
             for table in self._tables.values() if source == FEED else [self._tables[source]]:

@@ -162,7 +162,7 @@ class Polls:
         return Storage(self._objects, gateway, name, brought)
 
     def _saving(self, gateway: str, leased: StoredConnector, lease_ms: int) -> Saves:
-        """Give what saves how far a connector is, and takes the lease so much further."""
+        """Return what saves how far a connector is, and takes the lease so much further."""
 
         def save(state: PollState, *, ends: bool = False) -> None:
             until_ms = 0 if ends else self._wall_clock() + lease_ms
@@ -172,7 +172,7 @@ class Polls:
         return save
 
     def _has_new_secrets(self, gateway: str, name: str, state: PollState, since_ms: int) -> bool:
-        """Tell whether the source refused secrets that were changed since they were read."""
+        """Return whether the source refused secrets that were changed since they were read."""
         fault = state.fault
         if fault is None or fault.code != AdapterRefused.code or fault.at_ms < since_ms:
             return False

@@ -98,17 +98,17 @@ class Connector(Protocol):
     """
 
     def check(self) -> Result[str, LakeSyncError]:
-        """Check the configuration with the source; gives one sentence for people."""
+        """Check the configuration with the source; returns one sentence for people."""
         ...
 
     def discover(self) -> Result[tuple[SourceTable, ...], LakeSyncError]:
-        """Give the tables that there are, with their columns, types and keys."""
+        """Return the tables that there are, with their columns, types and keys."""
         ...
 
     def read(
         self, table: str, cursor: str, *, rows_max: int, poll_ms: int
     ) -> Result[SourcePage, LakeSyncError]:
-        """Give changes behind a cursor.
+        """Return changes behind a cursor.
 
         A page of the same cursor and poll gives the same changes again, except for rows that
         changed meanwhile, with a later `Change.changed_us`.
@@ -145,7 +145,7 @@ class Divisible(Connector, Protocol):
     def ahead(
         self, table: str, cursor: str, rows: int, *, poll_ms: int
     ) -> Result[Stretch, LakeSyncError]:
-        """Give the next rows behind a cursor as a stretch, without reading them.
+        """Return the next rows behind a cursor as a stretch, without reading them.
 
         Args:
             table: a `SourceTable.name`.
@@ -158,7 +158,7 @@ class Divisible(Connector, Protocol):
     def read_stretch(
         self, table: str, cursor: str, ends: str, *, rows_max: int, poll_ms: int
     ) -> Result[SourcePage, LakeSyncError]:
-        """Give changes behind a cursor as `Connector.read` does, up to a stretch's end.
+        """Return changes behind a cursor as `Connector.read` does, up to a stretch's end.
 
         The last page has no more rows behind it, and the cursor ``ends``.
 
@@ -185,7 +185,7 @@ class TakesWebhooks(Connector, Protocol):
     """A connector that is told of changes, beside being polled."""
 
     def on_webhook(self, delivery: Delivery) -> Result[SourcePage, LakeSyncError]:
-        """Give the changes of a delivery, each with its `Change.table`.
+        """Return the changes of a delivery, each with its `Change.table`.
 
         They are the same as a poll gives, with the same times, so the next poll finds only
         duplicates. A body that cannot be read is a `lakesync.errors.ValidationFailed`. Another

@@ -18,7 +18,7 @@ def changes_in(
     id_field: str,
     change_of: Callable[[str, Mapping[str, Any]], Change],
 ) -> tuple[list[Change], list[Unreadable]]:
-    """Give records as changes, and those that violate the source's API.
+    """Return records as changes, and those that violate the source's API.
 
     Args:
         records: the source's.

@@ -33,7 +33,7 @@ _ALL: Final = (Unavailable, AdapterUnreachable, AdapterQuotaExceeded, GatewayDel
 
 
 def stops_all(source: str, error: LakeSyncError) -> bool:
-    """Tell whether an error is of more than one table: a feed brings the changes of all."""
+    """Return whether an error is of more than one table: a feed brings the changes of all."""
     is_feeds = source == FEED and error.retry is Retry.LATER
     return is_feeds or isinstance(error, _ALL)
 
@@ -41,7 +41,7 @@ def stops_all(source: str, error: LakeSyncError) -> bool:
 def refused_in(
     receipt: PushReceipt, deltas: Sequence[Delta], now_ms: int
 ) -> dict[int, LakeSyncError]:
-    """Give what was refused for good, by its place.
+    """Return what was refused for good, by its place.
 
     Raises:
         LakeSyncError: something was refused that is taken later as it is. So is a stamp that is

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 
 def secret_name(gateway: str, name: str) -> str:
-    """Give the name of a connector's secret, below the stack's prefix."""
+    """Return the name of a connector's secret, below the stack's prefix."""
     return f"{gateway}/{name}"
 
 
 def secrets_in(configuration: Mapping[str, Any], names: Collection[str]) -> dict[str, str]:
-    """Give the secrets in settings, several under one name as JSON; null ones are left out."""
+    """Return the secrets in settings, several under one name as JSON; null ones are left out."""
     return {
         name: json.dumps(value) if isinstance(value, dict) else str(value)
         for name, value in configuration.items()
@@ -57,7 +57,7 @@ def made_with(
 
 
 def asked(connector: Connector) -> str:
-    """Check a configuration with its source; gives the source's sentence.
+    """Check a configuration with its source; returns the source's sentence.
 
     Raises:
         ValidationFailed: the fault; an `AdapterFailed` would not be shown over the network.
@@ -78,7 +78,7 @@ def _webhook(gateway: str, name: str, definition: Definition) -> dict[str, str]:
 
 
 def shown(stored: StoredConnector, now_ms: int, gateway: str = "") -> dict[str, Any]:
-    """Give a connector as administrators see it: without secrets.
+    """Return a connector as administrators see it: without secrets.
 
     With its gateway's id, also its address for webhooks, if its type takes them.
     """

@@ -32,12 +32,12 @@ BUILT_IN: Final[Mapping[str, str]] = {
 
 
 def type_names() -> list[str]:
-    """Give the names of all types."""
+    """Return the names of all types."""
     return names_in(GROUP, BUILT_IN)
 
 
 def connector_type(name: str) -> ConnectorType:
-    """Give a type of connector by its name.
+    """Return a type of connector by its name.
 
     Raises:
         NotFound: there is none of that name, or it cannot be imported here.
@@ -46,7 +46,7 @@ def connector_type(name: str) -> ConnectorType:
 
 
 def names_in(group: str, built_in: Mapping[str, str]) -> list[str]:
-    """Give the names of all types of a group of entry points, those of this package too."""
+    """Return the names of all types of a group of entry points, those of this package too."""
     return sorted({*built_in, *(entry.name for entry in entry_points(group=group))})
 
 
@@ -76,7 +76,7 @@ def loaded(group: str, built_in: Mapping[str, str], name: str, wanted: type[T], 
 
 
 def described(kind: ConnectorType) -> dict[str, Any]:
-    """Give a type's description for a form; secrets are ``writeOnly``."""
+    """Return a type's description for a form; secrets are ``writeOnly``."""
     schema = kind.configuration.model_json_schema(by_alias=True)
     return {"type": kind.name, "title": kind.title, "configuration": schema}
 
@@ -96,7 +96,7 @@ class Configurable(Protocol):
 
 
 def configured(kind: Configurable, settings: object) -> BaseModel:
-    """Give the validated settings.
+    """Return the validated settings.
 
     Raises:
         ValidationFailed: they are invalid; every fault is named, and no value is repeated.
@@ -118,7 +118,7 @@ def configured(kind: Configurable, settings: object) -> BaseModel:
 
 
 def secret_names(kind: Configurable) -> frozenset[str]:
-    """Give the names of the settings that are secrets."""
+    """Return the names of the settings that are secrets."""
     properties = kind.configuration.model_json_schema(by_alias=True).get("properties", {})
     return frozenset(
         name
@@ -128,7 +128,7 @@ def secret_names(kind: Configurable) -> frozenset[str]:
 
 
 def tables_of(kind: ConnectorType, settings: Any) -> Mapping[str, str]:
-    """Give the tables in the settings: the source's names, each with the gateway's.
+    """Return the tables in the settings: the source's names, each with the gateway's.
 
     Raises:
         ValidationFailed: two have the same name in the gateway.

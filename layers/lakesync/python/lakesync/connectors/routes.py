@@ -51,11 +51,11 @@ class MakesRoutes(Protocol):
     """Knows how flows are carried out."""
 
     def elsewhere(self, definition: Definition) -> str:
-        """Give where a flow is polled (`lakesync.core.flows.Flow.place`); empty if here."""
+        """Return where a flow is polled (`lakesync.core.flows.Flow.place`); empty if here."""
         ...
 
     def route(self, gateway: str, name: str, definition: Definition, storage: Storage) -> Route:
-        """Give the route of a flow.
+        """Return the route of a flow.
 
         Raises:
             LakeSyncError: its source or its destination cannot be made.

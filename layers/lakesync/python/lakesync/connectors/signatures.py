@@ -40,7 +40,7 @@ class Signed(NamedTuple):
 
 
 def key(secret: str) -> bytes:
-    """Give the key of a signing secret of Standard Webhooks.
+    """Return the key of a signing secret of Standard Webhooks.
 
     Raises:
         ValueError: it is not one.
@@ -58,7 +58,7 @@ def key(secret: str) -> bytes:
 
 
 def signed(secret: str, webhook_id: str, seconds: int, body: bytes) -> str:
-    """Give the header ``webhook-signature`` of Standard Webhooks."""
+    """Return the header ``webhook-signature`` of Standard Webhooks."""
     content = f"{webhook_id}.{seconds}.".encode() + body
     digest = hmac.new(key(secret), content, hashlib.sha256).digest()
     return f"v1,{base64.b64encode(digest).decode()}"
@@ -89,7 +89,7 @@ def standard_webhook(secret: str, headers: Mapping[str, str], body: bytes) -> Si
 
 
 def check_hub_signature(secret: str, headers: Mapping[str, str], body: bytes) -> str:
-    """Verify WebSub's header ``X-Hub-Signature``; gives the delivery's id.
+    """Verify WebSub's header ``X-Hub-Signature``; returns the delivery's id.
 
     It signs only the body, so the body must include the time.
 
@@ -104,5 +104,5 @@ def check_hub_signature(secret: str, headers: Mapping[str, str], body: bytes) ->
 
 
 def is_number(text: str) -> bool:
-    """Tell whether text is a number of seconds or milliseconds."""
+    """Return whether text is a number of seconds or milliseconds."""
     return text.isascii() and text.isdecimal() and len(text) <= 15  # noqa: PLR2004 - any real time

@@ -60,7 +60,7 @@ class PollState:
     """Whether that job brought something."""
 
     def begins(self, source: str) -> int:
-        """Give when the poll began as of which a table is read."""
+        """Return when the poll began as of which a table is read."""
         return self.begun.get(source, self.poll_ms)
 
     def to_json(self) -> bytes:
@@ -83,7 +83,7 @@ def state_from(body: bytes) -> PollState:
 
 
 def check_cursor(cursor: str) -> str:
-    """Give a cursor back if it can be stored.
+    """Return a cursor if it can be stored.
 
     Raises:
         ValidationFailed: it is larger than `CURSOR_BYTES_MAX`.

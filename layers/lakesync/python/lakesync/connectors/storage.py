@@ -27,12 +27,12 @@ class TellsBrought(Protocol):
     """Tells what a connector brought."""
 
     def __call__(self, table: str, place: str) -> Brought:
-        """Give some rows of a table of the gateway, from a place on; empty for the first."""
+        """Return some rows of a table of the gateway, from a place on; empty for the first."""
         ...
 
 
 def _nothing_brought(table: str, place: str) -> Brought:  # noqa: ARG001 - as `TellsBrought`
-    """Give no rows: where there is no gateway."""
+    """Return no rows: where there is no gateway."""
     return Brought((), "")
 
 
@@ -59,7 +59,7 @@ class Storage:
         self._prefix = f"{PREFIX}/{gateway}/{name}/"
 
     def read(self, *path: str) -> Any:
-        """Give what was written at a path; None if nothing was."""
+        """Return what was written at a path; None if nothing was."""
         try:
             return json.loads(self._objects.get_object(self._key(path)))
         except NotFound:
@@ -75,12 +75,12 @@ class Storage:
         self._objects.delete_object(self._key(path))
 
     def names(self, *path: str) -> list[str]:
-        """Give the last parts of all paths below one, in order."""
+        """Return the last parts of all paths below one, in order."""
         prefix = f"{self._prefix}{'/'.join(path)}/"
         return [key.rpartition("/")[2] for key in self._objects.list_objects(prefix)]
 
     def paths(self) -> list[tuple[str, ...]]:
-        """Give all paths at which something is written, in order."""
+        """Return all paths at which something is written, in order."""
         keys = self._objects.list_objects(self._prefix)
         return [tuple(key.removeprefix(self._prefix).split("/")) for key in keys]
 
@@ -94,5 +94,5 @@ class Storage:
 
 
 def digest(*parts: str) -> str:
-    """Give a name for any text: enough hexadecimal digits to avoid collisions."""
+    """Return a name for any text: enough hexadecimal digits to avoid collisions."""
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]

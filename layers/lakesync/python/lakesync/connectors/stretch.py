@@ -81,7 +81,7 @@ class StretchLetters:
         self.accepted: set[tuple[str, str]] = set()
 
     def of(self, rows: int) -> StretchRead:
-        """Give what became of the stretch, of which so many rows were pushed."""
+        """Return what became of the stretch, of which so many rows were pushed."""
         return StretchRead(rows, tuple(self.kept.values()), tuple(self.accepted))
 
     def add(self, table: str, row_id: str, error: LakeSyncError, delta: Delta | None) -> None:
@@ -111,7 +111,7 @@ class StretchPages:
     def read(
         self, table: str, cursor: str, *, rows_max: int, poll_ms: int
     ) -> Result[SourcePage, LakeSyncError]:
-        """Give a page of the stretch."""
+        """Return a page of the stretch."""
         return self._connector.read_stretch(
             table, cursor, self._ends, rows_max=rows_max, poll_ms=poll_ms
         )
@@ -158,7 +158,7 @@ def _page(
     ends: str,
     letters: StretchLetters,
 ) -> tuple[str, int]:
-    """Make a page durable; gives the next cursor, and how many rows were pushed."""
+    """Make a page durable; returns the next cursor, and how many rows were pushed."""
     read = read_page(
         pages, work.source, cursor, route.tables, client_id_of(work.name),
         PAGE_ROWS_MAX * route.pages, work.poll_ms,

@@ -59,7 +59,7 @@ class Taking:
         self._pages = pages
 
     def take(self, read: Read, *, has_letters: bool) -> int:
-        """Make all of a page durable; gives how many rows were pushed.
+        """Make all of a page durable; returns how many rows were pushed.
 
         Args:
             read: the page.

@@ -145,7 +145,7 @@ class Webhooks:
         hidden: Mapping[str, str],
         delivery: Delivery,
     ) -> int:
-        """Push what a delivery brings; gives how many rows."""
+        """Push what a delivery brings; returns how many rows."""
         client_id = client_id_of(name)
         brought = brought_by(client_id, gateway, self._rows)
         storage = Storage(self._objects, gateway, name, brought)
@@ -205,7 +205,7 @@ def _page(connector: TakesWebhooks, delivery: Delivery) -> SourcePage:
 
 
 def _dated(page: SourcePage, tables: Mapping[str, str], sent_ms: int) -> SourcePage:
-    """Give a page without unconfigured tables; changes without a time get the sending time.
+    """Return a page without unconfigured tables; changes without a time get the sending time.
 
     So a repeated delivery gives the same page.
     """

@@ -40,7 +40,7 @@ class Action:
     """Actions of one client with the same key are one action; empty for no key."""
 
     def digest(self) -> str:
-        """Give a digest of the request: one id may not be used for two different requests."""
+        """Return a digest of the request: one id may not be used for two different requests."""
         asked = {"connector": self.connector, "type": self.action_type, "params": self.params}
         return hashlib.sha256(canonical(asked)).hexdigest()
 
@@ -76,7 +76,7 @@ class ActionOutcome:
 
     @property
     def is_done(self) -> bool:
-        """Tell whether the action was done."""
+        """Return whether the action was done."""
         return not self.code
 
 
@@ -98,14 +98,14 @@ class ActionDescription:
 
 
 def refusal(action_id: str, error: LakeSyncError) -> ActionOutcome:
-    """Give the outcome for an error, without what the error says of the systems behind it."""
+    """Return the outcome for an error, without what the error says of the systems behind it."""
     retryable = error.retry is Retry.LATER
     message = error.public_message or error.message
     return ActionOutcome(action_id, code=error.code, message=message, retryable=retryable)
 
 
 def checked_action(fields: Action) -> Action:
-    """Give an action back if it is valid.
+    """Return an action if it is valid.
 
     Raises:
         ActionInvalid: a name, an id or the parameters are malformed or too large.

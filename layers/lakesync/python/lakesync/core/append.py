@@ -57,12 +57,12 @@ class Gate:
         self._room = REMEMBERED_MAX - sum(1 for stamp, _ in mark.recent if stamp == mark.last)
 
     def knows(self, delta: Delta) -> bool:
-        """Tell whether a delta is a repeat."""
+        """Return whether a delta is a repeat."""
         # Within one push whole ids are compared; a mark has room for a part of each id.
         return delta.delta_id in self._fresh or seen(delta) in self._known
 
     def admit(self, delta: Delta) -> Admission:
-        """Tell whether a delta is new, a repeat, or older than its client's earlier pushes."""
+        """Return whether a delta is new, a repeat, or older than its client's earlier pushes."""
         if self.knows(delta):
             return Admission.DUPLICATE
         if delta.hlc < self._last or (delta.hlc == self._last and len(self._fresh) >= self._room):
@@ -72,12 +72,12 @@ class Gate:
 
 
 def seen(delta: Delta) -> Seen:
-    """Give a delta as a mark remembers it."""
+    """Return a delta as a mark remembers it."""
     return delta.hlc, int(delta.delta_id[:_ID_DIGITS], 16)
 
 
 def advanced(mark: AppendMark, accepted: Sequence[Delta], since: Stamp) -> AppendMark:
-    """Give the mark after new deltas, in stamp order, were accepted in one commit.
+    """Return the mark after new deltas, in stamp order, were accepted in one commit.
 
     Args:
         mark: the mark before.
@@ -93,7 +93,7 @@ def advanced(mark: AppendMark, accepted: Sequence[Delta], since: Stamp) -> Appen
 
 
 def joined(marks: Iterable[AppendMark], moves: int) -> AppendMark:
-    """Give the mark that combines the marks of several shards, after tables moved."""
+    """Return the mark that combines the marks of several shards, after tables moved."""
     every = list(marks)
     remembered = tuple(sorted({delta for mark in every for delta in mark.recent}))
     return AppendMark(max((mark.last for mark in every), default=0), remembered, moves)

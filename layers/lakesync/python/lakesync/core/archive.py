@@ -25,7 +25,7 @@ class Archive:
 
 
 def archive_to_json(archive: Archive | None) -> dict[str, Any]:
-    """Give the field of a declaration for an archive; no field without an archive."""
+    """Return the field of a declaration for an archive; no field without an archive."""
     if archive is None:
         return {}
     return {"archive": {"secret": archive.secret, "afterDays": archive.after_days}}

@@ -60,11 +60,11 @@ class Attachment:
         return max(1, -(-self.size_bytes // PART_BYTES))
 
     def part_start(self, number: int) -> int:
-        """Give the offset of a part in the file; the first part is number 1."""
+        """Return the offset of a part in the file; the first part is number 1."""
         return (number - 1) * PART_BYTES
 
     def part_bytes(self, number: int) -> int:
-        """Give the length of a part."""
+        """Return the length of a part."""
         return min(PART_BYTES, self.size_bytes - self.part_start(number))
 
     @property
@@ -74,7 +74,7 @@ class Attachment:
 
 
 def checked_media_type(text: object) -> str:
-    """Give a media type in small letters.
+    """Return a media type in small letters.
 
     Raises:
         ValidationFailed: it is none.
@@ -98,7 +98,7 @@ def attachment(key: str, digest: str, size_bytes: int, media_type: str) -> Attac
 
 
 def reference_of(text: object) -> Attachment | None:
-    """Give the attachment that a value refers to; None if it is not a reference."""
+    """Return the attachment that a value refers to; None if it is not a reference."""
     # A cheap check first: most values are not references.
     if not isinstance(text, str) or not text.startswith(SCHEME):
         return None
@@ -109,7 +109,7 @@ def reference_of(text: object) -> Attachment | None:
 
 
 def checked_reference(text: object) -> Attachment:
-    """Give the attachment that a text refers to.
+    """Return the attachment that a text refers to.
 
     Raises:
         ValidationFailed: it is not a reference.
@@ -124,7 +124,7 @@ def checked_reference(text: object) -> Attachment:
 
 
 def references_in(value: object) -> Iterator[Attachment]:
-    """Give the attachments that a column's value refers to: a reference, or JSON with references.
+    """Yield the attachments that a column's value refers to: a reference, or JSON with references.
 
     Args:
         value: parsed JSON: dictionaries, lists, texts and so on.
@@ -163,23 +163,23 @@ class Digester:
             view = view[len(piece) :]
 
     def part_digests(self) -> tuple[str, ...]:
-        """Give the digests of the parts; that of the last part covers the bytes so far."""
+        """Return the digests of the parts; that of the last part covers the bytes so far."""
         return tuple(part.hex() for part in (*self._ended, self._part.digest()))
 
     def digest(self) -> str:
-        """Give the digest of the bytes so far."""
+        """Return the digest of the bytes so far."""
         return digest_of_parts(self.part_digests())
 
 
 def digest_of_parts(digests: Sequence[str]) -> str:
-    """Give the digest of a file from those of its parts, in hexadecimal."""
+    """Return the digest of a file from those of its parts, in hexadecimal."""
     if len(digests) == 1:
         return digests[0]
     return hashlib.sha256(bytes.fromhex("".join(digests))).hexdigest()
 
 
 def check_parts(known: Attachment, digests: Sequence[object]) -> tuple[str, ...]:
-    """Give the digests of an attachment's parts, checked against the attachment's digest.
+    """Return the digests of an attachment's parts, checked against the attachment's digest.
 
     They may be left out for a file of one part.
 

@@ -45,7 +45,7 @@ _GATEWAY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
 def deliveries_of(gateway: str, destination: str = "", table: str = "") -> str:
-    """Give the prefix of a gateway's deliveries, or of one destination's, or of one table's."""
+    """Return the prefix of a gateway's deliveries, or of one destination's, or of one table's."""
     parts = [part for part in (gateway, destination, table) if part]
     return DELIVERIES + "".join(f"{part}/" for part in parts)
 
@@ -64,7 +64,7 @@ class DeliveryPlace(NamedTuple):
 
 
 def delivery_place(key: str) -> DeliveryPlace:
-    """Give the place that contains a claim, or that a prefix names.
+    """Return the place that contains a claim, or that a prefix names.
 
     Raises:
         ValidationFailed: it is not a key of a delivery.
@@ -76,7 +76,7 @@ def delivery_place(key: str) -> DeliveryPlace:
 
 
 def announcement(claim: str, object_key: str = "", *, archive: bool = False) -> str:
-    """Give the message that announces a claim: of bounded size, whatever the schema is.
+    """Return the message that announces a claim: of bounded size, whatever the schema is.
 
     Args:
         claim: its key, or the place where claims may be.
@@ -88,7 +88,7 @@ def announcement(claim: str, object_key: str = "", *, archive: bool = False) -> 
 
 
 def claimed_last(key: str) -> Stamp:
-    """Give the last commit of the batch that a claim's key names; 0 for other claims."""
+    """Return the last commit of the batch that a claim's key names; 0 for other claims."""
     last = key.rpartition("/")[2].removesuffix(".json").rpartition("-")[2]
     return int(last) if last.isdecimal() else 0
 
@@ -116,7 +116,7 @@ class Batch:
 
 
 def staged_batch(key: str, schema: TableSchema | None) -> Batch | None:
-    """Give the batch whose object has a key, as far as the key says; None for other keys.
+    """Return the batch whose object has a key, as far as the key says; None for other keys.
 
     Args:
         key: the object's.
@@ -144,7 +144,7 @@ class FillClaim:
     """The row behind which rows are checked next for removal; None once all are checked."""
 
     def to_json(self) -> str:
-        """Give the claim's text."""
+        """Return the claim's text."""
         return json.dumps(
             {
                 "version": WRITES,

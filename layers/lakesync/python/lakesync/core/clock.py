@@ -41,7 +41,7 @@ def stamp(wall_ms: int, counter: int = 0) -> Stamp:
 
 
 def stamp_ms(value: Stamp) -> int:
-    """Give the milliseconds since 1970 of a stamp."""
+    """Return the milliseconds since 1970 of a stamp."""
     return value >> COUNTER_BITS
 
 

@@ -52,7 +52,7 @@ class ColumnMap:
         object.__setattr__(self, "_taken", taken)
 
     def target(self, column: str) -> str | None:
-        """Give a column's name at the destination; None if the column is not sent there."""
+        """Return a column's name at the destination; None if the column is not sent there."""
         if column in self.drop:
             return None
         if column in self.rename:
@@ -60,7 +60,7 @@ class ColumnMap:
         return None if folded(column) in self._taken else column
 
     def made(self, column: str, value: CanonicalJson) -> CanonicalJson:
-        """Give the value that is sent for a value of a column."""
+        """Return the value that is sent for a value of a column."""
         return hashed(value) if column in self.hash and value != NULL else value
 
 
@@ -69,13 +69,13 @@ NO_MAP: Final = ColumnMap()
 
 
 def hashed(value: CanonicalJson) -> CanonicalJson:
-    """Give the SHA-256 of a value in hex: of a text's UTF-8, else of the canonical bytes."""
+    """Return the SHA-256 of a value in hex: of a text's UTF-8, else of the canonical bytes."""
     raw = parse(value).encode() if value[:1] == b'"' else value
     return canonical(hashlib.sha256(raw).hexdigest())
 
 
 def map_delta(column_map: ColumnMap, delta: Delta, *, delete_wins: bool = False) -> Delta:
-    """Give a delta as the destination receives it, with the same stamp and client.
+    """Return a delta as the destination receives it, with the same stamp and client.
 
     A row may exist only because of its columns, and must still exist when these are dropped. So an
     update that loses a column becomes an insert of the remaining columns. In a delete-wins table it
@@ -96,7 +96,7 @@ def map_delta(column_map: ColumnMap, delta: Delta, *, delete_wins: bool = False)
 
 
 def map_state(column_map: ColumnMap, state: RowState, *, delete_wins: bool = False) -> RowState:
-    """Give a row as the destination receives it: what its mapped deltas merge to."""
+    """Return a row as the destination receives it: what its mapped deltas merge to."""
     if column_map == NO_MAP or not (state.alive or state.columns):
         return state
     alive, columns = state.alive, {}
@@ -114,7 +114,7 @@ def map_state(column_map: ColumnMap, state: RowState, *, delete_wins: bool = Fal
 
 
 def map_schema(column_map: ColumnMap, schema: TableSchema) -> TableSchema:
-    """Give a table's schema as the destination has it."""
+    """Return a table's schema as the destination has it."""
     if column_map == NO_MAP:
         return schema
     columns = [
@@ -139,7 +139,7 @@ def map_schema(column_map: ColumnMap, schema: TableSchema) -> TableSchema:
 
 
 def type_of(value: CanonicalJson) -> str:
-    """Give the column type of a constant."""
+    """Return the column type of a constant."""
     parsed = parse(value)
     if isinstance(parsed, bool):
         return "boolean"

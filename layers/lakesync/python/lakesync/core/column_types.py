@@ -43,7 +43,7 @@ _TYPES_REMEMBERED: Final = 1_024
 
 @lru_cache(_TYPES_REMEMBERED)
 def precision_scale(type_name: str) -> tuple[int, int] | None:
-    """Give ``(p, s)`` of a decimal type, None for any other.
+    """Return ``(p, s)`` of a decimal type, None for any other.
 
     Raises:
         SchemaMismatch: the type is not one of `TYPES`.
@@ -66,7 +66,7 @@ def precision_scale(type_name: str) -> tuple[int, int] | None:
 
 
 def fits(type_name: str, value: CanonicalJson) -> bool:
-    """Tell whether a value, other than null, is of a type."""
+    """Return whether a value, other than null, is of a type."""
     simple = _FITS.get(type_name)
     if simple is not None:
         return simple(value)
@@ -102,7 +102,7 @@ def _fits_text(check: Callable[[str], object]) -> Callable[[CanonicalJson], bool
 
 
 def timestamp_of(text: str) -> datetime:
-    """Give the time that a timestamp's text names, with its offset, if it names one.
+    """Return the time that a timestamp's text names, with its offset, if it names one.
 
     Digits beyond microseconds are cut off. Raises ``ValueError`` or ``OverflowError`` for other
     text.
@@ -116,19 +116,19 @@ def timestamp_of(text: str) -> datetime:
 
 
 def date_of(text: str) -> date:
-    """Give the date that a text names; raises ``ValueError`` for other text."""
+    """Return the date that a text names; raises ``ValueError`` for other text."""
     if _DATE.fullmatch(text) is None:
         raise ValueError(text)
     return date.fromisoformat(text)
 
 
 def bytes_of(text: str) -> bytes:
-    """Give the bytes of base64 text; raises ``ValueError`` for other text."""
+    """Return the bytes of base64 text; raises ``ValueError`` for other text."""
     return base64.b64decode(text, validate=True)
 
 
 def decimal_of(text: str) -> Decimal:
-    """Give the decimal that a text names, digit by digit; raises ``ValueError`` for other text."""
+    """Get the decimal that a text names, digit by digit; raises ``ValueError`` for other text."""
     if _DECIMAL_VALUE.fullmatch(text) is None:
         raise ValueError(text[:40])
     return Decimal(text)
@@ -148,7 +148,7 @@ _FITS: Final[Mapping[str, Callable[[CanonicalJson], bool]]] = {
 
 
 def widens(current: str, wanted: str) -> bool:
-    """Tell whether a column may change its type: each value it holds is also one of the new type.
+    """Return whether a column may change its type: each value it holds is also one of the new type.
 
     An integer does not widen to a number: a text may hold an integer that no number can.
     """

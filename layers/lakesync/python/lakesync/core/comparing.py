@@ -67,7 +67,7 @@ def never(value: CanonicalJson | None) -> bool:
 
 
 def condition(op: str, operands: Sequence[Literal]) -> Condition:
-    """Give the test of a filter whose claims are resolved.
+    """Return the test of a filter whose claims are resolved.
 
     Args:
         op: one of `lakesync.core.rules.OPERATORS`.
@@ -122,7 +122,7 @@ def _ordered(order: Callable[[Any, Any], bool], operand: Literal) -> Condition:
 
 
 def is_operand(value: object) -> bool:
-    """Tell whether a column could hold a scalar; half a surrogate pair or 2^53 + 1 it could not.
+    """Return whether a column could hold a scalar; half a surrogate pair or 2^53 + 1 it could not.
 
     Rules with such a literal are refused. A claim with such a value comes from the token's issuer,
     so it matches nothing, as if it were missing.
@@ -137,7 +137,7 @@ def is_operand(value: object) -> bool:
 
 
 def is_scalar(value: CanonicalJson | None) -> bool:
-    """Tell whether a value is text, a number or a boolean, and not too long to be compared."""
+    """Return whether a value is text, a number or a boolean, and not too long to be compared."""
     return (
         value is not None
         and value != NULL
@@ -147,7 +147,7 @@ def is_scalar(value: CanonicalJson | None) -> bool:
 
 
 def _forms(operand: Literal) -> list[CanonicalJson]:
-    """Give every canonical value that equals an operand: as text, as number, as boolean."""
+    """Return every canonical value that equals an operand: as text, as number, as boolean."""
     text = _text(operand)
     forms = [canonical(text)]
     if text.encode() in _WORDS:
@@ -166,7 +166,7 @@ def _text(operand: Literal) -> str:
 
 
 def text_of(value: CanonicalJson) -> str:
-    """Give the text of a text value, or the written form of a number."""
+    """Return the text of a text value, or the written form of a number."""
     if value[0] != _QUOTE:
         return value.decode()
     if b"\\" in value:
@@ -177,7 +177,7 @@ def text_of(value: CanonicalJson) -> str:
 
 @lru_cache(_TEXTS_REMEMBERED)
 def _sort_key(text: str) -> tuple[object, Any]:
-    """Give the kind of a text and its sort key among others of its kind."""
+    """Return the kind of a text and its sort key among others of its kind."""
     exact = number(text)
     if exact is not None:
         return number, exact
@@ -186,7 +186,7 @@ def _sort_key(text: str) -> tuple[object, Any]:
 
 
 def number(text: str) -> Number | None:
-    """Give a text's number in comparable form: equal numbers are equal, a lesser one is less."""
+    """Return a text's number in comparable form: equal numbers are equal, a lesser one is less."""
     match = _NUMBER.fullmatch(text) if len(text) <= RULE_VALUE_BYTES_MAX else None
     if match is None:
         return None
@@ -205,7 +205,7 @@ def number(text: str) -> Number | None:
 
 @lru_cache(_TEXTS_REMEMBERED)
 def instant(text: str) -> int | None:
-    """Give the instant of a text, if it is one, in nanoseconds; in UTC without an offset."""
+    """Return the instant of a text, if it is one, in nanoseconds; in UTC without an offset."""
     match = _INSTANT.fullmatch(text)
     if match is None:
         return None

@@ -82,11 +82,11 @@ class GatewayConfig:
         return TABLES_MAX - len(self.tables.keys() | self.schemas.keys())
 
     def knows(self, table: str) -> bool:
-        """Tell whether the table is one of the gateway's."""
+        """Return whether the table is one of the gateway's."""
         return table in self.schemas or table in self.tables
 
     def knows_names(self, delta: Delta) -> bool:
-        """Tell whether the gateway has the table, and the table has the columns."""
+        """Return whether the gateway has the table, and the table has the columns."""
         if delta.table in self.schemas:
             return True
         columns = self.tables.get(delta.table)
@@ -104,7 +104,7 @@ class GatewayConfig:
                 raise name_taken(table, first, "table")
 
     def admitting(self, delta: Delta) -> GatewayConfig:
-        """Give the configuration that includes a delta's names; the same one, if it already does.
+        """Return the configuration that includes a delta's names; the same one, if it already does.
 
         For a table with a schema that is the table's name; for others, the column names as well.
 
@@ -140,7 +140,7 @@ class GatewayConfig:
 
     @property
     def is_judged(self) -> bool:
-        """Tell whether rules affect a push: they decide on it, or read columns that it logs."""
+        """Return whether rules affect a push: they decide on it, or read columns that it logs."""
         return bool(self.rules.buckets or self.rules.omit) or bool(self.logged)
 
     @property
@@ -149,21 +149,21 @@ class GatewayConfig:
         return sum(schema.version for schema in self.schemas.values())
 
     def keeps_tombstones(self, table: str) -> bool:
-        """Tell whether the table's deletions are never forgotten."""
+        """Return whether the table's deletions are never forgotten."""
         schema = self.schemas.get(table)
         return schema is not None and schema.keep_tombstones
 
     def as_read(self, table: str, state: RowState) -> RowState:
-        """Give a row as its table reads it; see `lakesync.core.merge.as_read`."""
+        """Return a row as its table reads it; see `lakesync.core.merge.as_read`."""
         return as_read(state, delete_wins=self.delete_wins(table))
 
     def delete_wins(self, table: str) -> bool:
-        """Tell whether no update restores a deleted row of the table."""
+        """Return whether no update restores a deleted row of the table."""
         schema = self.schemas.get(table)
         return schema is not None and schema.delete_wins
 
     def appends(self, table: str) -> bool:
-        """Tell whether the table's rows are events, without row states."""
+        """Return whether the table's rows are events, without row states."""
         schema = self.schemas.get(table)
         return schema is not None and schema.append
 

@@ -127,18 +127,18 @@ def known_delta(
 
 
 def removal(table: str, row_id: str, at: Stamp) -> Delta:
-    """Give the delta that hides a row from a client, at the commit that made it invisible."""
+    """Return the delta that hides a row from a client, at the commit that made it invisible."""
     return Delta(Op.REMOVE, table, row_id, GATEWAY_CLIENT, at, (), "")
 
 
 @lru_cache(maxsize=4096)
 def is_identifier(name: str) -> bool:
-    """Tell whether text may name a table or a column."""
+    """Return whether text may name a table or a column."""
     return _IDENTIFIER.fullmatch(name) is not None
 
 
 def check_identifier(name: str, field: str) -> str:
-    """Give the name back if it may name a table or a column.
+    """Return the name if it may name a table or a column.
 
     Raises:
         ValidationFailed: it is not a letter or ``_``, then letters, digits, ``_``: at most 64.
@@ -153,7 +153,7 @@ def check_identifier(name: str, field: str) -> str:
 
 @lru_cache(maxsize=1024)
 def check_client_id(client_id: str) -> str:
-    """Give the client id back if it is text of 1 to `CLIENT_ID_BYTES_MAX` bytes.
+    """Return the client id if it is text of 1 to `CLIENT_ID_BYTES_MAX` bytes.
 
     Raises:
         ValidationFailed: it is not.
@@ -162,7 +162,7 @@ def check_client_id(client_id: str) -> str:
 
 
 def check_row_id(row_id: str) -> str:
-    """Give the row id back if it is text of 1 to `ROW_ID_BYTES_MAX` bytes.
+    """Return the row id if it is text of 1 to `ROW_ID_BYTES_MAX` bytes.
 
     Raises:
         ValidationFailed: it is not.
@@ -233,5 +233,5 @@ def _check_names(names: tuple[str, ...]) -> None:
 
 
 def sorted_ids(deltas: Iterable[Delta]) -> list[str]:
-    """Give the ids of deltas in a stable order, for comparing sets of changes."""
+    """Return the ids of deltas in a stable order, for comparing sets of changes."""
     return sorted(delta.delta_id for delta in deltas)

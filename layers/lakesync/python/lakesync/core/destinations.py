@@ -75,11 +75,11 @@ class Destination:
         return frozenset({self.secret, self.archive.secret} if self.archive else {self.secret})
 
     def wants(self, table: str) -> bool:
-        """Tell whether rows of a table may be sent there."""
+        """Return whether rows of a table may be sent there."""
         return (not self.tables or table in self.tables) and self.viewer().may_see(table)
 
     def viewer(self) -> Viewer:
-        """Give the object that decides which rows are sent, by the same function as visibility."""
+        """Get the object that decides which rows are sent, by the same function as visibility."""
         return Viewer(self.rows, {})
 
     @property
@@ -88,17 +88,17 @@ class Destination:
         return pace_of(self.kind)
 
     def is_filtered(self, table: str) -> bool:
-        """Tell whether some rows of a table are not sent there."""
+        """Return whether some rows of a table are not sent there."""
         if not self.rows.buckets:
             return False
         return all(bucket.filters for bucket in self.rows.covering(table))
 
     def map_of(self, table: str) -> ColumnMap:
-        """Give the column map of a table."""
+        """Return the column map of a table."""
         return self.maps.get(table, NO_MAP)
 
     def schema_of(self, table: str, schema: TableSchema | None) -> TableSchema | None:
-        """Give a table's schema as it is there: its columns, its name, deletion as declared."""
+        """Return a table's schema as it is there: its columns, its name, deletion as declared."""
         if schema is None:
             return None
         mapped = map_schema(self.map_of(table), schema)
@@ -106,7 +106,7 @@ class Destination:
         return replace(named, soft_delete=self.deletes == "soft") if self.deletes else named
 
     def declares_as(self, other: Destination) -> bool:
-        """Tell whether two declarations are equal, whatever their paused state and time are."""
+        """Return whether two declarations are equal, whatever their paused state and time are."""
         return replace(self, paused=False, declared_ms=0) == replace(
             other, paused=False, declared_ms=0
         )
@@ -123,23 +123,23 @@ class Destinations:
     unknown: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def wanting(self, table: str) -> Iterator[Destination]:
-        """Give the destinations that may receive rows of a table, in order of name."""
+        """Return the destinations that may receive rows of a table, in order of name."""
         return (self.by_name[name] for name in sorted(self.by_name)
                 if self.by_name[name].wants(table))  # fmt: skip
 
     def with_one(self, destination: Destination) -> Destinations:
-        """Give the next version, with a destination added or changed."""
+        """Return the next version, with a destination added or changed."""
         return self._next({**self.by_name, destination.name: destination})
 
     def without(self, name: str, now_ms: int) -> Destinations:
-        """Give the next version, without a destination."""
+        """Return the next version, without a destination."""
         left = self._next({key: one for key, one in self.by_name.items() if key != name})
         late = {key: ms for key, ms in self.removed_ms.items() if now_ms - ms < QUIET_MS}
         removed = {**late, self.by_name[name].secret: now_ms}
         return replace(left, removed_ms=MappingProxyType(removed))
 
     def quiet_in_ms(self, secret: str, now_ms: int) -> int:
-        """Give how long a process may still write to a removed destination."""
+        """Return how long a process may still write to a removed destination."""
         removed_ms = self.removed_ms.get(secret)
         return 0 if removed_ms is None else max(0, removed_ms + QUIET_MS - now_ms)
 

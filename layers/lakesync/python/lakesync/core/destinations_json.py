@@ -214,7 +214,7 @@ class DestinationReader:
 
 
 def _of_clients(buckets: object) -> Iterator[Fault]:
-    """Give the faults for parts of buckets that only make sense for a client."""
+    """Yield the faults for parts of buckets that only make sense for a client."""
     for place, bucket in enumerate(_list(buckets)):
         fields: Mapping[str, Any] = bucket if isinstance(bucket, dict) else {}
         at = f"buckets[{place}]"

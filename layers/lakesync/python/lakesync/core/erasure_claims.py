@@ -20,17 +20,17 @@ _END: Final = ".erase.json"
 
 
 def erasure_name(row_ids: Iterable[str]) -> str:
-    """Give the name of a claim: equal for the same rows, different for others."""
+    """Return the name of a claim: equal for the same rows, different for others."""
     return sha256(json.dumps(sorted(row_ids)).encode()).hexdigest()[:32] + _END
 
 
 def is_erasure(key: str) -> bool:
-    """Tell by its key whether a claim asks for an erasure."""
+    """Return by its key whether a claim asks for an erasure."""
     return key.endswith(_END)
 
 
 def erasure_to_json(row_ids: Iterable[str]) -> str:
-    """Give a claim's text."""
+    """Return a claim's text."""
     return json.dumps({"version": WRITES, "rows": sorted(row_ids)})
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def evolve(current: TableSchema | None, wanted: TableSchema) -> TableSchema:
-    """Give the schema in force after ``wanted`` is registered; the same one, if unchanged.
+    """Return the schema in force after ``wanted`` is registered; the same one, if unchanged.
 
     Raises:
         SchemaMismatch: a column cannot partition a table, or sort it.

@@ -103,7 +103,7 @@ class Flow:
         return DATABASES if reaches else CONNECTORS
 
     def without(self, secrets: frozenset[str]) -> Flow:
-        """Give the flow without those settings of its source that are secrets."""
+        """Return the flow without those settings of its source that are secrets."""
         if not isinstance(self.source, ConnectorSource):
             return self
         public = {key: one for key, one in self.source.configuration.items() if key not in secrets}
@@ -128,7 +128,7 @@ def flow_to_json(flow: Flow) -> dict[str, Any]:
 
 
 def flow_of_destination(destination: Destination) -> Flow:
-    """Give a declared destination as a flow."""
+    """Return a declared destination as a flow."""
     return Flow(destination.name, None, destination)
 
 

@@ -215,7 +215,7 @@ class _Reader:
         return plain
 
     def _every(self, body: Mapping[str, Any], *, from_gateway: bool) -> int:
-        """Give how often it is polled, in minutes."""
+        """Return how often it is polled, in minutes."""
         continuous, schedule = body.get("continuous", False), body.get("schedule")
         if not isinstance(continuous, bool):
             self.fault("continuous", "must be true or false")
@@ -241,6 +241,6 @@ class _Reader:
 
 
 def _names(value: object) -> tuple[str, ...]:
-    """Give a list of names; an empty one if the value is not such a list."""
+    """Return a list of names; an empty one if the value is not such a list."""
     is_list = isinstance(value, list) and all(isinstance(each, str) and each for each in value)
     return tuple(value) if is_list and isinstance(value, list) else ()

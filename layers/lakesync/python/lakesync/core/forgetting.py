@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 
 def is_tombstone(state: RowState) -> bool:
-    """Tell whether nothing of a row is left but its deletion."""
+    """Return whether nothing of a row is left but its deletion."""
     return bool(state.deleted) and not state.alive and not state.columns
 
 
 def newer_than(state: RowState, horizon: Stamp) -> RowState:
-    """Give the part of a row above the horizon of tombstones; ``state`` itself, if all is."""
+    """Return the part of a row above the horizon of tombstones; ``state`` itself, if all is."""
     alive, deleted, columns = state
     kept = {name: register for name, register in columns.items() if register[0] > horizon}
     if len(kept) == len(columns) and not 0 < alive <= horizon:
@@ -38,7 +38,7 @@ def newer_than(state: RowState, horizon: Stamp) -> RowState:
 
 
 def may_undo_a_deletion(delta: Delta, before: RowState, horizon: Stamp) -> bool:
-    """Tell whether a delta is too old to merge, because a forgotten tombstone may have covered it.
+    """Get whether a delta is too old to merge, because a forgotten tombstone may have covered it.
 
     Args:
         delta: the delta, which would change the row.

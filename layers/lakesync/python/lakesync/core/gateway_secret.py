@@ -11,7 +11,7 @@ from hashlib import sha256
 
 
 def gateway_secret(stack_secret: str, gateway: str, generation: int = 0) -> str:
-    """Give a gateway's secret as 64 hexadecimal digits.
+    """Return a gateway's secret as 64 hexadecimal digits.
 
     Args:
         stack_secret: the stack's; 32 bytes or more.

@@ -29,7 +29,7 @@ def delta_id_of(
     row_id: str,
     table: str,
 ) -> str:
-    """Give the identity of a change."""
+    """Return the identity of a change."""
     members = b",".join([_column_prefix(name) + value + b"}" for name, value in columns])
     text = b'{"clientId":%b,"columns":[%b],"hlc":"%d","rowId":%b,"table":%b}' % (
         _quoted(client_id),
@@ -42,7 +42,7 @@ def delta_id_of(
 
 
 def id_template(client_id: str, names: Iterable[str], table: str) -> bytes:
-    """Give the constant part of the identities of a client's changes to some columns.
+    """Return the constant part of the identities of a client's changes to some columns.
 
     ``template % (*values, stamp, quoted row id)`` is the text that `delta_id_of` hashes; see
     `filled_id`.
@@ -57,7 +57,7 @@ def id_template(client_id: str, names: Iterable[str], table: str) -> bytes:
 
 
 def filled_id(template: bytes, values: Iterable[CanonicalJson], hlc: Stamp, row_id: str) -> str:
-    """Give the identity of a change from its template: equal to `delta_id_of`, in half the time."""
+    """Get the identity of a change from its template: equal to `delta_id_of`, in half the time."""
     text = template % (*values, hlc, encode_basestring(row_id).encode())
     return hashlib.sha256(text).hexdigest()
 

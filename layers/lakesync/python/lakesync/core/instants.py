@@ -11,7 +11,7 @@ _LAST_MS: Final = 253_402_300_799_999
 
 
 def utc_text(ms: int, timespec: Literal["seconds", "milliseconds"] = "seconds") -> str:
-    """Give a time in milliseconds since 1970 as text, by default cut to whole seconds.
+    """Return a time in milliseconds since 1970 as text, by default cut to whole seconds.
 
     A time beyond the year 9999, such as a token's expiry may be, is shown as the last moment of
     that year.

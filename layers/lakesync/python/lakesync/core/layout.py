@@ -37,7 +37,7 @@ and the keys of a shard end with the shard's name."""
 
 
 def check_shard(name: str) -> str:
-    """Give a shard's name back, if it is valid.
+    """Return a shard's name, if it is valid.
 
     Raises:
         ValidationFailed: it is not.
@@ -57,17 +57,17 @@ def check_shard(name: str) -> str:
 
 
 def lane_name(shard: str, number: int) -> str:
-    """Give the name of a shard's lane, by its number from 0."""
+    """Return the name of a shard's lane, by its number from 0."""
     return f"{shard}.{number}" if number else shard
 
 
 def lane_shard(lane: str) -> str:
-    """Give the shard of a lane."""
+    """Return the shard of a lane."""
     return lane.partition(".")[0]
 
 
 def lane_number(lane: str) -> int:
-    """Give the number of a lane within its shard."""
+    """Return the number of a lane within its shard."""
     return int(lane.partition(".")[2] or 0)
 
 
@@ -83,15 +83,15 @@ class Layout:
     """Shards that tables were moved out of."""
 
     def shard_of(self, table: str) -> str:
-        """Give the shard of a table."""
+        """Return the shard of a table."""
         return self.tables.get(table, DEFAULT_SHARD)
 
     def shards(self) -> tuple[str, ...]:
-        """Give all shards that contain tables, or did once, in a fixed order."""
+        """Return all shards that contain tables, or did once, in a fixed order."""
         return tuple(sorted({DEFAULT_SHARD, *self.tables.values()} | self.former))
 
     def readable(self, may_see: Callable[[str], bool]) -> frozenset[str]:
-        """Give the shards that contain, or may have contained, a table that may be seen.
+        """Return the shards that contain, or may have contained, a table that may be seen.
 
         Tables without a placement are in the default shard, and a former shard may contain any.
         """
@@ -99,7 +99,7 @@ class Layout:
         return frozenset({DEFAULT_SHARD} | self.former | placed)
 
     def moved(self, table: str, shard: str) -> Layout:
-        """Give the layout with one table moved.
+        """Return the layout with one table moved.
 
         Raises:
             ValidationFailed: it is no shard name, or there would be too many shards.
@@ -136,23 +136,23 @@ class Lanes:
     """Text that a later release appended: the condition of a change compares the whole text."""
 
     def open(self) -> list[str]:
-        """Give the names of all open lanes, the main lane first."""
+        """Return the names of all open lanes, the main lane first."""
         return list(self._names(lambda count: range(count.open)))
 
     def used(self) -> list[str]:
-        """Give the names of all lanes that were ever open, the main lane first."""
+        """Return the names of all lanes that were ever open, the main lane first."""
         return list(self._names(lambda count: range(count.used)))
 
     def of(self, shard: str) -> LaneCount:
-        """Give how many lanes a shard has."""
+        """Return how many lanes a shard has."""
         return self.counts.get(shard, LaneCount())
 
     def is_open(self, lane: str) -> bool:
-        """Tell whether a lane is open."""
+        """Return whether a lane is open."""
         return lane_number(lane) < self.of(lane_shard(lane)).open
 
     def opening(self, shard: str, open_count: int) -> Lanes:
-        """Give the lanes with at least so many of a shard open."""
+        """Return the lanes with at least so many of a shard open."""
         before = self.of(shard)
         open_count = max(before.open, min(open_count, LANES_MAX))
         count = LaneCount(open_count, max(before.used, open_count))
@@ -160,7 +160,7 @@ class Lanes:
         return replace(self, counts=counts, changes=self.changes + 1)
 
     def closing(self, open_counts: Mapping[str, int], quiet: Stamp) -> Lanes:
-        """Give the lanes with only the first so many of some shards open.
+        """Return the lanes with only the first so many of some shards open.
 
         Args:
             open_counts: by shard, how many lanes stay open.
@@ -178,11 +178,11 @@ class Lanes:
         )
 
     def paused(self, until_ms: int) -> Lanes:
-        """Give the lanes with no lane to be opened for a while."""
+        """Return the lanes with no lane to be opened for a while."""
         return replace(self, changes=self.changes + 1, paused_until_ms=until_ms)
 
     def to_text(self) -> str:
-        """Give the stored form; empty before the first change."""
+        """Return the stored form; empty before the first change."""
         if not self.changes:
             return ""
         counts = ",".join(f"{shard}:{c.open}/{c.used}" for shard, c in self.counts.items())

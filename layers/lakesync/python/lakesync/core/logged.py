@@ -36,16 +36,16 @@ class LoggedColumns:
     """Entries above this stamp have all of these columns."""
 
     def __bool__(self) -> bool:
-        """Tell whether any column is kept."""
+        """Return whether any column is kept."""
         return bool(self.tables)
 
     def of(self, table: str) -> frozenset[str]:
-        """Give the columns of a table."""
+        """Return the columns of a table."""
         nothing: frozenset[str] = frozenset()
         return self.tables.get(table, nothing) | self.tables.get(_EVERY_TABLE, nothing)
 
     def with_rules(self, rules: SyncRules) -> LoggedColumns:
-        """Give the columns kept under new rules: also the earlier columns, where they fit."""
+        """Return the columns kept under new rules: also the earlier columns, where they fit."""
         grown = {
             table: self.of(table) | rules.columns(table)
             for table in {*self.tables, *_tables(rules)}

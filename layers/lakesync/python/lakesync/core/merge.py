@@ -48,7 +48,7 @@ EMPTY: Final = RowState(0, 0, {})
 
 
 def apply(state: RowState, delta: Delta) -> RowState:
-    """Merge one delta into a row; gives ``state`` itself if the delta changes nothing.
+    """Merge one delta into a row; returns ``state`` itself if the delta changes nothing.
 
     Equal to ``join(state, state_of(delta))``, and faster. Idempotent.
     """
@@ -86,7 +86,7 @@ def join(left: RowState, right: RowState) -> RowState:
 
 
 def state_of(delta: Delta) -> RowState:
-    """Give one delta as a state of its row."""
+    """Return one delta as a state of its row."""
     if delta.op is Op.DELETE:
         return RowState(0, delta.hlc, {})
     alive = delta.hlc if delta.op is Op.INSERT else 0
@@ -103,7 +103,7 @@ def fold(deltas: Iterable[Delta], start: RowState = EMPTY) -> RowState:
 
 
 def as_read(state: RowState, *, delete_wins: bool) -> RowState:
-    """Give a row as its table reads it; ``state`` itself if the two are equal.
+    """Return a row as its table reads it; ``state`` itself if the two are equal.
 
     In a delete-wins table a row exists only while it is alive, and no update makes it so; otherwise
     it reads as its tombstone. Never merge into the result: what it leaves out may become visible
@@ -115,7 +115,7 @@ def as_read(state: RowState, *, delete_wins: bool) -> RowState:
 
 
 def view(state: RowState) -> dict[str, CanonicalJson] | None:
-    """Give the row as readers see it, or None if there is no row."""
+    """Return the row as readers see it, or None if there is no row."""
     if not state.alive and not state.columns:
         return None
     return {name: register[2] for name, register in state.columns.items()}

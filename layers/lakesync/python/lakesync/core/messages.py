@@ -29,7 +29,7 @@ SNAPSHOT: Final = "begin"
 
 
 def log_behind(snapshot: str) -> Stamp:
-    """Give the stamp behind which the log continues after a snapshot, from `PullPage.snapshot`."""
+    """Get the stamp behind which the log continues after a snapshot, from `PullPage.snapshot`."""
     return int(snapshot.partition("|")[0], 16)
 
 
@@ -163,11 +163,11 @@ class Resync:
     of which the client keeps nothing. The empty name stands for all other tables."""
 
     def omitted_of(self, table: str) -> tuple[str, ...]:
-        """Give the columns that are left out of a table that is read again."""
+        """Return the columns that are left out of a table that is read again."""
         return self.omitted.get(table if table in self.tables else "", ())
 
     def concerns(self, table: str) -> bool:
-        """Tell whether a table is read again."""
+        """Return whether a table is read again."""
         return table in self.tables or (self.named is not None and table not in self.named)
 
 
@@ -216,9 +216,9 @@ class PullPage:
 
     @property
     def is_poke(self) -> bool:
-        """Tell whether a broadcast only says that there is something to pull."""
+        """Return whether a broadcast only says that there is something to pull."""
         return self.previous is None
 
     def follows(self, cursor: Stamp) -> bool:
-        """Tell whether a broadcast continues exactly at its reader's cursor."""
+        """Return whether a broadcast continues exactly at its reader's cursor."""
         return self.previous is not None and self.previous <= cursor < self.first

@@ -34,12 +34,12 @@ _WORD_ENDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
 def folded(name: str) -> str:
-    """Give the form by which names are compared: lower case, as names are ASCII."""
+    """Return the form by which names are compared: lower case, as names are ASCII."""
     return name.lower()
 
 
 def first_spellings(names: Iterable[str]) -> dict[str, str]:
-    """Give the spelling that stands for each name, by the name's folded form."""
+    """Return the spelling that stands for each name, by the name's folded form."""
     spellings: dict[str, str] = {}
     for name in names:
         spellings.setdefault(folded(name), name)
@@ -47,7 +47,7 @@ def first_spellings(names: Iterable[str]) -> dict[str, str]:
 
 
 def name_taken(name: str, first: str, of: str) -> NameTaken:
-    """Give the error for a name that exists under another spelling.
+    """Return the error for a name that exists under another spelling.
 
     Args:
         name: as received.
@@ -62,12 +62,12 @@ def name_taken(name: str, first: str, of: str) -> NameTaken:
 
 
 def staged_column(name: str) -> str:
-    """Give the name of a column in a batch's object: unique, and derived from the name alone."""
+    """Return the name of a column in a batch's object: unique, and derived from the name alone."""
     return _lake_name(folded(name), "c")
 
 
 def lake_columns(names: Iterable[str], taken: Mapping[str, str]) -> dict[str, str]:
-    """Give the lake's names of a table's columns, by the names on the wire.
+    """Return the lake's names of a table's columns, by the names on the wire.
 
     Names in use stay, whatever is added later. If new names become the same, a name that is already
     written in words takes precedence, then the first by folded form: the result does not depend on
@@ -90,26 +90,26 @@ def lake_columns(names: Iterable[str], taken: Mapping[str, str]) -> dict[str, st
 
 
 def lake_tables(name: str) -> tuple[str, str]:
-    """Give the lake's names that a table may have: its own, and the one to use if that is taken."""
+    """Get the lake's names that a table may have: its own, and the one to use if that is taken."""
     if folded(name).endswith(KEPT_SUFFIXES) or in_words(name).endswith(KEPT_SUFFIXES):
         return (_digested(folded(name), "t"),) * 2
     return lake_name_choices(name, "t")
 
 
 def lake_name_choices(name: str, kind: str) -> tuple[str, str]:
-    """Give a name in words, and the one with a digest; the latter twice if it needs a digest."""
+    """Return a name in words, and the one with a digest; the latter twice if it needs a digest."""
     digested = _digested(folded(name), kind)
     plain = in_words(name)
     return (plain if _is_plain(plain, kind) else digested, digested)
 
 
 def in_words(name: str) -> str:
-    """Give a name in lower case, its words joined by ``_``."""
+    """Return a name in lower case, its words joined by ``_``."""
     return _WORD_ENDS.sub("_", name).lower()
 
 
 def lake_database(prefix: str, gateway: str) -> str:
-    """Give the catalogue database of a gateway: each has its own, so that tenants stay apart.
+    """Return the catalogue database of a gateway: each has its own, so that tenants stay apart.
 
     Gateways whose ids differ only in case are two gateways.
     """
@@ -117,7 +117,7 @@ def lake_database(prefix: str, gateway: str) -> str:
 
 
 def flow_database(prefix: str, keeper: str) -> str:
-    """Give the catalogue database of a flow's own tables, apart from those of gateways.
+    """Return the catalogue database of a flow's own tables, apart from those of gateways.
 
     Args:
         prefix: the prefix of all names of databases.
@@ -127,7 +127,7 @@ def flow_database(prefix: str, keeper: str) -> str:
 
 
 def is_flow_database(prefix: str, database: str) -> bool:
-    """Tell whether a database is a flow's: because of the slash, their names have a digest."""
+    """Return whether a database is a flow's: because of the slash, their names have a digest."""
     return bool(re.fullmatch(rf"{re.escape(prefix)}_{_FLOWS}_g_.*_[0-9a-f]{{10}}", database))
 
 

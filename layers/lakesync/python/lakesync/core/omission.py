@@ -43,11 +43,11 @@ class Omissions:
         self._of: dict[str, Omitted] = {}
 
     def __bool__(self) -> bool:
-        """Tell whether anything is left out of any table."""
+        """Return whether anything is left out of any table."""
         return bool(self._omit)
 
     def of(self, table: str) -> Omitted:
-        """Give the columns left out of a table; for `OTHERS`, those left out of every table."""
+        """Return the columns left out of a table; for `OTHERS`, those left out of every table."""
         omitted = self._of.get(table)
         if omitted is None:
             name = folded(table)
@@ -57,7 +57,7 @@ class Omissions:
 
 
 def delta_without(delta: Delta, omitted: Omitted) -> Delta | None:
-    """Give a delta as a client is sent it: unchanged if it has none of the columns.
+    """Return a delta as a client is sent it: unchanged if it has none of the columns.
 
     Otherwise the result is a delta with the same stamp and client, and its own id. None if nothing
     is left: an update without columns changes nothing.
@@ -71,6 +71,6 @@ def delta_without(delta: Delta, omitted: Omitted) -> Delta | None:
 
 
 def state_without(state: RowState, omitted: Omitted) -> RowState:
-    """Give a row as a client may know it: unchanged if it has none of the columns."""
+    """Return a row as a client may know it: unchanged if it has none of the columns."""
     kept = {name: each for name, each in state.columns.items() if folded(name) not in omitted}
     return state if len(kept) == len(state.columns) else state._replace(columns=kept)

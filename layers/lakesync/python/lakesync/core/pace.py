@@ -49,5 +49,5 @@ GATHERED: Final = Pace(
 
 
 def pace_of(kind: str) -> Pace:
-    """Give the pace of a kind of destination."""
+    """Return the pace of a kind of destination."""
     return GATHERED if kind in {"bigquery", "s3", "iceberg"} else ONE_BY_ONE

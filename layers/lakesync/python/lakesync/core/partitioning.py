@@ -45,13 +45,13 @@ class PartitionField:
     """The number of buckets, or the length of the prefix; 0 for other transforms."""
 
     def __str__(self) -> str:
-        """Give the field in the form that schemas use."""
+        """Return the field in the form that schemas use."""
         if not self.transform:
             return self.column
         return f"{self.transform}({f'{self.width},' if self.width else ''}{self.column})"
 
     def transform_of(self, kind: str) -> str:
-        """Give Iceberg's transform for a column of a type; ``identity`` if there is none."""
+        """Return Iceberg's transform for a column of a type; ``identity`` if there is none."""
         return self.transform or ("day" if kind == "timestamp" else "identity")
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def deltas_of(
     table: str, row_id: str, state: RowState, *, nobody: str = GATEWAY_CLIENT
 ) -> list[Delta]:
-    """Give deltas that merge to a row state, in stamp order; none for a row that never existed.
+    """Return deltas that merge to a row state, in stamp order; none for a row that never existed.
 
     Each write that won is in a delta with its own stamp and client. The ids are valid for these
     deltas, and differ from those of the deltas that the row was made of.
@@ -58,7 +58,7 @@ def written(
     hlc: Stamp,
     columns: Iterable[tuple[str, CanonicalJson]],
 ) -> Iterator[Delta]:
-    """Give one client's writes at one stamp: a delta, and updates for what does not fit."""
+    """Yield one client's writes at one stamp: a delta, and updates for what does not fit."""
     for carried in _cut(columns):
         yield known_delta(op, table, row_id, client_id, hlc, carried)
         op = Op.UPDATE

@@ -71,7 +71,7 @@ class Bucket:
     other buckets decide, or else a client may change what it sees."""
 
     def covers(self, table: str) -> bool:
-        """Tell whether the bucket includes a table."""
+        """Return whether the bucket includes a table."""
         return not self.tables or table in self.tables
 
 
@@ -104,35 +104,35 @@ class SyncRules:
     omit: tuple[Omission, ...] = ()
 
     def covering(self, table: str) -> tuple[Bucket, ...]:
-        """Give the buckets that include a table."""
+        """Return the buckets that include a table."""
         return tuple(bucket for bucket in self.buckets if bucket.covers(table))
 
     def tables(self) -> set[str]:
-        """Give the tables that buckets and omissions name."""
+        """Return the tables that buckets and omissions name."""
         named = [bucket.tables for bucket in self.buckets] + [each.tables for each in self.omit]
         return set().union(*named)
 
     def columns(self, table: str) -> frozenset[str]:
-        """Give the columns of a table that decide on the visibility of its rows."""
+        """Return the columns of a table that decide on the visibility of its rows."""
         return frozenset(item.column for bucket in self.covering(table) for item in bucket.filters)
 
     def write_filters(self, table: str) -> list[tuple[Filter, ...]]:
-        """Give the ``write`` filters of a table, by bucket; empty if none restrict it."""
+        """Return the ``write`` filters of a table, by bucket; empty if none restrict it."""
         return [bucket.write for bucket in self.covering(table) if bucket.write is not None]
 
     def writers(self, table: str) -> str:
-        """Give who may write the rows of a table: one of `WRITERS`."""
+        """Return who may write the rows of a table: one of `WRITERS`."""
         filters = self.write_filters(table)
         if not self.buckets or () in filters:
             return "anyone"
         return "filtered" if filters else "seen"
 
     def write_columns(self, table: str) -> frozenset[str]:
-        """Give the columns of a table that its ``write`` filters read."""
+        """Return the columns of a table that its ``write`` filters read."""
         return frozenset(item.column for filters in self.write_filters(table) for item in filters)
 
     def claims(self) -> frozenset[Claim]:
-        """Give the claims to which any part of the rules refers."""
+        """Return the claims to which any part of the rules refers."""
         conditions = [item for each in self.omit for item in each.unless]
         filters = [item for bucket in self.buckets for item in _filters(bucket)]
         values = [item.value for item in filters] + [item.value for item in conditions]
@@ -190,7 +190,7 @@ def _stored_operand(item: Mapping[str, Any]) -> Operand:
 
 
 def claim_of(path: str) -> Claim:
-    """Give a claim by its dotted path."""
+    """Return a claim by its dotted path."""
     return Claim(tuple(path.split(".")))
 
 

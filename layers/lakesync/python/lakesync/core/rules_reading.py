@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def is_text(value: object) -> TypeGuard[str]:
-    """Tell whether a value is text that can be stored: not empty, no half surrogate pairs."""
+    """Return whether a value is text that can be stored: not empty, no half surrogate pairs."""
     return isinstance(value, str) and bool(value) and is_operand(value)
 
 

@@ -24,7 +24,7 @@ _UNORDERED: Final = ("boolean", "bytes", "null")
 def faults_of(
     item: Filter, path: str, tables: list[str], schemas: Mapping[str, TableSchema]
 ) -> tuple[list[Fault], list[Fault]]:
-    """Give why a filter cannot be evaluated on tables with a schema, and which lack its column.
+    """Return why a filter cannot be evaluated on tables with a schema, and which lack its column.
 
     A filter of all tables may name a column that only some of them have.
 
@@ -54,7 +54,7 @@ def faults_of(
 def omission_faults(
     column: str, at: str, tables: list[str], schemas: Mapping[str, TableSchema]
 ) -> tuple[list[Fault], list[Fault]]:
-    """Give why a column cannot be left out of tables with a schema, and which tables lack it.
+    """Return why a column cannot be left out of tables with a schema, and which tables lack it.
 
     Args:
         column: the column.
@@ -81,7 +81,7 @@ def _names_of(schema: TableSchema) -> set[str]:
 
 
 def _incomparable(item: Filter, kind: str) -> str:
-    """Give why a column of a type cannot be compared so; empty if it can."""
+    """Return why a column of a type cannot be compared so; empty if it can."""
     if kind == "json":
         return f"column {item.column} is json, which no filter can compare"
     if item.op in ORDERED and kind in _UNORDERED:

@@ -164,7 +164,7 @@ def check_delta(schema: TableSchema, delta: Delta, *, typed: bool = True) -> Non
 def shown_to_clients(
     schema: TableSchema, omitted: Collection[str] = frozenset()
 ) -> TableSchema | None:
-    """Give the part of a schema that a client is sent: nothing about the lake or other systems.
+    """Return the part of a schema that a client is sent: nothing about the lake or other systems.
 
     None if all of its columns, by their folded names, are left out of what the client is sent.
     """

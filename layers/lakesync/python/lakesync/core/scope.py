@@ -43,28 +43,28 @@ class Scope:
     """Tables whose digest differs from ``others``."""
 
     def of(self, table: str) -> str:
-        """Give a table's digest, or that of `OTHERS`."""
+        """Return a table's digest, or that of `OTHERS`."""
         return self.tables.get(table, self.others)
 
     @property
     def is_told(self) -> bool:
-        """Tell whether the text was short enough to list digests by table."""
+        """Return whether the text was short enough to list digests by table."""
         return not self.others.startswith(_WHOLE)
 
     def changed(self, other: Scope) -> list[str]:
-        """Give the tables with another digest in another scope, in order; `OTHERS` is the last."""
+        """Get the tables with another digest in another scope, in order; `OTHERS` is the last."""
         named = sorted({*self.tables, *other.tables})
         differing = [table for table in named if self.of(table) != other.of(table)]
         return differing if self.others == other.others else [*differing, OTHERS]
 
     def marked(self, table: str, digest: str) -> Scope:
-        """Give the scope with a changed digest of one table, or of `OTHERS`."""
+        """Return the scope with a changed digest of one table, or of `OTHERS`."""
         if table == OTHERS:
             return replace(self, others=digest)
         return replace(self, tables=MappingProxyType({**self.tables, table: digest}))
 
     def text(self) -> str:
-        """Give the text that a client stores and hands back: ``others~table.digest~…``."""
+        """Return the text that a client stores and hands: ``others~table.digest~…``."""
         digests = [f"{name}.{digest}" for name, digest in sorted(self.tables.items())]
         text = "~".join([self.others, *digests])
         return text if len(text) <= SCOPE_CHARS_MAX else _WHOLE + digest_of(text)
@@ -83,7 +83,7 @@ def scope_of(text: str) -> Scope:
 
 
 def digest_of(value: object) -> str:
-    """Give a short digest of a JSON value: 72 bits, as a collision would benefit nobody."""
+    """Return a short digest of a JSON value: 72 bits, as a collision would benefit nobody."""
     text = json.dumps(value, separators=(",", ":")).encode()
     digest = hashlib.sha256(text).digest()[:_DIGEST_BYTES]
     return base64.urlsafe_b64encode(digest).decode()

@@ -27,7 +27,7 @@ Place: TypeAlias = "tuple[int, str]"
 
 
 def checked_first(tables: Iterable[str], field: str = "first_tables") -> tuple[str, ...]:
-    """Give the tables to read first, without repeats, in their order.
+    """Return the tables to read first, without repeats, in their order.
 
     Raises:
         ValidationFailed: one is no table's name, or they are too many.
@@ -43,17 +43,17 @@ def checked_first(tables: Iterable[str], field: str = "first_tables") -> tuple[s
 
 
 def begin_words(first: tuple[str, ...]) -> str:
-    """Give the words that ask for all rows as they are, with some tables first."""
+    """Return the words that ask for all rows as they are, with some tables first."""
     return f"{SNAPSHOT}:{','.join(first)}" if first else SNAPSHOT
 
 
 def begins(words: str) -> bool:
-    """Tell whether words begin a snapshot."""
+    """Return whether words begin a snapshot."""
     return words.partition(":")[0] == SNAPSHOT
 
 
 def first_of(words: str) -> tuple[str, ...]:
-    """Give the tables that are read first, from `begin_words` or the same with ``all`` for begin.
+    """Return the tables that are read first, from `begin_words` or the same with ``all`` for begin.
 
     Raises:
         ValidationFailed: they are no tables' names, or too many.
@@ -63,24 +63,24 @@ def first_of(words: str) -> tuple[str, ...]:
 
 
 def has_any_of(first: tuple[str, ...], tables: Iterable[str]) -> bool:
-    """Tell whether any of the first tables is among some tables, in any spelling."""
+    """Return whether any of the first tables is among some tables, in any spelling."""
     return not {*map(folded, first)}.isdisjoint(map(folded, tables))
 
 
 def reads_all_tables(words: str) -> bool:
-    """Tell whether a page's words belong to a snapshot of all tables, not only of some."""
+    """Return whether a page's words belong to a snapshot of all tables, not only of some."""
     fields = words.split("|", 2)
     return len(fields) > 1 and fields[1].partition(":")[0] == ALL_TABLES
 
 
 def place_by(first: tuple[str, ...]) -> Callable[[str], Place]:
-    """Give the sort key of tables: those to be read first, then the others by name."""
+    """Return the sort key of tables: those to be read first, then the others by name."""
     places = {folded(name): place for place, name in enumerate(first)}
     return lambda table: (places.get(folded(table), len(places)), table)
 
 
 def tables_read(words: str, known: Iterable[str]) -> frozenset[str]:
-    """Give the tables, of those known and those to be read first, that are read to the end.
+    """Return the tables, of those known and those to be read first, that are read to the end.
 
     Words of an unknown form, which another release may write, show no table as read.
 

@@ -20,7 +20,7 @@ Claims: TypeAlias = "Mapping[str, Any]"
 
 
 def resolved(operand: Operand, claims: Claims) -> tuple[Literal, ...]:
-    """Give the values of a filter's operand; none if the claim is missing or null."""
+    """Return the values of a filter's operand; none if the claim is missing or null."""
     if not isinstance(operand, Claim):
         return operand if isinstance(operand, tuple) else (operand,)
     claimed: Any = claims
@@ -31,7 +31,7 @@ def resolved(operand: Operand, claims: Claims) -> tuple[Literal, ...]:
 
 
 def passes(item: ClaimFilter, claims: Claims) -> bool:
-    """Tell whether a token passes a condition on a claim.
+    """Return whether a token passes a condition on a claim.
 
     For a list it is enough that one value passes; with ``neq`` all of them must pass.
     """

@@ -21,7 +21,7 @@ class Transition(Enum):
 
 
 def transition_of(saw: bool, sees: bool, *, ends: bool) -> Transition:  # noqa: FBT001 - a truth table
-    """Give the effect of a row's change on a client, from whether it saw the row and sees it now.
+    """Return the effect of a row's change on a client, from whether it saw the row and sees it now.
 
     Args:
         saw: it saw the row before.

@@ -41,7 +41,7 @@ _is_plain = _PLAIN.fullmatch
 
 
 def canonical(value: object) -> CanonicalJson:
-    """Give the canonical bytes of a Python value; equal values give equal bytes.
+    """Return the canonical bytes of a Python value; equal values give equal bytes.
 
     Raises:
         ValidationFailed: not JSON, not exact as a double, or nested too deeply.
@@ -69,7 +69,7 @@ def recanonical(raw: bytes) -> CanonicalJson:
 
 
 def parse(raw: bytes) -> Any:
-    """Give the Python value of JSON text; the inverse of `canonical`.
+    """Return the Python value of JSON text; the inverse of `canonical`.
 
     Raises:
         ValidationFailed: not valid UTF-8, not JSON, or an object that repeats a key.
@@ -87,7 +87,7 @@ def parse(raw: bytes) -> Any:
 
 
 def text_of(value: CanonicalJson) -> str:
-    """Give the text of canonical bytes that begin with a quote, as `parse` does."""
+    """Return the text of canonical bytes that begin with a quote, as `parse` does."""
     return value[1:-1].decode() if b"\\" not in value else str(parse(value))
 
 

@@ -50,16 +50,16 @@ class Viewer:
 
     @property
     def sees_everything(self) -> bool:
-        """Tell whether the rules hide nothing from the client: no row, and no column."""
+        """Return whether the rules hide nothing from the client: no row, and no column."""
         return self.sees_every_row and not self._omissions
 
     @property
     def sees_every_row(self) -> bool:
-        """Tell whether there are no rules about rows at all."""
+        """Return whether there are no rules about rows at all."""
         return not self._rules.buckets
 
     def sees_rows_of(self, table: str) -> bool:
-        """Tell whether the client sees every row of a table."""
+        """Return whether the client sees every row of a table."""
         every = self._every_row.get(table)
         if every is None:
             covering = self._rules.covering(table)
@@ -68,21 +68,21 @@ class Viewer:
         return every
 
     def omitted(self, table: str) -> Omitted:
-        """Give the columns of a table that are left out of what the client is sent."""
+        """Return the columns of a table that are left out of what the client is sent."""
         return self._omissions.of(table)
 
     def shown(self, delta: Delta) -> Delta | None:
-        """Give a visible row's delta as the client is sent it; None if nothing is left."""
+        """Return a visible row's delta as the client is sent it; None if nothing is left."""
         omitted = self._omissions.of(delta.table)
         return delta_without(delta, omitted) if omitted else delta
 
     def shown_state(self, table: str, state: RowState) -> RowState:
-        """Give the part of a visible row that the client may know."""
+        """Return the part of a visible row that the client may know."""
         omitted = self._omissions.of(table)
         return state_without(state, omitted) if omitted else state
 
     def sees(self, table: str, row: RuleValues | None) -> bool:
-        """Tell whether the client may see a row."""
+        """Return whether the client may see a row."""
         if row is None:
             return False
         decide = self._readers.get(table)
@@ -92,7 +92,7 @@ class Viewer:
         return decide(row)
 
     def may_see(self, table: str) -> bool:
-        """Tell whether a table could contain rows that the client may see."""
+        """Return whether a table could contain rows that the client may see."""
         return self.sees_every_row or any(
             all(resolved(item.value, self._claims) for item in bucket.filters)
             for bucket in self._rules.covering(table)
@@ -101,7 +101,7 @@ class Viewer:
     def transition(
         self, table: str, before: RuleValues | None, after: RuleValues | None
     ) -> Transition:
-        """Give the effect of a row's change on the client."""
+        """Return the effect of a row's change on the client."""
         saw = self.sees(table, before)
         # Most changes touch no column that a rule reads.
         sees = saw if after == before else self.sees(table, after)
@@ -110,7 +110,7 @@ class Viewer:
     def reader(
         self, table: str, columns: Sequence[str]
     ) -> Callable[[Sequence[CanonicalJson | None]], bool]:
-        """Give the decision of `sees`, for rows given as values in the order of some columns.
+        """Return the decision of `sees`, for rows given as values in the order of some columns.
 
         Args:
             table: the table.
@@ -121,7 +121,7 @@ class Viewer:
         return self._any_of([bucket.filters for bucket in self._rules.covering(table)], columns)
 
     def may_write(self, table: str, before: RuleValues | None, after: RuleValues | None) -> bool:
-        """Tell whether the client may change a row so.
+        """Return whether the client may change a row so.
 
         Where ``write`` filters restrict the table, the row must pass them before and after.
         Elsewhere the client must have seen the row, or the row is new. Otherwise a client that
@@ -139,7 +139,7 @@ class Viewer:
         return decide(before, after)
 
     def scope(self) -> Scope:
-        """Give what decides on the rows that the client sees and their columns, by table."""
+        """Return what decides on the rows that the client sees and their columns, by table."""
         others = self._digest(OTHERS)
         digests = {table: self._digest(table) for table in self._rules.tables()}
         return Scope(
@@ -184,7 +184,7 @@ class Viewer:
         return digest_of([rows, sorted(omitted)]) if omitted and rows != NOTHING else rows
 
     def _rows_digest(self, table: str) -> str:
-        """Give the digest of a table's buckets, claims filled in."""
+        """Return the digest of a table's buckets, claims filled in."""
         if self.sees_rows_of(table):
             return EVERYTHING
         bound = [self._bound(bucket) for bucket in self._rules.covering(table)]
@@ -203,7 +203,7 @@ class Viewer:
 
 
 def rule_values(state: RowState, columns: frozenset[str]) -> RuleValues | None:
-    """Give those columns of a row that rules read; None if there is no row."""
+    """Return those columns of a row that rules read; None if there is no row."""
     registers = state.columns
     if not registers and not state.alive:
         return None
@@ -215,7 +215,7 @@ def rule_values(state: RowState, columns: frozenset[str]) -> RuleValues | None:
 def rule_columns(
     row: Iterable[tuple[str, CanonicalJson]], columns: frozenset[str]
 ) -> dict[str, CanonicalJson]:
-    """Give those of some columns that rules read and that are short enough to match anything."""
+    """Return those of some columns that rules read and that are short enough to match anything."""
     return {
         name: value for name, value in row if name in columns and len(value) <= RULE_VALUE_BYTES_MAX
     }
@@ -224,7 +224,7 @@ def rule_columns(
 def _by_name(
     decide: Callable[[Sequence[CanonicalJson | None]], bool], columns: Sequence[str]
 ) -> Callable[[RuleValues], bool]:
-    """Give a decision about rows given as mappings by column name."""
+    """Return a decision about rows given as mappings by column name."""
     return lambda row: decide(tuple(map(row.get, columns)))
 
 

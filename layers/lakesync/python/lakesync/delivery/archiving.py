@@ -53,7 +53,7 @@ class Archiver:
         self._wall_clock = wall_clock
 
     def announce(self) -> int:
-        """Announce every table of a destination that has an archive; gives their number."""
+        """Announce every table of a destination that has an archive; returns their number."""
         count = 0
         for gateway in self._buffer.gateways():
             declared = self._buffer.destinations(gateway).by_name
@@ -102,7 +102,7 @@ class Archiver:
             database.close()
 
     def _declared(self, place: DeliveryPlace) -> Destination | None:
-        """Give the present declaration, if it has an archive and is not paused."""
+        """Return the present declaration, if it has an archive and is not paused."""
         one = self._buffer.destinations(place.gateway).by_name.get(place.destination)
         is_due = one is not None and one.archive is not None and not one.paused
         return one if is_due and one and one.wants(place.table) else None

@@ -220,7 +220,7 @@ class Deliverer:
             self._buffer.save_delivery_state(place.gateway, place.destination, table, None)
 
     def _wrote_ms(self, place: DeliveryPlace, desk: Desk, table: TableDelivery) -> int:
-        """Give when the table was last written to; a failed write counts too."""
+        """Return when the table was last written to; a failed write counts too."""
         if not desk.destination.pace.gather_ms:
             return 0
         if table.has_written:
@@ -245,6 +245,6 @@ class Deliverer:
 
 
 def lag_ms(keys: Iterable[str], now_ms: int) -> int:
-    """Give how long the oldest commit in a claim has waited; 0 without any."""
+    """Return how long the oldest commit in a claim has waited; 0 without any."""
     lasts = [last for key in keys if (last := claimed_last(key))]
     return max(0, now_ms - stamp_ms(min(lasts))) if lasts else 0

@@ -67,15 +67,15 @@ class Desk:
         return self.config.delete_wins(self.table)
 
     def schema(self) -> TableSchema | None:
-        """Give the table's schema at the destination."""
+        """Return the table's schema at the destination."""
         return self.destination.schema_of(self.table, self.config.schemas.get(self.table))
 
     def mark(self) -> Stamp:
-        """Give the commit up to which the table was delivered."""
+        """Return the commit up to which the table was delivered."""
         return self.database.mark(self.table).unwrap()
 
     def deltas_of(self, batch: Batch) -> tuple[list[PlacedDelta], int]:
-        """Read a batch's deltas; gives the bytes of its object too.
+        """Read a batch's deltas; returns the bytes of its object too.
 
         Raises:
             NotFound: its object is gone.
@@ -105,7 +105,7 @@ class Desk:
         return self.database.put_rows(replace(images, rows=rows)).unwrap().rows
 
     def mapped_otherwise(self, images: Mapping[str, RowState | None]) -> list[str]:
-        """Give those rows whose values at the destination another map made.
+        """Return those rows whose values at the destination another map made.
 
         If they were merged, a column that this map hides would remain there.
         """
@@ -121,7 +121,7 @@ class Desk:
         return map_state(column_map, state, delete_wins=self.delete_wins)
 
     def visible_in_ms(self, commit: Stamp) -> int:
-        """Give after how long a commit is certainly visible in all its parts; 0 if it is."""
+        """Return after how long a commit is certainly visible in all its parts; 0 if it is."""
         return max(0, stamp_ms(commit) + VISIBLE_MS_MAX - self.wall_clock())
 
     def forget_archived(self, until: Stamp) -> None:
@@ -144,7 +144,7 @@ class Desk:
 
 
 def _differs(there: RowState, wanted: RowState) -> bool:
-    """Tell whether a merge would keep a column that the wanted row lacks, or has differently.
+    """Return whether a merge would keep a column that the wanted row lacks, or has differently.
 
     A newer value there is no difference: it has the same origin as the wanted row.
     """

@@ -93,7 +93,7 @@ class Filling:
         return claim
 
     def _announced(self) -> Stamp:
-        """Give the end of the last range that may have been announced to other destinations only.
+        """Return the end of the last range that may have been announced to other destinations only.
 
         A range that is recorded later is announced after this declaration is read.
         """
@@ -101,7 +101,7 @@ class Filling:
         return max(state.watermark, state.until, 1)
 
     def _before_what_waits(self) -> Stamp:
-        """Give where the first batch begins that is claimed, or will be."""
+        """Return where the first batch begins that is claimed, or will be."""
         desk = self._desk
         flushed = desk.buffer.flushed_tables(desk.gateway).get(desk.table, 0)
         waiting = [int(key.rpartition("/")[2].partition("-")[0])
@@ -133,7 +133,7 @@ class Filling:
         return True
 
     def _kept(self, until: Stamp) -> list[Batch]:
-        """Give the batches whose objects still exist, in order, up to a commit."""
+        """Return the batches whose objects still exist, in order, up to a commit."""
         desk = self._desk
         keys = desk.objects.list_objects(f"{STAGING}{desk.gateway}/{desk.table}/")
         schema = desk.config.schemas.get(desk.table)

@@ -24,7 +24,7 @@ def next_write_in_ms(
     pace: Pace,
     now_ms: int,
 ) -> int | None:
-    """Give the time until a table is written; None if nothing waits for it.
+    """Return the time until a table is written; None if nothing waits for it.
 
     Fillings and requests of an administrator are not gathered.
     """
@@ -41,13 +41,13 @@ def next_write_in_ms(
 
 
 def state_of(states: DeliveryStates, place: DeliveryPlace) -> DeliveryState:
-    """Give the state of a table's delivery; the initial state if none is stored."""
+    """Return the state of a table's delivery; the initial state if none is stored."""
     noted = states.delivery_states(place.gateway, place.destination)
     return noted.get(place.table, DeliveryState())
 
 
 def _deltas(objects: ObjectStore, keys: list[str]) -> int:
-    """Give the number of deltas of claims; 0 for a malformed claim, or one just applied."""
+    """Return the number of deltas of claims; 0 for a malformed claim, or one just applied."""
     deltas = 0
     for key in keys:
         try:

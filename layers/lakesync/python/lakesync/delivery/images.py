@@ -81,7 +81,7 @@ class Images:
         return {row_id: state if self._is_told(state) else None for row_id, state in rows.items()}
 
     def shows_event(self, delta: Delta) -> bool:
-        """Tell whether the destination may see a row of an append table: its one delta."""
+        """Return whether the destination may see a row of an append table: its one delta."""
         return not self.is_filtered or self._viewer.sees(
             self._table, rule_columns(delta.columns, self._columns)
         )
@@ -94,7 +94,7 @@ class Images:
 
 
 def becoming_visible(wait_ms: int) -> Contention:
-    """Give the error for rows that may not show a commit yet."""
+    """Return the error for rows that may not show a commit yet."""
     return Contention(
         "what was just committed is becoming visible; try again in a moment",
         retry_after_s=-(-wait_ms // 1000),

@@ -42,7 +42,7 @@ def is_large(
     batches: Iterable[Batch],
     deltas_min: int,
 ) -> bool:
-    """Tell whether the waiting batches of a table of a destination are the job's work.
+    """Return whether the waiting batches of a table of a destination are the job's work.
 
     Where filters decide, rows are read from the buffer instead of deltas: this is the function's
     work, however many there are. So is the next try after a failure: what the job cannot do,
@@ -82,7 +82,7 @@ class JobRuns:
 
 
 def large_places(buffer: Buffer, objects: ObjectStore, deltas_min: int) -> list[DeliveryPlace]:
-    """Give the tables with so many waiting deltas that they are the job's work, and nothing else.
+    """Return the tables with so many waiting deltas that they are the job's work, and nothing else.
 
     A table that has to be filled, or with rows to be erased or retried, is the function's first.
     """

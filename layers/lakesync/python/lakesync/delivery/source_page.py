@@ -31,7 +31,7 @@ class SourcePage:
 
     @property
     def room(self) -> int:
-        """Give how many more deltas are wanted."""
+        """Return how many more deltas are wanted."""
         return max(0, self._deltas_max - self.count)
 
     def add(self, deltas: Sequence[Delta]) -> bool:

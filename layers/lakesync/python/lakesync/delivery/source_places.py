@@ -50,12 +50,12 @@ class TablePlace(NamedTuple):
 
 
 def table_key(table: str, digest: str) -> TableKey:
-    """Give the key of a table, by the digest of the scope that decides its rows."""
+    """Return the key of a table, by the digest of the scope that decides its rows."""
     return TableKey(_digest(table)[:_DIGEST_BYTES], _digest(digest)[:4])
 
 
 def places_text(source: Destination, places: Mapping[TableKey, TablePlace]) -> str:
-    """Give the text that a client hands back for its next page."""
+    """Return the text that a client hands for its next page."""
     parts = [_source(source)]
     for key, place in places.items():
         row = b"" if place.row_id is None else place.row_id.encode()

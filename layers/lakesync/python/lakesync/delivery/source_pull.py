@@ -69,7 +69,7 @@ class SourcePulls:
         self._wall_clock = wall_clock
 
     def pull(self, gateway: str, pull: Pull) -> PullPage:
-        """Give the next page of a source. Idempotent.
+        """Return the next page of a source. Idempotent.
 
         Cost: two reads of the database, and one or two for each table; more while rows are read.
 
@@ -197,7 +197,7 @@ class _Reading:
             self.places[key] = place  # behind the others: the next page begins with them
 
     def _begin(self, name: str) -> TablePlace | None:
-        """Give where a table's rows begin; None while the destination is being filled with them."""
+        """Get where a table's rows begin; None while the destination is being filled with them."""
         place = TablePlace(self._database.mark(name).unwrap(), row_id="")
         if self._filter.viewer.sees_rows_of(name):
             behind = self._database.query_deltas_since(name, Position(*place[:2]), 1)

@@ -131,7 +131,7 @@ class TableDelivery:
         return True
 
     def _takes(self, batches: Sequence[Batch]) -> bool:
-        """Tell whether the next write is to be made here; else have it made elsewhere."""
+        """Return whether the next write is to be made here; else have it made elsewhere."""
         self.is_handed_over = self._large is not None and self._large.take(self._desk, batches)
         return not self.is_handed_over
 
@@ -150,7 +150,7 @@ class TableDelivery:
             return None
 
     def _apply(self, run: Sequence[Batch], mark: Stamp) -> Stamp:
-        """Apply consecutive batches as one; gives the commit reached.
+        """Apply consecutive batches as one; returns the commit reached.
 
         0 if the first one's object cannot be read, which is repaired; then a later one is first.
         """
@@ -216,7 +216,7 @@ class TableDelivery:
 
 
 def chained(batches: Sequence[Batch], mark: Stamp, deltas_max: int) -> list[Batch]:
-    """Give the batches that continue a mark, consecutively: one, or as many as fit into a write."""
+    """Get the batches that continue a mark, consecutively: one, or as many as fit into a write."""
     run: list[Batch] = []
     deltas = 0
     while following := [batch for batch in batches if batch.after <= mark < batch.last]:
@@ -232,7 +232,7 @@ def chained(batches: Sequence[Batch], mark: Stamp, deltas_max: int) -> list[Batc
 def _touched(
     deltas: Sequence[PlacedDelta], last: Stamp
 ) -> Iterator[tuple[dict[str, Stamp], Stamp]]:
-    """Give the rows that whole commits touch, each with the last of these, and where they end.
+    """Yield the rows that whole commits touch, each with the last of these, and where they end.
 
     About `IMAGES_MAX` rows at a time.
     """

@@ -100,7 +100,7 @@ class FlowAdmin:
         return flow
 
     def plan(self, gateway: str, body: object) -> dict[str, Any]:
-        """Tell what a declaration would move: from where, how much; and save nothing.
+        """Return what a declaration would move: from where, how much; and save nothing.
 
         Raises:
             FlowRefused: it has faults; names every one.
@@ -147,7 +147,7 @@ class FlowAdmin:
         return answer
 
     def _begin(self, gateway: str, flow: Flow) -> dict[str, str]:
-        """Register a flow that is polled; gives what its source said."""
+        """Register a flow that is polled; returns what its source said."""
         keeping, said = self._connectors.keeping, {}
         keeping.check_free(gateway, flow.name)
         if isinstance(flow.source, ConnectorSource):
@@ -161,12 +161,12 @@ class FlowAdmin:
         return said
 
     def declared(self, gateway: str, name: str) -> dict[str, Any] | None:
-        """Give what is declared of a flow, without secrets; None if nothing is."""
+        """Return what is declared of a flow, without secrets; None if nothing is."""
         flow = self._declared(gateway, name)
         return None if flow is None else flow_to_json(flow)
 
     def all(self, gateway: str) -> list[dict[str, Any]]:
-        """Give all flows, each with how it goes."""
+        """Return all flows, each with how it goes."""
         shown = [delivered_status(report) for report in self._destinations.reports(gateway)]
         now_ms = self._now_ms()
         shown += [

@@ -56,7 +56,7 @@ def cursors_since(
     secrets: Mapping[str, str],
     cursors: Mapping[str, str],
 ) -> dict[str, str]:
-    """Give the new cursors of the tables whose cursors move.
+    """Return the new cursors of the tables whose cursors move.
 
     Args:
         source: the polled source.

@@ -117,14 +117,14 @@ class DatabaseSink:
 
 
 def _changes(states: dict[str, RowState], delta: Delta) -> bool:
-    """Tell whether a delta changes its row, and note what the row is then."""
+    """Return whether a delta changes its row, and note what the row is then."""
     before = states.get(delta.row_id, EMPTY)
     after = states[delta.row_id] = apply(before, delta)
     return after is not before
 
 
 def brought_to(database: DatabaseAdapter) -> TellsBrought:
-    """Give a view of the rows in a database: its single flow brought all of them."""
+    """Return a view of the rows in a database: its single flow brought all of them."""
 
     def brought(table: str, place: str) -> Brought:
         page = database.rows_after(table, place, _BROUGHT_ROWS).unwrap()

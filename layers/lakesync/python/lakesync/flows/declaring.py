@@ -29,7 +29,7 @@ _NOT_TO_LAKES: Final = (
 
 
 def flow_of(stored: StoredConnector) -> Flow | None:
-    """Give the flow that is kept as a connector; None if that is none."""
+    """Return the flow that is kept as a connector; None if that is none."""
     definition = definition_from(stored.definition)
     if definition.type != FLOW:
         return None
@@ -71,31 +71,31 @@ def _refused(faults: list[Fault]) -> FlowRefused:
 
 
 def public(flow: Flow) -> Flow:
-    """Give a flow without the secrets of its source."""
+    """Return a flow without the secrets of its source."""
     if not isinstance(flow.source, ConnectorSource):
         return flow
     return flow.without(secret_names(connector_type(flow.source.type)))
 
 
 def hidden_in(flow: Flow) -> dict[str, str]:
-    """Give those settings of a flow's source that are secrets."""
+    """Return those settings of a flow's source that are secrets."""
     if not isinstance(flow.source, ConnectorSource):
         return {}
     return secrets_in(flow.source.configuration, secret_names(connector_type(flow.source.type)))
 
 
 def shown_flow(flow: Flow) -> dict[str, Any]:
-    """Give a flow as administrators see it."""
+    """Return a flow as administrators see it."""
     return flow_to_json(public(flow))
 
 
 def says_same(declared: Flow, wanted: Flow) -> bool:
-    """Tell whether a declaration equals the one in force; secrets are not compared."""
+    """Return whether a declaration equals the one in force; secrets are not compared."""
     return {**shown_flow(declared), "paused": False} == {**shown_flow(wanted), "paused": False}
 
 
 def as_destination(flow: Flow) -> dict[str, Any]:
-    """Give the declaration of a destination that a flow from the gateway is."""
+    """Return the declaration of a destination that a flow from the gateway is."""
     shown = flow_to_json(flow)
     ends = shown["destination"]
     return {

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def large_rows(flow: Flow, rows_min: int) -> int:
-    """Give from how many unread rows on a job reads a flow's table; 0 for never.
+    """Return from how many unread rows on a job reads a flow's table; 0 for never.
 
     Args:
         flow: the flow.

@@ -43,7 +43,7 @@ def place_from(cursor: str) -> Place:
 
 
 def begun_at(cursor: str, commit: Stamp) -> str:
-    """Give the cursor behind a commit; the current one if it is earlier, or reads rows."""
+    """Return the cursor behind a commit; the current one if it is earlier, or reads rows."""
     place = place_from(cursor)
     if place.step != HISTORY or place.commit <= commit:
         return cursor

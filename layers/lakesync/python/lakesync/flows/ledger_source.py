@@ -48,7 +48,7 @@ class LedgerSource:
         self._brought = brought
 
     def check(self) -> Result[str, LakeSyncError]:
-        """Tell whether the tables are there."""
+        """Return whether the tables are there."""
 
         def said(there: Any) -> Result[str, LakeSyncError]:
             missing = sorted({*self._tables} - there.keys())
@@ -59,7 +59,7 @@ class LedgerSource:
         return self._database.tables().and_then(said)
 
     def discover(self) -> Result[tuple[SourceTable, ...], LakeSyncError]:
-        """Give the tables, with the columns of their schemas."""
+        """Return the tables, with the columns of their schemas."""
         return self._database.tables().map(
             lambda there: tuple(
                 SourceTable(
@@ -80,7 +80,7 @@ class LedgerSource:
         rows_max: int,
         poll_ms: int,  # noqa: ARG002 - commits are dated
     ) -> Result[SourcePage, LakeSyncError]:
-        """Give the rows that changed behind a cursor."""
+        """Return the rows that changed behind a cursor."""
         try:
             place = place_from(cursor) if cursor else self._begin(table)
             if place is None:
@@ -103,7 +103,7 @@ class LedgerSource:
         *,
         poll_ms: int,  # noqa: ARG002 - as `Divisible`
     ) -> Result[Stretch, LakeSyncError]:
-        """Give the next rows of a table; what follows them is one sequence."""
+        """Return the next rows of a table; what follows them is one sequence."""
         place = place_from(cursor) if cursor else None
         if place is None or place.step != ROWS or not isinstance(self._database, SideBySide):
             return Ok(Stretch(cursor, ""))
@@ -120,7 +120,7 @@ class LedgerSource:
         rows_max: int,
         poll_ms: int,  # noqa: ARG002 - as `Divisible`
     ) -> Result[SourcePage, LakeSyncError]:
-        """Give a page of a stretch."""
+        """Return a page of a stretch."""
         place, last = place_from(cursor), place_from(ends).at.encode()
         try:
             page = self._database.rows_after(table, place.at, rows_max).unwrap()
@@ -137,7 +137,7 @@ class LedgerSource:
         self._database.close()
 
     def _mark(self, table: str) -> Stamp:
-        """Give a table's mark; 0 while it is being filled.
+        """Return a table's mark; 0 while it is being filled.
 
         Raises:
             AdapterRefused: there is no such table; it must not be treated as an empty one.
@@ -164,7 +164,7 @@ class LedgerSource:
         return SourcePage(changes, following.text(), has_more=True, is_dated=True)
 
     def _gone(self, table: str, place: Place) -> SourcePage:
-        """Give those rows that were brought and are no more."""
+        """Return those rows that were brought and are no more."""
         if not self._mark(table):
             return SourcePage((), place.text(), has_more=False)  # it is being filled again
         brought = self._brought(table, place.at)
@@ -220,7 +220,7 @@ class LedgerSource:
         rows: Mapping[str, tuple[RowState | None, Stamp]],
         deleted: Collection[str],
     ) -> tuple[Change, ...]:
-        """Give rows as their table reads them, each with its commit.
+        """Return rows as their table reads them, each with its commit.
 
         Args:
             table: their table.
@@ -240,7 +240,7 @@ class LedgerSource:
 def _as_rows(
     states: Mapping[str, RowState], place: Place
 ) -> tuple[dict[str, tuple[RowState | None, Stamp]], set[str]]:
-    """Give rows as of a place, and those that lost columns since they were given."""
+    """Return rows as of a place, and those that lost columns since they were given."""
     deleted = {
         row_id for row_id, state in states.items()
         if place.again == ANEW or (place.again and state.deleted)

@@ -32,11 +32,11 @@ class Rows:
     hlc: Stamp
 
     def added(self, skipped: int = 0) -> Iterator[Change | Unreadable]:
-        """Give all rows of the files that it added."""
+        """Return all rows of the files that it added."""
         return map(self._change, self.table.rows(self.step, self.plan.columns, skipped=skipped))
 
     def compared(self) -> Iterator[Change | Unreadable]:
-        """Give the differences between the files that it removed and those that it added."""
+        """Yield the differences between the files that it removed and those that it added."""
         for part, parts in parts_of(self.table.count(self.step, left=True)):
             before: dict[str, int] = {}
             for row in self.table.rows(self.step, self.plan.columns, left=True):
@@ -51,7 +51,7 @@ class Rows:
                 yield Change(row_id, None, hlc=self.hlc)
 
     def row_ids(self) -> Iterator[str]:
-        """Give the ids of all rows of the files that it added, but of those whose key has a NULL.
+        """Yield the ids of all rows of the files that it added, but of those whose key has a NULL.
 
         Also of those with a value that cannot be read: they are there, whatever it is.
         """
@@ -74,11 +74,11 @@ class Rows:
 
 
 def parts_of(rows: int) -> Iterator[tuple[int, int]]:
-    """Give the number of each part of the rows, and how many parts there are."""
+    """Return the number of each part of the rows, and how many parts there are."""
     parts = max(1, -(-rows // COMPARED_ROWS_MAX))
     return ((part, parts) for part in range(parts))
 
 
 def part_of(row_id: str, parts: int) -> int:
-    """Give the number of the part that a row is in."""
+    """Return the number of the part that a row is in."""
     return crc32(row_id.encode()) % parts if parts > 1 else 0

@@ -87,7 +87,7 @@ class PlainSource:
         self._opened: dict[str, SnapshotTable] = {}
 
     def check(self) -> Result[str, LakeSyncError]:
-        """Tell whether the tables are there, and have the columns of their keys."""
+        """Return whether the tables are there, and have the columns of their keys."""
         try:
             for name in self._tables:
                 self._plan(name)
@@ -96,7 +96,7 @@ class PlainSource:
         return Ok(f"It has all {len(self._tables)} tables.")
 
     def discover(self) -> Result[tuple[SourceTable, ...], LakeSyncError]:
-        """Give the tables, with their columns as they are named here."""
+        """Return the tables, with their columns as they are named here."""
         try:
             plans = {name: self._plan(name) for name in self._tables}
         except LakeSyncError as error:
@@ -120,7 +120,7 @@ class PlainSource:
         rows_max: int,
         poll_ms: int,
     ) -> Result[SourcePage, LakeSyncError]:
-        """Give the changes behind a cursor."""
+        """Return the changes behind a cursor."""
         at = _at(cursor)
         try:
             return Ok(self._page(table, cursor, at, rows_max, poll_ms))
@@ -162,7 +162,7 @@ class PlainSource:
         )
 
     def _next(self, table: str, at: _At, poll_ms: int) -> _At:
-        """Give the step in progress, or the next one, if there is one.
+        """Return the step in progress, or the next one, if there is one.
 
         It is stamped with its commit, or, if the writer's clock is ahead, with the poll's
         beginning.
@@ -176,7 +176,7 @@ class PlainSource:
         return _At(at.snapshot, hlc, 0, steps[0])
 
     def _behind(self, table: str, at: _At) -> _At:
-        """Give the place after a step: after all rows, the deletions among the brought ones."""
+        """Return the place after a step: after all rows, the deletions among the brought ones."""
         assert at.step is not None  # noqa: S101 - one was just read
         if at.step.kind == ALL:
             first = self._brought(table, "")
@@ -193,7 +193,7 @@ class PlainSource:
         return rows.added(at.given)
 
     def _gone(self, table: str, rows: Rows) -> Iterator[Change]:
-        """Give those rows that were brought and are not in a snapshot."""
+        """Yield those rows that were brought and are not in a snapshot."""
         for part, parts in parts_of(rows.table.count(rows.step)):
             there = {row_id for row_id in rows.row_ids() if part_of(row_id, parts) == part}
             place = ""

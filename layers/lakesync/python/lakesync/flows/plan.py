@@ -39,7 +39,7 @@ _PAGE_ROWS: Final = 1_000
 
 
 def of_gateway(flow: Flow, buffer: Buffer, gateway: str) -> list[dict[str, Any]]:
-    """Tell what a flow from a gateway would move of what is there now."""
+    """Return what a flow from a gateway would move of what is there now."""
     config = buffer.config(gateway)
     tables = [table for table in sorted({*config.schemas, *config.tables}) if flow.to.wants(table)]
     planned: list[dict[str, Any]] = []
@@ -56,7 +56,7 @@ def of_gateway(flow: Flow, buffer: Buffer, gateway: str) -> list[dict[str, Any]]
 def of_connector(
     flow: Flow, connector: Connector, tables: Mapping[str, str], now_ms: int, *, reads: bool
 ) -> list[dict[str, Any]]:
-    """Tell what a flow from a connector would move.
+    """Return what a flow from a connector would move.
 
     Args:
         flow: the flow.
@@ -86,7 +86,7 @@ def of_connector(
 
 
 def of_source(flow: Flow, gateway: str, counts: CountsRows) -> dict[str, Any]:
-    """Tell what a flow from a database would move; a missing database is not a fault."""
+    """Return what a flow from a database would move; a missing database is not a fault."""
     try:
         return dict(counts(gateway, flow))
     except LakeSyncError as error:
@@ -97,7 +97,7 @@ def of_source(flow: Flow, gateway: str, counts: CountsRows) -> dict[str, Any]:
 def of_database(
     flow: Flow, database: DatabaseAdapter, has_time: Callable[[], bool]
 ) -> dict[str, Any]:
-    """Tell what a flow from a database would move of its current rows.
+    """Return what a flow from a database would move of its current rows.
 
     Args:
         flow: the flow.
@@ -131,7 +131,7 @@ def of_database(
 
 
 def of_plain(flow: Flow, database: DatabaseAdapter) -> dict[str, Any]:
-    """Tell what a flow from other writers' tables would move, from the first page of each.
+    """Return what a flow from other writers' tables would move, from the first page of each.
 
     Raises:
         LakeSyncError: one does not exist, or has no such key.
@@ -145,7 +145,7 @@ def of_plain(flow: Flow, database: DatabaseAdapter) -> dict[str, Any]:
 
 
 def _nothing_brought(table: str, place: str) -> Brought:  # noqa: ARG001 - as `TellsBrought`
-    """Give no rows: a plan brought none."""
+    """Return no rows: a plan brought none."""
     return Brought((), "")
 
 

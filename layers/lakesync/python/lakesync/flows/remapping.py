@@ -42,11 +42,11 @@ class There(Protocol):
     """The rows of where a flow goes."""
 
     def states(self, table: str, row_ids: Sequence[str]) -> Mapping[str, RowState]:
-        """Give the states of some rows of a table; those that are not there are left out."""
+        """Return the states of some rows of a table; those that are not there are left out."""
         ...
 
     def has_rows(self, table: str) -> bool:
-        """Tell whether a table has, or had, any rows."""
+        """Return whether a table has, or had, any rows."""
         ...
 
 
@@ -78,7 +78,7 @@ class Remapping:
         self._clean: dict[str, bool] = {}
 
     def corrected(self, deltas: Sequence[Delta]) -> list[Delta]:
-        """Give deltas with what cleans their rows, in their order. Safe to repeat."""
+        """Return deltas with what cleans their rows, in their order. Safe to repeat."""
         doubted = [one for one in deltas if not self._is_clean(one.table)]
         if not doubted:
             return list(deltas)
@@ -121,7 +121,7 @@ class Remapping:
         }
 
     def _put(self, delta: Delta, there: RowState) -> list[Delta]:
-        """Give a row's delta, or what cleans the row.
+        """Return a row's delta, or what cleans the row.
 
         The new row comes first, then what takes the old one away: who dies between leaves both.
         """
@@ -146,7 +146,7 @@ class Remapping:
         return [delta, _at(delta, Op.INSERT if is_lost else Op.UPDATE, above + 1, columns)]
 
     def _is_lost(self, delta: Delta, there: RowState) -> bool:
-        """Tell whether a row is covered by a deletion that was the flow's.
+        """Return whether a row is covered by a deletion that was the flow's.
 
         Its filter was another then, or the row was put anew before.
         """
@@ -155,7 +155,7 @@ class Remapping:
         return view(there) is None or any(name not in there.columns for name, _ in delta.columns)
 
     def _stale(self, delta: Delta, there: RowState) -> set[str]:
-        """Give those columns that are there and would stay otherwise than they are brought."""
+        """Return those columns that are there and would stay otherwise than they are brought."""
         brought, column_map = dict(delta.columns), self._to.map_of(delta.table)
         stale = set()
         for name, (hlc, client_id, value) in there.columns.items():
@@ -171,7 +171,7 @@ class Remapping:
 
 
 def _makes(column_map: ColumnMap, name: str) -> bool:
-    """Tell whether a column of a name may come of a map."""
+    """Return whether a column of a name may come of a map."""
     is_named = name in column_map.constant or name in column_map.rename.values()
     return is_named or column_map.target(name) == name
 
@@ -179,6 +179,6 @@ def _makes(column_map: ColumnMap, name: str) -> bool:
 def _at(
     delta: Delta, op: Op, hlc: int, columns: Mapping[str, CanonicalJson] | None = None
 ) -> Delta:
-    """Give another delta of the same row; with the same columns unless some are named."""
+    """Return another delta of the same row; with the same columns unless some are named."""
     named = delta.columns if columns is None else tuple(columns.items())
     return known_delta(op, delta.table, delta.row_id, delta.client_id, hlc, named)

@@ -72,12 +72,12 @@ class FlowRoutes:
         self._side_by_side = side_by_side
 
     def elsewhere(self, definition: Definition) -> str:
-        """Give where a flow is polled; empty if here."""
+        """Return where a flow is polled; empty if here."""
         place = flow_from_stored("", definition.configuration, 0, paused=False).place
         return "" if self._place in {"", place} else place
 
     def route(self, gateway: str, name: str, definition: Definition, storage: Storage) -> Route:
-        """Give the route of a flow.
+        """Return the route of a flow.
 
         Raises:
             LakeSyncError: its source or its destination cannot be made.
@@ -135,5 +135,5 @@ class FlowRoutes:
 
 
 def keeper(gateway: str, name: str) -> str:
-    """Give the name under which a flow keeps its tables in a database, apart from all others'."""
+    """Return the name under which a flow keeps its tables in a database, apart from all others'."""
     return f"{gateway}/{name}"

@@ -55,7 +55,7 @@ class FlowSchemas:
         """The cache: a poll asks the source, and the storage, once for each table."""
 
     def of(self, table: str) -> TableSchema | None:
-        """Give the schema that a table has at the destination; None without known columns.
+        """Return the schema that a table has at the destination; None without known columns.
 
         Raises:
             LakeSyncError: the source does not say what tables it has.
@@ -88,7 +88,7 @@ class FlowSchemas:
 
 
 def _grown(before: Iterable[Any], columns: Iterable[SourceColumn]) -> list[list[str]]:
-    """Give columns with their types: the former ones, and the new ones."""
+    """Return columns with their types: the former ones, and the new ones."""
     grown: dict[str, str] = dict(before)
     spelled = {folded(name) for name in grown}
     for column in columns:

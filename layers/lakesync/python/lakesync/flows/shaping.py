@@ -45,7 +45,7 @@ class Shaping:
         self._columns: dict[str, frozenset[str] | None] = {}
 
     def __call__(self, deltas: Sequence[Delta]) -> list[Delta]:
-        """Give what goes on of some deltas, in their order. Safe to repeat."""
+        """Return what goes on of some deltas, in their order. Safe to repeat."""
         wanted = [one for one in deltas if not self._to.tables or one.table in self._to.tables]
         passes = [self._passes(one) for one in wanted]
         present = self._present([one for one, shown in zip(wanted, passes, strict=True)
@@ -74,7 +74,7 @@ class Shaping:
         return columns is None or self._viewer.sees(table, rule_columns(delta.columns, columns))
 
     def _present(self, hidden: Sequence[Delta]) -> set[tuple[str, str]]:
-        """Give those rows of deltas that are there: a deletion of any other is none."""
+        """Return those rows of deltas that are there: a deletion of any other is none."""
         by_table: dict[str, dict[str, None]] = {}
         for one in hidden:
             by_table.setdefault(one.table, {})[one.row_id] = None
@@ -94,7 +94,7 @@ class InGateway:
         self._gateway = gateway
 
     def states(self, table: str, row_ids: Sequence[str]) -> dict[str, RowState]:
-        """Give the states of some rows."""
+        """Return the states of some rows."""
         states: dict[str, RowState] = {}
         for start in range(0, len(row_ids), ROWS_LOOKED_UP_MAX):
             some = [(table, row_id) for row_id in row_ids[start : start + ROWS_LOOKED_UP_MAX]]
@@ -103,7 +103,7 @@ class InGateway:
         return states
 
     def has_rows(self, table: str) -> bool:
-        """Tell whether a table has any rows, deleted ones too."""
+        """Return whether a table has any rows, deleted ones too."""
         first = self._rows.scan_rows(self._gateway, table, "", 1)
         return bool(first.rows or first.place)
 
@@ -115,9 +115,9 @@ class InDatabase:
         self._database = database
 
     def states(self, table: str, row_ids: Sequence[str]) -> Mapping[str, RowState]:
-        """Give the states of some rows."""
+        """Return the states of some rows."""
         return self._database.rows_of(table, row_ids).unwrap() if row_ids else {}
 
     def has_rows(self, table: str) -> bool:
-        """Tell whether a table has any rows, deleted ones too."""
+        """Return whether a table has any rows, deleted ones too."""
         return bool(self._database.rows_after(table, "", 1).unwrap().rows)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def delivered_status(report: DestinationReport) -> dict[str, Any]:
-    """Give a flow that is fed by flushes, with its status.
+    """Return a flow that is fed by flushes, with its status.
 
     Its lag is how long the oldest commit that it has not taken has waited.
     """
@@ -34,7 +34,7 @@ def delivered_status(report: DestinationReport) -> dict[str, Any]:
 
 
 def polled_status(flow: Flow, stored: StoredConnector, now_ms: int) -> dict[str, Any]:
-    """Give a polled flow, with its status.
+    """Return a polled flow, with its status.
 
     Its lag is the time since the last completed poll began: all earlier changes are delivered.
     Before the first completed poll it is left out.

@@ -45,7 +45,7 @@ USER_BYTES_MAX: Final = 255
 
 
 def check_user(user: str) -> str:
-    """Give a user's name back if it is text of 1 to `USER_BYTES_MAX` bytes.
+    """Return a user's name if it is text of 1 to `USER_BYTES_MAX` bytes.
 
     Raises:
         ValidationFailed: it is not.
@@ -182,11 +182,11 @@ class AccessAdmin:
         self._wall_clock = wall_clock
 
     def revocations(self, gateway: str) -> list[Revocation]:
-        """Give all revocations."""
+        """Return all revocations."""
         return self._store.revocations(gateway)
 
     def user_of(self, gateway: str, client_id: str) -> str | None:
-        """Give the user to whom a client belongs; None if it is unbound."""
+        """Return the user to whom a client belongs; None if it is unbound."""
         client = self._store.client(gateway, check_client_id(client_id))
         return client.user if client else None
 

@@ -72,7 +72,7 @@ class AdminService:
         return config.schemas[wanted.table]
 
     def schemas(self, gateway: str, table: str | None = None) -> Schemas:
-        """Give the schemas in force by their tables' names, or only that of ``table``.
+        """Return the schemas in force by their tables' names, or only that of ``table``.
 
         Raises:
             NotFound: the table has none.
@@ -85,7 +85,7 @@ class AdminService:
         return Schemas(config.schema_version, schemas, config.strict)
 
     def schemas_for(self, gateway: str, claims: Claims) -> Schemas:
-        """Give the schemas as a client may know them: of the tables that rules can show it."""
+        """Return the schemas as a client may know them: of the tables that rules can show it."""
         config = self._config(gateway)
         viewer = Viewer(config.rules, claims)
         names = sorted(name for name in config.schemas if viewer.may_see(name))
@@ -110,7 +110,7 @@ class AdminService:
         return self._declare(gateway, lambda config: _with_rules(config, body)).rules
 
     def warnings(self, gateway: str, body: object) -> list[Fault]:
-        """Give the warnings for sync rules: what is no fault and may be a mistake.
+        """Return the warnings for sync rules: what is no fault and may be a mistake.
 
         Raises:
             RulesRefused: they have faults; names every one.
@@ -118,7 +118,7 @@ class AdminService:
         return Trial(self._buffer, gateway, self._config(gateway), body).warnings
 
     def try_rules(self, gateway: str, body: object, claims: Claims | None) -> list[TableTrial]:
-        """Give what sync rules would do, without saving them; idempotent.
+        """Return what sync rules would do, without saving them; idempotent.
 
         Args:
             gateway: whose.
@@ -137,15 +137,15 @@ class AdminService:
         return trial.tables_as({**claims, "gw": gateway}, self._wall_clock)
 
     def rules(self, gateway: str) -> SyncRules:
-        """Give the sync rules in force."""
+        """Return the sync rules in force."""
         return self._config(gateway).rules
 
     def layout(self, gateway: str) -> Layout:
-        """Give the shards of the tables."""
+        """Return the shards of the tables."""
         return self._config(gateway).layout
 
     def epoch(self, gateway: str) -> str:
-        """Give the epoch of the buffer; empty unless it was restored from a backup."""
+        """Return the epoch of the buffer; empty unless it was restored from a backup."""
         return self._buffer.lane_heads(gateway, [MAIN_LANE]).get(MAIN_LANE, NO_HEAD).epoch
 
     def place_table(
@@ -177,7 +177,7 @@ class AdminService:
         return self._declare(gateway, placed)
 
     def metrics(self, gateway: str, claims: Claims | None = None) -> dict[str, object]:
-        """Give the metrics of a gateway's buffer: one read unit for each shard, and two.
+        """Return the metrics of a gateway's buffer: one read unit for each shard, and two.
 
         Args:
             gateway: whose.

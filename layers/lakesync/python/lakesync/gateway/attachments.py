@@ -48,11 +48,11 @@ class AttachmentRows(Protocol):
     """The reads of a gateway that attachments need: a part of `lakesync.ports.Buffer`."""
 
     def config(self, gateway: str) -> GatewayConfig:
-        """Give the configuration in force."""
+        """Return the configuration in force."""
         ...
 
     def rows(self, gateway: str, rows: Iterable[RowKey]) -> dict[RowKey, StoredRow]:
-        """Give rows as they are."""
+        """Return rows as they are."""
         ...
 
 
@@ -73,7 +73,7 @@ class AttachmentService:
     def upload(
         self, gateway: str, reference: object, parts: Sequence[object] = (), upload: str = ""
     ) -> UploadState:
-        """Give the progress of an upload, and what to send next; end the upload once all is there.
+        """Get the progress of an upload, and what to send next; end the upload once all is there.
 
         Send what it names and ask again, until the file is stored. Idempotent; an upload may be
         abandoned, or done by several clients at once. Cost: two to four requests of the store.
@@ -133,7 +133,7 @@ class AttachmentService:
         place: tuple[str, str, str],
         reference: object,
     ) -> SignedRequest:
-        """Give the request that reads a file, to a caller who sees a row that refers to it.
+        """Return the request that reads a file, to a caller who sees a row that refers to it.
 
         Cost: a read unit or two, for each 4 KB of the row; a request of the store.
 
@@ -169,19 +169,19 @@ class AttachmentService:
 
 
 def object_key(gateway: str, file: Attachment) -> str:
-    """Give the key of a file's object: below its gateway's own prefix."""
+    """Return the key of a file's object: below its gateway's own prefix."""
     return file_key(gateway, file.file_name)
 
 
 def file_key(gateway: str, name: str) -> str:
-    """Give the key of an object by `Attachment.file_name`."""
+    """Return the key of an object by `Attachment.file_name`."""
     return f"{ATTACHMENTS}/{gateway}/{name}"
 
 
 def _seen(
     config: GatewayConfig, claims: Mapping[str, Any], key: RowKey, state: RowState
 ) -> Mapping[str, CanonicalJson]:
-    """Give the columns of a row that a pull would show; none if it would not show the row."""
+    """Return the columns of a row that a pull would show; none if it would not show the row."""
     table, _ = key
     rules = RuleFilter(config, Pull("", claims=claims))
     if not rules.sees(table, state):

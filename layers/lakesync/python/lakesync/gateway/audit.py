@@ -97,12 +97,12 @@ class Audit:
         self._store.end(ended)
 
     def records(self, gateway: str, query: AuditQuery) -> tuple[list[AuditRecord], str]:
-        """Give records, the latest first, and the id below which to continue, or "" at the end."""
+        """Get records, the latest first, and the id below which to continue, or "" at the end."""
         return self._store.records(gateway, query)
 
 
 def record_to_json(record: AuditRecord) -> dict[str, Any]:
-    """Give a record as it is shown."""
+    """Return a record as it is shown."""
     shown: dict[str, Any] = {
         "id": record.id,
         "at": utc_text(record.at_ms, "milliseconds"),
@@ -124,7 +124,7 @@ def record_to_json(record: AuditRecord) -> dict[str, Any]:
 
 
 def stated(state: object) -> str:
-    """Give a state as JSON text; for a large one, its digest and size."""
+    """Return a state as JSON text; for a large one, its digest and size."""
     text = _text(json.dumps(state, ensure_ascii=False, sort_keys=True, separators=(",", ":")))
     encoded = text.encode()
     if len(encoded) <= STATE_BYTES_MAX:
@@ -133,5 +133,5 @@ def stated(state: object) -> str:
 
 
 def _text(text: str) -> str:
-    """Give text that can be stored: JSON can contain halves of surrogate pairs."""
+    """Return text that can be stored: JSON can contain halves of surrogate pairs."""
     return text.encode("utf-8", "replace").decode()

@@ -61,7 +61,7 @@ class Bootstraps:
     def begin(
         self, log: FinalLog, rule_filter: RuleFilter, first: tuple[str, ...] = ()
     ) -> ResumeToken:
-        """Give where a bootstrap begins; a token without a table if the log alone is better.
+        """Return where a bootstrap begins; a token without a table if the log alone is better.
 
         The log contains all tables mixed. So if tables that have rows are wanted ``first``, rows
         are read instead; and if there are events, the whole log is read again after them.
@@ -86,7 +86,7 @@ class Bootstraps:
         )
 
     def _latest(self, log: FinalLog, rule_filter: RuleFilter) -> Manifest | None:
-        """Give the checkpoint to begin with, if one can be used."""
+        """Return the checkpoint to begin with, if one can be used."""
         if self._checkpoints is None:
             return None
         latest = self._checkpoints.latest(log.gateway, log.epoch, log.trimmed)
@@ -95,7 +95,7 @@ class Bootstraps:
     def all_tables(
         self, log: FinalLog, pull: Pull, rule_filter: RuleFilter, at: ResumeToken, budget: Budget
     ) -> PullPage:
-        """Give the next rows of all tables.
+        """Return the next rows of all tables.
 
         Raises:
             CursorExpired: the log behind them was trimmed in the meantime, or is another's; or the
@@ -122,7 +122,7 @@ class Bootstraps:
         return replace(page, progress=chunks.progress(before, following.table, following.position))
 
     def resync_of_all(self, log: FinalLog) -> Resync:
-        """Give the announcement in the first page of all tables: which tables they are."""
+        """Return the announcement in the first page of all tables: which tables they are."""
         tables = tuple(self._tables(log))
         horizons = log.config.tombstone_horizons
         of_tables = {table: horizons[table] for table in tables if table in horizons}
@@ -135,7 +135,7 @@ class Bootstraps:
         self, log: FinalLog, pull: Pull, rule_filter: RuleFilter, at: ResumeToken | None,
         budget: Budget,
     ) -> PullPage:  # fmt: skip
-        """Give the next rows of the tables for which the client's scope differs.
+        """Return the next rows of the tables for which the client's scope differs.
 
         Raises:
             CursorExpired: the tables are not known, or contain events: the client begins again.
@@ -176,7 +176,7 @@ def _page(
     at: ResumeToken,
     budget: Budget,
 ) -> PullPage:
-    """Give the first visible rows from a place on; possibly none, but with progress."""
+    """Return the first visible rows from a place on; possibly none, but with progress."""
     records, table, position = NO_RECORDS, at.table, at.position
     # Past the stamp of each row, so that a clock that follows the gateway's time is past the rows'
     # too.

@@ -24,25 +24,25 @@ class AllTables:
         self._scope = scope
 
     def begin_next(self) -> str:
-        """Give none: the first table is the one where it began."""
+        """Return none: the first table is the one where it began."""
         return ""
 
     def following(self, table: str) -> str:
-        """Give the table behind the given one; empty behind the last."""
+        """Return the table behind the given one; empty behind the last."""
         at = self._place_of(table)
         return next((name for name in self._names if self._place_of(name) > at), "")
 
     def before(self, table: str) -> list[str]:
-        """Give the tables that are read before the given one; all of them if it is empty."""
+        """Return the tables that are read before the given one; all of them if it is empty."""
         at = self._names.index(table) if table in self._names else len(self._names)
         return self._names[:at]
 
     def scope_text(self) -> str:
-        """Give the scope of the rows that were read."""
+        """Return the scope of the rows that were read."""
         return self._scope.text()
 
     def begun(self, horizons: Mapping[str, Stamp]) -> Resync | None:
-        """Give none: all of them begin with the first page."""
+        """Return none: all of them begin with the first page."""
         del horizons
         return None
 
@@ -80,15 +80,15 @@ class ChangedTables:
 
     @property
     def are_told(self) -> bool:
-        """Tell whether both scopes were short enough to list digests by table."""
+        """Return whether both scopes were short enough to list digests by table."""
         return self._progress.is_told and self.now.is_told
 
     def units(self) -> list[str]:
-        """Give the unfinished units, in order."""
+        """Return the unfinished units, in order."""
         return self.now.changed(self._progress)
 
     def is_under_way(self, table: str) -> bool:
-        """Tell whether a table is being read."""
+        """Return whether a table is being read."""
         return bool(table) and self._progress.of(self._unit(table)) == UNKNOWN
 
     def begin_next(self) -> str:
@@ -107,7 +107,7 @@ class ChangedTables:
         return ""
 
     def following(self, table: str) -> str:
-        """Give the table behind the given one, in its unit; empty behind the last."""
+        """Return the table behind the given one, in its unit; empty behind the last."""
         unit = self._unit(table)
         behind = self._other_behind(table) if unit == OTHERS else ""
         if not behind:
@@ -115,11 +115,11 @@ class ChangedTables:
         return behind
 
     def scope_text(self) -> str:
-        """Give the scope of the rows that were read."""
+        """Return the scope of the rows that were read."""
         return (self._progress if self.units() else self.now).text()
 
     def begun(self, horizons: Mapping[str, Stamp]) -> Resync | None:
-        """Give the announcement of the units that began with this page; None if none did."""
+        """Return the announcement of the units that began with this page; None if none did."""
         if not self._begun:
             return None
         tables = tuple(unit for unit in self._begun if unit != OTHERS)

@@ -68,7 +68,7 @@ class BroadcastPages:
         self._quiet: OrderedDict[tuple[str, str], _Quiet] = OrderedDict()
 
     def decide(self, log: FinalLog, connections: Iterable[Connection], since: Stamp) -> Decided:
-        """Give what is sent to connections that have all up to a stamp; 0 if that is not known."""
+        """Get what is sent to connections that have all up to a stamp; 0 if that is not known."""
         groups, rescoped, moved = self._groups(log, connections)
         ends_ms = self._wall_clock() + DECIDE_MS_MAX
         outgoing: list[Outgoing] = []
@@ -106,7 +106,7 @@ class BroadcastPages:
         return list(groups.values()), rescoped, moved
 
     def _page(self, log: FinalLog, group: Group, since: Stamp) -> PullPage | None:
-        """Give what a group sees of the log behind a stamp; None if it has to pull."""
+        """Return what a group sees of the log behind a stamp; None if it has to pull."""
         pull = Pull(
             "",
             since,
@@ -136,7 +136,7 @@ class BroadcastPages:
     def _frames(
         self, log: FinalLog, group: Group, page: PullPage | None, moved: set[str]
     ) -> list[Outgoing]:
-        """Give what is sent to each connection of a group."""
+        """Return what is sent to each connection of a group."""
         poke = poke_at(log.top)
         if page is None:
             return [Outgoing(connection, poke, poke) for connection in group.connections]

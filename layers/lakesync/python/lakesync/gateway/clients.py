@@ -65,7 +65,7 @@ class ClientsAdmin:
         self._cursor_of = cursor_of
 
     def clients(self, gateway: str, place: str, limit: int) -> tuple[list[ClientReport], str]:
-        """Give some clients behind a place, and the next place, or "" if there are no more.
+        """Return some clients behind a place, and the next place, or "" if there are no more.
 
         Cost in read units: one for some thirty clients and 16 at the most, one for each client of
         the page that was never noted, and one for some ten connections of the gateway.
@@ -88,12 +88,12 @@ class ClientsAdmin:
         return reports, following
 
     def connected(self, gateway: str, client_id: str) -> list[Connection]:
-        """Give the connections of a client."""
+        """Return the connections of a client."""
         connections, _ = self._connections.of_gateway(gateway)
         return concerned(connections, "client", check_client_id(client_id))
 
     def disconnect(self, gateway: str, client_id: str) -> int:
-        """Close all connections of a client, which may connect again; gives their number."""
+        """Close all connections of a client, which may connect again; returns their number."""
         error = Unavailable("an administrator closed this connection; connect again in a moment")
         connections = self.connected(gateway, client_id)
         self._delivery.refuse([(each, error) for each in connections])

@@ -52,7 +52,7 @@ class Group:
 
 
 def refusal_of(connection: Connection, access: Access, now_s: float) -> LakeSyncError | None:
-    """Give the reason why a connection may no longer be served; None if it may."""
+    """Return the reason why a connection may no longer be served; None if it may."""
     if now_s > connection.expires_s:
         return AuthFailed("the token has expired; get a fresh one and connect again")
     try:
@@ -64,7 +64,7 @@ def refusal_of(connection: Connection, access: Access, now_s: float) -> LakeSync
 
 
 def concerned(connections: Sequence[Connection], kind: str, name: str) -> list[Connection]:
-    """Give the connections of a user, of a client, or, if its gateway was deleted, all."""
+    """Return the connections of a user, of a client, or, if its gateway was deleted, all."""
     if kind == GATEWAY_KIND:
         return list(connections)
     return [
@@ -83,7 +83,7 @@ class ToldApart(NamedTuple):
 
 
 def told_apart(connections: Sequence[Connection], access: Access, now_s: float) -> ToldApart:
-    """Tell which of a gateway's connections may be served, which may not, and which are gone."""
+    """Return which of a gateway's connections may be served, which may not, and which are gone."""
     allowed, refused = [], []
     oldest_ms = 1000 * (now_s - CONNECTION_S_MAX)
     living = [each for each in connections if each.opened_ms >= oldest_ms]
@@ -101,7 +101,7 @@ def told_apart(connections: Sequence[Connection], access: Access, now_s: float) 
 
 
 def surplus_of(connections: Sequence[Connection]) -> dict[str, LakeSyncError]:
-    """Give those of a gateway's connections that exceed a limit, with the reasons.
+    """Return those of a gateway's connections that exceed a limit, with the reasons.
 
     For a client they are the oldest ones, whose other side may be gone; for a gateway the newest.
     """
@@ -125,26 +125,26 @@ def _opened(connection: Connection) -> tuple[int, str]:
 
 
 def rules_digest(config: GatewayConfig) -> str:
-    """Give a digest of all that decides besides claims: the rules, and the logged columns."""
+    """Return a digest of all that decides besides claims: the rules, and the logged columns."""
     return digest_of([rules_to_json(config.rules), config.logged.generation])
 
 
 def scope_text(config: GatewayConfig, claims: Mapping[str, object]) -> str:
-    """Give the text of the scope that claims have under the rules in force."""
+    """Return the text of the scope that claims have under the rules in force."""
     return Viewer(config.rules, claims, config.logged.generation).scope().text()
 
 
 def scoped(connection: Connection, config: GatewayConfig, rules: str) -> Connection:
-    """Give a connection with its scope under the rules in force."""
+    """Return a connection with its scope under the rules in force."""
     scope = digest_of(scope_text(config, connection.claims))
     return replace(connection, scope=scope, rules=rules)
 
 
 def poke_at(top: Stamp) -> str:
-    """Give the frame that asks a reader to pull."""
+    """Return the frame that asks a reader to pull."""
     return encode_broadcast(PullPage((), 0, top, has_more=True))
 
 
 def writers_of(records: Sequence[bytes]) -> set[str]:
-    """Give the clients whose deltas a page holds."""
+    """Return the clients whose deltas a page holds."""
     return {delta.client_id for run in records for delta in decode_records(run)}

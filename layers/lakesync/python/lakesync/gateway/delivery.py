@@ -131,7 +131,7 @@ class Delivery:
         return done
 
     def forget(self, dead: Sequence[Connection], has_time: Callable[[], bool] = always) -> int:
-        """Remove connections that no longer exist, while there is time; gives how many."""
+        """Remove connections that no longer exist, while there is time; returns how many."""
         done = len(self.side_by_side(self._remove, dead, has_time))
         self._report()
         return done

@@ -52,7 +52,7 @@ class DestinationReport:
 
     @property
     def state(self) -> str:
-        """Give its state in one word."""
+        """Return its state in one word."""
         if self.destination.paused:
             return "paused"
         if any(state.error for state in self.tables.values()):
@@ -106,11 +106,11 @@ class DestinationAdmin:
         return one
 
     def declared(self, gateway: str, name: str) -> Destination | None:
-        """Give the declaration of a destination; None if there is none."""
+        """Return the declaration of a destination; None if there is none."""
         return self._buffer.destinations(gateway).by_name.get(name)
 
     def reports(self, gateway: str) -> list[DestinationReport]:
-        """Give all destinations, each with its state."""
+        """Return all destinations, each with its state."""
         declared = self._buffer.destinations(gateway).by_name
         return [self._report(gateway, declared[name]) for name in sorted(declared)]
 
@@ -140,7 +140,7 @@ class DestinationAdmin:
         self._ask_for_filling(DeliveryPlace(gateway, name))
 
     def retry(self, gateway: str, name: str) -> int:
-        """Have dead letters and failed claims retried; gives the number of tables.
+        """Have dead letters and failed claims retried; returns the number of tables.
 
         Raises:
             NotFound: there is no such destination.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def rows_of(
     commit: FilteredCommit, rows: list[Records], log: FinalLog, since: Stamp, pull: Pull
 ) -> PullPage:
-    """Give some of the rows that one commit made visible, if together they do not fit one answer.
+    """Return some of the rows that one commit made visible, if together they do not fit one answer.
 
     They are sent as they are, before the commit itself. The client's cursor stays before it.
     """
@@ -33,7 +33,7 @@ def rows_of(
 
 
 def not_sent(commit: FilteredCommit, at: ResumeToken | None) -> FilteredCommit:
-    """Give a commit without those of its rows that were sent in separate pages."""
+    """Return a commit without those of its rows that were sent in separate pages."""
     if at is None or at.reads is not Reads.ROWS_OF_COMMIT:
         return commit
     stamp, _, sent = at.of.partition(":")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def metrics(buffer: Buffer, gateway: str, claims: Claims | None, now_ms: int) -> dict[str, object]:
-    """Give how much is unflushed, since when, and how far the log is, in total and by shard.
+    """Return how much is unflushed, since when, and how far the log is, in total and by shard.
 
     A client (``claims``) gets the tables that the rules can show it, and their shards. Names and
     activity of other tables are hidden from it.

@@ -65,7 +65,7 @@ class PullService:
         self._tails = Tails(buffer)
 
     def pull(self, gateway: str, pull: Pull) -> PullPage:
-        """Give the next page after a cursor. Idempotent.
+        """Return the next page after a cursor. Idempotent.
 
         Cost: as `ReadBarrier.raise_heads`, or a read unit if that was paid a moment ago. A log that
         is in no head, and that no request of this process has read, costs one read unit for each 4
@@ -87,7 +87,7 @@ class PullService:
         return replace(page, schema_version=log.config.schema_version, behind_ms=behind_ms)
 
     def _recent_page(self, gateway: str, pull: Pull) -> tuple[FinalLog, PullPage] | None:
-        """Give the next page from heads that were just read; None if they must be read now."""
+        """Return the next page from heads that were just read; None if they must be read now."""
         if pull.snapshot:
             return None
         beside = partial(self._read_ahead, pull)
@@ -99,7 +99,7 @@ class PullService:
         return (recent.log, page) if page.has_more or recent.may_end else None
 
     def _page(self, gateway: str, pull: Pull) -> tuple[FinalLog, PullPage]:
-        """Give the next page from heads that are read now."""
+        """Return the next page from heads that are read now."""
         since = 0 if pull.snapshot else pull.since
         read_at = self._recent.now()
         log = self.final_log(gateway, since, pull.at_least, partial(self._read_ahead, pull))
@@ -110,13 +110,13 @@ class PullService:
         self, gateway: str, since: Stamp, at_least: Stamp,
         beside: Callable[[FinalLog], list[Callable[[], None]]] = lambda _: [],
     ) -> FinalLog:  # fmt: skip
-        """Give a gateway's log behind a stamp, final up to ``at_least`` or further."""
+        """Return a gateway's log behind a stamp, final up to ``at_least`` or further."""
         return self._barrier.raise_heads(
             gateway, since, at_least=at_least, wall_clock=self._wall_clock, beside=beside
         )
 
     def _read_ahead(self, pull: Pull, log: FinalLog) -> list[Callable[[], None]]:
-        """Give the calls that read the log for the first page, as `_collect` will ask for it."""
+        """Return the calls that read the log for the first page, as `_collect` will ask for it."""
         if pull.snapshot or pull.since < log.trimmed:
             return []
         rule_filter = RuleFilter(log.config, pull)
@@ -125,7 +125,7 @@ class PullService:
         return self._tails.of(log.epoch).read_ahead(log.gateway, heads, pull.since, count_max)
 
     def page_of(self, log: FinalLog, pull: Pull) -> PullPage:
-        """Give a page of rows as they are while the client bootstraps, and otherwise of the log."""
+        """Get a page of rows as they are while the client bootstraps, and otherwise of the log."""
         rule_filter, budget = RuleFilter(log.config, pull), Budget(self._wall_clock)
         scope = rule_filter.scope.text()
         same_scope = pull.scope in {"", scope}
@@ -173,7 +173,7 @@ class PullService:
         return PullPage((), 0, since, has_more=since < log.top)
 
     def _deltas_max(self, pull: Pull, rule_filter: RuleFilter) -> int:
-        """Give how many deltas of each lane could fill a page."""
+        """Return how many deltas of each lane could fill a page."""
         return pull.deltas_max if rule_filter.sees_everything else self._limits.page_deltas_max
 
     def _collect(
@@ -235,7 +235,7 @@ class PullService:
 
 
 def _readable(log: FinalLog, since: Stamp, rule_filter: RuleFilter) -> dict[str, Head]:
-    """Give the heads of lanes that may contain something visible behind a stamp."""
+    """Return the heads of lanes that may contain something visible behind a stamp."""
     shards = rule_filter.shards()
     return {
         lane: head

@@ -201,7 +201,7 @@ class PushService:
 
 
 def _admitting(config: GatewayConfig, new: list[Admitted]) -> GatewayConfig:
-    """Give the configuration with the names of deltas, as far as they may be declared."""
+    """Return the configuration with the names of deltas, as far as they may be declared."""
     for _, delta in new:
         with suppress(NameTaken, TooManyTables, TooManyColumns):
             config = config.admitting(delta)

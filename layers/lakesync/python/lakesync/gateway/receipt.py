@@ -40,7 +40,7 @@ class Receipt:
         ]
 
     def refuse_all(self, others: list[Admitted], now_ms: int) -> PushReceipt:
-        """Give the receipt of an atomic push of which nothing was committed."""
+        """Return the receipt of an atomic push of which nothing was committed."""
         self._accepted = 0
         kept = [outcome for outcome in self._outcomes if outcome.kind is OutcomeKind.REFUSED]
         error = AtomicPushRefused(_REFUSED_WITH_OTHERS)
@@ -48,11 +48,11 @@ class Receipt:
         return self.done(now_ms)
 
     def done(self, now_ms: int) -> PushReceipt:
-        """Give the receipt, outcomes in the order of the push."""
+        """Return the receipt, outcomes in the order of the push."""
         outcomes = tuple(sorted(self._outcomes, key=lambda outcome: outcome.index))
         return PushReceipt(self._stamp, self._accepted, outcomes, now_ms)
 
 
 def refusal(index: int, delta_id: str, error: LakeSyncError) -> DeltaOutcome:
-    """Give the outcome of a delta that was refused."""
+    """Return the outcome of a delta that was refused."""
     return DeltaOutcome(index, delta_id, OutcomeKind.REFUSED, error)

@@ -29,7 +29,7 @@ class Records(NamedTuple):
         return sum(map(len, self.runs))
 
     def followed_by(self, *others: Records) -> Records:
-        """Give these deltas, followed by others."""
+        """Return these deltas, followed by others."""
         runs = [run for each in (self, *others) for run in each.runs]
         return Records(tuple(runs), sum(each.deltas for each in (self, *others)))
 
@@ -62,7 +62,7 @@ class RowsToRead:
         self.client_may_hold[key] = self.client_may_hold.get(key, False) or client_may_hold
 
     def removed_last(self) -> dict[RowKey, bool]:
-        """Give the rows, with those that the commit also removes at the end."""
+        """Return the rows, with those that the commit also removes at the end."""
         ordered = sorted(self.client_may_hold, key=self.removed.__contains__)
         return {key: self.client_may_hold[key] for key in ordered}
 

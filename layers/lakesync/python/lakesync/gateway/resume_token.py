@@ -58,7 +58,7 @@ class ResumeToken(NamedTuple):
     """For all tables, those that are read before the others."""
 
     def to_text(self) -> str:
-        """Give the text that a client hands back."""
+        """Return the text that a client hands."""
         reads = f"{self.reads.value}:{','.join(self.first)}" if self.first else self.reads.value
         fields = (reads, self.of, self.epoch, self.table, self.position)
         return "|".join((f"{self.replay_from:x}", *fields))

@@ -47,7 +47,7 @@ class RowSource(Protocol):
     """A source of rows."""
 
     def read(self, table: str, position: str, deltas_max: int, bytes_max: int) -> Rows:
-        """Give whole rows of a table from a position on, empty for its first; at least one row.
+        """Return whole rows of a table from a position on, empty for its first; at least one row.
 
         Raises:
             ValidationFailed: there is no such position.
@@ -70,7 +70,7 @@ class BufferRows:
         self._rule_filter = rule_filter
 
     def read(self, table: str, position: str, deltas_max: int, bytes_max: int) -> Rows:
-        """Give rows; see `RowSource.read`.
+        """Return rows; see `RowSource.read`.
 
         Cost: for a minute after rules looked at another column for the first time, the log of the
         minute before is read besides.
@@ -130,7 +130,7 @@ class CheckpointRows:
         self.bytes_read = 0
 
     def read(self, table: str, position: str, deltas_max: int, bytes_max: int) -> Rows:
-        """Give rows; see `RowSource.read`.
+        """Return rows; see `RowSource.read`.
 
         Raises:
             CursorExpired: the checkpoint is no longer kept.
@@ -162,7 +162,7 @@ class CheckpointRows:
         return Rows(Records(tuple(runs), deltas), following)
 
     def progress(self, before: Iterable[str], table: str, position: str) -> Progress:
-        """Give how far the rows were read: all of some tables, and this one up to a position.
+        """Return how far the rows were read: all of some tables, and this one up to a position.
 
         Cost: a look at each part of the manifest, which is in memory.
         """
@@ -176,7 +176,7 @@ class CheckpointRows:
 
 
 def decides(manifest: Manifest, config: GatewayConfig, rule_filter: RuleFilter) -> bool:
-    """Tell whether the log behind a checkpoint shows, for each of its rows, when it becomes hidden.
+    """Get whether the log behind a checkpoint shows, for each of its rows, when it becomes hidden.
 
     Entries from before any rule read a column lack it. So a client that does not see every row
     would keep rows that were hidden between the checkpoint and the rules.

@@ -54,39 +54,39 @@ class RuleFilter:
 
     @property
     def sees_everything(self) -> bool:
-        """Tell whether the client sees every row of every table, and every column."""
+        """Return whether the client sees every row of every table, and every column."""
         return self.viewer.sees_everything
 
     def shards(self) -> frozenset[str]:
-        """Give the shards whose log may contain anything that the client sees."""
+        """Return the shards whose log may contain anything that the client sees."""
         return self._config.layout.readable(self.viewer.may_see)
 
     def columns(self, table: str) -> frozenset[str]:
-        """Give the columns of a table that the rules in force read."""
+        """Return the columns of a table that the rules in force read."""
         columns = self._columns.get(table)
         if columns is None:
             columns = self._columns[table] = self._rules.columns(table)
         return columns
 
     def delete_wins(self, table: str) -> bool:
-        """Tell whether no update restores a deleted row of the table."""
+        """Return whether no update restores a deleted row of the table."""
         return self._config.delete_wins(table)
 
     # --- rows -------------------------------------------------------------------------------------
 
     def row(self, table: str, row_id: str, state: RowState) -> list[Delta]:
-        """Give a row as the client sees it: as deltas that merge to it, none if it is hidden."""
+        """Return a row as the client sees it: as deltas that merge to it, none if it is hidden."""
         deltas = deltas_of(table, row_id, state) if self.sees(table, state) else []
         return self.shown(deltas) if self.viewer.omitted(table) else deltas
 
     def sees(self, table: str, state: RowState) -> bool:
-        """Tell whether the client may see a row."""
+        """Return whether the client may see a row."""
         return self.viewer.sees_rows_of(table) or self.viewer.sees(
             table, rule_values(self._config.as_read(table, state), self.columns(table))
         )
 
     def row_run(self, table: str, row: RowRun) -> Records:
-        """Give a row as the client sees it, as `row` does, from the run of its deltas."""
+        """Return a row as the client sees it, as `row` does, from the run of its deltas."""
         if not self.viewer.sees_rows_of(table):
             values = row.values and rule_columns(row.values.items(), self.columns(table))
             if row.values is None or not self.viewer.sees(table, values):
@@ -94,19 +94,19 @@ class RuleFilter:
         return self._shown({table}, Records((row.run,), row.deltas))
 
     def shown(self, deltas: Iterable[Delta]) -> list[Delta]:
-        """Give what is sent of deltas whose rows are visible, without the columns left out."""
+        """Return what is sent of deltas whose rows are visible, without the columns left out."""
         each = map(self.viewer.shown, deltas)
         return [delta for delta in each if delta is not None]
 
     def _shown(self, tables: Iterable[str], records: Records) -> Records:
-        """Give the same for encoded deltas, which are only of these tables."""
+        """Return the same for encoded deltas, which are only of these tables."""
         if not any(map(self.viewer.omitted, tables)) or not records.deltas:
             return records
         deltas = self.shown(delta for run in records.runs for delta in decode_records(run))
         return Records((encode_records(deltas),), len(deltas)) if deltas else NO_RECORDS
 
     def row_now(self, commit: FilteredCommit, key: RowKey, stored: StoredRow | None) -> Records:
-        """Give one of a commit's rows as it is now, or its removal.
+        """Return one of a commit's rows as it is now, or its removal.
 
         Raises:
             Contention: the row is becoming visible; try again in a moment.
@@ -121,7 +121,7 @@ class RuleFilter:
     # --- the log ----------------------------------------------------------------------------------
 
     def commit(self, entries: list[LogEntry]) -> FilteredCommit:
-        """Give the visible part of a commit, and the rows that have to be read as well."""
+        """Return the visible part of a commit, and the rows that have to be read as well."""
         stamp = entries[0].stamp
         if self.sees_everything:
             runs = tuple(entry.records for entry in entries)
@@ -159,7 +159,7 @@ class RuleFilter:
         return visible
 
     def _decider(self, table: str, logged: tuple[str, ...]) -> Callable[[bytes], bool] | None:
-        """Give the decision on a table's logged rows; None if they lack columns that rules read."""
+        """Get the decision on a table's logged rows; None if they lack columns that rules read."""
         key = (table, logged)
         if key not in self._deciders:
             decide = None
@@ -216,7 +216,7 @@ class RuleFilter:
     def _in_place_of(
         self, run: bytes, transition: Transition | None, at: Stamp, rows: RowsToRead
     ) -> bytes:
-        """Give what is sent in a delta's place; nothing if its row has to be read first."""
+        """Return what is sent in a delta's place; nothing if its row has to be read first."""
         (delta,) = decode_records(run)
         key = (delta.table, delta.row_id)
         if self.viewer.sees_rows_of(delta.table):
@@ -244,7 +244,7 @@ class RuleFilter:
 def _of_logged_row(
     decide: Callable[[Sequence[CanonicalJson | None]], bool], logged: tuple[str, ...]
 ) -> Callable[[bytes], bool]:
-    """Give a decision about a row as the log keeps it, which is usually one column's value."""
+    """Return a decision about a row as the log keeps it, which is usually one column's value."""
     if len(logged) == 1:
         return lambda row: decide((row or None,))
     return lambda row: decide(values_of(row))

@@ -93,12 +93,12 @@ class Trial:
         self._shown_bytes_left = TRIAL_SHOWN_BYTES_MAX
 
     def tables(self) -> list[TableTrial]:
-        """Give every table that exists or that the rules name, with what concerns it."""
+        """Return every table that exists or that the rules name, with what concerns it."""
         known = {*self._config.schemas, *self._config.tables, *self._rules.tables()}
         return [self._table(name) for name in sorted(known)]
 
     def tables_as(self, claims: Claims, wall_clock: WallClock) -> list[TableTrial]:
-        """Give the same with the rows of a client that has these claims.
+        """Return the same with the rows of a client that has these claims.
 
         Cost: one read unit for each 4 KB of rows in tables of which either rules can show a row.
         """
@@ -140,7 +140,7 @@ class Trial:
     def _rows(
         self, trial: TableTrial, wall_clock: WallClock, deadline_ms: int
     ) -> Iterator[tuple[str, RowState]]:
-        """Give a table's rows up to its end, or to the limits of the trial."""
+        """Yield a table's rows up to its end, or to the limits of the trial."""
         place = ""
         while True:
             if self._bytes_left <= 0 or wall_clock() >= deadline_ms:
@@ -173,12 +173,12 @@ class Trial:
 def _row_as(
     viewer: Viewer, table: str, values: RuleValues | None, state: RowState
 ) -> dict[str, CanonicalJson] | None:
-    """Give a row as a client would have it; None if it would not."""
+    """Return a row as a client would have it; None if it would not."""
     return view(viewer.shown_state(table, state)) if viewer.sees(table, values) else None
 
 
 def _meaning(rules: SyncRules, table: str) -> object:
-    """Give what rules decide for a table, whatever the names and the order of their parts."""
+    """Return what rules decide for a table, whatever the names and the order of their parts."""
     # Compared by their text: to Python, 1 is True.
     omit = {
         (repr(sorted(map(folded, each.columns))), repr(sorted(map(repr, each.unless))))

@@ -14,7 +14,7 @@ REFUSALS_NOTED_MS_MIN: Final = 60_000
 
 
 def is_worth_noting(last: Seen | None, seen: Seen) -> bool:
-    """Tell whether to note the state of a client.
+    """Return whether to note the state of a client.
 
     Args:
         last: the noted state.

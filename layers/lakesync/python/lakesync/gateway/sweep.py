@@ -39,7 +39,7 @@ class ConnectionSweep:
         """Where the sweep continues, as the last one had no time for the rest."""
 
     def sweep(self, has_time: Callable[[], bool]) -> int:
-        """Close or remove connections that may no longer be served; gives how many.
+        """Close or remove connections that may no longer be served; returns how many.
 
         A sweep that runs out of time continues from there the next time.
         """

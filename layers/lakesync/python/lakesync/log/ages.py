@@ -31,13 +31,13 @@ class Ages:
         self._monotonic_ms = monotonic_ms or wall_clock
 
     def now(self) -> Moment:
-        """Give the present, from which the age of what happens now is measured."""
+        """Return the present, from which the age of what happens now is measured."""
         return self._wall_clock(), self._monotonic_ms()
 
     def is_within(self, ms: int, then: Moment) -> bool:
-        """Tell whether something is younger than ``ms``; False if a clock went back."""
+        """Return whether something is younger than ``ms``; False if a clock went back."""
         return all(0 <= now - before < ms for now, before in zip(self.now(), then, strict=True))
 
     def ms_since(self, then: Moment) -> int:
-        """Give how old something is, by the clock that shows the greater age."""
+        """Return how old something is, by the clock that shows the greater age."""
         return max(now - before for now, before in zip(self.now(), then, strict=True))

@@ -108,7 +108,7 @@ class Committer:
     def commit(
         self, gateway: str, part: Part, viewer: Viewer, *, deadline_ms: int, atomic: bool
     ) -> Outcome:
-        """Make one part durable, or as much of it as fits; gives the outcome of each delta.
+        """Make one part durable, or as much of it as fits; returns the outcome of each delta.
 
         Raises:
             ConfigChanged: check the push again by the new configuration.
@@ -152,7 +152,7 @@ class Committer:
             attempt = self.wait(attempt, deadline_ms, error, wait_ms)
 
     def _checked(self, gateway: str, part: Part, lanes: Mapping[str, str]) -> CachedGateway:
-        """Give what is remembered of a gateway, unless its heads forbid the push."""
+        """Return what is remembered of a gateway, unless its heads forbid the push."""
         cached = self._row_cache.gateway(gateway)
         heads = {lane: cached.head(lane) for lane in lanes.values()}
         current = [head for head in heads.values() if head and not head.is_closed] or [cached.main]
@@ -231,7 +231,7 @@ class Committer:
                 return
 
     def _due(self, cached: CachedGateway, lane: str) -> bool:
-        """Tell whether to request a flush: past the threshold, and each time as much is added."""
+        """Return whether to request a flush: past the threshold, and each time as much is added."""
         head, threshold = cached.head(lane) or NO_HEAD, self._limits.flush_threshold_bytes
         since = head.logged_bytes - cached.asked_at_bytes.get(lane, 0)
         if unflushed_bytes(head) < threshold or since < threshold:

@@ -61,7 +61,7 @@ class Entries(Protocol):
     def entries(
         self, gateway: str, lane: str, after: Stamp, until: Stamp, count_max: int
     ) -> LogSlice:
-        """Give entries as `lakesync.ports.Buffer.entries` does."""
+        """Return entries as `lakesync.ports.Buffer.entries` does."""
         ...
 
     def pause(self, tries: int) -> None:
@@ -72,7 +72,7 @@ class Entries(Protocol):
 def read(
     source: Entries, log: FinalLog, lane: str, span: tuple[Stamp, Stamp], count_max: int
 ) -> LogSlice:
-    """Give a lane's entries in ``span``, which ends at ``log.top`` at the latest; without gaps.
+    """Return a lane's entries in ``span``, which ends at ``log.top`` at the latest; without gaps.
 
     Ends early as `lakesync.ports.Buffer.entries` does, and says so.
 
@@ -95,7 +95,7 @@ def read(
 def _read_stored(
     source: Entries, gateway: str, lane: str, after: Stamp, last: Stamp, count_max: int
 ) -> LogSlice:
-    """Give entries that are not in the head, up to the last of them; without gaps."""
+    """Return entries that are not in the head, up to the last of them; without gaps."""
     for tries in range(1, _GAP_TRIES_MAX):
         # Only the last entry of the chain proves that none is missing before it.
         read_slice = source.entries(gateway, lane, after, last, count_max)
@@ -108,7 +108,7 @@ def _read_stored(
 def read_all(
     source: Entries, log: FinalLog, span: tuple[Stamp, Stamp], count_max: int
 ) -> Iterator[LogEntry]:
-    """Give all entries of all lanes in ``span``, lane by lane, in parts, as `read` does."""
+    """Yield all entries of all lanes in ``span``, lane by lane, in parts, as `read` does."""
     for lane in log.heads:
         after, until = span
         while after < until:

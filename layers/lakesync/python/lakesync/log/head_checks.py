@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def unflushed_bytes(head: Head) -> int:
-    """Give how much of a lane's log waits to be flushed."""
+    """Return how much of a lane's log waits to be flushed."""
     return head.logged_bytes - head.flushed_bytes
 
 

@@ -45,14 +45,14 @@ _FULL_HEAD_BYTES: Final = 5 * _EDIT_BYTES
 
 
 def first_heads_bytes(gateway: str, layout: Layout, epoch: str = "") -> int:
-    """Give the size of all shards' first heads without entries; the main lane's is not counted."""
+    """Get the size of all shards' first heads without entries; the main lane's is not counted."""
     shards = layout.shards()
     names = sum(map(len, shards)) - len(DEFAULT_SHARD)
     return (len(shards) - 1) * (_bare_bytes(epoch) + len(gateway)) + names
 
 
 def with_table_placed(gateway: str, layout: Layout, table: str, shard: str) -> Layout:
-    """Give the layout with one table moved, in which a pull still reads two units.
+    """Return the layout with one table moved, in which a pull still reads two units.
 
     Raises:
         ValidationFailed: it is no shard name, there would be too many shards, or their heads would
@@ -71,7 +71,7 @@ def with_table_placed(gateway: str, layout: Layout, table: str, shard: str) -> L
 
 
 def room_bytes(gateway: str, lane: str, layout: Layout, main: Head) -> int | None:
-    """Give the size that entries may have in a lane's head, as they are stored.
+    """Return the size that entries may have in a lane's head, as they are stored.
 
     Args:
         gateway: the gateway's id.
@@ -92,13 +92,13 @@ def room_bytes(gateway: str, lane: str, layout: Layout, main: Head) -> int | Non
 
 
 def pull_units(gateway: str, layout: Layout, epoch: str) -> int:
-    """Give the most read units of a pull without news, while shards have one lane each."""
+    """Return the most read units of a pull without news, while shards have one lane each."""
     size = first_heads_bytes(gateway, layout, epoch)
     return 1 + -(-size // READ_UNIT_BYTES)
 
 
 def push_units(gateway: str, shard: str, layout: Layout, epoch: str) -> float:
-    """Give the approximate write units of a push of one small edit: head, row and entry."""
+    """Return the approximate write units of a push of one small edit: head, row and entry."""
     room = _FULL_HEAD_BYTES
     if shard != DEFAULT_SHARD:
         room = min(room, _shared_bytes(gateway, layout, epoch))

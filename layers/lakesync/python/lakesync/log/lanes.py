@@ -46,7 +46,7 @@ class LaneChoice:
         self._jitter = jitter
 
     def open_lane(self, gateway: str, shard: str) -> str:
-        """Give the lane of a shard to commit to, opening one if none is; its head is then cached.
+        """Return the lane of a shard to commit to, opening one if none is; its head is then cached.
 
         Raises:
             Contention: others are changing the lanes; try again in a moment.
@@ -115,7 +115,7 @@ def _is_closed(cached: CachedGateway, lane: str) -> bool:
 
 
 def may_commit(cached: CachedGateway, lane: str) -> bool:
-    """Tell whether a lane is open: its head says so, or it has no head yet and is listed."""
+    """Return whether a lane is open: its head says so, or it has no head yet and is listed."""
     head = cached.head(lane)
     if lane == MAIN_LANE:
         return True
@@ -125,7 +125,7 @@ def may_commit(cached: CachedGateway, lane: str) -> bool:
 
 
 def idle_lanes(heads: Mapping[str, Head], since: Stamp) -> dict[str, int]:
-    """Give how many lanes of each shard stay open, if the last ones logged nothing since."""
+    """Return how many lanes of each shard stay open, if the last ones logged nothing since."""
     lanes = heads[MAIN_LANE].lanes
     stay: dict[str, int] = {}
     for shard, count in lanes.counts.items():
@@ -214,5 +214,5 @@ def close_lanes(
 
 
 def _was_closed(head: Head | None, seen: Head | None) -> bool:
-    """Tell whether another process closed a lane since its head was read: that advances it too."""
+    """Get whether another process closed a lane since its head was read: that advances it too."""
     return head is not None and head.is_closed and head.commit > (seen or NO_HEAD).commit

@@ -83,7 +83,7 @@ class Tails:
         self._lock = Lock()
 
     def of(self, epoch: str) -> Tail:
-        """Give the logs of one epoch of the buffer."""
+        """Return the logs of one epoch of the buffer."""
         return Tail(self, epoch)
 
     def pause(self, tries: int) -> None:
@@ -99,7 +99,7 @@ class Tails:
     def read_ahead(
         self, gateway: str, epoch: str, heads: Mapping[str, Head], after: Stamp, count_max: int
     ) -> list[Callable[[], None]]:
-        """Give the calls that read the uncached parts of lanes' logs behind a stamp.
+        """Return the calls that read the uncached parts of lanes' logs behind a stamp.
 
         They may run in parallel. One reads the lanes that lack only their last item; `entries`
         gives what the others read, so none is read twice.
@@ -120,7 +120,7 @@ class Tails:
         return [partial(self._load_items, gateway, last_items), *calls] if last_items else calls
 
     def _missing_bytes(self, key: _Key, head: Head, after: Stamp) -> int | None:
-        """Give how much of a lane's stored log is not cached; None if that is not known."""
+        """Return how much of a lane's stored log is not cached; None if that is not known."""
         if head.stored_until <= after:
             return 0
         chain = self._chains.get(key)
@@ -145,7 +145,7 @@ class Tails:
         self._ahead[asked] = self.entries(*asked)
 
     def entries(self, key: _Key, after: Stamp, until: Stamp, count_max: int) -> LogSlice:
-        """Give entries as `lakesync.ports.Buffer.entries` does."""
+        """Return entries as `lakesync.ports.Buffer.entries` does."""
         if ahead := self._ahead.pop((key, after, until, count_max), None):
             return ahead
         with self._lock:
@@ -208,13 +208,13 @@ class Tail(NamedTuple):
     def entries(
         self, gateway: str, lane: str, after: Stamp, until: Stamp, count_max: int
     ) -> LogSlice:
-        """Give entries as `lakesync.ports.Buffer.entries` does."""
+        """Return entries as `lakesync.ports.Buffer.entries` does."""
         return self.tails.entries(_Key(gateway, self.epoch, lane), after, until, count_max)
 
     def read_ahead(
         self, gateway: str, heads: Mapping[str, Head], after: Stamp, count_max: int
     ) -> list[Callable[[], None]]:
-        """Give the calls that read what `entries` will be asked for, given such heads."""
+        """Return the calls that read what `entries` will be asked for, given such heads."""
         return self.tails.read_ahead(gateway, self.epoch, heads, after, count_max)
 
     def pause(self, tries: int) -> None:
@@ -227,7 +227,7 @@ class Tail(NamedTuple):
 
 
 def _from_memory(chain: _Chain, after: Stamp, until: Stamp, count_max: int) -> LogSlice:
-    """Give cached entries; another read gives those behind the last one."""
+    """Return cached entries; another read gives those behind the last one."""
     entries: list[LogEntry] = []
     count = size = 0
     for place in range(bisect_right(chain.stamps, after), len(chain.entries)):

@@ -47,7 +47,7 @@ class Looks:
         self._kept: OrderedDict[str, deque[tuple[Moment, Look]]] = OrderedDict()
 
     def moment_ago(self, gateway: str) -> Look:
-        """Give the latest look that is `RAISED_EVERY_MS` old; an empty one if there is none."""
+        """Return the latest look that is `RAISED_EVERY_MS` old; an empty one if there is none."""
         kept = self._kept.get(gateway)
         if not kept:
             return NOTHING_SEEN
@@ -57,7 +57,7 @@ class Looks:
         return look if self._is_aged(seen_at) else NOTHING_SEEN
 
     def is_watched(self, gateway: str) -> bool:
-        """Tell whether the process has looked within `RAISED_EVERY_MS`."""
+        """Return whether the process has looked within `RAISED_EVERY_MS`."""
         kept = self._kept.get(gateway)
         return kept is not None and self._ages.is_within(RAISED_EVERY_MS, kept[-1][0])
 

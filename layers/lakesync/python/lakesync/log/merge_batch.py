@@ -69,7 +69,7 @@ class Outcome:
     """The commit's stamp; if nothing had to be committed, the latest known commit."""
 
     def seen(self) -> Stamp:
-        """Give the latest commit that wrote anything that this commit replaces."""
+        """Return the latest commit that wrote anything that this commit replaces."""
         rows = [put.seen for put in self.puts.values()]
         return max([*rows, *(put.seen for put in self.marks.values())], default=0)
 
@@ -215,7 +215,7 @@ def _admit_events(
 
 
 def lane_commit(gateway: str, cached: CachedGateway, lane: str, outcome: Outcome) -> LaneCommit:
-    """Give a lane's part of a commit: its log entry, behind the head that was seen.
+    """Return a lane's part of a commit: its log entry, behind the head that was seen.
 
     Small entries stay in the head until there are several of them, and then move into the log as
     one item. This saves a write for most of them. Where there are many shards, fewer fit into a

@@ -38,7 +38,7 @@ class Part(NamedTuple):
     """The epoch that its client has read; None if the push does not name one."""
 
     def row_keys(self, appends: Callable[[str], bool]) -> list[RowKey]:
-        """Give the rows that its edits touch; events have none."""
+        """Return the rows that its edits touch; events have none."""
         deltas = [delta for admitted in self.shards.values() for _, delta in admitted]
         return [(delta.table, delta.row_id) for delta in deltas if not appends(delta.table)]
 
@@ -98,7 +98,7 @@ def _fitting(
 
 
 def delta_bytes(delta: Delta) -> int:
-    """Give a cheap upper bound of a delta's encoded size."""
+    """Return a cheap upper bound of a delta's encoded size."""
     _, table, row_id, client_id, _, columns, _ = delta
     size = _FRAME_BYTES + _CHARACTER_BYTES * (len(row_id) + len(client_id)) + len(table)
     for name, value in columns:

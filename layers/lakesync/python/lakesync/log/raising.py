@@ -21,7 +21,7 @@ BUSY_LANES: Final = 4
 
 
 def commit_of(head: Head | None) -> Stamp:
-    """Give a head's last commit; 0 if there is no head yet."""
+    """Return a head's last commit; 0 if there is no head yet."""
     return head.commit if head else 0
 
 
@@ -29,7 +29,7 @@ def heads_to_raise(
     heads: Mapping[str, Head | None], newest: Stamp, wanted: Stamp, now_ms: int,
     seen: Mapping[str, Stamp], shards: int = 1,
 ) -> dict[str, Head | None]:  # fmt: skip
-    """Give the heads to raise: all below ``wanted``, and others below ``newest`` if idle.
+    """Return the heads to raise: all below ``wanted``, and others below ``newest`` if idle.
 
     A head that has not moved since it was ``seen`` a moment ago is idle, whatever its stamps are.
     """
@@ -46,7 +46,7 @@ def heads_to_raise(
 
 
 def may_raise(head: Head | None, now_ms: int, lanes: int) -> bool:
-    """Tell whether a head may be raised: it is not in use, and was not raised a moment ago.
+    """Return whether a head may be raised: it is not in use, and was not raised a moment ago.
 
     Two commits within a moment show a lane in use, and a raise would make its writer lose a race
     for nothing. After its entries moved into the log, a head shows only one commit. Then the number
@@ -64,5 +64,5 @@ def may_raise(head: Head | None, now_ms: int, lanes: int) -> bool:
 
 
 def may_end_at(head: Head | None, wanted: Stamp) -> bool:
-    """Tell whether a page may end at a head: no page before it ended above."""
+    """Return whether a page may end at a head: no page before it ended above."""
     return head is not None and not head.is_closed and head.commit >= wanted

@@ -110,7 +110,7 @@ class ReadBarrier:
         self, log: FinalLog, main: Head, at_least: Stamp, wall_clock: WallClock,
         beside: list[Callable[[], None]],
     ) -> FinalLog:  # fmt: skip
-        """Give the log after lagging heads were raised."""
+        """Return the log after lagging heads were raised."""
         open_heads = {lane: log.heads.get(lane) for lane in main.lanes.open()}
         newest = max(main.lanes.quiet, *(head.commit for head in open_heads.values() if head))
         seen = self._looks.moment_ago(log.gateway) if self._looks else NOTHING_SEEN
@@ -144,7 +144,7 @@ class ReadBarrier:
         return FinalLog(log.gateway, log.config, heads, min(final.values()), newest)
 
     def _present_ms(self, gateway: str, clock_ms: int, newest_ms: int) -> int:
-        """Give the time by which stamps show which lanes are in use."""
+        """Return the time by which stamps show which lanes are in use."""
         is_watched = self._looks is not None and self._looks.is_watched(gateway)
         if newest_ms - clock_ms < CLOCKS_APART_MS or is_watched:
             return max(clock_ms, newest_ms)
@@ -155,7 +155,7 @@ class ReadBarrier:
     def _try_raise(
         self, gateway: str, lane: str, head: Head | None, to: Stamp, main: Head, races: int
     ) -> tuple[Head, Stamp]:
-        """Raise one head unless a commit is writing to it; gives it, and how far it is final."""
+        """Raise one head unless a commit is writing to it; returns it, and how far it is final."""
         seen = head or NO_HEAD
         for _ in range(races):
             if self._buffer.raise_head(gateway, lane, head, to, main):
@@ -172,7 +172,7 @@ class ReadBarrier:
     def _raise(
         self, gateway: str, lane: str, head: Head | None, to: Stamp, main: Head
     ) -> tuple[Head, Stamp]:
-        """Raise one head to ``to`` at least; gives it as it was, and how far it is final."""
+        """Raise one head to ``to`` at least; returns it as it was, and how far it is final."""
         for tries in range(1, _TRIES_MAX):
             if commit_of(head) >= to or self._buffer.raise_head(gateway, lane, head, to, main):
                 return head or NO_HEAD, to

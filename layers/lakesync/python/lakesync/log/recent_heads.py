@@ -58,7 +58,7 @@ class _Recent:
         return self.log.heads.get(MAIN_LANE, NO_HEAD)
 
     def suffices(self, since: Stamp, at_least: Stamp) -> bool:
-        """Tell whether this log is enough for a page from a cursor, as far as it reaches."""
+        """Return whether this log is enough for a page from a cursor, as far as it reaches."""
         return (
             since < self.log.top
             and at_least <= self.log.top
@@ -66,14 +66,14 @@ class _Recent:
         )
 
     def is_still_so(self, main: Head | None) -> bool:
-        """Tell by the main lane's head whether nothing but commits changed since."""
+        """Return by the main lane's head whether nothing but commits changed since."""
         was = self.main
         return main is not None and (
             main.lanes, main.config_version, main.epoch, main.trimmed,
         ) == (was.lanes, was.config_version, was.epoch, was.trimmed)  # fmt: skip
 
     def end_age_ms(self) -> int:
-        """Give how old the end of the log was when it was read."""
+        """Return how old the end of the log was when it was read."""
         wall_ms, _ = self.read_at
         return max(wall_ms, stamp_ms(self.log.newest)) - stamp_ms(self.log.top)
 
@@ -90,7 +90,7 @@ class RecentHeads:
         self._recent: OrderedDict[str, _Recent] = OrderedDict()
 
     def now(self) -> Moment:
-        """Give the present, before heads are read."""
+        """Return the present, before heads are read."""
         return self._ages.now()
 
     def keep(self, log: FinalLog, since: Stamp, read_at: Moment) -> None:
@@ -120,7 +120,7 @@ class RecentHeads:
         at_least: Stamp,
         beside: Callable[[FinalLog], list[Callable[[], None]]],
     ) -> RecentLog | None:
-        """Give a log whose heads were read a moment ago; None if they have to be read now.
+        """Return a log whose heads were read a moment ago; None if they have to be read now.
 
         Cost: a read unit, of the main lane's head, if there is such a log.
 

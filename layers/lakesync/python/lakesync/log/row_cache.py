@@ -67,7 +67,7 @@ class CachedGateway:
     """By lane, its running total when a flush was last requested."""
 
     def head(self, lane: str) -> Head | None:
-        """Give the cached head of a lane."""
+        """Return the cached head of a lane."""
         return self.heads[lane].head
 
     @property
@@ -92,7 +92,7 @@ class RowCache:
             self._bytes = 0
 
     def gateway(self, gateway: str) -> CachedGateway:
-        """Give what is remembered of a gateway, reading its configuration the first time."""
+        """Return what is remembered of a gateway, reading its configuration the first time."""
         cached = self._gateways.get(gateway)
         if cached is None:
             cached = self._gateways[gateway] = CachedGateway(self._buffer.config(gateway))
@@ -102,7 +102,7 @@ class RowCache:
         return cached
 
     def is_current(self, gateway: str) -> bool:
-        """Tell whether the cached configuration is in force; one read unit."""
+        """Return whether the cached configuration is in force; one read unit."""
         version = self.gateway(gateway).config.version
         main = self._buffer.lane_heads(gateway, [MAIN_LANE]).get(MAIN_LANE)
         return main is None or main.config_version == version
@@ -204,7 +204,7 @@ class RowCache:
         self._bytes = sum(_SEEN_BYTES * len(stored.mark.recent) + _ROW_BYTES for stored in marks)
 
     def load_marks(self, gateway: str, wanted: Iterable[MarkKey]) -> set[MarkKey]:
-        """Read the append marks that are not cached, all in one request; gives those.
+        """Read the append marks that are not cached, all in one request; returns those.
 
         A mark older than the last move of a table may lack what the table accepted in another
         shard. Then the client's marks of all shards are joined.

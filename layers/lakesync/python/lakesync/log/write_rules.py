@@ -49,11 +49,11 @@ class WriteRules:
         self._size_bytes = 0
 
     def is_full(self) -> bool:
-        """Tell whether the entry has no room for the logged columns of one more delta."""
+        """Return whether the entry has no room for the logged columns of one more delta."""
         return self._size_bytes > self._bytes_max
 
     def may_write(self, key: RowKey, before: RowState, after: RowState) -> bool:
-        """Tell whether the client may change a row so.
+        """Return whether the client may change a row so.
 
         The decision uses the row as it was before the commit: a client may give a row away and, in
         the same transaction, write the rest of it. If deletes win and the row does not exist, the
@@ -68,7 +68,7 @@ class WriteRules:
         return self._viewer.may_write(key[0], *rows)
 
     def refusal(self, delta: Delta, before: RowState, after: RowState) -> LakeSyncError | None:
-        """Give why the client may not make a change; None if it may.
+        """Return why the client may not make a change; None if it may.
 
         A client may not write a column that is left out of what it is sent, whatever the row is.
         """
@@ -86,7 +86,7 @@ class WriteRules:
         self._size_bytes += _size(self._values(key, after, columns))
 
     def encoded(self, deltas: Sequence[Delta], rows: Mapping[RowKey, RowState]) -> bytes:
-        """Give the columns that the rules read of an entry's rows: before the commit, and after it.
+        """Get the columns that the rules read of an entry's rows: before the commit, and after it.
 
         Args:
             deltas: the entry's, in order.

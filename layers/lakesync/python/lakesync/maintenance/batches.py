@@ -59,11 +59,11 @@ class Batch:
         return f"{CLAIMS}{self.gateway}/{self.table}/{self.range_name}.json"
 
     def delivery_key(self, destination: str) -> str:
-        """Give the key of the claim of a declared destination."""
+        """Return the key of the claim of a declared destination."""
         return f"{deliveries_of(self.gateway, destination, self.table)}{self.range_name}.json"
 
     def claim(self, schema: TableSchema | None, size_bytes: int) -> str:
-        """Give the claim: everything that must be known to apply the batch."""
+        """Return the claim: everything that must be known to apply the batch."""
         body = {
             "version": FORMAT_2 if schema and schema.delete_wins else WRITES,
             "gateway": self.gateway,
@@ -81,7 +81,7 @@ class Batch:
 
 
 def rows_of(entries: Iterable[LogEntry]) -> dict[str, list[BatchRow]]:
-    """Give the rows of entries in commit order, by table, tables in order of name."""
+    """Return the rows of entries in commit order, by table, tables in order of name."""
     rows: dict[str, list[BatchRow]] = {}
     for stamp, commit in groupby(entries, key=lambda entry: entry.stamp):
         # Ordinals are consecutive over the commit's shards, so that they are unique in a table that

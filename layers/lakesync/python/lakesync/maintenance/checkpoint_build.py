@@ -106,7 +106,7 @@ class Builder:
         return self._go_on(gateway, progress, has_time)
 
     def _under_way(self, log: FinalLog) -> Progress | None:
-        """Give the build that was begun, unless its checkpoint would no longer be useful."""
+        """Return the build that was begun, unless its checkpoint would no longer be useful."""
         try:
             body = self._objects.get_object(names.progress_key(log.gateway))
         except NotFound:

@@ -53,7 +53,7 @@ class Keeper:
         self._wall_clock = wall_clock
 
     def kept(self, gateway: str, epoch: str) -> list[str]:
-        """Give the checkpoints that are kept, oldest first.
+        """Return the checkpoints that are kept, oldest first.
 
         Raises:
             LakeSyncError: the store cannot be reached.
@@ -61,7 +61,7 @@ class Keeper:
         return self._kept(gateway, self._checkpoints.ids(gateway), epoch)
 
     def covered(self, gateway: str, epoch: str) -> Stamp:
-        """Give the stamp up to which every kept checkpoint covers the log; 0 without any.
+        """Return the stamp up to which every kept checkpoint covers the log; 0 without any.
 
         Raises:
             LakeSyncError: the store cannot be reached.
@@ -106,7 +106,7 @@ class Keeper:
             return False
 
     def _without_manifest(self, gateway: str, kept: set[str]) -> list[str]:
-        """Give chunks of checkpoints that are not kept, except those that may belong to a build."""
+        """Get chunks of checkpoints that are not kept, except those that may belong to a build."""
         prefix = names.chunks_prefix(gateway)
         now_ms = self._wall_clock()
 

@@ -41,7 +41,7 @@ class Progress:
         return sum(chunks.rows for chunks in self.tables.values())
 
     def with_table(self, table: str, chunks: TableChunks) -> Progress:
-        """Give the progress with more of a table."""
+        """Return the progress with more of a table."""
         return replace(self, tables={**self.tables, table: chunks})
 
 

@@ -56,7 +56,7 @@ class DeletionReport:
 
     @property
     def is_gone(self) -> bool:
-        """Tell whether nothing is left."""
+        """Return whether nothing is left."""
         return self.finished and not any(self.left.values())
 
 
@@ -122,7 +122,7 @@ class Deleter:
             raise NotFound(f"there is no gateway {gateway}", field="gateway")
 
     def _deleted(self, config: GatewayConfig, flushed: Iterable[str]) -> GatewayConfig:
-        """Give the configuration of a deleted gateway: only the names of its tables."""
+        """Return the configuration of a deleted gateway: only the names of its tables."""
         if config.deleted_ms:
             return config
         names = sorted({*config.tables, *config.schemas, *flushed})

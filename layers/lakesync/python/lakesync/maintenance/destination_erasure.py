@@ -33,7 +33,7 @@ def ask_destinations(
     table: str,
     row_ids: Sequence[str],
 ) -> list[str]:
-    """Ask each destination that has the table; gives their names. Idempotent, and safe to kill."""
+    """Ask each destination of the table; returns their names. Idempotent, and safe to kill."""
     names = [one.name for one in declared.wanting(table)]
     body = erasure_to_json(row_ids).encode()
     for name in names:
@@ -44,13 +44,13 @@ def ask_destinations(
 
 
 def undelivered(objects: ObjectStore, gateway: str, table: str) -> list[str]:
-    """Give the destinations with waiting claims of a table, erasures included, in order."""
+    """Return the destinations with waiting claims of a table, erasures included, in order."""
     places = map(delivery_place, objects.list_objects(deliveries_of(gateway)))
     return sorted({place.destination for place in places if place.table in {table, ""}})
 
 
 def set_aside(objects: ObjectStore, gateway: str, table: str) -> list[str]:
-    """Give the claims of a table that failed permanently: they still need its batches."""
+    """Return the claims of a table that failed permanently: they still need its batches."""
     lake = objects.list_objects(f"{CLAIMS_FAILED}{gateway}/{table}/")
     others = objects.list_objects(f"{DELIVERIES_FAILED}{gateway}/")
     return [*lake, *(key for key in others if key.split("/")[3:-1] == [table])]

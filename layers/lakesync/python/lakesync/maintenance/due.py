@@ -14,7 +14,7 @@ DUE_HEADS_MAX: Final = 1_000
 
 
 def due_slices(buffer: FlushStates, place: str = "") -> Iterator[GatewaySlice]:
-    """Give the gateways that have something to flush, slice by slice, each gateway once.
+    """Yield the gateways that have something to flush, slice by slice, each gateway once.
 
     The cost depends on what is unflushed: idle gateways are not read.
 
@@ -33,5 +33,5 @@ def due_slices(buffer: FlushStates, place: str = "") -> Iterator[GatewaySlice]:
 
 
 def due_gateways(buffer: FlushStates) -> list[str]:
-    """Give all gateways that have something to flush; see `due_slices`."""
+    """Return all gateways that have something to flush; see `due_slices`."""
     return [gateway for due in due_slices(buffer) for gateway in due.gateways]

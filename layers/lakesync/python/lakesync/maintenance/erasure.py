@@ -112,7 +112,7 @@ class Eraser:
         return ErasureReport("later commits" if is_left else "", checkpoints=removed)
 
     def _deleted_at(self, gateway: str, rows: Sequence[RowKey]) -> Stamp:
-        """Give the last commit of the rows; 0 if any has left no state.
+        """Return the last commit of the rows; 0 if any has left no state.
 
         Raises:
             Conflict: one has values.
@@ -137,7 +137,7 @@ class Eraser:
         return report
 
     def _remove_checkpoints(self, gateway: str, kept: str) -> int:
-        """Remove all objects of every checkpoint but one; gives how many."""
+        """Remove all objects of every checkpoint but one; returns how many."""
         chunks = names.chunks_prefix(gateway)
         others = [name for name in self._checkpoints.ids(gateway) if name != kept]
         doomed = [names.manifest_key(gateway, name) for name in others]
@@ -150,7 +150,7 @@ class Eraser:
         return len(doomed)
 
     def _is_logged(self, gateway: str, until: Stamp) -> bool:
-        """Tell whether an entry is left up to a stamp: it may share an item with a later one."""
+        """Return whether an entry is left up to a stamp: it may share an item with a later one."""
         heads = self._buffer.all_heads(gateway)
         return any(
             (head.recent and head.recent[0].stamp <= until)

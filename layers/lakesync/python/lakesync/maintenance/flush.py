@@ -144,11 +144,11 @@ class Flusher:
         close_idle(self._buffer, gateway, since)
 
     def due(self) -> list[str]:
-        """Give the gateways that have something to flush; see `lakesync.maintenance.due`."""
+        """Return the gateways that have something to flush; see `lakesync.maintenance.due`."""
         return due_gateways(self._buffer)
 
     def _work(self, log: FinalLog) -> _Work:
-        """Give the recorded range, or record the next one."""
+        """Return the recorded range, or record the next one."""
         while True:
             state = self._buffer.flush_state(log.gateway)
             if state.until > log.top:
@@ -169,7 +169,7 @@ class Flusher:
     def _next(
         self, log: FinalLog, span: tuple[Stamp, Stamp]
     ) -> tuple[list[tuple[str, LogEntry]], Stamp]:
-        """Give the entries of the first range of a span, and where that range ends."""
+        """Return the entries of the first range of a span, and where that range ends."""
         entries: list[tuple[str, LogEntry]] = []
         tables: set[str] = set()
         size = 0
@@ -186,7 +186,7 @@ class Flusher:
     def _by_commit(
         self, log: FinalLog, span: tuple[Stamp, Stamp]
     ) -> Iterator[tuple[str, LogEntry]]:
-        """Give all entries of a span in commit order, those of one commit in order of lanes.
+        """Return all entries of a span in commit order, those of one commit in order of lanes.
 
         Holds no more than one slice of each lane in memory.
         """

@@ -67,7 +67,7 @@ class TableFigures(NamedTuple):
 
 
 def steps_for(figures: TableFigures, table: str, now_ms: int) -> tuple[Step, ...]:
-    """Give the steps that pay, in their order.
+    """Return the steps that pay, in their order.
 
     Args:
         figures: the counts of the table.
@@ -86,5 +86,5 @@ def steps_for(figures: TableFigures, table: str, now_ms: int) -> tuple[Step, ...
 
 
 def is_orphans_day(table: str, now_ms: int) -> bool:
-    """Tell whether a table's orphans are searched for today: tables take turns, statelessly."""
+    """Return whether a table's orphans are searched for today: tables take turns, statelessly."""
     return (now_ms // _DAY_MS + crc32(table.encode())) % ORPHANS_EVERY_DAYS == 0

@@ -100,7 +100,7 @@ class Forgetter:
         return self._sweep(log, until, place, has_time) if log.trimmed else ForgetReport()
 
     def _tables(self, log: FinalLog, until: Stamp) -> list[str]:
-        """Give the tables that may have something to forget, by name."""
+        """Return the tables that may have something to forget, by name."""
         latest = self._checkpoints.latest(log.gateway, log.epoch, log.trimmed)
         if latest is None:
             candidates = tables_with_rows(log, self._buffer.flushed_tables(log.gateway))
@@ -139,7 +139,7 @@ class Forgetter:
         return ForgetReport(rows + self._forget(log.gateway, old, until))
 
     def _forget(self, gateway: str, old: list[_Tombstone], until: Stamp) -> int:
-        """Raise the horizons of the tombstones' tables, then remove them; gives their number."""
+        """Raise the horizons of the tombstones' tables, then remove them; returns their number."""
         if not old:
             return 0
         tables = {row.table for row in old}
@@ -158,7 +158,7 @@ class _Tombstone(NamedTuple):
 
 
 def _with_horizons(config: GatewayConfig, tables: set[str], until: Stamp) -> GatewayConfig:
-    """Give the configuration in which what was deleted up to a stamp may be forgotten."""
+    """Return the configuration in which what was deleted up to a stamp may be forgotten."""
     horizons = config.tombstone_horizons
     raised = {
         table: until for table in sorted(tables)

@@ -39,7 +39,7 @@ class TrimReport:
 
 
 def trim_horizon(watermark: Stamp, now_ms: int, keep_ms: int, covered: Stamp | None) -> Stamp:
-    """Give the stamp up to which entries may be deleted.
+    """Return the stamp up to which entries may be deleted.
 
     Args:
         watermark: everything up to here is flushed; nothing beyond may be deleted.

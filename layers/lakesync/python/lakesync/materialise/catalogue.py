@@ -73,7 +73,7 @@ class LakeCatalogue:
         return made
 
     def as_json(self) -> str:
-        """Give the description as `from_json` reads it."""
+        """Return the description as `from_json` reads it."""
         return json.dumps({one.name: getattr(self, one.name) for one in fields(self)})
 
     @property
@@ -87,7 +87,7 @@ class LakeCatalogue:
         return self.kind != S3_TABLES
 
     def read_secret(self, client: Callable[[], Any]) -> dict[str, str]:
-        """Give the content of the secret; empty if there is none.
+        """Return the content of the secret; empty if there is none.
 
         Args:
             client: gives boto3's client of Secrets Manager; called only if there is a secret.
@@ -114,7 +114,7 @@ class LakeCatalogue:
         return given
 
     def spark_settings(self, name: str, region: str, secret: Mapping[str, str]) -> dict[str, str]:
-        """Give the settings with which Spark knows the catalogue by a name.
+        """Return the settings with which Spark knows the catalogue by a name.
 
         Args:
             name: the catalogue's in SQL.
@@ -142,7 +142,7 @@ class LakeCatalogue:
         secret: Mapping[str, str],
         credentials: tuple[str, str, str | None] | None = None,
     ) -> dict[str, str]:
-        """Give the settings with which PyIceberg opens the catalogue.
+        """Return the settings with which PyIceberg opens the catalogue.
 
         Args:
             region: the stack's.
@@ -165,7 +165,7 @@ class LakeCatalogue:
         return {name: value for name, value in said.items() if value}
 
     def _rest(self, region: str, secret: Mapping[str, str]) -> dict[str, str]:
-        """Give the settings of every REST client, in the names that Java and Python share."""
+        """Return the settings of every REST client, in the names that Java and Python share."""
         uri, signing = self.uri, self.signing
         if bucket := _TABLE_BUCKET.fullmatch(self.warehouse) if self.kind == S3_TABLES else None:
             region = bucket[2]

@@ -69,7 +69,7 @@ def next_chain(
 
 
 def has_gap(waiting: Sequence[Batch], applied: Stamp) -> bool:
-    """Tell whether no batch continues the table: an earlier one is missing."""
+    """Return whether no batch continues the table: an earlier one is missing."""
     return bool(waiting) and all(batch.after > applied for batch in waiting)
 
 

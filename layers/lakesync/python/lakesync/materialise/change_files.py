@@ -33,7 +33,7 @@ _SEPARATOR: Final = "\x1f"
 
 
 def packed(links: Iterable[Link]) -> list[list[Link]]:
-    """Give consecutive batches, grouped by the file into which they are written together."""
+    """Return consecutive batches, grouped by the file into which they are written together."""
     files: list[list[Link]] = []
     room = 0
     for link in links:
@@ -135,7 +135,7 @@ class ChangeFiles:
 
 
 def _texts(staged: pa.Table, name: str) -> pa.Array:
-    """Give the texts of a column; all NULL if the object lacks it."""
+    """Return the texts of a column; all NULL if the object lacks it."""
     import pyarrow as pa  # noqa: PLC0415
 
     if name not in staged.column_names or not staged.num_rows:
@@ -150,7 +150,7 @@ def _zeros(count: int) -> pa.Array:
 
 
 def _carried(texts: Mapping[str, pa.Array], count: int, kind: pa.DataType) -> pa.Array:
-    """Give for each row the names of the columns that it carries.
+    """Return for each row the names of the columns that it carries.
 
     Rows carry few distinct sets of columns: each is made into a list once.
     """
@@ -169,7 +169,7 @@ def _carried(texts: Mapping[str, pa.Array], count: int, kind: pa.DataType) -> pa
 
 
 def _kept(kept: Mapping[str, pa.Array], count: int, kind: pa.DataType) -> pa.Array:
-    """Give for each row a map of its kept texts; NULL if there are none, as in most rows."""
+    """Return for each row a map of its kept texts; NULL if there are none, as in most rows."""
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.compute as pc  # noqa: PLC0415
 
@@ -183,7 +183,7 @@ def _kept(kept: Mapping[str, pa.Array], count: int, kind: pa.DataType) -> pa.Arr
 
 
 def _schema(kind: Kind, columns: Sequence[LakeColumn], field_ids: Mapping[str, int]) -> pa.Schema:
-    """Give the schema of files, with Iceberg's ids: readers match columns by these alone."""
+    """Return the schema of files, with Iceberg's ids: readers match columns by these alone."""
     import pyarrow as pa  # noqa: PLC0415
 
     def field(name: str, of: pa.DataType, full: str = "", *, nullable: bool = True) -> pa.Field:

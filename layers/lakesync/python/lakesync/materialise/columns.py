@@ -65,7 +65,7 @@ class Evolution(NamedTuple):
 
 
 def described(name: str, recorded: Sequence[str] | None, comment: str | None) -> LakeColumn | None:
-    """Give a column of a table; None for a column that is not the table's own.
+    """Return a column of a table; None for a column that is not the table's own.
 
     Args:
         name: its name in the lake.
@@ -85,7 +85,7 @@ def described(name: str, recorded: Sequence[str] | None, comment: str | None) ->
 
 
 def is_own_comment(name: str, comment: str | None) -> bool:
-    """Tell whether LakeSync may change a column's comment: yes if empty, no if edited."""
+    """Return whether LakeSync may change a column's comment: yes if empty, no if edited."""
     return not comment or described(name, None, comment) is not None
 
 
@@ -100,7 +100,7 @@ def _is_type(type_name: str) -> bool:
 def wanted_columns(
     batches: Iterable[Batch], current: Iterable[LakeColumn] = ()
 ) -> tuple[LakeColumn, ...]:
-    """Give the columns of a table by its newest schema; those in no schema are untyped.
+    """Return the columns of a table by its newest schema; those in no schema are untyped.
 
     Args:
         batches: those that come next.

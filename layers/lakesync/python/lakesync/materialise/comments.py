@@ -57,11 +57,11 @@ _TABLES: Final = {
 
 
 def own_comments(kind: Kind) -> Mapping[str, str]:
-    """Give the comment of each of LakeSync's own columns in the tables of a kind."""
+    """Return the comment of each of LakeSync's own columns in the tables of a kind."""
     own = {**kind.head, **kind.tail}
     return {name: text for name, text in _BY_KIND[kind.name].items() if name in own}
 
 
 def table_comment(kind: Kind, table: str) -> str:
-    """Give the comment of a table, by its name on the wire; one line without quotes."""
+    """Return the comment of a table, by its name on the wire; one line without quotes."""
     return _TABLES[kind.name].format(table)

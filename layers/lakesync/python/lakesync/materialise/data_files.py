@@ -56,7 +56,7 @@ def data_files(metadata: TableMetadata, parts: Sequence[Part], io: FileIO) -> It
 
 
 def parts_of(metadata: TableMetadata, rows: pa.Table) -> list[Part]:
-    """Give the rows of each partition, sorted; nothing for no rows."""
+    """Return the rows of each partition, sorted; nothing for no rows."""
     if rows.num_rows == 0:
         return []
     spec, rows = metadata.spec(), _sorted(metadata, rows)
@@ -88,7 +88,7 @@ def _sorted(metadata: TableMetadata, rows: pa.Table) -> pa.Table:
 
 
 def _transformed(metadata: TableMetadata, field: PartitionField, rows: pa.Table) -> list[Any]:
-    """Give the partition's value of each row, as Iceberg stores it."""
+    """Return the partition's value of each row, as Iceberg stores it."""
     source = metadata.schema().find_field(field.source_id)
     transform = field.transform.transform(source.field_type)
     column = _as_kept(rows[source.name].combine_chunks()).dictionary_encode()
@@ -97,7 +97,7 @@ def _transformed(metadata: TableMetadata, field: PartitionField, rows: pa.Table)
 
 
 def _as_kept(column: Any) -> Any:
-    """Give values in Iceberg's form: times as numbers, since the epoch."""
+    """Return values in Iceberg's form: times as numbers, since the epoch."""
     import pyarrow as pa  # noqa: PLC0415 - only who partitions needs it
 
     if pa.types.is_timestamp(column.type):

@@ -71,11 +71,11 @@ class GlueViews:
         return faults
 
     def wrong(self, table: ViewedTable) -> Mapping[str, str]:
-        """Tell by view what `keep` would change: it is missing, is outdated, or is not ours."""
+        """Return by view what `keep` would change: it is missing, is outdated, or is not ours."""
         return self.these_wrong(table, views_of(table, "athena"))
 
     def these_wrong(self, table: ViewedTable, views: Iterable[View]) -> Mapping[str, str]:
-        """Tell by view what `keep_these` would change."""
+        """Return by view what `keep_these` would change."""
         wanted = {view.name: table_input(table, view) for view in views}
         conditions = {name: self._condition(table, each) for name, each in wanted.items()}
         return {name: condition for name, condition in conditions.items() if condition}
@@ -111,7 +111,7 @@ class GlueViews:
         return condition
 
     def _condition(self, table: ViewedTable, wanted: Mapping[str, Any]) -> str:
-        """Give what is wrong with a view; empty if it is as it should be."""
+        """Return what is wrong with a view; empty if it is as it should be."""
         try:
             current = self._glue.get_table(DatabaseName=table.database, Name=wanted["Name"])
         except self._glue.exceptions.EntityNotFoundException:
@@ -129,7 +129,7 @@ class GlueViews:
 
 
 def table_input(table: ViewedTable, view: View) -> dict[str, Any]:
-    """Give the request that stores a view in the catalogue."""
+    """Return the request that stores a view in the catalogue."""
     columns = [
         {"Name": name, "Type": _in_catalogue(kind), "Comment": table.comments.get(name, "")}
         for name, kind in view.columns
@@ -159,7 +159,7 @@ def read_document(text: str) -> dict[str, Any]:
 
 
 def is_as(current: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    """Tell whether the catalogue's entry of a view is as it should be."""
+    """Return whether the catalogue's entry of a view is as it should be."""
     columns = current.get("StorageDescriptor", {}).get("Columns", [])
     shown = [
         {"Name": each["Name"], "Type": each.get("Type"), "Comment": each.get("Comment", "")}

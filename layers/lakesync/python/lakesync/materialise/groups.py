@@ -17,15 +17,15 @@ GATEWAY_GROUPS: Final = 64
 
 
 def group_of(gateway: str) -> int:
-    """Give the group of a gateway."""
+    """Return the group of a gateway."""
     return crc32(gateway.encode()) % GATEWAY_GROUPS
 
 
 def table_of(claim_key: str) -> str:
-    """Give the table of a claim, as ``gateway/table``."""
+    """Return the table of a claim, as ``gateway/table``."""
     return claim_key.removeprefix(CLAIMS).rpartition("/")[0]
 
 
 def group_of_table(table: str) -> int:
-    """Give the group of the gateway in ``gateway/table``."""
+    """Return the group of the gateway in ``gateway/table``."""
     return group_of(table.partition("/")[0])

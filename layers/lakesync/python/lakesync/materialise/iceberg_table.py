@@ -63,7 +63,7 @@ class IcebergTable:
 
     @classmethod
     def load(cls, catalogue: Catalog, database: str, name: str) -> IcebergTable | None:
-        """Give a table; None if it does not exist."""
+        """Return a table; None if it does not exist."""
         try:
             return cls(catalogue.load_table((database, name)))
         except NoSuchTableError:
@@ -100,19 +100,19 @@ class IcebergTable:
         return recorded_layout(self._table.properties) or TableLayout()
 
     def parts(self, rows: pa.Table) -> list[Part]:
-        """Give rows by partition, as `commit` accepts them."""
+        """Return rows by partition, as `commit` accepts them."""
         return parts_of(self._table.metadata, rows)
 
     def columns(self) -> tuple[LakeColumn, ...]:
-        """Give the table's own columns, without LakeSync's."""
+        """Return the table's own columns, without LakeSync's."""
         return own_columns(self._table.metadata)
 
     def comments(self) -> dict[str, str | None]:
-        """Give the catalogue's comment on each column."""
+        """Return the catalogue's comment on each column."""
         return {field.name: field.doc for field in self._table.schema().fields}
 
     def batch_mark(self) -> BatchMark | None:
-        """Give the table's mark: the greatest of those that led to the current snapshot.
+        """Return the table's mark: the greatest of those that led to the current snapshot.
 
         None if no snapshot has one, or none since the tagged one: Spark's run reports the reason.
         """
@@ -124,11 +124,11 @@ class IcebergTable:
         )
 
     def files(self) -> list[FileScanTask]:
-        """Give the data files of the current snapshot, each with its deletions."""
+        """Return the data files of the current snapshot, each with its deletions."""
         return list(self._table.scan().plan_files())
 
     def may_hold(self, file: DataFile, ids: Sequence[bytes]) -> bool:
-        """Tell whether a file's bounds allow any of some row ids, in order of bytes."""
+        """Return whether a file's bounds allow any of some row ids, in order of bytes."""
         field = self._table.schema().find_field(ID).field_id
         lower = (file.lower_bounds or {}).get(field)
         upper = (file.upper_bounds or {}).get(field)
@@ -138,14 +138,14 @@ class IcebergTable:
         return place < len(ids) and ids[place] <= upper
 
     def read(self, task: FileScanTask, *names: str) -> pa.Table:
-        """Give the live rows of a file, with some columns or with all."""
+        """Return the live rows of a file, with some columns or with all."""
         schema = self._table.schema()
         projected = schema.select(*names) if names else schema
         scan = ArrowScan(self._table.metadata, self._table.io, projected, AlwaysTrue())
         return scan.to_table([task]).cast(projected.as_arrow())
 
     def rows(self, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-        """Give rows in the table's form."""
+        """Return rows in the table's form."""
         import pyarrow as pa  # noqa: PLC0415 - its types alone are needed elsewhere
 
         return pa.Table.from_pylist(list(rows), schema=self._table.schema().as_arrow())
@@ -173,7 +173,7 @@ class IcebergTable:
         commit_once(table, transaction)
 
     def _marked(self) -> Iterator[Mapping[str, str]]:
-        """Give the properties of snapshots with a mark, from the tagged one to the current one."""
+        """Yield the properties of snapshots with a mark, from the tagged one to the current one."""
         tagged = self._table.metadata.refs.get(MARK_TAG)
         snapshot = self._table.current_snapshot()
         while snapshot is not None:
@@ -187,7 +187,7 @@ class IcebergTable:
 
 
 def own_columns(metadata: TableMetadata) -> tuple[LakeColumn, ...]:
-    """Give a table's own columns, without LakeSync's."""
+    """Return a table's own columns, without LakeSync's."""
     recorded = json.loads(metadata.properties.get(COLUMNS) or "{}")
     columns = (
         described(field.name, recorded.get(str(field.field_id)), field.doc)

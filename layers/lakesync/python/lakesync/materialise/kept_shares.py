@@ -48,7 +48,7 @@ class Shares:
         self._known: dict[str, tuple[str, Share]] = {}
 
     def all(self) -> list[Share]:
-        """Give all of them, by name: one listing, and those that changed since the last."""
+        """Return all of them, by name: one listing, and those that changed since the last."""
         etags = self._store.etags(SHARES)
         shares = []
         for key in sorted(etags):
@@ -59,7 +59,7 @@ class Shares:
         return shares
 
     def read(self, name: str) -> Share | None:
-        """Give a share; None if there is none."""
+        """Return a share; None if there is none."""
         return self._read(name)[0]
 
     def change(self, name: str, to: Callable[[Share | None], Share | None]) -> Share | None:
@@ -130,7 +130,7 @@ class SharedViews:
         return {name: "its tables change all the time"}
 
     def wrong(self, share: Share) -> Mapping[str, str]:
-        """Tell by view what `keep` would change."""
+        """Return by view what `keep` would change."""
         if fault := size_fault(share):
             return {share.name: fault}
         viewed = as_viewed(share, self._database, self._stack)
@@ -195,7 +195,7 @@ class KeptViews:
 
 
 def member_of(table: ViewedTable) -> Member:
-    """Give a table in the form that a share stores."""
+    """Return a table in the form that a share stores."""
     return Member(
         table.database, table.name, table.kind.name, table.columns, delete_wins=table.delete_wins
     )

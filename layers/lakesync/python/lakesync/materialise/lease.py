@@ -30,7 +30,7 @@ _LOOK_S: Final = 2.0
 
 
 def lease_key(group: int) -> str:
-    """Give the key of the lease of a group of gateways."""
+    """Return the key of the lease of a group of gateways."""
     return f"leases/materialise/{group:02}.json"
 
 
@@ -145,7 +145,7 @@ class Lease:
             self._etag = etag
 
     def _is_ours(self) -> bool:
-        """Tell whether the object is ours after all: a successful write's answer was lost."""
+        """Return whether the object is ours after all: a successful write's answer was lost."""
         lease = self._store.read(self._key)
         if lease is None:
             return False

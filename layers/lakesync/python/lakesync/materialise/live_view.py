@@ -44,7 +44,7 @@ def live_select(
     *,
     delete_wins: bool = False,
 ) -> str:
-    """Give the query of the ids and columns of all rows that exist.
+    """Return the query of the ids and columns of all rows that exist.
 
     Args:
         state: the state table, as the engine names it.
@@ -76,7 +76,7 @@ class _LiveView:
         self._dialect = dialect
 
     def select(self) -> str:
-        """Give the whole query."""
+        """Return the whole query."""
         parts = {
             "waiting": self._waiting(),
             "folded": self._folded(),
@@ -218,7 +218,7 @@ def _path(path: str) -> str:
 
 
 def _text(value: str) -> str:
-    """Give a literal; names in the lake have no quotes, and those that have are doubled."""
+    """Return a literal; names in the lake have no quotes, and those that have are doubled."""
     return "'" + value.replace("'", "''") + "'"
 
 

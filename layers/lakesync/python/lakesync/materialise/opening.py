@@ -49,7 +49,7 @@ def opened_database(
     *,
     history_ms: int | None = None,
 ) -> OpenedDatabase:
-    """Give a gateway's database at a URL of any kind; nothing is connected yet.
+    """Return a gateway's database at a URL of any kind; nothing is connected yet.
 
     Args:
         url: where it is.
@@ -72,7 +72,7 @@ def opened_database(
 
 
 def lake_place(url: str, secret: Mapping[str, Any]) -> LakePlace:
-    """Give the catalogue at a URL, and where in it.
+    """Return the catalogue at a URL, and where in it.
 
     Args:
         url: where it is.

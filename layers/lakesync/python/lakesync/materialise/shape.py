@@ -112,5 +112,5 @@ KINDS: Final = {kind.name: kind for kind in (STATE_TABLE, CHANGES_TABLE, EVENTS_
 
 
 def delete_wins(properties: Mapping[str, str]) -> bool:
-    """Tell by a table's properties whether no update restores a deleted row."""
+    """Return by a table's properties whether no update restores a deleted row."""
     return properties.get(DELETE_WINS) == "true"

@@ -48,7 +48,7 @@ _SENTENCES: Final = {
 
 
 def shared_views(share: Share, engine: str, catalogue: str = "") -> Iterator[View]:
-    """Give the views of a share, in the SQL of an engine of `DIALECTS`; none without tables.
+    """Yield the views of a share, in the SQL of an engine of `DIALECTS`; none without tables.
 
     Args:
         share: the share.
@@ -73,13 +73,13 @@ def shared_views(share: Share, engine: str, catalogue: str = "") -> Iterator[Vie
 
 
 def as_viewed(share: Share, database: str, stack: str) -> ViewedTable:
-    """Give a share in the form that the keeper of views accepts."""
+    """Return a share in the form that the keeper of views accepts."""
     comments = {GATEWAY_COLUMN: "The id of the gateway whose row it is"}
     return ViewedTable(database, share.name, STATE_TABLE, (), stack, comments)
 
 
 def without_live(share: Share) -> tuple[str, ...]:
-    """Give the gateways whose table is too wide for a live view in the catalogue."""
+    """Return the gateways whose table is too wide for a live view in the catalogue."""
     wide = []
     for gateway, member in sorted(share.members.items()):
         table = member.viewed()
@@ -90,7 +90,7 @@ def without_live(share: Share) -> tuple[str, ...]:
 
 
 def size_fault(share: Share) -> str:
-    """Give why a share exceeds what a view can cover; empty if it does not."""
+    """Return why a share exceeds what a view can cover; empty if it does not."""
     table = as_viewed(share, "shared", "")
     for view in shared_views(share, "athena"):
         size, text = len(view.select.encode()), len(table_input(table, view)["ViewOriginalText"])
@@ -127,7 +127,7 @@ def _branch(
 
 
 def _value(column: SharedColumn, gateway: str, dialect: Dialect, *, of_view: bool) -> str:
-    """Give a column's value at a gateway, with the share's name and type."""
+    """Return a column's value at a gateway, with the share's name and type."""
     name = dialect.name(column.name)
     there = column.types.get(gateway)
     if there is None:

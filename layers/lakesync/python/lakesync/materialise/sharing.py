@@ -47,7 +47,7 @@ class Member(NamedTuple):
     """Whether no update restores a deleted row."""
 
     def viewed(self) -> ViewedTable:
-        """Give the table as its views need it; comments belong to the table alone."""
+        """Return the table as its views need it; comments belong to the table alone."""
         kind = KINDS[self.kind]
         return ViewedTable(
             self.database, self.table, kind, self.columns, "", {}, delete_wins=self.delete_wins
@@ -86,20 +86,20 @@ class Share:
     """By gateway."""
 
     def wants(self, gateway: str, table: str) -> bool:
-        """Tell whether a gateway's table belongs to it."""
+        """Return whether a gateway's table belongs to it."""
         return folded(table) == folded(self.table) and fnmatchcase(gateway, self.gateways)
 
     def with_member(self, gateway: str, member: Member) -> Share:
-        """Give it with a gateway's table in its present form."""
+        """Return it with a gateway's table in its present form."""
         return replace(self, members={**self.members, gateway: member})
 
     def without(self, gateway: str) -> Share:
-        """Give it without a gateway."""
+        """Return it without a gateway."""
         left = {name: one for name, one in self.members.items() if name != gateway}
         return replace(self, members=left)
 
     def columns(self) -> tuple[SharedColumn, ...]:
-        """Give its columns: those of all tables, in the order in which they were added."""
+        """Return its columns: those of all tables, in the order in which they were added."""
         by_written: dict[str, dict[str, LakeColumn]] = {}
         for gateway, member in self.members.items():
             for column in member.columns:
@@ -119,7 +119,7 @@ class Share:
         return tuple(shared)
 
     def as_json(self) -> bytes:
-        """Give its document."""
+        """Return its document."""
         members = {
             gateway: {
                 "database": one.database,
@@ -151,17 +151,17 @@ def share_of(key: str, document: bytes) -> Share:
 
 
 def share_key(name: str) -> str:
-    """Give the key of a share's document."""
+    """Return the key of a share's document."""
     return f"{SHARES}{name}.json"
 
 
 def share_name(key: str) -> str:
-    """Give the name of the share with a document's key."""
+    """Return the name of the share with a document's key."""
     return key.removeprefix(SHARES).removesuffix(".json")
 
 
 def shared_database(prefix: str) -> str:
-    """Give the catalogue's database of shares: it begins with ``_``, which no gateway's does."""
+    """Return the catalogue's database of shares: it begins with ``_``, which no gateway's does."""
     return f"{prefix}__shared"
 
 
@@ -187,7 +187,7 @@ def check_share(share: Share) -> None:
 
 
 def common_type(types: Iterable[str]) -> str:
-    """Give a type that holds the values of all: the widest where Iceberg would widen, else text."""
+    """Get a type that holds the values of all: the widest where Iceberg would widen, else text."""
     common = "null"
     for kind in types:
         if widens(common, kind):
@@ -198,7 +198,7 @@ def common_type(types: Iterable[str]) -> str:
 
 
 def _wider_decimal(one: str, other: str) -> str:
-    """Give nothing if a scale would have to change: Iceberg only widens the precision."""
+    """Return nothing if a scale would have to change: Iceberg only widens the precision."""
     first, second = precision_scale(one), precision_scale(other)
     if first is None or second is None or first[1] != second[1]:
         return ""

@@ -111,7 +111,7 @@ class SmallBatches:
         return taken
 
     def _waiting(self, taken: Taken) -> dict[str, _Waiting]:
-        """Give the waiting claims, by table; nothing if they are not small."""
+        """Return the waiting claims, by table; nothing if they are not small."""
         entries = list(islice(self._store.claims(), CLAIMS_MAX + 1))
         if len(entries) > CLAIMS_MAX:
             taken.left[""] = f"more than {CLAIMS_MAX} claims wait"

@@ -70,7 +70,7 @@ class SmallTable:
         self._stack = stack
 
     def apply(self, batches: Sequence[Batch], lease: Lease) -> int:
-        """Bring batches of one table into the lake, and forget their claims; gives how many deltas.
+        """Bring batches of a table into the lake, and forget their claims; returns how many deltas.
 
         Raises:
             LeftToSpark: a function cannot do it; nothing was done that is not to be done.
@@ -97,7 +97,7 @@ class SmallTable:
             self._store.delete(batch.claim_key)
 
     def _targets(self, gateway: str, table: str) -> list[Target]:
-        """Give the lake tables of a table, in the order in which they are written."""
+        """Return the lake tables of a table, in the order in which they are written."""
         database = lake_database(self._prefix, gateway)
         for name in lake_tables(table):
             rows = IcebergTable.load(self._catalogue, database, name)
@@ -170,7 +170,7 @@ def check_columns(targets: Sequence[Target], chain: Chain) -> None:
 
 
 def appended(target: Target, deltas: Sequence[StagedDelta], at: Any) -> pa.Table:
-    """Give the rows of a changes or events table."""
+    """Return the rows of a changes or events table."""
     kind = target.table.kind or EVENTS_TABLE
     return target.table.rows([change_row(one, kind, target.columns, at) for one in deltas])
 
@@ -178,7 +178,7 @@ def appended(target: Target, deltas: Sequence[StagedDelta], at: Any) -> pa.Table
 def merged(
     target: Target, states: Mapping[str, RowState], commit: int, at: Any
 ) -> tuple[pa.Table, list[DataFile]]:
-    """Give the rows that replace whole data files, and those files.
+    """Return the rows that replace whole data files, and those files.
 
     A file whose bounds exclude all rows of the deltas is not read. Of the others the ids are read,
     and the whole file only if a row changes. PyIceberg writes no delete files.
@@ -215,7 +215,7 @@ def merged(
 
 
 def touched(table: IcebergTable, ids: pa.Array) -> list[Any]:
-    """Give the files that contain any of some rows.
+    """Return the files that contain any of some rows.
 
     Raises:
         MergeLeft: it would take too long to determine this, or to rewrite them.

@@ -43,7 +43,7 @@ class StagedDelta(NamedTuple):
 def read_deltas(
     store: LakeStore, links: Iterable[Link], columns: Sequence[LakeColumn]
 ) -> list[StagedDelta]:
-    """Give the deltas of a chain in commit order; each commit once, however batches overlap.
+    """Return the deltas of a chain in commit order; each commit once, however batches overlap.
 
     Raises:
         ValidationFailed: an object is gone.
@@ -61,7 +61,7 @@ def read_deltas(
 
 
 def folded(deltas: Iterable[StagedDelta]) -> dict[str, RowState]:
-    """Give by row id the merged state of the deltas."""
+    """Return by row id the merged state of the deltas."""
     states: dict[str, RowState] = {}
     for delta in deltas:
         row_id = delta.own[ID]
@@ -72,7 +72,7 @@ def folded(deltas: Iterable[StagedDelta]) -> dict[str, RowState]:
 def change_row(
     delta: StagedDelta, kind: Kind, columns: Sequence[LakeColumn], at: datetime
 ) -> dict[str, Any]:
-    """Give the row of a changes or events table for a delta."""
+    """Return the row of a changes or events table for a delta."""
     carried = [column for column in columns if column.name in delta.texts]
     texts = {
         column.name: kept
@@ -95,7 +95,7 @@ def change_row(
 def carried(
     row: Mapping[str, Any], columns: Mapping[str, tuple[str, str]]
 ) -> tuple[tuple[str, CanonicalJson], ...]:
-    """Give the columns that the delta in a row carried, by their names on the wire.
+    """Return the columns that the delta in a row carried, by their names on the wire.
 
     Args:
         row: of a changes or events table.
@@ -128,7 +128,7 @@ def _delta(row: Mapping[str, Any], columns: Sequence[LakeColumn]) -> StagedDelta
 
 
 def _state_of(delta: StagedDelta) -> RowState:
-    """Give one delta as a state of its row, as `lakesync.core.merge.state_of` does."""
+    """Return one delta as a state of its row, as `lakesync.core.merge.state_of` does."""
     op, hlc, client_id = (delta.own[name] for name in ("_op", "_hlc", "_client_id"))
     if op == "DELETE":
         return RowState(0, hlc, {})

@@ -59,7 +59,7 @@ class Written(NamedTuple):
 
 
 def state_in(row: Mapping[str, Any], columns: Iterable[LakeColumn]) -> RowState:
-    """Give the row state of a row of a state table, its registers by lake names."""
+    """Return the row state of a row of a state table, its registers by lake names."""
     said = json.loads(row[STAMPS] or "{}")
     texts = json.loads(row[TEXTS] or "{}")
     whole = Written(row[HLC], row[CLIENT])
@@ -84,7 +84,7 @@ def row_of(
     *,
     delete_wins: bool = False,
 ) -> dict[str, Any]:
-    """Give the row of a state table that holds a row state.
+    """Return the row of a state table that holds a row state.
 
     Args:
         row_id: its id.
@@ -120,7 +120,7 @@ def row_of(
 
 
 def kept_in_view(kind: str, text: CanonicalJson) -> str | None:
-    """Give the text if a value of the type does not reproduce it, wherever it is printed.
+    """Return the text if a value of the type does not reproduce it, wherever it is printed.
 
     Java does not always print a double with the fewest digits: a number with many digits is kept.
     """
@@ -171,7 +171,7 @@ def _stamps(
 
 
 def _said(at: Written, greatest: Written) -> dict[str, Any]:
-    """Give the recorded fields of a stamp: only those that differ from the row's."""
+    """Return the recorded fields of a stamp: only those that differ from the row's."""
     ago = greatest.hlc - at.hlc
     said = {"ago_ms": ago >> COUNTER_BITS, "ago_counter": ago & COUNTER_MAX}
     client = {} if at.client_id == greatest.client_id else {"client_id": at.client_id}

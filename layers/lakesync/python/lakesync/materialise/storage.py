@@ -67,14 +67,14 @@ class LakeStore:
                 yield ClaimEntry(entry["Key"], age.total_seconds())
 
     def etags(self, prefix: str) -> dict[str, str]:
-        """Give by key the etag of each object under a prefix."""
+        """Return by key the etag of each object under a prefix."""
         pages = self._client.get_paginator("list_objects_v2").paginate(
             Bucket=self._bucket, Prefix=prefix
         )
         return {one["Key"]: one["ETag"] for page in pages for one in page.get("Contents", [])}
 
     def read(self, key: str) -> StoredObject | None:
-        """Give an object; None if there is none."""
+        """Return an object; None if there is none."""
         try:
             answer = self._client.get_object(Bucket=self._bucket, Key=key)
         except self._client.exceptions.ClientError as error:
@@ -107,7 +107,7 @@ class LakeStore:
         self._client.delete_object(Bucket=self._bucket, Key=key)
 
     def old_versions(self, prefix: str) -> Iterator[dict[str, str]]:
-        """Give overwritten or deleted versions under a prefix; never a current one."""
+        """Yield overwritten or deleted versions under a prefix; never a current one."""
         pages = self._client.get_paginator("list_object_versions").paginate(
             Bucket=self._bucket, Prefix=prefix
         )

@@ -59,7 +59,7 @@ class TableLayout(NamedTuple):
 
 
 def recorded_layout(properties: Mapping[str, str]) -> TableLayout | None:
-    """Give the layout that a table was last given; None if it never was."""
+    """Return the layout that a table was last given; None if it never was."""
     text = properties.get(LAYOUT)
     if not text:
         return None
@@ -68,7 +68,7 @@ def recorded_layout(properties: Mapping[str, str]) -> TableLayout | None:
 
 
 def wanted_layout(batches: Iterable[Batch], columns: Sequence[LakeColumn]) -> TableLayout | None:
-    """Give the layout that the newest schema of some batches asks for; None if they have none.
+    """Return the layout that the newest schema of some batches asks for; None if they have none.
 
     Args:
         batches: those that come next.

@@ -44,7 +44,7 @@ class TypedColumn(NamedTuple):
 
 
 def arrow_type(type_name: str) -> pa.DataType:
-    """Give the type of a column's values in files."""
+    """Return the type of a column's values in files."""
     import pyarrow as pa  # noqa: PLC0415 - only who types columns needs it
 
     decimal = precision_scale(type_name)
@@ -62,7 +62,7 @@ def arrow_type(type_name: str) -> pa.DataType:
 
 
 def typed_column(texts: pa.Array, type_name: str) -> TypedColumn:
-    """Give the typed values of a column of canonical JSON texts; NULL for what is unfit.
+    """Return the typed values of a column of canonical JSON texts; NULL for what is unfit.
 
     Args:
         texts: NULL where a row does not carry the column.
@@ -107,7 +107,7 @@ def _plain(texts: pa.Array, type_name: str) -> pa.Array:
 
 
 def _plain_decimal(type_name: str) -> str | None:
-    """Give the pattern of a decimal's plain texts: numbers that a double carries exactly."""
+    """Return the pattern of a decimal's plain texts: numbers that a double carries exactly."""
     precision, scale = precision_scale(type_name) or (0, 0)
     digits = min(precision, 15) - scale
     if digits < 1:
@@ -120,7 +120,7 @@ def _plain_decimal(type_name: str) -> str | None:
 
 
 def _cast(texts: pa.Array, type_name: str, kind: pa.DataType) -> pa.Array:
-    """Give the values of plain texts; ``ArrowInvalid`` if one has none."""
+    """Return the values of plain texts; ``ArrowInvalid`` if one has none."""
     import pyarrow.compute as pc  # noqa: PLC0415
 
     if type_name in {"string", "date", "timestamp"}:
@@ -129,7 +129,7 @@ def _cast(texts: pa.Array, type_name: str, kind: pa.DataType) -> pa.Array:
 
 
 def _each(texts: pa.Array, type_name: str, kind: pa.DataType) -> tuple[pa.Array, pa.Array]:
-    """Give the value of each text, and the text itself where the value does not reproduce it."""
+    """Return the value of each text, and the text itself where the value does not reproduce it."""
     import pyarrow as pa  # noqa: PLC0415
 
     raw = [text.encode() for text in texts.to_pylist()]

@@ -38,13 +38,13 @@ class Dialect(NamedTuple):
         )
 
     def type_name(self, kind: str) -> str:
-        """Give the name of a column's type."""
+        """Return the name of a column's type."""
         decimal = precision_scale(kind)
         return self.types[kind] if decimal is None else f"decimal({decimal[0]},{decimal[1]})"
 
 
 def _types(text: str, number: str, instant: str, blob: str) -> dict[str, str]:
-    """Give the types by name, some of which differ between engines."""
+    """Return the types by name, some of which differ between engines."""
     return {
         **dict.fromkeys(("string", "json", "null"), text),
         "number": number,

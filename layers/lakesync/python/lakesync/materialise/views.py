@@ -57,7 +57,7 @@ class View(NamedTuple):
     """What it shows, in one sentence."""
 
     def statement(self, database: str, engine: str) -> str:
-        """Give the statement that makes or replaces the view in a database."""
+        """Return the statement that makes or replaces the view in a database."""
         name = DIALECTS[engine].name(database, self.name)
         return f"CREATE OR REPLACE VIEW {name} AS {self.select}"
 
@@ -70,7 +70,7 @@ class ViewCatalogue(Protocol):
 
 
 def views_of(table: ViewedTable, engine: str, catalogue: str = "") -> Iterator[View]:
-    """Give the views of a table, in the SQL of an engine of `DIALECTS`.
+    """Yield the views of a table, in the SQL of an engine of `DIALECTS`.
 
     Args:
         table: the table.
@@ -96,7 +96,7 @@ def views_of(table: ViewedTable, engine: str, catalogue: str = "") -> Iterator[V
 
 
 def schema_statement(database: str, engine: str) -> str:
-    """Give the statement that makes the schema of views, if the engine separates it from tables."""
+    """Get the statement that makes the schema of views, if the engine separates it from tables."""
     return f"CREATE SCHEMA IF NOT EXISTS {DIALECTS[engine].name(database)}"
 
 

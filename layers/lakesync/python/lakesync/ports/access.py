@@ -58,7 +58,7 @@ class AccessStore(Protocol):
     """
 
     def client(self, gateway: str, client_id: str) -> KnownClient | None:
-        """Give a client; None if it is bound to no user."""
+        """Return a client; None if it is bound to no user."""
         ...
 
     def bind(self, gateway: str, client_id: str, user: str) -> str:
@@ -74,14 +74,14 @@ class AccessStore(Protocol):
         ...
 
     def clients(self, gateway: str, place: str, limit: int) -> tuple[list[KnownClient], str]:
-        """Give some clients behind a place; and the next place, or "".
+        """Return some clients behind a place; and the next place, or "".
 
         There may be fewer than the limit, even none, although more follow.
         """
         ...
 
     def revocations(self, gateway: str) -> list[Revocation]:
-        """Give all revocations, clients before users, each in the order of their names."""
+        """Return all revocations, clients before users, each in the order of their names."""
         ...
 
     def revoke(self, gateway: str, revocation: Revocation) -> None:
@@ -134,7 +134,7 @@ class QuotaStore(Protocol):
         ...
 
     def quota(self, gateway: str) -> Quota:
-        """Give what the operator has set for a gateway."""
+        """Return what the operator has set for a gateway."""
         ...
 
     def set_quota(self, gateway: str, quota: Quota) -> None:

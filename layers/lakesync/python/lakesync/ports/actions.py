@@ -22,7 +22,7 @@ class HandlerStore(Protocol):
     """The action handlers of each gateway. Reads are strongly consistent."""
 
     def handlers(self, gateway: str) -> list[StoredHandler]:
-        """Give a gateway's action handlers, in the order of their names."""
+        """Return a gateway's action handlers, in the order of their names."""
         ...
 
     def add(self, gateway: str, name: str, definition: bytes, *, replace: bool) -> bool:
@@ -78,7 +78,7 @@ class ActionRuns(Protocol):
     """
 
     def get(self, key: ActionKey) -> ActionRun | None:
-        """Give the run of an action, by its id, else by its idempotency key."""
+        """Return the run of an action, by its id, else by its idempotency key."""
         ...
 
     def begin(self, key: ActionKey, seen: ActionRun | None, run: ActionRun, now_ms: int) -> bool:

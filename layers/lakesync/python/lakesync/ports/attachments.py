@@ -44,7 +44,7 @@ class SignedObjects(Protocol):
     """
 
     def size_of(self, key: str) -> int | None:
-        """Give the bytes of an object; None if there is none."""
+        """Return the bytes of an object; None if there is none."""
         ...
 
     def sign_put(self, key: str, size_bytes: int, digest: str) -> SignedRequest:
@@ -56,7 +56,7 @@ class SignedObjects(Protocol):
         ...
 
     def parts(self, key: str, upload: str) -> Mapping[int, str] | None:
-        """Give the stored parts, by number, with the store's id of each.
+        """Return the stored parts, by number, with the store's id of each.
 
         None if there is no such upload of this object: it has ended, or never existed.
         """

@@ -12,7 +12,7 @@ STACK: Final = "_stack"
 
 
 def id_of_time(at_ms: int) -> str:
-    """Give the prefix of the ids of a millisecond's records; text order is the order of time."""
+    """Return the prefix of the ids of a millisecond's records; text order is the order of time."""
     return f"{at_ms:0{TIME_DIGITS}x}"
 
 
@@ -86,7 +86,7 @@ class AuditStore(Protocol):
         ...
 
     def records(self, gateway: str, query: AuditQuery) -> tuple[list[AuditRecord], str]:
-        """Give records, the latest first, and the id below which to continue, or "" at the end.
+        """Return records, the latest first, and the id below which to continue, or "" at the end.
 
         There may be fewer than the limit, even none, although more follow.
         """

@@ -66,7 +66,7 @@ class Hearer(Protocol):
         ...
 
     def next_pull(self) -> Pull:
-        """Give the request for the deltas behind the cursor."""
+        """Return the request for the deltas behind the cursor."""
         ...
 
     def on_connected(self, *, is_open: bool) -> None:

@@ -29,7 +29,7 @@ class CommitLog(Protocol):
     """Heads, commits, and the log of a gateway."""
 
     def heads(self, gateway: str, since: Stamp = 0, *, at_once: bool = False) -> dict[str, Head]:
-        """Give the existing heads of open lanes, and of those with an entry above ``since``.
+        """Return the existing heads of open lanes, and of those with an entry above ``since``.
 
         The main lane's head is the first, and was read before the others. So each of them is as it
         was when the list of open lanes was read, or later.
@@ -44,17 +44,17 @@ class CommitLog(Protocol):
         ...
 
     def lane_heads(self, gateway: str, lanes: Sequence[str]) -> dict[str, Head]:
-        """Give the existing heads of some lanes."""
+        """Return the existing heads of some lanes."""
         ...
 
     def marks(self, gateway: str, wanted: Iterable[MarkKey]) -> dict[MarkKey, StoredMark]:
-        """Give the existing append marks."""
+        """Return the existing append marks."""
         ...
 
     def read_marks_serializable(
         self, gateway: str, wanted: Iterable[MarkKey]
     ) -> dict[MarkKey, StoredMark]:
-        """Give the existing append marks, none older than a commit that has completed.
+        """Return the existing append marks, none older than a commit that has completed.
 
         For decisions that no condition protects: the marks of shards that a commit does not write
         to.
@@ -122,7 +122,7 @@ class CommitLog(Protocol):
     def entries(
         self, gateway: str, lane: str, after: Stamp, until: Stamp, count_max: int
     ) -> LogSlice:
-        """Give entries in ``(after, until]`` in order, without those that are in the head.
+        """Return entries in ``(after, until]`` in order, without those that are in the head.
 
         Ends early after ``count_max`` deltas or about 1 MB, and says so; is never empty while the
         range contains an entry. An entry of a commit in progress may be missing: the chain of
@@ -140,7 +140,7 @@ class CommitLog(Protocol):
     def log_items(
         self, gateway: str, wanted: Mapping[str, Stamp]
     ) -> dict[str, tuple[LogEntry, ...]]:
-        """Give by lane the entries of one item of its log, for all lanes in one request.
+        """Return by lane the entries of one item of its log, for all lanes in one request.
 
         Args:
             gateway: whose.

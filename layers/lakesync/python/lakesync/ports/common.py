@@ -23,7 +23,7 @@ class WallClock(Protocol):
     """The wall clock."""
 
     def __call__(self) -> int:
-        """Give the milliseconds since 1970."""
+        """Return the milliseconds since 1970."""
         ...
 
 
@@ -31,9 +31,9 @@ class Chance(Protocol):
     """Randomness, passed in: it spreads retries and names commits."""
 
     def jitter(self) -> float:
-        """Give a number in [0, 1)."""
+        """Return a number in [0, 1)."""
         ...
 
     def token(self) -> str:
-        """Give a unique name of at most 36 characters."""
+        """Return a unique name of at most 36 characters."""
         ...

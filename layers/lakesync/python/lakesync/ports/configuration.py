@@ -19,7 +19,7 @@ class Configurations(Protocol):
     """What is declared of gateways."""
 
     def config(self, gateway: str) -> GatewayConfig:
-        """Give the configuration in force; version 0 if nothing was ever declared."""
+        """Return the configuration in force; version 0 if nothing was ever declared."""
         ...
 
     def save_config(
@@ -42,7 +42,7 @@ class Configurations(Protocol):
         ...
 
     def gateways(self) -> list[str]:
-        """Give every gateway that was ever written to."""
+        """Return every gateway that was ever written to."""
         ...
 
 
@@ -50,7 +50,7 @@ class DestinationStore(Protocol):
     """What is declared of gateways' destinations."""
 
     def destinations(self, gateway: str) -> Destinations:
-        """Give the declarations; version 0 if there never were any."""
+        """Return the declarations; version 0 if there never were any."""
         ...
 
     def save_destinations(self, gateway: str, destinations: Destinations) -> bool:

@@ -69,7 +69,7 @@ class Connections(Protocol):
         ...
 
     def get(self, gateway: str, connection_id: str) -> Connection | None:
-        """Give a connection; None if it is not stored."""
+        """Return a connection; None if it is not stored."""
         ...
 
     def rescope(self, connection: Connection) -> None:
@@ -90,11 +90,11 @@ class Connections(Protocol):
         ...
 
     def of_gateway(self, gateway: str) -> tuple[list[Connection], NotifyState]:
-        """Give all connections of a gateway, and how far they have been notified."""
+        """Return all connections of a gateway, and how far they have been notified."""
         ...
 
     def scan(self, place: str) -> tuple[list[Connection], str]:
-        """Give some connections of all gateways from a place on, and the next place, or ""."""
+        """Return some connections of all gateways from a place on, and the next place, or ""."""
         ...
 
     def begin(self, gateway: str, owner: str, now_ms: int, until_ms: int) -> bool:
@@ -142,7 +142,7 @@ class Tickets(Protocol):
         ...
 
     def take(self, digest: str, now_ms: int) -> Mapping[str, Any] | None:
-        """Give a ticket's claims, to one caller only; None if it is unknown, used or expired.
+        """Return a ticket's claims, to one caller only; None if it is unknown, used or expired.
 
         The ticket is used even if the answer is lost: not idempotent.
         """

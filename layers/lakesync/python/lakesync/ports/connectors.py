@@ -30,11 +30,11 @@ class ConnectorStore(Protocol):
     """The connectors of gateways; changes are conditional writes."""
 
     def connectors(self, gateway: str) -> list[StoredConnector]:
-        """Give a gateway's connectors, in the order of their names."""
+        """Return a gateway's connectors, in the order of their names."""
         ...
 
     def connector(self, gateway: str, name: str) -> StoredConnector | None:
-        """Give one of them; None if there is none of that name."""
+        """Return one of them; None if there is none of that name."""
         ...
 
     def add(self, gateway: str, name: str, definition: bytes, now_ms: int) -> bool:
@@ -69,7 +69,7 @@ class SecretStore(Protocol):
     """Secrets by their names. What is stored is never returned by the API."""
 
     def get(self, name: str) -> Mapping[str, str]:
-        """Give a secret's fields; none if there is no such secret."""
+        """Return a secret's fields; none if there is no such secret."""
         ...
 
     def put(self, name: str, fields: Mapping[str, str]) -> None:

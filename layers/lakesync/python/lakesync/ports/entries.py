@@ -91,7 +91,7 @@ class LogSlice:
     """There is no other entry up to here; less than requested if the read ended early."""
 
     def is_chain(self, after: Stamp, last: Stamp) -> bool:
-        """Tell whether no entry is missing.
+        """Return whether no entry is missing.
 
         Args:
             after: the last stamp that was read before.
@@ -105,7 +105,7 @@ class LogSlice:
 
 
 def epoch_at(began: Stamp) -> str:
-    """Give the name of the epoch that began at a stamp; as text, a later one is greater."""
+    """Return the name of the epoch that began at a stamp; as text, a later one is greater."""
     return f"{began:016x}"
 
 
@@ -190,7 +190,7 @@ class Commit:
 
 
 def head_after(before: Head, commit: Commit, lane_commit: LaneCommit) -> Head:
-    """Give a lane's head after a commit."""
+    """Return a lane's head after a commit."""
     entry = lane_commit.entry
     return replace(
         before,

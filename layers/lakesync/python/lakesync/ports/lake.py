@@ -22,7 +22,7 @@ class ObjectStore(Protocol):
         ...
 
     def get_object(self, key: str) -> bytes:
-        """Give an object's bytes.
+        """Return an object's bytes.
 
         Raises:
             lakesync.errors.NotFound: it does not exist.
@@ -30,7 +30,7 @@ class ObjectStore(Protocol):
         ...
 
     def get_range(self, key: str, start: int, size: int) -> bytes:
-        """Give ``size`` bytes of an object from an offset on, fewer if it ends before.
+        """Return ``size`` bytes of an object from an offset on, fewer if it ends before.
 
         Raises:
             lakesync.errors.NotFound: the object does not exist, or ends before the offset.
@@ -38,7 +38,7 @@ class ObjectStore(Protocol):
         ...
 
     def list_objects(self, prefix: str) -> list[str]:
-        """Give the keys under a prefix, in order."""
+        """Return the keys under a prefix, in order."""
         ...
 
     def delete_object(self, key: str) -> None:
@@ -58,7 +58,7 @@ class BatchEncoder(Protocol):
     """One table's deltas as the bytes of one object."""
 
     def encode(self, rows: Sequence[BatchRow], columns: Mapping[str, str]) -> bytes:
-        """Give the object; the same rows give the same bytes.
+        """Return the object; the same rows give the same bytes.
 
         Args:
             rows: the deltas in commit order.

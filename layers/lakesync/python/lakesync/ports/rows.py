@@ -19,20 +19,20 @@ class Rows(Protocol):
     """Row states."""
 
     def rows(self, gateway: str, wanted: Iterable[RowKey]) -> dict[RowKey, StoredRow]:
-        """Give the states of those rows that exist."""
+        """Return the states of those rows that exist."""
         ...
 
     def rows_within(
         self, gateway: str, wanted: Iterable[RowKey], bytes_max: int
     ) -> tuple[dict[RowKey, StoredRow], list[RowKey]]:
-        """Give the states of rows in order, up to so many bytes, and the rows that are left.
+        """Return the states of rows in order, up to so many bytes, and the rows that are left.
 
         At least one row is read, however large it is.
         """
         ...
 
     def scan_rows(self, gateway: str, table: str, place: str, count_max: int) -> RowSlice:
-        """Give a table's rows from a place on: every row that exists throughout the scan, once.
+        """Return a table's rows from a place on: every row that exists throughout the scan, once.
 
         Args:
             gateway: whose.
@@ -45,7 +45,7 @@ class Rows(Protocol):
     def scan_part(
         self, gateway: str, table: str, part: int, after: str, count_max: int
     ) -> RowSlice:
-        """Give rows of one of a table's `ROW_PARTS` parts, in the order of their ids.
+        """Return rows of one of a table's `ROW_PARTS` parts, in the order of their ids.
 
         Args:
             gateway: whose.

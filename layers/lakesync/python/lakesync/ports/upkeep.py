@@ -59,7 +59,7 @@ class DeliveryStates(Protocol):
     """
 
     def delivery_states(self, gateway: str, destination: str) -> dict[str, DeliveryState]:
-        """Give the state of a destination, by table; the empty name stands for all of it."""
+        """Return the state of a destination, by table; the empty name stands for all of it."""
         ...
 
     def save_delivery_state(
@@ -73,7 +73,7 @@ class FlushStates(Protocol):
     """How far gateways were flushed."""
 
     def flush_state(self, gateway: str) -> FlushState:
-        """Give how far the gateway was flushed."""
+        """Return how far the gateway was flushed."""
         ...
 
     def save_flush_state(self, gateway: str, seen: FlushState, state: FlushState) -> bool:
@@ -81,7 +81,7 @@ class FlushStates(Protocol):
         ...
 
     def flushed_tables(self, gateway: str, after: str = "") -> dict[str, Stamp]:
-        """Give the tables that were ever flushed, by name, each with its last commit in a batch.
+        """Return the tables that were ever flushed, by name, each with its last commit in a batch.
 
         A commit is recorded here before the watermark passes it. To compare the two, read the flush
         state first, so that none is missing below the watermark.
@@ -104,7 +104,7 @@ class FlushStates(Protocol):
         ...
 
     def unflushed(self, place: str, heads_max: int) -> GatewaySlice:
-        """Give the gateways with a head that shows unflushed entries.
+        """Return the gateways with a head that shows unflushed entries.
 
         Idle gateways cost nothing. This is the only read that may lag behind: it shows a commit or
         a flush after a moment.
@@ -120,7 +120,7 @@ class ClientStates(Protocol):
     """The stored state of single clients, in a form that its user defines."""
 
     def client_state(self, gateway: str, client_id: str) -> bytes | None:
-        """Give the stored state of a client; None if there is none."""
+        """Return the stored state of a client; None if there is none."""
         ...
 
     def save_client_state(
@@ -134,7 +134,7 @@ class Upkeep(Protocol):
     """Maintenance of a gateway as a whole."""
 
     def all_heads(self, gateway: str) -> dict[str, Head]:
-        """Give all existing heads, whatever the main lane's head lists; for a restored buffer."""
+        """Return all existing heads, whatever the main lane's head lists; for a restored buffer."""
         ...
 
     def raise_horizon(self, gateway: str, to: Stamp) -> None:

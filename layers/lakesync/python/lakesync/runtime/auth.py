@@ -57,7 +57,7 @@ class Caller:
     access: Access
 
     def speaks_for(self, client_id: str | None) -> str:
-        """Give the client that a request is for: the named one, else that of the user's own name.
+        """Return the client that a request is for: the named one, else that of the user's own name.
 
         Raises:
             ValidationFailed: it is not a valid client id.
@@ -70,7 +70,7 @@ class Caller:
 
     @property
     def is_administrator(self) -> bool:
-        """Tell whether the token's role is ``admin``."""
+        """Return whether the token's role is ``admin``."""
         return self.token.role == ADMIN
 
     def must_be_one_of(self, roles: Sequence[str]) -> None:
@@ -107,12 +107,12 @@ def token_claims(payload: Mapping[str, Any]) -> TokenClaims:
 
 
 def is_gateway(value: Any) -> bool:
-    """Tell whether a value is a gateway id."""
+    """Return whether a value is a gateway id."""
     return isinstance(value, str) and _GATEWAY_ID.fullmatch(value) is not None
 
 
 def is_time(value: Any) -> bool:
-    """Tell whether a claim is a number of seconds since 1970, within reason."""
+    """Return whether a claim is a number of seconds since 1970, within reason."""
     # A bool is an int to Python; NaN is in no range.
     number = isinstance(value, int | float) and not isinstance(value, bool)
     return number and 0 <= value <= _TIME_MAX_S
@@ -129,7 +129,7 @@ def check_expiry(claims: TokenClaims, now_s: float) -> None:
 
 
 def verified(claims: TokenClaims) -> Context:
-    """Give the authoriser's answer for a good token.
+    """Return the authoriser's answer for a good token.
 
     Raises:
         AuthFailed: a claim is NaN or infinite, which JSON cannot represent.
@@ -141,12 +141,12 @@ def verified(claims: TokenClaims) -> Context:
 
 
 def refused(error: AuthFailed) -> Context:
-    """Give the authoriser's answer for a bad token: the message that the function will return."""
+    """Return the authoriser's answer for a bad token: the message that the function will return."""
     return {"refused": error.message}
 
 
 def claims_of(context: object) -> TokenClaims:
-    """Give the claims that the authoriser's answer hands on.
+    """Return the claims that the authoriser's answer hands on.
 
     Raises:
         AuthFailed: there is no answer, or it refuses.

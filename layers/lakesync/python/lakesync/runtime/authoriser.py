@@ -32,7 +32,7 @@ def lambda_authoriser(
     redeem: Redeem | None = None,
     token_in_query: bool = False,
 ) -> Callable[[dict[str, Any], Any], dict[str, Any]]:
-    """Give the handler of an HTTP API's authorizer (payload 2.0, simple responses).
+    """Return the handler of an HTTP API's authorizer (payload 2.0, simple responses).
 
     Also that of a WebSocket API, whose answer is passed on for as long as the connection lasts.
     Keys that cannot be read raise, so that nothing is cached and the error alarm fires; so does a
@@ -80,6 +80,6 @@ def lambda_authoriser(
 
 
 def _may_connect(arn: str) -> dict[str, Any]:
-    """Give the policy that lets the function of ``$connect`` decide."""
+    """Return the policy that lets the function of ``$connect`` decide."""
     statement = {"Action": "execute-api:Invoke", "Effect": "Allow", "Resource": arn}
     return {"Version": "2012-10-17", "Statement": [statement]}

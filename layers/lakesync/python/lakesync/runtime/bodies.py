@@ -31,7 +31,7 @@ _KNOWN: Final = {encoding.value: encoding for encoding in Encoding}
 
 
 def request_encoding(content_type: str | None) -> Encoding:
-    """Give the encoding of a request's body; JSON if it does not say.
+    """Return the encoding of a request's body; JSON if it does not say.
 
     Raises:
         ValidationFailed: it says something else.
@@ -47,7 +47,7 @@ def request_encoding(content_type: str | None) -> Encoding:
 
 
 def answer_encoding(accept: str | None, otherwise: Encoding) -> Encoding:
-    """Give the encoding that the caller prefers; ``otherwise`` if any is acceptable."""
+    """Return the encoding that the caller prefers; ``otherwise`` if any is acceptable."""
     liked = [
         (quality, encoding)
         for kind, quality in _preferences(accept)
@@ -59,7 +59,7 @@ def answer_encoding(accept: str | None, otherwise: Encoding) -> Encoding:
 
 
 def accepts_gzip(accept_encoding: str | None) -> bool:
-    """Tell whether the caller can read gzip."""
+    """Return whether the caller can read gzip."""
     wishes = dict(_preferences(accept_encoding))
     return wishes.get("gzip", wishes.get("*", 0)) > 0
 
@@ -83,7 +83,7 @@ def _quality(text: str) -> float:
 
 
 def read_body(body: bytes, content_encoding: str | None, bytes_max: int) -> bytes:
-    """Give a request's body, decompressed; never more than ``bytes_max``, whatever it claims.
+    """Return a request's body, decompressed; never more than ``bytes_max``, whatever it claims.
 
     Raises:
         BodyTooLarge: it is larger, or would be once decompressed.

@@ -24,7 +24,7 @@ DELETE_NOW_S: Final = 20
 
 
 def delete_task(deleter: Deleter, wall_clock: WallClock) -> DeleteTask:
-    """Give the task: ``{"gateway": …, "by": …}``. Operational failures are part of its answer."""
+    """Return the task: ``{"gateway": …, "by": …}``. Operational failures are part of its answer."""
 
     def task(event: Mapping[str, Any], has_time: HasTime) -> Answer:
         gateway, by = event.get("gateway"), event.get("by")
@@ -56,7 +56,7 @@ def _at(ms: int) -> str:
 
 
 def delete_and_wait(invoke: Callable[[str], tuple[bool, bytes]]) -> DeleteNow:
-    """Give the function behind ``DELETE /admin/gateways``: continue deleting, and report progress.
+    """Get the function behind ``DELETE /admin/gateways``: continue deleting, and report progress.
 
     Args:
         invoke: passes a request to ``functions/retain``; returns whether it answered, and what.

@@ -68,7 +68,7 @@ class Delays(Protocol):
 def deliver_handler(
     deliverer: Delivers, archiver: Archives, delay: Delays, seconds: Callable[[], float]
 ) -> Handler:
-    """Give the handler of ``functions/deliver``.
+    """Return the handler of ``functions/deliver``.
 
     Args:
         deliverer: does the work.

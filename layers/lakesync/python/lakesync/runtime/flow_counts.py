@@ -30,7 +30,7 @@ _BEGINS_S: Final = 12
 def counted_by(
     invoke: Callable[[str], tuple[bool, bytes]], invoke_lakes: Callable[[str], tuple[bool, bytes]]
 ) -> Callable[[str, Flow], Mapping[str, Any]]:
-    """Give what has a flow's rows counted by ``functions/flow``.
+    """Return what has a flow's rows counted by ``functions/flow``.
 
     Args:
         invoke: passes it a request; tells whether it answered, and what.
@@ -56,7 +56,7 @@ def counted_by(
 
 
 def with_counts(handler: Handler, opened: OpenDatabase, seconds: Callable[[], float]) -> Handler:
-    """Give the handler that also counts what a flow would move.
+    """Return the handler that also counts what a flow would move.
 
     Args:
         handler: answers everything else.

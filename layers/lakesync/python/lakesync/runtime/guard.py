@@ -69,7 +69,7 @@ class Asked:
         return f"{self.name} {self.path.get('action', '')}".rstrip()
 
     def text(self, field: str) -> str:
-        """Give a text of the body; empty if there is none."""
+        """Return a text of the body; empty if there is none."""
         value = self.body.get(field) if isinstance(self.body, dict) else None
         return value if isinstance(value, str) else ""
 
@@ -95,7 +95,7 @@ def tried(request: Request) -> None:
 
 
 def guarded_router(**options: Any) -> APIRouter:
-    """Give a router whose routes are guarded."""
+    """Return a router whose routes are guarded."""
     return APIRouter(route_class=GuardedRoute, **options)
 
 
@@ -103,7 +103,7 @@ class GuardedRoute(APIRoute):
     """A route that admits the roles in `ALLOWED`, and leaves a record of what it changes."""
 
     def get_route_handler(self) -> Serve:
-        """Give what serves a request."""
+        """Return what serves a request."""
         serve: Serve = super().get_route_handler()
         operation = str(self.operation_id)
         if operation not in ALLOWED:
@@ -183,7 +183,7 @@ def _end(
 
 
 def _state(shows: Shows, asked: Asked) -> tuple[str, object]:
-    """Give the name and the state of a change's target; nothing if the request is malformed."""
+    """Return the name and the state of a change's target; nothing if the request is malformed."""
     try:
         return shows(asked)
     except LakeSyncError as error:

@@ -49,12 +49,12 @@ Gateway = Annotated[str, Path(description="The gateway's id.", pattern=f"^{GATEW
 
 
 async def client_of_gateway(request: Request, gateway: Gateway) -> Caller:
-    """Give the caller, who has a currently valid token for the gateway in the path."""
+    """Return the caller, who has a currently valid token for the gateway in the path."""
     return caller_in(request, gateway)
 
 
 def caller_in(request: Request, gateway: str, *, even_deleted: bool = False) -> Caller:
-    """Give who asks, proved to hold a token for the gateway that is valid now.
+    """Return who asks, proved to hold a token for the gateway that is valid now.
 
     Args:
         request: the request.
@@ -79,7 +79,7 @@ Client = Annotated[Caller, Depends(client_of_gateway)]
 
 
 async def client_even_of_deleted(request: Request, gateway: Gateway) -> Caller:
-    """Give the caller, of a gateway that may have been deleted."""
+    """Return the caller, of a gateway that may have been deleted."""
     return caller_in(request, gateway, even_deleted=True)
 
 
@@ -87,7 +87,7 @@ EvenOfDeleted = Annotated[Caller, Depends(client_even_of_deleted)]
 
 
 async def body_of(request: Request, bytes_max: int) -> bytes:
-    """Give the request's body, decompressed.
+    """Return the request's body, decompressed.
 
     Raises:
         BodyTooLarge: it is over ``bytes_max``.
@@ -98,7 +98,7 @@ async def body_of(request: Request, bytes_max: int) -> bytes:
 
 
 async def json_body(request: Request, wanted: str, bytes_max: int) -> object:
-    """Give the JSON value that a request carries.
+    """Return the JSON value that a request carries.
 
     Raises:
         ValidationFailed: it is invalid (``wanted`` states what is expected), or declared as
@@ -119,7 +119,7 @@ async def json_body(request: Request, wanted: str, bytes_max: int) -> object:
 
 
 def answer(request: Request, body: bytes, encoding: bodies.Encoding) -> Response:
-    """Give a successful response, compressed if the caller accepts that and it is worth it.
+    """Return a successful response, compressed if the caller accepts that and it is worth it.
 
     A response too large for Lambda is compressed in any case: a commit is never split.
     """
@@ -133,7 +133,7 @@ def answer(request: Request, body: bytes, encoding: bodies.Encoding) -> Response
 
 
 def answer_json(request: Request, value: Mapping[str, object]) -> Response:
-    """Give a successful response of plain JSON values."""
+    """Return a successful response of plain JSON values."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return answer(request, text.encode(), bodies.Encoding.JSON)
 
@@ -144,7 +144,7 @@ def answer_json(request: Request, value: Mapping[str, object]) -> Response:
 def create_app(
     *routers: APIRouter, access: Access | None = None, audit: Audit | None = None
 ) -> FastAPI:
-    """Give an app that serves the routers with and without the ``/v1`` prefix.
+    """Return an app that serves the routers with and without the ``/v1`` prefix.
 
     Args:
         routers: what it serves.
@@ -164,7 +164,7 @@ def create_app(
 
 
 def lambda_handler(app: FastAPI) -> Callable[[dict[str, Any], Any], dict[str, Any]]:
-    """Give the function's handler: one request in, one response out, metrics written."""
+    """Return the function's handler: one request in, one response out, metrics written."""
     served = Mangum(app, lifespan="off")
 
     def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
@@ -177,7 +177,7 @@ def lambda_handler(app: FastAPI) -> Callable[[dict[str, Any], Any], dict[str, An
 
 
 def request_id(scope: Scope) -> str:
-    """Give the request's id: API Gateway's, so that its access log and ours can be joined."""
+    """Return the request's id: API Gateway's, so that its access log and ours can be joined."""
     if "lakesync.request_id" not in scope:
         given = _event(scope).get("requestContext", {}).get("requestId")
         scope["lakesync.request_id"] = str(given or uuid4())
@@ -185,7 +185,7 @@ def request_id(scope: Scope) -> str:
 
 
 def error_answer(scope: Scope, error: LakeSyncError) -> Response:
-    """Give the response for an error of the tree; without details if the failure is internal."""
+    """Return the response for an error of the tree; without details if the failure is internal."""
     body: dict[str, Any] = {
         "error": error.public_message or error.message,
         "code": error.code,

@@ -30,7 +30,7 @@ _MARGIN_S: Final = 12
 
 
 def ingest_handler(polls: Polls, seconds: Callable[[], float]) -> Handler:
-    """Give the handler of ``functions/ingest``.
+    """Return the handler of ``functions/ingest``.
 
     Its answer is its next event: what is polled, where, under which lease, after how long; and the
     next step: ``again``, ``wait``, ``goOn`` in another execution, a ``job``, or ``end``.

@@ -45,7 +45,7 @@ class Kept(Generic[Keys]):
         self._fetch_after = self._old_after = clock()
 
     def keys(self) -> Keys:
-        """Give the keys, not older than `KEYS_AGE_S_MAX` unless newer ones cannot be fetched."""
+        """Return the keys, not older than `KEYS_AGE_S_MAX` unless newer ones cannot be fetched."""
         if self._clock() >= max(self._old_after, self._fetch_after):
             self._renew()
         if self._keys is None:
@@ -54,7 +54,7 @@ class Kept(Generic[Keys]):
         return self._keys
 
     def renewed(self) -> Keys:
-        """Give the keys, fetched anew unless that was done a moment ago."""
+        """Return the keys, fetched anew unless that was done a moment ago."""
         if self._clock() >= self._fetch_after:
             self._fetch_after = self._clock() + FETCH_PAUSE_S
             self._renew()
@@ -87,11 +87,11 @@ class SharedSecrets:
         self._gateway = gateway
 
     def candidates(self, header: Mapping[str, Any]) -> Sequence[str]:  # noqa: ARG002 - any token
-        """Give the secrets in force."""
+        """Return the secrets in force."""
         return self._signers.keys().secrets_for(self._gateway)
 
     def refreshed(self, header: Mapping[str, Any]) -> Sequence[str]:
-        """Give secrets that were not known before: they may have just been rotated."""
+        """Return secrets that were not known before: they may have just been rotated."""
         known = self.candidates(header)
         renewed = self._signers.renewed().secrets_for(self._gateway)
         return [secret for secret in renewed if secret not in known]
@@ -111,11 +111,11 @@ class PublicKeys:
         self._kept = Kept(lambda: _public_keys(fetch()), clock)
 
     def candidates(self, header: Mapping[str, Any]) -> Sequence[jwt.PyJWK]:
-        """Give the key that the token names; none if it is not known."""
+        """Return the key that the token names; none if it is not known."""
         return _named(self._kept.keys(), header)
 
     def refreshed(self, header: Mapping[str, Any]) -> Sequence[jwt.PyJWK]:
-        """Give the key that the token names, if it was not known before."""
+        """Return the key that the token names, if it was not known before."""
         if self.candidates(header):
             return ()
         return _named(self._kept.renewed(), header)
@@ -162,7 +162,7 @@ class Authorities:
         self._by_url: dict[str, PublicKeys] = {}
 
     def of(self, gateway: str) -> tuple[TokenRules, TokenKeys]:
-        """Give the rules and keys of a gateway's tokens; if it names none, those of any other."""
+        """Return the rules and keys of a gateway's tokens; if it names none, those of any other."""
         issuer = self._signers.keys().issuers.get(gateway)
         if issuer is None and not self._jwks_url:
             return self._rules, SharedSecrets(self._signers, gateway)

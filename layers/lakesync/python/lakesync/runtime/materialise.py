@@ -49,7 +49,7 @@ class Runs(Protocol):
         ...
 
     def oldest(self) -> Mapping[str, float]:
-        """Give by gateway how long its oldest claim has waited, in seconds."""
+        """Return by gateway how long its oldest claim has waited, in seconds."""
         ...
 
     def at_work(self) -> int:
@@ -62,7 +62,7 @@ class Runs(Protocol):
 
 
 def materialise_handler(runs: Runs, runs_max: int, small: Small | None = None) -> Handler:
-    """Give the handler of ``functions/materialise``.
+    """Return the handler of ``functions/materialise``.
 
     Announcements are completed once the waiting batches are in the lake, or a run was started for
     them, or only merges of what is in changes tables wait, which a later announcement or the sweep
@@ -131,7 +131,7 @@ def _tell_lag(oldest: Mapping[str, float]) -> dict[str, Any]:
 
 
 def _is_tried(event: dict[str, Any]) -> bool:
-    """Tell whether an announcement returned so often that the function may be the cause."""
+    """Return whether an announcement returned so often that the function may be the cause."""
     received = (
         one.get("attributes", {}).get("ApproximateReceiveCount") for one in event["Records"]
     )

@@ -72,7 +72,7 @@ class EventBridgePolls:
 
 
 def schedule_name(gateway: str, name: str) -> str:
-    """Give the name of a connector's schedule: a digest, as both names together are too long."""
+    """Return the name of a connector's schedule: a digest, as both names together are too long."""
     return f"poll-{hashlib.sha256(f'{gateway}/{name}'.encode()).hexdigest()[:40]}"
 
 

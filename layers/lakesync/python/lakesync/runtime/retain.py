@@ -61,7 +61,7 @@ class Retention:
         self._lake_rows_min = lake_rows_min
 
     def plan(self, gateway: str, place: str, has_time: HasTime) -> Answer:
-        """Give arguments for the job that builds from the lake; nothing if it is built here."""
+        """Return arguments for the job that builds from the lake; nothing if it is built here."""
         del place, has_time
         log = self._barrier.raise_heads(gateway)
         state = self._buffer.flush_state(gateway)

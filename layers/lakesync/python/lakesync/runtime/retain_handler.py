@@ -23,7 +23,7 @@ _MARGIN_S: Final = 30
 def retain_handler(
     retention: Retention, slices: Slices, delete: DeleteTask, seconds: Callable[[], float]
 ) -> Handler:
-    """Give the handler of ``functions/retain``.
+    """Return the handler of ``functions/retain``.
 
     It raises what went wrong, so that the state machine tries again.
 

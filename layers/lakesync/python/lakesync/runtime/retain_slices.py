@@ -76,7 +76,7 @@ class Slices:
         return self.choose(_listed(event.get("results", [])))
 
     def slices(self) -> list[dict[str, str]]:
-        """Give the slices: whatever gateways come meanwhile, each is in one of them."""
+        """Return the slices: whatever gateways come meanwhile, each is in one of them."""
         every = self._buffer.gateways()
         size = max(SLICE_GATEWAYS, -(-len(every) // SLICES_MAX))
         ends = [*every[size - 1 : -1 : size], ""]
@@ -86,7 +86,7 @@ class Slices:
         ]
 
     def names(self, after: str, until: str) -> list[str]:
-        """Give the gateways behind one and up to another; to the last one, if that is empty."""
+        """Return the gateways behind one and up to another; to the last one, if that is empty."""
         every = self._buffer.gateways()
         return [name for name in every if name > after and (name <= until or not until)]
 
@@ -106,7 +106,7 @@ class Slices:
         return {"after": after, "gateways": left, "finished": True}
 
     def choose(self, results: Sequence[Mapping[str, Any]]) -> Answer:
-        """Give the unfinished gateways whose turn it is, and how many slices were given up."""
+        """Return the unfinished gateways whose turn it is, and how many slices were given up."""
         left = sorted({name for result in results for name in _listed(result["gateways"])})
         turns = -(-len(left) // SINGLES_MAX) or 1
         turn = self._wall_clock() // self._every_ms % turns
@@ -143,5 +143,5 @@ def _finished(task: Callable[[str, str, HasTime], Answer], gateway: str, has_tim
 
 
 def _listed(value: Any) -> list[Any]:
-    """Give a list: JSONata gives a list of one as its element."""
+    """Return a list: JSONata gives a list of one as its element."""
     return value if isinstance(value, list) else [value]

@@ -50,7 +50,7 @@ def schedule_handler(
     seconds: Callable[[], float],
     wall_clock: Callable[[], int],
 ) -> Handler:
-    """Give the handler of ``functions/schedule_flush``.
+    """Return the handler of ``functions/schedule_flush``.
 
     Args:
         due: gives the gateways that are due, after a position.

@@ -43,7 +43,7 @@ class Secrets:
         self._read: dict[str, tuple[float, dict[str, str]]] = {}
 
     def get(self, name: str) -> Mapping[str, str]:
-        """Give a secret's fields; none if there is no such secret."""
+        """Return a secret's fields; none if there is no such secret."""
         known = self._read.get(name)
         if known and self._seconds() - known[0] < REMEMBERED_S_MAX:
             return known[1]

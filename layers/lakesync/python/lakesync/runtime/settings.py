@@ -223,7 +223,7 @@ class AuthoriseSettings(Aws):
 
     @property
     def shares_secret(self) -> bool:
-        """Tell whether tokens are signed with a shared secret rather than a private key."""
+        """Return whether tokens are signed with a shared secret rather than a private key."""
         return "HS256" in self.algorithms
 
 

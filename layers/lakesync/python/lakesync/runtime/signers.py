@@ -53,7 +53,7 @@ class Signers:
     """By gateway."""
 
     def secrets_for(self, gateway: str) -> list[str]:
-        """Give the secrets that may sign for a gateway: the stack's, and its own."""
+        """Return the secrets that may sign for a gateway: the stack's, and its own."""
         generations = self.generations.get(gateway, _FIRST)
         own = [gateway_secret(each, gateway, n) for each in self.secrets for n in generations]
         return [*self.secrets, *own]

@@ -25,7 +25,7 @@ _PULL: Final = "/pull"
 
 
 def with_sources(handler: Handler, invoke: Callable[[str], tuple[bool, bytes]]) -> Handler:
-    """Give the handler that has pulls from a source answered elsewhere.
+    """Return the handler that has pulls from a source answered elsewhere.
 
     Args:
         handler: answers everything else.

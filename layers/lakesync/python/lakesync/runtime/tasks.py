@@ -45,12 +45,12 @@ class Flush(Protocol):
 
 
 def flush_request(gateway: str) -> str:
-    """Give the message that asks for a gateway to be flushed."""
+    """Return the message that asks for a gateway to be flushed."""
     return json.dumps({"gateway": gateway})
 
 
 def close_request(gateway: str, since: Stamp) -> str:
-    """Give the message that requests closing the lanes in which nothing happened since a stamp.
+    """Return the message that requests closing the lanes in which nothing happened since a stamp.
 
     A release without lanes takes it for one that requests a flush, which does no harm.
     """
@@ -58,7 +58,7 @@ def close_request(gateway: str, since: Stamp) -> str:
 
 
 def ask_to_close(queue: Queue) -> Callable[[str, Stamp], None]:
-    """Give the function that a flush calls when lanes stay open: it requests closing them.
+    """Return the function that a flush calls when lanes stay open: it requests closing them.
 
     Args:
         queue: of flushes; it delays the message for a while.
@@ -67,7 +67,7 @@ def ask_to_close(queue: Queue) -> Callable[[str, Stamp], None]:
 
 
 def ask_for_flush(queue: Callable[[], Queue]) -> Callable[[str], None]:
-    """Give the function that requests a flush if a push finds much unflushed; it never fails.
+    """Return the function that requests a flush if a push finds much unflushed; it never fails.
 
     The push is durable by then, and the schedule flushes in any case.
     """
@@ -82,7 +82,7 @@ def ask_for_flush(queue: Callable[[], Queue]) -> Callable[[str], None]:
 
 
 def flush_handler(flush: Flush, close_lanes: CloseLanes, seconds: Callable[[], float]) -> Handler:
-    """Give the handler of ``functions/flush``: messages from the queue, or one direct request.
+    """Return the handler of ``functions/flush``: messages from the queue, or one direct request.
 
     Args:
         flush: flushes one gateway.
@@ -194,7 +194,7 @@ def _gateway_of(request: object) -> str:
 def flush_and_wait(
     invoke: Callable[[str], tuple[bool, bytes]],
 ) -> Callable[[str], Mapping[str, object]]:
-    """Give what ``POST /admin/flush`` asks: flush now, and say what was done.
+    """Return what ``POST /admin/flush`` asks: flush now, and say what was done.
 
     Args:
         invoke: hands a request to ``functions/flush``; returns whether it answered, and what.

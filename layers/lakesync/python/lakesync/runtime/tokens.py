@@ -34,11 +34,11 @@ class Keys(Protocol):
     """Where verification keys come from; see `lakesync.runtime.keys`."""
 
     def candidates(self, header: Mapping[str, Any]) -> Sequence[Any]:
-        """Give the keys that may have signed a token with this header; none if there is none."""
+        """Return the keys that may have signed a token with this header; none if there is none."""
         ...
 
     def refreshed(self, header: Mapping[str, Any]) -> Sequence[Any]:
-        """Give keys that were not among the candidates before: after a rotation, for instance."""
+        """Return keys that were not among the candidates before: after a rotation, for instance."""
         ...
 
 
@@ -54,7 +54,7 @@ class TokenRules:
 
 
 def bearer_token(header: str | None) -> str:
-    """Give the token of an ``Authorization`` header.
+    """Return the token of an ``Authorization`` header.
 
     Raises:
         AuthFailed: there is none.
@@ -66,7 +66,7 @@ def bearer_token(header: str | None) -> str:
 
 
 def claimed_gateway(token: str) -> str:
-    """Give the gateway that a token claims, to choose the keys by which it is verified.
+    """Return the gateway that a token claims, to choose the keys by which it is verified.
 
     Nothing is proved by it; it is empty where the token names none.
     """
@@ -80,7 +80,7 @@ def claimed_gateway(token: str) -> str:
 
 
 def verify(token: str, rules: TokenRules, keys: Keys, now_s: float) -> TokenClaims:
-    """Give the claims of a token that is genuine, valid now and complete.
+    """Return the claims of a token that is genuine, valid now and complete.
 
     Raises:
         AuthFailed: it is invalid; the message never repeats any of the token.

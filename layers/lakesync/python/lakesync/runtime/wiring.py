@@ -43,7 +43,7 @@ S3_ANSWER_S_MAX: Final = 30
 
 
 def load(kind: type[S]) -> S:
-    """Give one function's settings out of its environment.
+    """Return one function's settings out of its environment.
 
     Raises:
         SettingsError: variables are missing or malformed.
@@ -52,12 +52,12 @@ def load(kind: type[S]) -> S:
 
 
 def wall_clock() -> int:
-    """Give the milliseconds since 1970."""
+    """Return the milliseconds since 1970."""
     return time.time_ns() // 1_000_000
 
 
 def monotonic_ms() -> int:
-    """Give the milliseconds of a clock that never steps."""
+    """Return the milliseconds of a clock that never steps."""
     return time.monotonic_ns() // 1_000_000
 
 
@@ -70,16 +70,16 @@ class Randomness:
     """`lakesync.log.commit.Chance` by the operating system's randomness."""
 
     def jitter(self) -> float:
-        """Give a number in [0, 1)."""
+        """Return a number in [0, 1)."""
         return random.random()  # noqa: S311 - spreads retries, hides nothing
 
     def token(self) -> str:
-        """Give a name that is never given again."""
+        """Return a name that is never given again."""
         return uuid4().hex
 
 
 def buffer(settings: BufferSettings) -> Buffer:
-    """Give the buffer on DynamoDB."""
+    """Return the buffer on DynamoDB."""
     from lakesync.buffer.dynamo import DynamoBuffer  # noqa: PLC0415
     from lakesync.runtime.wiring_dynamo import dynamo  # noqa: PLC0415
 
@@ -90,7 +90,7 @@ def buffer(settings: BufferSettings) -> Buffer:
 
 
 def push_service(settings: PushSettings) -> FollowingPushes:
-    """Give what ``functions/push`` asks."""
+    """Return what ``functions/push`` asks."""
     from lakesync.compat.pushes import FollowingPushes  # noqa: PLC0415
     from lakesync.gateway.push import PushService  # noqa: PLC0415
 
@@ -107,7 +107,7 @@ def push_service(settings: PushSettings) -> FollowingPushes:
 
 
 def limits(settings: PushSettings) -> Limits:
-    """Give the gateway's limits, with those that the deployment declares."""
+    """Return the gateway's limits, with those that the deployment declares."""
     from lakesync.log.limits import Limits  # noqa: PLC0415
 
     return Limits(
@@ -118,7 +118,7 @@ def limits(settings: PushSettings) -> Limits:
 
 
 def pull_services(settings: PullSettings) -> tuple[FollowingPulls, CheckpointService]:
-    """Give what ``functions/pull`` asks."""
+    """Return what ``functions/pull`` asks."""
     from lakesync.checkpoint.store import Checkpoints  # noqa: PLC0415
     from lakesync.compat.checkpoint_stream import CheckpointService  # noqa: PLC0415
     from lakesync.compat.followers import FollowingPulls  # noqa: PLC0415
@@ -133,7 +133,7 @@ def pull_services(settings: PullSettings) -> tuple[FollowingPulls, CheckpointSer
 
 
 def admin_service(settings: BufferSettings) -> AdminService:
-    """Give what ``functions/admin`` asks."""
+    """Return what ``functions/admin`` asks."""
     from lakesync.gateway.admin import AdminService  # noqa: PLC0415
 
     return AdminService(
@@ -155,7 +155,7 @@ def _ask_for_flush(settings: PushSettings) -> Callable[[str], None]:
 def client(
     settings: Aws, service: str, *, answer_s_max: int = CALL_TIMEOUT_S, attempts: int = 3
 ) -> Any:
-    """Give an AWS client that gives up in time for its function to say so."""
+    """Return an AWS client that gives up in time for its function to say so."""
     import boto3  # noqa: PLC0415
     from botocore.config import Config  # noqa: PLC0415
 
@@ -169,14 +169,14 @@ def client(
 
 
 def queue(settings: Aws, url: str, delay_s: int = 0) -> SqsQueue:
-    """Give an SQS queue."""
+    """Return an SQS queue."""
     from lakesync.adapters.lake.sqs import SqsQueue  # noqa: PLC0415
 
     return SqsQueue(url, client(settings, "sqs"), delay_s)
 
 
 def objects(settings: Aws, bucket: str) -> ObjectStore:
-    """Give the objects of an S3 bucket."""
+    """Return the objects of an S3 bucket."""
     from lakesync.adapters.lake.late import LateObjects  # noqa: PLC0415
 
     def make() -> ObjectStore:
@@ -188,7 +188,7 @@ def objects(settings: Aws, bucket: str) -> ObjectStore:
 
 
 def flusher(settings: FlushSettings) -> Flusher:
-    """Give what ``functions/flush`` asks."""
+    """Return what ``functions/flush`` asks."""
     from lakesync.adapters.lake.parquet import ParquetEncoder  # noqa: PLC0415
     from lakesync.maintenance.flush import CLOSE_AFTER_S, Flusher  # noqa: PLC0415
     from lakesync.runtime.tasks import ask_to_close  # noqa: PLC0415
@@ -202,7 +202,7 @@ def flusher(settings: FlushSettings) -> Flusher:
 
 
 def due(settings: ScheduleFlushSettings) -> Callable[[str], Iterator[GatewaySlice]]:
-    """Give what lists, from a place on, the gateways with unflushed data."""
+    """Return what lists, from a place on, the gateways with unflushed data."""
     from lakesync.maintenance.due import due_slices  # noqa: PLC0415
 
     store = buffer(settings)
@@ -210,7 +210,7 @@ def due(settings: ScheduleFlushSettings) -> Callable[[str], Iterator[GatewaySlic
 
 
 def start_again(settings: Aws) -> Callable[[str, str], None]:
-    """Give what starts a function with an event, and does not wait for it."""
+    """Return what starts a function with an event, and does not wait for it."""
     # Made when it is first needed, which is rare.
     made = cache(lambda: client(settings, "lambda"))
 
@@ -221,21 +221,21 @@ def start_again(settings: Aws) -> Callable[[str, str], None]:
 
 
 def flush_now(settings: AdminSettings) -> Callable[[str], Mapping[str, object]]:
-    """Give what flushes one gateway by ``functions/flush`` and waits for it."""
+    """Return what flushes one gateway by ``functions/flush`` and waits for it."""
     from lakesync.runtime.tasks import FLUSH_NOW_S, flush_and_wait  # noqa: PLC0415
 
     return flush_and_wait(invoker(settings, settings.flush_function, FLUSH_NOW_S))
 
 
 def delete_now(settings: AdminSettings) -> Callable[[str, str], Mapping[str, object]]:
-    """Give what deletes one gateway by ``functions/retain`` and waits for it."""
+    """Return what deletes one gateway by ``functions/retain`` and waits for it."""
     from lakesync.runtime.delete_gateway import DELETE_NOW_S, delete_and_wait  # noqa: PLC0415
 
     return delete_and_wait(invoker(settings, settings.retain_function, DELETE_NOW_S))
 
 
 def invoker(settings: Aws, function: str, seconds: int) -> Callable[[str], tuple[bool, bytes]]:
-    """Give a function that passes a request to another; returns whether it answered, and what."""
+    """Return a function that passes a request to another; returns whether it answered, and what."""
 
     @cache
     def invoking() -> Any:

@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 
 def access(settings: BufferSettings) -> Access:
-    """Give what lets callers in."""
+    """Return what lets callers in."""
     return Access(store(settings), wall_clock=wiring.wall_clock, monotonic_ms=wiring.monotonic_ms)
 
 
 def access_admin(settings: BufferSettings) -> AccessAdmin:
-    """Give what shows and changes who may come in."""
+    """Return what shows and changes who may come in."""
     return AccessAdmin(store(settings), wall_clock=wiring.wall_clock)
 
 
 def store(settings: BufferSettings) -> AccessStore:
-    """Give what knows whose each client is, in the buffer's table."""
+    """Return what knows whose each client is, in the buffer's table."""
     from lakesync.buffer.access import DynamoAccess  # noqa: PLC0415
     from lakesync.runtime.wiring_dynamo import dynamo  # noqa: PLC0415
 
@@ -34,7 +34,7 @@ def store(settings: BufferSettings) -> AccessStore:
 
 
 def audit(settings: AdminSettings) -> Audit:
-    """Give what records and shows what administrators change."""
+    """Return what records and shows what administrators change."""
     from lakesync.gateway.audit import Audit  # noqa: PLC0415
 
     token = wiring.Randomness().token
@@ -42,7 +42,7 @@ def audit(settings: AdminSettings) -> Audit:
 
 
 def audit_store(settings: AdminSettings) -> AuditStore:
-    """Give the audit records, in a table of their own."""
+    """Return the audit records, in a table of their own."""
     from lakesync.buffer.audit import DynamoAudit  # noqa: PLC0415
     from lakesync.runtime.wiring_dynamo import dynamo  # noqa: PLC0415
 
@@ -50,7 +50,7 @@ def audit_store(settings: AdminSettings) -> AuditStore:
 
 
 def items(settings: BufferSettings) -> GatewayItems:
-    """Give all that is stored of a gateway in the buffer's table."""
+    """Return all that is stored of a gateway in the buffer's table."""
     from lakesync.buffer.removal import DynamoItems  # noqa: PLC0415
     from lakesync.runtime.wiring_dynamo import dynamo  # noqa: PLC0415
 
@@ -58,7 +58,7 @@ def items(settings: BufferSettings) -> GatewayItems:
 
 
 def quotas(settings: QuotaSettings) -> Quotas:
-    """Give what keeps each gateway to its quota."""
+    """Return what keeps each gateway to its quota."""
     from lakesync.gateway.quota import Quotas  # noqa: PLC0415
 
     default = Quota(settings.quota_pushes, settings.quota_deltas, settings.quota_bytes)
@@ -66,7 +66,7 @@ def quotas(settings: QuotaSettings) -> Quotas:
 
 
 def quota_store(settings: BufferSettings) -> QuotaStore:
-    """Give what knows what gateways use and may use, in the buffer's table."""
+    """Return what knows what gateways use and may use, in the buffer's table."""
     from lakesync.buffer.quota import DynamoQuotas  # noqa: PLC0415
     from lakesync.runtime.wiring_dynamo import dynamo  # noqa: PLC0415
 

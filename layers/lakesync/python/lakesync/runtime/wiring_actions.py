@@ -24,7 +24,7 @@ _ANSWER_S_MAX: Final = 6
 
 
 def handler_store(settings: BufferSettings) -> HandlerStore:
-    """Give the action handlers in the buffer's table."""
+    """Return the action handlers in the buffer's table."""
     from lakesync.buffer.actions import DynamoHandlers  # noqa: PLC0415
     from lakesync.runtime.wiring_dynamo import dynamo  # noqa: PLC0415
 
@@ -32,7 +32,7 @@ def handler_store(settings: BufferSettings) -> HandlerStore:
 
 
 def runs(settings: ActionSettings | WebhookSettings) -> ActionRuns:
-    """Give what is remembered of actions, in a table of its own."""
+    """Return what is remembered of actions, in a table of its own."""
     from lakesync.buffer.actions import DynamoRuns  # noqa: PLC0415
     from lakesync.runtime.wiring_dynamo import dynamo  # noqa: PLC0415
 
@@ -40,7 +40,7 @@ def runs(settings: ActionSettings | WebhookSettings) -> ActionRuns:
 
 
 def action_admin(settings: AdminSettings) -> ActionAdmin:
-    """Give the registry of action handlers; imported when a route first needs it."""
+    """Return the registry of action handlers; imported when a route first needs it."""
     from lakesync.actions.admin import ActionAdmin  # noqa: PLC0415
 
     secrets = wiring_connectors.secrets(settings, settings.action_secrets)
@@ -48,7 +48,7 @@ def action_admin(settings: AdminSettings) -> ActionAdmin:
 
 
 def action_service(settings: ActionSettings) -> ActionService:
-    """Give what ``functions/actions`` asks."""
+    """Return what ``functions/actions`` asks."""
     from lakesync.actions.service import ActionService  # noqa: PLC0415
 
     return ActionService(
@@ -64,7 +64,7 @@ def action_service(settings: ActionSettings) -> ActionService:
 
 
 def outside(settings: Aws, hosts: tuple[str, ...]) -> Outside:
-    """Give what the operator lets handlers use."""
+    """Return what the operator lets handlers use."""
     from lakesync.connectors.outside import Outside  # noqa: PLC0415
 
     @cache
@@ -93,7 +93,7 @@ def audit(note: RunNote) -> None:
 
 
 def and_actions(actions: Callable[[], ActionAdmin], delete_now: DeleteNow) -> DeleteNow:
-    """Give a function that deletes a gateway's action handlers, with secrets, then the gateway."""
+    """Get a function that deletes a gateway's action handlers, with secrets, then the gateway."""
 
     def delete(gateway: str, user: str) -> Mapping[str, object]:
         actions().remove_all(gateway)

@@ -19,7 +19,7 @@ _ANSWER_S_MAX: Final = 20
 
 
 def attachment_service(settings: AttachmentSettings) -> Callable[[], AttachmentService]:
-    """Give a function that creates the service at first use: the SDK is most of a cold start."""
+    """Return a function that creates the service at first use: the SDK is most of a cold start."""
 
     @cache
     def service() -> AttachmentService:
@@ -32,7 +32,7 @@ def attachment_service(settings: AttachmentSettings) -> Callable[[], AttachmentS
 
 
 def signed_objects(settings: AttachmentSettings) -> SignedObjects:
-    """Give attachments on S3."""
+    """Return attachments on S3."""
     import boto3  # noqa: PLC0415
     from botocore.config import Config  # noqa: PLC0415
 

@@ -41,7 +41,7 @@ _OVERHEAD_BYTES: Final = 150
 
 
 def connector_store(settings: BufferSettings) -> DynamoConnectors:
-    """Give the connectors in the buffer's table."""
+    """Return the connectors in the buffer's table."""
     from lakesync.buffer.connectors import DynamoConnectors  # noqa: PLC0415
     from lakesync.runtime.wiring_dynamo import dynamo  # noqa: PLC0415
 
@@ -49,7 +49,7 @@ def connector_store(settings: BufferSettings) -> DynamoConnectors:
 
 
 def connector_admin(settings: AdminSettings) -> ConnectorAdmin:
-    """Give what registers connectors; imported when a route first asks for it."""
+    """Return what registers connectors; imported when a route first asks for it."""
     from lakesync.connectors.admin import ConnectorAdmin  # noqa: PLC0415
 
     schedules = EventBridgePolls(
@@ -70,7 +70,7 @@ def connector_admin(settings: AdminSettings) -> ConnectorAdmin:
 
 
 def and_connectors(connectors: Callable[[], ConnectorAdmin], delete_now: DeleteNow) -> DeleteNow:
-    """Give a function that deletes a gateway's connectors, with secrets, then the gateway."""
+    """Return a function that deletes a gateway's connectors, with secrets, then the gateway."""
 
     def delete(gateway: str, user: str) -> Mapping[str, object]:
         connectors().remove_all(gateway)
@@ -80,27 +80,27 @@ def and_connectors(connectors: Callable[[], ConnectorAdmin], delete_now: DeleteN
 
 
 def secrets(settings: Aws, prefix: str) -> Secrets:
-    """Give secrets below a prefix."""
+    """Return secrets below a prefix."""
     made: Callable[[], Any] = cache(lambda: wiring.client(settings, "secretsmanager"))
     return Secrets(made, prefix)
 
 
 def outside(settings: AdminSettings | IngestSettings) -> Outside:
-    """Give the outside access of connectors: of AWS, what ``ConnectorPolicy`` allows."""
+    """Return the outside access of connectors: of AWS, what ``ConnectorPolicy`` allows."""
     return Outside(
         settings.connector_hosts, cache(lambda service: wiring.client(settings, service))
     )
 
 
 def polls(settings: PollSettings) -> Polls:
-    """Give what ``functions/ingest`` and ``functions/flow`` ask."""
+    """Return what ``functions/ingest`` and ``functions/flow`` ask."""
     from lakesync.connectors.polls import Polls  # noqa: PLC0415
 
     return _polls(Polls, settings)
 
 
 def large_polls(settings: PollSettings) -> LargePolls:
-    """Give what the job of flows asks."""
+    """Return what the job of flows asks."""
     from lakesync.connectors.large_polls import LargePolls  # noqa: PLC0415
 
     return _polls(LargePolls, settings)
@@ -157,7 +157,7 @@ def _flow_routes(
 
 
 def route(settings: PollSettings, gateway: str, name: str, definition: bytes) -> Route:
-    """Give from where to where a flow goes, for one task of a job.
+    """Return from where to where a flow goes, for one task of a job.
 
     Raises:
         LakeSyncError: its source or its destination cannot be made.
@@ -177,7 +177,7 @@ def poll_now(settings: Aws, machine: str, gateway: str, name: str) -> None:
 
 
 def flow_handler(settings: PollSettings, seconds: Callable[[], float]) -> Handler:
-    """Give the handler of ``functions/flow``."""
+    """Return the handler of ``functions/flow``."""
     from lakesync.runtime.flow_counts import with_counts  # noqa: PLC0415
     from lakesync.runtime.ingest import ingest_handler  # noqa: PLC0415
 
@@ -188,7 +188,7 @@ def flow_handler(settings: PollSettings, seconds: Callable[[], float]) -> Handle
 def flow_admin(
     settings: AdminSettings, destinations: DestinationAdmin, connectors: ConnectorAdmin
 ) -> FlowAdmin:
-    """Give what declares flows; imported when a route first asks for it."""
+    """Return what declares flows; imported when a route first asks for it."""
     from lakesync.flows.admin import FlowAdmin  # noqa: PLC0415
     from lakesync.runtime.flow_counts import COUNT_S, counted_by  # noqa: PLC0415
 
@@ -206,7 +206,7 @@ def flow_admin(
 
 
 def pushing(settings: IngestSettings) -> Callable[[str, Push], PushReceipt]:
-    """Give what pushes, within the gateway's quota."""
+    """Return what pushes, within the gateway's quota."""
     service, quotas = wiring.push_service(settings), wiring_access.quotas(settings)
 
     def push(gateway: str, push: Push) -> PushReceipt:

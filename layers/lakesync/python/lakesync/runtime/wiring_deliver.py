@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def deliverer(settings: DeliverSettings) -> Deliverer:
-    """Give what ``functions/deliver`` asks."""
+    """Return what ``functions/deliver`` asks."""
     from lakesync.delivery.large import JobRuns  # noqa: PLC0415
     from lakesync.delivery.table import TableDelivery  # noqa: PLC0415
 
@@ -42,7 +42,7 @@ def deliverer(settings: DeliverSettings) -> Deliverer:
 def delivers(
     settings: DeliverSettings, table_delivery: Callable[[Desk], TableDelivery]
 ) -> Deliverer:
-    """Give what delivers, each table by what is given for it."""
+    """Return what delivers, each table by what is given for it."""
     from lakesync.adapters.lake.parquet import read_batch  # noqa: PLC0415
     from lakesync.delivery.deliver import Deliverer  # noqa: PLC0415
 
@@ -59,7 +59,7 @@ def delivers(
 
 
 def archiver(settings: DeliverSettings) -> Archiver:
-    """Give what moves old history of destinations into their archives."""
+    """Return what moves old history of destinations into their archives."""
     from lakesync.delivery.archiving import Archiver  # noqa: PLC0415
 
     return Archiver(
@@ -72,7 +72,7 @@ def archiver(settings: DeliverSettings) -> Archiver:
 
 
 def source_pulls(settings: SourcePullSettings) -> SourcePulls:
-    """Give what ``functions/pull_source`` asks."""
+    """Return what ``functions/pull_source`` asks."""
     from lakesync.delivery.source_pull import SourcePulls  # noqa: PLC0415
 
     databases, archives = open_database(settings), open_archive(settings)
@@ -91,7 +91,7 @@ def source_pulls(settings: SourcePullSettings) -> SourcePulls:
 def open_database(
     settings: DeliverSettings | SourcePullSettings,
 ) -> Callable[[str, Destination], DestinationDatabase]:
-    """Give a function that opens a destination's database by its secret, read each time.
+    """Return a function that opens a destination's database by its secret, read each time.
 
     So a credential that was rotated is in force with the next message.
     """
@@ -107,7 +107,7 @@ def open_database(
 def open_archive(
     settings: DeliverSettings | SourcePullSettings,
 ) -> Callable[[str, Destination], HistoryArchive]:
-    """Give what opens the archive of a destination that has one, by its secret.
+    """Return what opens the archive of a destination that has one, by its secret.
 
     Each declaration has a folder of its own: the remains of an earlier one of the same name have
     other rows.
@@ -131,7 +131,7 @@ def open_archive(
 def database_opener(
     settings: Aws, prefix: str, *, keeps_all: bool = False
 ) -> Callable[[str, str, str, str], DestinationDatabase]:
-    """Give a function that opens the database at a gateway's secret URL, for one keeper's tables.
+    """Return a function that opens the database at a gateway's secret URL, for one keeper's tables.
 
     Args:
         settings: the function's.
@@ -158,7 +158,7 @@ def database_opener(
 
 
 def secret_text(client: Any, name: str) -> str:
-    """Give what a secret holds; its text appears in no message.
+    """Return what a secret holds; its text appears in no message.
 
     Raises:
         AdapterRefused: there is no such secret, or it may not be read.
@@ -181,7 +181,7 @@ def secret_text(client: Any, name: str) -> str:
 
 
 def destination_admin(settings: AdminSettings) -> DestinationAdmin:
-    """Give what changes and shows destinations."""
+    """Return what changes and shows destinations."""
     from lakesync.gateway.destinations import DestinationAdmin  # noqa: PLC0415
 
     return DestinationAdmin(

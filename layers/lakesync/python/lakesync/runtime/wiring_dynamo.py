@@ -13,5 +13,5 @@ if TYPE_CHECKING:
 
 @cache
 def dynamo(settings: BufferSettings) -> DynamoCaller:
-    """Give the caller of the buffer's DynamoDB: one for each process, with one connection."""
+    """Return the caller of the buffer's DynamoDB: one for each process, with one connection."""
     return DynamoCaller(settings.region, settings.dynamodb_endpoint or settings.endpoint)

@@ -20,14 +20,14 @@ JWKS_TIMEOUT_S: Final = 5
 
 
 def authorities(settings: AuthoriseSettings) -> Authorities:
-    """Give by which rules and keys the tokens of each gateway are verified."""
+    """Return by which rules and keys the tokens of each gateway are verified."""
     rules = TokenRules(settings.algorithms, settings.issuer, settings.audience)
     url = "" if settings.shares_secret else settings.jwks_url
     return Authorities(rules, url, _document_reader(settings), public_keys)
 
 
 def public_keys(url: str) -> PublicKeys:
-    """Give the keys at an identity provider's address."""
+    """Return the keys at an identity provider's address."""
     # Keys are cached only by our code: this cache would forget good ones when a fetch fails.
     jwks = PyJWKClient(url, cache_jwk_set=False, timeout=JWKS_TIMEOUT_S)
     return PublicKeys(jwks.fetch_data)

@@ -47,7 +47,7 @@ class GlueRuns:
         return min(count, enough)
 
     def oldest(self) -> dict[str, float]:
-        """Give by gateway how long its oldest claim has waited; one call for each thousand."""
+        """Return by gateway how long its oldest claim has waited; one call for each thousand."""
         pages = self._s3.get_paginator("list_objects_v2").paginate(
             Bucket=self._bucket, Prefix=CLAIMS
         )
@@ -79,14 +79,14 @@ def start_run(glue: Any, job: str) -> bool:
 
 
 def glue_runs(settings: MaterialiseSettings) -> GlueRuns:
-    """Give the runs of the Glue job."""
+    """Return the runs of the Glue job."""
     glue = wiring.client(settings, "glue", answer_s_max=4, attempts=2)
     s3 = wiring.client(settings, "s3", answer_s_max=2, attempts=2)
     return GlueRuns(glue, settings.glue_job, s3, settings.lake_bucket)
 
 
 def small_batches(settings: MaterialiseSettings) -> SmallBatches | None:
-    """Give what takes small batches without a run; None if that is switched off.
+    """Return what takes small batches without a run; None if that is switched off.
 
     Iceberg and Arrow are imported by the first batch that is small: most of a cold start.
     """

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def connections(settings: ConnectionsSettings) -> Connections:
-    """Give the open WebSockets, in a table of their own."""
+    """Return the open WebSockets, in a table of their own."""
     from lakesync.buffer.connections import DynamoConnections  # noqa: PLC0415
     from lakesync.runtime.wiring_dynamo import dynamo  # noqa: PLC0415
 
@@ -34,19 +34,19 @@ def connections(settings: ConnectionsSettings) -> Connections:
 
 
 def socket_tickets(settings: ConnectionsSettings) -> SocketTickets:
-    """Give what issues and redeems tickets."""
+    """Return what issues and redeems tickets."""
     from lakesync.runtime.realtime.tickets import SocketTickets  # noqa: PLC0415
 
     return SocketTickets(tickets(settings), wall_clock=wiring.wall_clock)
 
 
 def redeemer(settings: ConnectionsSettings) -> Callable[[str], TokenClaims]:
-    """Give a function that redeems tickets; DynamoDB's caller is imported at the first ticket."""
+    """Return a function that redeems tickets; DynamoDB's caller is imported at the first ticket."""
     return lambda ticket: socket_tickets(settings).redeem(ticket)
 
 
 def tickets(settings: ConnectionsSettings) -> Tickets:
-    """Give the tickets, beside the open WebSockets."""
+    """Return the tickets, beside the open WebSockets."""
     from lakesync.buffer.tickets import DynamoTickets  # noqa: PLC0415
     from lakesync.runtime.wiring_dynamo import dynamo  # noqa: PLC0415
 
@@ -54,7 +54,7 @@ def tickets(settings: ConnectionsSettings) -> Tickets:
 
 
 def sockets(settings: SocketSettings) -> Sockets:
-    """Give the WebSockets' other side."""
+    """Return the WebSockets' other side."""
     from lakesync.runtime.realtime.management import ApiSockets  # noqa: PLC0415
 
     return ApiSockets(
@@ -63,7 +63,7 @@ def sockets(settings: SocketSettings) -> Sockets:
 
 
 def clients_admin(settings: AdminFunctionSettings) -> ClientsAdmin:
-    """Give what shows clients and disconnects them; imported when a route first needs it."""
+    """Return what shows clients and disconnects them; imported when a route first needs it."""
     from lakesync.compat.follower_state import cursor_of  # noqa: PLC0415
     from lakesync.gateway.clients import ClientsAdmin  # noqa: PLC0415
     from lakesync.gateway.delivery import Delivery  # noqa: PLC0415
@@ -79,7 +79,7 @@ def clients_admin(settings: AdminFunctionSettings) -> ClientsAdmin:
 
 
 def frame_service(settings: FramesSettings) -> FrameService:
-    """Give what ``functions/frames`` asks."""
+    """Return what ``functions/frames`` asks."""
     from lakesync.runtime.realtime.act import ACTIONS_S, run_actions  # noqa: PLC0415
     from lakesync.runtime.realtime.frames import FrameService  # noqa: PLC0415
 
@@ -96,7 +96,7 @@ def frame_service(settings: FramesSettings) -> FrameService:
 
 
 def notifier(settings: NotifySettings) -> Handler:
-    """Give what ``functions/notify`` is."""
+    """Return what ``functions/notify`` is."""
     from lakesync.gateway.broadcast import Broadcaster  # noqa: PLC0415
     from lakesync.gateway.delivery import Delivery  # noqa: PLC0415
     from lakesync.gateway.pull import PullService  # noqa: PLC0415

@@ -24,7 +24,7 @@ _VALUES: Final = (None, True, 0, -1.5, "", "O'Brien \\ % \U0001f600", [1, [None]
 
 
 def new_table() -> str:
-    """Give the name of a table that nobody else uses."""
+    """Return the name of a table that nobody else uses."""
     return f"t{uuid4().hex[:12]}"
 
 
@@ -51,7 +51,7 @@ def batch(
 
 
 def numbered(table: str, count: int) -> list[Delta]:
-    """Give inserts of rows ``r0``, ``r1`` and so on, one after another."""
+    """Return inserts of rows ``r0``, ``r1`` and so on, one after another."""
     return [
         make_delta(Op.INSERT, table, f"r{n}", {"n": n}, client_id="c", hlc=n + 1)
         for n in range(count)
@@ -59,7 +59,7 @@ def numbered(table: str, count: int) -> list[Delta]:
 
 
 def mixed(table: str, seed: int, count: int = 12) -> list[Delta]:
-    """Give deltas of few rows, stamps and clients, so that they collide; ties and repeats too."""
+    """Return deltas of few rows, stamps and clients, so that they collide; ties and repeats too."""
     chance = random.Random(seed)  # noqa: S311 - the same deltas each time
     made: list[Delta] = []
     for _ in range(count):
@@ -75,7 +75,7 @@ def mixed(table: str, seed: int, count: int = 12) -> list[Delta]:
 
 
 def merged(deltas: Iterable[Delta], *, delete_wins: bool = False) -> dict[str, dict[str, Any]]:
-    """Give the rows that deltas merge to, by row id, as their table reads them."""
+    """Return the rows that deltas merge to, by row id, as their table reads them."""
     by_row: dict[str, list[Delta]] = {}
     for delta in deltas:
         by_row.setdefault(delta.row_id, []).append(delta)

@@ -40,7 +40,7 @@ class ConnectorBench(Protocol):
     """Deletions are given at the next poll."""
 
     def connector(self) -> Connector:
-        """Give a new connector to the source: as another process would have it."""
+        """Return a new connector to the source: as another process would have it."""
         ...
 
     def put(self, rows: Mapping[str, Any]) -> None:
@@ -52,7 +52,7 @@ class ConnectorBench(Protocol):
         ...
 
     def value(self, columns: Mapping[str, Any]) -> Any:
-        """Give the value of that column out of what was read."""
+        """Return the value of that column out of what was read."""
         ...
 
 
@@ -103,7 +103,7 @@ class Reader:
         self.connector = self.bench.connector()
 
     def deltas(self, page: SourcePage) -> list[Delta]:
-        """Give a page's deltas; all of it can be one."""
+        """Return a page's deltas; all of it can be one."""
         made, refused = deltas_of(
             page, self.bench.table, {self.bench.table: "t"}, "connector:c", _BEGUN_MS + self.polls
         )

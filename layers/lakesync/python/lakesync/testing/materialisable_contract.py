@@ -27,7 +27,7 @@ class TableDestination(Protocol):
     """A database under test; many tests share it, each with tables of its own."""
 
     def adapter(self) -> Any:
-        """Give an adapter, `DatabaseAdapter` and `Materialisable`, of a gateway that is new."""
+        """Return an adapter, `DatabaseAdapter` and `Materialisable`, of a gateway that is new."""
         ...
 
     def rows(self, table: str, *columns: str) -> dict[str, tuple[Any, ...]]:

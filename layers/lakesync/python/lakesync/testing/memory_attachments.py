@@ -60,7 +60,7 @@ class CarriesInMemory:
         self._attachments().objects.send_bytes(request, content)
 
     def receive_bytes(self, request: SignedRequest, start: int) -> Iterator[bytes]:
-        """Give the bytes, piece by piece; it ends early when the gateway goes offline."""
+        """Yield the bytes, piece by piece; it ends early when the gateway goes offline."""
         for piece in self._attachments().objects.receive_bytes(request, start):
             self._attachments()
             yield piece

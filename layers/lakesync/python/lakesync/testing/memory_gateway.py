@@ -93,7 +93,7 @@ class MemoryGateway:
         self.listeners.set_open(is_open=is_online)
 
     def transport(self, **claims: Any) -> GatewayTransport:
-        """Give a way to this gateway, for a client whose token says this."""
+        """Return a way to this gateway, for a client whose token says this."""
         return GatewayTransport(self, claims)
 
     def client(
@@ -160,7 +160,7 @@ class MemoryGateway:
         return self._actions
 
     def rows(self, table: str) -> dict[str, dict[str, Any]]:
-        """Give a table's rows by their ids, as the gateway has them, regardless of visibility."""
+        """Return a table's rows by their ids, as the gateway has them, regardless of visibility."""
         rows: dict[str, dict[str, Any]] = {}
         place = ""
         while True:

@@ -75,7 +75,7 @@ class Serves(Protocol):
 
     @property
     def name(self) -> str:
-        """Give its id."""
+        """Return its id."""
         ...
 
     def push(self, gateway: str, push: Push) -> PushReceipt:
@@ -95,11 +95,11 @@ class Serves(Protocol):
         ...
 
     def attachments(self) -> MemoryAttachments:
-        """Give the attachments."""
+        """Return the attachments."""
         ...
 
     def schemas_for(self, claims: Mapping[str, Any]) -> Schemas:
-        """Give the schemas that a client may see."""
+        """Return the schemas that a client may see."""
         ...
 
 

@@ -81,7 +81,7 @@ def encode_answers(answers: ActionAnswers) -> bytes:
 
 
 def outcome_fields(outcome: ActionOutcome) -> dict[str, Any]:
-    """Give an outcome as JSON values."""
+    """Return an outcome as JSON values."""
     if outcome.is_done:
         return {
             "actionId": outcome.action_id,

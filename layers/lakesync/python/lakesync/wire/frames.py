@@ -156,7 +156,7 @@ def decode_refusal(message: bytes) -> Refused:
 
 
 def request_id_of(tag: Tag, message: bytes) -> int:
-    """Give the id of a request or answer; 0 if it has none.
+    """Return the id of a request or answer; 0 if it has none.
 
     Raises:
         ValidationFailed: the bytes are not a message of the tag's type.
@@ -170,7 +170,7 @@ def request_id_of(tag: Tag, message: bytes) -> int:
 
 
 def answered_id_of(tag: Tag, message: bytes) -> int:
-    """Give the id of the request that an answer is for; 0 if it has none.
+    """Return the id of the request that an answer is for; 0 if it has none.
 
     Raises:
         ValidationFailed: the bytes are not a message of the tag's type.

@@ -43,7 +43,7 @@ def incoming_delta(
 
 
 def row_key(table: str, row_id: str) -> tuple[str, str]:
-    """Give the row that a delta names.
+    """Return the row that a delta names.
 
     Raises:
         ValidationFailed: a name is malformed.
@@ -71,7 +71,7 @@ def check_count(count: int) -> None:
 
 
 def incoming_removal(table: str, row_id: str, hlc: int) -> Delta:
-    """Give a removal from a page, if it is valid.
+    """Return a removal from a page, if it is valid.
 
     Raises:
         ValidationFailed: a name is malformed.

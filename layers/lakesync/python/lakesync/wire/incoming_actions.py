@@ -24,7 +24,7 @@ def check_count(count: int) -> None:
 
 
 def own(action: Action, client_id: str) -> Action:
-    """Give an action back if it belongs to the client.
+    """Return an action if it belongs to the client.
 
     Raises:
         ActionInvalid: it names another client.
@@ -35,7 +35,7 @@ def own(action: Action, client_id: str) -> Action:
 
 
 def refused(action_id: str, error: InvalidInput) -> ActionRefused:
-    """Give the refusal of a malformed action, with the id that it claims."""
+    """Return the refusal of a malformed action, with the id that it claims."""
     # The claimed id is returned to the client, and half a surrogate pair could not be encoded.
     claimed = action_id[:_ID_CHARACTERS_TOLD_MAX].encode("utf-8", "replace").decode()
     if not isinstance(error, ActionInvalid):

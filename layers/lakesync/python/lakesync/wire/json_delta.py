@@ -60,7 +60,7 @@ def _column(item: object) -> tuple[str, bytes]:
 
 
 def object_of(value: object, what: str, field: str | None = None) -> Mapping[str, Any]:
-    """Give the members of an object.
+    """Return the members of an object.
 
     Raises:
         ValidationFailed: it is not an object.
@@ -71,7 +71,7 @@ def object_of(value: object, what: str, field: str | None = None) -> Mapping[str
 
 
 def string_of(fields: Mapping[str, Any], name: str, default: str | None = None) -> str:
-    """Give a member that is text.
+    """Return a member that is text.
 
     Raises:
         ValidationFailed: it is missing, without a default, or of another kind.
@@ -83,7 +83,7 @@ def string_of(fields: Mapping[str, Any], name: str, default: str | None = None) 
 
 
 def stamp_of(value: object, field: str) -> int:
-    """Give a stamp: decimal digits, or a number where that is exact.
+    """Return a stamp: decimal digits, or a number where that is exact.
 
     Raises:
         ValidationFailed: it is not a stamp, or beyond 2^63-1.

@@ -16,17 +16,17 @@ _LEVEL: Final = 1  # a third of the bytes for 0.7 us a delta; higher levels save
 
 
 def deflate(data: bytes) -> bytes:
-    """Give the stored form of a run: a quarter to a third of its size."""
+    """Return the stored form of a run: a quarter to a third of its size."""
     return zlib.compress(data, _LEVEL, -zlib.MAX_WBITS)
 
 
 def inflate(data: bytes) -> bytes:
-    """Give what `deflate` was given."""
+    """Return what `deflate` was given."""
     return zlib.decompress(data, -zlib.MAX_WBITS)
 
 
 def encode_chunk(entries: Sequence[LogEntry]) -> bytes:
-    """Give the stored form of consecutive entries; at least one."""
+    """Return the stored form of consecutive entries; at least one."""
     first = entries[0]
     chunk = pb.LogChunk(
         previous=first.previous,

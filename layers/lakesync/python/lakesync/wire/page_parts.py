@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def stamp_in(value: int, field: str) -> Stamp:
-    """Give a stamp back.
+    """Return a stamp.
 
     Raises:
         ValidationFailed: it is not a valid stamp.

@@ -25,12 +25,12 @@ _NAMES_REMEMBERED: Final = 4_096
 
 
 def raw_records(run: bytes) -> Sequence[pb.RawDelta]:
-    """Give the records of a run that `encode_records` made. Never use it for bytes from outside."""
+    """Get the records of a run that `encode_records` made. Never use it for bytes from outside."""
     return pb.RawRecords.FromString(run).deltas
 
 
 def delta_of(record: pb.RawDelta) -> Delta:
-    """Give the delta of a record."""
+    """Return the delta of a record."""
     return Delta(
         OPS[record.op],  # type: ignore[arg-type]  # our own records always have an op
         record.table,
@@ -43,7 +43,7 @@ def delta_of(record: pb.RawDelta) -> Delta:
 
 
 def values_alike(column: Sequence[bytes]) -> tuple[str, list[CanonicalJson]] | None:
-    """Give the common column name of some rows, and their values; None if names differ.
+    """Return the common column name of some rows, and their values; None if names differ.
 
     Cost: 0.2 us a row.
     """
@@ -60,13 +60,13 @@ def values_alike(column: Sequence[bytes]) -> tuple[str, list[CanonicalJson]] | N
 
 
 def columns_of(raws: Iterable[bytes]) -> tuple[tuple[str, ...], tuple[CanonicalJson, ...]]:
-    """Give the names and the values of one record's columns; there is at least one."""
+    """Return the names and the values of one record's columns; there is at least one."""
     names, values = zip(*[_column(raw) for raw in raws], strict=True)
     return names, values
 
 
 def _column(raw: bytes) -> tuple[str, CanonicalJson]:
-    """Give a column's name and its value."""
+    """Return a column's name and its value."""
     at = raw[1] + 3 if raw[:1] == _NAME else len(raw)
     if at < len(raw) and raw[at - 1] == _VALUE and raw[at] == len(raw) - at - 1:
         return _text(raw[2 : at - 1]), raw[at + 1 :]

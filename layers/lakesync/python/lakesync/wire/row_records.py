@@ -58,7 +58,7 @@ class RowRun(NamedTuple):
 
 
 def row_runs(run: bytes, columns: frozenset[str], *, delete_wins: bool = False) -> Iterator[RowRun]:
-    """Give the rows of a run, which `RowRecords` encoded, one after the other.
+    """Yield the rows of a run, which `RowRecords` encoded, one after the other.
 
     In a delete-wins table, a row without an insert does not exist; see
     `lakesync.core.merge.as_read`.
@@ -88,7 +88,7 @@ class RowRecords:
         self._named = b"\x12" + varint(len(encoded)) + encoded + b"\x1a"
 
     def encode(self, row_id: str, state: bytes) -> tuple[bytes, int]:
-        """Give the run of the fewest deltas that merge to a row, and their number.
+        """Return the run of the fewest deltas that merge to a row, and their number.
 
         Cost: 10 us for a row of five columns, and 6 for each delta beyond the first.
         """
@@ -129,7 +129,7 @@ class RowRecords:
 
 
 def _writes(state: bytes, at: int) -> tuple[list[_Write], int]:
-    """Give the writers from a place on, with no columns yet, and where the columns begin."""
+    """Return the writers from a place on, with no columns yet, and where the columns begin."""
     writes = []
     size = len(state)
     while at < size and state[at] == _WRITER:
@@ -142,7 +142,7 @@ def _writes(state: bytes, at: int) -> tuple[list[_Write], int]:
 
 
 def _columns(state: bytes, at: int) -> list[tuple[str, bytes]]:
-    """Give the columns from a place on, of which none names its writer."""
+    """Return the columns from a place on, of which none names its writer."""
     columns = []
     size = len(state)
     while at < size:
@@ -183,7 +183,7 @@ def _take_columns(state: bytes, at: int, writes: list[_Write]) -> None:
 
 
 def _length(encoded: bytes, at: int) -> tuple[int, int]:
-    """Give the number at a position, and the position behind it."""
+    """Return the number at a position, and the position behind it."""
     number = encoded[at]
     if number < _MORE:
         return number, at + 1
@@ -205,6 +205,6 @@ def _name(encoded: bytes) -> str:
 
 @lru_cache(_NAMES_REMEMBERED)
 def _client(field: bytes) -> str:
-    """Give the client id of its field; a size of 128 bytes takes two bytes."""
+    """Return the client id of its field; a size of 128 bytes takes two bytes."""
     _, at = _length(field, 1)
     return field[at:].decode()

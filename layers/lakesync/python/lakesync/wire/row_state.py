@@ -35,7 +35,7 @@ _TWO_BYTES: Final = 128
 
 
 def encode_row_state(state: RowState) -> bytes:
-    """Give the bytes of a row state."""
+    """Return the bytes of a row state."""
     alive, deleted, columns = state
     head = [_ALIVE, alive.to_bytes(8, "little")] if alive else []
     if deleted:
@@ -62,7 +62,7 @@ def encode_row_state(state: RowState) -> bytes:
 
 
 def decode_row_state(encoded: bytes | None) -> RowState:
-    """Give the row state of bytes that `encode_row_state` made; `EMPTY` for None."""
+    """Return the row state of bytes that `encode_row_state` made; `EMPTY` for None."""
     if encoded is None:
         return EMPTY
     message = pb.RowState.FromString(encoded)
@@ -82,17 +82,17 @@ def _shape(names: tuple[str, ...]) -> tuple[tuple[str, tuple[bytes, ...]], ...]:
 
 @lru_cache(_NAMES_REMEMBERED)
 def openings(name: str) -> tuple[bytes, ...]:
-    """Give the bytes before a column's value of the first writer, by the value's size."""
+    """Return the bytes before a column's value of the first writer, by the value's size."""
     return tuple(_opening(name, size, 0) for size in range(_OPENINGS))
 
 
 def column_opening(name: str, size: int) -> bytes:
-    """Give the bytes before a column's value of a size: the same in a delta as in a state."""
+    """Return the bytes before a column's value of a size: the same in a delta as in a state."""
     return openings(name)[size] if size < _OPENINGS else _opening(name, size, 0)
 
 
 def _opening(name: str, size: int, behind: int) -> bytes:
-    """Give the bytes before a column's value of a size, with some bytes behind it."""
+    """Return the bytes before a column's value of a size, with some bytes behind it."""
     encoded = name.encode()
     inside = _NAME + varint(len(encoded)) + encoded + _VALUE + varint(size)
     return _COLUMN + varint(len(inside) + size + behind) + inside
@@ -100,25 +100,25 @@ def _opening(name: str, size: int, behind: int) -> bytes:
 
 @lru_cache(_NAMES_REMEMBERED)
 def _writer(client_id: str) -> tuple[bytes, bytes]:
-    """Give the bytes before and behind a writer's stamp."""
+    """Return the bytes before and behind a writer's stamp."""
     client = text_field(_CLIENT, client_id)
     return _WRITER + varint(1 + 8 + len(client)) + _HLC, client
 
 
 def _index(index: int) -> bytes:
-    """Give the field that names a column's writer; it is left out for the first one, which is 0."""
+    """Get the field that names a column's writer; it is left out for the first one, which is 0."""
     return _INDEX + varint(index) if index else b""
 
 
 def text_field(tag: bytes, text: str) -> bytes:
-    """Give a field of text; protobuf leaves out empty text."""
+    """Return a field of text; protobuf leaves out empty text."""
     encoded = text.encode()
     return tag + varint(len(encoded)) + encoded if encoded else b""
 
 
 @lru_cache(_NAMES_REMEMBERED)
 def varint(number: int) -> bytes:
-    """Give a number, seven bits a byte, the lowest first."""
+    """Return a number, seven bits a byte, the lowest first."""
     encoded = bytearray()
     while number >= _TWO_BYTES:
         encoded.append(number & 127 | 128)

@@ -73,7 +73,7 @@ class RuleRowsWriter:
         return self._rows.setdefault(key, len(self._rows) + 1)
 
     def encoded(self) -> bytes:
-        """Give the bytes."""
+        """Return the bytes."""
         message = pb.RuleRows(
             rows=[row for _, row in self._rows],
             of=[number for number, _ in self._rows],
@@ -87,7 +87,7 @@ class RuleRowsWriter:
 
 
 def decode_rule_rows(encoded: bytes) -> RuleRows:
-    """Give the rows that a writer encoded."""
+    """Return the rows that a writer encoded."""
     message = pb.RuleRows.FromString(encoded)
     return RuleRows(
         [(table.name, tuple(table.columns)) for table in message.tables],
@@ -100,12 +100,12 @@ def decode_rule_rows(encoded: bytes) -> RuleRows:
 
 
 def values_of(row: bytes) -> list[CanonicalJson | None]:
-    """Give the values of a row; None for a column that it does not have."""
+    """Return the values of a row; None for a column that it does not have."""
     return [value or None for value in row.split(_NUL)]
 
 
 def delta_slices(run: bytes) -> Sequence[bytes]:
-    """Give the run of each delta of a run, cut and not decoded; joined they are the run.
+    """Return the run of each delta of a run, cut and not decoded; joined they are the run.
 
     The run is one that `lakesync.wire.records.encode_records` made.
     """

@@ -53,7 +53,7 @@ def written(write: Callable[[], T]) -> T:
 
 
 def meaning(error: LakeSyncError) -> LakeSyncError:
-    """Give what an error of asking means for the client."""
+    """Return what an error of asking means for the client."""
     if isinstance(error, AdapterRefused) and error.field == CREDENTIALS:
         # Somebody will mend them: the action stays open until then.
         return AdapterFailed(error.message, retry_after_s=60)

@@ -102,7 +102,7 @@ class _Handler:
         self._outside = outside
 
     def supported_actions(self) -> list[SupportedAction]:
-        """Give the declared actions."""
+        """Return the declared actions."""
         return [action.supported() for action in self._settings.actions]
 
     def lookup(self, run: Run) -> Result[Looked, LakeSyncError]:

@@ -76,7 +76,7 @@ class JiraActions:
         self._api = JiraApi(settings, outside)
 
     def supported_actions(self) -> list[SupportedAction]:
-        """Give the actions that are offered."""
+        """Return the actions that are offered."""
         return [
             SupportedAction(name, text, _params(self._settings, required, properties))
             for name, text, required, properties in _ACTIONS
@@ -188,7 +188,7 @@ def _label(run: Run) -> str:
 
 
 def _document(text: str) -> dict[str, Any]:
-    """Give text as Atlassian's document, a paragraph for each line."""
+    """Return text as Atlassian's document, a paragraph for each line."""
     lines = [
         {"type": "paragraph", "content": [{"type": "text", "text": line}] if line else []}
         for line in text.splitlines()

@@ -70,7 +70,7 @@ class SalesforceActions:
         self._api = SalesforceApi(settings, outside)
 
     def supported_actions(self) -> list[SupportedAction]:
-        """Give the actions that are offered."""
+        """Return the actions that are offered."""
         offered = []
         for name, text, key in _ACTIONS:
             objects = [each.name for each in self._objects.values() if name in each.actions]
@@ -120,7 +120,7 @@ class SalesforceActions:
         return {"id": answer.get("id", run.params.get("id")), "created": _created(run, answer)}
 
     def _allowed(self, run: Run) -> tuple[ChangedObject, Mapping[str, Any]]:
-        """Give what is changed, and to what, having refused what is not allowed."""
+        """Return what is changed, and to what, having refused what is not allowed."""
         changed = self._objects[run.params["object"]]
         if run.action not in changed.actions:
             raise ActionFailed(f"{run.action} is not allowed for {changed.name}")

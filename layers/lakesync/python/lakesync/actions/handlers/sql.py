@@ -77,7 +77,7 @@ class Statement(DeclaredAction):
         return value
 
     def bound(self, params: Any) -> dict[str, Any]:
-        """Give the values of the parameters; what a client leaves out is NULL."""
+        """Return the values of the parameters; what a client leaves out is NULL."""
         return {name: _value(params.get(name)) for name in _PARAMETER.findall(self.sql)}
 
 
@@ -129,7 +129,7 @@ class SqlStatements:
         self._connection: Connection | None = None
 
     def supported_actions(self) -> list[SupportedAction]:
-        """Give the declared statements."""
+        """Return the declared statements."""
         return [statement.supported() for statement in self._statements.values()]
 
     def execute(self, run: Run) -> Result[Done, LakeSyncError]:
@@ -205,7 +205,7 @@ class SqlStatements:
 
 
 def _meaning(error: LakeSyncError) -> LakeSyncError:
-    """Give what a client is told: nothing was done; the database's own message stays here."""
+    """Return what a client is told: nothing was done; the database's own message stays here."""
     if isinstance(error, ConstraintViolated):
         return ActionFailed(
             "the database refuses these values: they violate its types or constraints"

@@ -97,7 +97,7 @@ class Webhook:
         self._resolve = resolve
 
     def supported_actions(self) -> list[SupportedAction]:
-        """Give the declared actions."""
+        """Return the declared actions."""
         return [action.supported() for action in self._settings.actions]
 
     def execute(self, run: Run) -> Result[Done, LakeSyncError]:
@@ -179,7 +179,7 @@ def _meaning(
 
 
 def _read(raw: bytes) -> Any:
-    """Give an answer's JSON value, else its text, as far as it was read."""
+    """Return an answer's JSON value, else its text, as far as it was read."""
     text = raw[:ANSWER_BYTES_MAX].decode("utf-8", "replace")
     if len(raw) > ANSWER_BYTES_MAX:
         return text

@@ -46,7 +46,7 @@ class MemorySignedObjects:
         """What is stored, by key."""
 
     def size_of(self, key: str) -> int | None:
-        """Give the bytes of an object; None if there is none."""
+        """Return the bytes of an object; None if there is none."""
         content = self.objects.get(key)
         return None if content is None else len(content)
 
@@ -61,7 +61,7 @@ class MemorySignedObjects:
         return upload
 
     def parts(self, key: str, upload: str) -> Mapping[int, str] | None:
-        """Give the parts that are there; None if there is no such upload."""
+        """Return the parts that are there; None if there is no such upload."""
         known = self._uploads.get(upload)
         if known is None or known.key != key:
             return None
@@ -118,7 +118,7 @@ class MemorySignedObjects:
                 known.parts[signed.part] = content
 
     def receive_bytes(self, request: SignedRequest, start: int) -> Iterator[bytes]:
-        """Give the bytes that a request reads, from a place on.
+        """Yield the bytes that a request reads, from a place on.
 
         Raises:
             ValidationFailed: the address was signed for something else.

@@ -43,7 +43,7 @@ class S3SignedObjects:
         self._url_s = url_s
 
     def size_of(self, key: str) -> int | None:
-        """Give the bytes of an object; None if there is none."""
+        """Return the bytes of an object; None if there is none."""
         # Not HEAD: without permission to list the bucket, it answers 403 for a missing object.
         answer = self._asked(
             key, lambda: self._client.list_objects_v2(Bucket=self._bucket, Prefix=key, MaxKeys=1)
@@ -70,7 +70,7 @@ class S3SignedObjects:
         return str(answer["UploadId"])
 
     def parts(self, key: str, upload: str) -> Mapping[int, str] | None:
-        """Give the parts that are there; None if there is no such upload."""
+        """Return the parts that are there; None if there is no such upload."""
         try:
             # A page has 1,000 parts, which is more than a file has.
             answer = self._client.list_parts(Bucket=self._bucket, Key=key, UploadId=upload)

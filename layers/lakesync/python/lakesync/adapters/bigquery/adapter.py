@@ -95,13 +95,13 @@ class BigQueryAdapter:
         return self._answer(lambda: self._put(images))
 
     def mark(self, table: str) -> Result[Stamp, LakeSyncError]:
-        """Give a table's mark; see `DatabaseAdapter`."""
+        """Return a table's mark; see `DatabaseAdapter`."""
         return self._answer(lambda: self._ledger.marks(table)[0])
 
     def query_deltas_since(
         self, table: str, since: Position, deltas_max: int
     ) -> Result[DeltaPage, LakeSyncError]:
-        """Give a table's history behind a position; see `DatabaseAdapter`."""
+        """Return a table's history behind a position; see `DatabaseAdapter`."""
 
         def work() -> DeltaPage:
             return delta_page(self._ledger.deltas(table, since, deltas_max + 1), since, deltas_max)
@@ -111,7 +111,7 @@ class BigQueryAdapter:
     def latest_state(
         self, table: str, row_id: str
     ) -> Result[Mapping[str, Any] | None, LakeSyncError]:
-        """Give one row; see `DatabaseAdapter`."""
+        """Return one row; see `DatabaseAdapter`."""
 
         def work() -> Mapping[str, Any] | None:
             state = self._ledger.states(table, [row_id]).get(row_id, EMPTY)
@@ -120,11 +120,11 @@ class BigQueryAdapter:
         return self._answer(work)
 
     def tables(self) -> Result[Mapping[str, TableSchema | None], LakeSyncError]:
-        """Give the tables with their schemas; see `DatabaseAdapter`."""
+        """Return the tables with their schemas; see `DatabaseAdapter`."""
         return self._answer(self._ledger.schemas)
 
     def rows_after(self, table: str, row_id: str, rows_max: int) -> Result[RowPage, LakeSyncError]:
-        """Give a table's rows behind a row id; see `DatabaseAdapter`."""
+        """Return a table's rows behind a row id; see `DatabaseAdapter`."""
 
         def work() -> RowPage:
             states = self._ledger.states_after(table, row_id, rows_max + 1)
@@ -135,7 +135,7 @@ class BigQueryAdapter:
     def rows_of(
         self, table: str, row_ids: Sequence[str]
     ) -> Result[Mapping[str, RowState], LakeSyncError]:
-        """Give some rows; see `DatabaseAdapter`."""
+        """Return some rows; see `DatabaseAdapter`."""
         return self._answer(lambda: self._ledger.states(table, row_ids))
 
     def forget_history(self, table: str, until: Stamp) -> Result[None, LakeSyncError]:
@@ -153,7 +153,7 @@ class BigQueryAdapter:
         return self._answer(lambda: self._tables.prepare(table, None, (), always=True))
 
     def dead_letters(self, table: str) -> Result[tuple[DeadLetter, ...], LakeSyncError]:
-        """Give the rows that the table to query lacks; see `Materialisable`."""
+        """Return the rows that the table to query lacks; see `Materialisable`."""
         return self._answer(lambda: self._ledger.dead_letters(table))
 
     def retry_dead_letters(self, table: str) -> Result[tuple[DeadLetter, ...], LakeSyncError]:

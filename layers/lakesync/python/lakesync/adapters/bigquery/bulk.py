@@ -98,7 +98,7 @@ class BulkInsert:
     def _attempt(
         self, batch: TableBatch, stage: Callable[[BulkWrite], list[Stage]]
     ) -> Inserted | None:
-        """Give None if another writer was first."""
+        """Return None if another writer was first."""
         table = batch.table
         mark, writes, refused = self._ledger.standing(table)
         if mark >= batch.last:

@@ -35,7 +35,7 @@ _FORMS: Final = (
 def google_client(
     project: str, location: str, endpoint: str, info: Mapping[str, Any] | None
 ) -> bigquery.Client:
-    """Give a client; nothing is asked yet but for what default credentials there are.
+    """Return a client; nothing is asked yet but for what default credentials there are.
 
     Args:
         project: whose jobs they are.
@@ -57,7 +57,7 @@ def google_client(
 
 
 def google_credentials(info: Mapping[str, Any]) -> Credentials:
-    """Give credentials by their configuration; nothing is asked yet.
+    """Return credentials by their configuration; nothing is asked yet.
 
     Raises:
         AdapterRefused: it is none that is known, or not whole; nothing of it is repeated.
@@ -77,7 +77,7 @@ def google_credentials(info: Mapping[str, Any]) -> Credentials:
 
 
 def _federated(info: Mapping[str, Any]) -> Credentials:
-    """Give the credentials of a workload of AWS; where its own come from is known here."""
+    """Return the credentials of a workload of AWS; where its own come from is known here."""
     asked = [info["token_url"], info.get("service_account_impersonation_url") or "https://"]
     if not info["audience"] or not all(str(url).startswith("https://") for url in asked):
         raise ValueError("no audience, or an address without TLS")
@@ -101,7 +101,7 @@ class WorkloadOfAws(aws.AwsSecurityCredentialsSupplier):
         context: Any,  # noqa: ARG002 - Google's interface
         request: Any,  # noqa: ARG002 - Google's interface
     ) -> aws.AwsSecurityCredentials:
-        """Give the keys of the moment."""
+        """Return the keys of the moment."""
         identity = self._session.get_credentials()
         if identity is None:
             raise auth.RefreshError("this workload has no identity of AWS", retryable=False)
@@ -113,7 +113,7 @@ class WorkloadOfAws(aws.AwsSecurityCredentialsSupplier):
         context: Any,  # noqa: ARG002 - Google's interface
         request: Any,  # noqa: ARG002 - Google's interface
     ) -> str:
-        """Give the region whose STS is asked."""
+        """Return the region whose STS is asked."""
         region = self._session.get_config_variable("region")
         if not region:
             raise auth.RefreshError("set AWS_REGION: this workload has no region", retryable=False)

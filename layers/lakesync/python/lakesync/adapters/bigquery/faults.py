@@ -40,12 +40,12 @@ _CREDENTIALS: Final = (
 
 
 def is_missing_table(error: LakeSyncError) -> bool:
-    """Tell whether there is no such table: it was never made, or somebody dropped it."""
+    """Return whether there is no such table: it was never made, or somebody dropped it."""
     return type(error) is AdapterFailed and isinstance(error.__cause__, api.NotFound)
 
 
 def translated(error: Exception) -> LakeSyncError | None:
-    """Give an error of the client, of its transport or of Google's sign-in as ours.
+    """Return an error of the client, of its transport or of Google's sign-in as ours.
 
     None for what is a bug. `Contention` is another writer that was first: nothing was written.
     """
@@ -91,6 +91,6 @@ def _refused(error: api.GoogleAPICallError) -> LakeSyncError:
 
 
 def _message(error: Exception) -> str:
-    """Give what the other side says in one line, without the request's address."""
+    """Return what the other side says in one line, without the request's address."""
     message = getattr(error, "message", None) or str(error)
     return f"BigQuery: {' '.join(str(message).split())[:300]}"

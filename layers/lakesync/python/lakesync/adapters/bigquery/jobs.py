@@ -80,11 +80,11 @@ class Jobs:
     # --- statements -------------------------------------------------------------------------------
 
     def query(self, statement: str, **parameters: str | int | Sequence[str]) -> list[Any]:
-        """Run a statement that reads; gives its rows."""
+        """Run a statement that reads; returns its rows."""
         return self._asked(lambda: list(self._finished(statement, parameters)[1]))
 
     def change(self, statement: str, **parameters: str | int | Sequence[str]) -> int:
-        """Run a statement that changes rows; gives how many. It may be repeated."""
+        """Run a statement that changes rows; returns how many. It may be repeated."""
         return self._asked(lambda: self._finished(statement, parameters)[0])
 
     def transact(self, script: str) -> None:
@@ -128,7 +128,7 @@ class Jobs:
     # --- tables -----------------------------------------------------------------------------------
 
     def columns(self, table: str) -> set[str] | None:
-        """Give the names of a table's columns; None if there is no such table."""
+        """Return the names of a table's columns; None if there is no such table."""
 
         def work() -> set[str]:
             # A dry run costs nothing, and answers what statements would read.
@@ -233,7 +233,7 @@ def _parameter(name: str, value: str | int | Sequence[str]) -> Any:
 
 
 def _fields(columns: Mapping[str, str]) -> list[bigquery.SchemaField]:
-    """Give fields for SQL types, such as ``NUMERIC(12, 2)`` or ``STRING NOT NULL``."""
+    """Return fields for SQL types, such as ``NUMERIC(12, 2)`` or ``STRING NOT NULL``."""
     fields = []
     for name, kind in columns.items():
         base, _, digits = kind.removesuffix(" NOT NULL").rstrip(")").partition("(")

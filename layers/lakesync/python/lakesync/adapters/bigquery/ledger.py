@@ -74,13 +74,13 @@ class BigQueryLedger:
     # --- marks and history ------------------------------------------------------------------------
 
     def marks(self, table: str) -> tuple[Stamp, Stamp]:
-        """Give a table's mark, and up to where its history was forgotten."""
+        """Return a table's mark, and up to where its history was forgotten."""
         mark = quoted(ledger_tables(self._gateway, table).mark)
         rows = self._read(f"SELECT mark, forgotten FROM {mark}")  # noqa: S608 - quoted
         return (int(rows[0][0]), int(rows[0][1])) if rows else (0, 0)
 
     def standing(self, table: str) -> Standing:
-        """Give how a table stands, as of one moment."""
+        """Return how a table stands, as of one moment."""
         names = ledger_tables(self._gateway, table)
         ((mark, writes, refused),) = self._jobs.query(
             f"SELECT (SELECT mark FROM {quoted(names.mark)}) AS mark, "  # noqa: S608 - quoted
@@ -91,7 +91,7 @@ class BigQueryLedger:
         return Standing(int(mark), int(writes), refused)
 
     def deltas(self, table: str, since: Position, deltas_max: int) -> Iterator[PlacedDelta]:
-        """Give deltas behind a position, in order: at least so many, if there are as many."""
+        """Return deltas behind a position, in order: at least so many, if there are as many."""
         commits = quoted(ledger_tables(self._gateway, table).commits)
 
         def commits_after(after: Stamp) -> Sequence[Any]:
@@ -119,7 +119,7 @@ class BigQueryLedger:
     # --- rows -------------------------------------------------------------------------------------
 
     def states(self, table: str, row_ids: Sequence[str]) -> dict[str, RowState]:
-        """Give the states of rows; those that are not there are left out."""
+        """Return the states of rows; those that are not there are left out."""
         rows = quoted(ledger_tables(self._gateway, table).rows)
         states: dict[str, RowState] = {}
         for some in _portions(row_ids):
@@ -134,7 +134,7 @@ class BigQueryLedger:
         return states
 
     def states_after(self, table: str, after: str, count: int) -> dict[str, RowState]:
-        """Give the states of a table's rows behind a row id, in the order of its bytes."""
+        """Return the states of a table's rows behind a row id, in the order of its bytes."""
         rows = quoted(ledger_tables(self._gateway, table).rows)
         return self._states(
             f"SELECT row_id, state FROM {rows} WHERE row_id > @after "  # noqa: S608 - quoted
@@ -143,7 +143,7 @@ class BigQueryLedger:
         )
 
     def dead_letters(self, table: str) -> tuple[DeadLetter, ...]:
-        """Give the rows that the table to query lacks."""
+        """Return the rows that the table to query lacks."""
         rows = quoted(ledger_tables(self._gateway, table).rows)
         refused = self._read(
             f"SELECT row_id, refusal FROM {rows} WHERE refusal IS NOT NULL ORDER BY row_id"  # noqa: S608
@@ -153,7 +153,7 @@ class BigQueryLedger:
     # --- what tables to query look like -----------------------------------------------------------
 
     def definition(self, table: str) -> tuple[Definition, str]:
-        """Give the definition of a table to query, and its stored text; empty at first."""
+        """Return the definition of a table to query, and its stored text; empty at first."""
         rows = self._read(
             f"SELECT definition FROM {quoted(TABLES)} "  # noqa: S608 - quoted
             "WHERE gateway = @gateway AND table_name = @name",
@@ -163,7 +163,7 @@ class BigQueryLedger:
         return (from_json(table, rows[0][0]), rows[0][0]) if rows else (Definition(table), "")
 
     def schemas(self) -> dict[str, TableSchema | None]:
-        """Give the newest schema of each table that there is."""
+        """Return the newest schema of each table that there is."""
         rows = self._read(
             f"SELECT table_name, definition FROM {quoted(TABLES)} "  # noqa: S608 - quoted
             "WHERE gateway = @gateway ORDER BY table_name",
@@ -172,7 +172,7 @@ class BigQueryLedger:
         return {table: from_json(table, text).schema for table, text in rows}
 
     def owner(self, destination: str) -> tuple[str, str] | None:
-        """Give the gateway and table whose rows a table to query has."""
+        """Return the gateway and table whose rows a table to query has."""
         rows = self._read(
             f"SELECT gateway, table_name FROM {quoted(TABLES)} "  # noqa: S608 - quoted
             "WHERE destination = @destination",

@@ -61,7 +61,7 @@ class LedgerTables:
 
 
 def ledger_tables(gateway: str, table: str) -> LedgerTables:
-    """Give the names of a synced table's ledger."""
+    """Return the names of a synced table's ledger."""
     digest = hashlib.sha256(f"{gateway}\0{table}".encode()).hexdigest()[:16]
     plain = re.sub(r"[^A-Za-z0-9_]", "_", table)[:40]
     names = (f"{PREFIX}{kind}_{plain}_{digest}" for kind in ("rows", "commits", "mark"))
@@ -79,14 +79,14 @@ def quoted(name: str) -> str:
 
 
 def column_name(column: str) -> str:
-    """Give the name of a synced column: its own, or one with a digest if BigQuery has none such."""
+    """Get the name of a synced column: its own, or one with a digest if BigQuery has none such."""
     name = common_name(column)
     is_fit = _PLAIN.fullmatch(name) and not name.lower().startswith(_RESERVED)
     return name if is_fit else digested(name)
 
 
 def destination_name(definition: Definition) -> str:
-    """Give the name of a table to query: its own, or one with a digest.
+    """Return the name of a table to query: its own, or one with a digest.
 
     Raises:
         SchemaMismatch: it lies in a project or dataset that can be none.
@@ -102,7 +102,7 @@ def destination_name(definition: Definition) -> str:
 
 
 def column_type(type_name: str) -> str:
-    """Give a column's type in BigQuery."""
+    """Return a column's type in BigQuery."""
     digits = precision_scale(type_name)
     if digits is None:
         return _TYPES[type_name]
@@ -112,21 +112,21 @@ def column_type(type_name: str) -> str:
 
 
 def table_columns(definition: Definition) -> dict[str, str]:
-    """Give the columns of a table to query with their types."""
+    """Return the columns of a table to query with their types."""
     columns = {column_name(name): column_type(kind) for name, kind in stored(definition)}
     own = {PROPS: "JSON", SYNCED_AT: "TIMESTAMP", DELETED_AT: "TIMESTAMP"}
     return {ROW_ID: "STRING"} | columns | own
 
 
 def stage_columns(definition: Definition) -> dict[str, str]:
-    """Give the columns of a stage: a row of it is a commit, or a row with its state and values."""
+    """Get the columns of a stage: a row of it is a commit, or a row with its state and values."""
     ours = {"commit_stamp": "INT64", "records": "STRING", "state": "STRING", "refusal": "STRING"}
     values = {f"v{place}": _staged_type(kind) for place, (_, kind) in enumerate(stored(definition))}
     return ours | {ROW_ID: "STRING", DELETED_AT: "TIMESTAMP"} | values
 
 
 def stored(definition: Definition) -> Sequence[tuple[str, str]]:
-    """Give the synced columns that are there, in order, with their types."""
+    """Return the synced columns that are there, in order, with their types."""
     return list(definition.stored_columns().items())
 
 

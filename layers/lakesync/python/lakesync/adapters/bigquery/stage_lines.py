@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 
 def commit_lines(deltas: Sequence[PlacedDelta]) -> Iterator[dict[str, Any]]:
-    """Give whole commits as the stage takes them."""
+    """Yield whole commits as the stage takes them."""
     for commit, placed in groupby(deltas, key=lambda placed: placed.position.commit):
         records = encode_records(delta for _, delta in placed)
         yield {"commit_stamp": str(commit), "records": _base64(records)}
 
 
 def row_line(definition: Definition, row_id: str, state: RowState | None) -> dict[str, Any]:
-    """Give a row as a line of the stage: with its values, or with the reason why it is refused.
+    """Return a row as a line of the stage: with its values, or with the reason why it is refused.
 
     A state of None is for a row that is removed without a trace.
     """
@@ -58,7 +58,7 @@ def row_line(definition: Definition, row_id: str, state: RowState | None) -> dic
 
 
 def _staged(value: object) -> object:
-    """Give a value as JSON carries it exactly."""
+    """Return a value as JSON carries it exactly."""
     if isinstance(value, bytes):
         return _base64(value)
     if isinstance(value, datetime | date):

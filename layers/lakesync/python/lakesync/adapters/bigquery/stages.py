@@ -48,7 +48,7 @@ class Stages:
         self._refused: list[DeadLetter] = []
 
     def add(self, line: dict[str, Any], *, rows: int = 0, deltas: int = 0) -> Iterator[Stage]:
-        """Take a line; gives the stage that it filled, if it did."""
+        """Take a line; returns the stage that it filled, if it did."""
         if "refusal" in line:
             letter = DeadLetter(self._definition.table, line[ROW_ID], line["refusal"])
             self._refused.append(letter)
@@ -61,7 +61,7 @@ class Stages:
             yield from self.rest()
 
     def rest(self) -> Iterator[Stage]:
-        """Load what was taken; gives its stage, if there is any."""
+        """Load what was taken; returns its stage, if there is any."""
         if self._lines:
             name = new_stage()
             self._jobs.load(name, stage_columns(self._definition), self._lines)
@@ -70,12 +70,12 @@ class Stages:
 
 
 def new_stage() -> str:
-    """Give a name that no other stage has."""
+    """Return a name that no other stage has."""
     return f"{PREFIX}stage_{uuid4().hex}"
 
 
 def json_line(line: object) -> bytes:
-    """Give a line as a stage takes it."""
+    """Return a line as a stage takes it."""
     return json.dumps(line, ensure_ascii=False).encode()
 
 

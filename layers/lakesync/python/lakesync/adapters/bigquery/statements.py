@@ -96,7 +96,7 @@ class Move:
 
 
 def moved_on(writes: int, mark: Stamp, last: Stamp, history_ms: int | None) -> Move:
-    """Give the move of the mark by a batch; the first batch of a day also forgets old history."""
+    """Return the move of the mark by a batch; the first batch of a day also forgets old history."""
     is_first = stamp_ms(mark) // _DAY_MS < stamp_ms(last) // _DAY_MS
     return Move(writes, last, old_until(last, history_ms) if is_first else 0)
 
@@ -104,7 +104,7 @@ def moved_on(writes: int, mark: Stamp, last: Stamp, history_ms: int | None) -> M
 def batch_taken(
     names: LedgerTables, definition: Definition, stages: Sequence[str], move: Move
 ) -> str:
-    """Give the script that writes the staged rows and moves the mark, in one transaction.
+    """Return the script that writes the staged rows and moves the mark, in one transaction.
 
     The mark is updated first. BigQuery aborts one of two concurrent writers, because both change
     the mark's table. A later writer finds a higher count of writes than it read, which ends its
@@ -125,7 +125,7 @@ def batch_taken(
 
 
 def _forgotten_until(commits: str, move: Move) -> str:
-    """Give the last commit that is forgotten: a reader that has read it can go on."""
+    """Return the last commit that is forgotten: a reader that has read it can go on."""
     if move.forgets >= move.mark:
         return f"{move.forgets:d}"
     last = f"SELECT MAX(commit_stamp) FROM {quoted(commits)} WHERE commit_stamp <= {move.forgets:d}"  # noqa: S608
@@ -133,7 +133,7 @@ def _forgotten_until(commits: str, move: Move) -> str:
 
 
 def begun_anew(names: LedgerTables) -> str:
-    """Give the script that forgets all history and the mark; rows stay."""
+    """Return the script that forgets all history and the mark; rows stay."""
     moved = "forgotten = GREATEST(forgotten, mark), mark = 0, writes = writes + 1"
     return transaction(
         [
@@ -144,7 +144,7 @@ def begun_anew(names: LedgerTables) -> str:
 
 
 def history_forgotten(names: LedgerTables, until: Stamp) -> str:
-    """Give the script that forgets commits, none above the mark."""
+    """Return the script that forgets commits, none above the mark."""
     bound = f"GREATEST(forgotten, LEAST(mark, {until:d}))"
     known = f"(SELECT forgotten FROM {quoted(names.mark)})"  # noqa: S608 - quoted
     return transaction(
@@ -156,12 +156,12 @@ def history_forgotten(names: LedgerTables, until: Stamp) -> str:
 
 
 def transaction(steps: Sequence[str]) -> str:
-    """Give a script in which all of the steps take place, or none."""
+    """Return a script in which all of the steps take place, or none."""
     return ";\n".join(["BEGIN TRANSACTION", *steps, "COMMIT TRANSACTION"]) + ";"
 
 
 def _all_of(stages: Sequence[str]) -> str:
-    """Give what a statement reads stages from, as one table."""
+    """Return what a statement reads stages from, as one table."""
     if len(stages) == 1:
         return quoted(stages[0])
     return f"({' UNION ALL '.join(f'SELECT * FROM {quoted(one)}' for one in stages)})"  # noqa: S608
@@ -214,7 +214,7 @@ def _rows_merged(definition: Definition, staged: str) -> str:
 
 
 def _value(staged: str, kind: str) -> str:
-    """Give a staged value as its column has it."""
+    """Return a staged value as its column has it."""
     sql_type = column_type(kind)
     if sql_type == "JSON":
         return f"PARSE_JSON({staged}, wide_number_mode => 'round')"

@@ -189,12 +189,12 @@ class BigQueryTables:
         self._jobs.transact(batch_taken(names, self._known[table], stages, move))
 
     def definition(self, table: str) -> Definition:
-        """Give what a table that was prepared looks like."""
+        """Return what a table that was prepared looks like."""
         return self._known[table]
 
 
 def few_enough(table: str, letters: Iterable[DeadLetter]) -> tuple[DeadLetter, ...]:
-    """Give refused rows in order.
+    """Return refused rows in order.
 
     Raises:
         ConstraintViolated: they are too many.
@@ -217,5 +217,5 @@ def retried(work: Callable[[], T]) -> T:
 
 
 def others_first() -> AdapterTimedOut:
-    """Give the error for a write that others were quicker than each time."""
+    """Return the error for a write that others were quicker than each time."""
     return AdapterTimedOut("BigQuery: others keep writing the same table; repeat the operation")

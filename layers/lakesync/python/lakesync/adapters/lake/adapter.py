@@ -62,7 +62,7 @@ class LakeAdapter(ObjectStore, Protocol):
         ...
 
     def head_object(self, key: str) -> ObjectHead:
-        """Give what is known of an object.
+        """Return what is known of an object.
 
         Raises:
             lakesync.errors.NotFound: there is none.
@@ -70,7 +70,7 @@ class LakeAdapter(ObjectStore, Protocol):
         ...
 
     def list_page(self, prefix: str, after: str = "", keys_max: int = PAGE_KEYS_MAX) -> ObjectPage:
-        """Give objects under a prefix whose keys come behind ``after``.
+        """Return objects under a prefix whose keys come behind ``after``.
 
         Raises:
             lakesync.errors.ValidationFailed: more than `PAGE_KEYS_MAX` are asked for, or none.

@@ -29,15 +29,15 @@ class LateObjects:
         self._store().put_object(key, body, content_type)
 
     def get_object(self, key: str) -> bytes:
-        """Give an object's bytes."""
+        """Return an object's bytes."""
         return self._store().get_object(key)
 
     def get_range(self, key: str, start: int, size: int) -> bytes:
-        """Give some bytes of an object."""
+        """Return some bytes of an object."""
         return self._store().get_range(key, start, size)
 
     def list_objects(self, prefix: str) -> list[str]:
-        """Give the keys under a prefix, in order."""
+        """Return the keys under a prefix, in order."""
         return self._store().list_objects(prefix)
 
     def delete_object(self, key: str) -> None:

@@ -42,27 +42,27 @@ class MemoryAdapter:
             return True
 
     def get_object(self, key: str) -> bytes:
-        """Give an object's bytes."""
+        """Return an object's bytes."""
         return self._one(key)[0]
 
     def get_range(self, key: str, start: int, size: int) -> bytes:
-        """Give some bytes of an object."""
+        """Return some bytes of an object."""
         body = self.get_object(key)
         if start >= len(body):
             raise NotFound(f"the object {key} ends before {start}")
         return body[start : start + size]
 
     def head_object(self, key: str) -> ObjectHead:
-        """Give what is known of an object."""
+        """Return what is known of an object."""
         body, modified_at = self._one(key)
         return ObjectHead(key, len(body), hashlib.sha256(body).hexdigest(), modified_at)
 
     def list_objects(self, prefix: str) -> list[str]:
-        """Give the keys under a prefix, in order."""
+        """Return the keys under a prefix, in order."""
         return sorted((key for key in self._objects if key.startswith(prefix)), key=str.encode)
 
     def list_page(self, prefix: str, after: str = "", keys_max: int = PAGE_KEYS_MAX) -> ObjectPage:
-        """Give some objects under a prefix."""
+        """Return some objects under a prefix."""
         check_page(keys_max)
         behind = [key for key in self.list_objects(prefix) if key.encode() > after.encode()]
         return ObjectPage(

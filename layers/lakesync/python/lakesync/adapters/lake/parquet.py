@@ -47,7 +47,7 @@ class ParquetEncoder:
     """`lakesync.ports.BatchEncoder` as Parquet, zstd inside."""
 
     def encode(self, rows: Sequence[BatchRow], columns: Mapping[str, str]) -> bytes:
-        """Give the object; the same rows give the same bytes."""
+        """Return the object; the same rows give the same bytes."""
         values: dict[str, list[bytes | None]] = {name: [None] * len(rows) for name in columns}
         for index, row in enumerate(rows):
             for name, value in row.columns:
@@ -79,7 +79,7 @@ class ParquetEncoder:
 
 
 def read_batch(body: bytes, batch: Batch) -> list[PlacedDelta]:
-    """Give the deltas of a batch, whole and unchanged, in commit order.
+    """Return the deltas of a batch, whole and unchanged, in commit order.
 
     Raises:
         ValidationFailed: the object was not written for this batch, or is damaged.
@@ -114,13 +114,13 @@ def _deltas(table: pa.Table, batch: Batch) -> Iterable[PlacedDelta]:
 
 
 def _columns(table: pa.Table, batch: Batch) -> dict[str, str]:
-    """Give each column's name in the object by its name on the wire, sorted."""
+    """Return each column's name in the object by its name on the wire, sorted."""
     declared = (table.schema.metadata or {}).get(_COLUMNS)
     return dict(sorted(json.loads(declared).items())) if declared else dict(batch.columns)
 
 
 def _order(row: BatchRow) -> str | None:
-    """Give the names of a delta's columns, if they are not sorted."""
+    """Return the names of a delta's columns, if they are not sorted."""
     names = [name for name, _ in row.columns]
     return None if names == sorted(names) else ",".join(names)
 

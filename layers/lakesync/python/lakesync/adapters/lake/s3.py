@@ -32,7 +32,7 @@ class S3Objects:
             )
 
     def get_object(self, key: str) -> bytes:
-        """Give an object's bytes.
+        """Return an object's bytes.
 
         Raises:
             NotFound: there is none.
@@ -42,7 +42,7 @@ class S3Objects:
             return body
 
     def get_range(self, key: str, start: int, size: int) -> bytes:
-        """Give ``size`` bytes of an object from an offset, fewer if it ends before.
+        """Return ``size`` bytes of an object from an offset, fewer if it ends before.
 
         Raises:
             NotFound: there is no such object, or it ends before the offset.
@@ -54,7 +54,7 @@ class S3Objects:
             return body
 
     def list_objects(self, prefix: str) -> list[str]:
-        """Give the keys under a prefix, in order."""
+        """Return the keys under a prefix, in order."""
         with self._translated(prefix):
             return list(self._pages(prefix))
 

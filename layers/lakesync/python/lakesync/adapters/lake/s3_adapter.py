@@ -84,7 +84,7 @@ class S3Adapter(S3Objects):
         return True
 
     def head_object(self, key: str) -> ObjectHead:
-        """Give what is known of an object."""
+        """Return what is known of an object."""
         with self._translated(key):
             answer = self._client.head_object(Bucket=self._bucket, Key=key)
         return ObjectHead(
@@ -92,7 +92,7 @@ class S3Adapter(S3Objects):
         )
 
     def list_page(self, prefix: str, after: str = "", keys_max: int = PAGE_KEYS_MAX) -> ObjectPage:
-        """Give some objects under a prefix, in one request."""
+        """Return some objects under a prefix, in one request."""
         check_page(keys_max)
         behind = {"StartAfter": after} if after else {}
         with self._translated(prefix):
@@ -162,7 +162,7 @@ def _kind(code: str) -> type[AdapterFailed]:
 def s3_adapter(
     bucket: str, *, endpoint: str | None = None, region: str | None = None, path_style: bool = False
 ) -> S3Adapter:
-    """Give the adapter of a bucket; nothing is connected yet.
+    """Return the adapter of a bucket; nothing is connected yet.
 
     Args:
         bucket: its name.

@@ -29,7 +29,7 @@ _CONTROL: Final = re.compile("[\x00-\x07\x0b\x0e-\x1f]")
 
 
 def text_of(type_name: str, value: object) -> CanonicalJson:
-    """Give the text that a value stands for.
+    """Return the text that a value stands for.
 
     Args:
         type_name: one of `lakesync.core.column_types.TYPES`, or ``decimal(p,s)``.
@@ -58,7 +58,7 @@ def _instant(value: datetime) -> str:
 
 
 def value_of(type_name: str, text: CanonicalJson) -> object:
-    """Give the value of a type that a text has; None for null, and for what is unfit.
+    """Return the value of a type that a text has; None for null, and for what is unfit.
 
     A decimal has as many digits after the decimal point as its type: Arrow takes no more,
     not even zeros.
@@ -74,7 +74,7 @@ def value_of(type_name: str, text: CanonicalJson) -> object:
 
 
 def lost_text(type_name: str, text: CanonicalJson) -> str | None:
-    """Give the text if a column of a type cannot give it back; None too for a JSON null."""
+    """Return the text if a column of a type cannot give it; None too for a JSON null."""
     value = value_of(type_name, text)
     is_exact = value is not None and (type_name == "json" or text_of(type_name, value) == text)
     if type_name == "number" and isinstance(value, float | int):

@@ -112,7 +112,7 @@ class MySql:
         return quoted(name, "`")
 
     def column_type(self, type_name: str, *, in_key: bool) -> str:
-        """Give a column's SQL type; in keys text and bytes are bounded."""
+        """Return a column's SQL type; in keys text and bytes are bounded."""
         digits = precision_scale(type_name)
         if digits:
             if digits[1] > DECIMAL_SCALE_MAX:
@@ -166,7 +166,7 @@ class MySql:
     def among(
         self, column: str, values: Sequence[object]
     ) -> Iterator[tuple[str, Sequence[object]]]:
-        """Give one list, unless its statement would be too long."""
+        """Return one list, unless its statement would be too long."""
         return lists(column, values)
 
     def merge(
@@ -195,7 +195,7 @@ class MySql:
         )
 
     def staged(self, expression: str, type_name: str) -> str:
-        """Give a value as it is: text becomes JSON by itself."""
+        """Return a value as it is: text becomes JSON by itself."""
         del type_name
         return expression
 
@@ -225,7 +225,7 @@ class MySql:
             cursor.execute("SELECT RELEASE_LOCK(%s)", (_DEFINITIONS_LOCK,))
 
     def value(self, value: object) -> object:
-        """Give instants without a zone, as all are in UTC."""
+        """Return instants without a zone, as all are in UTC."""
         return value.replace(tzinfo=None) if isinstance(value, datetime) else value
 
     def is_row_fault(self, error: Exception) -> bool:
@@ -238,5 +238,5 @@ class MySql:
 
 
 def mysql_adapter(dialect: MySql, gateway: str, *, history_ms: int | None = None) -> SqlAdapter:
-    """Give the adapter of a gateway in a MySQL or MariaDB database; nothing is connected yet."""
+    """Return the adapter of a gateway in a MySQL or MariaDB database; nothing is connected yet."""
     return SqlAdapter(dialect, gateway, history_ms=history_ms)

@@ -78,7 +78,7 @@ def is_row_fault(error: Exception) -> bool:
 
 
 def translated(error: Exception) -> LakeSyncError | None:
-    """Give our error for one of PyMySQL's or the connection's; None for any other."""
+    """Return our error for one of PyMySQL's or the connection's; None for any other."""
     if isinstance(error, OSError):
         return AdapterUnreachable(f"MySQL: {error}")
     if isinstance(error, RuntimeError) and "cryptography" in str(error):

@@ -36,7 +36,7 @@ def inserts(
     ending: str = "",
     bytes_max: int = STATEMENT_BYTES_MAX,
 ) -> Iterator[bytes]:
-    """Give the statements that insert rows, each as large as allowed, or of one row.
+    """Yield the statements that insert rows, each as large as allowed, or of one row.
 
     Args:
         opening: the text before the rows, ``INSERT INTO … VALUES``.
@@ -62,7 +62,7 @@ def inserts(
 
 
 def lists(column: str, values: Sequence[object]) -> Iterator[tuple[str, Sequence[object]]]:
-    """Give conditions by a column's values, each with a list as long as allowed."""
+    """Yield conditions by a column's values, each with a list as long as allowed."""
     some: list[object] = []
     size = 0
     for value in values:

@@ -55,7 +55,7 @@ class HistoryArchive:
         self._prefix = f"{prefix}{gateway.replace('/', '.')}/"
 
     def mark(self, table: str) -> Result[Stamp, LakeSyncError]:
-        """Give the commit up to which a table's history is archived; 0 before the first."""
+        """Return the commit up to which a table's history is archived; 0 before the first."""
         return _answered(lambda: _mark(self._spans(table)))
 
     def insert_deltas(self, batch: TableBatch) -> Result[Inserted, LakeSyncError]:
@@ -92,7 +92,7 @@ class HistoryArchive:
         return _answered(work)
 
     def is_cleared(self, table: str, until: Stamp) -> Result[bool, LakeSyncError]:
-        """Tell whether history begins behind a commit; earlier files are to be withdrawn."""
+        """Return whether history begins behind a commit; earlier files are to be withdrawn."""
         return _answered(
             lambda: any(span.last == span.after >= until for span in self._spans(table))
         )
@@ -109,7 +109,7 @@ class HistoryArchive:
     def query_deltas_since(
         self, table: str, since: Position, deltas_max: int
     ) -> Result[DeltaPage, LakeSyncError]:
-        """Give a table's history behind a position, as far as it is archived.
+        """Return a table's history behind a position, as far as it is archived.
 
         Errors: CursorExpired, if some of it is missing.
         """
@@ -197,13 +197,13 @@ def _covers(spans: Sequence[Span], commit: Stamp) -> bool:
 
 
 def _has_rest(spans: Sequence[Span], since: Position) -> bool:
-    """Tell whether the rest of a commit is archived for a reader that has read part of it."""
+    """Return whether the rest of a commit is archived for a reader that has read part of it."""
     is_read = since >= Position(since.commit, ORDINAL_END) or not since.commit
     return is_read or any(span.after < since.commit <= span.last for span in spans)
 
 
 def _next(spans: Sequence[Span], at: Stamp, since: Stamp) -> Span | None:
-    """Give the file that continues behind a commit and reaches farthest; others repeat it.
+    """Return the file that continues behind a commit and reaches farthest; others repeat it.
 
     The first file that is read may begin or end at the last commit that the reader has seen.
     """

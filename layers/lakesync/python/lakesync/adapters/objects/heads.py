@@ -72,7 +72,7 @@ class Head:
     """Why, by row id."""
 
     def keys(self) -> set[str]:
-        """Give the keys of its files."""
+        """Return the keys of its files."""
         return {one.key for one in self.files} | {one.key for one in self.history}
 
 
@@ -90,7 +90,7 @@ class Heads:
         self._known = ("", Head())
 
     def newest(self) -> Head:
-        """Give the newest head."""
+        """Return the newest head."""
         for _ in range(_READS_MAX):
             page = self._objects.list_page(f"{self._prefix}heads/", keys_max=1)
             if not page.objects:
@@ -134,17 +134,17 @@ class Heads:
         self._objects.delete_objects(heads[HEADS_KEPT:])
 
     def _key(self, version: int) -> str:
-        """Give a head's key: the newest is the first in order."""
+        """Return a head's key: the newest is the first in order."""
         return f"{self._prefix}heads/{_LAST - version:0{_DIGITS}}.json"
 
 
 def file_name(version: int, token: str) -> str:
-    """Give a name for a file of a version's."""
+    """Return a name for a file of a version's."""
     return f"{version:0{_DIGITS}}-{token}.json.gz"
 
 
 def version_of(key: str) -> int:
-    """Give the version for which a file was written."""
+    """Return the version for which a file was written."""
     return int(key.rpartition("/")[2][:_DIGITS])
 
 

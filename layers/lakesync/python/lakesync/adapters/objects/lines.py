@@ -46,7 +46,7 @@ class Line(NamedTuple):
 
 
 def row_line(definition: Definition, row_id: str, state: RowState) -> Line:
-    """Give a row's line; a row that does not fit its columns has no columns, and is hidden."""
+    """Return a row's line; a row that does not fit its columns has no columns, and is hidden."""
     encoded = base64.b64encode(encode_row_state(state))
     values = view(definition.as_read(state))
     fields = [(ROW_ID, canonical(row_id))]
@@ -68,7 +68,7 @@ def row_line(definition: Definition, row_id: str, state: RowState) -> Line:
 
 
 def as_it_was(former: bytes, refused: Line) -> Line:
-    """Give the line of a refused row that was shown before: it keeps its former columns.
+    """Return the line of a refused row that was shown before: it keeps its former columns.
 
     Its state, which is the last field, is the newest.
     """
@@ -87,22 +87,22 @@ def _checked(definition: Definition, name: str, kind: str, value: bytes | None) 
 
 
 def state_in(text: bytes) -> RowState:
-    """Give the state that a line holds."""
+    """Return the state that a line holds."""
     return decode_row_state(base64.b64decode(json.loads(text)[STATE]))
 
 
 def file_of(lines: Iterable[bytes]) -> bytes:
-    """Give a file of lines; the same lines give the same bytes."""
+    """Return a file of lines; the same lines give the same bytes."""
     return gzip.compress(b"".join(b"%b\n" % line for line in lines), _LEVEL, mtime=0)
 
 
 def rows_in(body: bytes) -> dict[str, bytes]:
-    """Give the lines of a file by row id."""
+    """Return the lines of a file by row id."""
     return {_row_id(line): line for line in _lines(body)}
 
 
 def commit_lines(deltas: Sequence[PlacedDelta]) -> list[bytes]:
-    """Give whole commits as a file has them."""
+    """Return whole commits as a file has them."""
     return [
         json.dumps([commit, base64.b64encode(encode_records(d for _, d in placed)).decode()])
         .encode()
@@ -111,13 +111,13 @@ def commit_lines(deltas: Sequence[PlacedDelta]) -> list[bytes]:
 
 
 def commits_in(body: bytes) -> list[tuple[Stamp, bytes]]:
-    """Give the commits of a file with their records."""
+    """Return the commits of a file with their records."""
     read = map(json.loads, _lines(body))
     return [(commit, base64.b64decode(records)) for commit, records in read]
 
 
 def _row_id(line: bytes) -> str:
-    """Give a line's row id, which comes first, without reading the others."""
+    """Return a line's row id, which comes first, without reading the others."""
     row_id: str = _DECODER.raw_decode(line.decode(), len(_BEGINS))[0]
     return row_id
 

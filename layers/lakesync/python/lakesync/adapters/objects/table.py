@@ -52,7 +52,7 @@ class ObjectTable:
         self._cache: OrderedDict[str, dict[str, bytes]] = OrderedDict()
 
     def states(self, head: Head, row_ids: Sequence[str]) -> dict[str, RowState]:
-        """Give the states of rows; those that are not there are left out."""
+        """Return the states of rows; those that are not there are left out."""
         states: dict[str, RowState] = {}
         for hidden in (False, True):
             for file, wanted in _by_file(_leaves(head, hidden=hidden), row_ids):
@@ -61,7 +61,7 @@ class ObjectTable:
         return states
 
     def states_after(self, head: Head, row_id: str, count: int) -> dict[str, RowState]:
-        """Give the states of a table's rows behind a row id, in the order of its bytes."""
+        """Return the states of a table's rows behind a row id, in the order of its bytes."""
         at = row_id.encode()
         behind: dict[bytes, bytes] = {}
         for hidden in (False, True):
@@ -75,7 +75,7 @@ class ObjectTable:
         return {key.decode(): state_in(line) for key, line in ordered}
 
     def commits(self, head: Head, after: Stamp) -> list[tuple[Stamp, bytes]]:
-        """Give the next commits behind a stamp with their records, none at the end."""
+        """Return the next commits behind a stamp with their records, none at the end."""
         for file in head.history:
             if file.last > after:
                 read = commits_in(self._objects.get_object(file.key))
@@ -100,7 +100,7 @@ class ObjectTable:
         return sum(file.rows for file in head.files)
 
     def lines(self, file: RowFile) -> dict[str, bytes]:
-        """Give a file's lines by row id; the last file is cached, as files never change."""
+        """Return a file's lines by row id; the last file is cached, as files never change."""
         lines = self._cache.pop(file.key, None)
         if lines is None:
             lines = rows_in(self._objects.get_object(file.key))
@@ -110,7 +110,7 @@ class ObjectTable:
         return lines
 
     def put(self, folder: str, version: int, lines: Sequence[bytes]) -> str:
-        """Put a file for a version of the table; gives its key."""
+        """Put a file for a version of the table; returns its key."""
         key = f"{self._prefix}{folder}/{file_name(version, uuid4().hex)}"
         self._objects.put_object(key, file_of(lines), "application/gzip")
         return key
@@ -159,7 +159,7 @@ class _Write:
         )  # fmt: skip
 
     def _as_they_were(self, refused: Mapping[str, Line]) -> dict[str, Line]:
-        """Give the lines of refused rows that are shown, as they are shown."""
+        """Return the lines of refused rows that are shown, as they are shown."""
         shown: dict[str, Line] = {}
         for file, row_ids in _by_file(_leaves(self._head, hidden=False), list(refused)):
             lines = self._table.lines(file)
@@ -202,7 +202,7 @@ class _Write:
             self._files.append(RowFile(key, some[0], some[-1], len(some), hidden))
 
     def _history(self, deltas: Sequence[PlacedDelta]) -> tuple[tuple[HistoryFile, ...], Stamp]:
-        """Give the files of the history, and up to where it is forgotten."""
+        """Return the files of the history, and up to where it is forgotten."""
         if not deltas:
             return self._head.history, self._head.forgotten
         key = self._table.put("history", self._version, commit_lines(deltas))
@@ -214,14 +214,14 @@ class _Write:
 
 
 def _leaves(head: Head, *, hidden: bool) -> tuple[RowFile, ...]:
-    """Give the files of one kind, in the order of their ids; their id ranges do not overlap."""
+    """Return the files of one kind, in the order of their ids; their id ranges do not overlap."""
     return tuple(file for file in head.files if file.hidden is hidden)
 
 
 def _by_file(
     leaves: Sequence[RowFile], row_ids: Sequence[str], *, near: bool = False
 ) -> Iterator[tuple[RowFile, list[str]]]:
-    """Give files, each with the row ids that it may hold, or that it will hold as the nearest."""
+    """Yield files, each with the row ids that it may hold, or that it will hold as the nearest."""
     firsts = [file.first.encode() for file in leaves]
     by_place: dict[int, list[str]] = {}
     for row_id in row_ids:

@@ -28,12 +28,12 @@ class ObjectTables(HeadedTables):
         self._prefix = prefix
 
     def opened(self, table: str) -> tuple[Heads, ObjectTable]:
-        """Give the heads and the files of a table, be it there or not."""
+        """Return the heads and the files of a table, be it there or not."""
         prefix = f"{self._prefix}{table}/"
         return Heads(self._objects, prefix), ObjectTable(self._objects, prefix)
 
     def names(self) -> Iterator[str]:
-        """Give the names of the tables that there may be."""
+        """Return the names of the tables that there may be."""
         keys = self._objects.list_objects(f"{self._prefix}.tables/")
         return (key.rpartition("/")[2] for key in keys)
 

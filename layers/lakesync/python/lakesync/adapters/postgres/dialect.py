@@ -91,7 +91,7 @@ class Postgres:
         return quoted(name, '"')
 
     def column_type(self, type_name: str, *, in_key: bool) -> str:
-        """Give a column's SQL type; text in keys is compared by its bytes."""
+        """Return a column's SQL type; text in keys is compared by its bytes."""
         digits = precision_scale(type_name)
         if digits:
             return f"numeric({digits[0]},{digits[1]})"
@@ -111,7 +111,7 @@ class Postgres:
     def among(
         self, column: str, values: Sequence[object]
     ) -> Iterator[tuple[str, Sequence[object]]]:
-        """Give one condition with an array: the statement is the same for any number of values."""
+        """Yield one condition with an array: the statement is the same for any number of values."""
         if values:
             yield f"{column} = ANY(%s)", [values]
 
@@ -236,5 +236,5 @@ def _connection_error(state: str | None, message: str) -> type[LakeSyncError]:
 
 
 def postgres_adapter(dsn: str, gateway: str, *, history_ms: int | None = None) -> SqlAdapter:
-    """Give the adapter of a gateway in a PostgreSQL database; nothing is connected yet."""
+    """Return the adapter of a gateway in a PostgreSQL database; nothing is connected yet."""
     return SqlAdapter(Postgres(dsn), gateway, history_ms=history_ms)

@@ -73,13 +73,13 @@ class SqlAdapter(WritesSideBySide):
         return self._answer(lambda: self._put(images))
 
     def mark(self, table: str) -> Result[Stamp, LakeSyncError]:
-        """Give a table's mark; see `DatabaseAdapter`."""
+        """Return a table's mark; see `DatabaseAdapter`."""
         return self._read(lambda ledger: ledger.mark(table))
 
     def query_deltas_since(
         self, table: str, since: Position, deltas_max: int
     ) -> Result[DeltaPage, LakeSyncError]:
-        """Give a table's history behind a position; see `DatabaseAdapter`."""
+        """Return a table's history behind a position; see `DatabaseAdapter`."""
 
         def work(ledger: Ledger) -> DeltaPage:
             return delta_page(ledger.deltas(table, since, deltas_max + 1), since, deltas_max)
@@ -89,7 +89,7 @@ class SqlAdapter(WritesSideBySide):
     def latest_state(
         self, table: str, row_id: str
     ) -> Result[Mapping[str, Any] | None, LakeSyncError]:
-        """Give one row; see `DatabaseAdapter`."""
+        """Return one row; see `DatabaseAdapter`."""
 
         def work(ledger: Ledger) -> Mapping[str, Any] | None:
             state = ledger.states(table, [row_id]).get(row_id, EMPTY)
@@ -98,11 +98,11 @@ class SqlAdapter(WritesSideBySide):
         return self._read(work)
 
     def tables(self) -> Result[Mapping[str, TableSchema | None], LakeSyncError]:
-        """Give the tables with their schemas; see `DatabaseAdapter`."""
+        """Return the tables with their schemas; see `DatabaseAdapter`."""
         return self._read(lambda ledger: ledger.schemas())
 
     def rows_after(self, table: str, row_id: str, rows_max: int) -> Result[RowPage, LakeSyncError]:
-        """Give a table's rows behind a row id; see `DatabaseAdapter`."""
+        """Return a table's rows behind a row id; see `DatabaseAdapter`."""
 
         def work(ledger: Ledger) -> RowPage:
             states = ledger.states_after(table, row_id.encode(), rows_max + 1)
@@ -113,7 +113,7 @@ class SqlAdapter(WritesSideBySide):
     def rows_of(
         self, table: str, row_ids: Sequence[str]
     ) -> Result[Mapping[str, RowState], LakeSyncError]:
-        """Give some rows; see `DatabaseAdapter`."""
+        """Return some rows; see `DatabaseAdapter`."""
         return self._read(lambda ledger: ledger.states(table, row_ids))
 
     def forget_history(self, table: str, until: Stamp) -> Result[None, LakeSyncError]:
@@ -136,7 +136,7 @@ class SqlAdapter(WritesSideBySide):
         return self._answer(lambda: self._tables.rewrite(table, always=True))
 
     def dead_letters(self, table: str) -> Result[tuple[DeadLetter, ...], LakeSyncError]:
-        """Give the rows that the table to query lacks; see `Materialisable`."""
+        """Return the rows that the table to query lacks; see `Materialisable`."""
         return self._read(lambda ledger: ledger.dead_letters(table))
 
     def retry_dead_letters(self, table: str) -> Result[tuple[DeadLetter, ...], LakeSyncError]:

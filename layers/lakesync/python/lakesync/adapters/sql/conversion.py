@@ -22,7 +22,7 @@ EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def deleted_at(state: RowState) -> datetime:
-    """Give when a row was deleted, of which nothing is there."""
+    """Return when a row was deleted, of which nothing is there."""
     return EPOCH + timedelta(milliseconds=stamp_ms(state.deleted))
 
 
@@ -57,7 +57,7 @@ class RowConverter:
         self._converters = [(name, converter(kind)) for name, kind in columns.items()]
 
     def converted(self, states: Mapping[str, RowState]) -> Converted:
-        """Give rows as they go to the destination."""
+        """Return rows as they go to the destination."""
         rows: list[Row] = []
         refused: list[DeadLetter] = []
         for row_id, state in states.items():

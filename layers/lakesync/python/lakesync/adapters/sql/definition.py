@@ -66,28 +66,28 @@ class Definition:
         return bool(self.schema and self.schema.soft_delete)
 
     def as_read(self, state: RowState) -> RowState:
-        """Give a row as its table reads it; see `lakesync.core.merge.as_read`."""
+        """Return a row as its table reads it; see `lakesync.core.merge.as_read`."""
         return as_read(state, delete_wins=bool(self.schema and self.schema.delete_wins))
 
     def stored_columns(self) -> dict[str, str]:
-        """Give the columns that are there: those whose type is known."""
+        """Return the columns that are there: those whose type is known."""
         return {name: kind for name, kind in self.columns.items() if kind != "null"}
 
     def reads_as(self, other: Definition) -> bool:
-        """Tell whether rows are read as by another definition."""
+        """Return whether rows are read as by another definition."""
         return bool(self.schema and self.schema.delete_wins) is bool(
             other.schema and other.schema.delete_wins
         )
 
     def covers(self, schema: TableSchema | None, written: Iterable[str]) -> bool:
-        """Tell whether deltas with these columns, of this schema, need no other definition."""
+        """Return whether deltas with these columns, of this schema, need no other definition."""
         is_known = schema is None or bool(
             self.schema and (schema == self.schema or schema.version < self.schema.version)
         )
         return is_known and self.columns.keys() >= set(written)
 
     def evolved(self, schema: TableSchema | None, written: Iterable[str]) -> Definition:
-        """Give the definition for a schema and the columns of new deltas.
+        """Return the definition for a schema and the columns of new deltas.
 
         Raises:
             SchemaMismatch: a type would change in a way that is not allowed.
@@ -103,7 +103,7 @@ class Definition:
         return replace(self, columns=columns, schema=newest)
 
     def to_json(self) -> str:
-        """Give the text that `from_json` reads."""
+        """Return the text that `from_json` reads."""
         schema = schema_to_json(self.schema) if self.schema else None
         return json.dumps({"columns": dict(self.columns), "schema": schema})
 
@@ -116,14 +116,14 @@ def from_json(table: str, text: str) -> Definition:
 
 
 def sql_name(column: str) -> str:
-    """Give the name of a synced column: its own, unless that is reserved or too long."""
+    """Return the name of a synced column: its own, unless that is reserved or too long."""
     is_own = folded(column) in _OWN or folded(column).startswith(PREFIX)
     is_taken = folded(column) == ROW_ID != column
     return digested(column) if is_own or is_taken or _is_long(column) else column
 
 
 def digested(name: str) -> str:
-    """Give a name that no other has."""
+    """Return a name that no other has."""
     digest = hashlib.sha256(name.encode()).hexdigest()[:10]
     plain = "".join(character if character.isalnum() else "_" for character in name[:40])
     return f"c_{plain}_{digest}" if plain.isascii() else f"c_{digest}"
@@ -134,7 +134,7 @@ def _is_long(name: str) -> bool:
 
 
 def _evolved(name: str, current: str | None, wanted: str) -> str:
-    """Give a column's type when another is declared; an older schema changes nothing."""
+    """Return a column's type when another is declared; an older schema changes nothing."""
     if current in {None, "null", UNTYPED}:
         return UNTYPED if current == UNTYPED and wanted == "null" else wanted
     if current == wanted or widens(wanted, current or ""):

@@ -100,7 +100,7 @@ class DestinationTable:
         cursor.execute(f"ALTER TABLE {self._quoted} {change}", ())
 
     def _definitions(self) -> dict[str, str]:
-        """Give the SQL type of each column."""
+        """Return the SQL type of each column."""
         keys = self.definition.keys
         keyed = {*keys, self.definition.external_id}
         kinds = {ROW_ID: self._dialect.column_type("string", in_key=True)}
@@ -118,7 +118,7 @@ class DestinationTable:
     # --- rows -------------------------------------------------------------------------------------
 
     def write(self, cursor: Cursor, converted: Converted) -> list[DeadLetter]:
-        """Write rows; gives those that are refused, and those that could not be converted."""
+        """Write rows; returns those that are refused, and those that could not be converted."""
         table, rows, refused = self.definition.table, converted.rows, list(converted.refused)
         if rows:
             self._load(cursor, rows)
@@ -156,7 +156,7 @@ class DestinationTable:
     def _written(
         self, cursor: Cursor, start: int, end: int, *, has_deleted: bool
     ) -> list[tuple[int, str]]:
-        """Write a range of the staged rows; gives those that are refused, and why.
+        """Write a range of the staged rows; returns those that are refused, and why.
 
         A refusal does not name the row, so the range is halved until each refused row is alone.
         """
@@ -179,7 +179,7 @@ class DestinationTable:
         return []
 
     def _statements(self, *, has_deleted: bool) -> Iterable[str]:
-        """Give the statements that write rows from ``%s`` up to before ``%s``."""
+        """Yield the statements that write rows from ``%s`` up to before ``%s``."""
         quote = self._dialect.quote
         alive, deleted = f"{_SPAN} AND s.{_STAGED_DELETED_AT} IS NULL", _DELETED_SPAN
         columns = [(ROW_ID, f"s.{ROW_ID}")]

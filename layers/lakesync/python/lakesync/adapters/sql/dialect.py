@@ -26,11 +26,11 @@ class Cursor(Protocol):
         ...
 
     def fetchone(self) -> Sequence[Any] | None:
-        """Give the next row."""
+        """Return the next row."""
         ...
 
     def fetchall(self) -> Sequence[Sequence[Any]]:
-        """Give the rows that are left."""
+        """Return the rows that are left."""
         ...
 
 
@@ -38,7 +38,7 @@ class Connection(Protocol):
     """What is used of a driver's connection (PEP 249)."""
 
     def cursor(self) -> Any:
-        """Give a cursor."""
+        """Return a cursor."""
         ...
 
     def commit(self) -> None:
@@ -101,7 +101,7 @@ class Dialect(Protocol):
         ...
 
     def column_type(self, type_name: str, *, in_key: bool) -> str:
-        """Give the SQL type of a column type.
+        """Return the SQL type of a column type.
 
         Raises:
             SchemaMismatch: this database has no type for its values.
@@ -124,7 +124,7 @@ class Dialect(Protocol):
     def among(
         self, column: str, values: Sequence[object]
     ) -> Iterator[tuple[str, Sequence[object]]]:
-        """Give conditions, with their parameters, for rows whose column has one of some values.
+        """Return conditions, with their parameters, for rows whose column has one of some values.
 
         Each is for one statement; together they cover all values.
         """
@@ -157,7 +157,7 @@ class Dialect(Protocol):
     def merge(
         self, table: str, columns: Sequence[tuple[str, str]], condition: str
     ) -> Sequence[str]:
-        """Give the statements that copy rows of `STAGE` into a table to query, by its ``row_id``.
+        """Return the statements that copy rows of `STAGE` into a table to query, by its ``row_id``.
 
         A row that violates another unique key is refused, and never overwrites another row.
 
@@ -169,19 +169,19 @@ class Dialect(Protocol):
         ...
 
     def update(self, table: str, assignments: Sequence[tuple[str, str]], condition: str) -> str:
-        """Give the statement that updates rows of a table from those of `STAGE`; see `merge`."""
+        """Return the statement that updates rows of a table from those of `STAGE`; see `merge`."""
         ...
 
     def staged(self, expression: str, type_name: str) -> str:
-        """Give the expression that turns a stage's column, where JSON is text, into its table's."""
+        """Get the expression that turns a stage's column, where JSON is text, into its table's."""
         ...
 
     def changed_type(self, table: str, column: str, type_name: str) -> str:
-        """Give the statement that widens a column."""
+        """Return the statement that widens a column."""
         ...
 
     def existing_columns(self, cursor: Any, table: str) -> set[str]:
-        """Give the names of a table's columns, none if there is no such table."""
+        """Return the names of a table's columns, none if there is no such table."""
         ...
 
     def definitions_locked(self, cursor: Any) -> AbstractContextManager[None]:
@@ -189,7 +189,7 @@ class Dialect(Protocol):
         ...
 
     def value(self, value: object) -> object:
-        """Give a value as the driver takes it.
+        """Return a value as the driver takes it.
 
         Raises:
             Unfit: the database cannot represent the value.
@@ -197,11 +197,11 @@ class Dialect(Protocol):
         ...
 
     def is_row_fault(self, error: Exception) -> bool:
-        """Tell whether the database refused a row: a constraint, or a value out of range."""
+        """Return whether the database refused a row: a constraint, or a value out of range."""
         ...
 
     def translate(self, error: Exception) -> LakeSyncError | None:
-        """Give the driver's error as ours; None for what is a bug."""
+        """Return the driver's error as ours; None for what is a bug."""
         ...
 
 

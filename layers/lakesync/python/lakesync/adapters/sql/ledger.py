@@ -44,7 +44,7 @@ class Ledger:
     # --- marks ------------------------------------------------------------------------------------
 
     def lock_mark(self, table: str) -> Stamp:
-        """Give a table's mark, and lock the table for writers until this transaction ends."""
+        """Return a table's mark, and lock the table for writers until this transaction ends."""
         mark = self._locked_mark(table)
         if mark is None:
             self._save("marks", table, [(0, 0)], keep=True)
@@ -60,11 +60,11 @@ class Ledger:
         return int(row[0]) if row else None
 
     def mark(self, table: str) -> Stamp:
-        """Give a table's mark; 0 if it never took a batch."""
+        """Return a table's mark; 0 if it never took a batch."""
         return self._marks(table)[0]
 
     def _marks(self, table: str) -> tuple[Stamp, Stamp]:
-        """Give a table's mark, and up to where its history was forgotten."""
+        """Return a table's mark, and up to where its history was forgotten."""
         self._cursor.execute(
             "SELECT mark, forgotten FROM lakesync_marks WHERE gateway = %s AND table_name = %s",
             (self.gateway, table),
@@ -91,7 +91,7 @@ class Ledger:
         self._dialect.load(self._cursor, f"{PREFIX}commits", columns, rows)
 
     def deltas(self, table: str, since: Position, deltas_max: int) -> Iterator[PlacedDelta]:
-        """Give deltas behind a position, in order: at least so many, if there are as many."""
+        """Return deltas behind a position, in order: at least so many, if there are as many."""
 
         def commits_after(after: Stamp) -> Sequence[Any]:
             self._cursor.execute(
@@ -134,7 +134,7 @@ class Ledger:
     # --- rows -------------------------------------------------------------------------------------
 
     def states(self, table: str, row_ids: Sequence[str]) -> dict[str, RowState]:
-        """Give the states of rows; those that are not there are left out."""
+        """Return the states of rows; those that are not there are left out."""
         states: dict[str, RowState] = {}
         for condition, values in self._among(row_ids):
             self._cursor.execute(
@@ -146,7 +146,7 @@ class Ledger:
         return states
 
     def states_after(self, table: str, after: bytes, count: int) -> dict[str, RowState]:
-        """Give the states of a table's rows behind a row id, in the order of its bytes."""
+        """Return the states of a table's rows behind a row id, in the order of its bytes."""
         self._cursor.execute(
             "SELECT row_id, state FROM lakesync_rows WHERE gateway = %s AND table_name = %s "
             "AND row_id > %s ORDER BY row_id LIMIT %s",
@@ -174,7 +174,7 @@ class Ledger:
     # --- dead letters -----------------------------------------------------------------------------
 
     def dead_letters(self, table: str) -> tuple[DeadLetter, ...]:
-        """Give the rows that the destination refuses."""
+        """Return the rows that the destination refuses."""
         self._cursor.execute(
             "SELECT row_id, reason FROM lakesync_dead_letters WHERE gateway = %s "
             "AND table_name = %s ORDER BY row_id",
@@ -200,7 +200,7 @@ class Ledger:
     # --- what tables to query look like -----------------------------------------------------------
 
     def definition(self, table: str) -> Definition:
-        """Give the definition of a synced table's table to query; without columns at first."""
+        """Return the definition of a synced table's table to query; without columns at first."""
         self._cursor.execute(
             "SELECT definition FROM lakesync_tables WHERE gateway = %s AND table_name = %s",
             (self.gateway, table),
@@ -209,7 +209,7 @@ class Ledger:
         return from_json(table, row[0]) if row else Definition(table)
 
     def schemas(self) -> dict[str, TableSchema | None]:
-        """Give the newest schema of each table that there is."""
+        """Return the newest schema of each table that there is."""
         self._cursor.execute(
             "SELECT table_name, definition FROM lakesync_tables WHERE gateway = %s "
             "ORDER BY table_name",
@@ -218,7 +218,7 @@ class Ledger:
         return {table: from_json(table, text).schema for table, text in self._cursor.fetchall()}
 
     def owner(self, destination: str) -> tuple[str, str] | None:
-        """Give the gateway and table whose rows a table to query has."""
+        """Return the gateway and table whose rows a table to query has."""
         self._cursor.execute(
             "SELECT gateway, table_name FROM lakesync_tables WHERE destination = %s", (destination,)
         )

@@ -20,7 +20,7 @@ KEYS: Final = {
 
 
 def definitions(dialect: Dialect) -> dict[str, dict[str, str]]:
-    """Give the columns of our tables, with their SQL types."""
+    """Return the columns of our tables, with their SQL types."""
     key = dict.fromkeys(SCOPE, dialect.name_type)
     stamp = "BIGINT NOT NULL"
     row = {"row_id": dialect.key_bytes_type}

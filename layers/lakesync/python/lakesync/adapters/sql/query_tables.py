@@ -118,7 +118,7 @@ class QueryTables:
     def save(
         self, cursor: Cursor, ledger: Ledger, table: str, changed: Mapping[str, RowState]
     ) -> tuple[DeadLetter, ...]:
-        """Save the states of rows, and write the rows; gives what is refused now."""
+        """Save the states of rows, and write the rows; returns what is refused now."""
         with ThreadPoolExecutor(1) as beside:  # the database handles the states meanwhile
             converting = beside.submit(self._tables[table].convert, changed)
             ledger.save_states(table, changed)
@@ -128,7 +128,7 @@ class QueryTables:
     def write(
         self, cursor: Cursor, ledger: Ledger, table: str, converted: Converted
     ) -> tuple[DeadLetter, ...]:
-        """Write rows, and retry those that were refused before; gives those refused now."""
+        """Write rows, and retry those that were refused before; returns those refused now."""
         before = ledger.dead_letters(table)
         if before:
             known = {row.row_id for row in converted.rows}

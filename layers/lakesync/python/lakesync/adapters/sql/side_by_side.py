@@ -44,7 +44,7 @@ class WritesSideBySide:
         self._history_ms = history_ms
 
     def row_ahead(self, table: str, row_id: str, rows: int) -> Result[str, LakeSyncError]:
-        """Give the id of a later row: the database walks that many entries of an index."""
+        """Return the id of a later row: the database walks that many entries of an index."""
 
         def work(cursor: Cursor, ledger: Ledger) -> str:
             cursor.execute(

@@ -22,7 +22,7 @@ class Unfit(Exception):
 
 
 def sql_value(type_name: str, value: CanonicalJson | None) -> object:
-    """Give a value as Python's: None for null, and for a column that the row lacks.
+    """Return a value as Python's: None for null, and for a column that the row lacks.
 
     Timestamps without a zone are in UTC; they are truncated to microseconds.
 
@@ -34,7 +34,7 @@ def sql_value(type_name: str, value: CanonicalJson | None) -> object:
 
 @cache
 def converter(type_name: str) -> Callable[[CanonicalJson], object]:
-    """Give the function that converts a non-null value of a type to Python's, or raises `Unfit`."""
+    """Get the function that converts a non-null value of a type to Python's, or raises `Unfit`."""
     convert = _CONVERTED.get(type_name, _decimal)
     is_checked = type_name in _CHECK_BY_THEMSELVES
 

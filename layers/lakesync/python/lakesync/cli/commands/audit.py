@@ -131,7 +131,7 @@ def _ms(moment: str) -> int:
 
 
 def _moment(text: str | None, option: str) -> str | None:
-    """Give a time in the form that the API accepts.
+    """Return a time in the form that the API accepts.
 
     Raises:
         UsageFault: the text is not a time.

@@ -62,7 +62,7 @@ def codegen(session: Session) -> None:
 
 
 def module_text(gateway: str, tables: Iterable[Mapping[str, Any]]) -> str:
-    """Give the module for the tables of a gateway; the same for the same schemas."""
+    """Return the module for the tables of a gateway; the same for the same schemas."""
     parts = [_HEAD.format(gateway=_in_text(gateway))]
     declared: list[str] = []
     taken = {"TABLES"}
@@ -112,5 +112,5 @@ def _class_name(table: str, taken: set[str]) -> str:
 
 
 def _in_text(name: str) -> str:
-    """Give a name as it may stand in a docstring or a comment, whatever it holds."""
+    """Return a name as it may stand in a docstring or a comment, whatever it holds."""
     return re.sub(r'[\\"\x00-\x1f\x7f-\x9f\u2028\u2029]', "?", name)

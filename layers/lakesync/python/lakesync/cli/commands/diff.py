@@ -139,7 +139,7 @@ def opened(session: Session, table: str, *, lake_only: bool = False) -> Opened:
 def span_of(
     lake: Lake, moments: tuple[AsOf, AsOf | None], changes: LakeChanges, tail: Tail | None
 ) -> tuple[Stamp, Stamp]:
-    """Give the span of commits between two points in time, at most up to what can be read.
+    """Return the span of commits between two points in time, at most up to what can be read.
 
     Raises:
         UsageFault: the second is before the first.
@@ -155,7 +155,7 @@ def span_of(
 
 
 def commit_of(lake: Lake, wanted: AsOf) -> Stamp:
-    """Give the last commit at a point in time, or of any table's snapshot."""
+    """Return the last commit at a point in time, or of any table's snapshot."""
     from lakesync.cli.lake import history
 
     return last_commit(wanted, (history(lake.table(name)) for name in lake.names()))
@@ -188,7 +188,7 @@ class Shown(NamedTuple):
 
     @classmethod
     def of(cls, diffs: Iterable[RowDiff]) -> Shown:
-        """Give the first cells, and the number of the others."""
+        """Return the first cells, and the number of the others."""
         cells = cells_of(diffs)
         return cls(list(islice(cells, _SHOWN_MAX)), sum(1 for _ in cells))
 
@@ -201,7 +201,7 @@ class Shown(NamedTuple):
 
 
 def cells_of(diffs: Iterable[RowDiff]) -> Iterator[DiffCell]:
-    """Give each column that differs; a row without columns gives one cell without a name."""
+    """Yield each column that differs; a row without columns gives one cell without a name."""
     for row in diffs:
         before, after = row.before or {}, row.after or {}
         names: list[str | None] = [*row.columns] or [None]
@@ -211,7 +211,7 @@ def cells_of(diffs: Iterable[RowDiff]) -> Iterator[DiffCell]:
 
 
 def as_json(row: RowDiff) -> dict[str, object]:
-    """Give a row's difference as JSON: the columns that differ, on each side."""
+    """Return a row's difference as JSON: the columns that differ, on each side."""
     sides = {"before": row.before, "after": row.after}
     return {
         "change": row.change,

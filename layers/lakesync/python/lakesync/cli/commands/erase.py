@@ -83,7 +83,7 @@ def erase(
 
 
 def _delete_with_files(session: Session, gateway: str, keys: Sequence[RowKey]) -> AttachmentErasure:
-    """Delete the rows, then the files that they refer or referred to; gives what knows the files.
+    """Delete the rows, then the files that they refer or referred to; returns what knows the files.
 
     Raises:
         UsageFault: the sync rules do not let the token delete a row; no file was removed.
@@ -123,7 +123,7 @@ def _delete(session: Session, gateway: str, keys: Sequence[RowKey]) -> None:
 
 
 def _rows_shown(session: Session, gateway: str, keys: Sequence[RowKey]) -> dict[str, int]:
-    """Give for a record how many of the rows have values: a number, and nothing of theirs."""
+    """Return for a record how many of the rows have values: a number, and nothing of theirs."""
     return {"rows": len(_with_values(session, gateway, keys))}
 
 
@@ -135,7 +135,7 @@ def _with_values(session: Session, gateway: str, keys: Sequence[RowKey]) -> list
 
 
 def _erase(session: Session, gateway: str, keys: Sequence[RowKey], deadline_s: float) -> list[str]:
-    """Flush and erase until nothing is waited for; gives the destinations that erased them.
+    """Flush and erase until nothing is waited for; returns the destinations that erased them.
 
     Raises:
         Unavailable: it did not come to its end in time.
@@ -166,7 +166,7 @@ def _erase_from_lake(
     files: AttachmentErasure,
     deadline_s: float,
 ) -> dict[str, Any]:
-    """Remove the files that the lake's history names, then that; gives the job's report."""
+    """Remove the files that the lake's history names, then that; returns the job's report."""
     from lakesync.cli.lake_erasure import erase_from_lake, lake_changes
 
     with session.out.progress("reading the lake's history …"):

@@ -138,7 +138,7 @@ def find_row(
 
 
 def stores(session: Session) -> tuple[Buffer, ObjectStore]:
-    """Give the stack's buffer, and the bucket of its lake."""
+    """Return the stack's buffer, and the bucket of its lake."""
     from lakesync.adapters.lake.s3 import S3Objects
 
     aws = session.aws
@@ -147,7 +147,7 @@ def stores(session: Session) -> tuple[Buffer, ObjectStore]:
 
 
 def now_ms() -> int:
-    """Give the milliseconds since 1970."""
+    """Return the milliseconds since 1970."""
     return time.time_ns() // 1_000_000
 
 

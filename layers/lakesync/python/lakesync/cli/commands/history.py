@@ -126,7 +126,7 @@ def _shown(cell: Cell) -> tuple[str | None, ...]:
 
 
 def _json(cell: Cell, mark: Stamp) -> dict[str, object]:
-    """Give a cell as JSON; an absent value has no key."""
+    """Return a cell as JSON; an absent value has no key."""
     values = {"before": cell.before, "after": cell.after}
     return {
         "commit": str(cell.commit),
@@ -143,7 +143,7 @@ def _json(cell: Cell, mark: Stamp) -> dict[str, object]:
 
 
 def as_arrow(shown: Sequence[Cell]) -> pa.Table:
-    """Give cells as a table; values are JSON text, and NULL if absent."""
+    """Return cells as a table; values are JSON text, and NULL if absent."""
     import pyarrow as pa
 
     time = pa.timestamp("ms", "UTC")

@@ -145,7 +145,7 @@ def repair(
 
 
 def lake_of(session: Session, table: str | None) -> Lake:
-    """Give the gateway's tables in the lake.
+    """Return the gateway's tables in the lake.
 
     Raises:
         UsageFault: the table is not in the lake.

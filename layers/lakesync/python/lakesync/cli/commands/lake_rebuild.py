@@ -62,7 +62,7 @@ def rebuild_in_lake(
 
 
 def report_lines(report: dict[str, Any], *, dry_run: bool) -> Iterator[str]:
-    """Give what was wrong, and what was done about it, as lines."""
+    """Yield what was wrong, and what was done about it, as lines."""
     wrong = [
         f"{report[name]:,} {words}"
         for name, words in (

@@ -63,7 +63,7 @@ def _checked(name: str) -> str:
 
 
 def _written(name: str, place: Path) -> list[str]:
-    """Write the files into a new or empty folder; gives their names."""
+    """Write the files into a new or empty folder; returns their names."""
     if place.exists() and (not place.is_dir() or any(place.iterdir())):
         raise Conflict(f"{place} is there already, and not empty: name another with --folder")
     class_name = "".join(part.capitalize() for part in name.split("_")) or name

@@ -143,7 +143,7 @@ def _show_deltas(session: Session, deltas: Iterable[Delta]) -> None:
 
 
 def delta_json(delta: Delta) -> dict[str, object]:
-    """Give a delta in the wire's JSON format, which `lakesync push` reads."""
+    """Return a delta in the wire's JSON format, which `lakesync push` reads."""
     return {
         "op": delta.op.name,
         "table": delta.table,

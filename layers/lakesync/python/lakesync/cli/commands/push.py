@@ -132,7 +132,7 @@ def _push_file(session: Session, file: str, *, atomic: bool) -> None:
 
 
 def pushed(session: Session, items: Sequence[Any], *, atomic: bool = False) -> Pushed:
-    """Push deltas as `push` reads them from a file; gives their outcome."""
+    """Push deltas as `push` reads them from a file; returns their outcome."""
     from lakesync.core.messages import OutcomeKind, Push
 
     deltas = _deltas(session, items)

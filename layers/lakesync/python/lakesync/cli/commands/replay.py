@@ -69,7 +69,7 @@ def replay(
 
 
 def _waiting(client: Any, dead: str) -> dict[str, str]:
-    """Give about how many messages were given up, as SQS counts them."""
+    """Return about how many messages were given up, as SQS counts them."""
     wanted = ["ApproximateNumberOfMessages"]
     counted = client.get_queue_attributes(QueueUrl=dead, AttributeNames=wanted)["Attributes"]
     return {"waiting": counted[wanted[0]]}

@@ -102,7 +102,7 @@ def restore(
 def _selection(
     session: Session, there: Opened, to: str | None, only: tuple[tuple[str, ...], str, str]
 ) -> Selection:
-    """Give what to restore.
+    """Return what to restore.
 
     Raises:
         UsageFault: it cannot be restored.

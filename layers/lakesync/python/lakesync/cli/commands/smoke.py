@@ -74,7 +74,7 @@ def smoke(
 def _steps(
     session: Session, job: Job, lake_timeout_s: int
 ) -> Iterator[tuple[str, Callable[[], str]]]:
-    """Give the steps by name; that of the lake if it has any time."""
+    """Yield the steps by name; that of the lake if it has any time."""
     yield "rules", job.rules
     yield "push", job.push
     yield "pull", job.pull
@@ -118,7 +118,7 @@ def _user(session: Session) -> str:
 
 
 def _token(session: Session, scratch: str) -> Callable[[str, str], str]:
-    """Give what signs a token for the scratch gateway, or repeats the one that was set."""
+    """Return what signs a token for the scratch gateway, or repeats the one that was set."""
     from lakesync.cli.tokens import sign
 
     given = session.place.token

@@ -94,7 +94,7 @@ def _glue_runs(aws: Aws) -> list[dict[str, object]]:
 
 
 def _run_row(run: dict[str, Any]) -> tuple[object, ...]:
-    """Give a run's cells: of an error its last line, which says most; --json has all of it."""
+    """Return a run's cells: of an error its last line, which says most; --json has all of it."""
     error = run["error"].strip().rpartition("\n")[2]
     return run["run"], run["state"], run["started"], run["seconds"], error[:_ERROR_SHOWN_MAX]
 

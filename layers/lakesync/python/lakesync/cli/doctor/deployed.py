@@ -30,7 +30,7 @@ class Deployed:
         self._url = url
 
     def client(self, service: str) -> Any:
-        """Give a boto3 client."""
+        """Return a boto3 client."""
         return self.aws.client(service)
 
     @property
@@ -60,7 +60,7 @@ class Deployed:
         }
 
     def number(self, parameter: str, default: int) -> int:
-        """Give a parameter that is a number; the template's default for a stack of before it."""
+        """Return a parameter that is a number; the template's default for a stack of before it."""
         text = self.parameters.get(parameter, "")
         return int(text) if text.isdigit() else default
 
@@ -76,5 +76,5 @@ class Deployed:
         )
 
     def of_kind(self, kind: str) -> Iterator[Resource]:
-        """Give the resources of one type."""
+        """Return the resources of one type."""
         return (resource for resource in self.resources if resource.kind == kind)

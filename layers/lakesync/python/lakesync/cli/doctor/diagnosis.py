@@ -47,7 +47,7 @@ def unchecked(what: str, do: str) -> Diagnosis:
 
 
 def exit_code(diagnoses: Iterable[Diagnosis]) -> int:
-    """Give the end for scripts: what is wrong counts before what could not be checked."""
+    """Return the end for scripts: what is wrong counts before what could not be checked."""
     verdicts = {diagnosis.verdict for diagnosis in diagnoses}
     if Verdict.WRONG in verdicts:
         return EXIT_WRONG
@@ -55,7 +55,7 @@ def exit_code(diagnoses: Iterable[Diagnosis]) -> int:
 
 
 def duration(seconds: float) -> str:
-    """Give a time as people say it: ``40 s``, ``25 min``, ``6 h``, ``12 days``."""
+    """Return a time as people say it: ``40 s``, ``25 min``, ``6 h``, ``12 days``."""
     for unit, length in (("days", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {unit}"

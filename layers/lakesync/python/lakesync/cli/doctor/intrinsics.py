@@ -79,7 +79,7 @@ class Names:
         return bool(self.value(condition))
 
     def ref(self, name: str) -> str:
-        """Give what ``Ref`` gives."""
+        """Return what ``Ref`` gives."""
         pseudo = {
             "AWS::Partition": self.partition,
             "AWS::Region": self.region,
@@ -93,7 +93,7 @@ class Names:
         raise Unresolved(name)
 
     def attribute(self, path: list[str]) -> str:
-        """Give what ``GetAtt`` gives, of attributes that are names or ARNs."""
+        """Return what ``GetAtt`` gives, of attributes that are names or ARNs."""
         logical, attribute = path[0], ".".join(path[1:])
         if (shown := self._shown.get((logical, attribute))) is not None:
             return shown
@@ -122,7 +122,7 @@ class Names:
         return shown
 
     def substituted(self, argument: Any) -> str:
-        """Give what ``Sub`` gives."""
+        """Return what ``Sub`` gives."""
         text, own = argument if isinstance(argument, list) else (argument, {})
 
         def replaced(match: re.Match[str]) -> str:

@@ -85,7 +85,7 @@ def _outlets(deployed: Deployed, keys: Sequence[str], failed: Sequence[str]) -> 
 
 
 def _by_destination(keys: Iterable[str]) -> dict[tuple[str, str], list[int]]:
-    """Give the last commit of each claim, by gateway and destination; 0 of one that names none."""
+    """Get the last commit of each claim, by gateway and destination; 0 of one that names none."""
     lasts: dict[tuple[str, str], list[int]] = {}
     for key in keys:
         with suppress(ValidationFailed):  # nothing of ours
@@ -139,7 +139,7 @@ def check_connectors(deployed: Deployed) -> list[Diagnosis]:
 
 
 def source_of(gateway: str, stored: StoredConnector, now_s: float) -> Source:
-    """Give how a connector is doing, by what is stored of it."""
+    """Return how a connector is doing, by what is stored of it."""
     from lakesync.connectors.definition import definition_from
     from lakesync.connectors.state import state_from
 

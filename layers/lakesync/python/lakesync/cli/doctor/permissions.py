@@ -78,7 +78,7 @@ def _names(deployed: Deployed) -> Names:
 
 
 def needed(names: Names) -> tuple[list[Need], list[str]]:
-    """Give what each role needs, and which roles have a statement that cannot be worked out."""
+    """Return what each role needs, and which roles have a statement that cannot be worked out."""
     needs: list[Need] = []
     unknown: list[str] = []
     for role, statement in _statements(names):
@@ -109,7 +109,7 @@ def _statements(names: Names) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def needs_of(names: Names, role: str, statement: Mapping[str, Any]) -> Iterator[Need]:
-    """Give what one statement of the template allows a role.
+    """Yield what one statement of the template allows a role.
 
     Raises:
         Unresolved: it cannot be worked out.

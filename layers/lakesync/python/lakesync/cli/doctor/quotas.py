@@ -77,7 +77,7 @@ def _needs(deployed: Deployed) -> dict[str, float]:
 
 
 def needs(pushes_per_s: int, others_per_s: int) -> dict[str, float]:
-    """Give what a stack may ask of each service at its own limits."""
+    """Return what a stack may ask of each service at its own limits."""
     return {
         "lambda": (pushes_per_s + others_per_s) * _REQUEST_S + _BACKGROUND,
         "dynamodb": pushes_per_s * _PUSH_WRITE_UNITS,
@@ -101,7 +101,7 @@ def _state(quota: Quota) -> Diagnosis:
 
 
 def _value(client: Any, service: str, name: str) -> float | None:
-    """Give a quota by its name: what was applied to the account, else AWS's default."""
+    """Return a quota by its name: what was applied to the account, else AWS's default."""
     for operation in ("list_service_quotas", "list_aws_default_service_quotas"):
         for page in client.get_paginator(operation).paginate(ServiceCode=service):
             for quota in page["Quotas"]:

@@ -93,7 +93,7 @@ def _invoked(deployed: Deployed, arn: str, window_s: int) -> bool:
 
 
 def window(expression: str) -> int | None:
-    """Give the seconds within which a schedule must have run; None if it is no rate."""
+    """Return the seconds within which a schedule must have run; None if it is no rate."""
     match = _RATE.fullmatch(expression)
     return None if match is None else 2 * int(match[1]) * _UNITS_S[match[2]] + _MISSED_S
 

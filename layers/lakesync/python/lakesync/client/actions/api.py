@@ -113,16 +113,16 @@ class Actions:
         return QueuedAction(action_id, self._file.database, self._feed)
 
     def find(self, action_id: str) -> Result[QueuedAction, LakeSyncError]:
-        """Give a queued action, also after a restart; ``NOT_FOUND`` if it no longer exists."""
+        """Return a queued action, also after a restart; ``NOT_FOUND`` if it no longer exists."""
         result = self._attempt(lambda: self._handle(checked_key(action_id, "action_id")))
         return result.and_then(lambda handle: handle.entry().map(lambda _: handle))
 
     def pending(self) -> Result[list[ActionEntry], LakeSyncError]:
-        """Give the actions that have not ended, oldest first."""
+        """Return the actions that have not ended, oldest first."""
         return self._attempt(lambda: self._file.listed_actions(dead=False))
 
     def dead_letters(self) -> Result[list[ActionEntry], LakeSyncError]:
-        """Give the actions that failed or whose outcome is unknown, oldest first."""
+        """Return the actions that failed or whose outcome is unknown, oldest first."""
         return self._attempt(lambda: self._file.listed_actions(dead=True))
 
     def retry(
@@ -164,7 +164,7 @@ class Actions:
         return self._attempt(self._sender.discover)
 
     def due_s(self) -> float | None:
-        """Tell in how many seconds the next retry of an action is due; None if none is waiting."""
+        """Get in how many seconds the next retry of an action is due; None if none is waiting."""
 
         def due() -> int | None:
             with self._file.database.lock:

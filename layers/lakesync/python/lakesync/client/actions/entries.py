@@ -88,7 +88,7 @@ class ActionEntry:
 
     @property
     def has_ended(self) -> bool:
-        """Tell whether nothing will become of it any more by itself."""
+        """Return whether nothing will become of it any more by itself."""
         return self.status in {ActionStatus.DONE, ActionStatus.DEAD}
 
     @property
@@ -102,7 +102,7 @@ class ActionEntry:
         return self.error.message if self.error else ""
 
     def to_send(self, client_id: str) -> Action:
-        """Give it as it is sent, in the same words however often.
+        """Return it as it is sent, in the same words however often.
 
         Raises:
             ActionInvalid: it is not a valid action.
@@ -116,7 +116,7 @@ class ActionEntry:
 
 
 def action_id_of(nonce: str, action: Action) -> str:
-    """Give an action's id: a nonce of 32 characters, and a checksum of the request.
+    """Return an action's id: a nonce of 32 characters, and a checksum of the request.
 
     The checksum detects a damaged file before an action that the app did not request is done.
     """

@@ -112,7 +112,7 @@ class ActionQueue:
         return self.get(action_id)
 
     def get(self, action_id: str) -> ActionEntry:
-        """Give an action.
+        """Return an action.
 
         Raises:
             NotFound: there is none of this id.
@@ -122,11 +122,11 @@ class ActionQueue:
         raise NotFound(GONE, field="action_id")
 
     def listed(self, *, dead: bool) -> list[ActionEntry]:
-        """Give the actions that have not ended, or the dead letters, oldest first."""
+        """Return the actions that have not ended, or the dead letters, oldest first."""
         return self._entries("status = 'dead'" if dead else _OPEN)
 
     def ready(self, number_max: int) -> list[ActionEntry]:
-        """Give the first actions that may be sent now."""
+        """Return the first actions that may be sent now."""
         now_ms = self._clock.device_ms()
         return self._entries(_READY, now_ms, now_ms + RETRY_MS_MAX, number_max=number_max)
 
@@ -135,7 +135,7 @@ class ActionQueue:
         return [ActionEntry.stored(*row) for row in self._run(sql, (*values, number_max))]
 
     def due_ms(self) -> int | None:
-        """Tell in how many milliseconds the next retry of an action is due; None if none waits."""
+        """Get in how many milliseconds the next retry of an action is due; None if none waits."""
         ((due_ms,),) = self._run(
             f"SELECT min(due_ms) FROM _lakesync_actions WHERE {_OPEN} AND due_ms > 0"  # noqa: S608
         )
@@ -143,7 +143,7 @@ class ActionQueue:
         return None if due_ms is None else min(RETRY_MS_MAX, max(0, due_ms - now_ms))
 
     def too_old(self) -> list[ActionEntry]:
-        """Give the actions that may not be sent again."""
+        """Return the actions that may not be sent again."""
         since_ms = self._clock.device_ms() - SENT_AGAIN_MS_MAX
         return self._entries(f"{_OPEN} AND sent_ms <= ?", since_ms)
 
@@ -158,7 +158,7 @@ class ActionQueue:
             )
 
     def answer(self, entry: ActionEntry, outcome: ActionOutcome, chance: float) -> bool:
-        """Note an outcome; tells whether the action has ended with it."""
+        """Note an outcome; returns whether the action has ended with it."""
         if outcome.retryable:
             ceiling_ms = min(RETRY_MS_MAX, RETRY_MS_MIN << min(entry.attempts, 16))
             wait_ms = max(RETRY_MS_MIN, int(ceiling_ms * (1 + chance) / 2))

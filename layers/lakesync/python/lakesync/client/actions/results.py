@@ -43,7 +43,7 @@ class LiveAction(Reading[ActionEntry]):
         self._last: ActionEntry | None = None
 
     def entry(self) -> ActionEntry:
-        """Give it.
+        """Return it.
 
         Raises:
             NotFound: it was discarded, or was done long ago and removed.
@@ -58,7 +58,7 @@ class LiveAction(Reading[ActionEntry]):
             raise FileCorrupt(f"{SALVAGE} ({exc!r})") from exc
 
     def read(self) -> ActionEntry | Unchanged:
-        """Give it once it has ended."""
+        """Return it once it has ended."""
         entry = self.entry()
         return entry if entry.has_ended else UNCHANGED
 
@@ -72,7 +72,7 @@ class QueuedAction:
         self.feed = feed
 
     def entry(self) -> Result[ActionEntry, LakeSyncError]:
-        """Give the action as it stands; ``NOT_FOUND`` once it was discarded."""
+        """Return the action as it stands; ``NOT_FOUND`` once it was discarded."""
         return attempt(LiveAction(self.database, self.action_id).entry)
 
     def result(self, timeout_s: float | None = None) -> Result[dict[str, Any], LakeSyncError]:
@@ -95,7 +95,7 @@ class QueuedAction:
 
 
 def result_of(entry: ActionEntry) -> Result[dict[str, Any], LakeSyncError]:
-    """Give how an action that has ended did."""
+    """Return how an action that has ended did."""
     if entry.status is ActionStatus.DONE:
         return Ok(dict(entry.data))
     return Err(entry.error or ActionFailed("no reason was given"))

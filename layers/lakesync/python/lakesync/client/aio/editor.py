@@ -128,7 +128,7 @@ class AsyncTransaction(AsyncEditor):
 
 
 async def answered(operation: Awaitable[Result[T, LakeSyncError]]) -> Result[T, LakeSyncError]:
-    """Give the result of an operation that could not even begin, too."""
+    """Return the result of an operation that could not even begin, too."""
     try:
         return await operation
     except LakeSyncError as error:

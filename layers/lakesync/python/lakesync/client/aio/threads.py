@@ -180,7 +180,7 @@ async def _on(threads: ThreadPoolExecutor | DaemonExecutor, operation: Callable[
 
 
 def in_this_loop(callback: Callable[[T], object]) -> Callable[[T], None]:
-    """Give a function that calls another in the running event loop, from any thread, awaited."""
+    """Return a function that calls another in the running event loop, from any thread, awaited."""
     loop = asyncio.get_running_loop()
     checked_callback(callback)
 

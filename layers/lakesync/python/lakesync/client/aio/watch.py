@@ -81,7 +81,7 @@ class AsyncWatch(Subscriber, Generic[T]):
         raise StopAsyncIteration
 
     def is_closed(self) -> bool:
-        """Tell whether nothing will follow."""
+        """Return whether nothing will follow."""
         return self._closed
 
     def _next(self) -> T | Unchanged:

@@ -106,7 +106,7 @@ class Attachments:
     def fetch(
         self, table: str, row_id: str, column: str, reference: str | Attachment = ""
     ) -> Result[Path, LakeSyncError]:
-        """Give the path of the attachment that a cell refers to, downloading it unless it is here.
+        """Get the path of the attachment that a cell refers to, downloading it unless it is here.
 
         ``NOT_YET_UPLOADED``: its client has not uploaded it. An interrupted download continues
         where it stopped. The app must not change the file; it stays until it is evicted.
@@ -126,15 +126,15 @@ class Attachments:
         return path or self._fetcher.download(self._uploader.carrier(), place, file)
 
     def path(self, reference: str | Attachment) -> Result[Path | None, LakeSyncError]:
-        """Give the path of an attachment on this device; None if it would have to be fetched."""
+        """Return the path of an attachment on this device; None if it would have to be fetched."""
         return self._attempt(lambda: self._fetcher.local(checked_reference(str(reference))))
 
     def pending(self) -> Result[list[AttachmentEntry], LakeSyncError]:
-        """Give the attachments that wait to be uploaded, oldest first."""
+        """Return the attachments that wait to be uploaded, oldest first."""
         return self._attempt(lambda: self._listed(AttachmentStatus.WAITING))
 
     def refused(self) -> Result[list[AttachmentEntry], LakeSyncError]:
-        """Give the attachments that the gateway does not take, with why."""
+        """Return the attachments that the gateway does not take, with why."""
         return self._attempt(lambda: self._listed(AttachmentStatus.REFUSED))
 
     def _listed(self, status: AttachmentStatus) -> list[AttachmentEntry]:
@@ -199,5 +199,5 @@ class Attachments:
         return size
 
     def is_waiting(self) -> bool:
-        """Tell whether anything waits to be uploaded."""
+        """Return whether anything waits to be uploaded."""
         return bool(self.pending().unwrap_or([]))

@@ -50,7 +50,7 @@ class BackgroundUploads:
         self._thread.start()
 
     def join(self, timeout_s: float) -> bool:
-        """Wait until it ends, after its loop was stopped; tells whether it has."""
+        """Wait until it ends, after its loop was stopped; returns whether it has."""
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join(max(0.0, timeout_s))

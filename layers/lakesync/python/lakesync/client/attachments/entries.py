@@ -67,7 +67,7 @@ class AttachmentTable:
         )
 
     def get(self, file: Attachment) -> AttachmentEntry:
-        """Give what is known of a file.
+        """Return what is known of a file.
 
         Raises:
             NotFound: nothing is.
@@ -77,21 +77,21 @@ class AttachmentTable:
         raise NotFound(_GONE, field="reference")
 
     def added(self, digest: str, size_bytes: int, media_type: str) -> Attachment | None:
-        """Give the attachment that was made here of the same content, if one was."""
+        """Return the attachment that was made here of the same content, if one was."""
         content = f"{digest}:{size_bytes}:{media_type}"
         ours = f"parts <> '[]' AND substr(reference, {_BEHIND_KEY}) = ? LIMIT 1"
         return next((entry.attachment for entry in self._entries(ours, content)), None)
 
     def listed(self, status: AttachmentStatus) -> list[AttachmentEntry]:
-        """Give the attachments of a status, in the order in which they were added."""
+        """Return the attachments of a status, in the order in which they were added."""
         return self._entries("status = ? ORDER BY rowid", status)
 
     def by_use(self) -> list[AttachmentEntry]:
-        """Give those that may be evicted, that which was used longest ago first."""
+        """Return those that may be evicted, that which was used longest ago first."""
         return self._entries("status = ? ORDER BY used_ms, rowid", AttachmentStatus.KEPT)
 
     def file_names(self) -> frozenset[str]:
-        """Give the names of all files that are known."""
+        """Return the names of all files that are known."""
         rows = self._run("SELECT file_name FROM _lakesync_attachments")
         return frozenset(name for (name,) in rows)
 

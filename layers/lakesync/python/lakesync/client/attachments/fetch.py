@@ -34,7 +34,7 @@ class Fetcher:
         self._one_at_a_time = threading.Lock()
 
     def cell(self, table: str, row_id: str, column: str, reference: str) -> Attachment:
-        """Give the attachment that a cell of this client's rows refers to.
+        """Return the attachment that a cell of this client's rows refers to.
 
         Raises:
             NotFound: there is no such cell, or it refers to none, or to others.
@@ -59,7 +59,7 @@ class Fetcher:
         return next(iter(there.values()))
 
     def local(self, file: Attachment) -> Path | None:
-        """Give where a file is on this device, and note that it is used; None if it is not."""
+        """Return where a file is on this device, and note that it is used; None if it is not."""
         path = self._folder.file(file)
         if not path.is_file():
             return None
@@ -107,7 +107,7 @@ class Fetcher:
 
 
 def _references(value: object) -> Iterator[Attachment]:
-    """Give what a cell refers to: the column of an app's table holds JSON as text."""
+    """Yield what a cell refers to: the column of an app's table holds JSON as text."""
     yield from references_in(value)
     if isinstance(value, str) and value[:1] in {"[", "{"}:
         try:

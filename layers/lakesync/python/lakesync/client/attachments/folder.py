@@ -37,7 +37,7 @@ _PART: Final = ".part"
 
 @contextlib.contextmanager
 def disk() -> Iterator[None]:
-    """Tell what the disk refuses in our words."""
+    """Yield what the disk refuses in our words."""
     try:
         yield
     except FileNotFoundError as exc:
@@ -53,11 +53,11 @@ class Folder:
         self.path = Path(f"{path}-attachments")
 
     def file(self, known: Attachment) -> Path:
-        """Give where a file is, once it is there."""
+        """Return where a file is, once it is there."""
         return self.path / known.file_name
 
     def part(self, known: Attachment) -> Path:
-        """Give where a download is that is not whole."""
+        """Return where a download is that is not whole."""
         return self.path / f"{known.file_name}{_PART}"
 
     def write(self, source: Source) -> tuple[Path, Digester]:
@@ -94,27 +94,27 @@ class Folder:
             _to_the_disk(target)
 
     def downloaded_bytes(self, known: Attachment) -> int:
-        """Give how much of a download is there."""
+        """Return how much of a download is there."""
         with contextlib.suppress(FileNotFoundError):
             return self.part(known).stat().st_size
         return 0
 
     def is_whole(self, path: Path, known: Attachment) -> bool:
-        """Tell whether a file is what an attachment names. Reads all of it."""
+        """Return whether a file is what an attachment names. Reads all of it."""
         if path.stat().st_size != known.size_bytes:
             return False
         return self.digester(path).digest() == known.digest
 
     @staticmethod
     def digester(path: Path) -> Digester:
-        """Give the digests of a file. Reads all of it."""
+        """Return the digests of a file. Reads all of it."""
         digester = Digester()
         for piece in _pieces(path):
             digester.update(piece)
         return digester
 
     def read_part(self, known: Attachment, number: int) -> bytes:
-        """Give a part of a file; the first is 1."""
+        """Return a part of a file; the first is 1."""
         with self.file(known).open("rb") as source:
             source.seek(known.part_start(number))
             return source.read(known.part_bytes(number))
@@ -128,7 +128,7 @@ class Folder:
                 path.unlink(missing_ok=True)
 
     def named(self) -> Iterator[Attachment]:
-        """Give what the names of the files say that are here, but for their types."""
+        """Yield what the names of the files say that are here, but for their types."""
         for path in sorted(self.path.iterdir()) if self.path.is_dir() else ():
             key, _, rest = path.name.partition("-")
             digest, _, size = rest.partition("-")

@@ -64,7 +64,7 @@ class Uploader:
         self._one_at_a_time = threading.Lock()
 
     def carrier(self) -> CarriesAttachments:
-        """Give the transport, if it carries attachments.
+        """Return the transport, if it carries attachments.
 
         Raises:
             NotOffered: it does not.
@@ -133,7 +133,7 @@ class Uploader:
         raise InternalError(f"an upload of {file.size_bytes} bytes does not end; report it")
 
     def _is_final(self, entry: AttachmentEntry, error: LakeSyncError) -> bool:
-        """Note a refusal for good; tells whether it is one."""
+        """Note a refusal for good; returns whether it is one."""
         file = entry.attachment
         path = self._folder.file(file)
         with disk():

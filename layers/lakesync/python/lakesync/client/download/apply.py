@@ -47,7 +47,7 @@ class Pages:
         self.pending_echo = PendingEcho(file)
 
     def is_news(self, page: PullPage, at: Position) -> bool:
-        """Tell whether a page that answers a position changes anything in the file.
+        """Return whether a page that answers a position changes anything in the file.
 
         A client that polls mostly gets an empty page, and then writes nothing to the disk.
         """
@@ -105,7 +105,7 @@ class Pages:
         )
 
     def _begin_log(self) -> Stamp:
-        """Give the stamp behind which the log is complete from this page on."""
+        """Return the stamp behind which the log is complete from this page on."""
         at = self.file.position()
         since = at.cursor
         if at.snapshot:
@@ -114,7 +114,7 @@ class Pages:
         return since + stamp(DRIFT_MS_MAX)
 
     def _insert_new(self, table: AppTable, arrived: ArrivedRows) -> dict[str, list[Delta]]:
-        """Write the rows that may be new, if all of them are; gives those still to be merged."""
+        """Write the rows that may be new, if all of them are; returns those still to be merged."""
         # Of what is not stored, stale or pending there is nothing to merge with.
         may_be_new = self.pending_echo.is_empty and not self.resync.has_stale(table.id)
         if may_be_new and insert_new(self.file.rows, table, arrived.inserts, arrived.several):
@@ -163,7 +163,7 @@ class Pages:
 
 
 def _after_removal(deltas: list[Delta]) -> list[Delta]:
-    """Give the deltas of a row after this client last lost sight of the row."""
+    """Return the deltas of a row after this client last lost sight of the row."""
     last = max(place for place, delta in enumerate(deltas) if delta.op is Op.REMOVE)
     return deltas[last + 1 :]
 
@@ -175,7 +175,7 @@ def _merged(
     echoed: Echoed,
     lost: LostWrites | None,
 ) -> Iterator[RowToStore]:
-    """Give the rows that a page changes."""
+    """Yield the rows that a page changes."""
     for row_id, deltas in by_row.items():
         row = stored.get(row_id, NOT_STORED)
         before = row.state

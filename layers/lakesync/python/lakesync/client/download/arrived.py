@@ -87,7 +87,7 @@ class ArrivedRows:
         return names.union(*(inserts.names for inserts in self.inserts))
 
     def by_row(self) -> dict[str, list[Delta]]:
-        """Give the deltas of all rows."""
+        """Return the deltas of all rows."""
         known = self.several | self.others
         return {
             row_id: known.get(row_id) or [delta_of(record)]
@@ -131,7 +131,7 @@ class Arrived:
 
 
 def _inserts(records: Sequence[pb.RawDelta]) -> list[Inserts]:
-    """Give rows of one insert each, with as many columns, by the names of these."""
+    """Return rows of one insert each, with as many columns, by the names of these."""
     columns = list(zip(*[tuple(record.columns) for record in records], strict=True))
     alike = [named for named in map(values_alike, columns) if named is not None]
     if len(alike) == len(columns):

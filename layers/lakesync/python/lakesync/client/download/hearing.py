@@ -34,7 +34,7 @@ class Hearing:
         self._wake = wake
 
     def hear(self, page: PullPage) -> bool:
-        """Apply a broadcast that fits; tells whether it makes a pull unnecessary."""
+        """Apply a broadcast that fits; returns whether it makes a pull unnecessary."""
         return self._syncer.hear(page)
 
     def wake(self) -> None:
@@ -42,7 +42,7 @@ class Hearing:
         self._wake()
 
     def next_pull(self) -> Pull:
-        """Give what asks for a delta behind the cursor."""
+        """Return what asks for a delta behind the cursor."""
         return self._syncer.next_pull()
 
     def on_connected(self, *, is_open: bool) -> None:

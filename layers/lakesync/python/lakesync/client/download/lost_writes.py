@@ -120,7 +120,7 @@ class LostWrites:
     def _own(
         self, before: RowState, known: RowState, accepted: Mapping[str, Stamp]
     ) -> Iterator[tuple[str, Register]]:
-        """Give the columns of a row that show this client's writes which no page has shown."""
+        """Yield the columns of a row that show this client's writes which no page has shown."""
         for name, register in before.columns.items():
             if register[1] == self._me and register[0] > before.deleted:
                 waits = known.columns.get(name) != register
@@ -128,6 +128,6 @@ class LostWrites:
                     yield name, register
 
     def take(self) -> tuple[LostWrite, ...]:
-        """Give what was noted since the last call."""
+        """Return what was noted since the last call."""
         lost, self._lost = tuple(self._lost), []
         return lost

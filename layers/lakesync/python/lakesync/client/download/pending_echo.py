@@ -61,12 +61,12 @@ class PendingEcho:
         many(_DROP, gone)
 
     def _own(self, state: RowState) -> set[Stamp]:
-        """Give the stamps in a row that may be this client's own."""
+        """Return the stamps in a row that may be this client's own."""
         me = self.file.client_id
         return {hlc for hlc, writer, _ in state.columns.values() if writer == me} | {state.alive}
 
     def _noted(self, table_id: int, row_ids: Collection[str]) -> dict[str, dict[Stamp, Stamp]]:
-        """Give for rows the noted stamps, and the commit by which each was accepted."""
+        """Return for rows the noted stamps, and the commit by which each was accepted."""
         noted: dict[str, dict[Stamp, Stamp]] = defaultdict(dict)
         what = "row_id, hlc, accepted FROM _lakesync_pending_echo"
         for row_id, hlc, accepted in self.file.rows.select(what, table_id, row_ids):
@@ -76,7 +76,7 @@ class PendingEcho:
     def on_page(
         self, table_id: int, rows: Mapping[str, Sequence[Delta]], until: Stamp
     ) -> dict[str, set[Stamp]]:
-        """Remove the notes of rows that a page shows; gives the writes to drop, by row.
+        """Remove the notes of rows that a page shows; returns the writes to drop, by row.
 
         The rows include their deltas after the last removal. A write is dropped if the row lacks
         it, although it was accepted by the commit ``until``, up to which the page is complete.
@@ -101,12 +101,12 @@ class PendingEcho:
 
     @property
     def is_empty(self) -> bool:
-        """Tell whether no write's echo is pending."""
+        """Return whether no write's echo is pending."""
         noted = self.file.connection.execute("SELECT 1 FROM _lakesync_pending_echo LIMIT 1")
         return noted.fetchone() is None
 
     def without(self, state: RowState, writes: Collection[Stamp]) -> RowState:
-        """Give a row without some of this client's writes."""
+        """Return a row without some of this client's writes."""
         columns = {
             name: register
             for name, register in state.columns.items()
@@ -116,7 +116,7 @@ class PendingEcho:
 
 
 def ruled_tables(file: ClientFile) -> set[int]:
-    """Give the tables whose rows may be hidden by rules: before the first page, any table."""
+    """Return the tables whose rows may be hidden by rules: before the first page, any table."""
     at = file.position()
     scope = scope_of(at.scope or EVERYTHING)
     tables = file.connection.execute("SELECT id, name FROM _lakesync_tables").fetchall()

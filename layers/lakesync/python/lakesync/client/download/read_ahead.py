@@ -59,7 +59,7 @@ class ReadAhead:
         self._ahead: _Fetch | None = None
 
     def pull(self, pull: Pull) -> PullPage:
-        """Give the page that was asked for."""
+        """Return the page that was asked for."""
         ahead, self._ahead = self._ahead, None
         page = ahead.page(pull) if ahead else None
         if page is None:
@@ -77,6 +77,6 @@ class ReadAhead:
 
 
 def following(pull: Pull, page: PullPage) -> Pull:
-    """Give what a reader asks that has applied the answer to its last request."""
+    """Return what a reader asks that has applied the answer to its last request."""
     since = pull.since if page.snapshot else page.cursor
     return replace(pull, since=since, epoch=page.epoch, snapshot=page.snapshot, scope=page.scope)

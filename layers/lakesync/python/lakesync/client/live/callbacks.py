@@ -29,7 +29,7 @@ _log = logging.getLogger("lakesync.client")
 
 
 def checked_callback(function: Callable[[Any], object]) -> Callable[[Any], object]:
-    """Give a function that can be called, or raise `ValidationFailed`."""
+    """Return a function that can be called, or raise `ValidationFailed`."""
     if not callable(function):
         raise ValidationFailed(f"a callback is a function, not {function!r}", field="callback")
     return function
@@ -59,7 +59,7 @@ class Callback(Subscriber):
         feed.subscribe(self, keep=True)
 
     def concerns(self, changes: Changes) -> bool:
-        """Tell whether tables changed; a commit that changed none of them is ignored."""
+        """Return whether tables changed; a commit that changed none of them is ignored."""
         return (changes.everything or bool(changes.keys)) and super().concerns(changes)
 
     def wake(self, changes: Changes) -> None:
@@ -97,7 +97,7 @@ class Callback(Subscriber):
         self._since_s = None
 
     def _arguments(self, changes: Changes) -> Iterable[object]:
-        """Give what the function is called with, once for each."""
+        """Return what the function is called with, once for each."""
         return (self._names(changes),)
 
     def _names(self, changes: Changes) -> frozenset[str]:
@@ -143,7 +143,7 @@ class ConflictCallback(Callback):
     """The result of `Client.on_conflict`: its function is called once for each write that lost."""
 
     def concerns(self, changes: Changes) -> bool:
-        """Tell whether a write of its tables lost."""
+        """Return whether a write of its tables lost."""
         return any(True for _ in self._arguments(changes))
 
     def _arguments(self, changes: Changes) -> Iterable[object]:

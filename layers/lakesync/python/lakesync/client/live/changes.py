@@ -63,7 +63,7 @@ EVERYTHING: Final = Changes(everything=True)
 
 
 def folded_names(tables: Iterable[str]) -> frozenset[str]:
-    """Give names of tables as subscribers know them; a single name is one table."""
+    """Return names of tables as subscribers know them; a single name is one table."""
     return frozenset(name.lower() for name in checked_names(tables, "tables"))
 
 
@@ -78,7 +78,7 @@ class Subscriber(ABC):
         self.tables = tables
 
     def concerns(self, changes: Changes) -> bool:
-        """Tell whether it wants to hear of these."""
+        """Return whether it wants to hear of these."""
         return self.tables is None or changes.everything or not self.tables.isdisjoint(changes.keys)
 
     @abstractmethod
@@ -114,7 +114,7 @@ class ChangeFeed:
         self._lock, self._closed, self._running = threading.Lock(), True, False
 
     def is_closed(self) -> bool:
-        """Tell whether nobody is told anything any more."""
+        """Return whether nobody is told anything any more."""
         return self._closed
 
     def subscribe(self, subscriber: Subscriber, *, keep: bool = False) -> None:

@@ -59,7 +59,7 @@ class Observable(Editor):
         tables: Iterable[str] | None = None,
         as_: type[Any] = dict,
     ) -> Watch[list[Any]]:
-        """Give a query's rows now, and again whenever they are others; see `Watch`.
+        """Return a query's rows now, and again whenever they are others; see `Watch`.
 
         Any writer's changes count: this client's, a pull's, or those of another process with the
         same file. Changes within ``gather_ms`` of the client are reported together.
@@ -124,11 +124,11 @@ class Observable(Editor):
 
     @property
     def connected(self) -> bool:
-        """Tell whether a connection is open over which changes are told at once."""
+        """Return whether a connection is open over which changes are told at once."""
         return self._activity.connected
 
     def watch_status(self) -> Watch[ClientStatus]:
-        """Give the status now, and again whenever it is another one; see `Watch`."""
+        """Return the status now, and again whenever it is another one; see `Watch`."""
         return Watch(self._feed, self._live_status())
 
     def _live_status(self) -> LiveStatus:
@@ -147,7 +147,7 @@ class LiveStatus(Reading[ClientStatus]):
         self._last: ClientStatus | None = None
 
     def read(self) -> ClientStatus | Unchanged:
-        """Give the status, if it is another one than this gave last."""
+        """Return the status, if it is another one than this gave last."""
         status = self._status()
         if status == self._last:
             return UNCHANGED

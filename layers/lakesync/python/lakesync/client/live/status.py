@@ -139,7 +139,7 @@ class Activity:
         self._notify()
 
     def status(self, database: Database) -> ClientStatus:
-        """Give all of it, including the file's part. It never fails: see ``last_error``."""
+        """Return all of it, including the file's part. It never fails: see ``last_error``."""
         result = attempt(lambda: database.read(_COUNTS)[1][0])
         error = next(filter(None, map(self._errors.get, _HALVES)), None)
         counts, tables = [0] * 7, frozenset[str]()
@@ -172,7 +172,7 @@ class Activity:
 def _synced(
     synced_ms: str, snapshot: str, reads_rows: str, names: str, rows: str
 ) -> frozenset[str]:
-    """Give the tables whose rows are present, by the file's record of a snapshot and its tables."""
+    """Get the tables whose rows are present, by the file's record of a snapshot and its tables."""
     known = frozenset[str](json.loads(names))
     if synced_ms != "0":
         return known

@@ -41,7 +41,7 @@ class Reading(ABC, Generic[T]):
 
     @abstractmethod
     def read(self) -> T | Unchanged:
-        """Give what there is, if it is something else than what this gave last."""
+        """Return what there is, if it is something else than what this gave last."""
 
 
 class LiveQuery(Reading[list[T]]):
@@ -68,7 +68,7 @@ class LiveQuery(Reading[list[T]]):
         self.tables = read if tables is None else folded_names(tables)
 
     def read(self) -> list[T] | Unchanged:
-        """Give the rows, if they are others than those that it gave last."""
+        """Return the rows, if they are others than those that it gave last."""
 
         def rows() -> list[T] | Unchanged:
             names, answer = self._database.read(self._sql, self._parameters)
@@ -132,7 +132,7 @@ class Watch(Subscriber, Generic[T]):
         return None
 
     def is_closed(self) -> bool:
-        """Tell whether nothing will follow."""
+        """Return whether nothing will follow."""
         return self._closed or self._feed.is_closed()
 
     def take(self) -> T | Unchanged:

@@ -32,15 +32,15 @@ class LakeSyncDialect(SQLiteDialect):
 
     @classmethod
     def import_dbapi(cls) -> Any:
-        """Give the interface's module."""
+        """Return the interface's module."""
         return dbapi
 
     def get_isolation_level_values(self, _connection: object) -> list[Any]:
-        """Give the one level that there is."""
+        """Return the one level that there is."""
         return ["SERIALIZABLE"]
 
     def get_isolation_level(self, _connection: object) -> Literal["SERIALIZABLE"]:
-        """Give the one level that there is."""
+        """Return the one level that there is."""
         return "SERIALIZABLE"
 
     def set_isolation_level(self, _connection: object, _level: object) -> None:
@@ -51,7 +51,7 @@ registry.register(NAME, __name__, LakeSyncDialect.__name__)
 
 
 def engine(client: Client, **options: Any) -> sqlalchemy.Engine:
-    """Give an engine on a client's file; ``options`` are those of `sqlalchemy.create_engine`.
+    """Return an engine on a client's file; ``options`` are those of `sqlalchemy.create_engine`.
 
     A session belongs to one thread. From its first write until it commits or rolls back, other
     writers and syncs wait on other threads, and are refused on its own. Disposing of the engine is

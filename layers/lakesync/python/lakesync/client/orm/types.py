@@ -29,7 +29,7 @@ _EXACT_MAX: Final = 1 << 53
 def _both(
     write: Callable[[Any], Any], read: Callable[[Any], Any]
 ) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Give the two processors of a type; None stays None."""
+    """Return the two processors of a type; None stays None."""
 
     def bind(_self: object, _dialect: object) -> Callable[[Any], Any]:
         return lambda value: None if value is None else write(value)
@@ -41,7 +41,7 @@ def _both(
 
 
 def _read_json(cell: Any) -> Any:
-    """Give a JSON value; a cell that is a text or a number in itself is stored as that."""
+    """Return a JSON value; a cell that is a text or a number in itself is stored as that."""
     if not isinstance(cell, str):
         return cell
     try:
@@ -60,11 +60,11 @@ class Exact(types.Numeric[Any]):
     """A ``decimal(p,s)`` column."""
 
     def bind_processor(self, _dialect: object) -> Callable[[Any], Any]:
-        """Give what writes a value."""
+        """Return what writes a value."""
         return lambda value: None if value is None else format(Decimal(str(value)), "f")
 
     def result_processor(self, _dialect: object, _type: object) -> Callable[[Any], Any]:
-        """Give what reads a cell."""
+        """Return what reads a cell."""
         made: Callable[[str], Any] = Decimal if self.asdecimal else float
         return lambda cell: None if cell is None else made(str(cell))
 
@@ -110,7 +110,7 @@ STORED_AS: Final[dict[type[TypeEngine[Any]], type[TypeEngine[Any]]]] = {
 
 
 def column_type(kind: TypeEngine[Any]) -> str:
-    """Give the type of a synced table's column for one of SQLAlchemy's."""
+    """Return the type of a synced table's column for one of SQLAlchemy's."""
     for sort, name in _NAMES:
         if isinstance(kind, sort):
             return str(name(kind) if callable(name) else name)

@@ -83,7 +83,7 @@ class Resyncer:
     file: ClientFile
 
     def _state(self) -> tuple[_Mode, dict[int, Stamp]]:
-        """Give the mode; by table the stamp to which the gateway may have forgotten deletions."""
+        """Return the mode; by table the stamp to which the gateway may have forgotten deletions."""
         mode, horizons = self.file.connection.execute(
             "SELECT resync_mode, tombstone_horizons FROM _lakesync_sync"
         ).fetchone()
@@ -97,7 +97,7 @@ class Resyncer:
 
     @property
     def delays_pushes(self) -> bool:
-        """Tell whether nothing may be pushed until everything was read.
+        """Return whether nothing may be pushed until everything was read.
 
         A lost event keeps its stamp, and would be too late after a newer one.
         """
@@ -141,7 +141,7 @@ class Resyncer:
         stored: Mapping[str, StoredRow],
         log_start: Stamp | None,
     ) -> dict[str, RowState]:
-        """Give the bases that a page's stale rows get before merging; they are no longer stale.
+        """Return the bases that a page's stale rows get before merging; they are no longer stale.
 
         A row may be stale and not stored: it had only its own edits, and these were refused.
         ``log_start``: the page is of the log, which has already brought everything up to this
@@ -166,12 +166,12 @@ class Resyncer:
         return {row_id: state for row_id, state in newer if state is not known[row_id]}
 
     def has_stale(self, table_id: int) -> bool:
-        """Tell whether rows of a table are yet to be read again."""
+        """Return whether rows of a table are yet to be read again."""
         stale = "SELECT 1 FROM _lakesync_stale WHERE table_id = ? LIMIT 1"
         return self.file.connection.execute(stale, (table_id,)).fetchone() is not None
 
     def _own(self, state: RowState, log_start: Stamp) -> RowState:
-        """Give what this client wrote of a row, and the log is yet to bring."""
+        """Return what this client wrote of a row, and the log is yet to bring."""
         own = {
             name: register
             for name, register in state.columns.items()

@@ -69,7 +69,7 @@ class _Owner(NamedTuple):
 
 
 def is_sound(file: ClientFile) -> bool:
-    """Tell whether a file is undamaged, as far as that can be checked. Reads all of it."""
+    """Return whether a file is undamaged, as far as that can be checked. Reads all of it."""
     try:
         with file.database.reading() as connection:
             if connection.execute("PRAGMA quick_check").fetchall() != [("ok",)]:
@@ -104,7 +104,7 @@ def _checked(hlc: Stamp, *columns: Any) -> OutboxEntry:
 
 
 def _read(path: Path, key: Key | None) -> tuple[_Owner | None, _Saved, SavedActions, bool]:
-    """Give the owner of a damaged file, its readable contents, and whether they are its outbox."""
+    """Get the owner of a damaged file, its readable contents, and whether they are its outbox."""
     saved: _Saved = {}
     owner: _Owner | None = None
     uri = f"{path.absolute().as_uri()}?mode=ro"
@@ -123,7 +123,7 @@ def _read(path: Path, key: Key | None) -> tuple[_Owner | None, _Saved, SavedActi
 
 
 def _save(connection: sqlite3.Connection, order: str, saved: _Saved) -> bool:
-    """Save entries until the damage; tells whether there was none."""
+    """Save entries until the damage; returns whether there was none."""
     complete = True
     try:
         for hlc, txn, *columns in connection.execute(f"{_ENTRIES} ORDER BY hlc {order}"):

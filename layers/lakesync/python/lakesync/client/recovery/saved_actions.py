@@ -47,7 +47,7 @@ class SavedActions:
 
 
 def entry_of(row: tuple[Any, ...]) -> ActionEntry:
-    """Give the action that a row is."""
+    """Return the action that a row is."""
     return ActionEntry.stored(*row[: -len(_ALSO)])
 
 

@@ -77,11 +77,11 @@ class AppTable:
     """
 
     def as_read(self, state: RowState) -> RowState:
-        """Give a row as its table reads it; see `lakesync.core.merge.as_read`."""
+        """Return a row as its table reads it; see `lakesync.core.merge.as_read`."""
         return as_read(state, delete_wins=self.delete_wins)
 
     def value(self, name: str, raw: CanonicalJson) -> Any:
-        """Give the value of a column as Python has it."""
+        """Return the value of a column as Python has it."""
         return read_value(kind_of(self.declared.get(name, "")), raw)
 
     def prepare(self) -> None:
@@ -119,7 +119,7 @@ class AppTable:
                 self.kinds[name] = value in _BOOLEANS and is_boolean is None
 
     def cells(self, row_id: str, values: Mapping[str, CanonicalJson]) -> list[Cell]:
-        """Give the parameters of ``upsert`` for a row. A column that the row lacks is NULL."""
+        """Return the parameters of ``upsert`` for a row. A column that the row lacks is NULL."""
         self.note_values(values)
         value_of = values.get
         cells: list[Cell] = [row_id]
@@ -134,13 +134,13 @@ class AppTable:
 
 
 def quote(identifier: str) -> str:
-    """Give an identifier as SQL text that can be nothing else."""
+    """Return an identifier as SQL text that can be nothing else."""
     doubled = identifier.replace('"', '""')
     return f'"{doubled}"'
 
 
 def free_name(name: str, taken: Collection[str]) -> str:
-    """Give SQLite's name for a name: itself, or with a digest if it is reserved or taken."""
+    """Return SQLite's name for a name: itself, or with a digest if it is reserved or taken."""
     folded = name.lower()
     reserved = folded.startswith(("sqlite_", PREFIX))
     if not reserved and folded not in taken:
@@ -156,7 +156,7 @@ def free_name(name: str, taken: Collection[str]) -> str:
 
 
 def cell(value: CanonicalJson) -> Cell:
-    """Give what SQLite stores for a value."""
+    """Return what SQLite stores for a value."""
     first = value[0]
     if first == _QUOTE:
         return value[1:-1].decode() if _ESCAPE not in value else str(json.loads(value))
@@ -179,7 +179,7 @@ def _scalar(value: CanonicalJson) -> int | float | None:
 
 
 def compare(left: str, right: str) -> int:
-    """Give a number below, equal to or above 0: the first value sorts before, with, or after."""
+    """Return a number below, equal to or above 0: the first value sorts before, with, or after."""
     one, other = _key(left), _key(right)
     return (one > other) - (one < other)
 

@@ -55,7 +55,7 @@ class Catalogue:
         self._local_changed.add(sql_name)
 
     def take_changed(self) -> list[tuple[str, str]]:
-        """Give the names, and SQLite's names, of the tables changed by a committed transaction."""
+        """Get the names, and SQLite's names, of the tables changed by a committed transaction."""
         changed = [(table.name, table.sql_name) for table in self._changed.values()]
         changed += [(name, name) for name in self._local_changed]
         self.forget_changed()
@@ -90,7 +90,7 @@ class Catalogue:
             table.prepare()
 
     def read_schemas(self) -> list[AppTable]:
-        """Learn from the stored schemas how tables are read; gives those now read otherwise."""
+        """Learn from the stored schemas how tables are read; returns those now read otherwise."""
         ((text,),) = self._connection.execute("SELECT schemas FROM _lakesync_sync").fetchall()
         tables = schemas_from_json(json.loads(text)).tables if "deleteWins" in text else ()
         self._delete_wins = frozenset(folded(one.table) for one in tables if one.delete_wins)
@@ -104,20 +104,20 @@ class Catalogue:
         return changed
 
     def known(self, name: str) -> AppTable:
-        """Give a table that is there, by any spelling of its name."""
+        """Return a table that is there, by any spelling of its name."""
         return self._tables[folded(name)]
 
     def spelled(self, name: str) -> AppTable | None:
-        """Give a table that is there by exactly this name."""
+        """Return a table that is there by exactly this name."""
         table = self._tables.get(name) or self._tables.get(folded(name))
         return table if table is not None and table.name == name else None
 
     def by_id(self, table_id: int) -> AppTable:
-        """Give the table that a row or an outbox entry names."""
+        """Return the table that a row or an outbox entry names."""
         return self._by_id[table_id]
 
     def by_sql_name(self, sql_name: str) -> AppTable | None:
-        """Give the table that SQLite knows by a name, in any spelling; None if there is none."""
+        """Return the table that SQLite knows by a name, in any spelling; None if there is none."""
         small = sql_name.lower()
         tables = self._tables.values()
         return next((table for table in tables if table.sql_name.lower() == small), None)
@@ -132,7 +132,7 @@ class Catalogue:
         )
 
     def table(self, name: str, columns: Iterable[str], *, received: bool = False) -> AppTable:
-        """Give a table, made and widened as needed, within the caller's transaction.
+        """Return a table, made and widened as needed, within the caller's transaction.
 
         ``received`` names are the gateway's, whose spelling is used. For any other name, an
         existing one in another spelling raises `NameTaken`, and a malformed one `ValidationFailed`.
@@ -197,7 +197,7 @@ class Catalogue:
     def _add(
         self, table: AppTable, columns: Mapping[str, str], *, received: bool
     ) -> list[tuple[str, str]]:
-        """Record new columns; gives the names and types of those added to the app's table."""
+        """Record new columns; returns the names and types of those added to the app's table."""
         taken = {ROW_ID, *(used.lower() for used in table.columns.values() if used)}
         added: list[tuple[str, str]] = []
         spellings = first_spellings(table.columns)
@@ -229,14 +229,14 @@ class Catalogue:
 
 
 def table_sql(sql_name: str, columns: Iterable[tuple[str, str]]) -> str:
-    """Give the statement that makes an app's table of columns with their types."""
+    """Return the statement that makes an app's table of columns with their types."""
     parts = [f"{quote(ROW_ID)} TEXT PRIMARY KEY NOT NULL"]
     parts += [_column(name, sql_type) for name, sql_type in columns]
     return f"CREATE TABLE {quote(sql_name)} ({', '.join(parts)}) WITHOUT ROWID"
 
 
 def checked_name(name: object, field: str) -> str:
-    """Give a table's or a column's name unchanged if it is valid; otherwise as `checked_text`."""
+    """Return a table's or a column's name unchanged if it is valid; otherwise as `checked_text`."""
     return check_identifier(checked_text(name, field), field)
 
 

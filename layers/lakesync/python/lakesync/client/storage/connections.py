@@ -20,7 +20,7 @@ def opened(
     target: str,
     connection_class: type[sqlite3.Connection] = sqlite3.Connection,
 ) -> sqlite3.Connection:
-    """Give a connection to a path or a URI; ``connect`` is SQLite's own, or knows the key."""
+    """Return a connection to a path or a URI; ``connect`` is SQLite's own, or knows the key."""
     connection = connect(
         target, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False,
         factory=connection_class, cached_statements=_STATEMENTS_CACHED,

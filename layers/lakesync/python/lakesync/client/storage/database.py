@@ -106,7 +106,7 @@ class Database:
         self._commits.append(tell)
 
     def changed_by_others(self) -> bool:
-        """Tell whether another connection has written since this was asked last.
+        """Return whether another connection has written since this was asked last.
 
         While a thread of this process writes, this is unknown, and is reported the next time.
         """
@@ -124,7 +124,7 @@ class Database:
             self.lock.release()
 
     def _data_version(self) -> int:
-        """Give a number that changes if, and only if, another connection wrote to the file."""
+        """Return a number that changes if, and only if, another connection wrote to the file."""
         version: int = self._versions.execute("PRAGMA data_version").fetchone()[0]
         return version
 
@@ -212,7 +212,7 @@ class Database:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """Give the connection that reads what is committed, and cannot write."""
+        """Yield the connection that reads what is committed, and cannot write."""
         with self._reading:
             yield self._reader
 
@@ -222,7 +222,7 @@ class Database:
             return answer_of(self._reader, sql, self._kinds.compared(sql, parameters))
 
     def tables_of(self, sql: str, parameters: object = ()) -> frozenset[str] | None:
-        """Give the tables that a query reads, in small letters; None if not all are the app's.
+        """Return the tables that a query reads, in small letters; None if not all are the app's.
 
         SQLite itself tells, views and all, without running it.
         """
@@ -230,7 +230,7 @@ class Database:
             return tables_in(self._kinds.reads_of(sql, parameters))
 
     def kinds(self, names: list[str], sql: str, parameters: object) -> Kinds:
-        """Give the types as which the columns of a query's answer are read, by committed data."""
+        """Return the types as which the columns of a query's answer are read, by committed data."""
         with self._reading:
             return self._kinds.of(names, sql, parameters)
 

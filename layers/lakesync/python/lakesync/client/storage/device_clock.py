@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def system_clock() -> int:
-    """Give the time of the machine, in milliseconds since 1970."""
+    """Return the time of the machine, in milliseconds since 1970."""
     return time.time_ns() // 1_000_000
 
 
@@ -49,11 +49,11 @@ class DeviceClock:
         self.step_back()
 
     def device_ms(self) -> int:
-        """Give the device's own wall time, right or wrong."""
+        """Return the device's own wall time, right or wrong."""
         return self._wall_clock()
 
     def server_ms(self) -> int:
-        """Give the gateway's time, as far as it is known."""
+        """Return the gateway's time, as far as it is known."""
         return self._wall_clock() + self.offset_ms
 
     def now(self) -> Stamp:

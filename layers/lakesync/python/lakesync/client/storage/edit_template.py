@@ -137,7 +137,7 @@ class EditTemplate:
         return delta, run, values, cells
 
     def row(self, values: Sequence[CanonicalJson], cells: list[Cell]) -> list[Cell]:
-        """Give the parameters of the table's ``upsert`` for a row of one insert, as encoded."""
+        """Return the parameters of the table's ``upsert`` for a row of one insert, as encoded."""
         for place, only in self._may_be_kinds:
             if (values[place] in _WORDS) is not only:
                 self._table.note_values(dict(zip(self._names, values, strict=True)))
@@ -147,7 +147,7 @@ class EditTemplate:
         return [cells[0], *[None if at is None else cells[at + 1] for at in self._shown]]
 
     def state(self, hlc: Stamp, values: Sequence[CanonicalJson]) -> bytes:
-        """Give the stored state of a row of which only an insert of these columns is known."""
+        """Return the stored state of a row of which only an insert of these columns is known."""
         arranged = values if self._arrange is None else self._arrange(values)
         if self._opening is None or max(sizes := list(map(len, arranged))) > _BYTE_MAX:
             row = (hlc,), (self._client_id,), [(value,) for value in values]
@@ -166,7 +166,7 @@ class EditTemplate:
 
 
 def _column(table: AppTable, name: str) -> Column:
-    """Give a column's name, the classes whose values are plain there, and an encoder for others."""
+    """Get a column's name, the classes whose values are plain there, and an encoder for others."""
     declared = table.declared.get(name, "")
     encode = encoder(table.name, name, declared) if declared else canonical
     return name, plain_classes(declared), encode

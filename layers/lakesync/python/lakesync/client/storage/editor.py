@@ -60,7 +60,7 @@ _STATE: Final = (
 
 
 def _state(stored: bytes, names: str | None, delete_wins: int | None) -> RowState:
-    """Give a row with its values, as its table reads it; without looking up who wrote them."""
+    """Return a row with its values, as its table reads it; without looking up who wrote them."""
     ordered = (names or "").split(",")
     if delete_wins is None:
         state = fold(decode_records(stored))
@@ -71,7 +71,7 @@ def _state(stored: bytes, names: str | None, delete_wins: int | None) -> RowStat
 
 
 def _values(columns: Mapping[str, CanonicalJson], declared: str) -> dict[str, Any]:
-    """Give a row's values as Python has them."""
+    """Return a row's values as Python has them."""
     if declared == "{}":
         return {name: parse(raw) for name, raw in columns.items()}
     types = json.loads(declared)
@@ -109,7 +109,7 @@ class Editor(ABC):
         return self._edit(Op.DELETE, table, row_id, _NOTHING)
 
     def get(self, table: str, row_id: str) -> Result[dict[str, Any] | None, LakeSyncError]:
-        """Give a row's columns as they were written (true is true, a list a list), or None.
+        """Return a row's columns as they were written (true is true, a list a list), or None.
 
         A declared column gives Python's ``date``, ``datetime``, ``Decimal`` or ``bytes``.
         """
@@ -172,7 +172,7 @@ class Editor(ABC):
     def insert_many(
         self, table: str, rows: Mapping[str, Mapping[str, object]]
     ) -> Result[int, LakeSyncError]:
-        """Insert rows by their ids, all of them or none; gives how many.
+        """Insert rows by their ids, all of them or none; returns how many.
 
         One write to the disk, hence much faster than single edits. They are sent in large batches,
         each row independent of the others: if others must see all of them or none, use
@@ -191,7 +191,7 @@ class Editor(ABC):
     def execute(
         self, sql: str, parameters: Sequence[object] | Mapping[str, object] = ()
     ) -> Result[int, LakeSyncError]:
-        """Run one INSERT, UPDATE or DELETE; gives how many rows it wrote.
+        """Run one INSERT, UPDATE or DELETE; returns how many rows it wrote.
 
         Each row of a synced table is an edit, and all of them are one transaction. For an updated
         row only the columns that it changes are written. Parameters may be dates, decimals, bytes,

@@ -65,7 +65,7 @@ class Transaction(Editor):
         *,
         idempotency_key: str = "",
     ) -> Result[str, LakeSyncError]:
-        """Queue an action with the edits of this transaction, or not at all; gives its id.
+        """Queue an action with the edits of this transaction, or not at all; returns its id.
 
         It is sent after the gateway has accepted them; see `Actions.run`, and `Actions.find` for
         its result.

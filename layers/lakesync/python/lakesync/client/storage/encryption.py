@@ -110,7 +110,7 @@ class Key:
 
 
 def given_key(given: GivenKey | Key | None) -> Key | None:
-    """Give the key that was given, if one was; raises as `Key` does."""
+    """Return the key that was given, if one was; raises as `Key` does."""
     return Key(given) if given is not None and not isinstance(given, Key) else given
 
 
@@ -123,7 +123,7 @@ def _bytes_of(text: str) -> bytes:
 
 @cache
 def _sqlcipher() -> tuple[Any, Any]:
-    """Give SQLCipher's module, and a connection of it that raises `sqlite3`'s exceptions."""
+    """Return SQLCipher's module, and a connection of it that raises `sqlite3`'s exceptions."""
     try:
         from sqlcipher3 import dbapi2  # noqa: PLC0415 - only who has a key needs it
     except ModuleNotFoundError as exc:
@@ -149,7 +149,7 @@ def _translated(module: Any, owner: Any, names: tuple[str, ...]) -> dict[str, An
 
 
 def _translating(module: Any, method: Callable[..., Any]) -> Any:
-    """Give a method that raises the standard library's exceptions."""
+    """Return a method that raises the standard library's exceptions."""
     faults = (module.Error, module.Warning)
 
     def translated(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -162,7 +162,7 @@ def _translating(module: Any, method: Callable[..., Any]) -> Any:
 
 
 def _same(exc: Exception) -> Exception:
-    """Give the standard library's exception for one of SQLCipher's module."""
+    """Return the standard library's exception for one of SQLCipher's module."""
     same: Exception = getattr(sqlite3, type(exc).__name__, sqlite3.DatabaseError)(*exc.args)
     for name in ("sqlite_errorcode", "sqlite_errorname"):
         if hasattr(exc, name):

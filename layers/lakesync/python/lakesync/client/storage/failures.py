@@ -55,7 +55,7 @@ _QUERY_FAULTS: Final = (sqlite3.Error, sqlite3.Warning, TypeError, ValueError, O
 def attempt(
     operation: Callable[[], T], is_sound: Callable[[], bool] = lambda: True
 ) -> Result[T, LakeSyncError]:
-    """Give an operation's result, or the error that prevented it; a bug still raises.
+    """Return an operation's result, or the error that prevented it; a bug still raises.
 
     Without ``is_sound``, which reads the file through, damage that SQLite does not notice raises
     too.
@@ -67,7 +67,7 @@ def attempt(
 
 
 def caught(exc: Exception, is_sound: Callable[[], bool]) -> LakeSyncError:
-    """Give the error that prevented an operation, for its exception; a bug is raised again."""
+    """Return the error that prevented an operation, for its exception; a bug is raised again."""
     if isinstance(exc, LakeSyncError):
         return exc
     if isinstance(exc, sqlite3.Error):
@@ -78,7 +78,7 @@ def caught(exc: Exception, is_sound: Callable[[], bool]) -> LakeSyncError:
 
 
 def translated(exc: sqlite3.Error) -> LakeSyncError:
-    """Give our error for what SQLite says."""
+    """Return our error for what SQLite says."""
     code = _code(exc)
     error: LakeSyncError
     if code in _UNAVAILABLE:
@@ -105,7 +105,7 @@ def translated(exc: sqlite3.Error) -> LakeSyncError:
 def query_result(
     operation: Callable[[], T], what: Literal["query", "statement"] = "query"
 ) -> Result[T, LakeSyncError]:
-    """Give the result of a query or a statement of the app, or why SQLite refuses it."""
+    """Return the result of a query or a statement of the app, or why SQLite refuses it."""
     try:
         return Ok(operation())
     except LakeSyncError as error:

@@ -67,18 +67,18 @@ class Position(NamedTuple):
 
     @property
     def is_new(self) -> bool:
-        """Tell whether nothing was read yet."""
+        """Return whether nothing was read yet."""
         return self == NOTHING_READ
 
     def pull(self, client_id: str, deltas_max: int, first: tuple[str, ...] = ()) -> Pull:
-        """Give the request for the next page; a client that begins asks for some tables first."""
+        """Return the request for the next page; a client that begins asks for some tables first."""
         cursor, epoch, snapshot, scope = self
         if self.is_new:
             snapshot = begin_words(first)
         return Pull(client_id, cursor, deltas_max, epoch, snapshot, removes=True, scope=scope)
 
     def is_followed_by(self, page: PullPage) -> bool:
-        """Tell whether the rows stay true with a page that answers `pull`.
+        """Return whether the rows stay true with a page that answers `pull`.
 
         A gateway that receives a scope determines itself which tables must be read again.
         """
@@ -86,7 +86,7 @@ class Position(NamedTuple):
         return self.is_new or (compares and page.epoch == self.epoch)
 
     def checked(self, page: PullPage) -> PullPage:
-        """Give a page back, unless it would lead backwards or nowhere.
+        """Return a page, unless it would lead backwards or nowhere.
 
         Raises:
             InternalError: it would.
@@ -102,12 +102,12 @@ class Position(NamedTuple):
         return page
 
     def may_apply(self, broadcast: PullPage) -> bool:
-        """Tell whether a broadcast brings what a pull from here would."""
+        """Return whether a broadcast brings what a pull from here would."""
         same = (broadcast.epoch, broadcast.scope) == (self.epoch, self.scope)
         return same and not self.snapshot and not self.is_new and broadcast.follows(self.cursor)
 
     def shows_as(self, page: PullPage) -> bool:
-        """Tell whether a page was decided by the same rules and claims as all rows so far."""
+        """Return whether a page was decided by the same rules and claims as all rows so far."""
         return page.scope == self.scope or (not self.scope and page.scope == EVERYTHING)
 
 
@@ -137,12 +137,12 @@ class ClientFile:
         database.on_begin(self.unfolded.fold)
 
     def position(self) -> Position:
-        """Give where this client reads on."""
+        """Return where this client reads on."""
         row = self.connection.execute("SELECT cursor, epoch, snapshot, scope FROM _lakesync_sync")
         return Position(*row.fetchone())
 
     def schema(self, table: str) -> TableSchema | None:
-        """Give a table's schema, as committed; None if the gateway has given none."""
+        """Return a table's schema, as committed; None if the gateway has given none."""
         _, rows = self.database.read("SELECT schemas FROM _lakesync_sync")
         text = str(rows[0][0])
         tables = schemas_from_json(json.loads(text)).tables if text else ()
@@ -156,7 +156,7 @@ class ClientFile:
             self.rows.read_anew(table)
 
     def sql_name(self, table: str, column: str | None) -> str | None:
-        """Give SQLite's name of a table or a column."""
+        """Return SQLite's name of a table or a column."""
         checked_name(table, "table")
         if column is not None:
             checked_name(column, "column")
@@ -187,7 +187,7 @@ class ClientFile:
         return entry.delta
 
     def quarantined(self, delta_id: str) -> Entry:
-        """Give a quarantined edit."""
+        """Return a quarantined edit."""
         entry = self.outbox.find(checked_text(delta_id, "delta_id"))
         if entry is None or entry.status != Status.QUARANTINED:
             raise NotFound(_NO_ENTRY.format("quarantined edit"), field="delta_id")
@@ -209,7 +209,7 @@ class ClientFile:
         self.rows.refold({self.key_of(delta): None}, taken=1)
 
     def key_of(self, delta: Delta) -> LocalKey:
-        """Give the key of a delta's row."""
+        """Return the key of a delta's row."""
         return self.catalogue.known(delta.table).id, delta.row_id
 
 

@@ -44,7 +44,7 @@ class StoredKinds(NamedTuple):
     """All synced tables."""
 
     def of(self, names: Sequence[str], reads: Callable[[], frozenset[ColumnKey]]) -> Kinds:
-        """Give the types of an answer's columns; ``reads`` is asked only if any may have one."""
+        """Return the types of an answer's columns; ``reads`` is asked only if any may have one."""
         folded = {name: small for name in names if (small := name.lower()) in self.names}
         if not folded:
             return folded
@@ -56,7 +56,7 @@ class StoredKinds(NamedTuple):
         return {name: next(iter(of)) for name, of in kinds.items() if len(of) == 1 and "" not in of}
 
     def compared(self, read: frozenset[ColumnKey], parameters: Any) -> Any:
-        """Give parameters as the columns that a query reads hold them.
+        """Return parameters as the columns that a query reads hold them.
 
         Bytes are base64 if the query reads a column that is declared so, and only synced tables.
         Other tables hold bytes unchanged, and SQLite does not report what is compared with what.
@@ -99,7 +99,7 @@ class CommittedKinds:
         self._answers: dict[str, tuple[Sequence[str], Kinds]] = {}
 
     def of(self, names: Sequence[str], sql: str, parameters: object) -> Kinds:
-        """Give as what the columns of a query's answer are read."""
+        """Return as what the columns of a query's answer are read."""
         self._look_again()
         known = self._answers.get(sql)
         if known is None or known[0] != names:  # they are others once the tables are
@@ -118,7 +118,7 @@ class CommittedKinds:
         return self._stored.compared(read, parameters)
 
     def reads_of(self, sql: str, parameters: object) -> frozenset[ColumnKey]:
-        """Give the columns that a query reads; see `lakesync.client.storage.reading.reads_of`."""
+        """Return the columns that a query reads; see `lakesync.client.storage.reading.reads_of`."""
         self._look_again()
         read = self._reads.get(sql)
         if read is None:

@@ -64,7 +64,7 @@ class Targets:
 
 
 def targets_of(connection: sqlite3.Connection, sql: str, parameters: Any) -> Targets:
-    """Give what a statement would write to, without running it."""
+    """Return what a statement would write to, without running it."""
     targets = Targets()
     connection.set_authorizer(targets.check)
     try:
@@ -95,7 +95,7 @@ def check_local(catalogue: Catalogue, targets: Targets) -> None:
 def run_local(
     connection: sqlite3.Connection, catalogue: Catalogue, targets: Targets, sql: str, given: Any
 ) -> int:
-    """Run a statement on local tables; gives how many rows it wrote."""
+    """Run a statement on local tables; returns how many rows it wrote."""
     cursor = connection.execute(sql, given)
     gives_rows, rows = cursor.description is not None, cursor.rowcount
     cursor.close()
@@ -107,5 +107,5 @@ def run_local(
 
 
 def refused(sentence: str) -> ValidationFailed:
-    """Give the error of a statement that is not run."""
+    """Return the error of a statement that is not run."""
     return ValidationFailed(sentence, field="sql")

@@ -49,12 +49,12 @@ _WANTED: Final = {
 
 
 def kind_of(type_name: str) -> str:
-    """Give a type without its digits: ``decimal`` for ``decimal(9,2)``."""
+    """Return a type without its digits: ``decimal`` for ``decimal(9,2)``."""
     return type_name.partition("(")[0]
 
 
 def encoder(table: str, column: str, type_name: str) -> Callable[[object], CanonicalJson]:
-    """Give what makes the canonical bytes of a value of a declared column; it checks as S2 does.
+    """Return what makes the canonical bytes of a value of a declared column; it checks as S2 does.
 
     It raises `SchemaMismatch` for a value of another type. Any column may be null.
     """
@@ -81,7 +81,7 @@ def encoder(table: str, column: str, type_name: str) -> Callable[[object], Canon
 
 
 def plain_classes(type_name: str) -> Collection[type]:
-    """Give the classes whose values are all of a declared type; ``""`` is a column without one.
+    """Return the classes whose values are all of a declared type; ``""`` is a column without one.
 
     Of plain values, that is, whose canonical bytes say at once what SQLite stores.
     """
@@ -89,7 +89,7 @@ def plain_classes(type_name: str) -> Collection[type]:
 
 
 def undeclared(column: str, value: object) -> ValidationFailed | None:
-    """Give the error for a value that only a declared column accepts; None for any other value."""
+    """Get the error for a value that only a declared column accepts; None for any other value."""
     for python_type, type_name in _DECLARED_AS:
         if isinstance(value, python_type):
             return ValidationFailed(
@@ -100,7 +100,7 @@ def undeclared(column: str, value: object) -> ValidationFailed | None:
 
 
 def read_value(kind: str, raw: CanonicalJson) -> Any:
-    """Give the Python value of a declared column, by its `kind_of`."""
+    """Return the Python value of a declared column, by its `kind_of`."""
     if kind == "decimal" and raw[0] in _NUMBER_START:
         return _decimal(raw.decode())
     value = parse(raw)
@@ -109,7 +109,7 @@ def read_value(kind: str, raw: CanonicalJson) -> Any:
 
 
 def as_cells(parameters: object, as_text: tuple[type, ...] = ()) -> Any:
-    """Give parameters as SQLite takes them: dates and decimals as they are stored.
+    """Return parameters as SQLite takes them: dates and decimals as they are stored.
 
     Those of the types ``as_text`` become their JSON text.
     """
@@ -127,12 +127,12 @@ def as_cells(parameters: object, as_text: tuple[type, ...] = ()) -> Any:
 
 
 def holds_bytes(parameters: object) -> bool:
-    """Tell whether bytes are among what `as_cells` gave."""
+    """Return whether bytes are among what `as_cells` gave."""
     return any(isinstance(value, BINARY) for value in _values(parameters))
 
 
 def base64_texts(parameters: object) -> frozenset[str]:
-    """Give what `with_base64` makes of bytes that are not empty."""
+    """Return what `with_base64` makes of bytes that are not empty."""
     given = (value for value in _values(parameters) if isinstance(value, BINARY))
     return frozenset(base64.b64encode(value).decode() for value in given if len(value))
 
@@ -144,7 +144,7 @@ def _values(parameters: object) -> Iterable[object]:
 
 
 def with_base64(parameters: Any) -> Any:
-    """Give what `as_cells` gave with bytes as declared columns store them."""
+    """Return what `as_cells` gave with bytes as declared columns store them."""
     if isinstance(parameters, Mapping):
         return {name: _bytes_as_json(value) for name, value in parameters.items()}
     return tuple(map(_bytes_as_json, parameters))
@@ -179,7 +179,7 @@ def _bytes_as_json(value: object) -> object:
 
 
 def _text_as(made: Callable[[str], Any]) -> Callable[[Any], Any]:
-    """Give what reads a cell by its text; what is no such text stays as it is."""
+    """Return what reads a cell by its text; what is no such text stays as it is."""
 
     def read(cell: Any) -> Any:
         if cell.__class__ is not str:

@@ -29,7 +29,7 @@ _PRAGMAS_BARE: Final = {
 def reads_of(
     connection: sqlite3.Connection, sql: str, parameters: object = ()
 ) -> frozenset[ColumnKey]:
-    """Give the columns that a query reads, and views of which it reads columns.
+    """Return the columns that a query reads, and views of which it reads columns.
 
     SQLite itself tells, views and all, without running it.
     """
@@ -49,7 +49,7 @@ def reads_of(
 
 
 def tables_in(read: frozenset[ColumnKey]) -> frozenset[str] | None:
-    """Give the tables of `reads_of`, in small letters; None if not only an app's own."""
+    """Return the tables of `reads_of`, in small letters; None if not only an app's own."""
     tables = frozenset(table for table, _ in read)
     internal = any(name.startswith((PREFIX, "sqlite_", "pragma_")) for name in tables)
     return tables if tables and not internal else None
@@ -70,7 +70,7 @@ def only_reads(action: int, subject: str | None, detail: str | None, *_: object)
 
 
 def is_reading(action: int, subject: str | None, detail: str | None) -> bool:
-    """Tell whether something that SQLite is about to prepare reads, and nothing else."""
+    """Return whether something that SQLite is about to prepare reads, and nothing else."""
     return action in _READING or (
         (action == sqlite3.SQLITE_FUNCTION and detail != "load_extension")
         or (action == sqlite3.SQLITE_PRAGMA and subject in _PRAGMAS)

@@ -25,7 +25,7 @@ _REFUSED = f"table_id = ? AND status = '{Status.QUARANTINED}' AND code = '{NameT
 
 
 def was_refused(connection: sqlite3.Connection, table: AppTable) -> bool:
-    """Tell whether the gateway has refused a name of this table, which is then not its spelling."""
+    """Get whether the gateway has refused a name of this table, which is then not its spelling."""
     sql = f"SELECT 1 FROM _lakesync_outbox WHERE {_REFUSED} LIMIT 1"  # noqa: S608 - our own words
     return connection.execute(sql, (table.id,)).fetchone() is not None
 

@@ -30,7 +30,7 @@ _DIGITS: Final = 'say how many digits it has: Annotated[Decimal, "decimal(9,2)"]
 
 
 def column_types(cls: type[Any]) -> dict[str, str]:
-    """Give the types of the columns that a class's fields are, by their hints.
+    """Return the types of the columns that a class's fields are, by their hints.
 
     A text in ``Annotated`` names a column's type itself; a ``Decimal`` needs one, or pydantic's
     ``max_digits`` and ``decimal_places``. ``_row_id`` is no column.
@@ -54,7 +54,7 @@ def column_types(cls: type[Any]) -> dict[str, str]:
 
 
 def _fields(cls: type[Any]) -> Iterable[tuple[str, str, Iterable[object]]]:
-    """Give each field's name, its column's name, and what else is said of it."""
+    """Return each field's name, its column's name, and what else is said of it."""
     if dataclasses.is_dataclass(cls):
         return [(field.name, field.name, ()) for field in dataclasses.fields(cls) if field.init]
     if hasattr(cls, "model_validate") and hasattr(cls, "model_fields"):
@@ -66,7 +66,7 @@ def _fields(cls: type[Any]) -> Iterable[tuple[str, str, Iterable[object]]]:
 
 
 def _type_of(hint: Any, metadata: Iterable[object] = ()) -> tuple[str, str]:
-    """Give the column type of a hint; where it is none, nothing, and what to do."""
+    """Return the column type of a hint; where it is none, nothing, and what to do."""
     if get_origin(hint) in (Union, types.UnionType):
         others = [part for part in get_args(hint) if part is not type(None)]
         return _type_of(others[0], metadata) if len(others) == 1 else ("", _HOW)

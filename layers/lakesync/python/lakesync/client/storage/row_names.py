@@ -22,7 +22,7 @@ class Places:
         self._of: dict[bytes, tuple[str, ...]] = {}
 
     def of(self, names: tuple[str, ...]) -> tuple[tuple[str, ...], bytes]:
-        """Give columns in the order of their places, and their set."""
+        """Return columns in the order of their places, and their set."""
         known = self._sets.get(names)
         if known is None:
             places = sorted(self._places[name] for name in names)
@@ -34,7 +34,7 @@ class Places:
         return known
 
     def names(self, columns: bytes) -> tuple[str, ...]:
-        """Give the columns of a set, in the order of their places."""
+        """Return the columns of a set, in the order of their places."""
         known = self._of.get(columns)
         if known is None:
             bits = int.from_bytes(columns, "little")
@@ -48,7 +48,7 @@ class Places:
 
 
 def places_in(connection: sqlite3.Connection) -> Mapping[int, Places]:
-    """Give the places of all tables' columns by the tables' ids, as a connection sees a file now.
+    """Return the places of all tables' columns by the tables' ids, as a connection sees a file now.
 
     A table of which no columns are known has none.
     """
@@ -74,7 +74,7 @@ class ClientNumbers:
         self._clients.clear()
 
     def number(self, client_id: str) -> int:
-        """Give a client's number, a new one if it has none."""
+        """Return a client's number, a new one if it has none."""
         number = self._numbers.get(client_id)
         if number is None:
             row = self._connection.execute(
@@ -87,7 +87,7 @@ class ClientNumbers:
         return number
 
     def client(self, number: int) -> str:
-        """Give the client of a number."""
+        """Return the client of a number."""
         client_id = self._clients.get(number)
         if client_id is None:
             client_id = self._clients[number] = client_of(self._connection, number)
@@ -95,7 +95,7 @@ class ClientNumbers:
 
 
 def client_of(connection: sqlite3.Connection, number: int) -> str:
-    """Give the client of a number in a file."""
+    """Return the client of a number in a file."""
     row = connection.execute(
         "SELECT client_id FROM _lakesync_clients WHERE number = ?", (number,)
     ).fetchone()

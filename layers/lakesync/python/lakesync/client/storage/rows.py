@@ -83,12 +83,12 @@ class Rows:
         self.states = States(connection)
 
     def one(self, key: LocalKey) -> StoredRow:
-        """Give a row; `NOT_STORED` if there is none."""
+        """Return a row; `NOT_STORED` if there is none."""
         row = self._connection.execute(SELECT_ROW, key).fetchone()
         return self.stored(key[0], *row) if row else NOT_STORED
 
     def stored(self, table_id: int, state: bytes, base: bytes | None, waiting: int) -> StoredRow:
-        """Give a row of its columns."""
+        """Return a row of its columns."""
         places = self._catalogue.by_id(table_id).places
         merged = self.states.decode(places, state)
         return StoredRow(
@@ -96,7 +96,7 @@ class Rows:
         )
 
     def load(self, table_id: int, row_ids: Collection[str]) -> dict[str, StoredRow]:
-        """Give those of some rows that are stored."""
+        """Return those of some rows that are stored."""
         rows = self.select("row_id, state, base, waiting FROM _lakesync_rows", table_id, row_ids)
         return {row_id: self.stored(table_id, *rest) for row_id, *rest in rows}
 
@@ -152,7 +152,7 @@ class Rows:
             many(table.delete, row_ids)
 
     def of_table(self, table_id: int) -> Iterator[tuple[str, StoredRow]]:
-        """Give all rows of a table, one by one; write none of them meanwhile."""
+        """Return all rows of a table, one by one; write none of them meanwhile."""
         every = self._connection.execute(
             "SELECT row_id, state, base, waiting FROM _lakesync_rows WHERE table_id = ?",
             (table_id,),
@@ -224,7 +224,7 @@ class Rows:
         self.save(merged)
 
     def _waiting(self, keys: Collection[LocalKey]) -> dict[LocalKey, list[Delta]]:
-        """Give what the outbox holds of some rows, by one walk: an index would cost each edit."""
+        """Return what the outbox holds of some rows, by one walk: an index would cost each edit."""
         waiting: dict[LocalKey, list[Delta]] = defaultdict(list)
         if keys:
             outbox = self._connection.execute("SELECT table_id, row_id, run FROM _lakesync_outbox")

@@ -61,7 +61,7 @@ _CONVERTED_FOR_PYDANTIC: Final[dict[Any, Callable[[Any], Any] | None]] = {
 
 
 def shape(as_: Any) -> Shape:
-    """Give what makes rows ``as_`` they are wanted.
+    """Return what makes rows ``as_`` they are wanted.
 
     Raises:
         ValidationFailed: it is neither ``dict``, ``tuple``, a dataclass nor a pydantic model.
@@ -103,7 +103,7 @@ def _tuples(
 
 @lru_cache(_CLASSES_REMEMBERED)
 def _dataclasses(cls: Any) -> Shape:
-    """Give what makes objects of a dataclass; columns that it has no field for are left out."""
+    """Return what makes objects of a dataclass; columns that it has no field for are left out."""
     import typing  # noqa: PLC0415 - an app that takes dictionaries does not resolve types
 
     try:
@@ -132,7 +132,7 @@ def _dataclasses(cls: Any) -> Shape:
 
 @lru_cache(_CLASSES_REMEMBERED)
 def _pydantic_models(cls: Any) -> Shape:
-    """Give what makes objects of a pydantic model, which checks what it is given."""
+    """Return what makes objects of a pydantic model, which checks what it is given."""
     hints: dict[str, Any] = {}
     for name, field in getattr(cls, "model_fields", {}).items():
         # Metadata such as that of Base64Bytes and Json says that the field reads text itself.
@@ -152,7 +152,7 @@ def _pydantic_models(cls: Any) -> Shape:
 def _of_fields(
     hints: Mapping[str, Any], converted: Mapping[Any, Callable[[Any], Any] | None]
 ) -> dict[str, Callable[[Any], Any] | None]:
-    """Give the changes of those fields whose type says what they are given."""
+    """Return the changes of those fields whose type says what they are given."""
     plain = {name: _plain(hint) for name, hint in hints.items()}
     return {name: converted[hint] for name, hint in plain.items() if _is_known(hint, converted)}
 
@@ -168,7 +168,7 @@ def _without(kinds: Kinds, names: Collection[str]) -> Kinds:
 def _converted(
     row: dict[str, Any], convert: Mapping[str, Callable[[Any], Any] | None], fields: Iterable[str]
 ) -> dict[str, Any]:
-    """Give the values of an object's fields; null is null."""
+    """Return the values of an object's fields; null is null."""
     return {
         name: value if value is None or change is None else change(value)
         for name in fields
@@ -178,7 +178,7 @@ def _converted(
 
 
 def _plain(hint: Any) -> Any:
-    """Give the type that a hint names, without ``| None`` and what it is made of."""
+    """Return the type that a hint names, without ``| None`` and what it is made of."""
     if get_origin(hint) in (Union, types.UnionType):
         others = [part for part in get_args(hint) if part is not type(None)]
         return _plain(others[0]) if len(others) == 1 else None
@@ -196,7 +196,7 @@ def _made(make: Callable[[], T], cls: Any) -> T:
 
 
 def _distinct(names: list[str]) -> list[str]:
-    """Give each column a name of its own: the second ``a`` is ``a:1``."""
+    """Return each column a name of its own: the second ``a`` is ``a:1``."""
     if len(set(names)) == len(names):
         return names
     distinct: list[str] = []

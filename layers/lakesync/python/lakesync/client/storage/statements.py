@@ -44,7 +44,7 @@ _AS_TEXT: Final = (list, dict)
 
 
 def execute(file: ClientFile, writer: Writer, sql: str, parameters: object) -> int:
-    """Run one statement that writes to a table; gives how many rows it wrote.
+    """Run one statement that writes to a table; returns how many rows it wrote.
 
     Of a synced table they are edits; a local one is written as it is.
     """
@@ -136,7 +136,7 @@ def _same(one: object, other: object) -> bool:
 
 
 def _before(file: ClientFile, table: AppTable, row_id: str) -> dict[str, object]:
-    """Give the cells of a row before a note of it is written; none if there is no row."""
+    """Return the cells of a row before a note of it is written; none if there is no row."""
     names = ", ".join(quote(c) for c in table.columns.values() if c) or "NULL"
     row = file.connection.execute(
         f"SELECT {names} FROM {quote(table.sql_name)} WHERE {quote(ROW_ID)} = ?",  # noqa: S608 - quoted
@@ -146,7 +146,7 @@ def _before(file: ClientFile, table: AppTable, row_id: str) -> dict[str, object]
 
 
 def _kinds(file: ClientFile, table: AppTable) -> dict[str, str]:
-    """Give the types of columns: the schema's, or what the app declared."""
+    """Return the types of columns: the schema's, or what the app declared."""
     schema = file.schema(table.name)
     registered = {column.name: column.type for column in schema.columns} if schema else {}
     return table.declared | registered
@@ -159,7 +159,7 @@ def _no_bytes(name: str) -> ValidationFailed:
 
 
 def _value(name: str, cell: object, kind: str | None, table: AppTable, before: object) -> object:
-    """Give the value that a cell stands for."""
+    """Return the value that a cell stands for."""
     if isinstance(cell, bytes):
         if kind != "bytes":
             raise _no_bytes(name)

@@ -50,11 +50,11 @@ class States:
         self.clients = ClientNumbers(connection)
 
     def decode(self, places: Places, stored: bytes | None) -> RowState:
-        """Give a row state; `EMPTY` for None and for nothing."""
+        """Return a row state; `EMPTY` for None and for nothing."""
         return decode(stored, places, self.clients.client)
 
     def encode(self, places: Places, state: RowState) -> bytes:
-        """Give the stored form of a row state: the same for equal ones; empty for `EMPTY`."""
+        """Return the stored form of a row state: the same for equal ones; empty for `EMPTY`."""
         alive, deleted, columns = state
         if not columns:
             return _head(0, alive, deleted) if alive or deleted else b""
@@ -98,7 +98,7 @@ class States:
         client_ids: Sequence[str],
         columns: Sequence[Sequence[CanonicalJson]],
     ) -> list[bytes]:
-        """Give what is kept of rows of which one insert of certain columns is all that is known.
+        """Return what is kept of rows of which one insert of certain columns is all that is known.
 
         The same as `encode` gives. Cost: 1 us a row.
 
@@ -132,7 +132,7 @@ class States:
         return encoded
 
     def opening(self, client_id: str, members: bytes) -> tuple[bytes, bytes]:
-        """Give what stands before and behind the stamp of a row of one insert of some columns.
+        """Return what stands before and behind the stamp of a row of one insert of some columns.
 
         Their set takes at most 255 bytes.
         """
@@ -143,7 +143,7 @@ class States:
 
 
 def states_in(connection: sqlite3.Connection) -> Callable[[int, bytes | None], RowState]:
-    """Give what reads row states, by the ids of their tables, as a connection sees a file now."""
+    """Return what reads row states, by the ids of their tables, as a connection sees a file now."""
     places = places_in(connection)
     numbers = "SELECT number, client_id FROM _lakesync_clients"
     clients: dict[int, str] = dict(connection.execute(numbers).fetchall())
@@ -160,7 +160,7 @@ def _inserted(
 def decode(
     stored: bytes | None, places: Places, client_of_number: Callable[[int], str]
 ) -> RowState:
-    """Give the row state of what a file keeps of it.
+    """Return the row state of what a file keeps of it.
 
     Raises:
         ValueError, IndexError, struct.error: it is damaged.
@@ -234,6 +234,6 @@ def _stamp(stored: bytes, at: int) -> tuple[Stamp, int]:
 
 
 def _read(stored: bytes, at: int, count: int, wide: int) -> tuple[Sequence[int], int]:
-    """Give numbers from a place on, and the place behind them."""
+    """Return numbers from a place on, and the place behind them."""
     end = at + (count * 4 if wide else count)
     return struct.unpack_from(f"<{count}I", stored, at) if wide else stored[at:end], end

@@ -54,7 +54,7 @@ _MOVE: Final = (
 
 
 def unfolded(connection: sqlite3.Connection) -> Iterator[tuple[LocalKey, Delta]]:
-    """Give the inserts whose rows have no state, as a connection sees a file now."""
+    """Yield the inserts whose rows have no state, as a connection sees a file now."""
     for table_id, row_id, run in connection.execute(_UNFOLDED):
         (delta,) = decode_records(run)
         yield (table_id, row_id), delta
@@ -82,7 +82,7 @@ class Unfolded:
         self._is_known = False
 
     def may_take(self, hlc: Stamp) -> bool:
-        """Tell whether an insert with a stamp may be left unfolded."""
+        """Return whether an insert with a stamp may be left unfolded."""
         if not self._is_known:
             self.fold()
         return hlc > self._folded

@@ -129,7 +129,7 @@ def _written(file: ClientFile, edit: Edit, group: Stamp | None = None) -> Delta:
 def _new_template(
     file: ClientFile, op: Op, table: str, columns: Mapping[str, object]
 ) -> tuple[AppTable, EditTemplate]:
-    """Give the table of an edit, and how edits of such columns of it are encoded."""
+    """Return the table of an edit, and how edits of such columns of it are encoded."""
     given, names = _checked_names(op, table, columns)
     check_identifier(table, "table")
     check_columns(op, names)
@@ -144,7 +144,7 @@ def _new_template(
 
 
 def _merge(file: ClientFile, app: AppTable, delta: Delta) -> Mapping[str, CanonicalJson] | None:
-    """Merge an edit into its row's state; gives the row as it is seen then."""
+    """Merge an edit into its row's state; returns the row as it is seen then."""
     run, states = file.connection.execute, file.rows.states
     key = app.id, delta.row_id
     row = run(SELECT_ROW, key).fetchone()
@@ -160,7 +160,7 @@ def _merge(file: ClientFile, app: AppTable, delta: Delta) -> Mapping[str, Canoni
 def _checked_names(
     op: Op, table: object, columns: object
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Give the names of columns, and in the order of a delta; checks what typing cannot.
+    """Return the names of columns, and in the order of a delta; checks what typing cannot.
 
     That is the order of a row state: so the same delta can be made of one again.
     """

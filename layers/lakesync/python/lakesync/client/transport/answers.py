@@ -34,7 +34,7 @@ _TEXT_SHOWN_MAX: Final = 200
 
 
 def error_of(status: int, headers: Mapping[str, str], body: bytes) -> LakeSyncError:
-    """Give the error that an answer with an unsuccessful status stands for."""
+    """Return the error that an answer with an unsuccessful status stands for."""
     fields = _object(body)
     code = fields.get("code")
     kind = errors.BY_CODE.get(code) if isinstance(code, str) else None
@@ -57,7 +57,7 @@ def error_of(status: int, headers: Mapping[str, str], body: bytes) -> LakeSyncEr
 
 
 def _of_class(status: int) -> type[LakeSyncError]:
-    """Give what a status means that no code explains."""
+    """Return what a status means that no code explains."""
     if status >= _SERVER_ERROR:
         # A function crashed, timed out or is being replaced: repeating the request is safe.
         return errors.Unavailable

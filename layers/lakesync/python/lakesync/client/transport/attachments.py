@@ -141,7 +141,7 @@ def _signed(answer: Any) -> SignedRequest:
 
 
 def _refusal(status: int, body: bytes) -> LakeSyncError:
-    """Give the meaning of a store's refusal, without its text, which may contain the address."""
+    """Return the meaning of a store's refusal, without its text, which may contain the address."""
     match = _CODE.search(body)
     code = match[1].decode() if match else ""
     if code in _BAD_BYTES:

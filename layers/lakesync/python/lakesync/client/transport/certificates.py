@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @cache
 def trusted() -> ssl.SSLContext:
-    """Give the certificates that are trusted, ``SSL_CERT_FILE``'s if it is set.
+    """Return the certificates that are trusted, ``SSL_CERT_FILE``'s if it is set.
 
     Reading them takes longer than a request, and httpx would do it for each of its clients.
     """

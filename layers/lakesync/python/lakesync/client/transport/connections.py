@@ -32,7 +32,7 @@ def connections(
     http: httpx.BaseTransport | None,
     timeouts: Timeouts,
 ) -> tuple[httpx.Client, httpx.Client]:
-    """Give what asks the gateway, and what asks other servers; ``module`` is httpx.
+    """Return what asks the gateway, and what asks other servers; ``module`` is httpx.
 
     Signed addresses point to other servers, which must not see the token.
     """

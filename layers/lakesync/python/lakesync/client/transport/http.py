@@ -215,7 +215,7 @@ class HttpTransport(CarriesOverHttp):
 
 
 def how_to_install(extra: str) -> str:
-    """Give the command that installs an extra of this package, from the package's own origin."""
+    """Return the command that installs an extra of this package, from the package's own origin."""
     try:
         origin_text = distribution("lakesync").read_text("direct_url.json")
     except PackageNotFoundError:

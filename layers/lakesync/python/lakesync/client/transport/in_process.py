@@ -37,7 +37,7 @@ class Pulls(Protocol):
     """Whatever answers pulls for gateways."""
 
     def pull(self, gateway: str, pull: Pull) -> PullPage:
-        """Give the next page."""
+        """Return the next page."""
 
 
 class Acts(Protocol):
@@ -47,7 +47,7 @@ class Acts(Protocol):
         """Run actions."""
 
     def discover_actions(self, gateway: str) -> dict[str, list[ActionDescription]]:
-        """Give the actions that there are."""
+        """Return the actions that there are."""
 
 
 class Fault(Enum):

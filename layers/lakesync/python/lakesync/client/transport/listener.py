@@ -132,7 +132,7 @@ class SocketListener:
         return float(max(least_s, min(BACKOFF_S_MAX, least_s + self._chance() * spread_s)))
 
     def _listen(self) -> Exception | None:
-        """Keep a connection for as long as it can be; gives why it ended."""
+        """Keep a connection for as long as it can be; returns why it ended."""
         try:
             self._socket = self._open()
             while not self._stopped.is_set():
@@ -173,7 +173,7 @@ class SocketListener:
                 socket.close()
 
     def _reason(self, error: Exception) -> Exception:
-        """Give what an error means to this client."""
+        """Return what an error means to this client."""
         if isinstance(error, self._websockets.exceptions.InvalidStatus):
             status = error.response.status_code
             if status in {_UNAUTHORISED, _FORBIDDEN}:

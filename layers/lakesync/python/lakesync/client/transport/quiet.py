@@ -17,12 +17,12 @@ class SocketLogger(logging.LoggerAdapter[logging.Logger]):
     """A logger for websockets, which at ``DEBUG`` would log each header and frame."""
 
     def isEnabledFor(self, level: int) -> bool:  # noqa: N802 - logging's name
-        """Tell whether a level is logged; ``DEBUG`` never is."""
+        """Return whether a level is logged; ``DEBUG`` never is."""
         return level > logging.DEBUG and super().isEnabledFor(level)
 
 
 def socket_logger() -> SocketLogger:
-    """Give the logger of a socket."""
+    """Return the logger of a socket."""
     return SocketLogger(logging.getLogger("lakesync.client"), {})
 
 

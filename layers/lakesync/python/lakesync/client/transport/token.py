@@ -25,7 +25,7 @@ class Token:
         self._token = None
 
     def give(self) -> str:
-        """Give a token that may be sent: the last one, until it is forgotten."""
+        """Return a token that may be sent: the last one, until it is forgotten."""
         if self._token is None:
             try:
                 self._token = checked_token(self._source())
@@ -41,7 +41,7 @@ class Token:
 
 
 def checked_token(token: object) -> str:
-    """Give a token if a header may carry it; the error does not repeat it."""
+    """Return a token if a header may carry it; the error does not repeat it."""
     if isinstance(token, str) and _TOKEN.fullmatch(token):
         return token
     raise AuthFailed(

@@ -53,13 +53,13 @@ class Batch:
 
     @property
     def is_hopeless(self) -> bool:
-        """Tell whether no gateway can accept the batch as one, so that a push would be wasted."""
+        """Return whether no gateway can accept the batch as one, so that a push would be wasted."""
         count, size = len(self.entries), _size(self.entries)
         return self.atomic and (count > TRANSACTION_DELTAS_MAX or size > TRANSACTION_BYTES_MAX)
 
 
 def next_batch(outbox: Outbox, units_max: int) -> Batch | None:
-    """Give at most so many local transactions and single edits; None if nothing waits."""
+    """Return at most so many local transactions and single edits; None if nothing waits."""
     with contextlib.closing(outbox.waiting()) as entries:
         units = _units(entries)
         first = next(units, None)
@@ -78,7 +78,7 @@ def next_batch(outbox: Outbox, units_max: int) -> Batch | None:
 
 
 def _units(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
-    """Give each local transaction, and each edit that stands alone."""
+    """Yield each local transaction, and each edit that stands alone."""
     for _, members in groupby(entries, key=lambda entry: entry.txn or -entry.hlc):
         yield list(members)
 
@@ -99,7 +99,7 @@ def _batch(
     *,
     atomic: bool,
 ) -> Batch:
-    """Give the first unit with as many others as there is room for."""
+    """Return the first unit with as many others as there is room for."""
     entries, size, count = list(first), _size(first), 1
     for unit in others:
         size += _size(unit)

@@ -25,11 +25,11 @@ class OutboxKeeper(Editor):
     edited: threading.Event
 
     def pending(self) -> Result[list[OutboxEntry], LakeSyncError]:
-        """Give the edits that the gateway is not known to hold, oldest first."""
+        """Return the edits that the gateway is not known to hold, oldest first."""
         return self._attempt(lambda: self._file.entries(quarantined=False))
 
     def quarantined(self) -> Result[list[OutboxEntry], LakeSyncError]:
-        """Give the refused edits, with code and reason; their values stay in the rows."""
+        """Return the refused edits, with code and reason; their values stay in the rows."""
         return self._attempt(lambda: self._file.entries(quarantined=True))
 
     def retry(self, delta_id: str) -> Result[Delta, LakeSyncError]:

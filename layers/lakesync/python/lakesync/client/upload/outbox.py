@@ -42,7 +42,7 @@ class Outbox:
         self._by_id: dict[str, Stamp] = {}
 
     def entries(self, *, quarantined: bool) -> list[OutboxEntry]:
-        """Give what waits for the gateway, or what waits for the app, oldest first."""
+        """Return what waits for the gateway, or what waits for the app, oldest first."""
         rows = self._connection.execute(
             "SELECT status, run, code, message, field FROM _lakesync_outbox "
             "WHERE (status = 'quarantined') = ? ORDER BY hlc",
@@ -61,7 +61,7 @@ class Outbox:
                 yield from map(Entry._make, cursor)
 
     def is_empty(self) -> bool:
-        """Tell whether nothing waits for the gateway."""
+        """Return whether nothing waits for the gateway."""
         with contextlib.closing(self.waiting()) as entries:
             return next(entries, None) is None
 
@@ -79,7 +79,7 @@ class Outbox:
         return entry
 
     def known(self, deltas: Iterable[Delta]) -> list[Delta]:
-        """Give those of this client's deltas that are still in the outbox, by stamp and id."""
+        """Return those of this client's deltas that are still in the outbox, by stamp and id."""
         at = ((delta, self._at(delta.hlc)) for delta in deltas)
         return [delta for delta, entry in at if entry and entry.delta.delta_id == delta.delta_id]
 
@@ -191,7 +191,7 @@ class Outbox:
         return count
 
     def first_quarantined(self, behind: Stamp) -> Stamp | None:
-        """Give the stamp of the first quarantined entry behind a stamp."""
+        """Return the stamp of the first quarantined entry behind a stamp."""
         sql = "SELECT min(hlc) FROM _lakesync_outbox WHERE status = 'quarantined' AND hlc > ?"
         (first,) = self._connection.execute(sql, (behind,)).fetchone()
         return first  # type: ignore[no-any-return]

@@ -126,7 +126,7 @@ class Receipts:
             file.outbox.remove(delta.hlc for row in written.values() for delta in row)
 
     def _restamp(self, batch: Batch, late: list[Entry], result: BatchResult, server_ms: int) -> int:
-        """Stamp refused entries and all later ones again, in their order; gives their number."""
+        """Stamp refused entries and all later ones again, in their order; returns their number."""
         file = self.file
         start = _start(batch, late[0])
         if isinstance(result.stamped_wrong, ClockDrift):
@@ -208,6 +208,6 @@ def _sort_out(entry: Entry, error: LakeSyncError, result: BatchResult) -> None:
 
 
 def _start(batch: Batch, first: Entry) -> Stamp:
-    """Give where stamping again begins: at the first edit of the first refused transaction."""
+    """Return where stamping again begins: at the first edit of the first refused transaction."""
     whole = [entry for entry in batch.entries if first.txn and entry.txn == first.txn]
     return min(entry.hlc for entry in [first, *whole])

@@ -30,7 +30,7 @@ class _Adapter(BaseAdapter):
         self._caller = caller
 
     def send(self, request: PreparedRequest, *_: Any, **__: Any) -> Response:
-        """Send a request; gives the answer whatever its status, unless it is a redirect."""
+        """Send a request; returns the answer whatever its status, unless it is a redirect."""
         headers = {
             name: value if isinstance(value, str) else value.decode()
             for name, value in request.headers.items()
@@ -66,7 +66,7 @@ class _Session(Session):
 
 
 def session_for(url: str, outside: Outside) -> Session:
-    """Give a caller that sends requests only to the origin of a URL.
+    """Return a caller that sends requests only to the origin of a URL.
 
     Raises:
         ValidationFailed: the operator does not allow it.

@@ -33,7 +33,7 @@ class Comparison:
         self._seen: dict[str, str] = {}
 
     def is_new(self, change: Change | Unreadable) -> bool:
-        """Tell whether a change differs from the previous extraction, and is not given yet."""
+        """Return whether a change differs from the previous extraction, and is not given yet."""
         if isinstance(change, Change) and change.columns is None:
             self._seen.pop(change.row_id, None)
             return self._before.pop(change.row_id, None) is not None
@@ -52,7 +52,7 @@ class Comparison:
         return self._before.get(change.row_id) != row_digest
 
     def gone(self) -> Iterator[str]:
-        """Give the rows of before that are not there any more."""
+        """Return the rows of before that are not there any more."""
         return (row_id for row_id in self._before if row_id not in self._seen)
 
     def write(self, number: int) -> None:

@@ -141,7 +141,7 @@ class DltSettings(Settings):
         return self
 
     def resources(self) -> list[str] | None:
-        """Give the resources that the settings name; None if they must be asked of the source."""
+        """Return the resources that the settings name; None if they must be asked of the source."""
         if self.rest is not None:
             return resource_names(self.rest)
         if self.filesystem is not None:
@@ -149,12 +149,12 @@ class DltSettings(Settings):
         return None
 
     def read(self) -> dict[str, DltTable]:
-        """Give the tables that are read, by dlt's name."""
+        """Return the tables that are read, by dlt's name."""
         tables = self.tables or [
             DltTable(name=name, **{"as": None}) for name in self.resources() or ()
         ]
         return {table.name: table for table in tables}
 
     def named(self) -> Mapping[str, str]:
-        """Give the tables by dlt's name, with the gateway's."""
+        """Return the tables by dlt's name, with the gateway's."""
         return {name: table.table for name, table in self.read().items()}

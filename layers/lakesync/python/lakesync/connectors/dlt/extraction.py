@@ -75,7 +75,7 @@ class Extraction:
         self._compares = reading.is_whole or not (reading.is_incremental or rows.is_dated)
 
     def page(self, cursor: str, rows_max: int) -> SourcePage:
-        """Give the part behind a cursor; extract, if all was given."""
+        """Return the part behind a cursor; extract, if all was given."""
         number, given = _placed(cursor)
         kept = self._kept()
         if kept.number != number:  # the process was killed before it saved its cursor
@@ -104,7 +104,7 @@ class Extraction:
         return Extracted(**stored) if stored else Extracted(0, 0, True, "{}")
 
     def _extracted(self, before: Extracted, rows_max: int) -> Extracted:
-        """Extract from the stored state; gives the previous extraction if nothing is new."""
+        """Extract from the stored state; returns the previous extraction if nothing is new."""
         state = dlt_json.typed_loads(before.state)
         parts = _Parts(self._storage, self._path, rows_max)
         compared = Comparison(self._storage, self._path, before.number) if self._compares else None
@@ -190,7 +190,7 @@ class _Parts:
 
 
 def _dumped(state: dict[str, Any]) -> str:
-    """Give dlt's state as text: the same for the same state, in any process."""
+    """Return dlt's state as text: the same for the same state, in any process."""
     return str(dlt_json.typed_dumps(_sorted(state), sort_keys=True))
 
 

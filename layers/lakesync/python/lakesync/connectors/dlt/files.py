@@ -84,7 +84,7 @@ class S3Files(AbstractFileSystem):  # type: ignore[misc]  # it has no types
 
 
 def file_resource(url: str, system: AbstractFileSystem, files: Files) -> DltResource:
-    """Give files as a resource: those written since the cursor, in the order of their times."""
+    """Return files as a resource: those written since the cursor, in the order of their times."""
     listed: Any = filesystem(
         url,
         system,
@@ -123,7 +123,7 @@ def _read_csv(items: Sequence[FileItemDict], rows: int) -> Iterator[list[Mapping
 
 
 def system_of(url: str, outside: Outside) -> AbstractFileSystem:
-    """Give the reader of files below a URL.
+    """Return the reader of files below a URL.
 
     Raises:
         ValidationFailed: the operator does not list it.

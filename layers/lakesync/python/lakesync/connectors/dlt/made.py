@@ -216,7 +216,7 @@ def _named(name: str, resources: Iterable[DltResource]) -> DltResource:
 
 
 def _incremental(given: Mapping[str, Any], *, has_times: bool) -> Any:
-    """Give dlt's incremental; a database's times are compared as times, not as text."""
+    """Return dlt's incremental; a database's times are compared as times, not as text."""
     first = given.get("initial_value")
     if has_times and isinstance(first, str):
         with suppress(ValueError):

@@ -52,7 +52,7 @@ class Reading(NamedTuple):
 
 
 def reading_of(resource: DltResource, table: DltTable) -> Reading:
-    """Give how a resource is read.
+    """Return how a resource is read.
 
     Raises:
         AdapterRefused: it cannot be read.
@@ -85,7 +85,7 @@ def reading_of(resource: DltResource, table: DltTable) -> Reading:
 
 
 def _incremental(resource: DltResource) -> Incremental[Any] | None:
-    """Give the incremental of a resource, or of the first resource that it is made from."""
+    """Return the incremental of a resource, or of the first resource that it is made from."""
     step: Any = resource.incremental
     own: Incremental[Any] | None = getattr(step, "incremental", step)
     if own is None:
@@ -98,7 +98,7 @@ def _incremental(resource: DltResource) -> Incremental[Any] | None:
 
 
 def _changed_at(resource: DltResource, incremental: Incremental[Any] | None) -> str:
-    """Give the field with its rows' change times; for a file's rows, when it was written."""
+    """Return the field with its rows' change times; for a file's rows, when it was written."""
     if incremental is None:
         return ""
     path = str(incremental.cursor_path)
@@ -113,7 +113,7 @@ def _ascends(incremental: Incremental[Any]) -> bool:
 
 
 def pages_of(resource: DltResource, state: dict[str, Any]) -> Generator[list[Any], None, None]:
-    """Give what a resource yields, a list at a time; its state is kept up to that list.
+    """Yield what a resource yields, a list at a time; its state is kept up to that list.
 
     Args:
         resource: read once.

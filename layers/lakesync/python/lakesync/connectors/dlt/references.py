@@ -42,12 +42,12 @@ def _is_reference(value: object) -> object:
 
 
 def _parsed(value: object) -> object:
-    """Give secrets as registered, or as stored: as JSON text."""
+    """Return secrets as registered, or as stored: as JSON text."""
     return json.loads(value) if isinstance(value, str) else value
 
 
 def unnamed_in(body: object) -> Iterator[str]:
-    """Give the names of fields of a JSON body that look like secrets and are written out."""
+    """Yield the names of fields of a JSON body that look like secrets and are written out."""
     parts = body.items() if isinstance(body, dict) else ()
     for name, value in parts:
         if _is_written_out(value) and _SECRET.search(_plain(name)):
@@ -60,7 +60,7 @@ def unnamed_in(body: object) -> Iterator[str]:
 
 
 def unnamed_parameters(parameters: object) -> Iterator[str]:
-    """Give the same for parameters: a dictionary, a form as text, or a request's address."""
+    """Yield the same for parameters: a dictionary, a form as text, or a request's address."""
     if isinstance(parameters, str):
         parameters = dict(parse_qsl(urlsplit(parameters).query or parameters))
     for name, value in parameters.items() if isinstance(parameters, dict) else ():
@@ -69,7 +69,7 @@ def unnamed_parameters(parameters: object) -> Iterator[str]:
 
 
 def _is_written_out(value: object) -> bool:
-    """Tell whether a value stands for itself; dlt fills in what is in braces."""
+    """Return whether a value stands for itself; dlt fills in what is in braces."""
     if isinstance(value, str):
         return value != "" and not (value.startswith("{") and value.endswith("}"))
     return isinstance(value, int | float) and not isinstance(value, bool)
@@ -94,7 +94,7 @@ Secrets = Annotated[
 
 
 def name_of(value: object) -> str | None:
-    """Give the name of the secret that is referenced here; None without a reference."""
+    """Return the name of the secret that is referenced here; None without a reference."""
     if isinstance(value, dict) and value.keys() == {"secret"}:
         name = value["secret"]
         return name if isinstance(name, str) and name else None
@@ -102,7 +102,7 @@ def name_of(value: object) -> str | None:
 
 
 def names_in(value: object) -> Iterator[str]:
-    """Give the names of all secrets that belong somewhere in a JSON value."""
+    """Yield the names of all secrets that belong somewhere in a JSON value."""
     name = name_of(value)
     if name is not None:
         yield name
@@ -115,7 +115,7 @@ def names_in(value: object) -> Iterator[str]:
 
 
 def revealed(value: Any, secrets: Mapping[str, SecretStr]) -> Any:
-    """Give a copy of a JSON value with its secrets in their places."""
+    """Return a copy of a JSON value with its secrets in their places."""
     name = name_of(value)
     if name is not None:
         return secrets[name].get_secret_value()

@@ -174,5 +174,5 @@ class RestApi(TypedDict):
 
 
 def resource_names(api: RestApi) -> list[str]:
-    """Give the names of its resources."""
+    """Return the names of its resources."""
     return [each if isinstance(each, str) else each["name"] for each in api["resources"]]

@@ -44,7 +44,7 @@ class Rows:
         self.is_dated = self._changed is not None
 
     def change(self, row: Any) -> Change | Unreadable:
-        """Give what a row says."""
+        """Return what a row says."""
         columns = dict(row if isinstance(row, dict) else vars(row))
         try:
             values = [json_value(columns.get(name), "") for name in self._key]
@@ -79,14 +79,14 @@ class Rows:
 
 
 def _is_marked(value: Any, data_type: Any) -> bool:
-    """Tell whether a column with dlt's hint ``hard_delete`` says that its row is gone."""
+    """Return whether a column with dlt's hint ``hard_delete`` says that its row is gone."""
     if data_type == "bool" or isinstance(value, bool):
         return bool(value)
     return value is not None
 
 
 def _reader(path: str) -> Callable[[dict[str, Any]], int | None]:
-    """Give the function that reads a row's change time, in microseconds since 1970, or None."""
+    """Return the function that reads a row's change time, in microseconds since 1970, or None."""
     if path == MODIFIED:
         return lambda row: instant_us(row.get(MODIFIED))
     compiled = jsonpath.compile_path(path)
@@ -101,7 +101,7 @@ def _reader(path: str) -> Callable[[dict[str, Any]], int | None]:
 
 
 def instant_us(value: object) -> int | None:
-    """Give an instant in microseconds since 1970; None if the value is not an instant.
+    """Return an instant in microseconds since 1970; None if the value is not an instant.
 
     Days are not instants: a row may change twice on one.
     """
@@ -119,7 +119,7 @@ def instant_us(value: object) -> int | None:
 
 
 def column_type(hint: Mapping[str, Any], value: object) -> str:
-    """Give the type of a column by its hint, or else by one of its values."""
+    """Return the type of a column by its hint, or else by one of its values."""
     if hint.get("data_type"):
         return _TYPES.get(str(hint["data_type"]), "string")
     match value:

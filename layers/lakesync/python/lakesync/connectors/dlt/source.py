@@ -55,7 +55,7 @@ class DltConnector:
         return self._run(work)
 
     def discover(self) -> Result[tuple[SourceTable, ...], LakeSyncError]:
-        """Give the tables that are read; undeclared types are inferred from the first rows."""
+        """Return the tables that are read; undeclared types are inferred from the first rows."""
         return self._run(lambda: tuple(map(self._described, self._tables.values())))
 
     def read(
@@ -66,7 +66,7 @@ class DltConnector:
         rows_max: int,
         poll_ms: int,  # noqa: ARG002 - what has no time has the poll's, by its page
     ) -> Result[SourcePage, LakeSyncError]:
-        """Give a part of what dlt extracts."""
+        """Return a part of what dlt extracts."""
 
         def work() -> SourcePage:
             if table not in self._tables:
@@ -85,7 +85,7 @@ class DltConnector:
         return reading_of(self._source.resource(table), table)
 
     def _sample(self, reading: Reading) -> list[Any]:
-        """Give the first rows of a resource that has any."""
+        """Return the first rows of a resource that has any."""
         pages = pages_of(reading.resource, {})
         try:
             return next((rows[:_SAMPLE_ROWS] for rows in pages if rows), [])

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def translated(raised: BaseException, translate: Translate | None = None) -> LakeSyncError | None:
-    """Give the error that was raised, or that caused it; None for what nobody expects.
+    """Return the error that was raised, or that caused it; None for what nobody expects.
 
     Args:
         raised: the exception.
@@ -53,7 +53,7 @@ def translated(raised: BaseException, translate: Translate | None = None) -> Lak
 
 
 def _causes(raised: BaseException) -> Iterator[BaseException]:
-    """Give an exception and what caused it, the cause first."""
+    """Yield an exception and what caused it, the cause first."""
     chain: list[BaseException] = []
     error: BaseException | None = raised
     while error is not None and error not in chain:

@@ -62,7 +62,7 @@ class JiraApi:
         )
 
     def account(self) -> Mapping[str, Any]:
-        """Give who asks."""
+        """Return who asks."""
         account: Mapping[str, Any] = self.caller.get(f"{_API}/myself")
         return account
 
@@ -78,11 +78,11 @@ class JiraApi:
             ) from exc
 
     def fields(self) -> list[Mapping[str, Any]]:
-        """Give all fields of issues."""
+        """Return all fields of issues."""
         return list(self.caller.get(f"{_API}/field"))
 
     def search(self, jql: str, fields: Sequence[str], rows_max: int, token: str = "") -> Searched:
-        """Give a page of a search."""
+        """Return a page of a search."""
         body: dict[str, Any] = {"jql": jql, "fields": list(fields), "maxResults": rows_max}
         if token:
             body["nextPageToken"] = token
@@ -95,7 +95,7 @@ class JiraApi:
         return Searched(given.get("issues", []), following, answer.date())
 
     def by_ids(self, ids: Iterable[str], fields: Sequence[str]) -> list[Mapping[str, Any]]:
-        """Give those of some issues that there are, and that the account may see."""
+        """Return those of some issues that there are, and that the account may see."""
         wanted, issues = list(ids), []
         for at in range(0, len(wanted), BULK_ISSUES_MAX):
             body = {"issueIdsOrKeys": wanted[at : at + BULK_ISSUES_MAX], "fields": list(fields)}
@@ -103,7 +103,7 @@ class JiraApi:
         return issues
 
     def comments(self, issue_id: str, start: int) -> tuple[list[Mapping[str, Any]], int]:
-        """Give some comments of an issue, oldest first, and their total number.
+        """Return some comments of an issue, oldest first, and their total number.
 
         Raises:
             NotFound: there is no such issue.
@@ -115,21 +115,21 @@ class JiraApi:
         return list(given.get("comments", [])), int(given.get("total", 0))
 
     def comments_by_ids(self, ids: Sequence[str]) -> set[str]:
-        """Give which of some comments there are."""
+        """Return which of some comments there are."""
         given = self.caller.post(f"{_API}/comment/list", {"ids": [int(each) for each in ids]})
         return {str(comment["id"]) for comment in given.get("values", [])}
 
     def worklogs_changed(self, what: str, since_ms: int) -> Mapping[str, Any]:
-        """Give a page of the worklogs that were ``updated`` or ``deleted`` since a time."""
+        """Return a page of the worklogs that were ``updated`` or ``deleted`` since a time."""
         page: Mapping[str, Any] = self.caller.get(f"{_API}/worklog/{what}", since=since_ms)
         return page
 
     def worklogs(self, ids: Sequence[int]) -> list[Mapping[str, Any]]:
-        """Give some worklogs: those that there are, and that the account may see."""
+        """Return some worklogs: those that there are, and that the account may see."""
         return list(self.caller.post(f"{_API}/worklog/list", {"ids": list(ids)})) if ids else []
 
     def projects(self, start: int) -> tuple[list[Mapping[str, Any]], int | None]:
-        """Give some projects, and where the next begin."""
+        """Return some projects, and where the next begin."""
         page = self.caller.get(
             f"{_API}/project/search",
             startAt=start, maxResults=50, orderBy="key", expand="description,lead",
@@ -138,16 +138,16 @@ class JiraApi:
         return projects, None if page.get("isLast", not projects) else start + len(projects)
 
     def users(self, start: int) -> tuple[list[Mapping[str, Any]], int | None]:
-        """Give some users, and where the next begin."""
+        """Return some users, and where the next begin."""
         users = list(self.caller.get(f"{_API}/users/search", startAt=start, maxResults=1_000))
         return users, start + len(users) if users else None
 
     def project(self, id_or_key: str) -> Mapping[str, Any] | None:
-        """Give a project; None if there is none, or the account may not see it."""
+        """Return a project; None if there is none, or the account may not see it."""
         return self._one(f"project/{quote(id_or_key, safe='')}")
 
     def user(self, account_id: str) -> Mapping[str, Any] | None:
-        """Give a user; None if there is none."""
+        """Return a user; None if there is none."""
         return self._one("user", accountId=account_id)
 
     def _one(self, path: str, **query: str) -> Mapping[str, Any] | None:
@@ -163,7 +163,7 @@ class JiraApi:
 
 
 def milliseconds(text: str) -> int:
-    """Give a time of Jira in milliseconds since 1970.
+    """Return a time of Jira in milliseconds since 1970.
 
     Raises:
         ValueError: it is not a time.

@@ -31,7 +31,7 @@ def _time(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Give the short form of a Jira value: its account, value, key or name, else all of it."""
+    """Return the short form of a Jira value: its account, value, key or name, else all of it."""
     if isinstance(value, list):
         return [_plain(each) for each in value]
     if isinstance(value, dict):
@@ -128,7 +128,7 @@ _BY_TYPE: Final[Mapping[str, tuple[str, Convert]]] = {
 
 
 def values(row: Mapping[str, Any], fields: Iterable[Field]) -> dict[str, Any]:
-    """Give a row's columns.
+    """Return a row's columns.
 
     Raises:
         ValueError: a value is not of its field's type; the message names the field.
@@ -144,13 +144,13 @@ def values(row: Mapping[str, Any], fields: Iterable[Field]) -> dict[str, Any]:
 
 
 def source_columns(fields: Sequence[Field], *keys: str) -> tuple[SourceColumn, ...]:
-    """Give a table's columns."""
+    """Return a table's columns."""
     first = tuple(SourceColumn(key, "string", nullable=False) for key in keys)
     return first + tuple(SourceColumn(field.column, field.type) for field in fields)
 
 
 def custom_fields(described: Iterable[Mapping[str, Any]], wanted: Sequence[str]) -> list[Field]:
-    """Give the wanted custom fields, by name or id. Ambiguous names get the id appended.
+    """Return the wanted custom fields, by name or id. Ambiguous names get the id appended.
 
     Raises:
         AdapterRefused: there is no field with a name.
@@ -178,7 +178,7 @@ def custom_fields(described: Iterable[Mapping[str, Any]], wanted: Sequence[str])
 
 
 def _type_of(schema: Mapping[str, Any]) -> tuple[str, Convert]:
-    """Give the type of a custom field's values, and how they are converted."""
+    """Return the type of a custom field's values, and how they are converted."""
     if str(schema.get("custom", "")).endswith(":textarea"):
         return "json", _same  # a document
     return _BY_TYPE.get(str(schema.get("type")), ("json", _plain))

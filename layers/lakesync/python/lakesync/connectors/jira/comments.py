@@ -43,7 +43,7 @@ def read(
     rows_max: int,
     poll_ms: int,
 ) -> SourcePage:
-    """Give the comments of changed issues; periodically also those of deleted issues."""
+    """Return the comments of changed issues; periodically also those of deleted issues."""
     walk, place = Walk(api, settings, storage, TABLE), place_of(cursor)
     issues_max = min(rows_max, ISSUES_MAX)
     gone: list[str] = []
@@ -70,7 +70,7 @@ def read(
 
 
 def _goes_on(place: Place) -> bool:
-    """Tell whether the step that is under way has more."""
+    """Return whether the step that is under way has more."""
     if place.step == "changes":
         return bool(place.token)
     return place.step == "list" or bool(place.object)
@@ -79,7 +79,7 @@ def _goes_on(place: Place) -> bool:
 def _few(
     api: JiraApi, walk: Walk, place: Place, poll_ms: int, issues: Iterable[Mapping[str, Any]]
 ) -> tuple[Comments, list[str]]:
-    """Give the comments that arrived with issues; issues with more are left for later."""
+    """Return the comments that arrived with issues; issues with more are left for later."""
     comments: Comments = {}
     for issue in issues:
         given = (issue.get("fields") or {}).get("comment") or {}
@@ -95,7 +95,7 @@ def _few(
 def _many(
     api: JiraApi, walk: Walk, place: Place, poll_ms: int, rows_max: int
 ) -> tuple[Comments, list[str]]:
-    """Give some comments of an issue with many, and after the last one the deletions."""
+    """Return some comments of an issue with many, and after the last one the deletions."""
     issue, start = place.pending[0], place.start
     some: list[Mapping[str, Any]] = []
     total = 1

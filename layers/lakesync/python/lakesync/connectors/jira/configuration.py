@@ -93,5 +93,5 @@ class JiraSettings(JiraSite):
         return self
 
     def named(self) -> Mapping[str, str]:
-        """Give the tables by Jira's name, with the gateway's."""
+        """Return the tables by Jira's name, with the gateway's."""
         return {table.name: table.table for table in self.tables}

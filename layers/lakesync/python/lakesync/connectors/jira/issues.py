@@ -30,7 +30,7 @@ def read(
     rows_max: int,
     poll_ms: int,
 ) -> SourcePage:
-    """Give changed issues; periodically also deleted ones, and those that searches missed."""
+    """Return changed issues; periodically also deleted ones, and those that searches missed."""
     walk, place = Walk(api, settings, storage, TABLE), place_of(cursor)
     fields = (*ISSUE_FIELDS, *custom)
     wanted = [field.id for field in fields]
@@ -56,7 +56,7 @@ def read(
 def changes_of(
     issues: Iterable[Mapping[str, Any]], fields: Sequence[Field]
 ) -> tuple[list[Change], list[Unreadable]]:
-    """Give issues as changes, and those that are not as Jira's API says."""
+    """Return issues as changes, and those that are not as Jira's API says."""
 
     def change(row_id: str, issue: Mapping[str, Any]) -> Change:
         columns = {"id": row_id, "key": issue["key"], **values(issue["fields"], fields)}

@@ -62,7 +62,7 @@ class JiraConnector:
         return _tried(work)
 
     def discover(self) -> Result[tuple[SourceTable, ...], LakeSyncError]:
-        """Give the tables, with the custom fields that are asked for."""
+        """Return the tables, with the custom fields that are asked for."""
 
         def work() -> tuple[SourceTable, ...]:
             known = {
@@ -79,7 +79,7 @@ class JiraConnector:
     def read(
         self, table: str, cursor: str, *, rows_max: int, poll_ms: int
     ) -> Result[SourcePage, LakeSyncError]:
-        """Give a page."""
+        """Return a page."""
         api, settings, storage = self._api, self._settings, self._storage
 
         def work() -> SourcePage:
@@ -96,7 +96,7 @@ class JiraConnector:
         return _tried(work)
 
     def on_webhook(self, delivery: Delivery) -> Result[SourcePage, LakeSyncError]:
-        """Give the current state of an event's issue, or its deletion."""
+        """Return the current state of an event's issue, or its deletion."""
 
         def work() -> SourcePage:
             return webhooks.read(

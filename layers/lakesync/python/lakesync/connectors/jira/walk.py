@@ -73,7 +73,7 @@ def place_of(cursor: str) -> Place:
 
 
 def begun_at(cursor: str, at_ms: int) -> str:
-    """Give the cursor from which changes since a time are read again.
+    """Return the cursor from which changes since a time are read again.
 
     That is the current cursor, if it is earlier. A comparison in progress is restarted.
     """
@@ -102,7 +102,7 @@ class Walk:
         self.given = Given(storage, table)
 
     def changed(self, place: Place, fields: Sequence[str], rows_max: int) -> Searched:
-        """Give the next issues that changed, and move the place on behind them."""
+        """Return the next issues that changed, and move the place on behind them."""
         if place.since < 0:
             place.since = max(place.top - 1000 * self._settings.overlap_s, 0)
         page = self._searched(place, fields, min(rows_max, SEARCHED_MAX))
@@ -116,7 +116,7 @@ class Walk:
         return page
 
     def ended(self, place: Place, poll_ms: int) -> bool:
-        """End a step, and begin to list all issues if it is due; tells whether the poll ends."""
+        """End a step, and begin to list all issues if it is due; returns whether the poll ends."""
         place.since, place.token, place.at = -1, "", 0
         is_due = poll_ms - place.compared >= self._settings.reconcile_minutes * _MINUTE_MS
         if place.step == "changes" and is_due:
@@ -137,7 +137,7 @@ class Walk:
             place.step, place.object = "compare", self._object_behind("")
 
     def compare(self, place: Place, poll_ms: int, rows_max: int) -> tuple[list[str], list[str]]:
-        """Compare the next noted rows with the listing; gives deletions, and issues to read."""
+        """Compare the next noted rows with the listing; returns deletions, and issues to read."""
         if not place.object:
             return [], []
         gone, missing = self.given.compare(place.object, poll_ms, self.existing)
@@ -149,11 +149,11 @@ class Walk:
         return list(gone), some
 
     def existing(self, ids: Sequence[str]) -> set[str]:
-        """Give those of some issues that exist in the configured projects."""
+        """Return those of some issues that exist in the configured projects."""
         return {str(issue["id"]) for issue in self.within(self._api.by_ids(ids, ["project"]))}
 
     def within(self, issues: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        """Give those of some issues that are in the projects that are asked for."""
+        """Return those of some issues that are in the projects that are asked for."""
         wanted = self._settings.projects
         return [
             issue for issue in issues
@@ -187,7 +187,7 @@ class Walk:
 
 
 def _updated(issue: Mapping[str, Any]) -> int:
-    """Give when an issue changed; 0 if unknown: then it does not advance the cursor."""
+    """Return when an issue changed; 0 if unknown: then it does not advance the cursor."""
     try:
         return milliseconds(issue["fields"]["updated"])
     except NOT_AS_DESCRIBED:
@@ -195,5 +195,5 @@ def _updated(issue: Mapping[str, Any]) -> int:
 
 
 def project_of(issue: Mapping[str, Any]) -> str:
-    """Give the key of an issue's project; empty if it does not say."""
+    """Return the key of an issue's project; empty if it does not say."""
     return str(((issue.get("fields") or {}).get("project") or {}).get("key", ""))

@@ -54,7 +54,7 @@ def read(
     custom: Callable[[], Sequence[Field]],
     delivery: Delivery,
 ) -> SourcePage:
-    """Give the issue of an event; nothing for events that are not about issues.
+    """Return the issue of an event; nothing for events that are not about issues.
 
     Raises:
         ValidationFailed: it names no issue.

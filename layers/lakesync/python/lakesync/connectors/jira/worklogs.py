@@ -24,7 +24,7 @@ _IS_LISTED: Final = {"worklogId", "updatedTime"}
 
 
 def begun_at(cursor: str, at_ms: int) -> str:
-    """Give the cursor from which changes since a time are read again; never a later one."""
+    """Return the cursor from which changes since a time are read again; never a later one."""
     place: dict[str, Any] = json.loads(cursor) if cursor else {}
     moved = {step: min(place[step], at_ms) for step in _STEPS if step in place}
     if all(place[step] == moved[step] for step in moved):
@@ -33,7 +33,7 @@ def begun_at(cursor: str, at_ms: int) -> str:
 
 
 def read(api: JiraApi, settings: JiraSettings, cursor: str) -> SourcePage:
-    """Give worklogs that changed, and then those that were deleted."""
+    """Return worklogs that changed, and then those that were deleted."""
     place: dict[str, Any] = json.loads(cursor) if cursor else {"updated": 0, "deleted": 0}
     step = place.get("step", _STEPS[0])
     since_ms = place.get("since", max(place[step] - 1000 * settings.overlap_s, 0))
@@ -74,7 +74,7 @@ def _change(row_id: str, worklog: Mapping[str, Any]) -> Change:
 def _within(
     api: JiraApi, settings: JiraSettings, worklogs: list[Mapping[str, Any]]
 ) -> list[Mapping[str, Any]]:
-    """Give those of the configured projects: Jira lists worklogs of all."""
+    """Return those of the configured projects: Jira lists worklogs of all."""
     if not settings.projects:
         return worklogs
     ids = dict.fromkeys(str(each["issueId"]) for each in worklogs if "issueId" in each)

@@ -93,14 +93,14 @@ class SalesforceApi:
             self._log_in()
 
     def now(self) -> datetime:
-        """Give the time by Salesforce's clock, in whole seconds."""
+        """Return the time by Salesforce's clock, in whole seconds."""
         date = self.send("GET", f"{DATA}/limits").date()
         if date is None:
             raise AdapterFailed("Salesforce's answer has no date")
         return date
 
     def described(self, name: str) -> Mapping[str, Any]:
-        """Give an object's fields.
+        """Return an object's fields.
 
         Raises:
             NotFound: there is none, or the user may not see it.
@@ -109,11 +109,11 @@ class SalesforceApi:
         return described
 
     def count(self, soql: str) -> int:
-        """Give how many rows a query counts."""
+        """Return how many rows a query counts."""
         return int(self.send("GET", f"{DATA}/query", query={"q": soql}).json()["totalSize"])
 
     def query(self, soql: str, rows_max: int, *, with_deleted: bool) -> Queried:
-        """Give the first page of a query."""
+        """Return the first page of a query."""
         if len(urlencode({"q": soql})) > SOQL_BYTES_MAX:
             raise AdapterRefused("the object has too many fields: name those that are wanted")
         batch = min(max(rows_max, BATCH_MIN), BATCH_MAX)
@@ -122,20 +122,20 @@ class SalesforceApi:
         return _page(self.send("GET", path, query={"q": soql}, headers=options).json())
 
     def following(self, path: str) -> Queried:
-        """Give the next page of a query."""
+        """Return the next page of a query."""
         return _page(self.send("GET", path).json())
 
     def begin_bulk(self, soql: str) -> str:
-        """Have a query carried out in bulk; gives its job."""
+        """Have a query carried out in bulk; returns its job."""
         body = {"operation": "query", "query": soql}
         return str(self.send("POST", f"{DATA}/jobs/query", body=body).json()["id"])
 
     def bulk_state(self, job: str) -> str:
-        """Give how far a job is."""
+        """Return how far a job is."""
         return str(self.send("GET", f"{DATA}/jobs/query/{job}").json()["state"])
 
     def bulk_page(self, job: str, locator: str, rows_max: int) -> BulkPage:
-        """Give a page of what a job gave."""
+        """Return a page of what a job gave."""
         answer = self.send(
             "GET", f"{DATA}/jobs/query/{job}/results",
             query={"locator": locator or None, "maxRecords": rows_max},

@@ -41,13 +41,13 @@ class Plan(NamedTuple):
     """Its deleted rows are marked as such."""
 
     def select(self, where: str) -> str:
-        """Give a query."""
+        """Return a query."""
         deleted = [DELETED] if self.has_deleted and DELETED not in self.fields else []
         return f"SELECT {', '.join([*self.fields, *deleted])} FROM {self.name} {where}"  # noqa: S608 - names that Salesforce gave or that were checked
 
 
 def plan_of(table: SalesforceTable, described: Mapping[str, Any]) -> Plan:
-    """Give how an object is read.
+    """Return how an object is read.
 
     Raises:
         AdapterRefused: it cannot be read, or lacks a configured field.
@@ -69,7 +69,7 @@ def plan_of(table: SalesforceTable, described: Mapping[str, Any]) -> Plan:
 
 
 def source_table(plan: Plan) -> SourceTable:
-    """Give an object as a table."""
+    """Return an object as a table."""
     columns = [
         SourceColumn(name, kind, nullable=name != "Id") for name, kind in plan.fields.items()
     ]
@@ -79,7 +79,7 @@ def source_table(plan: Plan) -> SourceTable:
 def changes_of(
     plan: Plan, records: Iterable[Mapping[str, Any]]
 ) -> tuple[list[Change], list[Unreadable]]:
-    """Give records as changes; values are JSON values, or text if they are from CSV."""
+    """Return records as changes; values are JSON values, or text if they are from CSV."""
 
     def change(row_id: str, record: Mapping[str, Any]) -> Change:
         changed_us = microseconds(instant(record[CHANGED]))
@@ -93,7 +93,7 @@ def changes_of(
 
 
 def last_changed(records: Sequence[Mapping[str, Any]]) -> str:
-    """Give when the last record was changed that says so; empty if none does."""
+    """Return when the last record was changed that says so; empty if none does."""
     for record in reversed(records):
         try:
             instant(record[CHANGED])
@@ -104,7 +104,7 @@ def last_changed(records: Sequence[Mapping[str, Any]]) -> str:
 
 
 def records_in(plan: Plan, body: bytes, rows_expected: int) -> Sequence[Mapping[str, Any]]:
-    """Give the records of a page of CSV.
+    """Return the records of a page of CSV.
 
     Raises:
         AdapterFailed: it is cut off.

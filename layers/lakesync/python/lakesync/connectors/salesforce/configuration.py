@@ -92,5 +92,5 @@ class SalesforceSettings(SalesforceOrg):
         return self
 
     def named(self) -> Mapping[str, str]:
-        """Give the tables by Salesforce's name, with the gateway's."""
+        """Return the tables by Salesforce's name, with the gateway's."""
         return {table.name: table.table for table in self.tables}

@@ -96,7 +96,7 @@ class SalesforceConnector:
         return _tried(work)
 
     def discover(self) -> Result[tuple[SourceTable, ...], LakeSyncError]:
-        """Give the objects that are configured."""
+        """Return the objects that are configured."""
         return _tried(lambda: tuple(source_table(self._plan(name)) for name in self._tables))
 
     def read(
@@ -107,7 +107,7 @@ class SalesforceConnector:
         rows_max: int,
         poll_ms: int,
     ) -> Result[SourcePage, LakeSyncError]:
-        """Give a page."""
+        """Return a page."""
         place = Place(**json.loads(cursor)) if cursor else Place()
 
         def work() -> SourcePage:
@@ -144,7 +144,7 @@ class SalesforceConnector:
         return self._plans[name]
 
     def _begun(self, poll_ms: int) -> datetime:
-        """Give when a poll began, by Salesforce's clock, or a little later."""
+        """Return when a poll began, by Salesforce's clock, or a little later."""
         if self._now is None or self._now[0] != poll_ms:
             self._now = (poll_ms, self._api.now())
         return self._now[1]
@@ -156,7 +156,7 @@ class SalesforceConnector:
         return counted >= self._settings.bulk_rows_min
 
     def _changed(self, plan: Plan, place: Place, rows_max: int) -> SourcePage:
-        """Give what changed: the next page of the query."""
+        """Return what changed: the next page of the query."""
         page = self._page(plan, place, rows_max)
         changes, unreadable = changes_of(plan, page.records)
         if page.following:
@@ -177,7 +177,7 @@ class SalesforceConnector:
         return self._api.query(soql, rows_max, with_deleted=plan.has_deleted)
 
     def _bulk(self, plan: Plan, place: Place, rows_max: int) -> SourcePage:
-        """Give the next page of a bulk query, once Salesforce has carried it out."""
+        """Return the next page of a bulk query, once Salesforce has carried it out."""
         if not place.locator:
             state = self._api.bulk_state(place.job)
             if state in _BULK_ENDED:  # read it page by page then
@@ -197,7 +197,7 @@ class SalesforceConnector:
 
 
 def begun_at(cursor: str, at_us: int) -> str:
-    """Give the cursor from which changes since a time are read again.
+    """Return the cursor from which changes since a time are read again.
 
     That is the current cursor, if it is earlier, or if the first load is not complete.
     """

@@ -37,7 +37,7 @@ _GROWTH: Final = 2
 
 
 def is_cursor(cursor: str) -> bool:
-    """Tell whether a cursor is of a table that is read by difference."""
+    """Return whether a cursor is of a table that is read by difference."""
     return cursor.startswith(("[", '{"gone"'))
 
 
@@ -72,7 +72,7 @@ def read(
     rows_max: int,
     poll_ms: int,
 ) -> SourcePage:
-    """Give the changes in the range behind a key: the cursor's, or the first range.
+    """Return the changes in the range behind a key: the cursor's, or the first range.
 
     Raises:
         Altered: the table must be planned anew; nothing was stored.
@@ -111,7 +111,7 @@ def _compared(
     rows_max: int,
     poll_ms: int,
 ) -> Range:
-    """Give a range as the table has it now; the stored one if nothing in it changed."""
+    """Return a range as the table has it now; the stored one if nothing in it changed."""
     conditions: list[tuple[str, Sequence[Any]]] = []
     if start is not None:
         conditions.append(behind(database.dialect, Bound(plan.key, start)))

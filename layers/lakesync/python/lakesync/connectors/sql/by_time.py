@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def is_cursor(cursor: str) -> bool:
-    """Tell whether a cursor is of a table that is read by change times."""
+    """Return whether a cursor is of a table that is read by change times."""
     return cursor.startswith('{"since"')
 
 
@@ -70,7 +70,7 @@ def read(
     poll_ms: int,
     ends: str = "",
 ) -> SourcePage:
-    """Give the rows behind a cursor, in the order of their times; may raise `Altered`.
+    """Return the rows behind a cursor, in the order of their times; may raise `Altered`.
 
     With ``ends``, which `ahead` gave, it reads up to there.
     """
@@ -105,7 +105,7 @@ def ahead(
     settings: SqlSettings,
     poll_ms: int,
 ) -> Stretch:
-    """Give a stretch of the next rows behind a cursor, in the order of their times."""
+    """Return a stretch of the next rows behind a cursor, in the order of their times."""
     is_zoneless = not is_midway(after) and _asked(database, cursor, plan)[1]
     now, margins = database.now(cursor), (settings.overlap_s, settings.settle_s)
     reach = reach_of(after, now, poll_ms, *margins, is_zoneless=is_zoneless)
@@ -122,7 +122,7 @@ def ahead(
 def _statement(
     database: Database, plan: Plan, reach: Reach, rows_max: int, ends: Reach | None
 ) -> tuple[list[str], tuple[str, list[Any]]]:
-    """Give the order of a page, and the statement that reads it."""
+    """Return the order of a page, and the statement that reads it."""
     order, conditions = _asked_for(database, plan, reach)
     if ends is not None and ends.since is not None:
         conditions.append(up_to(database.dialect, Bound(order, [ends.since, *ends.key])))
@@ -135,7 +135,7 @@ def _statement(
 def _asked_for(
     database: Database, plan: Plan, reach: Reach
 ) -> tuple[list[str], list[tuple[str, Sequence[Any]]]]:
-    """Give the order in which rows are read, and which of them."""
+    """Return the order in which rows are read, and which of them."""
     column = plan.settings.cursor_column or ""
     order = [column, *(name for name in plan.key if name != column)]
     conditions: list[tuple[str, Sequence[Any]]] = []
@@ -147,7 +147,7 @@ def _asked_for(
 
 
 def _asked(database: Database, cursor: Any, plan: Plan) -> tuple[str | None, bool]:
-    """Give the id of one row whose change time is NULL, and whether the column has no zone.
+    """Return the id of one row whose change time is NULL, and whether the column has no zone.
 
     Ordered by that column only, so that its index is used. None if all rows have a time.
     """
@@ -163,7 +163,7 @@ def _asked(database: Database, cursor: Any, plan: Plan) -> tuple[str | None, boo
 
 
 def _said(plan: Plan, row_id: str | None) -> tuple[Unreadable, ...]:
-    """Give the row without a change time as one that cannot be read, until it has one."""
+    """Return the row without a change time as one that cannot be read, until it has one."""
     if row_id is None:
         return ()
     reason = (

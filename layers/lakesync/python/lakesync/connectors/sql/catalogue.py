@@ -65,11 +65,11 @@ class Database(Protocol):
         ...
 
     def now(self, cursor: Any) -> Any:
-        """Give the time by the source's clock."""
+        """Return the time by the source's clock."""
         ...
 
     def described(self, cursor: Any, table: str | None) -> Sequence[SourceTable]:
-        """Give all tables, or the one of a name; none if there is no such table."""
+        """Return all tables, or the one of a name; none if there is no such table."""
         ...
 
 
@@ -83,7 +83,7 @@ class PostgresSource:
 
     @cached_property
     def dialect(self) -> Dialect:
-        """Give the dialect of the adapter."""
+        """Return the dialect of the adapter."""
         from psycopg.conninfo import make_conninfo  # noqa: PLC0415 - the driver
 
         from lakesync.adapters.postgres import Postgres  # noqa: PLC0415
@@ -108,7 +108,7 @@ class PostgresSource:
         return connection
 
     def now(self, cursor: Any) -> Any:
-        """Give the time."""
+        """Return the time."""
         cursor.execute("SELECT clock_timestamp()")
         return cursor.fetchone()[0]
 
@@ -132,7 +132,7 @@ class MySqlSource:
 
     @cached_property
     def dialect(self) -> Dialect:
-        """Give the dialect of the adapter."""
+        """Return the dialect of the adapter."""
         from lakesync.adapters.mysql import MySql  # noqa: PLC0415 - its driver
 
         settings = self.settings
@@ -155,7 +155,7 @@ class MySqlSource:
         return connection
 
     def now(self, cursor: Any) -> Any:
-        """Give the time."""
+        """Return the time."""
         cursor.execute("SELECT UTC_TIMESTAMP(6)")
         return cursor.fetchone()[0]
 

@@ -101,7 +101,7 @@ class SqlSettings(Settings):
         return self
 
     def named(self) -> Mapping[str, str]:
-        """Give the tables by the source's name, with the gateway's."""
+        """Return the tables by the source's name, with the gateway's."""
         return {table.name: table.table for table in self.tables}
 
 
@@ -130,7 +130,7 @@ class PostgresSettings(SqlSettings):
         return self
 
     def named(self) -> Mapping[str, str]:
-        """Give the tables by the source's name, with the gateway's; the feed first, if any."""
+        """Return the tables by the source's name, with the gateway's; the feed first, if any."""
         return ({FEED: ""} if self.changes else {}) | dict(super().named())
 
 
@@ -160,5 +160,5 @@ class MySqlSettings(SqlSettings):
         return self
 
     def named(self) -> Mapping[str, str]:
-        """Give the tables by the source's name, with the gateway's; the feed first, if any."""
+        """Return the tables by the source's name, with the gateway's; the feed first, if any."""
         return ({FEED: ""} if self.changes else {}) | dict(super().named())

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def rows_gone(
     cursor: Any, dialect: Dialect, plan: Plan, storage: Storage, place: str
 ) -> tuple[list[str], str]:
-    """Give some of the rows that came from a table and that it no longer has.
+    """Return some of the rows that came from a table and that it no longer has.
 
     Args:
         cursor: a cursor of the source.
@@ -35,7 +35,7 @@ def rows_gone(
 
 
 def _rows_there(cursor: Any, dialect: Dialect, plan: Plan, row_ids: Sequence[str]) -> set[str]:
-    """Give which rows the table has, of some."""
+    """Return which rows the table has, of some."""
     keys = []
     for row_id in row_ids:
         try:

@@ -37,7 +37,7 @@ class Plan:
     """The driver's types of the columns, as the first rows had them."""
 
     def rows(self, cursor: Any, statement: tuple[str, Sequence[Any]]) -> Sequence[Sequence[Any]]:
-        """Give the rows of a statement that reads these columns.
+        """Return the rows of a statement that reads these columns.
 
         Raises:
             Altered: the table was altered meanwhile; nothing was read.
@@ -52,7 +52,7 @@ class Plan:
         return rows
 
     def place(self, column: str) -> int:
-        """Give where a column stands in a row."""
+        """Return where a column stands in a row."""
         return self.columns.index(column)
 
     @cached_property
@@ -76,11 +76,11 @@ class Plan:
         return tuple((at, self.types[at]) for at in self.key_places)
 
     def row_id(self, row: Sequence[Any]) -> str:
-        """Give the id of a row: its key's value, or several as a JSON array."""
+        """Return the id of a row: its key's value, or several as a JSON array."""
         return row_id_of([json_value(row[at], kind) for at, kind in self._key])
 
     def values(self, row: Sequence[Any]) -> dict[str, Any]:
-        """Give a row as JSON values.
+        """Return a row as JSON values.
 
         Raises:
             ValueError: JSON cannot represent a value; the message names the column.
@@ -94,7 +94,7 @@ class Plan:
         return values
 
     def some_values(self, columns: Sequence[str], row: Sequence[Any]) -> dict[str, Any]:
-        """Give some columns of a row as JSON values; without those that JSON cannot represent."""
+        """Return some columns of a row as JSON values; without those that JSON cannot represent."""
         values = {}
         for column, value in zip(columns, row, strict=True):
             at = self.place(column)
@@ -103,13 +103,13 @@ class Plan:
         return values
 
     def key_row_id(self, row: Sequence[Any]) -> str:
-        """Give the id of a row of which only the key's columns were read."""
+        """Return the id of a row of which only the key's columns were read."""
         kinds = [self.types[self.place(name)] for name in self.key]
         return row_id_of([json_value(*each) for each in zip(row, kinds, strict=True)])
 
 
 def row_id_of(values: Sequence[Any]) -> str:
-    """Give a row's id from its key's values: a single one as its text, several as an array."""
+    """Return a row's id from its key's values: a single one as its text, several as an array."""
     alone = values[0] if len(values) == 1 else None
     if isinstance(alone, str):
         return alone
@@ -119,7 +119,7 @@ def row_id_of(values: Sequence[Any]) -> str:
 
 
 def key_of(row_id: str, key: Sequence[str]) -> Sequence[Any]:
-    """Give a key's values from a row's id, as the database reads them.
+    """Return a key's values from a row's id, as the database reads them.
 
     Raises:
         ValueError: it is not the id of a row with such a key.
@@ -133,7 +133,7 @@ def key_of(row_id: str, key: Sequence[str]) -> Sequence[Any]:
 
 
 def plan_of(settings: PolledTable, table: SourceTable) -> Plan:
-    """Give how a table is read.
+    """Return how a table is read.
 
     Raises:
         AdapterRefused: it lacks a configured column, or a key.

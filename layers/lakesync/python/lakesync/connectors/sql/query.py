@@ -22,7 +22,7 @@ class Bound(NamedTuple):
 
 
 def behind(dialect: Dialect, bound: Bound) -> tuple[str, list[Any]]:
-    """Give the condition for rows behind a bound.
+    """Return the condition for rows behind a bound.
 
     It is spelled out, as not every database uses an index for a row comparison of several columns.
     """
@@ -38,7 +38,7 @@ def behind(dialect: Dialect, bound: Bound) -> tuple[str, list[Any]]:
 
 
 def up_to(dialect: Dialect, bound: Bound) -> tuple[str, list[Any]]:
-    """Give the condition for rows at a bound or before it.
+    """Return the condition for rows at a bound or before it.
 
     It repeats the first column separately, which shows the database how far to read an index.
     """
@@ -57,7 +57,7 @@ def page_of(
     *,
     skipped: int = 0,
 ) -> tuple[str, list[Any]]:
-    """Give the statement that reads some columns of a table in an order, and its parameters.
+    """Return the statement that reads some columns of a table in an order, and its parameters.
 
     It limits the number of rows, after those that are skipped.
     """
@@ -73,7 +73,7 @@ def page_of(
 
 
 def key_value(value: Any) -> str | int:
-    """Give a key's value in a form that JSON stores and the database compares.
+    """Return a key's value in a form that JSON stores and the database compares.
 
     Raises:
         AdapterRefused: its type has no such form.

@@ -30,7 +30,7 @@ _LOOKING: Final = '{"gone"'
 
 
 def is_same_key(storage: Storage, plan: Plan) -> bool:
-    """Tell whether a table's key is unchanged; else its stored ranges are forgotten."""
+    """Return whether a table's key is unchanged; else its stored ranges are forgotten."""
     path = (_KEYS, digest(plan.settings.name))
     kinds = [plan.types[plan.place(name)] for name in plan.key]
     now: dict[str, Any] = {"key": list(plan.key), "types": kinds}
@@ -46,18 +46,18 @@ def is_same_key(storage: Storage, plan: Plan) -> bool:
 
 
 def looks_for_gone(after: str) -> bool:
-    """Tell whether a cursor is of looking for deletions."""
+    """Return whether a cursor is of looking for deletions."""
     return after.startswith(_LOOKING)
 
 
 def behind_rows(storage: Storage, plan: Plan) -> str:
-    """Give the cursor after the last range: empty, or where to look for deletions."""
+    """Return the cursor after the last range: empty, or where to look for deletions."""
     kept = storage.read(_KEYS, digest(plan.settings.name)) or {}
     return json.dumps({"gone": ""}) if kept.get("looksForGone") else ""
 
 
 def gone(cursor: Any, dialect: Dialect, plan: Plan, storage: Storage, after: str) -> SourcePage:
-    """Give those rows of what the gateway has that the table has not."""
+    """Return those rows of what the gateway has that the table has not."""
     row_ids, following = rows_gone(cursor, dialect, plan, storage, json.loads(after)["gone"])
     changes = tuple(Change(row_id, None) for row_id in row_ids)
     return SourcePage(changes, json.dumps({"gone": following or None}), has_more=True)

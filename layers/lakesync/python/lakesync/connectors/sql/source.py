@@ -52,13 +52,13 @@ class SqlConnector:
         return self._run(work)
 
     def discover(self) -> Result[tuple[SourceTable, ...], LakeSyncError]:
-        """Give the tables of the connection's schema."""
+        """Return the tables of the connection's schema."""
         return self._run(lambda cursor: tuple(self._database.described(cursor, None)))
 
     def read(
         self, table: str, cursor: str, *, rows_max: int, poll_ms: int
     ) -> Result[SourcePage, LakeSyncError]:
-        """Give a page."""
+        """Return a page."""
 
         def work(connected: Any) -> SourcePage:
             plan = self._plan(connected, table)
@@ -82,7 +82,7 @@ class SqlConnector:
     def ahead(
         self, table: str, cursor: str, rows: int, *, poll_ms: int
     ) -> Result[Stretch, LakeSyncError]:
-        """Give a stretch of a table that is read by change times; others are not divided."""
+        """Return a stretch of a table that is read by change times; others are not divided."""
 
         def work(connected: Any) -> Stretch:
             plan = self._plan(connected, table)
@@ -97,7 +97,7 @@ class SqlConnector:
     def read_stretch(
         self, table: str, cursor: str, ends: str, *, rows_max: int, poll_ms: int
     ) -> Result[SourcePage, LakeSyncError]:
-        """Give a page of a stretch."""
+        """Return a page of a stretch."""
 
         def work(connected: Any) -> SourcePage:
             plan = self._plan(connected, table)

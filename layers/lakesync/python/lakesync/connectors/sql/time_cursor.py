@@ -26,7 +26,7 @@ class Redating(NamedTuple):
     """The earliest time of the clock as it is now."""
 
     def changed_us(self, time_us: int) -> int:
-        """Give the change time that takes the place of the source's."""
+        """Return the change time that takes the place of the source's."""
         return max(time_us, self.given_us + 1 + max(0, time_us - self.begin_us) // 1000)
 
 
@@ -54,17 +54,17 @@ class Reach:
     """Since the source's clock stepped back, until it is where it was."""
 
     def begun(self) -> str:
-        """Give the cursor of this page, by which it can be read again."""
+        """Return the cursor of this page, by which it can be read again."""
         return self.going_on(_text(self.since), self.key)
 
     def going_on(self, since: str | int | None, key: list[Any]) -> str:
-        """Give the cursor behind a page, in the midst of a poll."""
+        """Return the cursor behind a page, in the midst of a poll."""
         more = self._zoneless(self.latest, self.latest_until) if self.is_zoneless else {}
         going_on = {"since": since, "until": _text(self.until), "key": key, "now": _text(self.now)}
         return json.dumps(going_on | more | _redated(self.redating))
 
     def ended(self, last: object, poll_ms: int, overlap_s: int, settle_s: int) -> str:
-        """Give the cursor after a poll.
+        """Return the cursor after a poll.
 
         Args:
             last: the time of the last row of the last page; None if there was none.
@@ -103,7 +103,7 @@ class Reach:
         return since, self._zoneless(latest, latest_until)
 
     def before_now(self, time: timedelta) -> datetime:
-        """Give a time before the poll began as the column has it."""
+        """Return a time before the poll began as the column has it."""
         moment = self.now - time
         return moment.replace(tzinfo=None) if self.is_zoneless else moment
 
@@ -115,7 +115,7 @@ class Reach:
 def reach_of(
     cursor: str, now: datetime, poll_ms: int, overlap_s: int, settle_s: int, *, is_zoneless: bool
 ) -> Reach:
-    """Give the query of the next page.
+    """Return the query of the next page.
 
     Args:
         cursor: the previous page's; empty for the very first.
@@ -145,7 +145,7 @@ def reach_of(
 
 
 def _stepped_back(reach: Reach, end: datetime, polled_ms: int, before: timedelta) -> Reach:
-    """Give the query of a poll after the source's clock stepped back.
+    """Return the query of a poll after the source's clock stepped.
 
     Args:
         reach: the query without the step.
@@ -165,7 +165,7 @@ def _stepped_back(reach: Reach, end: datetime, polled_ms: int, before: timedelta
 
 
 def begun_at(cursor: str, at_us: int, overlap_s: int) -> str:
-    """Give the cursor from which changes since a time are read again, by the source's clock.
+    """Return the cursor from which changes since a time are read again, by the source's clock.
 
     That is the current cursor, if it is earlier, so unread rows are not skipped. Times without a
     zone may be behind UTC, so those of earlier hours are read, too.
@@ -187,7 +187,7 @@ def begun_at(cursor: str, at_us: int, overlap_s: int) -> str:
 
 
 def is_midway(cursor: str) -> bool:
-    """Tell whether a cursor is of a poll that has more pages."""
+    """Return whether a cursor is of a poll that has more pages."""
     return bool(cursor) and "until" in json.loads(cursor)
 
 

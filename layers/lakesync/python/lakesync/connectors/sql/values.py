@@ -30,7 +30,7 @@ _TYPES: Final = (
 
 
 def column_type(sql_type: str) -> str:
-    """Give the column type for a SQL type; text if no other fits."""
+    """Return the column type for a SQL type; text if no other fits."""
     if sql_type.endswith("[]"):
         return "json"
     numeric = _NUMERIC.fullmatch(sql_type)
@@ -44,7 +44,7 @@ def column_type(sql_type: str) -> str:
 
 
 def json_value(value: Any, type_name: str) -> Any:
-    """Give a driver's value as JSON, in the form of its column's type.
+    """Return a driver's value as JSON, in the form of its column's type.
 
     Raises:
         ValueError: JSON has no such value.
@@ -53,17 +53,17 @@ def json_value(value: Any, type_name: str) -> Any:
 
 
 def converter_of(type_name: str) -> Callable[[Any], Any]:
-    """Give the function that converts a column's non-null values to JSON, as `json_value` does."""
+    """Get the function that converts a column's non-null values to JSON, as `json_value` does."""
     return _CONVERTERS.get(type_name, _exact)
 
 
 def kinds_of(type_name: str) -> Mapping[type, Callable[[Any], Any]]:
-    """Give the converter for a value's type; most types are found directly."""
+    """Return the converter for a value's type; most types are found directly."""
     return _KINDS.get(type_name, _EXACT)
 
 
 def instant_us(value: object) -> int | None:
-    """Give an instant in microseconds since 1970, in UTC without a zone; None for null.
+    """Return an instant in microseconds since 1970, in UTC without a zone; None for null.
 
     Raises:
         ValueError: it is neither.
@@ -76,17 +76,17 @@ def instant_us(value: object) -> int | None:
 
 
 def _exact(value: Any) -> Any:
-    """Give a value without what JSON would round."""
+    """Return a value without what JSON would round."""
     return _by_kind(_EXACT, value)
 
 
 def _text(value: Any) -> Any:
-    """Give what stands in a column of text."""
+    """Return what stands in a column of text."""
     return value if isinstance(value, str) else _by_kind(_TEXT, value)
 
 
 def _json(value: Any) -> Any:
-    """Give JSON; MySQL's driver gives it as its text."""
+    """Return JSON; MySQL's driver gives it as its text."""
     return _exact(json.loads(value) if isinstance(value, str) else value)
 
 

@@ -32,5 +32,5 @@ class IcebergDatabase(HeadedDatabase):
         self._place = place
 
     def snapshots_of(self, name: str) -> PlainTable:
-        """Give a table that others write; `lakesync.adapters.snapshots.HasSnapshots`."""
+        """Return a table that others write; `lakesync.adapters.snapshots.HasSnapshots`."""
         return PlainTable(self._place, name)

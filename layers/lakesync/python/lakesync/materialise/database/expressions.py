@@ -13,15 +13,15 @@ _make: Any = expressions
 
 
 def between(name: str, after: object, until: object) -> Any:
-    """Give the expression for values behind one and no further than another."""
+    """Return the expression for values behind one and no further than another."""
     return _make.And(_make.GreaterThan(name, after), _make.LessThanOrEqual(name, until))
 
 
 def behind(name: str, after: object) -> Any:
-    """Give the expression for values behind another."""
+    """Return the expression for values behind another."""
     return _make.GreaterThan(name, after)
 
 
 def one_of(name: str, values: Iterable[str]) -> Any:
-    """Give the expression for any of some values."""
+    """Return the expression for any of some values."""
     return _make.In(name, tuple(values))

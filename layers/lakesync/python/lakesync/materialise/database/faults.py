@@ -26,7 +26,7 @@ _SLOW: Final = ("Throttling", "SlowDown", "TooManyRequests", "RequestLimitExceed
 
 @contextmanager
 def asking() -> Iterator[None]:
-    """Give the errors of the catalogue and of the file store as LakeSync's.
+    """Yield the errors of the catalogue and of the file store as LakeSync's.
 
     Raises:
         Contention: another writer was first, or it is not known which was: the table is read again.
@@ -46,7 +46,7 @@ def asking() -> Iterator[None]:
 
 
 def translated(error: Exception) -> LakeSyncError | None:
-    """Give an error as ours; None for a bug."""
+    """Return an error as ours; None for a bug."""
     from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - with the others
     from pyiceberg import exceptions as iceberg  # noqa: PLC0415
     from requests import RequestException, Timeout  # noqa: PLC0415
@@ -71,5 +71,5 @@ def translated(error: Exception) -> LakeSyncError | None:
 
 
 def _said(error: Exception) -> str:
-    """Give the other side's message in one line."""
+    """Return the other side's message in one line."""
     return f"Iceberg: {' '.join(str(error).split())[:300]}"

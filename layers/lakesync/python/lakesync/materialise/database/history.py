@@ -60,7 +60,7 @@ class History:
         self.columns = own_columns(table.metadata)
 
     def commits(self, name: str, after: Stamp, until: Stamp) -> list[tuple[Stamp, bytes]]:
-        """Give the next commits in a range with their records, none at the end.
+        """Return the next commits in a range with their records, none at the end.
 
         Args:
             name: the table's, on the wire.
@@ -91,7 +91,7 @@ class History:
         return sorted(scan.plan_files(), key=lambda task: self._bound(task, 0))
 
     def unnamed(self) -> tuple[list[DataFile], list[DataFile]]:
-        """Give the files of a killed writer's snapshot that the head's lacks; and the reverse.
+        """Return the files of a killed writer's snapshot that the head's lacks; and the reverse.
 
         The next write removes them, and restores these.
         """
@@ -106,7 +106,7 @@ class History:
         )
 
     def last_until(self, until: Stamp) -> Stamp:
-        """Give the last commit that is no later than another; 0 if there is none."""
+        """Return the last commit that is no later than another; 0 if there is none."""
         last = 0
         for task in self.tasks:
             if self._bound(task, 1) <= until:
@@ -119,7 +119,7 @@ class History:
     def followed(
         self, metadata: TableMetadata, rows: Sequence[dict[str, Any]], forgotten: Stamp
     ) -> tuple[list[DataFile], list[DataFile]]:
-        """Put the files that rows belong to; gives new files and those that go.
+        """Put the files that rows belong to; returns new files and those that go.
 
         Args:
             metadata: the table's, with the columns that it is to have.
@@ -148,7 +148,7 @@ class History:
         return list(data_files(metadata, parts, self._table.io))
 
     def _at(self, named: int | None) -> int | None:
-        """Give the snapshot to read: the current one, unless it is a killed writer's."""
+        """Return the snapshot to read: the current one, unless it is a killed writer's."""
         snapshot = current = self._table.current_snapshot()
         if current is None:
             return None
@@ -160,7 +160,7 @@ class History:
         return current.snapshot_id
 
     def _cut(self, tasks: Sequence[FileScanTask], after: Stamp, until: Stamp) -> Stamp:
-        """Give the commit with which enough are read; 0 if there is none."""
+        """Return the commit with which enough are read; 0 if there is none."""
         counts: Counter[int] = Counter()
         for task in tasks:
             if sum(counts.values()) >= WINDOW_DELTAS and self._bound(task, 0) > _last(counts):
@@ -180,7 +180,7 @@ class History:
         ).to_table(tasks)
 
     def _bound(self, task: FileScanTask, which: int) -> Stamp:
-        """Give the least or greatest commit of a file; the widest bound if it is not known."""
+        """Return the least or greatest commit of a file; the widest bound if it is not known."""
         field = self._table.schema().find_field(COMMIT_STAMP).field_id
         bounds = task.file.upper_bounds if which else task.file.lower_bounds
         said = (bounds or {}).get(field)
@@ -189,7 +189,7 @@ class History:
 
 
 def _last(counts: Counter[int]) -> Stamp:
-    """Give the commit with which there are enough; the last of all if there are fewer."""
+    """Return the commit with which there are enough; the last of all if there are fewer."""
     total, commit = 0, 0
     for commit, some in sorted(counts.items()):
         total += some
@@ -201,7 +201,7 @@ def _last(counts: Counter[int]) -> Stamp:
 def history_rows(
     deltas: Sequence[PlacedDelta], columns: Sequence[LakeColumn], at: datetime
 ) -> Iterator[dict[str, Any]]:
-    """Give the rows of a changes table that contain deltas."""
+    """Yield the rows of a changes table that contain deltas."""
     names = {column.written: column.name for column in columns}
     for (commit, ordinal), delta in deltas:
         own = {

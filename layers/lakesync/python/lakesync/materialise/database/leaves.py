@@ -96,7 +96,7 @@ class Leaves:
     def _by_place(
         self, states: Mapping[str, RowState | None]
     ) -> dict[int, dict[str, RowState | None]]:
-        """Give rows by the file that they are in, or belong to; -1 where there is none."""
+        """Return rows by the file that they are in, or belong to; -1 where there is none."""
         there = self._files.holding(states)
         by_place: dict[int, dict[str, RowState | None]] = {}
         for row_id, state in states.items():
@@ -139,7 +139,7 @@ class Leaves:
         return pa.Table.from_pylist(made, schema=self._metadata.schema().as_arrow())
 
     def _row(self, row_id: str, state: RowState, shown: RowState | None) -> dict[str, Any]:
-        """Give a row as the table has it: where it is refused, as it was shown, or hidden."""
+        """Return a row as the table has it: where it is refused, as it was shown, or hidden."""
         reason, kept = _refusal(self._definition, state), None
         if reason:
             self.refused[row_id] = reason
@@ -171,7 +171,7 @@ class Leaves:
 
 
 def _refusal(definition: Definition, state: RowState) -> str:
-    """Give why a row cannot be shown as it is; empty if it can."""
+    """Return why a row cannot be shown as it is; empty if it can."""
     values = view(definition.as_read(state))
     return "" if values is None else next(_unfit(definition, values), "")
 

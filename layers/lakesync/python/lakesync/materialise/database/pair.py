@@ -84,7 +84,7 @@ class Pair:
         return None if self.changes is None else History(self.changes, self.named)
 
     def said(self) -> dict[str, str]:
-        """Give the properties of the state table's last write."""
+        """Return the properties of the state table's last write."""
         snapshot = self.state.current_snapshot()
         while snapshot is not None:
             said = snapshot.summary.additional_properties if snapshot.summary else {}
@@ -95,7 +95,7 @@ class Pair:
         return {}
 
     def head(self, table: str) -> Head:
-        """Give what the table consists of."""
+        """Return what the table consists of."""
         if not self.keeper:
             return Head(1, self._lake_mark(), definition=self._lake_definition(table).to_json())
         said = self.said()
@@ -108,7 +108,7 @@ class Pair:
         )
 
     def _lake_mark(self) -> int:
-        """Give the commit that both tables have reached."""
+        """Return the commit that both tables have reached."""
         both = [IcebergTable(one).batch_mark() for one in (self.state, self.changes) if one]
         marks = [0 if mark is None else mark.commit for mark in both]
         return min(marks) if self.changes is not None else 0
@@ -126,7 +126,7 @@ class Pair:
 
 
 def loaded(place: LakePlace, keeper: str, table: str) -> Pair | None:
-    """Give the tables of a synced table; None without them.
+    """Return the tables of a synced table; None without them.
 
     Raises:
         AdapterRefused: it is a table of events, which are not rows.
@@ -147,7 +147,7 @@ def loaded(place: LakePlace, keeper: str, table: str) -> Pair | None:
 
 
 def made(place: LakePlace, keeper: str, table: str) -> Pair:
-    """Give the tables of a synced table, making them where they are missing. Idempotent."""
+    """Return the tables of a synced table, making them where they are missing. Idempotent."""
     database = place.database(keeper)
     with suppress(NamespaceAlreadyExistsError):
         place.catalogue.create_namespace(database)
@@ -164,7 +164,7 @@ def made(place: LakePlace, keeper: str, table: str) -> Pair:
 
 
 def table_names(place: LakePlace, keeper: str) -> list[str]:
-    """Give the tables of a keeper, by their names on the wire."""
+    """Return the tables of a keeper, by their names on the wire."""
     database = place.database(keeper)
     try:
         names = [str(one[-1]) for one in place.catalogue.list_tables(database)]

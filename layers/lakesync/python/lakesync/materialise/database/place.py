@@ -36,10 +36,10 @@ class LakePlace:
             return self.open_catalogue()
 
     def database(self, keeper: str) -> str:
-        """Give the catalogue's database of a gateway, or of one of its flows."""
+        """Return the catalogue's database of a gateway, or of one of its flows."""
         name = flow_database if "/" in keeper else lake_database
         return name(self.prefix, keeper)
 
     def made_at(self, database: str, name: str) -> dict[str, Any]:
-        """Give the arguments by which PyIceberg places a new table."""
+        """Return the arguments by which PyIceberg places a new table."""
         return {"location": f"{self.warehouse}/{database}/{name}"} if self.warehouse else {}

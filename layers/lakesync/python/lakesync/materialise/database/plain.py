@@ -49,7 +49,7 @@ class PlainTable:
         self._loaded: Table | None = None
 
     def columns(self) -> list[NamedColumn]:
-        """Give its columns, as they are now."""
+        """Return its columns, as they are now."""
         schema = self._table(anew=True).schema()
         return [
             NamedColumn(one.name, _type_of(one.field_type), not one.required)
@@ -57,7 +57,7 @@ class PlainTable:
         ]
 
     def steps(self, since: int) -> list[Step]:
-        """Give the steps from a snapshot to the newest."""
+        """Return the steps from a snapshot to the newest."""
         table = self._table(anew=True)
         newest = table.current_snapshot()
         if newest is None or newest.snapshot_id == since:
@@ -86,7 +86,7 @@ class PlainTable:
     def rows(
         self, step: Step, names: Sequence[str], *, left: bool = False, skipped: int = 0
     ) -> Iterator[tuple[Any, ...]]:
-        """Give rows of the files that a step adds, or removes."""
+        """Yield rows of the files that a step adds, or removes."""
         tasks = self._tasks(step, left=left)
         if not tasks:
             return
@@ -178,7 +178,7 @@ def _kind(snapshot: Snapshot) -> str:
 
 
 def _named(task: FileScanTask) -> tuple[str, frozenset[str]]:
-    """Give the identity of a file, with its deletions."""
+    """Return the identity of a file, with its deletions."""
     return task.file.file_path, frozenset(each.file_path for each in task.delete_files)
 
 

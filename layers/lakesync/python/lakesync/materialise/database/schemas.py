@@ -59,7 +59,7 @@ _OWN: Final[dict[str, type[Any]]] = {
 
 
 def column_type(kind: str) -> IcebergType:
-    """Give a column's type in Iceberg."""
+    """Return a column's type in Iceberg."""
     digits = precision_scale(kind)
     if digits is not None:
         return DecimalType(*digits)
@@ -68,7 +68,7 @@ def column_type(kind: str) -> IcebergType:
 
 
 def first_schema(kind: Kind) -> Schema:
-    """Give the schema of a new table: LakeSync's own columns."""
+    """Return the schema of a new table: LakeSync's own columns."""
     numbers = count(1)
     names = {**kind.head, **kind.tail} | ({REFUSED: "STRING"} if kind is STATE_TABLE else {})
     fields = []
@@ -90,7 +90,7 @@ def first_schema(kind: Kind) -> Schema:
 def follow_definition(
     transaction: Transaction, definition: Definition, others: Iterable[LakeColumn] = ()
 ) -> tuple[LakeColumn, ...]:
-    """Have a table get the columns of a definition; gives them.
+    """Have a table get the columns of a definition; returns them.
 
     Args:
         transaction: of the table.

@@ -46,7 +46,7 @@ class Remembered:
         self._tables: OrderedDict[str, pa.Table] = OrderedDict()
 
     def get(self, path: str) -> pa.Table | None:
-        """Give a file's rows; None if they are not cached."""
+        """Return a file's rows; None if they are not cached."""
         if path in self._tables:
             self._tables.move_to_end(path)
         return self._tables.get(path)
@@ -95,7 +95,7 @@ class StateFiles:
         return [self._least(task) for task in self.tasks]
 
     def whole(self, task: FileScanTask) -> pa.Table:
-        """Give everything that a file contains."""
+        """Return everything that a file contains."""
         rows = self._remembered.get(task.file.file_path)
         if rows is None:
             rows = self._lake.read(task)
@@ -104,7 +104,7 @@ class StateFiles:
         return rows
 
     def holding(self, row_ids: Iterable[str]) -> dict[str, int]:
-        """Give those of some rows that exist, each with the place of its file."""
+        """Return those of some rows that exist, each with the place of its file."""
         wanted = pa.array(row_ids, pa.large_string())
         places: dict[str, int] = {}
         for place, task in self._may_hold(wanted):
@@ -114,7 +114,7 @@ class StateFiles:
         return places
 
     def states(self, row_ids: Sequence[str]) -> dict[str, RowState]:
-        """Give the states of rows; missing rows are left out."""
+        """Return the states of rows; missing rows are left out."""
         wanted = pa.array(row_ids, pa.large_string())
         states: dict[str, RowState] = {}
         for _, task in self._may_hold(wanted):
@@ -127,7 +127,7 @@ class StateFiles:
         return states
 
     def states_after(self, row_id: str, count: int) -> dict[str, RowState]:
-        """Give the states of rows behind a row id, in the order of its bytes."""
+        """Return the states of rows behind a row id, in the order of its bytes."""
         window, at = self._window, self._place(row_id, count)
         if window is None or at is None:
             window = self._window = self._read_window(row_id, max(count, WINDOW_ROWS))
@@ -135,7 +135,7 @@ class StateFiles:
         return {row[ID]: self.state(row) for row in window.rows.slice(at, count).to_pylist()}
 
     def _place(self, row_id: str, count: int) -> int | None:
-        """Give the place in the window behind a row; None if that has to be read."""
+        """Return the place in the window behind a row; None if that has to be read."""
         window, key = self._window, row_id.encode()
         if window is None or key < window.behind:
             return None
@@ -143,12 +143,12 @@ class StateFiles:
         return at if window.is_last or len(window.ids) - at >= count else None
 
     def state(self, row: Mapping[str, Any]) -> RowState:
-        """Give the state of a row, refused or not."""
+        """Return the state of a row, refused or not."""
         kept = row.get(REFUSED)
         return self.shown(row) if kept is None else decode_row_state(base64.b64decode(kept))
 
     def shown(self, row: Mapping[str, Any]) -> RowState:
-        """Give the state that a row's columns show."""
+        """Return the state that a row's columns show."""
         state = state_in(row, self.columns)
         registers = {self._written[name]: one for name, one in state.columns.items()}
         return RowState(state.alive, state.deleted, registers)
@@ -170,7 +170,7 @@ class StateFiles:
         ]
 
     def _read_window(self, row_id: str, count: int) -> _Window:
-        """Give the next rows in order."""
+        """Return the next rows in order."""
         rest = behind(ID, row_id)
         ids, seen = pa.array([], pa.large_string()), 0
         for place, task in enumerate(self.tasks):
@@ -187,7 +187,7 @@ class StateFiles:
         return _Window(row_id.encode(), [one.encode() for one in ids.to_pylist()], rows, is_last)
 
     def _scanned(self, tasks: Sequence[FileScanTask], rows: Any, *names: str) -> pa.Table:
-        """Give rows of files, filtered while they are read."""
+        """Return rows of files, filtered while they are read."""
         table, schema = self._table, self._table.schema()
         there = {field.name for field in schema.fields}
         own = [column.name for column in self.columns]
@@ -197,6 +197,6 @@ class StateFiles:
 
 
 def read_as(table: Table, metadata: Any, task: FileScanTask) -> pa.Table:
-    """Give everything that a file contains, with the columns of other metadata of its table."""
+    """Return everything that a file contains, with the columns of other metadata of its table."""
     scan = ArrowScan(metadata, table.io, metadata.schema(), AlwaysTrue())
     return scan.to_table([task]).cast(metadata.schema().as_arrow())

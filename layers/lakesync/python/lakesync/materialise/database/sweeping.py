@@ -35,7 +35,7 @@ class Expired(NamedTuple):
 
 
 def expired(table: Table, now_ms: int | None = None) -> Expired:
-    """Give what of a table may expire with its next commit."""
+    """Return what of a table may expire with its next commit."""
     now_ms = int(time.time() * 1_000) if now_ms is None else now_ms
     snapshots = sorted(table.snapshots(), key=lambda one: one.sequence_number or 0)
     named = {ref.snapshot_id for ref in table.metadata.refs.values()}

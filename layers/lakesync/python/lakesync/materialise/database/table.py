@@ -93,7 +93,7 @@ class LakeTable:
         self._pending: list[_Pending] = []
 
     def newest(self) -> Head:
-        """Give the newest head."""
+        """Return the newest head."""
         with asking():
             self._pair = loaded(self._place, self._keeper, self._table)
             if self._pair is None:
@@ -104,21 +104,21 @@ class LakeTable:
             return forgetting(head, head.mark) if is_lost else head
 
     def states(self, head: Head, row_ids: Sequence[str]) -> dict[str, RowState]:
-        """Give the states of rows; missing rows are left out."""
+        """Return the states of rows; missing rows are left out."""
         if not head.version:
             return {}
         with asking():
             return self._state_files().states(row_ids)
 
     def states_after(self, head: Head, row_id: str, count: int) -> dict[str, RowState]:
-        """Give the states of a table's rows behind a row id, in the order of its bytes."""
+        """Return the states of a table's rows behind a row id, in the order of its bytes."""
         if not head.version:
             return {}
         with asking():
             return self._state_files().states_after(row_id, count)
 
     def commits(self, head: Head, after: Stamp) -> list[tuple[Stamp, bytes]]:
-        """Give the next commits behind a stamp with their records, none at the end."""
+        """Return the next commits behind a stamp with their records, none at the end."""
         with asking():
             history = self._pair.history if self._pair is not None else None
             if history is None:
@@ -183,7 +183,7 @@ class LakeTable:
             commit(self._there().state, transaction, leaves.made, leaves.replaced, said)
 
     def _history_follows(self, pending: _Pending, head: Head) -> int:
-        """Put the history of a write; gives the snapshot that names it, 0 for none."""
+        """Put the history of a write; returns the snapshot that names it, 0 for none."""
         pair = self._there()
         if pair.changes is None:
             pair = self._pair = made(self._place, self._keeper, self._table)
@@ -203,7 +203,7 @@ class LakeTable:
         return commit(changes, transaction, [*added, *back], going, said)
 
     def _old(self, head: Head) -> Stamp:
-        """Give the commit up to which the history before a write is too old to be kept."""
+        """Return the commit up to which the history before a write is too old to be kept."""
         until = old_until(head.mark, self._history_ms)
         with asking():
             history = self._there().history

@@ -32,12 +32,12 @@ class IcebergTables(HeadedTables):
         """Kept until something is written: every table asks for it."""
 
     def opened(self, table: str) -> tuple[LakeTable, LakeTable]:
-        """Give the heads and the files of a table, whether it exists or not."""
+        """Return the heads and the files of a table, whether it exists or not."""
         one = LakeTable(self._place, self._keeper, table, self._history_ms, self._look_again)
         return one, one
 
     def names(self) -> list[str]:
-        """Give the names of the existing tables."""
+        """Return the names of the existing tables."""
         with asking():
             return table_names(self._place, self._keeper)
 
@@ -48,7 +48,7 @@ class IcebergTables(HeadedTables):
         self._look_again()
 
     def schemas(self) -> dict[str, TableSchema | None]:
-        """Give the existing tables, with their newest schemas."""
+        """Return the existing tables, with their newest schemas."""
         if self._schemas is None:
             self._schemas = super().schemas()
         return self._schemas

@@ -24,7 +24,7 @@ def commit(
     replaced: Iterable[DataFile],
     said: Mapping[str, str],
 ) -> int:
-    """Put files in the place of others, with what the snapshot says; gives the snapshot.
+    """Put files in the place of others, with what the snapshot says; returns the snapshot.
 
     Raises:
         Conflict: the table is another than it was; nothing was done.

@@ -49,7 +49,7 @@ def add_access_routes(router: APIRouter, service: AccessAdmin) -> None:
         responses=schemas.answers("Access", "Users and clients that are refused."),
     )
     async def access(gateway: Gateway, request: Request, client: ClientId = None) -> Response:
-        """Give all users and clients that are shut out; and a client's user, if one is named."""
+        """Return all users and clients that are shut out; and a client's user, if one is named."""
         listed: dict[str, object] = {"revoked": list(map(_shown, service.revocations(gateway)))}
         if client is not None:
             listed |= {"client": client, "user": service.user_of(gateway, client)}

@@ -56,7 +56,7 @@ def add_action_routes(router: APIRouter, service: Callable[[], ActionAdmin]) -> 
         responses=schemas.answers("ActionHandlers", "Without secrets."),
     )
     async def handlers(gateway: Gateway, request: Request) -> Response:
-        """Give all action handlers as they were registered, without secrets."""
+        """Return all action handlers as they were registered, without secrets."""
         return answer_json(request, {"handlers": service().all(gateway)})
 
     @router.delete(

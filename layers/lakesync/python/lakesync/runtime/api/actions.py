@@ -35,7 +35,7 @@ _ENCODE: Final = {
 
 
 def action_routes(service: ActionService) -> APIRouter:
-    """Give the routes around the service."""
+    """Return the routes around the service."""
     router = guarded_router(tags=["sync"])
 
     @router.post(
@@ -70,7 +70,7 @@ def action_routes(service: ActionService) -> APIRouter:
         responses=schemas.answers("Actions", "By the names of their handlers."),
     )
     async def actions(gateway: Gateway, client: Client, request: Request) -> Response:
-        """Give the actions that the token may run, with the JSON Schema of their parameters."""
+        """Return the actions that the token may run, with the JSON Schema of their parameters."""
         offered = service.discover(gateway, _asker(client))
         return answer(request, actions_json.encode_discovery(offered), Encoding.JSON)
 
@@ -82,7 +82,7 @@ def _asker(client: Caller) -> Asker:
 
 
 def _left_ms(request: Request) -> Callable[[], int]:
-    """Give a function that measures the request's remaining time, also by its function's clock."""
+    """Get a function that measures the request's remaining time, also by its function's clock."""
     ends_ns = time.monotonic_ns() + ANSWER_MS * 1_000_000
     remaining = getattr(request.scope.get("aws.context"), "get_remaining_time_in_millis", None)
 

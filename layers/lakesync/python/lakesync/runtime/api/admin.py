@@ -49,7 +49,7 @@ def admin_routes(
     clients: Callable[[], ClientsAdmin],
     flows: Callable[[], FlowAdmin],
 ) -> APIRouter:
-    """Give the routes around the services.
+    """Return the routes around the services.
 
     Args:
         service: changes and shows a gateway's configuration.
@@ -100,7 +100,7 @@ def admin_routes(
         responses=documented,
     )
     async def admin_metrics(gateway: Gateway, request: Request) -> Response:
-        """Give how much waits to be flushed, for how long, and how far the log is."""
+        """Return how much waits to be flushed, for how long, and how far the log is."""
         return answer_json(request, service.metrics(gateway))
 
     @router.get(
@@ -112,7 +112,7 @@ def admin_routes(
         responses=documented,
     )
     async def sync_metrics(gateway: Gateway, client: Client, request: Request) -> Response:
-        """Give the same for the tables that the rules can show the caller, and for their shards."""
+        """Get the same for the tables that the rules can show the caller, and for their shards."""
         claims = None if client.is_administrator else client.token.all
         return answer_json(request, service.metrics(gateway, claims))
 

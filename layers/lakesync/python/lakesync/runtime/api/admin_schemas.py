@@ -27,7 +27,7 @@ from lakesync.runtime.api.shapes import (
 
 
 def _only(name: str, *values: Schema) -> Schema:
-    """Give an object with one member and no other."""
+    """Return an object with one member and no other."""
     return object_of({name: {"oneOf": list(values)}}) | {"additionalProperties": False}
 
 

@@ -26,7 +26,7 @@ _WANTED: Final = "send a JSON object, as Content-Type: application/json"
 
 
 def attachment_routes(service: Callable[[], AttachmentService], quotas: Quotas) -> APIRouter:
-    """Give the routes around a factory of the service, called within the gateway's quota."""
+    """Return the routes around a factory of the service, called within the gateway's quota."""
     router = guarded_router(tags=["sync"])
 
     @router.post(
@@ -40,7 +40,7 @@ def attachment_routes(service: Callable[[], AttachmentService], quotas: Quotas) 
         openapi_extra=schemas.takes("AttachmentUpload"),
     )
     async def upload(gateway: Gateway, client: Client, request: Request) -> Response:  # noqa: ARG001 - the guard reads it
-        """Give signed requests for the parts that are missing: send them, and ask again.
+        """Return signed requests for the parts that are missing: send them, and ask again.
 
         It is done when the answer says `stored`. Safe to repeat, and to interrupt and resume days
         later. Each request counts as a push of the gateway's quota.
@@ -68,7 +68,7 @@ def attachment_routes(service: Callable[[], AttachmentService], quotas: Quotas) 
         openapi_extra=schemas.takes("AttachmentPlace"),
     )
     async def download(gateway: Gateway, client: Client, request: Request) -> Response:
-        """Give a signed GET to a caller who sees a row that refers to the file. Safe to repeat.
+        """Return a signed GET to a caller who sees a row that refers to the file. Safe to repeat.
 
         `NOT_YET_UPLOADED`: the bytes are still on the device that added the file. The caller checks
         the SHA-256 of the bytes.

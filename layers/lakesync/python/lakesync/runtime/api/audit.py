@@ -63,7 +63,7 @@ def add_audit_route(router: APIRouter, service: Audit) -> None:
         cursor: Cursor = "",
         limit: Limit = RECORDS_DEFAULT,
     ) -> Response:
-        """Give records of changes, the latest first; ask again with `next` while there is one.
+        """Return records of changes, the latest first; ask again with `next` while there is one.
 
         If a record says `begun`, it is not known, or not known yet, whether the change took effect.
         A page may hold fewer than `limit` records, even none, and yet have a `next`.

@@ -40,7 +40,7 @@ Which = Annotated[
 
 
 def checkpoint_routes(service: CheckpointService) -> APIRouter:
-    """Give the route around the service."""
+    """Return the route around the service."""
     router = guarded_router(tags=["sync"])
 
     @router.get(
@@ -61,7 +61,7 @@ def checkpoint_routes(service: CheckpointService) -> APIRouter:
         checkpoint: Which = None,
         client_id: ClientId = None,
     ) -> Response:
-        """Give the latest checkpoint as a stream of frames, or one part of it as one frame.
+        """Return the latest checkpoint as a stream of frames, or one part of it as one frame.
 
         `X-Checkpoint-Hlc` is the cursor from which to pull afterwards. `X-Checkpoint-Next` is the
         query of the next part, as long as there is one. A request for more than one answer can hold
@@ -95,7 +95,7 @@ def _packed(request: Request, body: bytes) -> tuple[bytes, dict[str, str]]:
 
 
 def _body(request: Request, whole: CheckpointFrames) -> tuple[bytes, dict[str, str]]:
-    """Give all frames as one body, compressed frame by frame if the caller accepts that.
+    """Return all frames as one body, compressed frame by frame if the caller accepts that.
 
     Raises:
         CheckpointTooLarge: it is more than Lambda can answer.

@@ -49,7 +49,7 @@ def add_client_routes(router: APIRouter, service: Callable[[], ClientsAdmin]) ->
     async def clients(
         gateway: Gateway, request: Request, cursor: Cursor = "", limit: Limit = CLIENTS_DEFAULT
     ) -> Response:
-        """Give clients that ever came, in no order of interest.
+        """Return clients that ever came, in no order of interest.
 
         A client's position is noted as it pulls, at most every quarter of an hour, and not while it
         has read everything: `behindMs` is never too small, and for a client that keeps reading it

@@ -43,7 +43,7 @@ def add_type_route(router: APIRouter) -> None:
         openapi_extra={"security": []},
     )
     async def connector_types(request: Request) -> Response:
-        """Give all types with the JSON Schema of their settings; secrets are `writeOnly`."""
+        """Return all types with the JSON Schema of their settings; secrets are `writeOnly`."""
         from lakesync.connectors.registry import (  # noqa: PLC0415 - only who asks needs them
             connector_type,
             described,
@@ -99,7 +99,7 @@ def add_connector_routes(router: APIRouter, service: Callable[[], ConnectorAdmin
         responses=schemas.answers("Connectors", "Without secrets."),
     )
     async def connectors(gateway: Gateway, request: Request) -> Response:
-        """Give all connectors: state, lag, rows, the last error."""
+        """Return all connectors: state, lag, rows, the last error."""
         return _listed(request, service().all(gateway))
 
     @router.get(
@@ -111,7 +111,7 @@ def add_connector_routes(router: APIRouter, service: Callable[[], ConnectorAdmin
         responses=schemas.answers("ConnectorState", "Without secrets.", 404),
     )
     async def connector(gateway: Gateway, name: Name, request: Request) -> Response:
-        """Give one connector."""
+        """Return one connector."""
         return answer_json(request, service().one(gateway, name))
 
     @router.post(

@@ -43,7 +43,7 @@ def add_destination_routes(router: APIRouter, service: DestinationAdmin) -> None
         responses=schemas.answers("Destinations", "All that are declared.", 502),
     )
     async def destinations(gateway: Gateway, request: Request) -> Response:
-        """Give each declaration, its state, its lag, and what its database refused."""
+        """Return each declaration, its state, its lag, and what its database refused."""
         return answer_json(
             request,
             {"destinations": [_report_to_json(report) for report in service.reports(gateway)]},
@@ -110,7 +110,7 @@ def add_destination_routes(router: APIRouter, service: DestinationAdmin) -> None
 
 
 def _shown(destination: Destination) -> dict[str, Any]:
-    """Give a declaration: of the secret its name alone, as it was declared."""
+    """Return a declaration: of the secret its name alone, as it was declared."""
     return destination_to_json(destination)
 
 

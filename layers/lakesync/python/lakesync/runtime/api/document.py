@@ -53,7 +53,7 @@ class Description:
 
     @cached_property
     def document(self) -> dict[str, Any]:
-        """Give the OpenAPI document."""
+        """Return the OpenAPI document."""
         document = get_openapi(
             title="LakeSync", version="1", description=_DESCRIPTION, routes=self._routes
         )
@@ -71,7 +71,7 @@ class Description:
         return document
 
     def methods_at(self, path: str) -> list[str]:
-        """Give the methods that an address offers; none if there is no such address."""
+        """Return the methods that an address offers; none if there is no such address."""
         return sorted(
             method
             for route in self._routes

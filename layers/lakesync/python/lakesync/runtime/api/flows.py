@@ -43,7 +43,7 @@ def add_flow_routes(router: APIRouter, service: Callable[[], FlowAdmin]) -> None
         responses=schemas.answers("Flows", "Destinations are flows from the gateway.", 502),
     )
     async def flows(gateway: Gateway, request: Request) -> Response:
-        """Give each flow as it is declared, its state, its lag, what was refused."""
+        """Return each flow as it is declared, its state, its lag, what was refused."""
         return answer_json(request, {"flows": service().all(gateway)})
 
     @router.post(
@@ -108,7 +108,7 @@ def add_flow_routes(router: APIRouter, service: Callable[[], FlowAdmin]) -> None
 
 
 def _since(body: Any, action: str) -> int:
-    """Give the stamp after which a backfill begins; 0 if it begins at the beginning."""
+    """Return the stamp after which a backfill begins; 0 if it begins at the beginning."""
     if not isinstance(body, dict) or body.keys() - {"from"} or (body and action != "backfill"):
         raise ValidationFailed(_FROM, field="from")
     if "from" not in body:

@@ -19,7 +19,7 @@ _METHODS: Final = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
 
 def open_routes() -> APIRouter:
-    """Give the routes. The rest of the API is imported only when its description is needed."""
+    """Return the routes. The rest of the API is imported only when its description is needed."""
     router = APIRouter(tags=["open"])
 
     @cache

@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 
 def cursor_of(place: str) -> str:
-    """Give the cursor that `place_of` reads, safe in a URL."""
+    """Return the cursor that `place_of` reads, safe in a URL."""
     return urlsafe_b64encode(place.encode()).decode()
 
 
 def place_of(cursor: str, pattern: re.Pattern[str]) -> str:
-    """Give the place in the list that a cursor represents; it matches the pattern as a whole.
+    """Return the place in the list that a cursor represents; it matches the pattern as a whole.
 
     No cursor is the beginning of the list, and gives no place.
 

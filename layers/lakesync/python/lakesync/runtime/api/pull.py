@@ -103,7 +103,7 @@ def _at_least(
     fresh: Fresh = False,  # noqa: FBT002 - FastAPI passes it by name
     at_least: AtLeast = "0",
 ) -> Stamp:
-    """Give the stamp up to which the last page must reach."""
+    """Return the stamp up to which the last page must reach."""
     return STAMP_MAX if fresh else jsonish.stamp_parameter(at_least, "atLeast")
 
 
@@ -121,7 +121,7 @@ Source = Annotated[
 def pull_routes(
     service: PullService | FollowingPulls | SourcePulls, *, of_sources: bool = False
 ) -> APIRouter:
-    """Give the route around the service.
+    """Return the route around the service.
 
     Args:
         service: answers.
@@ -154,7 +154,7 @@ def pull_routes(
         source: Source = None,
         quarantined: Quarantined = None,
     ) -> Response:
-        """Give the next page after a cursor. Safe to repeat.
+        """Return the next page after a cursor. Safe to repeat.
 
         A page holds whole commits, so it may exceed `limit` by less than one commit, or end before
         it if the answer would be too large. Pull again while `hasMore`. The token decides which
@@ -198,6 +198,6 @@ def _encoded(gateway: str, page: PullPage, reads: Encoding) -> bytes:
 
 
 def _bytes_max(reads: Encoding) -> int:
-    """Give the most bytes of deltas that fit an answer in an encoding, whatever they contain."""
+    """Return the most bytes of deltas that fit an answer in an encoding, whatever they contain."""
     growth = jsonish.JSON_GROWTH_TIMES_MAX if reads is Encoding.JSON else 1
     return (ANSWER_BYTES_MAX - _REST_BYTES) // growth

@@ -27,7 +27,7 @@ _ENCODE: Final = {Encoding.JSON: jsonish.encode_receipt, Encoding.PROTOBUF: prot
 def push_routes(
     service: PushService | FollowingPushes, quotas: Quotas, *, body_bytes_max: int
 ) -> APIRouter:
-    """Give the route around the service, which is called within the gateway's quota."""
+    """Return the route around the service, which is called within the gateway's quota."""
     router = guarded_router(tags=["sync"])
 
     @router.post(

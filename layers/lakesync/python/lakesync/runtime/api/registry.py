@@ -63,7 +63,7 @@ def add_schema_routes(router: APIRouter, service: AdminService) -> None:
         responses=schemas.answers("Schemas", "All tables', or one's.", 404),
     )
     async def list_schemas(gateway: Gateway, request: Request, table: Table = None) -> Response:
-        """Give schemas as they can be registered again, each with its version."""
+        """Return schemas as they can be registered again, each with its version."""
         return answer_json(request, schemas_to_json(service.schemas(gateway, table)))
 
     @router.get(
@@ -75,7 +75,7 @@ def add_schema_routes(router: APIRouter, service: AdminService) -> None:
         responses=schemas.answers("Schemas", "Those that the rules can show the caller."),
     )
     async def client_schemas(gateway: Gateway, client: Client, request: Request) -> Response:
-        """Give schemas, for who met another `schemaVersion` in a page than before."""
+        """Return schemas, for who met another `schemaVersion` in a page than before."""
         visible = service.schemas_for(gateway, client.token.all)
         return answer_json(request, schemas_to_json(visible))
 

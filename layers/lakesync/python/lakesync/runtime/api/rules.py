@@ -79,7 +79,7 @@ def add_rules_routes(router: APIRouter, service: AdminService) -> None:
         responses=schemas.answers("SyncRules", "As they were saved."),
     )
     async def rules(gateway: Gateway, request: Request) -> Response:
-        """Give the rules as they can be saved again."""
+        """Return the rules as they can be saved again."""
         return answer_json(request, rules_to_json(service.rules(gateway)))
 
 

@@ -22,7 +22,7 @@ COUNT: Final[Schema] = {"type": "integer", "minimum": 0}
 
 
 def object_of(required: dict[str, Schema], optional: dict[str, Schema] | None = None) -> Schema:
-    """Give an object with these members; others may be there too."""
+    """Return an object with these members; others may be there too."""
     return {
         "type": "object",
         "required": list(required),
@@ -31,7 +31,7 @@ def object_of(required: dict[str, Schema], optional: dict[str, Schema] | None = 
 
 
 def list_of(items: Schema, **bounds: int) -> Schema:
-    """Give a list of such items."""
+    """Return a list of such items."""
     return {"type": "array", "items": items, **bounds}
 
 

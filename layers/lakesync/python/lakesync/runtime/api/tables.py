@@ -40,7 +40,7 @@ def add_table_routes(router: APIRouter, service: AdminService) -> None:
         responses=schemas.answers("Tables", "Tables that were placed, and all shards."),
     )
     async def tables(gateway: Gateway, request: Request) -> Response:
-        """Give the tables that are not in the default shard, and the existing shards."""
+        """Return the tables that are not in the default shard, and the existing shards."""
         return answer_json(request, _shown(service.layout(gateway)))
 
     @router.post(
@@ -82,7 +82,7 @@ def _shown(layout: Layout) -> dict[str, object]:
 def _costs(
     gateway: str, table: str, layouts: tuple[Layout, Layout], epoch: str
 ) -> dict[str, object]:
-    """Give the most that an empty pull reads, and what a small push writes."""
+    """Return the most that an empty pull reads, and what a small push writes."""
     pulls = [pull_units(gateway, layout, epoch) for layout in layouts]
     pushes = [push_units(gateway, layout.shard_of(table), layout, epoch) for layout in layouts]
     return {

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def ticket_routes(tickets: SocketTickets) -> APIRouter:
-    """Give the route around what issues tickets."""
+    """Return the route around what issues tickets."""
     router = guarded_router(tags=["sync"])
 
     @router.post(
@@ -27,7 +27,7 @@ def ticket_routes(tickets: SocketTickets) -> APIRouter:
         responses=schemas.answers("Ticket", "A ticket, for `?ticket=` of a handshake."),
     )
     async def ticket(gateway: Gateway, client: Client, request: Request) -> Response:  # noqa: ARG001 - the guard reads it
-        """Give a ticket for one handshake, in place of the token. Each call gives a new one.
+        """Return a ticket for one handshake, in place of the token. Each call gives a new one.
 
         What it opens has the token's claims, and ends when the token would.
         """

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def webhook_routes(service: Webhooks) -> APIRouter:
-    """Give the route around the service."""
+    """Return the route around the service."""
     router = APIRouter(tags=["open"])
 
     @router.post(

@@ -29,7 +29,7 @@ _OK: Final = 200
 
 
 def run_actions(invoke: Callable[[str], tuple[bool, bytes]]) -> RunActions:
-    """Give what runs actions by ``functions/actions``.
+    """Return what runs actions by ``functions/actions``.
 
     Args:
         invoke: hands a request to the function; tells whether it answered, and what.
@@ -50,7 +50,7 @@ def run_actions(invoke: Callable[[str], tuple[bool, bytes]]) -> RunActions:
 
 
 def _event(gateway: str, authorizer: object, body: bytes) -> dict[str, Any]:
-    """Give the event of a request over HTTPS."""
+    """Return the event of a request over HTTPS."""
     path = f"/sync/{gateway}/action"
     http = {"method": "POST", "path": path, "protocol": "HTTP/1.1", "sourceIp": "0.0.0.0"}  # noqa: S104 - nobody's
     return {
@@ -74,7 +74,7 @@ def _event(gateway: str, authorizer: object, body: bytes) -> dict[str, Any]:
 
 
 def _error(body: bytes) -> LakeSyncError:
-    """Give the error that the function answered."""
+    """Return the error that the function answered."""
     try:
         fields = json.loads(body)
         kind = BY_CODE.get(fields["code"], InternalError)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def connect_handler(
     connections: Connections, configs: Configurations, access: Access, wall_clock: WallClock
 ) -> Handler:
-    """Give the handler of ``$connect``: by the same token checks as every request over HTTPS."""
+    """Return the handler of ``$connect``: by the same token checks as every request over HTTPS."""
 
     def connect(event: dict[str, Any]) -> dict[str, object]:
         context = event["requestContext"]
@@ -57,7 +57,7 @@ def connect_handler(
 
 
 def disconnect_handler(connections: Connections) -> Handler:
-    """Give the handler of ``$disconnect``, which AWS calls if it can; else the sweep forgets."""
+    """Return the handler of ``$disconnect``, which AWS calls if it can; else the sweep forgets."""
 
     def disconnect(event: dict[str, Any]) -> dict[str, object]:
         context = event["requestContext"]

@@ -41,7 +41,7 @@ class FloodGate:
         """For each connection a window, and the frames received in it that are not summed yet."""
 
     def check(self, connection: Connection, now_s: float) -> LakeSyncError | None:
-        """Count a frame; gives why the connection is closed if its frames are a flood.
+        """Count a frame; returns why the connection is closed if its frames are a flood.
 
         Args:
             connection: as it was read for this frame.

@@ -92,7 +92,7 @@ class FrameService:
         self._send(gateway, name, _answered(answers, connection, message, request_id))
 
     def _acting(self, authorizer: object) -> Answers:
-        """Give what answers requests for actions, for whom the authoriser let in."""
+        """Return what answers requests for actions, for whom the authoriser let in."""
 
         def act(connection: Connection, message: bytes, request_id: int) -> str:
             _must_be(connection, actions_proto.decode_push(message).client_id)
@@ -144,7 +144,7 @@ class FrameService:
 
 
 def frames_handler(service: FrameService) -> Handler:
-    """Give the handler of ``$default``. It returns nothing to the client: answers are posted."""
+    """Return the handler of ``$default``. It returns nothing to the client: answers are posted."""
 
     def handler(event: dict[str, Any], context: Any) -> dict[str, object]:  # noqa: ARG001 - AWS's
         try:
@@ -160,7 +160,7 @@ def frames_handler(service: FrameService) -> Handler:
 
 
 def _answered(answers: Answers, connection: Connection, message: bytes, request_id: int) -> str:
-    """Give the frame that answers a request, whatever becomes of it."""
+    """Return the frame that answers a request, whatever becomes of it."""
     try:
         return answers(connection, message, request_id)
     except LakeSyncError as error:

@@ -22,7 +22,7 @@ NO_SOCKET_TOKEN: Final = (
 
 
 def offered(event: Mapping[str, Any]) -> list[str]:
-    """Give the sub-protocols that a handshake offers."""
+    """Return the sub-protocols that a handshake offers."""
     headers = event.get("headers") or {}
     text = next(
         (value for name, value in headers.items() if name.lower() == "sec-websocket-protocol"), ""
@@ -31,7 +31,7 @@ def offered(event: Mapping[str, Any]) -> list[str]:
 
 
 def socket_token(event: Mapping[str, Any], *, in_query: bool) -> str:
-    """Give the token of a handshake.
+    """Return the token of a handshake.
 
     Args:
         event: the handshake, as API Gateway passes it.
@@ -50,19 +50,19 @@ def socket_token(event: Mapping[str, Any], *, in_query: bool) -> str:
 
 
 def socket_ticket(event: Mapping[str, Any]) -> str:
-    """Give the ticket of a handshake that offers no token; "" if there is none."""
+    """Return the ticket of a handshake that offers no token; "" if there is none."""
     if any(word.startswith(BEARER) for word in offered(event)):
         return ""
     return query(event).get("ticket", "")
 
 
 def query(event: Mapping[str, Any]) -> Mapping[str, str]:
-    """Give the parameters of a handshake's address."""
+    """Return the parameters of a handshake's address."""
     return event.get("queryStringParameters") or {}
 
 
 def chosen(event: Mapping[str, Any]) -> dict[str, str]:
-    """Give the headers that name the sub-protocol chosen.
+    """Return the headers that name the sub-protocol chosen.
 
     Raises:
         ValidationFailed: it offers some, and this is none of them.

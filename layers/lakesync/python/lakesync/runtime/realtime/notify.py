@@ -26,7 +26,7 @@ _MARGIN_MS: Final = 10_000
 
 
 def notify_handler(broadcaster: Broadcaster, sweep: ConnectionSweep) -> Handler:
-    """Give the handler of the stream's batches, and of the schedule's ticks."""
+    """Return the handler of the stream's batches, and of the schedule's ticks."""
 
     def handler(event: dict[str, Any], context: Any) -> dict[str, object]:
         try:
@@ -73,7 +73,7 @@ def _notify(
 
 
 def _share(context: Any, parts: int) -> Callable[[], bool]:
-    """Give a function that tells whether time is left of one of ``parts`` equal shares."""
+    """Return a function that tells whether time is left of one of ``parts`` equal shares."""
     left_ms = context.get_remaining_time_in_millis()
     ends_ms = left_ms - max(left_ms - _MARGIN_MS, 0) / parts
     return lambda: context.get_remaining_time_in_millis() > ends_ms
@@ -82,7 +82,7 @@ def _share(context: Any, parts: int) -> Callable[[], bool]:
 def _tried(
     task: Callable[[Callable[[], bool]], bool], has_time: Callable[[], bool]
 ) -> tuple[bool, list[LakeSyncError]]:
-    """Do something; tells whether it is done, and gives the error if it may succeed later.
+    """Do something; returns whether it is done, and returns the error if it may succeed later.
 
     What failed keeps no neighbour.
     """

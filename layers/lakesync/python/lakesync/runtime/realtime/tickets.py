@@ -50,14 +50,14 @@ class SocketTickets:
         self._random_text = random_text
 
     def issue(self, claims: TokenClaims) -> str:
-        """Give a ticket by which one WebSocket can be opened with a token's claims."""
+        """Return a ticket by which one WebSocket can be opened with a token's claims."""
         ticket = self._random_text(_RANDOM_BYTES)
         until_ms = self._wall_clock() + TICKET_S_MAX * 1000
         self._tickets.keep(_digest(ticket), claims.all, until_ms)
         return ticket
 
     def redeem(self, ticket: str) -> TokenClaims:
-        """Give the claims that a ticket was issued for, once.
+        """Return the claims that a ticket was issued for, once.
 
         Raises:
             AuthFailed: it is invalid, was redeemed, or has expired; the message does not state

@@ -38,7 +38,7 @@ _ADDRESSES: Final[Mapping[str, Callable[[bytes], str]]] = {
 
 
 def captured_table(logged: LoggedTable, look: TableLook, settings: PolledTable) -> CapturedTable:
-    """Give how a table's logged rows are decoded.
+    """Return how a table's logged rows are decoded.
 
     Args:
         logged: the table as the log describes it.
@@ -67,7 +67,7 @@ def captured_table(logged: LoggedTable, look: TableLook, settings: PolledTable) 
 
 
 def _kind(column: LoggedColumn, sql_type: str) -> str:
-    """Give a column's type: the current table's, if the log's values are of that type."""
+    """Return a column's type: the current table's, if the log's values are of that type."""
     logged = _KINDS.get(column.type, "string")
     if column.type == tm.LONGLONG and column.is_unsigned:
         logged = "string"

@@ -166,7 +166,7 @@ class Decoder:
         return None
 
     def _partial(self, body: bytes) -> Statement | None:
-        """Give parts of documents (`binlog_row_value_options`) as what does not tell its rows."""
+        """Return parts of documents (`binlog_row_value_options`) as what does not tell its rows."""
         table = self._tables.get(unsigned(body, 0, 6))
         return table and Statement(table.schema, f"UPDATE {table.name}")
 
@@ -186,12 +186,12 @@ class Decoder:
 
 
 def begun_s(packet: bytes) -> int:
-    """Give when a file was begun, in seconds, of the event that says so; 0 of any other."""
+    """Return when a file was begun, in seconds, of the event that says so; 0 of any other."""
     return unsigned(packet, 0, 4) if packet[4] == _FORMAT else 0
 
 
 def _mysql_us(body: bytes) -> int:
-    """Give when a transaction of MySQL 8 was committed here, in microseconds; 0 if it is older."""
+    """Get when a transaction of MySQL 8 was committed here, in microseconds; 0 if it is older."""
     at = 42
     return unsigned(body, at, 7) & ((1 << 55) - 1) if len(body) >= at + 7 else 0
 
@@ -214,5 +214,5 @@ def _places(bits: bytes, width: int) -> tuple[int, ...]:
 
 
 def _uncompressed(data: bytes) -> bytes:
-    """Give what MariaDB compressed: a byte that tells the size's bytes, the size, and zlib's."""
+    """Return what MariaDB compressed: a byte that tells the size's bytes, the size, and zlib's."""
     return zlib.decompress(data[1 + (data[0] & 7) :])

@@ -79,7 +79,7 @@ class Feed:
             reading.stream.close()
 
     def page(self, cursor: Any, after: str, rows_max: int, poll_ms: int) -> SourcePage:
-        """Give what was committed behind a cursor."""
+        """Return what was committed behind a cursor."""
         at = json.loads(after or "{}")
         try:
             reading = self._reading
@@ -108,7 +108,7 @@ class Feed:
     def _begun(
         self, cursor: Any, at: dict[str, Any], rows_max: int, poll_ms: int
     ) -> Reading | SourcePage:
-        """Begin to read behind a position; gives a page if something must be done first."""
+        """Begin to read behind a position; returns a page if something must be done first."""
         look = self.looked(cursor)
         self.captured.load()
         if "file" not in at:
@@ -214,7 +214,7 @@ class Feed:
         return self._page(cursor, reading, gathered.parts, has_more=True)
 
     def _last(self, cursor: Any, reading: Reading, parts: list[Part]) -> SourcePage:
-        """Give what is left of a reading."""
+        """Return what is left of a reading."""
         # What was read must be durable first: its times must not change if it is read again.
         has_more = bool(parts and self.captured.altered())
         if not has_more:

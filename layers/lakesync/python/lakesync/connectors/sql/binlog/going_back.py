@@ -31,7 +31,7 @@ _PACKETS_MAX: Final = 20
 
 
 def asked_for(cursor: str, at_us: int) -> str:
-    """Give the cursor from which the log is read from a time on; the current one if earlier."""
+    """Return the cursor from which the log is read from a time on; the current one if earlier."""
     at: dict[str, Any] = json.loads(cursor or "{}")
     at.pop("from", None)
     if "file" not in at:
@@ -52,7 +52,7 @@ class GoingBack:
         self._server_id = server_id
 
     def moved(self, cursor: Any, look: Look, at: dict[str, Any]) -> dict[str, Any]:
-        """Give the cursor's values at the first transaction of the file with a time.
+        """Return the cursor's values at the first transaction of the file with a time.
 
         Raises:
             AdapterRefused: no retained file has it.
@@ -86,7 +86,7 @@ class GoingBack:
         return kept | back._asdict() | {"back": Position(at["file"], at["pos"]).place}
 
     def _begun(self, file: str, look: Look) -> tuple[int, str | None]:
-        """Give when a file was begun, and MySQL's position there; None if that has tags."""
+        """Return when a file was begun, and MySQL's position there; None if that has tags."""
         at = Position(file, FIRST)
         with closing(
             Stream(self._dialect, at, self._server_id, is_mariadb=look.is_mariadb)

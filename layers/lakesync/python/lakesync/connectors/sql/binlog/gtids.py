@@ -18,14 +18,14 @@ Intervals = list[tuple[int, int]]
 
 
 def mariadb_grown(position: str, gtid: str) -> str:
-    """Give a position of MariaDB with a transaction behind it."""
+    """Return a position of MariaDB with a transaction behind it."""
     last = {each.split("-")[0]: each for each in position.split(",") if each}
     last[gtid.split("-", maxsplit=1)[0]] = gtid
     return ",".join(last.values())
 
 
 def mysql_grown(position: str, gtid: str) -> str:
-    """Give a position of MySQL with a transaction more."""
+    """Return a position of MySQL with a transaction more."""
     server, _, number = gtid.partition(":")
     ranges = mysql_ranges(position)
     ranges[server] = _with(ranges.get(server, []), int(number))
@@ -58,7 +58,7 @@ def mysql_text(ranges: Mapping[str, Intervals]) -> str:
 
 
 def mysql_bytes(position: str) -> bytes:
-    """Give a position as MySQL is told it, when its log is asked for."""
+    """Return a position as MySQL is told it, when its log is asked for."""
     ranges = mysql_ranges(position)
     data = struct.pack("<Q", len(ranges))
     for server, parts in ranges.items():

@@ -78,7 +78,7 @@ def _size(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _opaque(kind: int, data: bytes) -> Any:
-    """Give what JSON has no type for, as the source prints it."""
+    """Return what JSON has no type for, as the source prints it."""
     if kind == _DECIMAL:
         from lakesync.connectors.sql.binlog.rows import decimal_from  # noqa: PLC0415 - as rows do
 

@@ -110,7 +110,7 @@ def look(cursor: Any) -> Look:
 
 
 def _end(cursor: Any, settings: Mapping[str, str]) -> Position:
-    """Give where the log ends: with ids, only transactions that can be seen in the tables."""
+    """Return where the log ends: with ids, only transactions that can be seen in the tables."""
     is_mariadb = "mariadb" in settings["version"].lower()
     if is_mariadb:
         file, pos = seen(cursor)
@@ -135,13 +135,13 @@ def _position(file: str, pos: int, gtid: str | None, *, is_by_gtid: bool) -> Pos
 
 
 def status_statement(version: str) -> str:
-    """Give what asks MySQL where its log ends."""
+    """Return what asks MySQL where its log ends."""
     major, minor = (int(part) for part in version.split(".")[:2])
     return "SHOW BINARY LOG STATUS" if (major, minor) >= (8, 4) else "SHOW MASTER STATUS"
 
 
 def seen(cursor: Any) -> tuple[str, int]:
-    """Give until where MariaDB's log can be seen in its tables."""
+    """Return until where MariaDB's log can be seen in its tables."""
     cursor.connection.rollback()
     cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
     cursor.execute("SHOW STATUS LIKE 'binlog_snapshot_%'")
@@ -151,7 +151,7 @@ def seen(cursor: Any) -> tuple[str, int]:
 
 
 def unread_bytes(cursor: Any, position: Position) -> int:
-    """Give how much of the log lies behind a position; less than 0 if the log ends before it."""
+    """Return how much of the log lies behind a position; less than 0 if the log ends before it."""
     cursor.execute("SHOW BINARY LOGS")
     number, pos = position.place
     unread, end = 0, (0, 0)
@@ -164,7 +164,7 @@ def unread_bytes(cursor: Any, position: Position) -> int:
 
 
 def reached(now: Look, position: Position) -> str:
-    """Give what `wait` waits for: that the log can be seen in the tables until a position."""
+    """Return what `wait` waits for: that the log can be seen in the tables until a position."""
     values = {"server": now.server, "file": position.file, "pos": position.pos}
     return json.dumps(values | {"gtid": position.gtid, "us": now.now_us})
 

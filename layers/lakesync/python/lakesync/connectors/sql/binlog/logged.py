@@ -25,7 +25,7 @@ class Logged:
         self._tables = tables
 
     def described(self, logged: LoggedTable) -> Described | None:
-        """Give how a table's rows are told; None if it is not captured now."""
+        """Return how a table's rows are told; None if it is not captured now."""
         name = self._tables.name_of(logged.schema, logged.name)
         if name is None or name not in self._captured.kept.tables:
             return None
@@ -40,7 +40,7 @@ class Logged:
         return Described(table, readers)
 
     def stated(self, statement: Statement) -> list[str]:
-        """Give the tables that a statement may have changed without logging their rows."""
+        """Return the tables that a statement may have changed without logging their rows."""
         places = {}
         for name in self._captured.settings:
             schema, _, table = name.rpartition(".")

@@ -13,7 +13,7 @@ def unsigned(data: bytes, at: int, size: int) -> int:
 
 
 def packed(data: bytes, at: int) -> tuple[int, int]:
-    """Read a number that tells its length; gives it, and what lies behind."""
+    """Read a number that tells its length; returns it, and what lies behind."""
     first = data[at]
     if first < min(_LONG):
         return first, at + 1
@@ -22,6 +22,6 @@ def packed(data: bytes, at: int) -> tuple[int, int]:
 
 
 def packed_text(data: bytes, at: int) -> tuple[str, int]:
-    """Read a text with a length prefix; gives it, and the place after it."""
+    """Read a text with a length prefix; returns it, and the place after it."""
     size, at = packed(data, at)
     return data[at : at + size].decode("utf-8", "replace"), at + size

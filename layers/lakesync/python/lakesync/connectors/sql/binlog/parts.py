@@ -74,7 +74,7 @@ class Parts:
         self._seen = 0
 
     def of(self, decoder: Decoder, packets: Iterable[bytes]) -> Iterator[Part]:
-        """Give the parts, in the order of commits.
+        """Yield the parts, in the order of commits.
 
         Raises:
             GapError: something is there that is not read.

@@ -35,7 +35,7 @@ _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - the source's instants hav
 
 
 def rows_of(event: Rows, readers: Sequence[Reader]) -> Iterator[tuple[Row | None, Row | None]]:
-    """Give each row of an event before and after; None where it was not, or is not any more."""
+    """Yield each row of an event before and after; None where it was not, or is not any more."""
     data, at, width = event.data, 0, len(readers)
     before = [(place, readers[place]) for place in event.present]
     after = [(place, readers[place]) for place in event.present_after]
@@ -66,7 +66,7 @@ def _row(
 
 
 def reader_of(column: LoggedColumn) -> Reader:
-    """Give what reads a column.
+    """Return what reads a column.
 
     Raises:
         AdapterRefused: there is nothing that does.
@@ -207,7 +207,7 @@ def _decimal(precision: int, scale: int) -> Reader:
 
 
 def decimal_from(precision: int, scale: int, data: bytes) -> str:
-    """Give a decimal that stands alone."""
+    """Return a decimal that stands alone."""
     value: str = _decimal(precision, scale)(data, 0)[0]
     return value
 

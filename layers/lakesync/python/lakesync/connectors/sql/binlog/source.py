@@ -74,7 +74,7 @@ class BinlogConnector(SnapshotConnector):
     def read(
         self, table: str, cursor: str, *, rows_max: int, poll_ms: int
     ) -> Result[SourcePage, LakeSyncError]:
-        """Give a page of the feed, or of a table that is to be read whole."""
+        """Return a page of the feed, or of a table that is to be read whole."""
 
         def work(connected: Any) -> SourcePage:
             if table == FEED:

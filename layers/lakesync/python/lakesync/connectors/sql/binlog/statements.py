@@ -23,7 +23,7 @@ _PREPARED: Final = re.compile(r"\s*XA\s+COMMIT\b", re.IGNORECASE)
 
 
 def tables_in(sql: str, schema: str, tables: Mapping[str, tuple[str, str]]) -> list[str]:
-    """Give the tables that a statement may have changed without logging their rows.
+    """Return the tables that a statement may have changed without logging their rows.
 
     Args:
         sql: the statement.

@@ -65,7 +65,7 @@ class Stream:
         self._connection._execute_command(_DUMP, body)
 
     def packets(self) -> Iterator[bytes]:
-        """Give the events' bytes.
+        """Yield the events' bytes.
 
         Raises:
             pymysql.MySQLError: the source no longer has that position (1236), or is unreachable.

@@ -83,7 +83,7 @@ def table_from(
 
 
 def _typed(types: bytes, data: bytes) -> Iterator[tuple[int, int]]:
-    """Give each column's type, and what belongs to it."""
+    """Yield each column's type, and what belongs to it."""
     at = 0
     for kind in types:
         size = _META_BYTES.get(kind, 0)
@@ -134,7 +134,7 @@ def _columns(
 
 
 def _charsets(more: dict[int, bytes], texts: Sequence[int]) -> dict[int, int]:
-    """Give the collations of texts: each its own, or one for all with exceptions."""
+    """Return the collations of texts: each its own, or one for all with exceptions."""
     if _CHARSETS in more:
         return dict(zip(texts, _numbers(more[_CHARSETS]), strict=True))
     default, *pairs = _numbers(more.get(_CHARSET, b"")) or [0]
@@ -143,7 +143,7 @@ def _charsets(more: dict[int, bytes], texts: Sequence[int]) -> dict[int, int]:
 
 
 def _key(more: dict[int, bytes]) -> list[int]:
-    """Give the places of the primary key's columns, in its order."""
+    """Return the places of the primary key's columns, in its order."""
     if _KEY in more:
         return _numbers(more[_KEY])
     return _numbers(more.get(_KEY_PARTS, b""))[::2]

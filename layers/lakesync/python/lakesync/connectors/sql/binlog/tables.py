@@ -93,7 +93,7 @@ class Tables:
                 self._names[place] = name
 
     def name_of(self, schema: str, table: str) -> str | None:
-        """Give what a table of the log is called in the settings; None if it is not captured."""
+        """Return what a table of the log is called in the settings; None if it is not captured."""
         return self._names.get(self._folded(schema, table))
 
     def publish(self, cursor: Any, *, is_made: bool) -> bool:  # noqa: ARG002 - as other sources
@@ -107,7 +107,7 @@ class Tables:
         return False
 
     def plan(self, cursor: Any, name: str) -> Plan:  # noqa: ARG002 - as other sources
-        """Give how a table is read, as it was looked at.
+        """Return how a table is read, as it was looked at.
 
         Raises:
             AdapterRefused: it lacks a column that is asked for, or is gone.
@@ -121,7 +121,7 @@ class Tables:
         return plan_of(self._settings[name], SourceTable(name, columns, look.primary_key))
 
     def types(self, name: str) -> dict[str, str]:
-        """Give the types of a table's columns that are wanted and there."""
+        """Return the types of a table's columns that are wanted and there."""
         look, settings = self.looks[name], self._settings[name]
         key = settings.key or look.primary_key
         return {
@@ -131,7 +131,7 @@ class Tables:
         }
 
     def xid(self, cursor: Any) -> str:  # noqa: ARG002 - as other sources
-        """Give until where the log is to be seen in the tables before one is read."""
+        """Return until where the log is to be seen in the tables before one is read."""
         return self.reached
 
     def _place(self, name: str) -> tuple[str, str]:

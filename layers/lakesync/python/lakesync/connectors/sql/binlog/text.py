@@ -24,7 +24,7 @@ _CODECS: Final[Mapping[str, str]] = {
 
 
 def decoder_of(column: LoggedColumn, charset: str) -> Callable[[bytes], str]:
-    """Give the decoder of a column's text.
+    """Return the decoder of a column's text.
 
     Args:
         column: the column, with the number of its collation.

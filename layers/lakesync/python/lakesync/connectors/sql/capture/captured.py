@@ -58,15 +58,15 @@ class CapturableTables(Protocol):
         ...
 
     def plan(self, cursor: Any, name: str) -> Plan:
-        """Give how a table is read, as it is now."""
+        """Return how a table is read, as it is now."""
         ...
 
     def types(self, name: str) -> dict[str, str]:
-        """Give the types of a table's columns that are wanted and there."""
+        """Return the types of a table's columns that are wanted and there."""
         ...
 
     def xid(self, cursor: Any) -> str:
-        """Give what must have ended before a table is read: all that was given until now."""
+        """Return what must have ended before a table is read: all that was given until now."""
         ...
 
 
@@ -134,7 +134,7 @@ class Captured:
             self.save()
 
     def altered(self) -> list[str]:
-        """Give the tables that were altered, and of which no row changed since."""
+        """Return the tables that were altered, and of which no row changed since."""
         return [
             name
             for name, mark in self.kept.tables.items()
@@ -170,7 +170,7 @@ class Captured:
             self.save()
 
     def is_altered(self, mark: Baseline, types: Mapping[str, str], key: Sequence[str]) -> bool:
-        """Tell whether the columns differ from those that were read; note dropped ones."""
+        """Return whether the columns differ from those that were read; note dropped ones."""
         if mark.key == list(key) and types.items() <= mark.types.items():
             if len(types) < len(mark.types):
                 mark.types = dict(types)
@@ -179,7 +179,7 @@ class Captured:
         return True
 
     def logged(self, cursor: Any) -> LoggedTables:
-        """Give what follows the tables through one reading of the log."""
+        """Return what follows the tables through one reading of the log."""
         return LoggedTables(self, cursor)
 
     def mark(self, cursor: Any, name: str, us: int) -> None:
@@ -206,7 +206,7 @@ class LoggedTables:
         self._names = {look.table_id: name for name, look in looks.items()}
 
     def table_of(self, relation: Relation, us: int) -> CapturedTable | None:
-        """Give how a table's rows are decoded from now on; None if it is not captured.
+        """Return how a table's rows are decoded from now on; None if it is not captured.
 
         A new column, or another type, schedules the table to be read again.
         """

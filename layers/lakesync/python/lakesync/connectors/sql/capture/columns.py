@@ -52,7 +52,7 @@ class CapturedTable(NamedTuple):
         return dict(zip(self.plan.columns, self.plan.types, strict=True))
 
     def values(self, row: Sequence[Any]) -> dict[str, Any]:
-        """Give a row's values by column, without those missing in the log.
+        """Return a row's values by column, without those missing in the log.
 
         Raises:
             ValueError: JSON has no such value; the message names the column.
@@ -70,7 +70,7 @@ class CapturedTable(NamedTuple):
         return values
 
     def row_id(self, row: Sequence[Any]) -> str:
-        """Give the id of a row.
+        """Return the id of a row.
 
         Raises:
             ValueError: JSON has no such value, or the key is missing in the log.
@@ -84,7 +84,7 @@ class CapturedTable(NamedTuple):
         return row_id_of(key)
 
     def omitted(self, row: Sequence[Any]) -> tuple[str, ...]:
-        """Give the columns whose values are missing in the log, by the source's names."""
+        """Return the columns whose values are missing in the log, by the source's names."""
         return tuple(
             name
             for name, place in zip(self.plan.columns, self.places, strict=True)
@@ -95,7 +95,7 @@ class CapturedTable(NamedTuple):
 def captured_table(
     cursor: Any, relation: Relation, settings: PolledTable, key: Sequence[str]
 ) -> CapturedTable:
-    """Give how a table's logged rows are decoded.
+    """Return how a table's logged rows are decoded.
 
     Args:
         cursor: the connection that reads the log: the printed form of values depends on it.
@@ -134,7 +134,7 @@ def captured_table(
 
 
 def _key(relation: Relation, key: Sequence[str]) -> tuple[str, ...]:
-    """Give the primary key by the column names at the time when the rows were written."""
+    """Return the primary key by the column names at the time when the rows were written."""
     identity = [column.name for column in relation.columns if column.in_identity]
     if relation.identity == "d" and set(identity) != set(key):
         return tuple(identity)

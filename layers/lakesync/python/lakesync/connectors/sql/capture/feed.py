@@ -85,7 +85,7 @@ class Feed:
         self._peek = None
 
     def page(self, cursor: Any, after: str, rows_max: int, poll_ms: int) -> SourcePage:
-        """Give what was committed behind a cursor."""
+        """Return what was committed behind a cursor."""
         if self._peek is None or self._peek.expected != after or self._peek.poll_ms != poll_ms:
             self._peek = None
             cursor.connection.rollback()
@@ -129,7 +129,7 @@ class Feed:
     def _begun(
         self, cursor: Any, at: dict[str, Any], rows_max: int, poll_ms: int
     ) -> SourcePage | None:
-        """Begin to read behind a position; gives a page if something must be done first."""
+        """Begin to read behind a position; returns a page if something must be done first."""
         look = self._slot.look(cursor)
         self.captured.load()
         if "lsn" not in at:
@@ -169,7 +169,7 @@ class Feed:
         return self._page(cursor, peek, gathered.parts, has_more=True)
 
     def _last(self, cursor: Any, peek: _Peek, parts: list[Part]) -> SourcePage:
-        """Give a reading's last page: its end was reached, or there is more."""
+        """Return a reading's last page: its end was reached, or there is more."""
         has_more = peek.messages >= PEEK_MESSAGES_MAX
         if not has_more:
             # Other activity in the database moves the slot, too.

@@ -38,7 +38,7 @@ class Gathering:
         """Read already, for the next page."""
 
     def page(self, rows_max: int) -> Gathered:
-        """Give the next parts that fit a page: one at least, if one is left."""
+        """Return the next parts that fit a page: one at least, if one is left."""
         parts: list[Part] = []
         last: Part | None = None
         rows = size = 0

@@ -59,7 +59,7 @@ class Kept:
 
     @property
     def all(self) -> dict[str, Any]:
-        """Give it as JSON."""
+        """Return it as JSON."""
         return asdict(self)
 
     def mark(

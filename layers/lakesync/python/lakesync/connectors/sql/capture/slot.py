@@ -110,7 +110,7 @@ class Slot:
             raise AdapterRefused("all replication slots are in use: raise max_replication_slots")
 
     def published(self, tables: Sequence[str], *, is_made: bool) -> str:
-        """Give the statement that publishes tables, with or without making the publication."""
+        """Return the statement that publishes tables, with or without making the publication."""
         names = ", ".join(map(self._quoted, tables))
         publication = self._quoted(self.publication)
         if is_made:
@@ -129,7 +129,7 @@ class Slot:
         self._define(cursor, self.published(tables, is_made=is_made))
 
     def make(self, cursor: Any) -> int:
-        """Make the slot; gives where its changes begin.
+        """Make the slot; returns where its changes begin.
 
         Raises:
             AdapterTimedOut: it waits for a transaction that does not end.
@@ -161,7 +161,7 @@ class Slot:
         cursor.execute(statement, (self.name, lsn_text(lsn)))
 
     def peek(self, connection: Any, until: int) -> Iterator[bytes]:
-        """Give the messages of transactions that commit before, or `PEEK_MESSAGES_MAX` and some.
+        """Yield the messages of transactions that commit before, or `PEEK_MESSAGES_MAX` and some.
 
         They are given until the transaction ends that the connection is in.
         """
@@ -196,18 +196,18 @@ class Slot:
 
 
 def lsn_of(text: str) -> int:
-    """Give a place in the log as a number."""
+    """Return a place in the log as a number."""
     high, _, low = text.partition("/")
     return (int(high, 16) << 32) | int(low, 16)
 
 
 def lsn_text(lsn: int) -> str:
-    """Give a place in the log as the source writes it."""
+    """Return a place in the log as the source writes it."""
     return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"
 
 
 def forgotten(source: PostgresSource, slot: Slot, kept: Mapping[str, Any]) -> str:
-    """Drop what was made; gives what remains, with what to run."""
+    """Drop what was made; returns what remains, with what to run."""
     try:
         connection = source.connect()
     except Exception as exc:

@@ -35,7 +35,7 @@ def read(
     rows_max: int,
     wait: Callable[[Any, str], None],
 ) -> SourcePage:
-    """Give a table's next rows, or the next deletions; nothing once all are read.
+    """Return a table's next rows, or the next deletions; nothing once all are read.
 
     ``wait`` is called before the first with the baseline's ``xid``: it waits until all before it is
     visible.
@@ -57,7 +57,7 @@ def read(
 def ahead(
     cursor: Any, dialect: Dialect, plan: Plan, mark: Baseline, after: str, rows: int
 ) -> Stretch:
-    """Give a stretch of the next rows behind a cursor; none before the first page is read."""
+    """Return a stretch of the next rows behind a cursor; none before the first page is read."""
     at: dict[str, Any] = json.loads(after) if after.startswith('{"us"') else {}
     if at.get("us") != mark.us or "key" not in at:
         return Stretch(after, "")
@@ -79,7 +79,7 @@ def read_stretch(
     ends: str,
     rows_max: int,
 ) -> SourcePage:
-    """Give the next rows of a table up to where a stretch ends.
+    """Return the next rows of a table up to where a stretch ends.
 
     Raises:
         AdapterFailed: meanwhile the table is read as of another baseline.
@@ -116,7 +116,7 @@ def _page(
     last_key: Sequence[Any] | None,
     rows_max: int,
 ) -> tuple[tuple[Change, ...], tuple[Unreadable, ...], list[Any]]:
-    """Give rows between two keys, and the last one's key; no key after the end."""
+    """Return rows between two keys, and the last one's key; no key after the end."""
     conditions = [] if key is None else [behind(dialect, Bound(plan.key, key))]
     if last_key is not None:
         conditions.append(up_to(dialect, Bound(plan.key, last_key)))

@@ -56,7 +56,7 @@ class CaptureConnector(SnapshotConnector):
     def read(
         self, table: str, cursor: str, *, rows_max: int, poll_ms: int
     ) -> Result[SourcePage, LakeSyncError]:
-        """Give a page of the feed, or of a table that is to be read whole."""
+        """Return a page of the feed, or of a table that is to be read whole."""
 
         def feed(connected: Any) -> SourcePage:
             return self._feed.page(connected, cursor, rows_max, poll_ms)
@@ -94,7 +94,7 @@ class CaptureConnector(SnapshotConnector):
 
 
 def forget(settings: PostgresSettings, storage: Storage, following: PostgresSettings | None) -> str:
-    """Drop what was created at the source, unless new settings use it; gives what remains."""
+    """Drop what was created at the source, unless new settings use it; returns what remains."""
     kept = kept_in(storage)
     places = ("host", "port", "database", "changes", "slot", "publication")
     if following is not None and all(

@@ -23,7 +23,7 @@ class SnapshotConnector(SqlConnector):
 
     @abstractmethod
     def _marked(self, cursor: Any, name: str) -> tuple[Plan, Baseline] | None:
-        """Give how a table is read whole, and its baseline; None if it is not to be read.
+        """Return how a table is read whole, and its baseline; None if it is not to be read.
 
         Raises:
             AdapterRefused, ValidationFailed: it cannot be read.
@@ -32,7 +32,7 @@ class SnapshotConnector(SqlConnector):
     def ahead(
         self, table: str, cursor: str, rows: int, *, poll_ms: int
     ) -> Result[Stretch, LakeSyncError]:
-        """Give a stretch of a table that is being read whole; the feed is not divided."""
+        """Return a stretch of a table that is being read whole; the feed is not divided."""
         del poll_ms
         if table == FEED:
             return Ok(Stretch(cursor, ""))
@@ -48,7 +48,7 @@ class SnapshotConnector(SqlConnector):
     def read_stretch(
         self, table: str, cursor: str, ends: str, *, rows_max: int, poll_ms: int
     ) -> Result[SourcePage, LakeSyncError]:
-        """Give a page of a stretch."""
+        """Return a page of a stretch."""
         del poll_ms
 
         def work(connected: Any) -> SourcePage:

@@ -155,7 +155,7 @@ class Tables:
         )
 
     def plan(self, cursor: Any, name: str) -> Plan:
-        """Give how a table is read, as it is now.
+        """Return how a table is read, as it is now.
 
         Raises:
             AdapterRefused: it lacks a column that is asked for, or is gone.
@@ -168,12 +168,12 @@ class Tables:
         return plan_of(self._settings[name], replace(described[0], columns=columns))
 
     def xid(self, cursor: Any) -> str:
-        """Give the number that the next transaction gets."""
+        """Return the number that the next transaction gets."""
         cursor.execute("SELECT pg_snapshot_xmax(pg_current_snapshot())::text")
         return str(cursor.fetchone()[0])
 
     def types(self, name: str) -> dict[str, str]:
-        """Give the types of a table's columns that are wanted and there."""
+        """Return the types of a table's columns that are wanted and there."""
         look, settings = self.looks[name], self._settings[name]
         key = settings.key or look.primary_key
         return {

@@ -66,7 +66,7 @@ class Parts:
         self._fates = Fates(start.us, until_us, emptied)
 
     def of(self, messages: Iterable[bytes]) -> Iterator[Part]:
-        """Give the parts, in the order of commits.
+        """Yield the parts, in the order of commits.
 
         Raises:
             ValueError: a message is malformed.
