@@ -196,14 +196,15 @@ class Poll:
 
     def _table(self, state: PollState, source: str, has_time: Callable[[], bool]) -> str:
         """Read a table to its end; returns what the poll is if it does not come to it."""
-        if source not in state.finished and (self._goes_on or source in state.begun):
-            # Who was here before may have died; it may be the database that still writes.
-            for table in self._tables.values() if source == FEED else [self._tables[source]]:
-                self._fence(table)
         may_ask_job = may_ask(state, self._wall_clock())
+        may_be_written = self._goes_on or source in state.begun
         while source not in state.finished:
             if not has_time():
                 return "more"
+            if may_be_written:  # a page follows at once, however long it takes: each call gets on
+                may_be_written = False
+                for table in self._tables.values() if source == FEED else [self._tables[source]]:
+                    self._fence(table)
             with collector_paused():
                 moved_on = self._moved_on(state, source)
             if moved_on:
