@@ -8,15 +8,20 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakesync.adapters.database import TableBatch
+from lakesync.connectors import FEED, Change
+from lakesync.connectors.poll import Poll
 from lakesync.core.clock import stamp
 from lakesync.errors import AdapterTimedOut
 from lakesync.result import Err
+from tests.connectors.test_poll import World as PollWorld
 from tests.flows.test_polled import at, change, expected, row
 from tests.flows.world import SOURCE_TABLE, World
 from tests.support.builders import delete
 from tests.support.lake import Killed
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lakesync.adapters.database import Inserted
     from lakesync.errors import LakeSyncError
     from lakesync.result import Result
@@ -85,3 +90,25 @@ def test_a_batch_that_another_was_before_is_not_taken_for_written(
     assert world.poll() == "wait"
     assert world.poll() == "done"
     assert world.rows() == expected(world) != {}
+
+
+@pytest.mark.law("Y5")
+def test_a_poll_that_continues_fences_the_tables_of_a_feed_and_nothing_else() -> None:
+    """A feed is read under a name of its own, which no table has."""
+    world = PollWorld(tables={FEED: "", "items": "things"})
+    world.source.log.append(Change("a", {"v": 1}, table="items"))
+    fenced: list[list[str]] = []
+
+    def polled(has_time: Callable[[], bool] = lambda: True) -> str:
+        fenced.append([])
+        poll = Poll(
+            "c", world.source, world.tables, push=world.push, letters=world.letters(),
+            save=world.save, wall_clock=world.time.wall_clock, fence=fenced[-1].append,
+        )  # fmt: skip
+        world.time.sleep_ms(5)
+        return poll.run(world.state, has_time).status
+
+    assert polled(lambda: False) == "more"
+    assert polled() == "done"
+    assert polled() == "done"
+    assert [set(one) for one in fenced] == [set(), {"things"}, set()]

@@ -203,8 +203,9 @@ class Poll:
                 return "more"
             if may_be_written:  # a page follows at once, however long it takes: each call gets on
                 may_be_written = False
-                for table in self._tables.values() if source == FEED else [self._tables[source]]:
-                    self._fence(table)
+                for name in self._tables if source == FEED else [source]:
+                    if name != FEED:
+                        self._fence(self._tables[name])
             with collector_paused():
                 moved_on = self._moved_on(state, source)
             if moved_on:
@@ -230,7 +231,8 @@ class Poll:
         if not read.has_more:
             state.finished.append(source)
             state.begun.pop(source, None)
-            self._read_whole(self._tables[source])
+            if source != FEED:
+                self._read_whole(self._tables[source])
         return bool(read.has_more or read.deltas or read.refused)
 
     def _take(self, state: PollState, read: Read) -> None:
