@@ -140,6 +140,17 @@ def test_a_failure_is_logged_and_counted_as_what_it_is(
         assert str(error.args[0]) in json.dumps(line)
 
 
+def test_metrics_that_are_switched_off_print_nothing_however_many_there_are(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("POWERTOOLS_METRICS_DISABLED", "true")
+    for _ in range(250):
+        observe.count("Refused")
+        observe.publish()
+
+    assert capsys.readouterr().out == ""
+
+
 def test_metrics_name_the_service_and_the_stack_and_nothing_is_no_metric(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -140,6 +140,8 @@ def publish() -> None:
     """Write out what was counted since the last time, as one line; nothing if nothing was."""
     if _metrics.provider.metric_set:
         _metrics.flush_metrics()
+        # With POWERTOOLS_METRICS_DISABLED values are kept, and printed once they are a hundred.
+        _metrics.provider.clear_metrics()
 
 
 def failure(error: LakeSyncError, **where: str) -> None:
