@@ -16,7 +16,7 @@ def read_json(file: str) -> object:
         OSError: it cannot be read.
     """
     try:
-        return json.loads(_text(file))
+        return json.loads(read_text(file))
     except ValueError as exc:
         raise UsageFault(f"{file} is not JSON: {exc}") from exc
 
@@ -31,7 +31,7 @@ def read_yaml(file: str) -> object:
     import yaml
 
     try:
-        return yaml.safe_load(_text(file))
+        return yaml.safe_load(read_text(file))
     except yaml.YAMLError as exc:
         raise UsageFault(f"{file} is not YAML: {exc}") from exc
 
@@ -43,7 +43,7 @@ def read_objects(file: str) -> list[object]:
         UsageFault: a line is not JSON.
         OSError: it cannot be read.
     """
-    text = _text(file)
+    text = read_text(file)
     try:
         return [json.loads(text)]
     except ValueError:
@@ -57,7 +57,13 @@ def read_objects(file: str) -> list[object]:
     return objects
 
 
-def _text(file: str) -> str:
+def read_text(file: str) -> str:
+    """Return the text of a UTF-8 file; ``-`` is standard input.
+
+    Raises:
+        UsageFault: it is not UTF-8.
+        OSError: it cannot be read.
+    """
     try:
         if file == "-":
             return sys.stdin.read()

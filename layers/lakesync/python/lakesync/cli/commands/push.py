@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import tempfile
 from contextlib import ExitStack
 from dataclasses import replace
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 import typer
 
 from lakesync.cli.faults import FAILED, UsageFault
+from lakesync.cli.files import read_text
 from lakesync.cli.output import plural
 from lakesync.cli.session import Session, command
 
@@ -124,7 +124,7 @@ class Pushed(NamedTuple):
 
 
 def _push_file(session: Session, file: str, *, atomic: bool) -> None:
-    items = _items(_text(file), "standard input" if file == "-" else file)
+    items = _items(read_text(file), "standard input" if file == "-" else file)
     _speak_for_their_client(session, items)
     with session.out.progress(f"pushing {plural(len(items), 'delta')} …"):
         done = pushed(session, items, atomic=atomic)
@@ -151,13 +151,6 @@ def pushed(session: Session, items: Sequence[Any], *, atomic: bool = False) -> P
             else:
                 refused.append(replace(outcome, index=start + outcome.index))
     return Pushed(accepted, duplicates, refused, server_hlc)
-
-
-def _text(file: str) -> str:
-    try:
-        return sys.stdin.read() if file == "-" else Path(file).read_text()
-    except UnicodeDecodeError as exc:
-        raise UsageFault(f"{file} is not UTF-8 text: {exc.reason}") from exc
 
 
 def _items(text: str, name: str) -> list[Any]:
