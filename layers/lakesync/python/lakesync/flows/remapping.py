@@ -50,6 +50,18 @@ class There(Protocol):
         ...
 
 
+def states_of(there: There, deltas: Sequence[Delta]) -> dict[tuple[str, str], RowState]:
+    """Return the states of the rows of deltas, by table and row id; one read for each table."""
+    by_table: dict[str, dict[str, None]] = {}
+    for one in deltas:
+        by_table.setdefault(one.table, {})[one.row_id] = None
+    return {
+        (table, row_id): state
+        for table, row_ids in by_table.items()
+        for row_id, state in there.states(table, list(row_ids)).items()
+    }
+
+
 class Remapping:
     """Corrects what is brought of tables that are not clean; one for each poll.
 
@@ -82,7 +94,8 @@ class Remapping:
         doubted = [one for one in deltas if not self._is_clean(one.table)]
         if not doubted:
             return list(deltas)
-        states = self._states(doubted)
+        states = {(one.table, one.row_id): EMPTY for one in doubted}
+        states |= states_of(self._there, doubted)
         corrected: list[Delta] = []
         for one in deltas:
             row = (one.table, one.row_id)
@@ -109,16 +122,6 @@ class Remapping:
     def _note(self, table: str) -> None:
         self._storage.write(True, _FOLDER, table)
         self._clean[table] = True
-
-    def _states(self, deltas: Sequence[Delta]) -> dict[tuple[str, str], RowState]:
-        by_table: dict[str, dict[str, RowState]] = {}
-        for one in deltas:
-            by_table.setdefault(one.table, {})[one.row_id] = EMPTY
-        return {
-            (table, row_id): state
-            for table, rows in by_table.items()
-            for row_id, state in {**rows, **self._there.states(table, list(rows))}.items()
-        }
 
     def _put(self, delta: Delta, there: RowState) -> list[Delta]:
         """Return a row's delta, or what cleans the row.

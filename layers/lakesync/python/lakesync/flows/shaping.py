@@ -12,6 +12,7 @@ from lakesync.core.column_map import map_delta
 from lakesync.core.delta import Op, known_delta
 from lakesync.core.merge import view
 from lakesync.core.visibility import rule_columns
+from lakesync.flows.remapping import states_of
 from lakesync.wire.row_state import decode_row_state
 
 if TYPE_CHECKING:
@@ -75,15 +76,8 @@ class Shaping:
 
     def _present(self, hidden: Sequence[Delta]) -> set[tuple[str, str]]:
         """Return those rows of deltas that are there: a deletion of any other is none."""
-        by_table: dict[str, dict[str, None]] = {}
-        for one in hidden:
-            by_table.setdefault(one.table, {})[one.row_id] = None
-        return {
-            (table, row_id)
-            for table, row_ids in by_table.items()
-            for row_id, state in self._there.states(table, list(row_ids)).items()
-            if view(state) is not None
-        }
+        states = states_of(self._there, hidden)
+        return {row for row, state in states.items() if view(state) is not None}
 
 
 class InGateway:
