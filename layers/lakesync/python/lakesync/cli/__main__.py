@@ -7,13 +7,19 @@ import sys
 
 def main() -> None:
     """Run the command line."""
+    for_programs = "--json" in sys.argv[1:]
     try:
         from lakesync.cli.app import app
     except ModuleNotFoundError as exc:
-        from lakesync.cli.faults import USAGE, fault_of
+        from lakesync.cli.faults import fault_line, fault_of
 
-        sys.stderr.write(f"error: {fault_of(exc).sentence}\n")
-        raise SystemExit(USAGE) from None
+        fault = fault_of(exc)
+        sys.stderr.write(fault_line(fault, for_programs=for_programs) + "\n")
+        raise SystemExit(fault.exit_code) from None
+    if for_programs:
+        from lakesync.cli.usage import run_for_programs
+
+        raise SystemExit(run_for_programs(app))
     app()
 
 

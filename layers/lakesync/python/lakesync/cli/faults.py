@@ -94,6 +94,11 @@ def as_json(fault: Fault) -> str:
     return json.dumps({"error": fault.sentence, "code": fault.code}, ensure_ascii=False)
 
 
+def fault_line(fault: Fault, *, for_programs: bool) -> str:
+    """Return the line that reports a fault: JSON for programs, a sentence for people."""
+    return as_json(fault) if for_programs else f"error: {fault.sentence}"
+
+
 def _of_lakesync(error: LakeSyncError) -> Fault:
     if isinstance(error, AuthFailed | Forbidden):
         exit_code = NO_ACCESS

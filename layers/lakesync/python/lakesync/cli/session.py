@@ -16,7 +16,7 @@ import typer
 
 from lakesync.cli.aws import Aws
 from lakesync.cli.connection import CLIENT, Connection, Given, resolve
-from lakesync.cli.faults import Fault, UsageFault, as_json, fault_of, is_bug_to_show
+from lakesync.cli.faults import Fault, UsageFault, fault_line, fault_of, is_bug_to_show
 from lakesync.cli.output import Output, quiet_pipe
 from lakesync.errors import Unreachable
 
@@ -179,8 +179,7 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
             if is_bug_to_show(error):
                 raise
             fault = _located(fault_of(error), session)
-            line = as_json(fault) if given.json else f"error: {fault.sentence}"
-            sys.stderr.write(line + "\n")
+            sys.stderr.write(fault_line(fault, for_programs=given.json) + "\n")
             raise typer.Exit(fault.exit_code) from None
 
     run.__name__ = function.__name__
