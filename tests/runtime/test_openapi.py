@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -202,6 +203,56 @@ def test_without_an_authorisers_answer_every_operation_refuses(method: str, path
     answer = asyncio.run(ask())
 
     assert (answer.status_code, answer.json()["code"]) == (401, "AUTH_ERROR")
+
+
+def wrong_values(schema: dict[str, Any]) -> list[str]:
+    """Return values that a parameter's schema does not allow."""
+    kinds = {schema.get("type"), *(part.get("type") for part in schema.get("anyOf", ()))}
+    limits = schema | next(iter(schema.get("anyOf", ())), {})
+    values = ["perhaps", "1.5"] if kinds & {"integer", "boolean"} else []
+    if "minimum" in limits:
+        values.append(str(limits["minimum"] - 1))
+    if "maximum" in limits or "exclusiveMaximum" in limits:
+        values.append(str(limits.get("maximum", 10**12) + 1))
+    if "maxLength" in limits:
+        values.append("x" * (limits["maxLength"] + 1))
+    if "pattern" in limits:
+        values.append("~")
+    return values
+
+
+WRONG = [
+    (method.upper(), path, parameter["in"], parameter["name"], value)
+    for path, operations in DESCRIPTION.document["paths"].items()
+    for method, operation in operations.items()
+    for parameter in operation.get("parameters", ())
+    if path not in OPEN
+    for value in wrong_values(parameter["schema"])
+]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "place", "name", "value"),
+    WRONG,
+    ids=[f"{method} {path} {name} {value[:12]}" for method, path, _, name, value in WRONG],
+)
+def test_a_malformed_parameter_is_refused_in_our_words(
+    method: str, path: str, place: str, name: str, value: str
+) -> None:
+    address = path.replace(f"{{{name}}}", value) if place == "path" else path
+    address = re.sub(r"\{.*?\}", GATEWAY, address)
+    query = {name: value} if place == "query" else {}
+
+    async def ask() -> httpx.Response:
+        transport = httpx.ASGITransport(Authorised(whole_api()))
+        async with httpx.AsyncClient(transport=transport, base_url="https://api") as sender:
+            return await sender.request(method, address, params=query, json={})
+
+    answer = asyncio.run(ask())
+
+    assert (answer.status_code, answer.json()["code"]) == (400, "VALIDATION_ERROR")
+    assert answer.json()["field"] == name
+    assert answer.json()["error"].startswith(f"{name} must be "), answer.text
 
 
 def test_every_component_is_a_sound_schema() -> None:

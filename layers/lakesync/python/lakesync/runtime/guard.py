@@ -26,6 +26,7 @@ from lakesync.ports import AuditOutcome
 from lakesync.runtime import bodies, observe
 from lakesync.runtime.auth import is_gateway
 from lakesync.runtime.http import caller_in, request_id
+from lakesync.runtime.parameters import GATEWAY_FORM, wrong_form
 from lakesync.runtime.roles import ALLOWED, EVEN_DELETED
 
 if TYPE_CHECKING:
@@ -125,9 +126,7 @@ class GuardedRoute(APIRoute):
 def _let_in(request: Request, operation: str) -> Caller:
     gateway = str(request.path_params["gateway"])
     if not is_gateway(gateway):
-        raise ValidationFailed(
-            "gateway: an id is letters, digits, _ and -, at most 64", field="gateway"
-        )
+        raise wrong_form("gateway", GATEWAY_FORM)
     caller = caller_in(request, gateway, even_deleted=operation in EVEN_DELETED)
     caller.must_be_one_of(ALLOWED[operation])
     return caller

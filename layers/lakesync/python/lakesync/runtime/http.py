@@ -28,7 +28,8 @@ from lakesync.errors import (
     ValidationFailed,
 )
 from lakesync.runtime import bodies, observe
-from lakesync.runtime.auth import GATEWAY_ID, Caller, caller_of
+from lakesync.runtime.auth import Caller, caller_of
+from lakesync.runtime.parameters import GATEWAY_FORM, malformed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -45,7 +46,7 @@ _METHOD_NOT_ALLOWED: Final = 405
 
 # --- what routes ask for --------------------------------------------------------------------------
 
-Gateway = Annotated[str, Path(description="The gateway's id.", pattern=f"^{GATEWAY_ID}$")]
+Gateway = Annotated[str, Path(description="The gateway's id.", pattern=GATEWAY_FORM)]
 
 
 async def client_of_gateway(request: Request, gateway: Gateway) -> Caller:
@@ -215,9 +216,7 @@ async def _on_error(request: Request, error: Exception) -> Response:
 
 async def _on_invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101 - what it was registered for
-    fault = error.errors()[0]
-    name = str(fault["loc"][-1])
-    return error_answer(request.scope, ValidationFailed(f"{name}: {fault['msg']}", field=name))
+    return error_answer(request.scope, malformed(error.errors()[0]))
 
 
 async def _on_unserved(request: Request, error: Exception) -> Response:

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Path, Request, Response
 from lakesync.runtime.api import schemas
 from lakesync.runtime.guard import audited
 from lakesync.runtime.http import Gateway, answer_json, json_body
+from lakesync.runtime.parameters import NAME_FORM
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 HANDLER_BODY_BYTES_MAX: Final = 512 * 1024
 """An action handler with all the actions and permissions that it may have."""
-Name = Annotated[str, Path(description="The handler's name.", pattern="^[A-Za-z0-9_-]{1,64}$")]
+Name = Annotated[str, Path(description="The handler's name.", pattern=NAME_FORM)]
 
 
 def add_action_routes(router: APIRouter, service: Callable[[], ActionAdmin]) -> None:

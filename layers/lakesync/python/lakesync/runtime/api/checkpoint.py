@@ -14,6 +14,7 @@ from lakesync.runtime import bodies, observe
 from lakesync.runtime.api import schemas
 from lakesync.runtime.guard import guarded_router
 from lakesync.runtime.http import ANSWER_BYTES_MAX, Client, ClientId, Gateway, request_id
+from lakesync.runtime.parameters import CHECKPOINT_FORM, TABLE_FORM
 
 if TYPE_CHECKING:
     from lakesync.compat.checkpoint_stream import CheckpointFrames, CheckpointService
@@ -25,7 +26,7 @@ _PARTS_MAX: Final = 10**9
 
 Table = Annotated[
     str | None,
-    Query(pattern="^[A-Za-z_][A-Za-z0-9_]{0,63}$", description="Asks for one part of this table."),
+    Query(pattern=TABLE_FORM, description="Asks for one part of this table."),
 ]
 Part = Annotated[
     int | None, Query(ge=0, lt=_PARTS_MAX, description="Which part of the table, from 0.")
@@ -33,7 +34,7 @@ Part = Annotated[
 Which = Annotated[
     str | None,
     Query(
-        pattern="^[0-9a-f]{16}-[0-9a-f]{16}$",
+        pattern=CHECKPOINT_FORM,
         description="`X-Checkpoint-Id` of the part before, so that all are of one checkpoint.",
     ),
 ]

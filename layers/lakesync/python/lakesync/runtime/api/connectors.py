@@ -13,6 +13,7 @@ from lakesync.runtime.api.connector_schemas import DO
 from lakesync.runtime.bodies import Encoding
 from lakesync.runtime.guard import audited, tried
 from lakesync.runtime.http import Gateway, answer, answer_json, json_body
+from lakesync.runtime.parameters import NAME_FORM
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +27,7 @@ ACTIONS: Final = (*DO, "configure")
 _SHAPE: Final = f'send {{"do": one of {", ".join(ACTIONS)}}}; configure takes "configuration" too'
 _DECLARED: Final = ("type", "isPolling", "everyMinutes", "configuration")
 """What of a connector is declared; the rest says how far it is."""
-Name = Annotated[str, Path(description="The connector's name.", pattern="^[A-Za-z0-9_-]{1,64}$")]
+Name = Annotated[str, Path(description="The connector's name.", pattern=NAME_FORM)]
 
 DryRun = Annotated[bool, Query(alias="dryRun", description="Ask the source; store nothing.")]
 

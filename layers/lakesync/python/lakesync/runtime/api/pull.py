@@ -18,6 +18,7 @@ from lakesync.runtime.bodies import Encoding, answer_encoding
 from lakesync.runtime.guard import guarded_router
 from lakesync.runtime.http import ANSWER_BYTES_MAX, Client, ClientId, Gateway, answer
 from lakesync.runtime.noting import noted
+from lakesync.runtime.parameters import STAMP_FORM
 from lakesync.wire import jsonish, proto
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ _ENCODE: Final = {Encoding.JSON: jsonish.encode_page, Encoding.PROTOBUF: proto.e
 
 Since = Annotated[
     str,
-    Query(pattern="^[0-9]{1,19}$", description="The cursor: `serverHlc` of the page before."),
+    Query(pattern=STAMP_FORM, description="The cursor: `serverHlc` of the page before."),
 ]
 Limit = Annotated[
     int,
@@ -83,7 +84,7 @@ AtLeast = Annotated[
     str,
     Query(
         alias="atLeast",
-        pattern="^[0-9]{1,19}$",
+        pattern=STAMP_FORM,
         description="The same up to this stamp alone: `serverHlc` of a receipt.",
     ),
 ]
