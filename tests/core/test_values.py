@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lakesync.core.values import VALUE_DEPTH_MAX, canonical, parse, recanonical
+from lakesync.core.values import VALUE_DEPTH_MAX, canonical, parse, recanonical, utf8_bytes
 from lakesync.errors import ValidationFailed
 from tests.support.node import run_node
 
@@ -137,6 +137,19 @@ def test_a_subclass_gives_the_bytes_of_its_plain_value(value: object, text: byte
 def test_what_is_not_json_is_refused_with_the_reason(value: object, reason: str) -> None:
     with pytest.raises(ValidationFailed, match=reason):
         canonical(value)
+
+
+@pytest.mark.parametrize(("text", "size"), [("", 0), ("ab", 2), ("é", 2), ("\U0001f600", 4)])
+def test_the_size_of_text_is_its_bytes_in_utf_8(text: str, size: int) -> None:
+    assert utf8_bytes(text, "rowId") == size
+
+
+def test_text_that_utf_8_cannot_express_is_refused_by_its_field() -> None:
+    with pytest.raises(
+        ValidationFailed, match="rowId contains half of a surrogate pair"
+    ) as refused:
+        utf8_bytes("a\ud800", "rowId")
+    assert refused.value.field == "rowId"
 
 
 def nested(depth: int) -> object:

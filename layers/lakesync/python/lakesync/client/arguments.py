@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import PurePath
 from typing import Any, Final
 
+from lakesync.core.values import utf8_bytes
 from lakesync.errors import ValidationFailed
 
 _WAIT_S_MAX: Final = threading.TIMEOUT_MAX / 2
@@ -23,8 +24,7 @@ def checked_text(value: object, field: str) -> str:
 def checked_key(value: object, field: str) -> str:
     """Return text that SQLite can compare with what is stored, or raise `ValidationFailed`."""
     text = checked_text(value, field)
-    if any("\ud800" <= character <= "\udfff" for character in text):
-        raise ValidationFailed(f"{field} holds half of a surrogate pair", field=field)
+    utf8_bytes(text, field)
     return text
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from lakesync.core.clock import STAMP_MAX
 from lakesync.core.identity import delta_id_of, filled_id, id_template
-from lakesync.core.values import canonical, parse
+from lakesync.core.values import canonical, parse, utf8_bytes
 from lakesync.errors import DeltaTooLarge, ValidationFailed
 
 if TYPE_CHECKING:
@@ -171,10 +171,7 @@ def check_row_id(row_id: str) -> str:
 
 
 def _check_id(text: str, bytes_max: int, field: str) -> str:
-    try:
-        size = len(text) if text.isascii() else len(text.encode())
-    except UnicodeEncodeError as exc:
-        raise ValidationFailed("an id holds half of a surrogate pair", field=field) from exc
+    size = utf8_bytes(text, field)
     if not 0 < size <= bytes_max:
         raise ValidationFailed(f"an id must be 1 to {bytes_max} bytes; got {size}", field=field)
     return text

@@ -55,6 +55,18 @@ def canonical(value: object) -> CanonicalJson:
         ) from exc
 
 
+def utf8_bytes(text: str, field: str) -> int:
+    """Return the size of text in UTF-8.
+
+    Raises:
+        ValidationFailed: it contains half of a surrogate pair, which UTF-8 cannot express.
+    """
+    try:
+        return len(text) if text.isascii() else len(text.encode())
+    except UnicodeEncodeError as exc:
+        raise ValidationFailed(f"{field} contains half of a surrogate pair", field=field) from exc
+
+
 def recanonical(raw: bytes) -> CanonicalJson:
     """Check JSON text from outside and give its canonical bytes; canonical input is unchanged.
 

@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from lakesync.core.delta import check_client_id
+from lakesync.core.values import utf8_bytes
 from lakesync.errors import ClientTaken, GatewayDeleted, Revoked, ValidationFailed
 from lakesync.gateway.seen import is_worth_noting
 from lakesync.log.ages import Ages
@@ -50,11 +51,7 @@ def check_user(user: str) -> str:
     Raises:
         ValidationFailed: it is not.
     """
-    try:
-        size = len(user.encode())
-    except UnicodeEncodeError as exc:
-        raise ValidationFailed("a user holds half of a surrogate pair", field="user") from exc
-    if not 0 < size <= USER_BYTES_MAX:
+    if not 0 < utf8_bytes(user, "user") <= USER_BYTES_MAX:
         raise ValidationFailed(f"a user is text of 1 to {USER_BYTES_MAX} bytes", field="user")
     return user
 
