@@ -44,14 +44,6 @@ def test_a_name_is_in_use_once(connectors: ConnectorStore, gateway: str) -> None
     assert connectors.add(gateway, "b", b"again", 4_000)
 
 
-@pytest.mark.parametrize("name", ["", "x" * 1_025, "é" * 513])
-def test_a_name_that_no_connector_can_have_is_of_none(
-    connectors: ConnectorStore, gateway: str, name: str
-) -> None:
-    """Whoever declares one may send any; that is the caller's fault, and told as such."""
-    assert connectors.connector(gateway, name) is None
-
-
 def test_a_definition_changes_only_as_it_was_seen(connectors: ConnectorStore, gateway: str) -> None:
     connectors.add(gateway, "c", b"1", 0)
 

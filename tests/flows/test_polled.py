@@ -20,7 +20,14 @@ from lakesync.core.flows_json import read_flow
 from lakesync.core.merge import view
 from lakesync.core.schema import Column, TableSchema
 from lakesync.core.values import parse
-from lakesync.errors import AdapterRefused, AdapterUnreachable, Conflict, CursorExpired
+from lakesync.errors import (
+    AdapterRefused,
+    AdapterUnreachable,
+    Conflict,
+    CursorExpired,
+    FlowRefused,
+    NotFound,
+)
 from lakesync.flows.routes import keeper
 from lakesync.result import Err, Ok
 from tests.flows.world import GATEWAY, NOW_MS, SOURCE_TABLE, World
@@ -567,3 +574,23 @@ def test_a_flow_whose_declaration_died_midway_begins_when_it_is_declared_again(
     world.admin.set_paused(GATEWAY, "items", paused=True)
     world.declare(**body)
     assert world.by_hand.schedules == {(GATEWAY, "items"): (15, True)}
+
+
+@pytest.mark.parametrize("name", ["", "x" * 1_025, "é" * 513, "\ud800", "Upper"])
+def test_a_name_that_no_flow_can_have_is_not_looked_up(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A body may name anything; of a name that is no key, the store would make a fault of ours."""
+    world = World()
+
+    def refuse(*_: object) -> None:
+        raise AssertionError(name)
+
+    monkeypatch.setattr(world.by_hand.store, "connector", refuse)
+
+    assert world.admin.declared(GATEWAY, name) is None
+    with pytest.raises(NotFound):
+        world.admin.run(GATEWAY, name)
+    with pytest.raises(FlowRefused) as refused:
+        world.admin.plan(GATEWAY, world.body(name=name))
+    assert [fault.path for fault in refused.value.faults] == ["name"]

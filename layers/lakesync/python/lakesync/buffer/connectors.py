@@ -16,8 +16,6 @@ from lakesync.buffer.upkeep_requests import query_after
 from lakesync.ports import StoredConnector
 
 _PAGE_ITEMS: Final = 100
-_SORT_KEY_BYTES_MAX: Final = 1_024
-"""DynamoDB's own limit of a sort key."""
 _AS_SEEN: Final = "d = :seen"
 _IS_FREE: Final = "attribute_exists(pk) AND (lu <= :now OR le = :mine)"
 _IS_MINE: Final = "le = :mine"
@@ -38,9 +36,7 @@ class DynamoConnectors(TableCalls):
             after = text(answer["LastEvaluatedKey"], "sk")
 
     def connector(self, gateway: str, name: str) -> StoredConnector | None:
-        """Return one; a read unit. None too for a name that DynamoDB would refuse as a key."""
-        if not 0 < len(name.encode()) <= _SORT_KEY_BYTES_MAX:
-            return None
+        """Return one; a read unit."""
         item = self._get(keys.connector_pk(gateway), name)
         return _connector(item) if item else None
 

@@ -15,6 +15,7 @@ from lakesync.connectors.definition import Definition
 from lakesync.connectors.registered import asked
 from lakesync.connectors.registry import configured, connector_type, tables_of
 from lakesync.connectors.storage import Storage
+from lakesync.core.destinations import NAME
 from lakesync.core.flows import (
     FLOW,
     ConnectorSource,
@@ -238,7 +239,8 @@ class FlowAdmin:
         destination = self._destinations.declared(gateway, name)
         if destination is not None:
             return flow_of_destination(destination)
-        stored = self._store.connector(gateway, name)
+        # A body may name anything, also what the store could not even look up.
+        stored = self._store.connector(gateway, name) if NAME.fullmatch(name) else None
         return None if stored is None else flow_of(stored)
 
     def _known(self, gateway: str, name: str) -> Flow:
