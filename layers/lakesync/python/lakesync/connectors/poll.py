@@ -195,17 +195,15 @@ class Poll:
         self._save(state)
 
     def _table(self, state: PollState, source: str, has_time: Callable[[], bool]) -> str:
-        """Read a table to its end; returns what the poll is if it does not come to it."""
+        """Read a table to its end; returns the poll's status if it stops before that."""
         may_ask_job = may_ask(state, self._wall_clock())
-        may_be_written = self._goes_on or source in state.begun
+        needs_fence = self._goes_on or source in state.begun
         while source not in state.finished:
             if not has_time():
                 return "more"
-            if may_be_written:  # a page follows at once, however long it takes: each call gets on
-                may_be_written = False
-                for name in self._tables if source == FEED else [source]:
-                    if name != FEED:
-                        self._fence(self._tables[name])
+            if needs_fence:  # a page follows at once, however long this takes: each call gets on
+                self._fence_tables(source)
+                needs_fence = False
             with collector_paused():
                 moved_on = self._moved_on(state, source)
             if moved_on:
@@ -218,6 +216,12 @@ class Poll:
                     self._hand_over(state)
                     return "large"
         return ""
+
+    def _fence_tables(self, source: str) -> None:
+        """Fence a table of the source, or all tables if it is the feed, which changes them all."""
+        sources = [source] if source != FEED else [name for name in self._tables if name != FEED]
+        for name in sources:
+            self._fence(self._tables[name])
 
     def _moved_on(self, state: PollState, source: str) -> bool:
         """Take a table's next page; False if nothing would be lost with the state of now."""
