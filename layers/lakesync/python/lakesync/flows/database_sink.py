@@ -112,7 +112,9 @@ class DatabaseSink:
         insert = apart.insert_apart if apart else database.insert_deltas
         inserted = insert(batch).unwrap()
         if inserted.deltas < len(placed):
-            raise Contention(f"somebody else just wrote {table}: repeat the same", retry_after_s=1)
+            raise Contention(
+                f"another writer just wrote {table}; repeat the operation", retry_after_s=1
+            )
         return inserted.dead_letters
 
 
