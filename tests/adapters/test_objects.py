@@ -229,7 +229,7 @@ def test_a_row_that_fits_a_wider_column_is_refused_no_more() -> None:
 
 @pytest.mark.law("P7")
 def test_too_many_rows_that_do_not_fit_stop_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batches, "DEAD_LETTERS_MAX", 2)
+    monkeypatch.setattr(batches, "TABLE_DEAD_LETTERS_MAX", 2)
     database = ObjectsDatabase(MemoryAdapter(), "", "g")
     rows = [put(f"r{number}", number + 1, n="x") for number in range(3)]
     refused = database.insert_deltas(batch(TABLE, rows, schema=schema(TABLE, {"n": "number"})))

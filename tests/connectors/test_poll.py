@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lakesync.buffer.memory import MemoryBuffer
 from lakesync.connectors import Change, SourcePage, Storage, Unreadable
-from lakesync.connectors.dead_letters import DEAD_LETTERS_MAX, DeadLetters
+from lakesync.connectors.dead_letters import CONNECTOR_DEAD_LETTERS_MAX, DeadLetters
 from lakesync.connectors.poll import BACKOFF_S_MAX, PAGE_ROWS_MAX, Poll, Polled
 from lakesync.connectors.refusals import AHEAD_MS_MAX, refused_in
 from lakesync.connectors.state import CURSOR_BYTES_MAX, PollState, check_cursor, state_from
@@ -315,13 +315,15 @@ def test_a_dead_letter_is_taken_back_when_its_row_is_accepted() -> None:
 @pytest.mark.law("N4")
 def test_more_dead_letters_than_can_be_kept_stop_the_poll_and_lose_nothing() -> None:
     world = World()
-    world.source.log = [Unreadable(f"{number}", "broken") for number in range(DEAD_LETTERS_MAX + 1)]
+    world.source.log = [
+        Unreadable(f"{number}", "broken") for number in range(CONNECTOR_DEAD_LETTERS_MAX + 1)
+    ]
 
     assert world.poll().status == "done"
     assert world.state.fault is not None
     assert "reset" in world.state.fault.message
     assert world.state.begun == {"items": world.state.polled_ms}, "the table is not at its end"
-    assert world.state.cursors == {"items": str(DEAD_LETTERS_MAX)}
+    assert world.state.cursors == {"items": str(CONNECTOR_DEAD_LETTERS_MAX)}
 
 
 @pytest.mark.law("N4")

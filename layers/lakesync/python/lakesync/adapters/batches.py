@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from lakesync.core.merge import RowState
     from lakesync.core.schema import TableSchema
 
-DEAD_LETTERS_MAX: Final = 1_000
-"""Refused rows that one table may have; with more, the table is at fault, not the rows."""
+TABLE_DEAD_LETTERS_MAX: Final = 1_000
+"""Refused rows that one table of a destination may have; with more, the table is at fault."""
 
 
 def parts(batch: TableBatch, deltas_max: int) -> Iterator[tuple[list[PlacedDelta], Stamp]]:
@@ -98,10 +98,10 @@ def check_refused(
     Raises:
         ConstraintViolated: they are too many.
     """
-    if len(reasons) > DEAD_LETTERS_MAX:
+    if len(reasons) > TABLE_DEAD_LETTERS_MAX:
         raise ConstraintViolated(
-            f"more than {DEAD_LETTERS_MAX} rows of {table} were refused, the first because "
-            f"{next(iter(reasons))}; mend {mend}, then repeat"
+            f"more than {TABLE_DEAD_LETTERS_MAX} rows of {table} were refused, the first because "
+            f"{next(iter(reasons))}; mend {mend}, then repeat the operation"
         )
 
 

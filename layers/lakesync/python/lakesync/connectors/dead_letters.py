@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from lakesync.core.delta import Delta
     from lakesync.errors import LakeSyncError
 
-DEAD_LETTERS_MAX: Final = 1_000
-"""Dead letters at which a connector stops: then the fault is not in single rows."""
+CONNECTOR_DEAD_LETTERS_MAX: Final = 1_000
+"""Dead letters that one connector may have; with more, the fault is not in single rows."""
 _FOLDER: Final = "letters"
 
 
@@ -65,13 +65,13 @@ class DeadLetters:
         """Store a row with its reason, in place of its former dead letter.
 
         Raises:
-            AdapterRefused: there are `DEAD_LETTERS_MAX` already.
+            AdapterRefused: there are `CONNECTOR_DEAD_LETTERS_MAX` already.
         """
         name = digest(table, row_id)
-        if name not in self._names and len(self._names) >= DEAD_LETTERS_MAX:
+        if name not in self._names and len(self._names) >= CONNECTOR_DEAD_LETTERS_MAX:
             raise AdapterRefused(
-                f"{DEAD_LETTERS_MAX} rows were refused already, the last because {error.message}: "
-                "mend what refuses them, then reset the connector"
+                f"{CONNECTOR_DEAD_LETTERS_MAX} rows were refused already, the last because "
+                f"{error.message}: mend what refuses them, then reset the connector"
             )
         letter: dict[str, Any] = {
             "table": table,

@@ -11,7 +11,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from lakesync.connectors.dead_letters import DEAD_LETTERS_MAX
+from lakesync.connectors.dead_letters import CONNECTOR_DEAD_LETTERS_MAX
 from lakesync.connectors.deltas import client_id_of
 from lakesync.connectors.poll import PAGE_ROWS_MAX
 from lakesync.connectors.port import Divisible
@@ -88,9 +88,9 @@ class StretchLetters:
         """Keep a row with its reason."""
         self.accepted.discard((table, row_id))
         self.kept[table, row_id] = Letter(table, row_id, error, delta)
-        if len(self.kept) > DEAD_LETTERS_MAX:
+        if len(self.kept) > CONNECTOR_DEAD_LETTERS_MAX:
             raise AdapterRefused(
-                f"more than {DEAD_LETTERS_MAX} rows were refused, the last because "
+                f"more than {CONNECTOR_DEAD_LETTERS_MAX} rows were refused, the last because "
                 f"{error.message}: mend what refuses them, then reset the connector"
             )
 

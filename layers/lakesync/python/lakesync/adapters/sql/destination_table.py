@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lakesync.adapters.batches import DEAD_LETTERS_MAX, check_refused
+from lakesync.adapters.batches import TABLE_DEAD_LETTERS_MAX, check_refused
 from lakesync.adapters.database import DeadLetter
 from lakesync.adapters.sql.conversion import EPOCH, Converted, Row, RowConverter
 from lakesync.adapters.sql.definition import (
@@ -172,7 +172,7 @@ class DestinationTable:
                 return [(start, " ".join(str(exc).split()))]
             middle = (start + end) // 2
             faults = self._written(cursor, start, middle, has_deleted=has_deleted)
-            if len(faults) <= DEAD_LETTERS_MAX:
+            if len(faults) <= TABLE_DEAD_LETTERS_MAX:
                 faults += self._written(cursor, middle, end, has_deleted=has_deleted)
             return faults
         cursor.execute("RELEASE SAVEPOINT lakesync_rows_written", ())
