@@ -1,4 +1,4 @@
-"""`lakesync access` against a real gateway: who is shut out, and whose a client is."""
+"""`lakesync access` against a real gateway: who is revoked, and whose a client is."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ def test_who_is_revoked_is_listed_until_restored(gateway: LocalGateway) -> None:
     assert run("access", "list", "--json").stdout == ""
 
 
-def test_nobody_is_shut_out_by_themselves(gateway: LocalGateway) -> None:
+def test_nobody_is_revoked_by_themselves(gateway: LocalGateway) -> None:
     refused = run("access", "revoke", "user", "cli")
 
     assert refused.exit_code == 1
-    assert "nobody can shut themselves out" in refused.stderr
+    assert "nobody can revoke themselves" in refused.stderr
 
 
 def test_a_token_may_be_a_users(gateway: LocalGateway) -> None:

@@ -19,7 +19,7 @@ __all__ = ["gateway"]  # the fixture
 
 
 @pytest.mark.law("U7")
-def test_clients_are_listed_disconnected_and_shut_out(gateway: LocalGateway) -> None:
+def test_clients_are_listed_disconnected_and_revoked(gateway: LocalGateway) -> None:
     gateway.access.bind(GATEWAY, "p1", "ann")
     gateway.connections.add(Connection(GATEWAY, "s1", "p1", "ann", time.time() + 60, 0, {}))
 

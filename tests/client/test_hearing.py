@@ -311,9 +311,9 @@ def test_who_is_closed_for_an_expired_token_connects_with_a_fresh_one(
 
 
 @pytest.mark.law("T6")
-def test_who_is_shut_out_does_not_come_again(world: World, tmp_path: Path, quick: None) -> None:
+def test_who_is_revoked_does_not_come_again(world: World, tmp_path: Path, quick: None) -> None:
     server = Server()
-    server.first = frames.encode_refusal(Revoked("shut out"), 0, closes=True)
+    server.first = frames.encode_refusal(Revoked("revoked"), 0, closes=True)
     with world.client(tmp_path) as client, serving(server) as url, listening(client, url):
         assert waited(lambda: server.open)
         assert waited(lambda: not client.connected)

@@ -96,8 +96,8 @@ def test_the_one_edit_that_is_refused_with_its_whole_push_is_set_aside_and_all_o
 def test_a_client_that_is_not_let_in_keeps_its_edits_and_asks_once(
     both: World, error: type[LakeSyncError]
 ) -> None:
-    shut_out = [True]
-    guard = Guard(both, lambda _: error("shut out") if shut_out else None)
+    revoked = [True]
+    guard = Guard(both, lambda _: error("revoked") if revoked else None)
     client = both.client(transport=guard)
     for number in range(20):
         client.insert("todos", f"t{number}", {"n": number}).unwrap()
@@ -108,7 +108,7 @@ def test_a_client_that_is_not_let_in_keeps_its_edits_and_asks_once(
     assert refusal.error.code == error.code
     assert len(guard.pushes) == 1
     assert (len(client.pending().unwrap()), client.quarantined()) == (20, Ok([]))
-    shut_out.clear()
+    revoked.clear()
     assert client.sync().unwrap().pushed.accepted == 20
 
 

@@ -39,7 +39,7 @@ def listed(gateway: Asker, limit: int = 50) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.law("U7")
-def test_whose_each_is_and_whether_it_is_connected_or_shut_out(gateway: Asker) -> None:
+def test_whose_each_is_and_whether_it_is_connected_or_revoked(gateway: Asker) -> None:
     for name in ("p1", "p2", "p3"):
         gateway.served.access.bind(gateway.id, name, "ann" if name != "p3" else "bob")
     for number in range(2):

@@ -116,7 +116,7 @@ def test_a_push_that_is_refused_for_its_client_writes_nothing(functions: Functio
         ("admin_access", "admin"), ("admin_client_schemas", "admin"), ("admin_flush", "admin"),
     ],
 )  # fmt: skip
-def test_a_user_who_is_shut_out_is_refused_on_every_route(
+def test_a_user_who_is_revoked_is_refused_on_every_route(
     functions: Functions, name: str, folder: str
 ) -> None:
     functions.access.revoke("demo", Revocation("user", "ann", 0, "ops"))
@@ -127,7 +127,7 @@ def test_a_user_who_is_shut_out_is_refused_on_every_route(
 
 @pytest.mark.law("U2")
 @pytest.mark.parametrize("name", ["push_json", "pull_first_page"])
-def test_a_client_that_is_shut_out_is_refused_and_its_users_others_are_not(
+def test_a_client_that_is_revoked_is_refused_and_its_users_others_are_not(
     functions: Functions, name: str
 ) -> None:
     functions.access.revoke("demo", Revocation("client", "phone-1", 0, "ops"))
@@ -724,7 +724,7 @@ def test_deletion_is_asked_of_the_retain_function(
 ) -> None:
     invocation = FlushByInvocation(answer, failed=failed)
     monkeypatch.setattr(wiring, "client", lambda *_, **__: invocation)
-    # Whoever deletes it may have to go on once everybody else is shut out.
+    # Whoever deletes it may have to go on once everybody else is revoked.
     functions.access.revoke("demo", Revocation(GATEWAY_KIND, "demo", 0, "ops"))
     got = functions.http("admin", "admin_delete_gateway")
 

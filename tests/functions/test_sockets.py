@@ -127,7 +127,7 @@ def test_a_refused_token_does_not_connect(api: Api) -> None:
 
 
 @pytest.mark.law("T6")
-def test_who_is_shut_out_does_not_connect(api: Api, functions: Functions) -> None:
+def test_who_is_revoked_does_not_connect(api: Api, functions: Functions) -> None:
     functions.access.revoke(GATEWAY, Revocation("user", "ann", 1, "ops"))
 
     assert api.call("connect", event("connect_sub_protocol"))["statusCode"] == 403
@@ -328,10 +328,10 @@ def test_a_frame_of_actions_is_refused_as_a_request_would_be(
 def test_what_the_function_refuses_or_breaks_at_is_told(
     api: Api, outside: MemoryOutside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shut_out = json.dumps({"error": "shut out", "code": "REVOKED"})
+    revoked = json.dumps({"error": "revoked", "code": "REVOKED"})
     answers: list[tuple[bool, bytes]] = [
         (False, b'{"errorMessage": "Task timed out"}'),
-        (True, json.dumps({"statusCode": 403, "body": shut_out}).encode()),
+        (True, json.dumps({"statusCode": 403, "body": revoked}).encode()),
         (True, b'{"statusCode": 502, "body": "<html>"}'),
     ]
     monkeypatch.setattr(wiring, "invoker", lambda *_: lambda _: answers.pop(0))
@@ -555,7 +555,7 @@ def test_a_batch_without_time_for_all_comes_again_and_each_gateway_has_its_share
 
 
 @pytest.mark.law("T6")
-def test_who_is_shut_out_is_closed_by_the_stream(api: Api) -> None:
+def test_who_is_revoked_is_closed_by_the_stream(api: Api) -> None:
     api.connect()
     sent = event("notify_commits")
     sent["Records"] = sent["Records"][2:]

@@ -1,4 +1,4 @@
-"""Who may come in: one user for each client, and nobody a minute after being shut out."""
+"""Who may use a gateway: one user for each client, and nobody a minute after being revoked."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ STEPS = st.one_of(
 @pytest.mark.law("U1", "U2")
 @given(st.lists(STEPS, max_size=40))
 def test_whatever_happens_in_whichever_process(steps: list[tuple[object, ...]]) -> None:
-    """Who is let in is the client's first user; who was shut out or let in a minute ago is so."""
+    """The client's first user is admitted; a revocation or restore of a minute ago is in force."""
     world = World(-2_000, 0, 3_000)
     owners: dict[object, object] = {}
     changed_ms: dict[tuple[object, object], tuple[int, bool]] = {}

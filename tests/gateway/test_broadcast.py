@@ -251,10 +251,10 @@ def test_a_connection_does_not_outlive_its_token(world: World) -> None:
 
 @pytest.mark.law("T6")
 @pytest.mark.parametrize("kind", ["user", "client"])
-def test_who_is_shut_out_is_told_so_and_closed(world: World, kind: str) -> None:
+def test_who_is_revoked_is_told_so_and_closed(world: World, kind: str) -> None:
     world.connect("ann")
     world.connect("bob")
-    world.broadcaster.shut_out(GATEWAY, kind, "ann")
+    world.broadcaster.close_revoked(GATEWAY, kind, "ann")
 
     (refused,) = world.sockets.refusals("to-ann")
     assert (refused.error.code, refused.closes) == ("REVOKED", True)
@@ -265,7 +265,7 @@ def test_who_is_shut_out_is_told_so_and_closed(world: World, kind: str) -> None:
 def test_all_connections_of_a_deleted_gateway_are_closed(world: World) -> None:
     world.connect("ann")
     world.connect("bob")
-    world.broadcaster.shut_out(GATEWAY, GATEWAY_KIND, GATEWAY)
+    world.broadcaster.close_revoked(GATEWAY, GATEWAY_KIND, GATEWAY)
 
     assert sorted(world.sockets.closed) == ["to-ann", "to-bob"]
     assert world.sockets.refusals("to-ann")[0].error.code == "GATEWAY_DELETED"

@@ -178,7 +178,7 @@ def test_who_cannot_be_closed_stays_remembered_and_keeps_nobody_open(
         close(connection_id)
 
     monkeypatch.setattr(world.sockets, "close", failing)
-    world.delivery.refuse([(one, Revoked("shut out")) for one in world.open])
+    world.delivery.refuse([(one, Revoked("revoked")) for one in world.open])
 
     assert world.connections.get(GATEWAY, "c0") is not None
     assert world.connections.get(GATEWAY, "c1") is None

@@ -96,7 +96,7 @@ def test_a_user_whose_name_is_no_client_id_must_name_one() -> None:
 
 
 @pytest.mark.law("U2")
-def test_a_user_who_is_shut_out_is_refused_whatever_it_asks() -> None:
+def test_a_user_who_is_revoked_is_refused_whatever_it_asks() -> None:
     store = MemoryAccess()
     store.revoke("g1", Revocation("user", "c1", 0, "ops"))
     context = verified(token_claims(claims(role="admin")))

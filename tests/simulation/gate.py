@@ -1,4 +1,4 @@
-"""Who is let in, asked in every process: a stranger tries each client, and ghosts are shut out.
+"""Who is let in, asked in every process: a stranger tries each client, and ghosts are revoked.
 
 Nothing here takes time or changes what clients do, so a seed is the same run with it.
 """
@@ -33,7 +33,7 @@ class Gate:
         self._store = MemoryAccess()
         self._admin = AccessAdmin(self._store, wall_clock=lambda: world.scheduler.elapsed_ms)
         self._changed: dict[tuple[str, str], tuple[int, bool]] = {}
-        """Of users and clients: when they were last shut out or let in again, and which of it."""
+        """Of users and clients: when they were last revoked or restored, and which of it."""
 
     def access(self, clock: WallClock) -> Access:
         """Return what lets callers in to one process."""
@@ -51,32 +51,32 @@ class Gate:
         changes = [self._changed.get(name, (-MINUTE_MS, False)) for name in names]
         now_ms = self._world.scheduler.elapsed_ms
         if all(now_ms - at_ms >= MINUTE_MS for at_ms, _ in changes):
-            wanted = not any(is_shut for _, is_shut in changes)
+            wanted = not any(is_revoked for _, is_revoked in changes)
             self._world.count("ghost let in" if wanted else "ghost kept out")
             if self._lets_in(access, ghost, ghost) != wanted:
                 outcome = "kept out" if wanted else "let in"
-                raise Violation("shut out within a minute", f"{ghost} is {outcome}, {changes}")
+                raise Violation("revoked within a minute", f"{ghost} is {outcome}, {changes}")
         else:
             self._lets_in(access, ghost, ghost)
         if self._random.random() < 0.1:
             self._change(*names[self._random.randrange(2)], now_ms)
 
     def _change(self, kind: str, name: str, now_ms: int) -> None:
-        shuts = not self._changed.get((kind, name), (0, False))[1]
+        revokes = not self._changed.get((kind, name), (0, False))[1]
         for gateway in (GATEWAY, CONNECTED):
-            if shuts:
+            if revokes:
                 self._admin.revoke(gateway, kind, name, by="ops")
             else:
                 self._admin.restore(gateway, kind, name)
-        if shuts:
-            self._world.sockets.notifier.shut_out(kind, name)
-        self._changed[kind, name] = (now_ms, shuts)
+        if revokes:
+            self._world.sockets.notifier.revoked(kind, name)
+        self._changed[kind, name] = (now_ms, revokes)
 
-    def is_shut_out(self, name: str, since_ms: int) -> bool:
-        """Get whether a ghost has been shut out for so long that every process knows, and acts."""
+    def is_revoked(self, name: str, since_ms: int) -> bool:
+        """Get whether a ghost has been revoked for so long that every process knows, and acts."""
         changes = [self._changed.get((kind, name), (0, False)) for kind in ("user", "client")]
         now_ms = self._world.scheduler.elapsed_ms
-        return any(shut and now_ms - at_ms > MINUTE_MS + since_ms for at_ms, shut in changes)
+        return any(revoked and now_ms - at_ms > MINUTE_MS + since_ms for at_ms, revoked in changes)
 
     def _lets_in(self, access: Access, user: str, client_id: str) -> bool:
         try:

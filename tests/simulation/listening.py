@@ -204,7 +204,7 @@ class SimulatedListener(SocketListener):
 
 
 class Ghost:
-    """Whoever listens and does nothing else; it is shut out and let in again."""
+    """Whoever listens and does nothing else; it is revoked and restored."""
 
     def __init__(self, world: World, name: str) -> None:
         self._world = world

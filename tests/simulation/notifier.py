@@ -39,7 +39,7 @@ class Notifier:
         """Bring another configuration."""
         self._add(f"{GATEWAY}|config", "config", {"v": {"N": "1"}})
 
-    def shut_out(self, kind: str, name: str) -> None:
+    def revoked(self, kind: str, name: str) -> None:
         """Bring a revocation."""
         self._add(f"|revoked|{GATEWAY}", f"{kind}|{name}", {"at": {"N": "1"}})
 

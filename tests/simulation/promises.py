@@ -33,7 +33,7 @@ PROMISES: Final[dict[str, tuple[str, ...]]] = {
     "a sync reaches the present": ("K5",),
     # who is let in, in each process: tests.simulation.gate
     "a client has one user": ("U1", "U4"),
-    "shut out within a minute": ("U2", "U3"),
+    "revoked within a minute": ("U2", "U3"),
     # sync rules: tests.simulation.history, tests.simulation.sights
     "nobody is sent what is hidden": ("T3", "V1", "V2", "V4", "V7", "V11", "V12"),
     "writes keep to the rules": ("V5",),

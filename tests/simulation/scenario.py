@@ -183,7 +183,7 @@ class Scenario:
     storms: int = 0
     """How often all WebSockets end at once."""
     ghosts: bool = False
-    """Somebody listens who is shut out and let in again."""
+    """Somebody listens who is revoked and restored."""
     destinations: int = 0
     """Databases that may be declared beside the lake."""
     destination_changes: int = 0

@@ -254,8 +254,8 @@ class Sockets:
         late_ms = world.scheduler.now_ms - 1000 * socket.claims["exp"]
         if late_ms > TURN_MS_MAX + clocks_ms:
             raise Violation("a connection ends with its right", f"{socket}: {late_ms} ms too late")
-        if world.gate.is_shut_out(socket.claims["sub"], TURN_MS_MAX):
-            raise Violation("a connection ends with its right", f"{socket} is shut out")
+        if world.gate.is_revoked(socket.claims["sub"], TURN_MS_MAX):
+            raise Violation("a connection ends with its right", f"{socket} is revoked")
         if tag is Tag.BROADCAST:
             page = proto.decode_page(body)
             world.count("poke" if page.is_poke else "broadcast")

@@ -37,6 +37,6 @@ def remembered_for_ever() -> list[Replaced]:
     return [(Access, "_is_current", lambda *_: True)]
 
 
-@deliberate("a user who is shut out is refused only under clients that are")
-def users_are_not_shut_out() -> list[Replaced]:
+@deliberate("a user who is revoked is refused only under clients that are")
+def users_are_not_revoked() -> list[Replaced]:
     return [(Access, "check_user", lambda *_: None)]

@@ -64,14 +64,14 @@ def tokens_never_expire() -> list[Replaced]:
     return [(connected, "refusal_of", refused), (frames, "refusal_of", refused)]
 
 
-@deliberate("who is shut out goes on listening", LASTING)
-def who_is_shut_out_listens() -> list[Replaced]:
+@deliberate("who is revoked goes on listening", LASTING)
+def who_is_revoked_listens() -> list[Replaced]:
     def refused(connection: Connection, access: Access, now_s: float) -> LakeSyncError | None:
         del access
         anybody: Any = _Anybody()
         return refusal_of(connection, anybody, now_s)
 
-    return [(connected, "refusal_of", refused), (Broadcaster, "shut_out", lambda *_: True)]
+    return [(connected, "refusal_of", refused), (Broadcaster, "close_revoked", lambda *_: True)]
 
 
 @deliberate("a group that once saw nothing new is taken to have seen nothing since", RULED)

@@ -343,7 +343,7 @@ class ClientTaken(LakeSyncError):
 
 
 class Revoked(LakeSyncError):
-    """The user or the client was shut out; an administrator of the gateway can restore it."""
+    """The user or the client is revoked; an administrator of the gateway can restore it."""
 
     code = "REVOKED"
     status = 403

@@ -98,7 +98,7 @@ class DynamoAccess(TableCalls):
             after = text(answer["LastEvaluatedKey"], "sk")
 
     def revoke(self, gateway: str, revocation: Revocation) -> None:
-        """Shut a user or a client out; a write unit."""
+        """Revoke a user or a client; a write unit."""
         item = {
             **_revoked(gateway, revocation.kind, revocation.name),
             "ms": number_of(revocation.at_ms),

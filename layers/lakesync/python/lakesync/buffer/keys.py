@@ -23,9 +23,9 @@ registry of gateways  ``gateways``           gateway id
 ====================  =====================  ============  ====================================
 
 A gateway id holds no ``|``, so no gateway's keys can be another's: tenants are apart by prefix.
-What begins with ``|`` says who may come in, how much, and how it goes; it holds no data: so an IAM
-policy can name it. Clients are spread over 16 partitions by a hash of their ids: as each polls, one
-would not do, and those of one for each client could not be listed.
+Keys that begin with ``|`` are of items without data (who may use a gateway, how much, how it
+performs), so that an IAM policy can name them. Clients are spread over 16 partitions by a hash of
+their ids: as each polls, one would not do, and those of one for each client could not be listed.
 
 The sort key of log entries that lie in one item is the stamp of the last. Eight lanes of each shard
 have their heads in one group, which is one item collection: it is read at once, and eight lanes

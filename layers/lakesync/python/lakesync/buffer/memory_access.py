@@ -91,7 +91,7 @@ class MemoryAccess:
             return [revocation for _, revocation in revoked]
 
     def revoke(self, gateway: str, revocation: Revocation) -> None:
-        """Shut a user or a client out."""
+        """Revoke a user or a client."""
         with self._lock:
             name = revoked_sk(revocation.kind, revocation.name)
             self._revoked[check_gateway(gateway)][name] = revocation

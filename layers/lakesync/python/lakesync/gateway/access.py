@@ -1,4 +1,4 @@
-"""To which user each client belongs, and who is shut out.
+"""To which user each client belongs, and who is revoked.
 
 Rules of this module
     1. A client belongs to the user who used it first. One conditional write decides this, and it
@@ -39,7 +39,7 @@ CLIENTS_REMEMBERED_MAX: Final = 20_000
 GATEWAYS_REMEMBERED_MAX: Final = 64
 """Gateways whose revocations one process caches; each may take 1 MB."""
 REVOCATIONS_MAX: Final = 5_000
-"""Users and clients of one gateway that are shut out: each process reads all of them each minute.
+"""Revoked users and clients of one gateway: each process reads all of them each minute.
 Users who left permanently are removed from the identity provider, and need not be listed."""
 USER_BYTES_MAX: Final = 255
 """Length of a user's name, the token's ``sub``: as long as OpenID Connect allows."""
@@ -82,7 +82,7 @@ class Access:
         self._revoked: dict[str, tuple[Moment, frozenset[tuple[str, str]]]] = {}
 
     def check_user(self, gateway: str, user: str, *, even_deleted: bool = False) -> None:
-        """Refuse a user who is shut out, and every user once the gateway was deleted.
+        """Refuse a revoked user, and every user once the gateway was deleted.
 
         Args:
             gateway: whose.
@@ -90,20 +90,20 @@ class Access:
             even_deleted: admit users of a deleted gateway: a deletion may have to be continued.
 
         Raises:
-            Revoked: the user is shut out.
+            Revoked: the user is revoked.
             GatewayDeleted: the gateway was deleted.
         """
         revoked = self._revoked_of(gateway)
         if (GATEWAY_KIND, gateway) in revoked and not even_deleted:
             raise GatewayDeleted(GatewayDeleted.ANSWER)
         if ("user", user) in revoked:
-            raise Revoked("this user is shut out of the gateway; ask its administrator")
+            raise Revoked("this user is revoked at the gateway; ask its administrator")
 
     def check_client(self, gateway: str, user: str, client_id: str) -> None:
-        """Refuse a client that is shut out or another user's; bind it if it is unbound.
+        """Refuse a client that is revoked or another user's; bind it if it is unbound.
 
         Raises:
-            Revoked: the client is shut out.
+            Revoked: the client is revoked.
             ClientTaken: it belongs to another user.
         """
         self.check_not_revoked(gateway, client_id)
@@ -143,13 +143,13 @@ class Access:
             self._store.note(gateway, client_id, seen)
 
     def check_not_revoked(self, gateway: str, client_id: str) -> None:
-        """Refuse a client that is shut out, to whichever user it belongs.
+        """Refuse a revoked client, to whichever user it belongs.
 
         Raises:
-            Revoked: the client is shut out.
+            Revoked: the client is revoked.
         """
         if ("client", client_id) in self._revoked_of(gateway):
-            raise Revoked("this client is shut out of the gateway; ask its administrator")
+            raise Revoked("this client is revoked at the gateway; ask its administrator")
 
     def _remembered(self, gateway: str, client_id: str) -> KnownClient | None:
         known = self._clients.get((gateway, client_id))
@@ -188,7 +188,7 @@ class AccessAdmin:
         return client.user if client else None
 
     def revoke(self, gateway: str, kind: str, name: str, *, by: str) -> None:
-        """Shut a user or a client out, in force within a minute. Idempotent.
+        """Revoke a user or a client, in force within a minute. Idempotent.
 
         Raises:
             ValidationFailed: there is no such kind or name; the user is the caller; or there are
@@ -196,12 +196,12 @@ class AccessAdmin:
         """
         _check(kind, name)
         if (kind, name) == ("user", by):
-            raise ValidationFailed("nobody can shut themselves out: use another token", field=kind)
+            raise ValidationFailed("nobody can revoke themselves: use another token", field=kind)
         revoked = {(each.kind, each.name) for each in self._store.revocations(gateway)}
         if len(revoked - {(kind, name)}) >= REVOCATIONS_MAX:
             raise ValidationFailed(
-                f"a gateway shuts out at most {REVOCATIONS_MAX} users and clients: remove the user "
-                "from the identity provider, and restore those whose tokens have expired",
+                f"at most {REVOCATIONS_MAX} users and clients of a gateway can be revoked: remove "
+                "the user from the identity provider, and restore those whose tokens have expired",
                 field=kind,
             )
         self._store.revoke(gateway, Revocation(kind, name, self._wall_clock(), by))

@@ -9,7 +9,7 @@ Rules of this module
        pulls.
     3. A client is not sent its own writes. Its next pull returns them, after its push.
     4. Nothing depends on broadcasts: one may be lost, late, repeated or out of order.
-    5. A connection whose token has expired, or whose user or client is shut out, is sent only the
+    5. A connection whose token has expired, or whose user or client is revoked, is sent only the
        reason, and is closed.
     6. Connections are served in the order of their ids. A process that runs out of time records the
        last one that it served; the next process begins with those behind it, by a poke.
@@ -59,7 +59,7 @@ class Broadcaster:
         pulls: reads the log.
         connections: the open connections.
         delivery: sends frames.
-        access: knows who is shut out.
+        access: knows who is revoked.
         wall_clock: the clock.
     """
 
@@ -129,21 +129,21 @@ class Broadcaster:
                 return True
             connections, state = self._connections.of_gateway(gateway)
 
-    def shut_out(
+    def close_revoked(
         self, gateway: str, kind: str, name: str, has_time: Callable[[], bool] = always
     ) -> bool:
-        """Close the connections of a user, of a client or of a whole gateway. Idempotent.
+        """Close the connections of a revoked user or client, or of a deleted gateway. Idempotent.
 
         Returns:
             Whether there was time for all of them.
         """
         connections, _ = self._connections.of_gateway(gateway)
-        error: LakeSyncError = Revoked(f"this {kind} is shut out of the gateway")
+        error: LakeSyncError = Revoked(f"this {kind} is revoked at the gateway")
         if kind == GATEWAY_KIND:
             error = GatewayDeleted(GatewayDeleted.ANSWER)
-        shut_out = concerned(connections, kind, name)
-        refused = self._delivery.refuse([(each, error) for each in shut_out], has_time)
-        return refused == len(shut_out)
+        revoked = concerned(connections, kind, name)
+        refused = self._delivery.refuse([(each, error) for each in revoked], has_time)
+        return refused == len(revoked)
 
     def _began(self, gateway: str, owner: str) -> bool:
         now_ms = self._wall_clock()

@@ -30,7 +30,7 @@ class ClientReport:
     user: str
     connections: Sequence[Connection]
     is_revoked: bool
-    """It is shut out, or its user is."""
+    """It or its user is revoked."""
     behind_ms: int | None
     """How far its last noted cursor is behind the newest commit; None if that is not known, or
     nothing was read completely."""
@@ -42,7 +42,7 @@ class ClientsAdmin:
     """Shows a gateway's clients, and closes their connections.
 
     Args:
-        access: to whom each client belongs, and who is shut out.
+        access: to whom each client belongs, and who is revoked.
         buffer: the heads, and the stored state of followers.
         connections: the open connections.
         delivery: closes connections.

@@ -24,7 +24,7 @@ class ConnectionSweep:
     Args:
         connections: the open connections.
         delivery: closes and removes them.
-        access: knows who is shut out.
+        access: knows who is revoked.
         wall_clock: the clock.
     """
 

@@ -4,7 +4,7 @@ The steps, in this order; after a crash between any two of them, they are repeat
 
     1. the configuration says so      from here nothing is committed, read or flushed: every commit
                                       is conditional on a head, and this moves all of them
-    2. everybody is shut out          from a minute later every request is refused on entry
+    2. everybody is revoked           from a minute later every request is refused on entry
     3. its items are removed          except the tombstone, which keeps 1 and 2 in force
     4. its objects are removed        claims first, so that no run of the lake's job begins with one
     5. what is left is counted
@@ -66,7 +66,7 @@ class Deleter:
     Args:
         buffer: lists the gateway's tables.
         items: all that is stored of it, except objects.
-        access: shuts everybody out.
+        access: revokes everybody.
         objects: its batches and checkpoints.
         declare: puts a configuration in force.
         wall_clock: the time.
@@ -106,7 +106,7 @@ class Deleter:
         self._check_exists(gateway)
         tables = self._buffer.flushed_tables(gateway)
         config = self._declare(gateway, lambda config: self._deleted(config, tables))
-        self._shut_out(gateway, by)
+        self._revoke_everybody(gateway, by)
         finished = self._items.remove(gateway, config.tables, has_time) and all(
             self._remove_objects(key, has_time) for kind in OBJECT_KINDS
             for key in self._objects.list_objects(_prefix(kind, gateway))
@@ -129,7 +129,7 @@ class Deleter:
         tables: Mapping[str, frozenset[str]] = {name: frozenset() for name in names}
         return GatewayConfig(tables=MappingProxyType(tables), deleted_ms=self._wall_clock())
 
-    def _shut_out(self, gateway: str, by: str) -> None:
+    def _revoke_everybody(self, gateway: str, by: str) -> None:
         if not any(each.kind == GATEWAY_KIND for each in self._access.revocations(gateway)):
             now_ms = self._wall_clock()
             self._access.revoke(gateway, Revocation(GATEWAY_KIND, gateway, now_ms, by))

@@ -18,7 +18,7 @@ GATEWAY_KIND: Final = "gateway"
 
 @dataclass(frozen=True, slots=True)
 class Revocation:
-    """A user or a client that is shut out of a gateway; or everybody, because it was deleted."""
+    """A user or a client that is revoked at a gateway; or everybody, because it was deleted."""
 
     kind: str
     """``user``, ``client``, or `GATEWAY_KIND`."""
@@ -52,7 +52,7 @@ class KnownClient:
 
 
 class AccessStore(Protocol):
-    """To which user each client belongs, and who is shut out.
+    """To which user each client belongs, and who is revoked.
 
     What is read of clients may be a moment old; the results of `bind` and the revocations are not.
     """
@@ -85,7 +85,7 @@ class AccessStore(Protocol):
         ...
 
     def revoke(self, gateway: str, revocation: Revocation) -> None:
-        """Shut a user or a client out; repeating it only changes when and by whom."""
+        """Revoke a user or a client; repeating it only changes when and by whom."""
         ...
 
     def restore(self, gateway: str, kind: str, name: str) -> None:

@@ -21,7 +21,7 @@ def access(settings: BufferSettings) -> Access:
 
 
 def access_admin(settings: BufferSettings) -> AccessAdmin:
-    """Return what shows and changes who may come in."""
+    """Return the service that shows and changes who may use a gateway."""
     return AccessAdmin(store(settings), wall_clock=wiring.wall_clock)
 
 

@@ -53,11 +53,11 @@ def show(session: Session, *, client_id: Annotated[str, _CLIENT_ID]) -> None:
     """
     answer = session.ask("GET", f"{_path(session)}?client={quote(client_id, safe='')}")
     names = {("client", client_id), ("user", answer["user"])}
-    shut = [each for each in answer["revoked"] for kind in Kind if (kind, each.get(kind)) in names]
+    known = [each for each in answer["revoked"] for kind in Kind if (kind, each.get(kind)) in names]
     owner = answer["user"] or "nobody yet: the first user who uses it"
     lines = [f"user: {owner}"]
-    lines += [f"revoked: {kind} {each[kind]}" for each in shut for kind in Kind if kind in each]
-    session.out.answer(answer | {"revoked": shut}, "\n".join(lines))
+    lines += [f"revoked: {kind} {each[kind]}" for each in known for kind in Kind if kind in each]
+    session.out.answer(answer | {"revoked": known}, "\n".join(lines))
 
 
 @command

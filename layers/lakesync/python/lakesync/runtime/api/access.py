@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lakesync.runtime.guard import Asked
 
 ACCESS_BODY_BYTES_MAX: Final = 4_096
-"""A change of who may come in names one user or client."""
+"""A change of access names one user or client."""
 _SHAPE: Final = (
     'send one of {"revoke": {"user": "…"}}, {"restore": {"client": "…"}}, {"release": '
     '{"client": "…"}}; what is revoked or restored is a user or a client'
@@ -37,19 +37,19 @@ def add_access_routes(router: APIRouter, service: AccessAdmin) -> None:
         if action == "release":
             return f"{kind} {name}", {"user": service.user_of(asked.gateway, name)}
         revoked = service.revocations(asked.gateway)
-        shut = (_shown(each) for each in revoked if (each.kind, each.name) == (kind, name))
-        return f"{kind} {name}", next(shut, None)
+        shown = (_shown(each) for each in revoked if (each.kind, each.name) == (kind, name))
+        return f"{kind} {name}", next(shown, None)
 
     @router.get(
         "/admin/access/{gateway}",
         tags=["admin"],
-        summary="Who is shut out, and whose a client is",
+        summary="Revoked users and clients, and the user of a client",
         operation_id="access",
         response_class=Response,
         responses=schemas.answers("Access", "Users and clients that are refused."),
     )
     async def access(gateway: Gateway, request: Request, client: ClientId = None) -> Response:
-        """Return all users and clients that are shut out; and a client's user, if one is named."""
+        """Return all revoked users and clients; and a client's user, if one is named."""
         listed: dict[str, object] = {"revoked": list(map(_shown, service.revocations(gateway)))}
         if client is not None:
             listed |= {"client": client, "user": service.user_of(gateway, client)}
@@ -58,7 +58,7 @@ def add_access_routes(router: APIRouter, service: AccessAdmin) -> None:
     @router.post(
         "/admin/access/{gateway}",
         tags=["admin"],
-        summary="Shut a user or a client out, let it in again, or release a client from its user",
+        summary="Revoke or restore a user or a client, or release a client from its user",
         operation_id="changeAccess",
         response_class=Response,
         responses=schemas.answers("Saved", "In force within a minute.", 413),
@@ -66,7 +66,7 @@ def add_access_routes(router: APIRouter, service: AccessAdmin) -> None:
     )
     @audited(shows)
     async def change_access(gateway: Gateway, caller: Client, request: Request) -> Response:
-        """Change who may come in. Safe to repeat."""
+        """Change who may use the gateway. Safe to repeat."""
         body = await json_body(request, _SHAPE, ACCESS_BODY_BYTES_MAX)
         action, kind, name = _change(body)
         if action == "revoke":

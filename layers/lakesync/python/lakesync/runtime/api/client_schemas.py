@@ -22,7 +22,7 @@ CLIENT_COMPONENTS: Final[dict[str, Schema]] = {
             "client": TEXT,
             "user": TEXT,
             "connections": list_of(object_of({"openedAt": _TIME, "expiresAt": _TIME})),
-            "revoked": FLAG | {"description": "It is shut out, or its user is."},
+            "revoked": FLAG | {"description": "It or its user is revoked."},
             "behindMs": {
                 "type": ["integer", "null"],
                 "description": "How far behind it was when it was noted; null if it never was, or "

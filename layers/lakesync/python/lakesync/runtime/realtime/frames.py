@@ -92,7 +92,7 @@ class FrameService:
         self._send(gateway, name, _answered(answers, connection, message, request_id))
 
     def _acting(self, authorizer: object) -> Answers:
-        """Return what answers requests for actions, for whom the authoriser let in."""
+        """Return the answers to requests for actions, by callers whom the authoriser admits."""
 
         def act(connection: Connection, message: bytes, request_id: int) -> str:
             _must_be(connection, actions_proto.decode_push(message).client_id)

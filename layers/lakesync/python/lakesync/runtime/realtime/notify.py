@@ -45,7 +45,7 @@ def _notify(
     changes = changes_of(records)
     owner = str(records[0].get("eventID", ""))
     tasks: list[Callable[[Callable[[], bool]], bool]] = [
-        partial(broadcaster.shut_out, gateway, kind, name)
+        partial(broadcaster.close_revoked, gateway, kind, name)
         for gateway, kind, name in changes.revocations
     ]
     tasks += [
