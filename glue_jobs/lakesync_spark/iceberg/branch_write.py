@@ -31,6 +31,10 @@ PREFIX: Final = "lakesync_merge_"
 """How the names of such branches begin."""
 
 
+class NoBranches(Exception):
+    """The catalogue accepts branches but stores none, as Nessie does; no rows were written."""
+
+
 def replace_rows(
     spark: SparkSession,
     table: LakeTable,
@@ -51,6 +55,7 @@ def replace_rows(
 
     Raises:
         Conflict: the table has changed meanwhile; nothing took effect.
+        NoBranches: the catalogue stores no branches.
     """
     start = table.snapshot_id
     branch = open_branch(table, start)
@@ -62,11 +67,17 @@ def replace_rows(
 
 
 def open_branch(table: LakeTable, start: int | None) -> str:
-    """Drop the branches of runs that died, and make one at a snapshot."""
+    """Drop the branches of runs that died, and make one at a snapshot.
+
+    Raises:
+        NoBranches: it does not exist afterwards.
+    """
     for dead in branch_names(table, PREFIX):
         drop_branch(table, dead)
     branch = f"{PREFIX}{uuid4().hex}"
     make_branch(table, branch, start)
+    if branch not in branch_names(table, PREFIX):
+        raise NoBranches
     return branch
 
 

@@ -119,6 +119,14 @@ class LakeTable:
                 " of the two another DatabasePrefix, or hand the table over (docs/operations.md)"
             )
 
+    @property
+    def deletes_files(self) -> bool:
+        """Whether unreferenced files may be deleted.
+
+        Not where the catalogue has a history of its own, as Nessie does, which references them.
+        """
+        return bool(self._table.properties().get("gc.enabled") != "false")
+
     def columns(self) -> tuple[LakeColumn, ...]:
         """Return the table's own columns, without LakeSync's."""
         recorded = json.loads(self._table.properties().get(COLUMNS) or "{}")

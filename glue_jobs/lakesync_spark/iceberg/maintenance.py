@@ -121,6 +121,8 @@ class _Maintenance:
             steps = steps_for(before, name, self._now_ms)
             if self._arguments.only and Step.ORPHANS not in steps:
                 steps = (*steps, Step.ORPHANS)  # who asks for a table now asks for all of it
+            if not lake_table.deletes_files:
+                steps = tuple(step for step in steps if step in UNDER_LEASE)
             table_report = TableReport(name, owner.gateway, owner.table, before, steps)
         except Exception as error:  # noqa: BLE001 - one table's fault must not stop the others
             self.report.add(

@@ -13,7 +13,7 @@ from lakesync.errors import Conflict
 from lakesync.materialise.shape import ID
 from lakesync_spark.common.fold import fold
 from lakesync_spark.common.queries import asked, selected
-from lakesync_spark.iceberg.branch_write import replace_rows
+from lakesync_spark.iceberg.branch_write import NoBranches, replace_rows
 from lakesync_spark.iceberg.merging import merged
 from lakesync_spark.iceberg.state import Synced
 from lakesync_spark.iceberg.writing import overwrite
@@ -52,14 +52,17 @@ def merge_state(bench: Workbench, target: Target, chain: Chain, tries_left: int 
             all_rows=all_rows, delete_wins=target.table.delete_wins,
         )  # fmt: skip
 
-    bench.lease.check()
-    if _is_rewritten(target.table, chain):
+    def rewrite() -> None:
         # The whole table: any commit since `target` was read makes this one fail.
         none = "" if target.table.snapshot_id is not None else "false"
         rows = selected(target.table.name, ("*",), none)
         states = asked(deltas, lambda view: change(rows, view, all_rows=True))
         overwrite(states, target.table, sf.lit(True), properties)
         target.keep_mark()
+
+    bench.lease.check()
+    if _is_rewritten(target.table, chain):
+        rewrite()
         return
     broadcast = sum(link.batch.deltas for link in chain.links) <= BROADCAST_DELTAS_MAX
 
@@ -71,6 +74,8 @@ def merge_state(bench: Workbench, target: Target, chain: Chain, tries_left: int 
 
     try:
         replace_rows(bench.spark, target.table, change_some, properties, broadcast=broadcast)
+    except NoBranches:
+        rewrite()
     except Conflict:
         now = bench.find(target.table.name)
         if now is None or now.table.snapshot_id == target.table.snapshot_id or not tries_left:

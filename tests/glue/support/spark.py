@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from lakesync_spark.common.scheduling import SCHEDULER
 from lakesync_spark.common.session import apply_settings
-from tools.local_stack.jars import SPARK_3_ICEBERG, SPARK_ICEBERG, ensure_jars
+from tools.local_stack.jars import SPARK_3_ICEBERG, SPARK_ICEBERG, SPARK_S3, ensure_jars
 from tools.local_stack.java import java_home
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ def start_spark(folder: Path) -> SparkSession:
     """Start a session for small data: few threads, few partitions, no web pages."""
     # Whichever Spark is first on the path: Glue 6.0's, or Glue 5.1's.
     jars = ensure_jars(SPARK_3_ICEBERG if pyspark.__version__ < "4" else SPARK_ICEBERG)
+    # Iceberg's own S3, for catalogues that read the tables' metadata themselves.
+    jars += [jar for jar in ensure_jars(SPARK_S3) if jar.name.startswith("iceberg-aws-bundle")]
     settings = {
         **SCHEDULER,
         "spark.master": "local[2]",

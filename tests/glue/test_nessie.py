@@ -1,0 +1,215 @@
+"""The lake in Nessie, which keeps of each table its current snapshot: no history, branches or tags.
+
+What follows from that is in ``docs/spec/lake.md``, under "The catalogue".
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+from hypothesis import given, settings
+from pyiceberg.catalog import load_catalog
+
+from lakesync.cli.lake_repair import greatest_commit, set_mark
+from lakesync.core.names import lake_database
+from lakesync.materialise.catalogue import LakeCatalogue
+from lakesync_spark.common.arguments import MaintenanceArguments
+from lakesync_spark.iceberg import state_merge
+from lakesync_spark.iceberg.maintenance import maintain
+from tests.glue import test_crashes, test_rest_catalogue, test_small_batches
+from tests.glue.support.faults import is_as_the_core_says
+from tests.glue.support.files import FileStore
+from tests.glue.support.lake import PREFIX, STACK, Lake
+from tests.glue.test_faults import edited
+from tests.glue.test_merge_agrees_with_core import SLOW, agree, fresh, tables
+from tests.glue.test_small_batches import begun, same_as_sparks, take
+from tools.local_stack.aws_emulator import start_emulator
+from tools.local_stack.nessie import start_nessie
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from pyiceberg.catalog import Catalog
+    from pyspark.sql import SparkSession
+
+    from lakesync.core.delta import Delta
+    from tools.local_stack.aws_emulator import Emulator
+
+pytestmark = [pytest.mark.spark, pytest.mark.emulator]
+
+BUCKET = "lake"
+NAMES = ("nessie", "nessie_beside")
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def emulator() -> Iterator[Emulator]:
+    """An S3 with a bucket for the tables."""
+    with start_emulator() as emulator:
+        boto3.client("s3", **emulator.client_options()).create_bucket(Bucket=BUCKET)
+        yield emulator
+
+
+@pytest.fixture(scope="module")
+def catalogue(
+    spark: SparkSession, emulator: Emulator, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[LakeCatalogue]:
+    """Nessie, which Spark knows by two names."""
+    with start_nessie(tmp_path_factory.mktemp("nessie"), emulator, BUCKET) as uri:
+        catalogue = LakeCatalogue("rest", uri, warehouse=BUCKET)
+        for name in NAMES:
+            said = catalogue.spark_settings(name, emulator.region, {})
+            keys = {"s3.access-key-id": "test", "s3.secret-access-key": "test"}
+            said |= {f"spark.sql.catalog.{name}.{key}": value for key, value in keys.items()}
+            for setting, value in said.items():
+                spark.conf.set(setting, value)
+        yield catalogue
+
+
+@pytest.fixture
+def lake(spark: SparkSession, emulator: Emulator, catalogue: LakeCatalogue, tmp_path: Path) -> Lake:
+    keys = ("test", "test", None)
+    said = catalogue.python_settings(emulator.region, emulator.endpoint, {}, keys)
+    return Lake(
+        spark, FileStore(tmp_path), f"nessie{next(_numbers)}", catalog=NAMES[0], beside=NAMES[1],
+        opened=lambda: load_catalog("lake", **said),
+    )  # fmt: skip
+
+
+def opened(lake: Lake) -> Catalog:
+    """Return Nessie as PyIceberg has it."""
+    assert lake.opened
+    return lake.opened()
+
+
+@pytest.mark.law("L1", "L19", "L21")
+@given(deltas=tables())
+@settings(SLOW, max_examples=1)
+def test_spark_and_the_function_in_turns_give_the_rows_of_the_core_and_of_spark_alone(
+    lake: Lake, deltas: list[Delta]
+) -> None:
+    table, alone = fresh(lake), fresh(lake)
+    for part in (deltas[::2], deltas[1::2]):
+        for each in (table, alone):
+            each.put(part)
+        assert alone.run().problem() == ""
+        take(table)
+        assert table.run().problem() == ""
+        assert table.pending() == []
+
+    agree(table, deltas)
+    same_as_sparks(table, alone)
+    assert table.marks()["rows"].commit == alone.marks()["rows"].commit
+
+
+@pytest.mark.law("L1", "L4", "L21")
+def test_a_merge_is_one_commit_where_no_branch_is_kept(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_merge, "REWRITE_DELTAS_PER_ROW", math.inf)  # a merge, if it can be
+    deltas = begun(lake)
+    for _ in range(2):
+        edited(lake, deltas)
+        assert lake.run().problem() == ""
+        is_as_the_core_says(lake, deltas)
+
+    table = opened(lake).load_table((lake_database(PREFIX, lake.gateway), lake.table))
+    assert list(table.refs()) == ["main"], "else branches and tags are kept, and this page is old"
+    assert len(table.metadata.snapshots) == 1
+
+
+CONTRACT: dict[str, Callable[..., None]] = {
+    **{
+        f"killed at {step}": partial(
+            test_crashes.test_a_killed_run_is_healed_by_the_next, step=step, call=1, after=True
+        )
+        for step in ("append_changes", "merge_state")
+    },
+    **{
+        f"two runs at {step}, {loads}": partial(
+            test_crashes.test_of_two_runs_at_once_each_commit_counts_once, step=step, loads=loads
+        )
+        for step, loads in (("append_changes", "first load"), ("merge_state", "merge"))
+    },
+    "killed while columns are converted": partial(
+        test_crashes.test_a_run_killed_while_it_converts_columns_is_healed_by_the_next,
+        step="fill_helpers",
+    ),
+    "columns above a new snapshot": partial(
+        test_rest_catalogue.test_columns_are_not_swapped_above_a_snapshot_that_is_new
+    ),
+    "events": test_small_batches.test_events_are_appended_once,
+    "a killed function": (
+        test_small_batches.test_who_comes_after_a_killed_function_leaves_the_tables_as_if_there_had_been_none
+    ),
+    "an overtaken function": test_small_batches.test_a_function_that_spark_overtook_writes_nothing,
+    "an overtaken run": partial(
+        test_small_batches.test_spark_that_a_function_overtook_doubles_nothing, step="merge_state"
+    ),
+}
+
+
+@pytest.mark.law("L6", "L7", "L10", "L19", "L21")
+@pytest.mark.parametrize("promise", CONTRACT.values(), ids=CONTRACT)
+def test_what_is_promised_in_a_folder_is_promised_here(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, promise: Callable[..., None]
+) -> None:
+    takes = getattr(promise, "func", promise).__code__.co_varnames
+    given: dict[str, Any] = {"lake": lake, "monkeypatch": monkeypatch}
+    promise(**{name: value for name, value in given.items() if name in takes})
+
+
+@pytest.mark.law("L16", "L18", "L21")
+def test_a_mark_that_somebody_elses_commit_hides_is_set_again_by_what_the_rows_say(
+    lake: Lake,
+) -> None:
+    deltas = begun(lake)
+    for name in (lake.name.rows, lake.name.changes):
+        lake.read(name).limit(0).writeTo(name).append()
+    edited(lake, deltas)
+    assert "lakesync lake repair" in lake.run().problem()
+    assert lake.pending() != []
+    for place in opened(lake).list_tables(lake_database(PREFIX, lake.gateway)):
+        table = opened(lake).load_table(place)
+        set_mark(table, greatest_commit(table))
+
+    assert lake.run().problem() == ""
+    is_as_the_core_says(lake, deltas)
+
+
+@pytest.mark.law("L17", "L21")
+def test_maintenance_joins_files_and_deletes_none(
+    lake: Lake, emulator: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("lakesync.maintenance.lake_plan", "lakesync_spark.iceberg.table_files"):
+        monkeypatch.setattr(f"{module}.SMALL_FILES_MAX", 1)
+    deltas = begun(lake)
+    for _ in range(2):
+        edited(lake, deltas)
+        assert take(lake).left == {}
+    arguments = MaintenanceArguments("lake", PREFIX, lake.catalog, STACK, 0, only=lake.gateway)
+    lake.store.now = lake.store.now.fromtimestamp(time.time(), lake.store.now.tzinfo)
+    before = objects(emulator)
+    report = maintain(lake.spark, lake.store, arguments, "maintenance")  # type: ignore[arg-type]
+
+    assert report.problem() == ""
+    assert any(one.after and one.after.files < one.before.files for one in report.tables)
+    assert before <= objects(emulator), "older states of the catalogue name them"
+    is_as_the_core_says(lake, deltas)
+    edited(lake, deltas)
+    assert lake.run().problem() == ""
+    is_as_the_core_says(lake, deltas)
+
+
+def objects(emulator: Emulator) -> set[str]:
+    """Return the keys of all objects of the warehouse."""
+    client = boto3.client("s3", **emulator.client_options())
+    pages = client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET)
+    return {entry["Key"] for page in pages for entry in page.get("Contents", [])}
