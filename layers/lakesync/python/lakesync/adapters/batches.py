@@ -9,7 +9,7 @@ from lakesync.adapters.database import ORDINAL_END, DeltaPage, PlacedDelta, Posi
 from lakesync.core.merge import EMPTY, as_read, fold, view
 from lakesync.core.values import parse
 from lakesync.errors import ConstraintViolated
-from lakesync.wire.records import decode_records
+from lakesync.wire.records import decode_records, encode_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -58,6 +58,14 @@ def values_of(state: RowState, schema: TableSchema | None = None) -> dict[str, A
     """Return a row's values as Python has them; None if there is no row, as its table reads it."""
     values = view(as_read(state, delete_wins=bool(schema and schema.delete_wins)))
     return None if values is None else {name: parse(raw) for name, raw in values.items()}
+
+
+def commits_of(deltas: Iterable[PlacedDelta]) -> list[tuple[Stamp, bytes]]:
+    """Return whole commits in commit order, each with its deltas as the history keeps them."""
+    return [
+        (commit, encode_records(delta for _, delta in placed))
+        for commit, placed in groupby(deltas, key=lambda placed: placed.position.commit)
+    ]
 
 
 def deltas_behind(

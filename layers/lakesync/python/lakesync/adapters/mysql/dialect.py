@@ -9,6 +9,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import pymysql
@@ -22,7 +23,7 @@ from lakesync.core.column_types import precision_scale
 from lakesync.errors import AdapterTimedOut, SchemaMismatch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from lakesync.adapters.sql.dialect import Connection
     from lakesync.errors import LakeSyncError
@@ -134,7 +135,7 @@ class MySql:
         names = ", ".join(map(self.quote, columns))
         self._insert(cursor, f"INSERT INTO {table} ({names}) VALUES", rows)
 
-    def save(
+    def upserting(
         self,
         cursor: Any,
         table: str,
@@ -144,12 +145,13 @@ class MySql:
         *,
         keys: Sequence[str],
         keep: bool = False,
-    ) -> None:
-        """Insert rows as `load` does; a row that stays is set to itself."""
+    ) -> Callable[[], None]:
+        """Return the call that inserts as `load` does; a row that stays is set to itself."""
         updated = [] if keep else [name for name in columns if name not in keys]
         assignments = [f"{name} = VALUES({name})" for name in updated]
         assignments = assignments or [f"{keys[0]} = {table}.{keys[0]}"]
-        self._insert(
+        return partial(
+            self._insert,
             cursor,
             f"INSERT INTO {table} ({', '.join((*SCOPE, *columns))}) VALUES",
             ((*scope, *row) for row in rows),
@@ -163,9 +165,7 @@ class MySql:
         for statement in inserts(opening, rows, cursor.connection.escape, ending):
             cursor.execute(statement)
 
-    def among(
-        self, column: str, values: Sequence[object]
-    ) -> Iterator[tuple[str, Sequence[object]]]:
+    def among(self, column: str, values: Sequence[bytes]) -> Iterator[tuple[str, Sequence[object]]]:
         """Return one list, unless its statement would be too long."""
         return lists(column, values)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import psycopg
@@ -27,7 +28,7 @@ from lakesync.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from lakesync.adapters.sql.dialect import Connection
 
@@ -108,14 +109,14 @@ class Postgres:
             for row in rows:
                 copy.write_row(row)
 
-    def among(
-        self, column: str, values: Sequence[object]
-    ) -> Iterator[tuple[str, Sequence[object]]]:
+    def among(self, column: str, values: Sequence[bytes]) -> Iterator[tuple[str, Sequence[object]]]:
         """Yield one condition with an array: the statement is the same for any number of values."""
         if values:
-            yield f"{column} = ANY(%s)", [values]
+            # The text of an array: psycopg makes one by looking at each element several times.
+            elements = ",".join(f'"\\\\x{value.hex()}"' for value in values)
+            yield f"{column} = ANY(%s::bytea[])", [f"{{{elements}}}"]
 
-    def save(
+    def upserting(
         self,
         cursor: Any,
         table: str,
@@ -125,18 +126,18 @@ class Postgres:
         *,
         keys: Sequence[str],
         keep: bool = False,
-    ) -> None:
-        """Copy rows by way of the stage."""
+    ) -> Callable[[], None]:
+        """Copy rows to the stage; the call is one statement."""
         fill_stage(self, cursor, columns, rows)
         updated = [] if keep else [name for name in columns if name not in keys]
         assignments = ", ".join(f"{name} = EXCLUDED.{name}" for name in updated)
         action = f"DO UPDATE SET {assignments}" if updated else "DO NOTHING"
         names = ", ".join(columns)
-        cursor.execute(
+        statement = (
             f"INSERT INTO {table} ({', '.join(SCOPE)}, {names}) SELECT %s, %s, {names} "  # noqa: S608 - our own names
-            f"FROM {STAGE} ON CONFLICT ({', '.join(keys)}) {action}",
-            scope,
+            f"FROM {STAGE} ON CONFLICT ({', '.join(keys)}) {action}"
         )
+        return partial(cursor.execute, statement, scope)
 
     def merge(
         self, table: str, columns: Sequence[tuple[str, str]], condition: str

@@ -192,9 +192,8 @@ class SqlAdapter(WritesSideBySide):
         if mark < batch.after:
             raise missing_batch(batch, mark)
         fresh = [placed for placed in part if placed.position.commit > mark]
-        ledger.add_deltas(batch.table, fresh)
         changed = merged(fresh, partial(ledger.states, batch.table))
-        refused = self._tables.save(cursor, ledger, batch.table, changed)
+        refused = self._tables.save(cursor, ledger, batch.table, changed, fresh)
         ledger.save_mark(batch.table, last)
         if old := old_until(last, self._history_ms):
             ledger.forget_oldest(batch.table, old, COMMITS_FORGOTTEN + len(fresh))

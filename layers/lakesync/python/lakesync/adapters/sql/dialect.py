@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from lakesync.errors import LakeSyncError
@@ -121,16 +121,14 @@ class Dialect(Protocol):
         """
         ...
 
-    def among(
-        self, column: str, values: Sequence[object]
-    ) -> Iterator[tuple[str, Sequence[object]]]:
+    def among(self, column: str, values: Sequence[bytes]) -> Iterator[tuple[str, Sequence[object]]]:
         """Return conditions, with their parameters, for rows whose column has one of some values.
 
         Each is for one statement; together they cover all values.
         """
         ...
 
-    def save(
+    def upserting(
         self,
         cursor: Any,
         table: str,
@@ -140,8 +138,11 @@ class Dialect(Protocol):
         *,
         keys: Sequence[str],
         keep: bool = False,
-    ) -> None:
-        """Upsert rows into a ledger table, which has no other unique key.
+    ) -> Callable[[], None]:
+        """Return the call that upserts rows into a ledger table, which has no other unique key.
+
+        It may run in another thread: Python's work for rows that follow then costs no time, as the
+        database works on these. What has to be sent first may be sent before this returns.
 
         Args:
             cursor: the transaction's.

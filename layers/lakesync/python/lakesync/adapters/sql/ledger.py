@@ -7,7 +7,6 @@ column,
 
 from __future__ import annotations
 
-from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.adapters.batches import deltas_behind
@@ -15,11 +14,10 @@ from lakesync.adapters.database import DeadLetter, check_history
 from lakesync.adapters.sql.definition import PREFIX, Definition, from_json
 from lakesync.adapters.sql.dialect import SCOPE
 from lakesync.adapters.sql.ledger_tables import KEYS, definitions
-from lakesync.wire.records import encode_records
 from lakesync.wire.row_state import decode_row_state, encode_row_state
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from lakesync.adapters.database import PlacedDelta, Position
     from lakesync.adapters.sql.dialect import Cursor, Dialect
@@ -47,7 +45,7 @@ class Ledger:
         """Return a table's mark, and lock the table for writers until this transaction ends."""
         mark = self._locked_mark(table)
         if mark is None:
-            self._save("marks", table, [(0, 0)], keep=True)
+            self._upserting("marks", table, [(0, 0)], keep=True)()
             mark = self._locked_mark(table)
         return mark or 0
 
@@ -81,12 +79,9 @@ class Ledger:
 
     # --- history ----------------------------------------------------------------------------------
 
-    def add_deltas(self, table: str, deltas: Sequence[PlacedDelta]) -> None:
-        """Add whole commits to the history, which is above none of them."""
-        rows = (
-            (self.gateway, table, commit, encode_records(delta for _, delta in placed))
-            for commit, placed in groupby(deltas, key=lambda placed: placed.position.commit)
-        )
+    def add_commits(self, table: str, commits: Iterable[tuple[Stamp, bytes]]) -> None:
+        """Add commits with their records to the history, which has none as late as they are."""
+        rows = ((self.gateway, table, commit, records) for commit, records in commits)
         columns = definitions(self._dialect)["commits"]
         self._dialect.load(self._cursor, f"{PREFIX}commits", columns, rows)
 
@@ -154,10 +149,10 @@ class Ledger:
         )
         return _states(self._cursor.fetchall())
 
-    def save_states(self, table: str, states: Mapping[str, RowState]) -> None:
-        """Save the states of rows."""
+    def saving_states(self, table: str, states: Mapping[str, RowState]) -> Callable[[], None]:
+        """Return the call that saves the states of rows, in any thread; see `Dialect.upserting`."""
         rows = ((row_id.encode(), encode_row_state(state)) for row_id, state in states.items())
-        self._save("rows", table, rows)
+        return self._upserting("rows", table, rows)
 
     def remove_states(self, table: str, row_ids: Sequence[str]) -> None:
         """Remove the states of rows, as if they had never been."""
@@ -195,7 +190,7 @@ class Ledger:
             (letter.row_id.encode(), letter.reason[:REASON_CHARACTERS_MAX]) for letter in letters
         ]
         if rows:
-            self._save("dead_letters", table, rows)
+            self._upserting("dead_letters", table, rows)()
 
     # --- what tables to query look like -----------------------------------------------------------
 
@@ -228,18 +223,18 @@ class Ledger:
     def save_definition(self, definition: Definition) -> None:
         """Note what a table to query looks like."""
         name, text = definition.destination, definition.to_json()
-        self._save("tables", definition.table, [(name, text)])
+        self._upserting("tables", definition.table, [(name, text)])()
 
-    def _save(
+    def _upserting(
         self, name: str, table: str, rows: Iterable[tuple[object, ...]], *, keep: bool = False
-    ) -> None:
-        """Save rows in a ledger table; existing ones may be kept.
+    ) -> Callable[[], None]:
+        """Return the call that saves rows in a ledger table; existing ones may be kept.
 
         Rows lack gateway and table, which are the same for all.
         """
         types = definitions(self._dialect)[name]
         columns = {column: kind for column, kind in types.items() if column not in SCOPE}
-        self._dialect.save(
+        return self._dialect.upserting(
             self._cursor, PREFIX + name, (self.gateway, table), columns, rows,
             keys=KEYS[name], keep=keep,
         )  # fmt: skip

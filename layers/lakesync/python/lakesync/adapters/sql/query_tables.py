@@ -5,6 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
+from lakesync.adapters.batches import commits_of
 from lakesync.adapters.sql.conversion import Converted
 from lakesync.adapters.sql.destination_table import DestinationTable
 from lakesync.adapters.sql.ledger_tables import create_ledger
@@ -13,7 +14,7 @@ from lakesync.errors import SchemaMismatch
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from lakesync.adapters.database import DeadLetter
+    from lakesync.adapters.database import DeadLetter, PlacedDelta
     from lakesync.adapters.sql.dialect import Cursor, Dialect
     from lakesync.adapters.sql.ledger import Ledger
     from lakesync.adapters.sql.transactions import Transactions
@@ -116,13 +117,24 @@ class QueryTables:
             self._tables[table].remove(cursor, row_ids)
 
     def save(
-        self, cursor: Cursor, ledger: Ledger, table: str, changed: Mapping[str, RowState]
+        self,
+        cursor: Cursor,
+        ledger: Ledger,
+        table: str,
+        changed: Mapping[str, RowState],
+        history: Iterable[PlacedDelta] = (),
     ) -> tuple[DeadLetter, ...]:
-        """Save the states of rows, and write the rows; returns what is refused now."""
-        with ThreadPoolExecutor(1) as beside:  # the database handles the states meanwhile
-            converting = beside.submit(self._tables[table].convert, changed)
-            ledger.save_states(table, changed)
-            converted = converting.result()
+        """Save the states of rows and their history, and write the rows.
+
+        Returns:
+            What is refused now.
+        """
+        with ThreadPoolExecutor(1) as database:  # while it saves, Python prepares what follows
+            saving = database.submit(ledger.saving_states(table, changed))
+            converted = self._tables[table].convert(changed)
+            commits = commits_of(history)
+            saving.result()
+        ledger.add_commits(table, commits)
         return self.write(cursor, ledger, table, converted)
 
     def write(

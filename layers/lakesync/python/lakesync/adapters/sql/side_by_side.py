@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from lakesync.adapters.batches import merged
+from lakesync.adapters.batches import commits_of, merged
 from lakesync.adapters.collector import collector_paused
 from lakesync.adapters.database import Inserted, PlacedDelta, Position, old_until
 from lakesync.errors import Contention, LakeSyncError
@@ -87,9 +87,11 @@ class WritesSideBySide:
         if has_letters or (refused and not alone):
             raise Contention(f"rows of {table} are refused: one writer at a time")
         last = max(ledger.lock_mark(table) + 1, batch.last)
-        ledger.add_deltas(
+        ledger.add_commits(
             table,
-            [PlacedDelta(Position(last, at), one.delta) for at, one in enumerate(batch.deltas)],
+            commits_of(
+                PlacedDelta(Position(last, at), one.delta) for at, one in enumerate(batch.deltas)
+            ),
         )
         ledger.save_mark(table, last)
         if old := old_until(last, self._history_ms):
