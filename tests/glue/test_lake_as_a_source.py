@@ -12,9 +12,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from lakesync.adapters.batches import values_of
-from lakesync.adapters.database import Position
+from lakesync.adapters.database import ORDINAL_END, Position
 from lakesync.connectors.storage import Brought
-from lakesync.core.clock import STAMP_MAX
 from lakesync.core.merge import fold
 from lakesync.flows.ledger_source import LedgerSource
 from lakesync.materialise.database import IcebergDatabase
@@ -69,7 +68,7 @@ def test_rows_history_and_columns_are_those_of_the_gateway(lake: Lake) -> None:
 
     assert shown(database) == expected([*deltas, *more, *last])
     assert database.mark("todos").unwrap() == lake.batches[-1].last
-    history = database.query_deltas_since("todos", Position(first, STAMP_MAX), 99).unwrap()
+    history = database.query_deltas_since("todos", Position(first, ORDINAL_END), 99).unwrap()
     assert [placed.delta.row_id for placed in history.deltas] == ["r1", "r2", "r9", "r3", "r4"]
     [(name, columns)] = database.tables().unwrap().items()
     assert name == "todos"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from lakesync.core.clock import STAMP_MAX
+from lakesync.adapters.database import ORDINAL_END
 
 if TYPE_CHECKING:
     from lakesync.core.clock import Stamp
@@ -47,4 +47,4 @@ def begun_at(cursor: str, commit: Stamp) -> str:
     place = place_from(cursor)
     if place.step != HISTORY or place.commit <= commit:
         return cursor
-    return Place(HISTORY, commit, STAMP_MAX).text()
+    return Place(HISTORY, commit, ORDINAL_END).text()

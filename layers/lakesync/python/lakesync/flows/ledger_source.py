@@ -13,9 +13,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lakesync.adapters.batches import values_of
-from lakesync.adapters.database import Position, SideBySide
+from lakesync.adapters.database import ORDINAL_END, Position, SideBySide
 from lakesync.connectors.port import Change, SourceColumn, SourcePage, SourceTable, Stretch
-from lakesync.core.clock import STAMP_MAX
 from lakesync.core.delta import Op
 from lakesync.errors import AdapterRefused, CursorExpired, LakeSyncError, ValidationFailed
 from lakesync.flows.ledger_place import ANEW, CHECK, HISTORY, RESTORED, ROWS, Place, place_from
@@ -160,7 +159,7 @@ class LedgerSource:
         elif place.again:
             following = Place(CHECK, place.commit)
         else:
-            following = Place(HISTORY, place.commit, STAMP_MAX)
+            following = Place(HISTORY, place.commit, ORDINAL_END)
         return SourcePage(changes, following.text(), has_more=True, is_dated=True)
 
     def _gone(self, table: str, place: Place) -> SourcePage:
@@ -176,7 +175,7 @@ class LedgerSource:
         )
         following = Place(CHECK, place.commit, brought.place)
         if not brought.place:
-            following = Place(HISTORY, place.commit, STAMP_MAX)
+            following = Place(HISTORY, place.commit, ORDINAL_END)
         return SourcePage(changes, following.text(), has_more=True, is_dated=True)
 
     def _history(self, table: str, place: Place, rows_max: int) -> SourcePage:
