@@ -1,12 +1,12 @@
 """`DatabaseAdapter` and `Materialisable` on BigQuery.
 
-BigQuery has no cheap row transactions. So a batch is merged here, by `core.merge`, and written as
-a whole: one load job brings history, states and values into a stage, then one script writes all of
-it and moves the mark, in one transaction. Each write is counted beside the mark. The script checks
-the count and ends without effect if another write came first, so the states read before it are
-still current.
+BigQuery has no cheap row transactions. So a batch is merged in this process, by `core.merge`, and
+written as a whole: one load job puts history, states and values into a stage (a temporary table),
+then one script writes all of it and moves the mark, in one transaction. A count of writes is stored
+beside the mark. The script checks that the count has not changed since the states were read, and
+ends without effect if it has: another writer was first.
 
-Statements for a batch are constant: none is run for each row.
+The number of statements does not depend on the number of rows.
 """
 
 from __future__ import annotations
@@ -75,16 +75,16 @@ class BigQueryAdapter:
         return made.map(lambda _: None)
 
     def insert_deltas(self, batch: TableBatch) -> Result[Inserted, LakeSyncError]:
-        """Take a batch; see `DatabaseAdapter`."""
+        """Apply a batch; see `DatabaseAdapter`."""
         return self._answer(lambda: self._insert(batch))
 
     def insert_staged(
         self, batch: TableBatch, written: Iterable[str], stage: Callable[[BulkWrite], list[Stage]]
     ) -> Result[Inserted, LakeSyncError]:
-        """Take a batch as `insert_deltas` does, but other processes merge and stage its deltas.
+        """Apply a batch as `insert_deltas` does, but other processes merge and stage its deltas.
 
         Args:
-            batch: without its deltas.
+            batch: the batch, without its deltas.
             written: the columns that the deltas may have.
             stage: stages the whole write; called again if another writer was first.
         """
@@ -143,21 +143,21 @@ class BigQueryAdapter:
         return self._answer(lambda: retried(lambda: self._ledger.forget_commits(table, until)))
 
     def restart(self, table: str) -> Result[None, LakeSyncError]:
-        """Take a table as one that has come nowhere yet; see `Fillable`."""
+        """Reset a table's mark and history, so that it is filled again; see `Fillable`."""
         return self._answer(lambda: retried(lambda: self._ledger.begin_anew(table)))
 
     def rewrite(self, table: str) -> Result[int, LakeSyncError]:
-        """Write every row of a table anew; see `Materialisable`."""
+        """Rewrite every row of a table; see `Materialisable`."""
         if table not in self.tables().unwrap_or({}):
             return Err(NotFound(f"there is no table {table} in this dataset"))
         return self._answer(lambda: self._tables.prepare(table, None, (), always=True))
 
     def dead_letters(self, table: str) -> Result[tuple[DeadLetter, ...], LakeSyncError]:
-        """Return the rows that the table to query lacks; see `Materialisable`."""
+        """Return the rows that BigQuery refused; see `Materialisable`."""
         return self._answer(lambda: self._ledger.dead_letters(table))
 
     def retry_dead_letters(self, table: str) -> Result[tuple[DeadLetter, ...], LakeSyncError]:
-        """Try again the rows that the table to query lacks; see `Fillable`."""
+        """Write refused rows again; see `Fillable`."""
 
         def retry() -> tuple[DeadLetter, ...]:
             self._tables.prepare(table, None, ())
@@ -166,12 +166,12 @@ class BigQueryAdapter:
         return self._answer(retry)
 
     def close(self) -> None:
-        """End the connections; the next operation makes others."""
+        """Close the connections; the next operation opens new ones."""
         self._tables.forget()
         self._jobs.close()
 
     def __enter__(self) -> Self:
-        """Use the adapter, and close it in the end."""
+        """Return the adapter, which is closed at the end of the block."""
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,9 +1,9 @@
-"""One batch, prepared by many processes: each merges and stages a part, one script writes them all.
+"""One batch, prepared by many processes: each merges and stages a part; one script writes all.
 
 A part uses the adapter's own functions, as for a whole batch: it reads the states of its rows,
 merges its deltas into them by `core.merge`, and loads the result into its own stages. Then one
-script writes all stages and moves the mark. As for any write, the script checks how often the table
-had been written to before the first state was read.
+script writes all stages and moves the mark. As for any write, the script checks that the table's
+count of writes has not changed since the first state was read.
 
 A stage belongs to one attempt at one part. A part that is retried, or done twice, loads other
 stages; unused stages are dropped here, or removed by BigQuery after a day.
@@ -50,25 +50,26 @@ class Change(NamedTuple):
     commit: Stamp
     place: int
     record: bytes | None
-    """Encoded by `lakesync.wire.records`; None for a refused row that is only tried again."""
+    """The delta, encoded by `lakesync.wire.records`; None for a refused row that is only tried
+    again."""
 
 
 @dataclass(frozen=True, slots=True)
 class BulkWrite:
-    """What each process must know of a write that many prepare. May be pickled."""
+    """What each process needs in order to prepare its part of a write. Can be pickled."""
 
     gateway: str
     table: str
     definition: str
-    """The text of what the table to query looks like."""
+    """The definition of the table to query, as text."""
     mark: Stamp
-    """How far the table had come."""
+    """The table's mark when the write began."""
     refused: frozenset[str]
-    """The rows that were refused before, which are tried again."""
+    """The rows that were refused earlier and are tried again."""
 
 
 class BulkInsert:
-    """Takes batches that others merge and stage, one part each."""
+    """Applies batches whose parts other processes merge and stage."""
 
     def __init__(
         self,
@@ -87,7 +88,7 @@ class BulkInsert:
     def insert(
         self, batch: TableBatch, written: Iterable[str], stage: Callable[[BulkWrite], list[Stage]]
     ) -> Inserted:
-        """Take a batch; see `BigQueryAdapter.insert_staged`."""
+        """Apply a batch; see `BigQueryAdapter.insert_staged`."""
         self._tables.prepare(batch.table, batch.schema, written)
         for _ in range(ATTEMPTS_MAX):
             inserted = self._attempt(batch, stage)
@@ -141,7 +142,7 @@ def stage_commits(jobs: Jobs, work: BulkWrite, deltas: Iterable[PlacedDelta]) ->
 
 
 def stage_rows(jobs: Jobs, work: BulkWrite, changes: Iterable[Change]) -> Iterator[Stage]:
-    """Load the rows that deltas behind the mark change, and refused ones again.
+    """Load the rows that deltas behind the mark change, and the rows that were refused earlier.
 
     Args:
         jobs: the dataset.

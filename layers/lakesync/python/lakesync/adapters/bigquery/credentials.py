@@ -1,10 +1,8 @@
-"""Who asks BigQuery: a workload of AWS by federation, or a service account by its key.
+"""Credentials for BigQuery: an AWS workload by identity federation, or a service account's key.
 
-What federation is configured by is no secret: it says which identity of AWS may become which of
-Google. The identity is proved by a request to AWS's own STS, signed where this runs.
-
-An endpoint without TLS, which can only be an emulator, is asked without credentials: no token goes
-over a wire in the clear.
+The configuration of federation is not secret: it states which AWS identity may act as which Google
+identity. The AWS identity is proved by a signed request to AWS STS. An endpoint without TLS, which
+can only be an emulator, gets no credentials, so no token is sent unencrypted.
 """
 
 from __future__ import annotations
@@ -35,13 +33,13 @@ _FORMS: Final = (
 def google_client(
     project: str, location: str, endpoint: str, info: Mapping[str, Any] | None
 ) -> bigquery.Client:
-    """Return a client; nothing is asked yet but for what default credentials there are.
+    """Return a client; no request is sent yet, except to find default credentials.
 
     Args:
-        project: whose jobs they are.
-        location: of the dataset, or empty.
-        endpoint: another than Google's, or empty.
-        info: as `google_credentials` takes it; None for the default credentials.
+        project: the project that runs and pays for the jobs.
+        location: the dataset's location, or empty.
+        endpoint: the API's address if it is not Google's public one, or empty.
+        info: a configuration for `google_credentials`; None for the default credentials.
     """
     credentials: Credentials | None = None
     if endpoint.startswith("http://"):
@@ -57,10 +55,11 @@ def google_client(
 
 
 def google_credentials(info: Mapping[str, Any]) -> Credentials:
-    """Return credentials by their configuration; nothing is asked yet.
+    """Return the credentials that a configuration describes; no request is sent yet.
 
     Raises:
-        AdapterRefused: it is none that is known, or not whole; nothing of it is repeated.
+        AdapterRefused: the configuration is of an unknown type, or incomplete; the message repeats
+            none of its content.
     """
     kind = info.get("type")
     try:
@@ -77,7 +76,7 @@ def google_credentials(info: Mapping[str, Any]) -> Credentials:
 
 
 def _federated(info: Mapping[str, Any]) -> Credentials:
-    """Return the credentials of a workload of AWS; where its own come from is known here."""
+    """Return credentials by federation for this AWS workload."""
     asked = [info["token_url"], info.get("service_account_impersonation_url") or "https://"]
     if not info["audience"] or not all(str(url).startswith("https://") for url in asked):
         raise ValueError("no audience, or an address without TLS")
@@ -89,7 +88,7 @@ def _federated(info: Mapping[str, Any]) -> Credentials:
 
 
 class WorkloadOfAws(aws.AwsSecurityCredentialsSupplier):
-    """The identity of a Lambda function or a Glue job, by the SDK's own rules, which renew it."""
+    """The AWS credentials of a Lambda function or a Glue job, as boto3 finds and renews them."""
 
     def __init__(self) -> None:
         import botocore.session  # noqa: PLC0415 - the SDK, where it is needed
@@ -101,7 +100,7 @@ class WorkloadOfAws(aws.AwsSecurityCredentialsSupplier):
         context: Any,  # noqa: ARG002 - Google's interface
         request: Any,  # noqa: ARG002 - Google's interface
     ) -> aws.AwsSecurityCredentials:
-        """Return the keys of the moment."""
+        """Return the current AWS keys."""
         identity = self._session.get_credentials()
         if identity is None:
             raise auth.RefreshError("this workload has no identity of AWS", retryable=False)
@@ -113,7 +112,7 @@ class WorkloadOfAws(aws.AwsSecurityCredentialsSupplier):
         context: Any,  # noqa: ARG002 - Google's interface
         request: Any,  # noqa: ARG002 - Google's interface
     ) -> str:
-        """Return the region whose STS is asked."""
+        """Return the region of the STS endpoint."""
         region = self._session.get_config_variable("region")
         if not region:
             raise auth.RefreshError("set AWS_REGION: this workload has no region", retryable=False)

@@ -21,7 +21,7 @@ from lakesync.errors import (
 )
 
 MARK_MOVED: Final = "lakesync: the mark moved"
-"""What a script says that found another writer's mark."""
+"""The message of a script that finds another writer's mark."""
 _ABORTED: Final = "aborted due to concurrent update"
 _QUOTA: Final = frozenset({"quotaExceeded", "rateLimitExceeded", "jobRateLimitExceeded"})
 _ROW_FAULTS: Final = (
@@ -32,7 +32,7 @@ _ROW_FAULTS: Final = (
     "Bad double value",
     "Could not cast",
 )
-"""How BigQuery begins to say that a table there already does not take our values."""
+"""How BigQuery's message begins if the columns of an existing table do not fit the values."""
 _CREDENTIALS: Final = (
     "BigQuery: no Application Default Credentials: run `gcloud auth application-default login`, or "
     "set up workload identity federation where this runs"
@@ -40,14 +40,14 @@ _CREDENTIALS: Final = (
 
 
 def is_missing_table(error: LakeSyncError) -> bool:
-    """Return whether there is no such table: it was never made, or somebody dropped it."""
+    """Return whether the error means that a table does not exist: never created, or dropped."""
     return type(error) is AdapterFailed and isinstance(error.__cause__, api.NotFound)
 
 
 def translated(error: Exception) -> LakeSyncError | None:
-    """Return an error of the client, of its transport or of Google's sign-in as ours.
+    """Translate an error of the client, its transport or Google's sign-in to one of ours.
 
-    None for what is a bug. `Contention` is another writer that was first: nothing was written.
+    Return None for a bug. `Contention` means that another writer was first and nothing was written.
     """
     cause = getattr(error, "cause", None)
     if isinstance(error, api.RetryError) and isinstance(cause, Exception):
@@ -91,6 +91,6 @@ def _refused(error: api.GoogleAPICallError) -> LakeSyncError:
 
 
 def _message(error: Exception) -> str:
-    """Return what the other side says in one line, without the request's address."""
+    """Return BigQuery's message in one line, without the request's address."""
     message = getattr(error, "message", None) or str(error)
     return f"BigQuery: {' '.join(str(message).split())[:300]}"

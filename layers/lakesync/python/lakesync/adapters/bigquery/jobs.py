@@ -1,6 +1,6 @@
-"""What is asked of BigQuery: statements, scripts, loads and tables, each with a bounded wait.
+"""Requests to BigQuery: statements, scripts, loads and tables, each with a bounded wait.
 
-Whose they are, and where they are asked, says `lakesync.adapters.bigquery.credentials`.
+`lakesync.adapters.bigquery.credentials` makes the client that sends them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ T = TypeVar("T")
 REQUEST_TIMEOUT_S: Final = 30
 """How long one request may take."""
 RETRY_S: Final = 30
-"""How long a request that fails for a moment is tried again."""
+"""How long a request with a temporary error is retried."""
 JOB_TIMEOUT_S: Final = 300
 """How long a statement, script or load may run."""
 STAGE_HOURS_MAX: Final = 24
@@ -41,16 +41,17 @@ STAGE_HOURS_MAX: Final = 24
 
 
 class Jobs:
-    """One dataset, asked for one thing after another. Nothing is connected before the first.
+    """Runs jobs on one dataset, one at a time. It connects when the first job runs.
 
     Args:
-        project: whose jobs they are, and whose dataset it is.
-        dataset: where tables are, unless their names say otherwise; it has to be there.
-        location: of the dataset, such as ``EU``; BigQuery finds out by itself if it is empty.
-        client: a client that is there already.
-        endpoint: another than Google's: a region's, a private one, an emulator's.
-        credentials: as `google_credentials` takes them; without them the default ones.
-        retry_s: how long a request that fails for a moment is tried again.
+        project: the project of the jobs and of the dataset.
+        dataset: the dataset of tables whose names state no other; it must exist.
+        location: the dataset's location, such as ``EU``; if empty, BigQuery determines it.
+        client: an existing client to use.
+        endpoint: the API's address if it is not Google's public one: regional, private, or an
+            emulator's.
+        credentials: a configuration for `google_credentials`; None for the default credentials.
+        retry_s: how long a request with a temporary error is retried.
     """
 
     def __init__(
@@ -73,26 +74,26 @@ class Jobs:
         self._retry = DEFAULT_RETRY.with_timeout(retry_s)
 
     def close(self) -> None:
-        """End the connections; the next request makes others."""
+        """Close the connections; the next request opens new ones."""
         if self._own is not None:
             self._own.close()
 
     # --- statements -------------------------------------------------------------------------------
 
     def query(self, statement: str, **parameters: str | int | Sequence[str]) -> list[Any]:
-        """Run a statement that reads; returns its rows."""
+        """Run a query and return its rows."""
         return self._asked(lambda: list(self._finished(statement, parameters)[1]))
 
     def change(self, statement: str, **parameters: str | int | Sequence[str]) -> int:
-        """Run a statement that changes rows; returns how many. It may be repeated."""
+        """Run a statement that changes rows, and return their number. Safe to repeat."""
         return self._asked(lambda: self._finished(statement, parameters)[0])
 
     def transact(self, script: str) -> None:
-        """Run a script that is one transaction.
+        """Run a script as one transaction.
 
         Raises:
-            Contention: another writer was first; nothing took place.
-            OutcomeUnknown: nobody knows whether it took place.
+            Contention: another writer was first; the script had no effect.
+            OutcomeUnknown: it is not known whether the script took effect.
         """
         try:
             self._asked(lambda: self._finished(script, {}))
@@ -104,7 +105,7 @@ class Jobs:
     def _finished(
         self, statement: str, parameters: Mapping[str, Any]
     ) -> tuple[int, Iterable[tuple[Any, ...]]]:
-        # A name of our own: a request that is sent again begins no second job.
+        # The job has an id of our own, so a request that is repeated starts no second job.
         job = self._client.query(
             statement,
             job_config=bigquery.QueryJobConfig(
@@ -120,7 +121,7 @@ class Jobs:
         try:
             rows = job.result(timeout=JOB_TIMEOUT_S, retry=self._retry, job_retry=None)
         except TimeoutError:
-            with suppress(Exception):  # that it was too slow is what counts
+            with suppress(Exception):  # the timeout is the error to report
                 job.cancel(retry=None, timeout=REQUEST_TIMEOUT_S)
             raise
         return job.num_dml_affected_rows or 0, (tuple(row) for row in rows)
@@ -131,7 +132,7 @@ class Jobs:
         """Return the names of a table's columns; None if there is no such table."""
 
         def work() -> set[str]:
-            # A dry run costs nothing, and answers what statements would read.
+            # A dry run is free, and returns the schema.
             job = self._client.query(
                 f"SELECT * FROM {quoted(self._placed(table))}",  # noqa: S608 - quoted
                 job_config=bigquery.QueryJobConfig(dry_run=True, use_query_cache=False),
@@ -156,7 +157,7 @@ class Jobs:
         *,
         is_stage: bool = False,
     ) -> None:
-        """Create a table, if it is not there."""
+        """Create a table if it does not exist."""
         made = bigquery.Table(self._placed(table), schema=_fields(columns))
         if cluster_by:
             made.clustering_fields = [cluster_by]
@@ -169,7 +170,7 @@ class Jobs:
         )
 
     def load(self, table: str, columns: Mapping[str, str], lines: Iterable[bytes]) -> None:
-        """Load rows, each a line of JSON, into a stage that is made for them."""
+        """Load rows, one line of JSON each, into a new stage."""
         body = b"\n".join(lines)
         self.create(table, columns, is_stage=True)
 
@@ -189,7 +190,7 @@ class Jobs:
         self._asked(work)
 
     def drop(self, table: str) -> None:
-        """Remove a table, if it is there."""
+        """Remove a table if it exists."""
         self._asked(
             lambda: self._client.delete_table(
                 self._placed(table),
@@ -233,7 +234,7 @@ def _parameter(name: str, value: str | int | Sequence[str]) -> Any:
 
 
 def _fields(columns: Mapping[str, str]) -> list[bigquery.SchemaField]:
-    """Return fields for SQL types, such as ``NUMERIC(12, 2)`` or ``STRING NOT NULL``."""
+    """Return the schema fields for SQL types, such as ``NUMERIC(12, 2)`` or ``STRING NOT NULL``."""
     fields = []
     for name, kind in columns.items():
         base, _, digits = kind.removesuffix(" NOT NULL").rstrip(")").partition("(")

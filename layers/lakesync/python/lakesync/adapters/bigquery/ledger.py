@@ -1,7 +1,7 @@
 """The ledger in BigQuery: it makes a batch take effect exactly once.
 
-Each synced table has three ledger tables: ``lakesync_rows_…`` holds its merged rows and which rows
-are refused, ``lakesync_commits_…`` its history, and ``lakesync_mark_…`` one row with its mark and
+Each synced table has three ledger tables: ``lakesync_rows_…`` holds its row states and marks
+refused rows, ``lakesync_commits_…`` its history, and ``lakesync_mark_…`` one row with its mark and
 its count of writes. Every change raises that count, so a writer can check that the states it read
 are current. BigQuery aborts one of two transactions that change the same table, so synced tables
 share none of these. ``lakesync_tables`` holds the definitions of the tables to query.
@@ -50,7 +50,7 @@ ROW_IDS_BYTES_MAX: Final = 4_000_000
 
 
 class Standing(NamedTuple):
-    """How far a table has come, how often it was written to, and which of its rows are refused."""
+    """A table's mark, its count of writes, and its refused rows."""
 
     mark: Stamp
     writes: int
@@ -58,14 +58,14 @@ class Standing(NamedTuple):
 
 
 class BigQueryLedger:
-    """One gateway's ledger. What is not there yet reads as empty."""
+    """One gateway's ledger. Tables that do not exist yet read as empty."""
 
     def __init__(self, jobs: Jobs, gateway: str) -> None:
         self._jobs = jobs
         self._gateway = gateway
 
     def create(self, table: str) -> None:
-        """Create what is missing of a table's ledger."""
+        """Create the missing tables of a synced table's ledger."""
         names = ledger_tables(self._gateway, table)
         self._jobs.create(names.rows, ROWS_COLUMNS, cluster_by="row_id")
         self._jobs.create(names.commits, COMMITS_COLUMNS, cluster_by="commit_stamp")
@@ -74,13 +74,13 @@ class BigQueryLedger:
     # --- marks and history ------------------------------------------------------------------------
 
     def marks(self, table: str) -> tuple[Stamp, Stamp]:
-        """Return a table's mark, and up to where its history was forgotten."""
+        """Return a table's mark, and the last commit that its history no longer contains."""
         mark = quoted(ledger_tables(self._gateway, table).mark)
         rows = self._read(f"SELECT mark, forgotten FROM {mark}")  # noqa: S608 - quoted
         return (int(rows[0][0]), int(rows[0][1])) if rows else (0, 0)
 
     def standing(self, table: str) -> Standing:
-        """Return how a table stands, as of one moment."""
+        """Return a table's mark, count of writes and refused rows, read together."""
         names = ledger_tables(self._gateway, table)
         ((mark, writes, refused),) = self._jobs.query(
             f"SELECT (SELECT mark FROM {quoted(names.mark)}) AS mark, "  # noqa: S608 - quoted
@@ -91,7 +91,8 @@ class BigQueryLedger:
         return Standing(int(mark), int(writes), refused)
 
     def deltas(self, table: str, since: Position, deltas_max: int) -> Iterator[PlacedDelta]:
-        """Return deltas behind a position, in order: at least so many, if there are as many."""
+        """Return deltas behind a position, in order: at least ``deltas_max``, if there are
+        enough."""
         commits = quoted(ledger_tables(self._gateway, table).commits)
 
         def commits_after(after: Stamp) -> Sequence[Any]:
@@ -100,26 +101,26 @@ class BigQueryLedger:
                 f"ORDER BY commit_stamp LIMIT {COMMITS_READ}",
                 after=after,
             )
-            # After the commits are read: commits forgotten before that raise an error, never a gap.
+            # Read after the commits, so that commits that were forgotten meanwhile raise an error.
             check_history(table, since, self.marks(table)[1])
             return read
 
         return deltas_behind(since, deltas_max, commits_after)
 
     def forget_commits(self, table: str, until: Stamp) -> None:
-        """Remove commits from the history, and note up to where."""
+        """Remove commits from the history, and record the last one removed."""
         self.create(table)
         self._jobs.transact(history_forgotten(ledger_tables(self._gateway, table), until))
 
     def begin_anew(self, table: str) -> None:
-        """Take a table as one that has come nowhere yet."""
+        """Reset a table's mark and history; rows stay."""
         self.create(table)
         self._jobs.transact(begun_anew(ledger_tables(self._gateway, table)))
 
     # --- rows -------------------------------------------------------------------------------------
 
     def states(self, table: str, row_ids: Sequence[str]) -> dict[str, RowState]:
-        """Return the states of rows; those that are not there are left out."""
+        """Return the states of those rows that exist."""
         rows = quoted(ledger_tables(self._gateway, table).rows)
         states: dict[str, RowState] = {}
         for some in _portions(row_ids):
@@ -143,17 +144,17 @@ class BigQueryLedger:
         )
 
     def dead_letters(self, table: str) -> tuple[DeadLetter, ...]:
-        """Return the rows that the table to query lacks."""
+        """Return the rows that BigQuery refused."""
         rows = quoted(ledger_tables(self._gateway, table).rows)
         refused = self._read(
             f"SELECT row_id, refusal FROM {rows} WHERE refusal IS NOT NULL ORDER BY row_id"  # noqa: S608
         )
         return tuple(DeadLetter(table, row_id, reason) for row_id, reason in refused)
 
-    # --- what tables to query look like -----------------------------------------------------------
+    # --- definitions of tables to query -----------------------------------------------------------
 
     def definition(self, table: str) -> tuple[Definition, str]:
-        """Return the definition of a table to query, and its stored text; empty at first."""
+        """Return the definition of a table to query, and its stored text; both may be empty."""
         rows = self._read(
             f"SELECT definition FROM {quoted(TABLES)} "  # noqa: S608 - quoted
             "WHERE gateway = @gateway AND table_name = @name",
@@ -163,7 +164,7 @@ class BigQueryLedger:
         return (from_json(table, rows[0][0]), rows[0][0]) if rows else (Definition(table), "")
 
     def schemas(self) -> dict[str, TableSchema | None]:
-        """Return the newest schema of each table that there is."""
+        """Return the newest schema of each table."""
         rows = self._read(
             f"SELECT table_name, definition FROM {quoted(TABLES)} "  # noqa: S608 - quoted
             "WHERE gateway = @gateway ORDER BY table_name",
@@ -172,7 +173,7 @@ class BigQueryLedger:
         return {table: from_json(table, text).schema for table, text in rows}
 
     def owner(self, destination: str) -> tuple[str, str] | None:
-        """Return the gateway and table whose rows a table to query has."""
+        """Return the gateway and the synced table whose rows are in a table to query."""
         rows = self._read(
             f"SELECT gateway, table_name FROM {quoted(TABLES)} "  # noqa: S608 - quoted
             "WHERE destination = @destination",

@@ -23,11 +23,11 @@ _PLACE: Final = re.compile(r"[A-Za-z0-9_-]+")
 _RESERVED: Final = (
     "_table_", "_file_", "_partition", "_row_timestamp", "__root__", "_colidentifier",
 )  # fmt: skip
-"""What BigQuery lets no column begin with."""
+"""Prefixes that BigQuery does not allow in column names."""
 _NAME_PARTS_MAX: Final = 3
 """Project, dataset and table."""
 _NUMERIC: Final = (29, 9)
-"""Digits before and behind the point of a NUMERIC; a BIGNUMERIC has 38 of each."""
+"""Digits before and after the point of a NUMERIC; a BIGNUMERIC has 38 of each."""
 _TYPES: Final[Mapping[str, str]] = {
     "string": "STRING",
     "number": "FLOAT64",
@@ -79,17 +79,17 @@ def quoted(name: str) -> str:
 
 
 def column_name(column: str) -> str:
-    """Get the name of a synced column: its own, or one with a digest if BigQuery has none such."""
+    """Return a column's name in BigQuery: its own if allowed there, else one with a digest."""
     name = common_name(column)
     is_fit = _PLAIN.fullmatch(name) and not name.lower().startswith(_RESERVED)
     return name if is_fit else digested(name)
 
 
 def destination_name(definition: Definition) -> str:
-    """Return the name of a table to query: its own, or one with a digest.
+    """Return the name of a table to query: its own if allowed there, else one with a digest.
 
     Raises:
-        SchemaMismatch: it lies in a project or dataset that can be none.
+        SchemaMismatch: its project or dataset is not a valid name.
     """
     *place, name = definition.destination.split(".")
     if len(place) >= _NAME_PARTS_MAX or not all(map(_PLACE.fullmatch, place)):
@@ -119,14 +119,14 @@ def table_columns(definition: Definition) -> dict[str, str]:
 
 
 def stage_columns(definition: Definition) -> dict[str, str]:
-    """Get the columns of a stage: a row of it is a commit, or a row with its state and values."""
+    """Return the columns of a stage; its rows are commits, or rows with states and values."""
     ours = {"commit_stamp": "INT64", "records": "STRING", "state": "STRING", "refusal": "STRING"}
     values = {f"v{place}": _staged_type(kind) for place, (_, kind) in enumerate(stored(definition))}
     return ours | {ROW_ID: "STRING", DELETED_AT: "TIMESTAMP"} | values
 
 
 def stored(definition: Definition) -> Sequence[tuple[str, str]]:
-    """Return the synced columns that are there, in order, with their types."""
+    """Return the existing synced columns, in order, with their types."""
     return list(definition.stored_columns().items())
 
 

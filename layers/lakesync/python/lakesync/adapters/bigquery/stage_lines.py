@@ -1,4 +1,4 @@
-"""Rows and commits as a stage takes them: lines of JSON. Pure."""
+"""Writes rows and commits as lines of JSON for a stage. Pure."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 
 
 def commit_lines(deltas: Sequence[PlacedDelta]) -> Iterator[dict[str, Any]]:
-    """Yield whole commits as the stage takes them."""
+    """Yield whole commits as lines of the stage."""
     for commit, placed in groupby(deltas, key=lambda placed: placed.position.commit):
         records = encode_records(delta for _, delta in placed)
         yield {"commit_stamp": str(commit), "records": _base64(records)}
 
 
 def row_line(definition: Definition, row_id: str, state: RowState | None) -> dict[str, Any]:
-    """Return a row as a line of the stage: with its values, or with the reason why it is refused.
+    """Return a row as a line of the stage: with its values, or with the reason for its refusal.
 
-    A state of None is for a row that is removed without a trace.
+    A state of None removes the row and its state.
     """
     if state is None:
         return {ROW_ID: row_id}
@@ -58,7 +58,7 @@ def row_line(definition: Definition, row_id: str, state: RowState | None) -> dic
 
 
 def _staged(value: object) -> object:
-    """Return a value as JSON carries it exactly."""
+    """Return a value in a form that JSON represents exactly."""
     if isinstance(value, bytes):
         return _base64(value)
     if isinstance(value, datetime | date):

@@ -24,7 +24,7 @@ STAGE_BYTES_MAX: Final = 32_000_000
 
 
 class Stage(NamedTuple):
-    """A stage that a part loaded."""
+    """A stage that a part of a batch loaded."""
 
     name: str
     rows: int = 0
@@ -48,7 +48,7 @@ class Stages:
         self._refused: list[DeadLetter] = []
 
     def add(self, line: dict[str, Any], *, rows: int = 0, deltas: int = 0) -> Iterator[Stage]:
-        """Take a line; returns the stage that it filled, if it did."""
+        """Add a line; return the stage if it is full now."""
         if "refusal" in line:
             letter = DeadLetter(self._definition.table, line[ROW_ID], line["refusal"])
             self._refused.append(letter)
@@ -61,7 +61,7 @@ class Stages:
             yield from self.rest()
 
     def rest(self) -> Iterator[Stage]:
-        """Load what was taken; returns its stage, if there is any."""
+        """Load the remaining lines; return their stage, if there are any."""
         if self._lines:
             name = new_stage()
             self._jobs.load(name, stage_columns(self._definition), self._lines)
@@ -70,17 +70,17 @@ class Stages:
 
 
 def new_stage() -> str:
-    """Return a name that no other stage has."""
+    """Return a unique name for a stage."""
     return f"{PREFIX}stage_{uuid4().hex}"
 
 
 def json_line(line: object) -> bytes:
-    """Return a line as a stage takes it."""
+    """Return a value as a line of JSON."""
     return json.dumps(line, ensure_ascii=False).encode()
 
 
 def drop_stages(jobs: Jobs, names: Iterable[str]) -> None:
-    """Remove stages as far as possible; BigQuery removes the others after a day."""
+    """Try to remove stages; BigQuery removes the rest after a day."""
     for name in names:
         with suppress(LakeSyncError):
             jobs.drop(name)

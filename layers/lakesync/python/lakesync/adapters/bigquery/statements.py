@@ -1,4 +1,4 @@
-"""The SQL that is sent to BigQuery: each statement and script. Pure; tests parse all of it.
+"""All SQL statements and scripts for BigQuery. Pure; tests parse all of them.
 
 Names are quoted and checked; values are parameters or are read from the stage. A script takes no
 parameters: the integers that change from batch to batch are written into its text.
@@ -35,7 +35,7 @@ _DAY_MS: Final = 86_400_000
 
 
 def mark_created(mark: str) -> str:
-    """Create a mark's table with its one row, at once, if it is not there."""
+    """Create the table of a mark together with its one row, if it does not exist."""
     return (
         f"CREATE TABLE IF NOT EXISTS {quoted(mark)} "
         "AS SELECT CAST(0 AS INT64) AS mark, CAST(0 AS INT64) AS forgotten, "
@@ -44,7 +44,7 @@ def mark_created(mark: str) -> str:
 
 
 def columns_added(table: str, columns: Mapping[str, str]) -> str:
-    """Add columns: all at once, as BigQuery counts changes of a table."""
+    """Add columns in one statement, because BigQuery limits the number of changes of a table."""
     added = ", ".join(
         f"ADD COLUMN IF NOT EXISTS {quoted(name)} {kind}" for name, kind in columns.items()
     )
@@ -62,7 +62,7 @@ def column_dropped(table: str, column: str) -> str:
 
 
 def definition_added() -> str:
-    """Note a new table, unless a table has its destination."""
+    """Store the definition of a new table, unless another synced table has the same destination."""
     return (
         f"MERGE {quoted(TABLES)} t USING (SELECT @gateway AS gateway, @name AS table_name, "  # noqa: S608
         "@destination AS destination, @definition AS definition) s "
@@ -73,7 +73,7 @@ def definition_added() -> str:
 
 
 def definition_changed() -> str:
-    """Note another definition, if nobody else has meanwhile."""
+    """Replace a definition, unless another writer has replaced it meanwhile."""
     return (
         f"UPDATE {quoted(TABLES)} SET definition = @definition, destination = @destination "  # noqa: S608
         "WHERE gateway = @gateway AND table_name = @name AND definition = @before"
@@ -85,14 +85,14 @@ def definition_changed() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """What a write does to a table's mark."""
+    """How a write changes a table's mark."""
 
     writes: int
-    """How often the table had been written to when its states were read."""
+    """The table's count of writes when its states were read."""
     mark: Stamp
-    """What its mark becomes."""
+    """The new mark."""
     forgets: Stamp = 0
-    """Up to where the history is forgotten; 0 forgets nothing."""
+    """The last commit to remove from the history; 0 removes nothing."""
 
 
 def moved_on(writes: int, mark: Stamp, last: Stamp, history_ms: int | None) -> Move:
@@ -125,7 +125,7 @@ def batch_taken(
 
 
 def _forgotten_until(commits: str, move: Move) -> str:
-    """Return the last commit that is forgotten: a reader that has read it can go on."""
+    """Return the last forgotten commit: a reader that has read it can continue."""
     if move.forgets >= move.mark:
         return f"{move.forgets:d}"
     last = f"SELECT MAX(commit_stamp) FROM {quoted(commits)} WHERE commit_stamp <= {move.forgets:d}"  # noqa: S608
@@ -156,12 +156,12 @@ def history_forgotten(names: LedgerTables, until: Stamp) -> str:
 
 
 def transaction(steps: Sequence[str]) -> str:
-    """Return a script in which all of the steps take place, or none."""
+    """Return a script that runs all of the steps in one transaction."""
     return ";\n".join(["BEGIN TRANSACTION", *steps, "COMMIT TRANSACTION"]) + ";"
 
 
 def _all_of(stages: Sequence[str]) -> str:
-    """Return what a statement reads stages from, as one table."""
+    """Return the FROM clause that reads all stages as one table."""
     if len(stages) == 1:
         return quoted(stages[0])
     return f"({' UNION ALL '.join(f'SELECT * FROM {quoted(one)}' for one in stages)})"  # noqa: S608
@@ -187,9 +187,9 @@ def _states_merged(rows: str, staged: str) -> str:
 
 
 def _rows_merged(definition: Definition, staged: str) -> str:
-    """Write the staged rows that fit into the table to query, and remove deleted ones.
+    """Write the staged rows that were not refused to the table to query, and remove deleted ones.
 
-    A row without a state is removed without a trace.
+    A row without a state is removed together with its state.
     """
     synced = stored(definition)
     names = [quoted(column_name(name)) for name, _ in synced]
@@ -214,7 +214,7 @@ def _rows_merged(definition: Definition, staged: str) -> str:
 
 
 def _value(staged: str, kind: str) -> str:
-    """Return a staged value as its column has it."""
+    """Return the expression that converts a staged value to its column's type."""
     sql_type = column_type(kind)
     if sql_type == "JSON":
         return f"PARSE_JSON({staged}, wide_number_mode => 'round')"

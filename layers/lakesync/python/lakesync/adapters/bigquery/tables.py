@@ -1,4 +1,4 @@
-"""The tables to query of one gateway in BigQuery: brought to their definitions, and written."""
+"""The tables to query of one gateway in BigQuery: their definitions, and their rows."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 ROWS_PAGE: Final = 10_000
-"""Rows that are written at a time when a table is written anew."""
+"""Rows that are written at a time when a table is rewritten."""
 ATTEMPTS_MAX: Final = 5
-"""How often a writer begins again because another one was first."""
+"""How often a writer starts again because another writer was first."""
 
 
 class BigQueryTables:
-    """The tables to query of one gateway, as one adapter knows them."""
+    """The tables to query of one gateway. Definitions are cached."""
 
     def __init__(self, jobs: Jobs, ledger: BigQueryLedger, gateway: str) -> None:
         self._jobs = jobs
@@ -61,7 +61,7 @@ class BigQueryTables:
         self._known: dict[str, Definition] = {}
 
     def forget(self) -> None:
-        """Read again what is there."""
+        """Clear the cached definitions."""
         self._known.clear()
 
     # --- definitions ------------------------------------------------------------------------------
@@ -74,10 +74,10 @@ class BigQueryTables:
         *,
         always: bool = False,
     ) -> int:
-        """Make the table to query have every column; costs nothing once it has.
+        """Create the table to query, or add its missing columns; costs nothing if it is complete.
 
-        Rows are written anew where they are not in it, or `always`; gives how many. The definition
-        is noted last, so whoever is stopped on the way begins again.
+        Rows are rewritten if the change requires it, or if `always`; returns how many. The
+        definition is stored last, so after a crash this starts again.
         """
         known = self._known.get(table)
         if known and known.covers(schema, written) and not always:
@@ -107,7 +107,7 @@ class BigQueryTables:
             )
 
     def _made(self, wanted: Definition, current: Definition) -> bool:
-        """Bring the table to its definition; returns whether rows have to be written anew."""
+        """Change the table to its definition; return whether rows must be rewritten."""
         destination, columns = destination_name(wanted), table_columns(wanted)
         there = self._jobs.columns(destination)
         if there is None:
@@ -154,10 +154,10 @@ class BigQueryTables:
 
         Args:
             table: the synced table.
-            move: how the table stood when the states were read, and where its mark goes.
+            move: the count of writes when the states were read, and the new mark.
             deltas: whole commits behind the mark.
-            states: of rows that changed, and of those that were refused before; None for a row
-                that is to leave no trace.
+            states: of rows that changed, and of those that were refused earlier; None to remove a
+                row together with its state.
 
         Returns:
             The rows that are refused.
@@ -184,12 +184,12 @@ class BigQueryTables:
         return refused
 
     def take(self, table: str, move: Move, stages: Sequence[str]) -> None:
-        """Write what was staged, and move the mark, in one transaction; see `write`."""
+        """Write staged rows, and move the mark, in one transaction; see `write`."""
         names = ledger_tables(self._gateway, table)
         self._jobs.transact(batch_taken(names, self._known[table], stages, move))
 
     def definition(self, table: str) -> Definition:
-        """Return what a table that was prepared looks like."""
+        """Return the definition of a table for which `prepare` was called."""
         return self._known[table]
 
 
@@ -205,10 +205,10 @@ def few_enough(table: str, letters: Iterable[DeadLetter]) -> tuple[DeadLetter, .
 
 
 def retried(work: Callable[[], T]) -> T:
-    """Do what reads a mark and writes behind it again, if another writer was first.
+    """Run work that reads a mark and then writes; repeat it if another writer was first.
 
     Raises:
-        AdapterTimedOut: others were first each time.
+        AdapterTimedOut: another writer was first each time.
     """
     for _ in range(ATTEMPTS_MAX):
         with suppress(Contention):
@@ -217,5 +217,5 @@ def retried(work: Callable[[], T]) -> T:
 
 
 def others_first() -> AdapterTimedOut:
-    """Return the error for a write that others were quicker than each time."""
+    """Return the error of a write that lost to other writers each time."""
     return AdapterTimedOut("BigQuery: others keep writing the same table; repeat the operation")
