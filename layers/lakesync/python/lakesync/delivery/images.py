@@ -1,10 +1,10 @@
-"""Which rows a destination receives, and their present state: read from the buffer, decided here.
+"""Decides which rows a filtered destination receives, by their current state in the buffer.
 
 A destination with filters receives rows, not deltas: a delta does not show whether its row was
 visible before. Each row that a batch touches is read as it is now. If the destination may see it,
 it receives the whole row; otherwise its copy of the row is removed. If a row is read too early, the
-batch of the missed commit corrects it. A row that is not yet visible as its batch left it is waited
-for. Law D10: ``docs/spec/delivery.md``.
+batch of the missed commit corrects it. If a row is not yet visible as its batch wrote it, delivery
+waits. Law D10: ``docs/spec/delivery.md``.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from lakesync.ports import Rows, StoredRow
 
 IMAGES_MAX: Final = 250
-"""Rows that are read at a time: nearly always at most 1 MB, although one may take 380 KB."""
+"""Rows that are read at a time: nearly always at most 1 MB, although a row may have 380 KB."""
 
 
 class Images:
-    """The rows of one table, as one destination may see them."""
+    """The rows of one table that one destination may see."""
 
     def __init__(
         self,
@@ -52,13 +52,13 @@ class Images:
         self._delete_wins = delete_wins and self.is_filtered
 
     def of(self, wanted: Mapping[str, Stamp]) -> dict[str, RowState | None]:
-        """Read rows; None for those that the destination may not see, or that are not there.
+        """Read rows; None for those that do not exist, or that the destination may not see.
 
         Args:
             wanted: the rows, each with a commit that wrote it; 0 for none.
 
         Raises:
-            Contention: a row is becoming visible; try again when it says.
+            Contention: a row is not visible yet; try again after `retry_after_s`.
         """
         stored = self._rows.rows(self._gateway, [(self._table, row_id) for row_id in wanted])
         read = {row_id: row for (_, row_id), row in stored.items()}
@@ -69,7 +69,7 @@ class Images:
         return dict.fromkeys(wanted) | self.decided(read)
 
     def decided(self, stored: Mapping[str, StoredRow]) -> dict[str, RowState | None]:
-        """Decide on rows that were read; a deleted one is passed on, and merged where it was."""
+        """Return rows, with None for hidden ones; deleted rows are kept, to be deleted there."""
         states = {
             row_id: as_read(decode_row_state(row.state), delete_wins=self._delete_wins)
             for row_id, row in stored.items()
@@ -77,11 +77,11 @@ class Images:
         return {row_id: state if self._is_told(state) else None for row_id, state in states.items()}
 
     def of_events(self, rows: Mapping[str, RowState]) -> dict[str, RowState | None]:
-        """Decide on rows of an append table, each of which is the whole of its event."""
+        """Return rows of an append table, each a complete event, with None for hidden ones."""
         return {row_id: state if self._is_told(state) else None for row_id, state in rows.items()}
 
     def shows_event(self, delta: Delta) -> bool:
-        """Return whether the destination may see a row of an append table: its one delta."""
+        """Return whether the destination may see a row of an append table, by its only delta."""
         return not self.is_filtered or self._viewer.sees(
             self._table, rule_columns(delta.columns, self._columns)
         )
@@ -94,7 +94,7 @@ class Images:
 
 
 def becoming_visible(wait_ms: int) -> Contention:
-    """Return the error for rows that may not show a commit yet."""
+    """Return the error for rows that may not be visible yet."""
     return Contention(
         "what was just committed is becoming visible; try again in a moment",
         retry_after_s=-(-wait_ms // 1000),

@@ -1,7 +1,7 @@
-"""What administrators do with flows: plan, declare, look, pause, run, fill again, remove.
+"""Administration of flows: plan, declare, show, pause, run, backfill, remove.
 
-A flow from the gateway is a declared destination, every other one a connector: each is asked of
-those, by its name. Laws Y4, Y7, Y10: ``docs/spec/flows.md``.
+A flow from the gateway is stored as a declared destination, every other flow as a connector, both
+under the flow's name. Laws Y4, Y7, Y10: ``docs/spec/flows.md``.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class FlowAdmin:
         buffer: the configuration of gateways.
         destinations: declares flows from the gateway.
         connectors: registers all others.
-        store: where those are.
-        counts: tells what a flow from a database would move: `lakesync.flows.plan.of_database`.
+        store: stores the connectors.
+        counts: returns what a flow from a database would move: `lakesync.flows.plan.of_database`.
         wall_clock: the time.
     """
 
@@ -81,7 +81,7 @@ class FlowAdmin:
 
         Raises:
             FlowRefused: it has faults; names every one.
-            Conflict: the name is in use, or it is declared otherwise.
+            Conflict: the name is in use, or the flow is declared differently.
         """
         config = self._buffer.config(gateway)
         config.check_not_deleted()
@@ -105,20 +105,20 @@ class FlowAdmin:
 
         Raises:
             FlowRefused: it has faults; names every one.
-            Conflict: the name is in use, or it is declared otherwise.
-            ValidationFailed: its source says no.
+            Conflict: the name is in use, or the flow is declared differently.
+            ValidationFailed: its source refuses.
         """
         flow = self.check(gateway, body)
         is_new = self._declared(gateway, flow.name) is None
         answer: dict[str, Any] = {"flow": shown_flow(flow), "isNew": is_new}
         if isinstance(flow.source, ConnectorSource):
             kind = connector_type(flow.source.type)
-            # A connector that is made for a plan keeps nothing.
+            # The connector of a plan stores nothing.
             scratch = Storage(MemoryAdapter(), gateway, flow.name)
             settings = configured(kind, dict(flow.source.configuration))
             with closing(kind.make(settings, scratch, self._connectors.outside)) as connector:
                 answer["message"] = asked(connector)
-                reads = kind.forget is None  # what makes nothing at its source may be read
+                reads = kind.forget is None  # creates nothing at its source, so it may be read
                 tables = tables_of(kind, settings)
                 answer["tables"] = of_connector(
                     flow, connector, tables, self._now_ms(), reads=reads
@@ -130,12 +130,12 @@ class FlowAdmin:
         return answer
 
     def declare(self, gateway: str, body: object) -> dict[str, Any]:
-        """Declare a flow, and let it begin. Safe to repeat.
+        """Declare a flow, and start it. Safe to repeat.
 
         Raises:
             FlowRefused: the declaration has faults; names every one.
-            Conflict: the name is in use, or it is declared otherwise.
-            ValidationFailed: its source says no.
+            Conflict: the name is in use, or the flow is declared differently.
+            ValidationFailed: its source refuses.
         """
         flow = self.check(gateway, body)
         answer = {"flow": shown_flow(flow), "isNew": self._declared(gateway, flow.name) is None}
@@ -148,7 +148,7 @@ class FlowAdmin:
         return answer
 
     def _begin(self, gateway: str, flow: Flow) -> dict[str, str]:
-        """Register a flow that is polled; returns what its source said."""
+        """Register a flow that is polled; return its source's answer."""
         keeping, said = self._connectors.keeping, {}
         keeping.check_free(gateway, flow.name)
         if isinstance(flow.source, ConnectorSource):
@@ -162,12 +162,12 @@ class FlowAdmin:
         return said
 
     def declared(self, gateway: str, name: str) -> dict[str, Any] | None:
-        """Return what is declared of a flow, without secrets; None if nothing is."""
+        """Return a flow's declaration, without secrets; None if there is none."""
         flow = self._declared(gateway, name)
         return None if flow is None else flow_to_json(flow)
 
     def all(self, gateway: str) -> list[dict[str, Any]]:
-        """Return all flows, each with how it goes."""
+        """Return all flows, each with its status."""
         shown = [delivered_status(report) for report in self._destinations.reports(gateway)]
         now_ms = self._now_ms()
         shown += [
@@ -178,7 +178,7 @@ class FlowAdmin:
         return sorted(shown, key=lambda one: str(one["name"]))
 
     def set_paused(self, gateway: str, name: str, *, paused: bool) -> None:
-        """Stop a flow, or let it go on where it was. Safe to repeat.
+        """Pause a flow, or resume it where it stopped. Safe to repeat.
 
         Raises:
             NotFound: there is no such flow.
@@ -189,11 +189,11 @@ class FlowAdmin:
             self._connectors.set_paused(gateway, name, paused=paused)
 
     def run(self, gateway: str, name: str) -> None:
-        """Begin a poll of a flow now, and do not wait for it.
+        """Begin a poll of a flow now, without waiting for its end.
 
         Raises:
             NotFound: there is no such flow.
-            ValidationFailed: it follows each flush, and is not polled.
+            ValidationFailed: it is fed by flushes, and is not polled.
             Conflict: it is paused.
         """
         if self._known(gateway, name).source is None:
@@ -203,7 +203,7 @@ class FlowAdmin:
         self._connectors.run(gateway, name)
 
     def backfill(self, gateway: str, name: str, since: Stamp = 0) -> None:
-        """Have a flow bring everything again, or what changed behind a commit. Safe to repeat.
+        """Have a flow deliver everything again, or all changes after a commit. Safe to repeat.
 
         Raises:
             NotFound: there is no such flow.
@@ -224,11 +224,11 @@ class FlowAdmin:
             self._connectors.reset(gateway, name)
 
     def remove(self, gateway: str, name: str) -> str:
-        """Let a flow end; what it brought stays. Gives what remains at its source.
+        """Remove a flow; delivered rows stay. Return what remains at its source.
 
         Raises:
             NotFound: there is no such flow.
-            Conflict: it is being polled, and makes something at its source.
+            Conflict: it is being polled, and creates something at its source.
         """
         if self._known(gateway, name).source is None:
             self._destinations.remove(gateway, name)
@@ -239,7 +239,7 @@ class FlowAdmin:
         destination = self._destinations.declared(gateway, name)
         if destination is not None:
             return flow_of_destination(destination)
-        # A body may name anything, also what the store could not even look up.
+        # A body may contain any name, even one that is no valid key of the store.
         stored = self._store.connector(gateway, name) if NAME.fullmatch(name) else None
         return None if stored is None else flow_of(stored)
 

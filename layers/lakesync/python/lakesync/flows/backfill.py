@@ -1,4 +1,4 @@
-"""Moves a polled flow's cursors back, to bring changes since a time again.
+"""Moves a polled flow's cursors back, to deliver changes since a time again.
 
 A cursor is never moved forward, so unread rows are not skipped, and a table whose first read is not
 complete stays where it is. A source without change times is refused. Law Y5:
@@ -29,7 +29,7 @@ NO_TIME_IN_GATEWAY: Final = (
     "may be long before they came; leave it out to bring everything again: what is there stays as "
     "it is"
 )
-"""Why no flow from a gateway can begin at a time."""
+"""The reason why no flow from a gateway can begin at a time."""
 
 
 def check_not_behind(
@@ -61,7 +61,7 @@ def cursors_since(
     Args:
         source: the polled source.
         wanted: the flow's tables, by their names here; none for all.
-        since: the commit behind which, or the time at which, to begin.
+        since: the commit after which, or the time at which, to begin.
         secrets: the source's.
         cursors: the current cursors; none for a table that was not read yet.
 

@@ -1,4 +1,4 @@
-"""A database as the destination of a polled flow: takes pushes as the gateway does.
+"""A database as the destination of a polled flow: accepts pushes as the gateway does.
 
 Each push is one commit in each table that it changes, behind the table's mark. Deltas without
 effect are left out, so a repeated page is not written again. Laws Y3, Y5, Y8:
@@ -69,10 +69,10 @@ class DatabaseSink:
         return PushReceipt(0, len(push.deltas) - len(refused), tuple(refused))
 
     def fence(self, table: str) -> None:
-        """Move a table's mark, so that no batch of before is taken any more. Safe to repeat.
+        """Move a table's mark, so that no earlier batch is accepted any more. Safe to repeat.
 
-        A transaction that is about to commit is waited for, as it has the mark locked: what is read
-        behind this has seen it.
+        This waits for a transaction that is about to commit, as that has locked the mark. So later
+        reads see its changes.
 
         Raises:
             LakeSyncError: the database refused.
@@ -119,14 +119,14 @@ class DatabaseSink:
 
 
 def _changes(states: dict[str, RowState], delta: Delta) -> bool:
-    """Return whether a delta changes its row, and note what the row is then."""
+    """Return whether a delta changes its row, and store the row's new state in ``states``."""
     before = states.get(delta.row_id, EMPTY)
     after = states[delta.row_id] = apply(before, delta)
     return after is not before
 
 
 def brought_to(database: DatabaseAdapter) -> TellsBrought:
-    """Return a view of the rows in a database: its single flow brought all of them."""
+    """Return what lists the rows that a flow delivered: all rows of its own database."""
 
     def brought(table: str, place: str) -> Brought:
         page = database.rows_after(table, place, _BROUGHT_ROWS).unwrap()

@@ -29,7 +29,7 @@ _NOT_TO_LAKES: Final = (
 
 
 def flow_of(stored: StoredConnector) -> Flow | None:
-    """Return the flow that is kept as a connector; None if that is none."""
+    """Return the flow that a connector is; None if it is not a flow."""
     definition = definition_from(stored.definition)
     if definition.type != FLOW:
         return None
@@ -78,7 +78,7 @@ def public(flow: Flow) -> Flow:
 
 
 def hidden_in(flow: Flow) -> dict[str, str]:
-    """Return those settings of a flow's source that are secrets."""
+    """Return the secret settings of a flow's source."""
     if not isinstance(flow.source, ConnectorSource):
         return {}
     return secrets_in(flow.source.configuration, secret_names(connector_type(flow.source.type)))
@@ -95,7 +95,7 @@ def says_same(declared: Flow, wanted: Flow) -> bool:
 
 
 def as_destination(flow: Flow) -> dict[str, Any]:
-    """Return the declaration of a destination that a flow from the gateway is."""
+    """Return a flow from the gateway as the declaration of a destination."""
     shown = flow_to_json(flow)
     ends = shown["destination"]
     return {

@@ -1,4 +1,4 @@
-"""Which flows a job may read, and from how many unread rows on.
+"""Which flows a job may read, and from how many unread rows.
 
 Whether a table of such a flow is large is decided by `lakesync.connectors.large`. Law Y11:
 ``docs/spec/flows.md``.
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def large_rows(flow: Flow, rows_min: int) -> int:
-    """Return from how many unread rows on a job reads a flow's table; 0 for never.
+    """Return the number of unread rows from which a job reads a flow's table; 0 for never.
 
     Args:
         flow: the flow.

@@ -1,4 +1,4 @@
-"""The cursor of a flow from a database that LakeSync keeps: how far a table is read."""
+"""The cursor of a flow from a database that LakeSync writes: the position in one table."""
 
 from __future__ import annotations
 
@@ -15,30 +15,31 @@ CHECK: Final = "check"
 HISTORY: Final = "history"
 RESTORED: Final = "restored"
 ANEW: Final = 2
-"""Of `Place.again`: what was brought may have been newer, of every row. Another release reads it as
-what is true."""
+"""Value of `Place.again`: the delivered version of any row may have been newer than this one.
+Earlier releases treat it as true."""
 
 
 class Place(NamedTuple):
-    """How far a table is read; a cursor in JSON."""
+    """A position in a table; as JSON it is the cursor."""
 
     step: str
-    """Rows first, then which of those that were brought are gone, then the history; or that the
-    history went back behind its commit, until the table is further than that."""
+    """`ROWS`, then `CHECK` (delivered rows that no longer exist are deleted), then `HISTORY`.
+    `RESTORED`: the source was restored to before its last read commit, and is waited for until it
+    has a later one."""
     commit: Stamp
     """For rows, the commit as of which they are read; for the history, the last commit read."""
     at: Any = ""
-    """For rows the last id, for the check a place among the brought rows, else the ordinal."""
+    """For `ROWS` the last id, for `CHECK` a place among the delivered rows, else the ordinal."""
     again: int = False
-    """Whether something was brought before these rows were read; or `ANEW`."""
+    """Whether rows were delivered before these were read; or `ANEW`."""
 
     def text(self) -> str:
-        """Write it."""
+        """Return the cursor."""
         return json.dumps(self, separators=(",", ":"))
 
 
 def place_from(cursor: str) -> Place:
-    """Read what `Place.text` wrote."""
+    """Parse a cursor of `Place.text`."""
     return Place(*json.loads(cursor))
 
 

@@ -1,11 +1,11 @@
-"""A database that LakeSync keeps, read as a connector's source: its rows, then its history.
+"""A database that LakeSync writes, read as a connector's source: its rows, then its history.
 
-A row that a commit changed is given whole, in its current state, and stamped with that commit. So
-changes arrive in the order of commits, whatever their writers' stamps, and a page that is read
-twice gives the same or newer rows. If the history was forgotten, rows are read again, and deletions
-are found from the rows that the flow brought. A row that was deleted and inserted again is given as
-deleted first: otherwise it would keep its former values in columns that are not named. Law Y5:
-``docs/spec/flows.md``.
+A row that a commit changed is returned whole, in its current state, and stamped with that commit.
+So changes arrive in the order of commits, whatever their writers' stamps, and a page that is read
+twice has the same or newer rows. If the history was forgotten, rows are read again, and deletions
+are found from the rows that the flow delivered. For a row that was deleted and inserted again, a
+deletion is returned first: otherwise it would keep the former values of columns that the insert
+does not name. Law Y5: ``docs/spec/flows.md``.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 
 class LedgerSource:
-    """Reads a database that LakeSync keeps; a `lakesync.connectors.port.Connector`.
+    """Reads a database that LakeSync writes; a `lakesync.connectors.port.Connector`.
 
     Args:
         database: the source.
         tables: the tables that must exist.
-        brought: tells which rows the flow brought.
+        brought: lists the rows that the flow delivered.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class LedgerSource:
         self._brought = brought
 
     def check(self) -> Result[str, LakeSyncError]:
-        """Return whether the tables are there."""
+        """Check that the tables exist."""
 
         def said(there: Any) -> Result[str, LakeSyncError]:
             missing = sorted({*self._tables} - there.keys())
@@ -79,7 +79,7 @@ class LedgerSource:
         rows_max: int,
         poll_ms: int,  # noqa: ARG002 - commits are dated
     ) -> Result[SourcePage, LakeSyncError]:
-        """Return the rows that changed behind a cursor."""
+        """Return the rows that changed after a cursor."""
         try:
             place = place_from(cursor) if cursor else self._begin(table)
             if place is None:
@@ -102,7 +102,7 @@ class LedgerSource:
         *,
         poll_ms: int,  # noqa: ARG002 - as `Divisible`
     ) -> Result[Stretch, LakeSyncError]:
-        """Return the next rows of a table; what follows them is one sequence."""
+        """Return a stretch of a table's rows; only the first reading of rows is divided."""
         place = place_from(cursor) if cursor else None
         if place is None or place.step != ROWS or not isinstance(self._database, SideBySide):
             return Ok(Stretch(cursor, ""))
@@ -132,7 +132,7 @@ class LedgerSource:
         return Ok(SourcePage(changes, following if has_more else ends, has_more, is_dated=True))
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._database.close()
 
     def _mark(self, table: str) -> Stamp:
@@ -163,7 +163,7 @@ class LedgerSource:
         return SourcePage(changes, following.text(), has_more=True, is_dated=True)
 
     def _gone(self, table: str, place: Place) -> SourcePage:
-        """Return those rows that were brought and are no more."""
+        """Return deletions of delivered rows that no longer exist."""
         if not self._mark(table):
             return SourcePage((), place.text(), has_more=False)  # it is being filled again
         brought = self._brought(table, place.at)
@@ -199,10 +199,10 @@ class LedgerSource:
         return SourcePage(changes, following.text(), page.has_more, is_dated=True)
 
     def _restored(self, table: str, place: Place) -> SourcePage:
-        """Read the rows again once they are newer than all that was brought.
+        """Read the rows again once the source is newer than everything that was delivered.
 
         Raises:
-            CursorExpired: they are still older.
+            CursorExpired: it is still older.
         """
         begins = self._begin(table)
         if begins is None or begins.commit <= place.commit:
@@ -219,12 +219,12 @@ class LedgerSource:
         rows: Mapping[str, tuple[RowState | None, Stamp]],
         deleted: Collection[str],
     ) -> tuple[Change, ...]:
-        """Return rows as their table reads them, each with its commit.
+        """Return rows as changes, each with its commit.
 
         Args:
             table: their table.
             rows: their states, with the commits.
-            deleted: those that were deleted since they may have been given.
+            deleted: rows that were deleted after they may have been delivered.
         """
         schema = self._database.tables().unwrap().get(table) if rows else None
         changes: list[Change] = []
@@ -239,7 +239,7 @@ class LedgerSource:
 def _as_rows(
     states: Mapping[str, RowState], place: Place
 ) -> tuple[dict[str, tuple[RowState | None, Stamp]], set[str]]:
-    """Return rows as of a place, and those that lost columns since they were given."""
+    """Return rows as of a place, and the ids of those that may have lost columns since delivery."""
     deleted = {
         row_id for row_id, state in states.items()
         if place.again == ANEW or (place.again and state.deleted)

@@ -1,4 +1,4 @@
-"""The changes of a step between two snapshots: the rows that are new, or differ.
+"""The changes between two snapshots of a table: rows that are new, or differ.
 
 Two snapshots are compared by ranges of their keys, so memory is bounded.
 """
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from lakesync.core.clock import Stamp
 
 COMPARED_ROWS_MAX: Final = 500_000
-"""Rows whose former values are in memory at a time: others are compared after them."""
+"""Rows whose former values are in memory at a time; larger steps are compared in parts."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of one step."""
+    """The rows of one step from a snapshot to another."""
 
     table: SnapshotTable
     plan: Plan
@@ -51,9 +51,9 @@ class Rows:
                 yield Change(row_id, None, hlc=self.hlc)
 
     def row_ids(self) -> Iterator[str]:
-        """Yield the ids of all rows of the files that it added, but of those whose key has a NULL.
+        """Yield the ids of all rows of the added files, except rows with a NULL in the key.
 
-        Also of those with a value that cannot be read: they are there, whatever it is.
+        Rows with an unreadable value are included: they exist.
         """
         for row in self.table.rows(self.step, self.plan.columns):
             if not self._lacks_key(row):

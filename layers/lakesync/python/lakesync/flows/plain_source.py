@@ -2,16 +2,17 @@
 
 First all rows of the newest snapshot are read. Then, from each snapshot to the next, the rows of
 the files that it added. If a snapshot removed files, the differences between removed and added
-files are given, from the last read snapshot to the newest. All rows of a step are stamped with its
+files are returned, from the last read snapshot to the newest. All rows of a step are stamped with
+its
 commit. Law Y12: ``docs/spec/flows.md``.
 
 Rules of this module
-    1. A step always gives its changes in the same order: a cursor is a step, and how many of its
-       changes were given. Deletions among the brought rows are the exception: each time the
-       remaining ones are given.
+    1. The changes of a step always have the same order: a cursor is a step, and how many of its
+       changes were returned. Deletions of delivered rows are the exception: the remaining ones are
+       searched for each time.
     2. Two snapshots are compared by ranges of their keys, so memory is bounded.
-    3. A snapshot that has expired is a gap: all is read again, and deletions are found from the
-       rows that the flow brought.
+    3. An expired snapshot is a gap: all rows are read again, and deletions are found from the rows
+       that the flow delivered.
 """
 
 from __future__ import annotations
@@ -42,16 +43,16 @@ if TYPE_CHECKING:
 
 
 class _At(NamedTuple):
-    """How far a table is."""
+    """A position in a table's snapshots."""
 
     snapshot: int = 0
-    """The one that was read to its end; 0 for none."""
+    """The snapshot that was last read to its end; 0 for none."""
     hlc: Stamp = 0
-    """What the step before was stamped with, or the one under way."""
+    """The stamp of the current step, or else of the previous one."""
     given: int = 0
-    """Changes of the step under way that were given."""
+    """Changes of the current step that were returned."""
     step: Step | None = None
-    """The step under way."""
+    """The current step."""
 
     def text(self) -> str:
         return json.dumps(self)
@@ -65,7 +66,7 @@ class _Reading:
     at: _At
     changes: Iterator[Change | Unreadable]
     expected: str
-    """The cursor that its next page is asked for with."""
+    """The cursor with which its next page will be requested."""
 
 
 class PlainSource:
@@ -74,7 +75,7 @@ class PlainSource:
     Args:
         database: the database of the tables.
         tables: the tables, by their names here.
-        brought: tells which rows the flow brought.
+        brought: lists the rows that the flow delivered.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class PlainSource:
         self._opened: dict[str, SnapshotTable] = {}
 
     def check(self) -> Result[str, LakeSyncError]:
-        """Return whether the tables are there, and have the columns of their keys."""
+        """Check that the tables exist and have the columns of their keys."""
         try:
             for name in self._tables:
                 self._plan(name)
@@ -96,7 +97,7 @@ class PlainSource:
         return Ok(f"It has all {len(self._tables)} tables.")
 
     def discover(self) -> Result[tuple[SourceTable, ...], LakeSyncError]:
-        """Return the tables, with their columns as they are named here."""
+        """Return the tables, with the names of their columns in the gateway."""
         try:
             plans = {name: self._plan(name) for name in self._tables}
         except LakeSyncError as error:
@@ -120,7 +121,7 @@ class PlainSource:
         rows_max: int,
         poll_ms: int,
     ) -> Result[SourcePage, LakeSyncError]:
-        """Return the changes behind a cursor."""
+        """Return the changes after a cursor."""
         at = _at(cursor)
         try:
             return Ok(self._page(table, cursor, at, rows_max, poll_ms))
@@ -136,7 +137,7 @@ class PlainSource:
             return Err(error)
 
     def close(self) -> None:
-        """Let go of what was opened."""
+        """Close the database."""
         self._reading = None
         self._database.close()
 
@@ -176,7 +177,7 @@ class PlainSource:
         return _At(at.snapshot, hlc, 0, steps[0])
 
     def _behind(self, table: str, at: _At) -> _At:
-        """Return the place after a step: after all rows, the deletions among the brought ones."""
+        """Return the position after a step: after all rows, deletions of delivered rows follow."""
         assert at.step is not None  # noqa: S101 - one was just read
         if at.step.kind == ALL:
             first = self._brought(table, "")
@@ -193,7 +194,7 @@ class PlainSource:
         return rows.added(at.given)
 
     def _gone(self, table: str, rows: Rows) -> Iterator[Change]:
-        """Yield those rows that were brought and are not in a snapshot."""
+        """Yield deletions of delivered rows that are not in a snapshot."""
         for part, parts in parts_of(rows.table.count(rows.step)):
             there = {row_id for row_id in rows.row_ids() if part_of(row_id, parts) == part}
             place = ""

@@ -29,17 +29,18 @@ if TYPE_CHECKING:
     from lakesync.ports import Buffer
 
     CountsRows = Callable[[str, Flow], Mapping[str, Any]]
-    """Gives for a gateway's flow what `of_database` gives, wherever the database is reached."""
+    """Returns the result of `of_database` for a gateway's flow; runs where the database can be
+    reached."""
 
 PLAN_ROWS_MAX: Final = 5_000
-"""Rows of a table that a plan looks at."""
+"""Rows of a table that a plan reads."""
 PLAN_TABLES_MAX: Final = 20
-"""Tables of which a plan looks at rows; of others it names the columns."""
+"""Tables of which a plan reads rows; of further ones it only lists the columns."""
 _PAGE_ROWS: Final = 1_000
 
 
 def of_gateway(flow: Flow, buffer: Buffer, gateway: str) -> list[dict[str, Any]]:
-    """Return what a flow from a gateway would move of what is there now."""
+    """Return what a flow from a gateway would move of its current rows."""
     config = buffer.config(gateway)
     tables = [table for table in sorted({*config.schemas, *config.tables}) if flow.to.wants(table)]
     planned: list[dict[str, Any]] = []
@@ -61,12 +62,12 @@ def of_connector(
     Args:
         flow: the flow.
         connector: its source.
-        tables: the source's tables, each with its name here.
+        tables: the source's tables, each with its name in the gateway.
         now_ms: the time.
         reads: whether its first page may be read.
 
     Raises:
-        LakeSyncError: the source does not say what tables it has.
+        LakeSyncError: the source's tables cannot be listed.
     """
     there = {one.name: one.columns for one in connector.discover().unwrap()}
     planned: list[dict[str, Any]] = []
@@ -145,7 +146,7 @@ def of_plain(flow: Flow, database: DatabaseAdapter) -> dict[str, Any]:
 
 
 def _nothing_brought(table: str, place: str) -> Brought:  # noqa: ARG001 - as `TellsBrought`
-    """Return no rows: a plan brought none."""
+    """Return no rows: a plan delivers none."""
     return Brought((), "")
 
 

@@ -1,16 +1,18 @@
-"""Rows that another declaration of a flow brought, with other columns: put anew as they come again.
+"""Cleans rows that a flow delivered by another map, when it delivers them again.
 
-A flow that is declared anew, or told to bring everything again, finds rows that it brought by
-another map. Merged, what that map let through would stay. So until a table is read whole once, each
-row that is brought is compared with what is there.
+A flow that is declared again, or delivers everything again, finds rows that it delivered by a
+former map. A merge would keep columns that only the former map delivered. So until a table was read
+whole once, each row is compared with the one at the destination.
 
 Rules of this module
-    1. Whether a table is clean is noted in the flow's storage, which is cleared with its
-       cursors: right away where nothing was brought yet, else once all of it was read.
-    2. In a database nobody else writes these rows: a row is deleted, then put anew right above it.
-       In a gateway others do: what the flow wrote and does not bring any more becomes null there.
-    3. A source that may leave columns out (its log of changes) says nothing by what it lacks: of
-       such a row those columns go that the map of now cannot have made.
+    1. A note in the flow's storage says that a table is clean. It is written at once if nothing was
+       delivered yet, else once the whole table was read, and is removed together with the flow's
+       cursors.
+    2. In a database nobody else writes these rows: a row is deleted, and written again with a stamp
+       just above. In a gateway others may write them: columns that the flow wrote and no longer
+       delivers become null.
+    3. From a source that may omit columns (a log of changes), a missing column means nothing: only
+       columns that the current map cannot produce are removed.
 
 Law Y6: ``docs/spec/flows.md``.
 """
@@ -35,14 +37,15 @@ if TYPE_CHECKING:
 
 _FOLDER: Final = "mapped"
 TIMES_MAX: Final = 64
-"""How often a row may be put anew that did not change at its source: each time a stamp above."""
+"""How often a row that did not change at its source may be rewritten: each time its stamp is one
+higher."""
 
 
 class There(Protocol):
-    """The rows of where a flow goes."""
+    """The rows at a flow's destination."""
 
     def states(self, table: str, row_ids: Sequence[str]) -> Mapping[str, RowState]:
-        """Return the states of some rows of a table; those that are not there are left out."""
+        """Return the states of those rows of a table that exist."""
         ...
 
     def has_rows(self, table: str) -> bool:
@@ -63,14 +66,14 @@ def states_of(there: There, deltas: Sequence[Delta]) -> dict[tuple[str, str], Ro
 
 
 class Remapping:
-    """Corrects what is brought of tables that are not clean; one for each poll.
+    """Corrects the deltas of tables that are not clean; one object for each poll.
 
     Args:
-        to: where the flow goes, and as what.
-        there: the rows that are there.
+        to: the destination, with the tables and the map.
+        there: the rows at the destination.
         storage: the flow's.
         is_shared: whether others may write these rows as well.
-        is_partial: whether the source may leave columns out.
+        is_partial: whether the source may omit columns.
     """
 
     def __init__(
@@ -90,7 +93,7 @@ class Remapping:
         self._clean: dict[str, bool] = {}
 
     def corrected(self, deltas: Sequence[Delta]) -> list[Delta]:
-        """Return deltas with what cleans their rows, in their order. Safe to repeat."""
+        """Return deltas, with those that clean their rows, in their order. Safe to repeat."""
         doubted = [one for one in deltas if not self._is_clean(one.table)]
         if not doubted:
             return list(deltas)
@@ -108,7 +111,7 @@ class Remapping:
         return corrected
 
     def read_whole(self, table: str) -> None:
-        """Note that all of a table was brought as it is declared. Safe to repeat."""
+        """Note that a whole table was delivered by the current declaration. Safe to repeat."""
         if self._clean.get(table) is False:
             self._note(table)
 
@@ -124,9 +127,10 @@ class Remapping:
         self._clean[table] = True
 
     def _put(self, delta: Delta, there: RowState) -> list[Delta]:
-        """Return a row's delta, or what cleans the row.
+        """Return a row's delta, or the deltas that clean the row.
 
-        The new row comes first, then what takes the old one away: who dies between leaves both.
+        The new row comes first, then the deletion of the old one: after a crash in between, both
+        exist.
         """
         if delta.op is not Op.INSERT:
             return [delta]
@@ -140,7 +144,7 @@ class Remapping:
             stamps = [there.alive, there.deleted, *(one[0] for one in there.columns.values())]
         above = max(delta.hlc - 1, *stamps)
         if above > delta.hlc + TIMES_MAX:
-            return [delta]  # what is there is newer: that comes as well
+            return [delta]  # the stored row is newer: its change will be delivered too
         if not self._is_shared:
             return [_at(delta, Op.INSERT, above + 1), _at(delta, Op.DELETE, above, {})]
         brought = dict(delta.columns)
@@ -149,16 +153,16 @@ class Remapping:
         return [delta, _at(delta, Op.INSERT if is_lost else Op.UPDATE, above + 1, columns)]
 
     def _is_lost(self, delta: Delta, there: RowState) -> bool:
-        """Return whether a row is covered by a deletion that was the flow's.
+        """Return whether a deletion by the flow covers a row.
 
-        Its filter was another then, or the row was put anew before.
+        The flow's filter was another then, or the row was rewritten earlier.
         """
         if delta.hlc > there.deleted or (self._is_partial and view(there) is None):
             return False
         return view(there) is None or any(name not in there.columns for name, _ in delta.columns)
 
     def _stale(self, delta: Delta, there: RowState) -> set[str]:
-        """Return those columns that are there and would stay otherwise than they are brought."""
+        """Return the columns of a row that a merge would keep, but the flow does not deliver."""
         brought, column_map = dict(delta.columns), self._to.map_of(delta.table)
         stale = set()
         for name, (hlc, client_id, value) in there.columns.items():
@@ -174,7 +178,7 @@ class Remapping:
 
 
 def _makes(column_map: ColumnMap, name: str) -> bool:
-    """Return whether a column of a name may come of a map."""
+    """Return whether a map can produce a column of this name."""
     is_named = name in column_map.constant or name in column_map.rename.values()
     return is_named or column_map.target(name) == name
 
@@ -182,6 +186,6 @@ def _makes(column_map: ColumnMap, name: str) -> bool:
 def _at(
     delta: Delta, op: Op, hlc: int, columns: Mapping[str, CanonicalJson] | None = None
 ) -> Delta:
-    """Return another delta of the same row; with the same columns unless some are named."""
+    """Return another delta of the same row, with the same columns unless others are passed."""
     named = delta.columns if columns is None else tuple(columns.items())
     return known_delta(op, delta.table, delta.row_id, delta.client_id, hlc, named)

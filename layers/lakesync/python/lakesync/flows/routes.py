@@ -1,4 +1,4 @@
-"""How a polled flow is carried out: what reads it, what shapes it, what takes it."""
+"""The parts that carry out a polled flow: its source, its filter and map, its destination."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lakesync.ports import Rows, SecretStore, WallClock
 
     OpenDatabase = Callable[[str, str, str, str], DestinationDatabase]
-    """Gives the database at the URL that a gateway's secret holds, for one keeper's tables."""
+    """Opens the database at the URL in a gateway's secret, for the tables of one keeper."""
 
 
 class FlowRoutes:
@@ -43,9 +43,10 @@ class FlowRoutes:
         open_database: opens databases by the names of their secrets; nothing is connected yet.
         wall_clock: the time.
         outside: what connectors may use.
-        place: where this is (`lakesync.core.flows.Flow.place`); empty where all flows are polled.
-        rows_min: from how many rows ahead on a table is a job's; 0 for never.
-        side_by_side: whether these are the routes of a job's tasks, which write at once.
+        place: the place of this process (`lakesync.core.flows.Flow.place`); empty if it polls all
+            flows.
+        rows_min: the number of unread rows from which a job reads a table; 0 for never.
+        side_by_side: whether these are routes of a job's tasks, which write concurrently.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class FlowRoutes:
         self._side_by_side = side_by_side
 
     def elsewhere(self, definition: Definition) -> str:
-        """Return where a flow is polled; empty if here."""
+        """Return the place where a flow is polled; empty if it is this one."""
         place = flow_from_stored("", definition.configuration, 0, paused=False).place
         return "" if self._place in {"", place} else place
 
@@ -127,7 +128,7 @@ class FlowRoutes:
             self._secrets, storage, self._outside, gateway, flow.name, definition
         )
         if FEED in tables:
-            return connector, tables  # it tells of all of them in one sequence
+            return connector, tables  # it has the changes of all tables in one sequence
         wanted = flow.to.tables
         return connector, {
             source: name for source, name in tables.items() if not wanted or name in wanted
@@ -135,5 +136,5 @@ class FlowRoutes:
 
 
 def keeper(gateway: str, name: str) -> str:
-    """Return the name under which a flow keeps its tables in a database, apart from all others'."""
+    """Return the name under which a database keeps a flow's tables, apart from all others."""
     return f"{gateway}/{name}"

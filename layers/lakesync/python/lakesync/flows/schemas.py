@@ -52,13 +52,13 @@ class FlowSchemas:
         self._wall_clock = wall_clock
         self._columns: dict[str, tuple[SourceColumn, ...]] | None = None
         self._schemas: dict[str, TableSchema | None] = {}
-        """The cache: a poll asks the source, and the storage, once for each table."""
+        """The schemas by table: a poll asks the source and the storage once for each."""
 
     def of(self, table: str) -> TableSchema | None:
         """Return the schema that a table has at the destination; None without known columns.
 
         Raises:
-            LakeSyncError: the source does not say what tables it has.
+            LakeSyncError: the source's tables cannot be listed.
         """
         if table not in self._schemas:
             self._schemas[table] = self._read(table)
@@ -88,7 +88,7 @@ class FlowSchemas:
 
 
 def _grown(before: Iterable[Any], columns: Iterable[SourceColumn]) -> list[list[str]]:
-    """Return columns with their types: the former ones, and the new ones."""
+    """Return the former columns and the new ones, with their types."""
     grown: dict[str, str] = dict(before)
     spelled = {folded(name) for name in grown}
     for column in columns:

@@ -1,6 +1,6 @@
-"""What a flow makes of what is read: the rows that its filter lets pass, mapped.
+"""Applies a flow's filter and map to the deltas of a source.
 
-A row that the filter does not let pass any more is deleted where it goes; one that was never there
+A row that no longer passes the filter is deleted at the destination; one that was never there
 leaves no trace. Laws Y1, Y2, Y8: ``docs/spec/flows.md``.
 """
 
@@ -33,9 +33,9 @@ class Shaping:
     """Decides about deltas of whole rows and maps them; one for each poll.
 
     Args:
-        to: which tables, which rows, as what.
-        there: the rows that are there already.
-        remapping: cleans rows that another declaration brought.
+        to: the tables, the filter and the map.
+        there: the rows at the destination.
+        remapping: cleans rows that a former declaration delivered.
     """
 
     def __init__(self, to: Destination, there: There, remapping: Remapping) -> None:
@@ -46,7 +46,7 @@ class Shaping:
         self._columns: dict[str, frozenset[str] | None] = {}
 
     def __call__(self, deltas: Sequence[Delta]) -> list[Delta]:
-        """Return what goes on of some deltas, in their order. Safe to repeat."""
+        """Return the deltas for the destination, in their order. Safe to repeat."""
         wanted = [one for one in deltas if not self._to.tables or one.table in self._to.tables]
         passes = [self._passes(one) for one in wanted]
         present = self._present([one for one, shown in zip(wanted, passes, strict=True)
@@ -75,7 +75,7 @@ class Shaping:
         return columns is None or self._viewer.sees(table, rule_columns(delta.columns, columns))
 
     def _present(self, hidden: Sequence[Delta]) -> set[tuple[str, str]]:
-        """Return those rows of deltas that are there: a deletion of any other is none."""
+        """Return the rows of deltas that exist at the destination; others need no deletion."""
         states = states_of(self._there, hidden)
         return {row for row, state in states.items() if view(state) is not None}
 

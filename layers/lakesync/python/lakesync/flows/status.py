@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def delivered_status(report: DestinationReport) -> dict[str, Any]:
     """Return a flow that is fed by flushes, with its status.
 
-    Its lag is how long the oldest commit that it has not taken has waited.
+    Its lag is the waiting time of the oldest commit that was not delivered yet.
     """
     status: dict[str, Any] = {
         **flow_to_json(flow_of_destination(report.destination)),

@@ -1,6 +1,6 @@
-"""Rows of one table as they are, piece by piece, from the buffer or from a checkpoint.
+"""Reads one table's current rows in pages, from the buffer or from a checkpoint.
 
-The result is what one client may see, as deltas that merge to the rows.
+The result is the rows that one client may see, as deltas that merge to them.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ class Rows(NamedTuple):
 
     records: Records
     position: str
-    """Where the next rows begin; empty at the end."""
+    """The position of the next rows; empty at the end."""
     newest: Stamp = 0
-    """The latest commit that wrote one of them, if that is known."""
+    """The latest commit that wrote one of the rows; 0 if unknown."""
 
 
 class RowSource(Protocol):
     """A source of rows."""
 
     def read(self, table: str, position: str, deltas_max: int, bytes_max: int) -> Rows:
-        """Return whole rows of a table from a position on, empty for its first; at least one row.
+        """Return whole rows of a table from a position (empty: from the first); at least one.
 
         Raises:
             ValidationFailed: there is no such position.
@@ -58,10 +58,10 @@ class RowSource(Protocol):
 class BufferRows:
     """Reads rows as they are in the buffer, for one request.
 
-    For a moment a row may still look as it did before a commit. A client that is shown such a row
-    learns the rest from the log: the change, or that the row is hidden now. But entries that are
-    older than the rules may lack this. So a row that they wrote is shown only when it looks as it
-    was written.
+    A commit of many items becomes visible item by item, so a row may be read as it was before a
+    commit. The client then gets the change, or the row's removal, from the log. But log entries
+    that are older than the rules may lack the columns that decide this. So a row that such an entry
+    wrote is returned only once the written version is visible.
     """
 
     def __init__(self, buffer: Buffer, log: FinalLog, rule_filter: RuleFilter) -> None:
@@ -72,8 +72,8 @@ class BufferRows:
     def read(self, table: str, position: str, deltas_max: int, bytes_max: int) -> Rows:
         """Return rows; see `RowSource.read`.
 
-        Cost: for a minute after rules looked at another column for the first time, the log of the
-        minute before is read besides.
+        Cost: for a minute after rules first use a column, the log of the minute before that is read
+        too.
 
         Raises:
             Contention: a row is becoming visible; try again in a moment.
@@ -91,7 +91,7 @@ class BufferRows:
                 run = encode_records(row) if row else b""
                 size += len(run)
                 if deltas and size > bytes_max:
-                    rows_max = number  # again, because only the end of a slice is a position
+                    rows_max = number  # read fewer: only the end of a slice is a position
                     break
                 deltas += len(row)
                 runs.append(run)
@@ -116,9 +116,9 @@ class BufferRows:
 
 
 class CheckpointRows:
-    """Reads the rows of a checkpoint, for one request. A fully visible part is not decoded.
+    """Reads rows from a checkpoint, for one request. A fully visible part is not decoded.
 
-    A position is a part's number in its table, and how many of its deltas were read.
+    A position is the number of a part in its table, and how many of the part's deltas were read.
     """
 
     def __init__(
@@ -162,9 +162,9 @@ class CheckpointRows:
         return Rows(Records(tuple(runs), deltas), following)
 
     def progress(self, before: Iterable[str], table: str, position: str) -> Progress:
-        """Return how far the rows were read: all of some tables, and this one up to a position.
+        """Return the progress: all rows of some tables, and those of this one up to a position.
 
-        Cost: a look at each part of the manifest, which is in memory.
+        Cost: a loop over the parts in the manifest, which is in memory.
         """
         tables = self._manifest.tables
         match = _IN_CHECKPOINT.fullmatch(position)
@@ -176,10 +176,10 @@ class CheckpointRows:
 
 
 def decides(manifest: Manifest, config: GatewayConfig, rule_filter: RuleFilter) -> bool:
-    """Get whether the log behind a checkpoint shows, for each of its rows, when it becomes hidden.
+    """Return whether the log after a checkpoint shows for each row when it becomes hidden.
 
-    Entries from before any rule read a column lack it. So a client that does not see every row
-    would keep rows that were hidden between the checkpoint and the rules.
+    Log entries contain only the columns that rules used at that time. So a client that does not see
+    every row could keep rows that were hidden between the checkpoint and the current rules.
     """
     return rule_filter.viewer.sees_every_row or manifest.since >= config.logged.since
 

@@ -91,8 +91,7 @@ class BigQueryLedger:
         return Standing(int(mark), int(writes), refused)
 
     def deltas(self, table: str, since: Position, deltas_max: int) -> Iterator[PlacedDelta]:
-        """Return deltas behind a position, in order: at least ``deltas_max``, if there are
-        enough."""
+        """Yield deltas behind a position, in order: at least ``deltas_max``, or all of them."""
         commits = quoted(ledger_tables(self._gateway, table).commits)
 
         def commits_after(after: Stamp) -> Sequence[Any]:

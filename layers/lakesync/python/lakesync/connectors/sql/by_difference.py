@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _DIGEST_BYTES: Final = 12
 _GROWTH: Final = 2
-"""A range may grow to so many times the rows of a page before it is split."""
+"""How many pages of rows a range may have before it is split."""
 
 
 def is_cursor(cursor: str) -> bool:
@@ -42,21 +42,21 @@ def is_cursor(cursor: str) -> bool:
 
 
 class Range(NamedTuple):
-    """What is known of the rows behind one key, up to another."""
+    """The stored state of the rows behind one key, up to another."""
 
     rows: Mapping[str, str]
     """A digest of each row, by its id."""
     end: Sequence[Any] | None = None
     """The key of its last row; None if it goes on to the table's end."""
     poll_ms: int = 0
-    """The poll in which it was written last."""
+    """The poll in which it was last stored."""
     changed: Sequence[Sequence[Any]] = ()
-    """What that poll gave: row id and values."""
+    """The changes that this poll returned: row ids and values."""
     unreadable: Sequence[Sequence[str]] = ()
 
 
 class Seen(NamedTuple):
-    """Rows as they were read."""
+    """Rows that were read."""
 
     rows: dict[str, str]
     changed: list[tuple[str, dict[str, Any] | None]]
@@ -111,7 +111,7 @@ def _compared(
     rows_max: int,
     poll_ms: int,
 ) -> Range:
-    """Return a range as the table has it now; the stored one if nothing in it changed."""
+    """Return a range with the table's current rows; the stored one if nothing in it changed."""
     conditions: list[tuple[str, Sequence[Any]]] = []
     if start is not None:
         conditions.append(behind(database.dialect, Bound(plan.key, start)))

@@ -33,7 +33,7 @@ def is_cursor(cursor: str) -> bool:
 def check(database: Database, cursor: Any, plan: Plan) -> str:
     """Refuse a cursor column that is not of times, or that is NULL in rows.
 
-    Gives a note on the column; empty without one.
+    Return a note on the column, or empty text.
 
     Raises:
         AdapterRefused: the column is refused.
@@ -72,7 +72,7 @@ def read(
 ) -> SourcePage:
     """Return the rows behind a cursor, in the order of their times; may raise `Altered`.
 
-    With ``ends``, which `ahead` gave, it reads up to there.
+    With ``ends``, from `ahead`, read up to there.
     """
     place = plan.place(plan.settings.cursor_column or "")
     row_id, is_zoneless = None, False

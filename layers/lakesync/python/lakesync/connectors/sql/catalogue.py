@@ -1,6 +1,6 @@
 """The readable tables of a database, with their columns and keys.
 
-A `Database` is everything in which PostgreSQL and MySQL differ as sources.
+`Database` covers all differences between PostgreSQL and MySQL as sources.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class Database(Protocol):
 
     @property
     def title(self) -> str:
-        """What people call it."""
+        """Its name for people."""
         ...
 
     @property
     def dialect(self) -> Dialect:
-        """How it is connected to, how names are quoted, what its errors are."""
+        """Its dialect: connecting, quoting of names, translation of errors."""
         ...
 
     @property
@@ -61,7 +61,7 @@ class Database(Protocol):
         ...
 
     def connect(self) -> Connection:
-        """Connect, to read only, and to be told soon what takes too long."""
+        """Connect read-only, with short time limits."""
         ...
 
     def now(self, cursor: Any) -> Any:

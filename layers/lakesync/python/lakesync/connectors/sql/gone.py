@@ -35,13 +35,13 @@ def rows_gone(
 
 
 def _rows_there(cursor: Any, dialect: Dialect, plan: Plan, row_ids: Sequence[str]) -> set[str]:
-    """Return which rows the table has, of some."""
+    """Return which of the given rows the table has."""
     keys = []
     for row_id in row_ids:
         try:
             keys.append(key_of(row_id, plan.key))
         except ValueError:
-            continue  # it has a former key of the table
+            continue  # its id is of a former key of the table
     if not keys:
         return set()
     cursor.execute("SAVEPOINT there")

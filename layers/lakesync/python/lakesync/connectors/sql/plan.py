@@ -31,10 +31,10 @@ class Plan:
     columns: tuple[str, ...]
     types: tuple[str, ...]
     names: tuple[str, ...]
-    """What the columns are called in the gateway."""
+    """The columns' names in the gateway."""
     key: tuple[str, ...]
     _kinds: list[tuple[object, ...]] = field(default_factory=list, repr=False, compare=False)
-    """The driver's types of the columns, as the first rows had them."""
+    """The driver's types of the columns, as in the first rows that were read."""
 
     def rows(self, cursor: Any, statement: tuple[str, Sequence[Any]]) -> Sequence[Sequence[Any]]:
         """Return the rows of a statement that reads these columns.
@@ -52,19 +52,19 @@ class Plan:
         return rows
 
     def place(self, column: str) -> int:
-        """Return where a column stands in a row."""
+        """Return the position of a column in a row."""
         return self.columns.index(column)
 
     @cached_property
     def key_places(self) -> tuple[int, ...]:
-        """Where the key's columns stand in a row."""
+        """The positions of the key's columns in a row."""
         return tuple(map(self.place, self.key))
 
     @cached_property
     def _read(self) -> tuple[tuple[str, Callable[[type], Any], Callable[[Any], Any]], ...]:
-        """What each column is called in the gateway, and what makes JSON of its values.
+        """Each column's name in the gateway, and the converters of its values to JSON.
 
-        By their types, and of all others.
+        By the values' types, and for all other types.
         """
         return tuple(
             (name, kinds_of(kind).get, converter_of(kind))

@@ -6,7 +6,7 @@ for the first time, and deletions are found from the rows that the gateway has f
 Rules of this module
     1. The table's key is stored, and is written after the old ranges are removed: after a crash
        they are removed again.
-    2. The note to look for deletions is removed once all were given.
+    2. The note to search for deletions is removed once all were returned.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from lakesync.connectors.storage import Storage
 
 RANGES: Final = "ranges"
-"""The folder of what was seen of each range of a key."""
+"""The folder of the stored ranges."""
 _KEYS: Final = "keys"
 _LOOKING: Final = '{"gone"'
 
@@ -46,25 +46,25 @@ def is_same_key(storage: Storage, plan: Plan) -> bool:
 
 
 def looks_for_gone(after: str) -> bool:
-    """Return whether a cursor is of looking for deletions."""
+    """Return whether a cursor is of the search for deletions."""
     return after.startswith(_LOOKING)
 
 
 def behind_rows(storage: Storage, plan: Plan) -> str:
-    """Return the cursor after the last range: empty, or where to look for deletions."""
+    """Return the cursor after the last range: empty, or that of the search for deletions."""
     kept = storage.read(_KEYS, digest(plan.settings.name)) or {}
     return json.dumps({"gone": ""}) if kept.get("looksForGone") else ""
 
 
 def gone(cursor: Any, dialect: Dialect, plan: Plan, storage: Storage, after: str) -> SourcePage:
-    """Return those rows of what the gateway has that the table has not."""
+    """Return deletions of rows that the gateway has and the table does not."""
     row_ids, following = rows_gone(cursor, dialect, plan, storage, json.loads(after)["gone"])
     changes = tuple(Change(row_id, None) for row_id in row_ids)
     return SourcePage(changes, json.dumps({"gone": following or None}), has_more=True)
 
 
 def ended(storage: Storage, plan: Plan) -> SourcePage:
-    """Look for deletions no more, as all are durable by now."""
+    """End the search for deletions: all of them are durable."""
     path = (_KEYS, digest(plan.settings.name))
     storage.write(storage.read(*path) | {"looksForGone": False}, *path)
     return SourcePage((), "", has_more=False)

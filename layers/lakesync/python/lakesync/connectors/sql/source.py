@@ -35,11 +35,11 @@ class SqlConnector:
         self._tables = {table.name: table for table in settings.tables}
         self._plans: dict[str, Plan] = {}
         self._keyed: set[str] = set()
-        """Tables of which the key was compared with that of the polls before."""
+        """Tables whose key was compared with that of earlier polls."""
         self._connection: Connection | None = None
 
     def check(self) -> Result[str, LakeSyncError]:
-        """Say that every table can be read."""
+        """Check that every table can be read."""
 
         def work(cursor: Any) -> str:
             plans = (self._plan(cursor, name) for name in self._tables)
@@ -133,7 +133,7 @@ class SqlConnector:
             return self._run(work)  # with a plan of the current table
 
     def _run(self, work: Callable[[Any], T], *, keeps: bool = False) -> Result[T, LakeSyncError]:
-        """Run work with a cursor; ends its transaction, unless the next page continues in it."""
+        """Run work with a cursor; end its transaction, unless the next page continues in it."""
         try:
             with self._translated():
                 if self._connection is None:

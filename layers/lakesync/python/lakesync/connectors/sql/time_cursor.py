@@ -10,20 +10,20 @@ from typing import Any, Final, NamedTuple
 from lakesync.connectors.instants import microseconds
 
 _BEHIND_UTC_MAX: Final = timedelta(hours=12)
-"""How far the time of a zone is behind UTC at most."""
+"""The greatest distance of a time zone behind UTC."""
 
 
 class Redating(NamedTuple):
     """How changes are dated after the source's clock stepped back.
 
-    Their times are later than all that were given before, in the same order, and reproducible: the
-    distances are divided by a thousand, until a row's own time is later than that.
+    Their times are later than all earlier ones, in the same order, and reproducible: the distances
+    are divided by a thousand, until a row's own time is later than that.
     """
 
     given_us: int
-    """The latest stamp that was given before."""
+    """The latest stamp of earlier changes."""
     begin_us: int
-    """The earliest time of the clock as it is now."""
+    """The earliest time that the stepped clock can have shown."""
 
     def changed_us(self, time_us: int) -> int:
         """Return the change time that takes the place of the source's."""
@@ -32,33 +32,33 @@ class Redating(NamedTuple):
 
 @dataclass(frozen=True)
 class Reach:
-    """What a page of a poll asks for, and what was read before."""
+    """The range that a page of a poll reads, and what was read before it."""
 
     now: datetime
     """When the poll began, by the source's clock."""
     since: datetime | None
-    """Only what is later; None for everything."""
+    """Only rows with later times are read; None for all rows."""
     until: datetime
     """Where the poll ends, by the source's clock."""
     key: list[Any] = field(default_factory=list)
     """The key of the previous row, which has the time `since`; empty on a poll's first page."""
     is_begun: bool = False
-    """Pages of the same poll were read before."""
+    """Whether pages of the same poll were read before."""
     is_zoneless: bool = False
-    """The column holds times without a zone, which may be those of a zone behind UTC."""
+    """Whether the column has times without a zone, which may be of a zone behind UTC."""
     latest: datetime | None = None
     """The latest time that earlier polls read; only for a column without a zone."""
     latest_until: datetime | None = None
-    """Where the poll ended that read it first."""
+    """The end of the poll that first read that time."""
     redating: Redating | None = None
-    """Since the source's clock stepped back, until it is where it was."""
+    """Set after the source's clock stepped back, until it has caught up."""
 
     def begun(self) -> str:
         """Return the cursor of this page, by which it can be read again."""
         return self.going_on(_text(self.since), self.key)
 
     def going_on(self, since: str | int | None, key: list[Any]) -> str:
-        """Return the cursor behind a page, in the midst of a poll."""
+        """Return the cursor behind a page that is not the poll's last."""
         more = self._zoneless(self.latest, self.latest_until) if self.is_zoneless else {}
         going_on = {"since": since, "until": _text(self.until), "key": key, "now": _text(self.now)}
         return json.dumps(going_on | more | _redated(self.redating))
@@ -103,7 +103,7 @@ class Reach:
         return since, self._zoneless(latest, latest_until)
 
     def before_now(self, time: timedelta) -> datetime:
-        """Return a time before the poll began as the column has it."""
+        """Return a time before the poll's beginning, in the form of the column."""
         moment = self.now - time
         return moment.replace(tzinfo=None) if self.is_zoneless else moment
 
@@ -128,7 +128,7 @@ def reach_of(
     stored: dict[str, Any] = json.loads(cursor) if cursor else {}
     since, was = _instant(stored.get("since")), _instant(stored.get("now"))
     if since and since.tzinfo and is_zoneless and "until" not in stored:
-        since = since.replace(tzinfo=None)  # as it was read: in UTC
+        since = since.replace(tzinfo=None)  # in UTC, as it was read
     until, is_begun = now - timedelta(seconds=settle_s), "until" in stored
     if is_begun:
         until, is_zoneless = datetime.fromisoformat(stored["until"]), "latest" in stored
@@ -173,7 +173,7 @@ def begun_at(cursor: str, at_us: int, overlap_s: int) -> str:
     stored: dict[str, Any] = json.loads(cursor) if cursor.startswith('{"since"') else {}
     since = _instant(stored.get("since"))
     if since is None:
-        return cursor  # nothing was read
+        return cursor  # nothing was read yet
     # Rows with exactly that time are read, and rows just before it that were committed late.
     begins = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=at_us - 1, seconds=-overlap_s)
     if since.tzinfo is None:

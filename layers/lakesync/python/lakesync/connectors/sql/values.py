@@ -1,4 +1,4 @@
-"""Values of a SQL driver as JSON, and SQL types as those of columns."""
+"""Converts values of a SQL driver to JSON, and SQL types to column types."""
 
 from __future__ import annotations
 
@@ -76,17 +76,17 @@ def instant_us(value: object) -> int | None:
 
 
 def _exact(value: Any) -> Any:
-    """Return a value without what JSON would round."""
+    """Return a value in a form that JSON does not round."""
     return _by_kind(_EXACT, value)
 
 
 def _text(value: Any) -> Any:
-    """Return what stands in a column of text."""
+    """Return the value of a text column."""
     return value if isinstance(value, str) else _by_kind(_TEXT, value)
 
 
 def _json(value: Any) -> Any:
-    """Return JSON; MySQL's driver gives it as its text."""
+    """Return a JSON value; MySQL's driver returns its text."""
     return _exact(json.loads(value) if isinstance(value, str) else value)
 
 
@@ -131,7 +131,7 @@ _TEXT: Final[Mapping[type, Callable[[Any], str]]] = {
     bytearray: _base64,
     memoryview: _base64,
 }
-"""What writes values as text that are not as Python prints them."""
+"""Converters to text for types whose text is not what Python prints."""
 _EXACT: Final[Mapping[type, Callable[[Any], Any]]] = {
     str: _same,
     bool: _same,  # before whole numbers, its base class

@@ -28,13 +28,13 @@ _KINDS: Final[Mapping[int, str]] = {
     tm.DATETIME: "timestamp", tm.TIMESTAMP: "timestamp", tm.BIT: "bytes", tm.JSON: "json",
 }  # fmt: skip
 _TEXTS: Final = frozenset({tm.ENUM, tm.SET, tm.DECIMAL})
-"""What readers give as text."""
+"""Types whose readers return text."""
 _ADDRESSES: Final[Mapping[str, Callable[[bytes], str]]] = {
     "uuid": lambda data: str(UUID(bytes=data)),
     "inet4": lambda data: socket.inet_ntop(socket.AF_INET, data),
     "inet6": lambda data: socket.inet_ntop(socket.AF_INET6, data),
 }
-"""MariaDB's types that are text, and bytes in its log."""
+"""MariaDB's types that are read as text, but are bytes in its log."""
 
 
 def captured_table(logged: LoggedTable, look: TableLook, settings: PolledTable) -> CapturedTable:
@@ -67,7 +67,7 @@ def captured_table(logged: LoggedTable, look: TableLook, settings: PolledTable) 
 
 
 def _kind(column: LoggedColumn, sql_type: str) -> str:
-    """Return a column's type: the current table's, if the log's values are of that type."""
+    """Return a column's type: the current table's, if it agrees with the log's."""
     logged = _KINDS.get(column.type, "string")
     if column.type == tm.LONGLONG and column.is_unsigned:
         logged = "string"

@@ -1,4 +1,4 @@
-"""The events of a binary log that matter: where transactions begin and end, rows, and statements.
+"""Decodes the relevant events of a binary log: transaction boundaries, rows and statements.
 
 Law N12: ``docs/spec/connectors.md``.
 """
@@ -22,9 +22,9 @@ _HEARTBEAT: Final = frozenset({27, 41})
 _GTID, _ANONYMOUS, _PREPARED, _TAGGED = 33, 34, 38, 42
 _MARIADB_GTID, _MARIADB_QUERY_COMPRESSED = 162, 165
 _STANDALONE: Final = 1
-"""MariaDB's flag of a transaction that is one statement, with nothing behind that ends it."""
+"""MariaDB's flag of a transaction that consists of one statement, without a closing event."""
 _XA: Final = 64
-"""MariaDB's flag of a transaction that is only prepared."""
+"""MariaDB's flag of an XA transaction that is only prepared."""
 _ROWS: Final[Mapping[int, tuple[str, int]]] = {
     23: ("insert", 1), 24: ("update", 1), 25: ("delete", 1),
     30: ("insert", 2), 31: ("update", 2), 32: ("delete", 2),
@@ -43,15 +43,15 @@ class Begin(NamedTuple):
     """A transaction begins."""
 
     gtid: str
-    """Its id; empty if the source gives none."""
+    """Its id; empty if the source assigns none."""
     commit_us: int
-    """When it was committed; to the second, where the source tells no more."""
+    """When it was committed; in whole seconds if the source's log is not more precise."""
     is_statement: bool
-    """Nothing but one statement follows, unless that is a BEGIN."""
+    """Only one statement follows, unless that is a BEGIN."""
     is_prepared: bool = False
-    """It is only prepared: whether it is committed is said later (XA)."""
+    """It is only prepared: a later event says whether it is committed (XA)."""
     is_tagged: bool = False
-    """Its id has a tag, and is not read."""
+    """Its id has a tag, which is not supported, so the id is not read."""
 
 
 class Rows(NamedTuple):
@@ -62,16 +62,17 @@ class Rows(NamedTuple):
     data: bytes
     """The rows, as `lakesync.connectors.sql.binlog.rows` reads them."""
     present: tuple[int, ...]
-    """The columns that are told of each row, by their places; of an updated row before."""
+    """The positions of the columns that the log contains for each row; for updates, of the old
+    row."""
     present_after: tuple[int, ...]
-    """Those that are told of an updated row after."""
+    """For updates, the positions of the columns that the log contains of the new row."""
 
 
 class Statement(NamedTuple):
-    """Something was said to the source, in SQL."""
+    """A statement in SQL."""
 
     schema: str
-    """The session's."""
+    """The session's default schema."""
     sql: str
 
 
@@ -79,11 +80,11 @@ class End(NamedTuple):
     """A transaction was committed."""
 
     is_xa: bool = False
-    """It was prepared, and committed at once."""
+    """It was prepared and committed by one event."""
 
 
 class Unreadable(NamedTuple):
-    """Something that is not read: all is to be read again."""
+    """An event that cannot be decoded: all tables must be read again."""
 
     reason: str
 
@@ -95,13 +96,13 @@ class Decoder:
     """Decodes one stream of events.
 
     Args:
-        is_checked: events end with a checksum, until the log says otherwise.
-        is_mariadb: it is MariaDB's.
-        wanted: says whether a table's rows are wanted, by its schema and name.
+        is_checked: whether events end with a checksum, until the log says otherwise.
+        is_mariadb: whether the log is MariaDB's.
+        wanted: returns whether a table's rows are needed, by its schema and name.
 
     Attributes:
-        file: the log's file that is read.
-        pos: where the next event begins there.
+        file: the current file of the log.
+        pos: the offset of the next event in it.
     """
 
     def __init__(
@@ -115,10 +116,9 @@ class Decoder:
         self._tables: dict[int, LoggedTable | None] = {}
 
     def event(self, packet: bytes) -> Event | None:
-        """Decode an event; None if it does not matter.
+        """Decode an event; return None if it is not relevant.
 
-        Raises:
-            ValueError, IndexError: it is none.
+        Raises: ValueError, IndexError: it is malformed.
         """
         kind, seconds = packet[4], unsigned(packet, 0, 4)
         end = len(packet) - (_CHECKSUM_BYTES if self._is_checked else 0)
@@ -166,7 +166,7 @@ class Decoder:
         return None
 
     def _partial(self, body: bytes) -> Statement | None:
-        """Return parts of documents (`binlog_row_value_options`) as what does not tell its rows."""
+        """Return an event with parts of JSON (`binlog_row_value_options`) as one without rows."""
         table = self._tables.get(unsigned(body, 0, 6))
         return table and Statement(table.schema, f"UPDATE {table.name}")
 
@@ -186,12 +186,12 @@ class Decoder:
 
 
 def begun_s(packet: bytes) -> int:
-    """Return when a file was begun, in seconds, of the event that says so; 0 of any other."""
+    """Return when the file was begun, in seconds, if this event states it; else 0."""
     return unsigned(packet, 0, 4) if packet[4] == _FORMAT else 0
 
 
 def _mysql_us(body: bytes) -> int:
-    """Get when a transaction of MySQL 8 was committed here, in microseconds; 0 if it is older."""
+    """Return the commit time of a transaction on this MySQL 8 server, in microseconds; else 0."""
     at = 42
     return unsigned(body, at, 7) & ((1 << 55) - 1) if len(body) >= at + 7 else 0
 
@@ -204,7 +204,7 @@ def _statement(body: bytes, *, is_compressed: bool) -> Event | None:
     sql = (_uncompressed(data) if is_compressed else data).decode("utf-8", "replace")
     word = sql.lstrip()[:9].upper().rstrip("; ")
     if word == "COMMIT" or (word.startswith("ROLLBACK") and " TO " not in sql[:20].upper()):
-        return End()  # what was rolled back is not there, but of tables without transactions
+        return End()  # rolled back, except in tables without transactions
     return Statement(schema, sql)
 
 
@@ -214,5 +214,5 @@ def _places(bits: bytes, width: int) -> tuple[int, ...]:
 
 
 def _uncompressed(data: bytes) -> bytes:
-    """Return what MariaDB compressed: a byte that tells the size's bytes, the size, and zlib's."""
+    """Decompress an event of MariaDB: a byte with the length of the size, the size, zlib's data."""
     return zlib.decompress(data[1 + (data[0] & 7) :])

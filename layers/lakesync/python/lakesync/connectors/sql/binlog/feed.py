@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from lakesync.connectors.storage import Storage
 
 READ_BYTES_MAX: Final = 32_000_000
-"""Bytes of the log that are read for one page, of whatever tables; or one transaction."""
+"""Bytes of the log that are read for one page, of all tables together; or one transaction."""
 _GONE: Final = 1236
-"""The source's error for a position that its log has not got."""
+"""The source's error for a position that its log does not contain."""
 
 
 class Feed:
@@ -73,13 +73,13 @@ class Feed:
         self.captured = Captured("", tables, settings, storage)
 
     def forget(self) -> None:
-        """End the reading under way."""
+        """End the current reading."""
         reading, self._reading = self._reading, None
         if reading is not None and reading.stream is not None:
             reading.stream.close()
 
     def page(self, cursor: Any, after: str, rows_max: int, poll_ms: int) -> SourcePage:
-        """Return what was committed behind a cursor."""
+        """Return the changes that were committed after a cursor."""
         at = json.loads(after or "{}")
         try:
             reading = self._reading
@@ -98,7 +98,7 @@ class Feed:
             return self._lost(f"the source's log lacks what was not read: {exc.args[1]}", at["us"])
 
     def looked(self, cursor: Any) -> Look:
-        """Ask how log and tables are."""
+        """Query the state of the log and of the tables."""
         look = log.look(cursor)
         self.tables.image = look.settings.get("binlog_row_image", "FULL").upper()
         self.tables.is_folded = look.is_folded
@@ -108,7 +108,7 @@ class Feed:
     def _begun(
         self, cursor: Any, at: dict[str, Any], rows_max: int, poll_ms: int
     ) -> Reading | SourcePage:
-        """Begin to read behind a position; returns a page if something must be done first."""
+        """Begin to read behind a position; return a page if something must be done first."""
         look = self.looked(cursor)
         self.captured.load()
         if "file" not in at:
@@ -139,7 +139,7 @@ class Feed:
         return reading
 
     def _read(self, cursor: Any, reading: Reading, look: Look, rows_max: int) -> None:
-        """Ask for the log."""
+        """Request the log from the source."""
         reading.stream = Stream(
             self._dialect, reading.position, self._server_id, is_mariadb=look.is_mariadb
         )
@@ -189,7 +189,7 @@ class Feed:
         return SourcePage((), json.dumps({"lost": reason, "us": us}), has_more=True, report=report)
 
     def _prepared(self, cursor: Any, look: Look, at: dict[str, Any], poll_ms: int) -> SourcePage:
-        """Have all tables read as of now, and what comes behind from the log."""
+        """Have all tables read as of now, and later changes from the log."""
         captured = self.captured
         self.tables.look(cursor)
         captured.begin(cursor, at.get("lost", ""), is_made=True)
@@ -214,7 +214,7 @@ class Feed:
         return self._page(cursor, reading, gathered.parts, has_more=True)
 
     def _last(self, cursor: Any, reading: Reading, parts: list[Part]) -> SourcePage:
-        """Return what is left of a reading."""
+        """Return the last page of a reading."""
         # What was read must be durable first: its times must not change if it is read again.
         has_more = bool(parts and self.captured.altered())
         if not has_more:

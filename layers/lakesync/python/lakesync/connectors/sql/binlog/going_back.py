@@ -1,4 +1,4 @@
-"""Reads the log again from a time on: finds the file with that time, and its transactions.
+"""Reads the log again from a given time: finds the file with that time, and its transactions.
 
 Changes that are read again keep their commit times, so later changes, from the source or from other
 writers, stay as they are. Reading begins with the first transaction of a file, a little before the
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 _S: Final = 1_000_000
 _PREVIOUS_GTIDS: Final = 35
 _PACKETS_MAX: Final = 20
-"""What tells of a file stands before its first transaction."""
+"""Bytes that are read of a file: its description is before its first transaction."""
 
 
 def asked_for(cursor: str, at_us: int) -> str:
-    """Return the cursor from which the log is read from a time on; the current one if earlier."""
+    """Return the cursor from which the log is read since a time; the current one if earlier."""
     at: dict[str, Any] = json.loads(cursor or "{}")
     at.pop("from", None)
     if "file" not in at:
-        return cursor  # all is to be read whole
+        return cursor  # all tables are to be read whole
     return json.dumps(at | {"from": at_us} if at_us < at["us"] else at)
 
 
@@ -52,7 +52,7 @@ class GoingBack:
         self._server_id = server_id
 
     def moved(self, cursor: Any, look: Look, at: dict[str, Any]) -> dict[str, Any]:
-        """Return the cursor's values at the first transaction of the file with a time.
+        """Return the cursor's values at the first transaction of the file that contains a time.
 
         Raises:
             AdapterRefused: no retained file has it.

@@ -1,6 +1,6 @@
-"""Positions that are valid on all servers of a group: sets of transaction ids, grown in reading.
+"""Positions that are valid on all servers of a group: sets of transaction ids.
 
-MariaDB gives the last transaction of each domain (``0-1-27``), MySQL all executed ones
+MariaDB states the last transaction of each domain (``0-1-27``), MySQL all executed ones
 (``3e11fa47-71ca-11e1-9e33-c80aa9429562:1-27``).
 """
 
@@ -18,14 +18,14 @@ Intervals = list[tuple[int, int]]
 
 
 def mariadb_grown(position: str, gtid: str) -> str:
-    """Return a position of MariaDB with a transaction behind it."""
+    """Return a position of MariaDB, advanced by a transaction."""
     last = {each.split("-")[0]: each for each in position.split(",") if each}
     last[gtid.split("-", maxsplit=1)[0]] = gtid
     return ",".join(last.values())
 
 
 def mysql_grown(position: str, gtid: str) -> str:
-    """Return a position of MySQL with a transaction more."""
+    """Return a position of MySQL, advanced by a transaction."""
     server, _, number = gtid.partition(":")
     ranges = mysql_ranges(position)
     ranges[server] = _with(ranges.get(server, []), int(number))
@@ -58,7 +58,7 @@ def mysql_text(ranges: Mapping[str, Intervals]) -> str:
 
 
 def mysql_bytes(position: str) -> bytes:
-    """Return a position as MySQL is told it, when its log is asked for."""
+    """Return a position in the binary form in which MySQL's log is requested."""
     ranges = mysql_ranges(position)
     data = struct.pack("<Q", len(ranges))
     for server, parts in ranges.items():

@@ -17,7 +17,7 @@ _OBJECTS: Final = frozenset({0, 1})
 _LARGE: Final = frozenset({1, 3})
 _LITERAL, _STRING = 4, 12
 _INLINE: Final = {False: frozenset({4, 5, 6}), True: frozenset({4, 5, 6, 7, 8})}
-"""Types whose values are stored in place of an offset, in small and in large documents."""
+"""Types whose values are stored inline instead of at an offset, in small and large documents."""
 _DATE, _TIMESTAMP, _DATETIME, _TIME, _DECIMAL = 10, 7, 12, 11, 246
 
 
@@ -78,7 +78,7 @@ def _size(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _opaque(kind: int, data: bytes) -> Any:
-    """Return what JSON has no type for, as the source prints it."""
+    """Decode a value of a type that JSON lacks, as the source prints it."""
     if kind == _DECIMAL:
         from lakesync.connectors.sql.binlog.rows import decimal_from  # noqa: PLC0415 - as rows do
 

@@ -1,4 +1,4 @@
-"""The source's binary log: whether it can be captured, where it ends, how much of it is unread."""
+"""The source's binary log: whether it can be captured, where it ends, how much is unread."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 GTID_CHARACTERS_MAX: Final = 1_000
-"""A longer position is kept as a file and an offset: a cursor is small."""
+"""A longer position is stored as a file and an offset, so that the cursor stays small."""
 SEEN_S_MAX: Final = 5
-"""How long a poll waits until what is in the log can be seen in the tables."""
+"""How long a poll waits until the log's changes are visible in the tables."""
 _LOOK_S: Final = 0.05
 _WANTED: Final[Mapping[str, tuple[str, ...]]] = {
     "log_bin": ("ON", "1"),
@@ -25,7 +25,7 @@ _WANTED: Final[Mapping[str, tuple[str, ...]]] = {
     "binlog_transaction_compression": ("OFF", "0"),
     "encrypt_binlog": ("OFF", "0"),
 }
-"""What the source's settings have to be, where it has them."""
+"""The required values of the source's settings, if it has them."""
 _ASKED: Final = (
     *_WANTED, "binlog_row_image", "binlog_checksum", "gtid_mode", "server_id", "server_uuid",
     "lower_case_table_names", "binlog_expire_logs_seconds", "expire_logs_days", "version",
@@ -33,29 +33,29 @@ _ASKED: Final = (
 
 
 class Position(NamedTuple):
-    """How far the log was read."""
+    """A position in the log."""
 
     file: str
     pos: int
     gtid: str = ""
-    """All transactions that are done; empty where the source gives them no ids."""
+    """The ids of all transactions before it; empty if the source assigns no ids."""
     events: int = 0
-    """Events with rows that are done of the first transaction behind."""
+    """Events with rows of the next transaction that were processed already."""
     rows: int = 0
-    """Rows that are done of the event behind those."""
+    """Rows of the event after those that were processed already."""
     us: int = 0
-    """The time of the part before: every later one is later."""
+    """The time of the previous part; all later parts have later times."""
     is_by_gtid: bool = False
 
     @property
     def place(self) -> tuple[int, int]:
-        """What orders positions of one server."""
+        """The file and the offset, which order the positions of one server."""
         number = self.file.rpartition(".")[2]
         return (int(number) if number.isdigit() else 0, self.pos)
 
 
 class Look(NamedTuple):
-    """How the log is."""
+    """The state of the log."""
 
     settings: Mapping[str, str]
     now_us: int
@@ -63,31 +63,31 @@ class Look(NamedTuple):
 
     @property
     def is_mariadb(self) -> bool:
-        """It is MariaDB's."""
+        """Whether it is MariaDB's."""
         return "mariadb" in self.settings["version"].lower()
 
     @property
     def server(self) -> str:
-        """Which server's log it is."""
+        """The server whose log it is."""
         return self.settings.get("server_uuid") or self.settings["server_id"]
 
     @property
     def is_folded(self) -> bool:
-        """Names of tables are compared without their case."""
+        """Whether names of tables are compared without regard to case."""
         return self.settings.get("lower_case_table_names", "0") != "0"
 
     @property
     def kept_s(self) -> int:
-        """How long the source keeps its log; 0 if nothing is dropped by age."""
+        """How long the source keeps its log, in seconds; 0 if it removes nothing by age."""
         seconds = float(self.settings.get("binlog_expire_logs_seconds", 0))
         return int(seconds or float(self.settings.get("expire_logs_days", 0)) * 86_400)
 
 
 def look(cursor: Any) -> Look:
-    """Ask how the log is.
+    """Query the state of the log.
 
     Raises:
-        AdapterRefused: it cannot be captured; it says what to set.
+        AdapterRefused: it cannot be captured; the message says what to set.
     """
     places = ", ".join(["%s"] * len(_ASKED))
     cursor.execute(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({places})", _ASKED)
@@ -110,7 +110,7 @@ def look(cursor: Any) -> Look:
 
 
 def _end(cursor: Any, settings: Mapping[str, str]) -> Position:
-    """Return where the log ends: with ids, only transactions that can be seen in the tables."""
+    """Return the end of the log; with ids, of the transactions that are visible in the tables."""
     is_mariadb = "mariadb" in settings["version"].lower()
     if is_mariadb:
         file, pos = seen(cursor)
@@ -129,19 +129,19 @@ def _position(file: str, pos: int, gtid: str | None, *, is_by_gtid: bool) -> Pos
     try:
         fits = len(gtid) <= GTID_CHARACTERS_MAX and (":" not in gtid or bool(mysql_ranges(gtid)))
     except ValueError:
-        fits = False  # tagged ids
+        fits = False  # ids with tags
     is_used = is_by_gtid and fits
     return Position(file, pos, gtid if is_used else "", is_by_gtid=is_used)
 
 
 def status_statement(version: str) -> str:
-    """Return what asks MySQL where its log ends."""
+    """Return the statement that queries the end of MySQL's log."""
     major, minor = (int(part) for part in version.split(".")[:2])
     return "SHOW BINARY LOG STATUS" if (major, minor) >= (8, 4) else "SHOW MASTER STATUS"
 
 
 def seen(cursor: Any) -> tuple[str, int]:
-    """Return until where MariaDB's log can be seen in its tables."""
+    """Return the position up to which MariaDB's log is visible in its tables."""
     cursor.connection.rollback()
     cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
     cursor.execute("SHOW STATUS LIKE 'binlog_snapshot_%'")
@@ -151,7 +151,7 @@ def seen(cursor: Any) -> tuple[str, int]:
 
 
 def unread_bytes(cursor: Any, position: Position) -> int:
-    """Return how much of the log lies behind a position; less than 0 if the log ends before it."""
+    """Return the size of the log behind a position; negative if the log ends before it."""
     cursor.execute("SHOW BINARY LOGS")
     number, pos = position.place
     unread, end = 0, (0, 0)
@@ -164,20 +164,20 @@ def unread_bytes(cursor: Any, position: Position) -> int:
 
 
 def reached(now: Look, position: Position) -> str:
-    """Return what `wait` waits for: that the log can be seen in the tables until a position."""
+    """Return the position up to which `wait` waits for the log to be visible, as text."""
     values = {"server": now.server, "file": position.file, "pos": position.pos}
     return json.dumps(values | {"gtid": position.gtid, "us": now.now_us})
 
 
 def wait(cursor: Any, until: str) -> None:
-    """Wait until the log can be seen in the tables: it is written a moment before.
+    """Wait until the log's changes are visible in the tables: it is written shortly before.
 
     Raises:
-        AdapterTimedOut: it cannot after `SEEN_S_MAX`.
+        AdapterTimedOut: they are not visible after `SEEN_S_MAX`.
     """
     at, now = json.loads(until), look(cursor)
     if at["server"] != now.server:
-        return  # another server took over: what it has is what there is
+        return  # another server took over: nothing more will become visible
     for _ in range(int(SEEN_S_MAX / _LOOK_S)):
         if _is_seen(cursor, at, now):
             return

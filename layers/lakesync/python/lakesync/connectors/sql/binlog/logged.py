@@ -1,4 +1,4 @@
-"""The tables in one reading of the log: how their rows are decoded, which are read again."""
+"""The tables in one reading of the log: how their rows are decoded, and which are read again."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 class Logged:
-    """The captured tables, as they are followed through the log."""
+    """The captured tables, as the log describes them up to the current event."""
 
     def __init__(self, captured: Captured, tables: Tables) -> None:
         self._captured = captured
         self._tables = tables
 
     def described(self, logged: LoggedTable) -> Described | None:
-        """Return how a table's rows are told; None if it is not captured now."""
+        """Return how a table's logged rows are decoded; None if it is not captured."""
         name = self._tables.name_of(logged.schema, logged.name)
         if name is None or name not in self._captured.kept.tables:
             return None
@@ -33,7 +33,7 @@ class Logged:
             table = captured_table(logged, self._tables.looks[name], self._captured.settings[name])
             readers = tuple(map(reader_of, logged.columns))
         except AdapterRefused:
-            # It lacks a column, now or in the log. It is read again once it has it.
+            # A configured column is missing, in the table or in the log: read once it exists.
             self._captured.kept.tables.pop(name, None)
             self._captured.save()
             return None
@@ -48,7 +48,7 @@ class Logged:
         return tables_in(statement.sql, statement.schema, places)
 
     def restate(self, cursor: Any, name: str, us: int) -> None:
-        """Have a table read again, as it is now; forget one that is gone."""
+        """Schedule a table to be read again; forget it if it no longer exists."""
         cursor.connection.rollback()
         self._tables.look(cursor)
         if name in self._tables.looks:

@@ -8,12 +8,12 @@ _LONG: Final = {252: 2, 253: 3, 254: 8}
 
 
 def unsigned(data: bytes, at: int, size: int) -> int:
-    """Read a number, its lowest byte first."""
+    """Read a little-endian number."""
     return int.from_bytes(data[at : at + size], "little")
 
 
 def packed(data: bytes, at: int) -> tuple[int, int]:
-    """Read a number that tells its length; returns it, and what lies behind."""
+    """Read a length-encoded number; return it and the place after it."""
     first = data[at]
     if first < min(_LONG):
         return first, at + 1
@@ -22,6 +22,6 @@ def packed(data: bytes, at: int) -> tuple[int, int]:
 
 
 def packed_text(data: bytes, at: int) -> tuple[str, int]:
-    """Read a text with a length prefix; returns it, and the place after it."""
+    """Read a text with a length prefix; return it and the place after it."""
     size, at = packed(data, at)
     return data[at : at + size].decode("utf-8", "replace"), at + size

@@ -1,7 +1,7 @@
-"""Events of the binary log to changes: whole transactions, or parts of those that are larger.
+"""Converts events of the binary log to changes: whole transactions, or parts of large ones.
 
-Where a part ends depends on nothing but where its transaction begins, and its events. Read again
-from the same `Position`, all is the same.
+The end of a part depends only on its transaction's beginning and events. So reading again from the
+same `Position` gives the same parts.
 
 Law N12: ``docs/spec/connectors.md``.
 """
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 
 class GapError(Exception):
-    """What is behind cannot be read: all is to be read again."""
+    """The log cannot be read beyond this point: all tables must be read again."""
 
 
 _S: Final = 1_000_000
 
 
 class Described(NamedTuple):
-    """How a table's rows are told, since it was last described."""
+    """How a table's logged rows are decoded, since the log's last description of it."""
 
     table: CapturedTable
     readers: Sequence[Reader]
@@ -45,12 +45,12 @@ class Parts:
     Args:
         start: where to begin.
         rows_max: about how many changes a part may have.
-        until_us: nothing is dated later, but to be later than what came before.
-        table_of: gives how a table's rows are told; None for tables that are not captured.
-        emptied: is told a table that is to be read again, and when.
+        until_us: the latest time of a change, unless it must be later than the one before.
+        table_of: gives how a table's rows are decoded; None for tables that are not captured.
+        emptied: called with the name of a table that must be read again, and the time.
         stated: gives the tables that a statement may have changed.
-        baselines: as of when tables were read whole: what is of the same second, as finely as the
-            log may tell, is dated later.
+        baselines: the times as of which tables were read whole. The log may have whole seconds
+            only, so a change in the same second is dated later.
     """
 
     def __init__(
@@ -77,8 +77,8 @@ class Parts:
         """Yield the parts, in the order of commits.
 
         Raises:
-            GapError: something is there that is not read.
-            ValueError, IndexError: an event is none.
+            GapError: an event cannot be decoded.
+            ValueError, IndexError: an event is malformed.
         """
         for packet in packets:
             event = decoder.event(packet)
@@ -114,10 +114,10 @@ class Parts:
                 yield self._ended(begun, decoder)
 
     def _changed(self, event: Statement) -> None:
-        """Have tables read again that a statement may have changed."""
+        """Schedule tables to be read again that a statement may have changed."""
         for name in self._stated(event):
             self._fates.empty(name)
-            self._fates.rows += 1  # its time is used up
+            self._fates.rows += 1  # this time is in use
             self._described.clear()
 
     def _ended(self, begun: Begin, decoder: Decoder) -> Part:
@@ -130,7 +130,7 @@ class Parts:
         end = self._position._replace(
             file=decoder.file, pos=decoder.pos, gtid=gtid, events=0, rows=0
         )
-        # Asked for by ids, a transaction whose id is not among them would come again and again.
+        # The log is requested by ids: a transaction that is not among them would be sent again.
         return self._part(end._replace(gtid="", is_by_gtid=False) if begun.is_tagged else end)
 
     def _rows(self, event: Rows) -> Iterator[Part]:

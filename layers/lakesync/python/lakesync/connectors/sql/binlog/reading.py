@@ -21,10 +21,10 @@ class Reading:
     server: str
     poll_ms: int
     back: tuple[int, ...] = ()
-    """Up to where it was read before, and is read again."""
+    """The place up to which the log is read for a second time."""
     stream: Stream | None = None
     gathering: Gathering = field(default_factory=lambda: Gathering(iter(())))
     expected: str = ""
-    """The cursor that its next page is asked for with."""
+    """The cursor with which its next page will be requested."""
     size: int = 0
     """Bytes of the log that were read for this page."""

@@ -1,8 +1,8 @@
-"""Rows of the binary log as the values that reading the table gives.
+"""Decodes rows of the binary log to the values that reading the table gives.
 
-A reader takes the data and a place in it, and gives a value and what lies behind. Numbers are
+A reader takes the data and a place in it, and returns a value and the place after it. Numbers are
 Python's, decimals their text, days and instants Python's or, where these have none (a day 0), the
-text that the source gives. Text and JSON are bytes still: only what is wanted is decoded.
+text that the source gives. Text and JSON stay bytes: only wanted columns are decoded.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Row = tuple[Any, ...]
 
 BINARY: Final = 63
-"""The number of bytes' collation."""
+"""The number of the collation of binary strings."""
 _INTEGERS: Final[Mapping[int, int]] = {
     tm.TINY: 1, tm.SHORT: 2, tm.INT24: 3, tm.LONG: 4, tm.LONGLONG: 8,
 }  # fmt: skip
@@ -35,7 +35,7 @@ _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - the source's instants hav
 
 
 def rows_of(event: Rows, readers: Sequence[Reader]) -> Iterator[tuple[Row | None, Row | None]]:
-    """Yield each row of an event before and after; None where it was not, or is not any more."""
+    """Yield the old and the new version of each row of an event; None if there is none."""
     data, at, width = event.data, 0, len(readers)
     before = [(place, readers[place]) for place in event.present]
     after = [(place, readers[place]) for place in event.present_after]
@@ -66,10 +66,10 @@ def _row(
 
 
 def reader_of(column: LoggedColumn) -> Reader:
-    """Return what reads a column.
+    """Return the reader of a column's values.
 
     Raises:
-        AdapterRefused: there is nothing that does.
+        AdapterRefused: the column's type is not supported.
     """
     kind, meta = column.type, column.meta
     if kind in _INTEGERS:
@@ -123,7 +123,7 @@ def _date(data: bytes, at: int) -> tuple[Any, int]:
 
 
 def _fraction(data: bytes, at: int, digits: int) -> tuple[int, int]:
-    """Read a part of a second, in microseconds."""
+    """Read a fraction of a second, in microseconds."""
     size = (digits + 1) // 2
     return int.from_bytes(data[at : at + size], "big") * 100 ** (3 - size), at + size
 
@@ -207,7 +207,7 @@ def _decimal(precision: int, scale: int) -> Reader:
 
 
 def decimal_from(precision: int, scale: int, data: bytes) -> str:
-    """Return a decimal that stands alone."""
+    """Read a decimal outside a row, as in a JSON document."""
     value: str = _decimal(precision, scale)(data, 0)[0]
     return value
 

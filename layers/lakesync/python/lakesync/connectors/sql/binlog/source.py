@@ -29,7 +29,7 @@ _MAY_REPLICATE: Final = (
     ("REPLICATION SLAVE", "REPLICATION REPLICA", "ALL PRIVILEGES"),
     ("REPLICATION CLIENT", "BINLOG MONITOR", "ALL PRIVILEGES"),
 )
-"""What the log is read by, and what tells where it ends; as MySQL and MariaDB name them."""
+"""The privileges to read the log and to query its end, as MySQL and MariaDB name them."""
 
 
 class BinlogConnector(SnapshotConnector):
@@ -50,7 +50,7 @@ class BinlogConnector(SnapshotConnector):
         )
 
     def check(self) -> Result[str, LakeSyncError]:
-        """Say that changes can be captured, having made nothing."""
+        """Check that changes can be captured; nothing is created."""
 
         def work(cursor: Any) -> str:
             _check_may_replicate(cursor)
@@ -74,7 +74,7 @@ class BinlogConnector(SnapshotConnector):
     def read(
         self, table: str, cursor: str, *, rows_max: int, poll_ms: int
     ) -> Result[SourcePage, LakeSyncError]:
-        """Return a page of the feed, or of a table that is to be read whole."""
+        """Return a page of the feed, or of a table that is read whole."""
 
         def work(connected: Any) -> SourcePage:
             if table == FEED:
@@ -91,7 +91,7 @@ class BinlogConnector(SnapshotConnector):
     def _whole(self, cursor: Any, name: str, after: str, rows_max: int) -> SourcePage:
         marked = self._marked(cursor, name)
         if marked is None:
-            return SourcePage((), after, has_more=False)  # the feed says why
+            return SourcePage((), after, has_more=False)  # the feed reports the reason
         dialect = self._source.dialect
         return snapshot.read(cursor, dialect, *marked, self._storage, after, rows_max, wait)
 
@@ -111,11 +111,11 @@ class BinlogConnector(SnapshotConnector):
 
 
 def _check_may_replicate(cursor: Any) -> None:
-    """Refuse a user who may not read the log, as far as can be seen: a role's rights cannot."""
+    """Refuse a user who may not read the log, if that can be determined: a role's rights cannot."""
     cursor.execute("SHOW GRANTS")
     grants = [str(row[0]).upper() for row in cursor.fetchall()]
     if any(" ON " not in grant for grant in grants):
-        return  # a role, which may
+        return  # a role, which may have the privilege
     if not all(any(name in " ".join(grants) for name in names) for names in _MAY_REPLICATE):
         raise AdapterRefused(
             "the user may not read the log of changes: "
@@ -124,7 +124,7 @@ def _check_may_replicate(cursor: Any) -> None:
 
 
 def _check_sees_transactions(cursor: Any) -> None:
-    """Refuse a user who may not see which transactions are open, as MySQL without ids needs."""
+    """Refuse a user who may not list open transactions, which is needed for MySQL without ids."""
     try:
         cursor.execute("SELECT count(*) FROM information_schema.INNODB_TRX")
     except pymysql.OperationalError as exc:
@@ -138,7 +138,7 @@ def _check_sees_transactions(cursor: Any) -> None:
 
 
 def forget(storage: Storage, following: MySqlSettings | None) -> str:
-    """Forget what capture keeps, unless other settings go on with it; the source has nothing."""
+    """Remove capture's state, unless new settings continue it; nothing exists at the source."""
     if following is None or not following.changes:
         storage.remove(CAPTURE)
     return ""

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 _DUMP, _DUMP_GTID = 0x12, 0x1E
 _ENDS: Final = 0x01
-"""It ends where the log does, rather than wait for more."""
+"""The source ends the stream at the end of the log instead of waiting for more."""
 _BY_GTID: Final = 0x04
 FIRST: Final = 4
-"""Where the first event of a file lies."""
+"""The offset of the first event in a file."""
 _HEARTBEAT_NS: Final = 5_000_000_000
-"""While the source looks for a place in its log it says so, this often."""
+"""How often the source sends a heartbeat while it looks for a position in its log."""
 
 
 class Stream:

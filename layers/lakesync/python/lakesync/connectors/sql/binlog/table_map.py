@@ -1,4 +1,4 @@
-"""How a table was when its rows were logged: the log's own description (`binlog_row_metadata`)."""
+"""The log's description of a table, when its rows were logged (`binlog_row_metadata`)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _META_BYTES: Final = {
 }  # fmt: skip
 _NUMBERS: Final = frozenset({TINY, SHORT, LONG, FLOAT, DOUBLE, LONGLONG, INT24, DECIMAL, YEAR, 0})
 _TEXTS: Final = frozenset({VARCHAR, 253, STRING, BLOB, VECTOR, 140, 141})
-"""Types of which the log tells the collation."""
+"""Types for which the log has collations."""
 _SIGNS, _CHARSET, _CHARSETS, _NAMES, _SETS, _ENUMS, _KEY, _KEY_PARTS = 1, 2, 3, 4, 5, 6, 8, 9
 
 
@@ -31,13 +31,13 @@ class LoggedColumn(NamedTuple):
 
     name: str
     type: int
-    """The log's own number of it."""
+    """The log's number for the type."""
     meta: int
     is_unsigned: bool = False
     charset: int = 0
-    """The number of its collation; 0 if it is no text."""
+    """The number of its collation; 0 if it is not text."""
     members: tuple[str, ...] = ()
-    """Of an enumeration or a set."""
+    """The members of an enumeration or a set."""
 
 
 class LoggedTable(NamedTuple):
@@ -49,18 +49,17 @@ class LoggedTable(NamedTuple):
     columns: tuple[LoggedColumn, ...]
     key: tuple[str, ...]
     is_named: bool
-    """The log tells the columns' names."""
+    """Whether the log contains the columns' names."""
 
 
 def table_from(
     body: bytes, wanted: Callable[[str, str], bool], *, is_mariadb: bool
 ) -> tuple[int, LoggedTable | None]:
-    """Read the number that rows name a table by, and its description; None if it is not wanted.
+    """Read a table's number, to which rows refer, and its description; None if it is not wanted.
 
-    Of a table that is not wanted nothing is read that this may not know.
+    The description of an unwanted table is not read: it may have types unknown here.
 
-    Raises:
-        ValueError, IndexError: it is none.
+    Raises: ValueError, IndexError: it is malformed.
     """
     number = unsigned(body, 0, 6)
     size, at = body[8], 9
@@ -83,7 +82,7 @@ def table_from(
 
 
 def _typed(types: bytes, data: bytes) -> Iterator[tuple[int, int]]:
-    """Yield each column's type, and what belongs to it."""
+    """Yield each column's type, and the metadata of the type."""
     at = 0
     for kind in types:
         size = _META_BYTES.get(kind, 0)
@@ -95,7 +94,7 @@ def _typed(types: bytes, data: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _string(high: int, low: int) -> tuple[int, int]:
-    """Tell enumerations and sets from text, whose length has two bits in its type."""
+    """Distinguish enumerations and sets from text, whose length has two bits in its type."""
     if high in {ENUM, SET}:
         return high, low
     return STRING, low | (((high & 0x30) ^ 0x30) << 4)
@@ -134,7 +133,7 @@ def _columns(
 
 
 def _charsets(more: dict[int, bytes], texts: Sequence[int]) -> dict[int, int]:
-    """Return the collations of texts: each its own, or one for all with exceptions."""
+    """Return the collations of text columns: each its own, or one for all with exceptions."""
     if _CHARSETS in more:
         return dict(zip(texts, _numbers(more[_CHARSETS]), strict=True))
     default, *pairs = _numbers(more.get(_CHARSET, b"")) or [0]
@@ -143,7 +142,7 @@ def _charsets(more: dict[int, bytes], texts: Sequence[int]) -> dict[int, int]:
 
 
 def _key(more: dict[int, bytes]) -> list[int]:
-    """Return the places of the primary key's columns, in its order."""
+    """Return the positions of the primary key's columns, in its order."""
     if _KEY in more:
         return _numbers(more[_KEY])
     return _numbers(more.get(_KEY_PARTS, b""))[::2]

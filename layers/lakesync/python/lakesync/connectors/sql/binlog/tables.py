@@ -1,4 +1,4 @@
-"""Which of the tables that are asked for can be captured, and what they are like now."""
+"""Determines which of the configured tables can be captured, and their current definitions."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ _CASCADES: Final = """
 
 
 class TableLook(NamedTuple):
-    """How a table is, at the source."""
+    """A table at the source."""
 
     schema: str
     table: str
     columns: Mapping[str, str]
-    """SQL types by name, without columns that are computed when they are read."""
+    """SQL types by column name, without columns that are computed when they are read."""
     primary_key: tuple[str, ...]
     charsets: Mapping[str, str]
-    """The character sets of text."""
+    """The character sets of text columns."""
     computed: frozenset[str]
-    """Columns that are computed when they are read: not every log tells them, and none when they
-    change."""
+    """Columns that are computed when they are read: not every log has them, and none their
+    changes."""
     table_id: int = 0
-    """The source has none: what becomes of a table is in the log."""
+    """Always 0: the source has no number for a table; the log shows when one is replaced."""
     is_published: bool = True
 
 
@@ -57,8 +57,9 @@ class Tables:
     Attributes:
         faults: what is wrong with those that cannot be captured, and what to do.
         looks: the others.
-        database: what names without a schema belong to.
-        reached: how far the log was read, as `lakesync.connectors.sql.binlog.log.wait` takes it.
+        database: the schema of names without one.
+        reached: the position up to which the log was read, in the form for
+            `lakesync.connectors.sql.binlog.log.wait`.
     """
 
     def __init__(self, database: str, settings: Mapping[str, PolledTable]) -> None:
@@ -72,7 +73,7 @@ class Tables:
         self._names: dict[tuple[str, str], str] = {}
 
     def look(self, cursor: Any) -> None:
-        """Ask how all of them are."""
+        """Query the state of all tables."""
         asked = {name: self._place(name) for name in self._settings}
         places = ", ".join(["(%s, %s)"] * len(asked))
         values = [part for place in asked.values() for part in place]
@@ -93,11 +94,11 @@ class Tables:
                 self._names[place] = name
 
     def name_of(self, schema: str, table: str) -> str | None:
-        """Return what a table of the log is called in the settings; None if it is not captured."""
+        """Return the name in the settings of a table in the log; None if it is not captured."""
         return self._names.get(self._folded(schema, table))
 
     def publish(self, cursor: Any, *, is_made: bool) -> bool:  # noqa: ARG002 - as other sources
-        """Do nothing: the log tells of all tables.
+        """Do nothing: the log contains all tables.
 
         Raises:
             AdapterRefused: none can be captured.
@@ -107,10 +108,10 @@ class Tables:
         return False
 
     def plan(self, cursor: Any, name: str) -> Plan:  # noqa: ARG002 - as other sources
-        """Return how a table is read, as it was looked at.
+        """Return how a table is read, by its definition when `look` was called.
 
         Raises:
-            AdapterRefused: it lacks a column that is asked for, or is gone.
+            AdapterRefused: a configured column is missing, or the table does not exist.
         """
         look = self.looks.get(name)
         if look is None:
@@ -121,7 +122,7 @@ class Tables:
         return plan_of(self._settings[name], SourceTable(name, columns, look.primary_key))
 
     def types(self, name: str) -> dict[str, str]:
-        """Return the types of a table's columns that are wanted and there."""
+        """Return the types of the configured columns that the table has."""
         look, settings = self.looks[name], self._settings[name]
         key = settings.key or look.primary_key
         return {
@@ -131,7 +132,7 @@ class Tables:
         }
 
     def xid(self, cursor: Any) -> str:  # noqa: ARG002 - as other sources
-        """Return until where the log is to be seen in the tables before one is read."""
+        """Return the position up to which the log must be visible before a table is read."""
         return self.reached
 
     def _place(self, name: str) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""Text of the binary log: bytes of its column's character set."""
+"""Decodes text of the binary log: bytes in its column's character set."""
 
 from __future__ import annotations
 

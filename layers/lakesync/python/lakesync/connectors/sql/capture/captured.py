@@ -20,41 +20,41 @@ if TYPE_CHECKING:
 
 
 class CapturableLook(Protocol):
-    """How a table is, at the source."""
+    """A table at the source."""
 
     @property
     def table_id(self) -> int:
-        """The source's number of it; 0 if it has none."""
+        """The source's number for the table; 0 if it has none."""
         ...
 
     @property
     def primary_key(self) -> Sequence[str]:
-        """Its key's columns, in its order."""
+        """The key's columns, in the key's order."""
         ...
 
     @property
     def is_published(self) -> bool:
-        """The log tells of it."""
+        """Whether the log contains its changes."""
         ...
 
 
 class CapturableTables(Protocol):
-    """The tables that are asked for, as the source says they are."""
+    """The configured tables, as they are at the source."""
 
     faults: dict[str, str]
     """What is wrong with those that cannot be captured, and what to do."""
 
     @property
     def looks(self) -> dict[str, Any]:
-        """The others: a `CapturableLook` of each."""
+        """The others, each with its `CapturableLook`."""
         ...
 
     def look(self, cursor: Any) -> None:
-        """Ask how all of them are."""
+        """Query the state of all tables."""
         ...
 
     def publish(self, cursor: Any, *, is_made: bool) -> bool:
-        """Have the log tell of them; says whether something was made for it."""
+        """Have the log contain their changes; return whether something was created for that."""
         ...
 
     def plan(self, cursor: Any, name: str) -> Plan:
@@ -62,11 +62,11 @@ class CapturableTables(Protocol):
         ...
 
     def types(self, name: str) -> dict[str, str]:
-        """Return the types of a table's columns that are wanted and there."""
+        """Return the types of the configured columns that the table has."""
         ...
 
     def xid(self, cursor: Any) -> str:
-        """Return what must have ended before a table is read: all that was given until now."""
+        """Return what must have ended before a table is read: all that the feed has returned."""
         ...
 
 
@@ -74,7 +74,7 @@ class Captured:
     """The captured tables of one connector.
 
     Attributes:
-        kept: how each is to be read, as stored.
+        kept: the stored state of each table.
         tables: those that can be captured, as the source last reported.
     """
 
@@ -92,11 +92,11 @@ class Captured:
         self.tables = tables
 
     def load(self) -> None:
-        """Read what is kept."""
+        """Read the stored state."""
         self.kept = kept_in(self._storage)
 
     def save(self) -> None:
-        """Keep it."""
+        """Store the state."""
         keep(self._storage, self.kept)
 
     def begin(self, cursor: Any, again: str, *, is_made: bool) -> None:
@@ -116,7 +116,7 @@ class Captured:
         self.save()
 
     def follow(self, cursor: Any, us: int) -> None:
-        """Schedule new and replaced tables to be read; forget those that are gone."""
+        """Schedule new and replaced tables to be read; forget those that no longer exist."""
         before = self.kept.all
         self.tables.look(cursor)
         unpublished = {name for name, look in self.tables.looks.items() if not look.is_published}
@@ -127,14 +127,14 @@ class Captured:
         for name, look in list(self.tables.looks.items()):
             mark = marks.get(name)
             if mark is None or mark.table_id != look.table_id or name in unpublished:
-                # Later than its changes that were given, and earlier than those to come.
+                # Later than its changes that were returned, and earlier than all changes to come.
                 self.kept.floor_us = max(self.kept.floor_us, us + 1)
                 self.mark(cursor, name, self.kept.floor_us)
         if self.kept.all != before:
             self.save()
 
     def altered(self) -> list[str]:
-        """Return the tables that were altered, and of which no row changed since."""
+        """Return the tables that were altered and of which no row has changed since."""
         return [
             name
             for name, mark in self.kept.tables.items()
@@ -143,12 +143,12 @@ class Captured:
         ]
 
     def read_altered_again(self, cursor: Any, us: int) -> int:
-        """Schedule altered tables to be read again; all changes given after this must be later.
+        """Schedule altered tables to be read again; all changes returned after this must be later.
 
         Args:
             cursor: the source's cursor.
-            us: the time of the last given change: it covers all that was there when the tables were
-                inspected.
+            us: the time of the last change that was returned; it covers everything that was visible
+                when the tables were inspected.
 
         Returns:
             A time that is earlier than all changes to come.
@@ -162,7 +162,7 @@ class Captured:
         return max(us, self.kept.floor_us)
 
     def read_again(self, cursor: Any, name: str, us: int) -> None:
-        """Have a table read again as it is, as of a time."""
+        """Schedule a table to be read again, as of a time."""
         mark = self.kept.tables.get(name)
         if mark is not None:
             xid = self.tables.xid(cursor)
@@ -170,7 +170,7 @@ class Captured:
             self.save()
 
     def is_altered(self, mark: Baseline, types: Mapping[str, str], key: Sequence[str]) -> bool:
-        """Return whether the columns differ from those that were read; note dropped ones."""
+        """Return whether the columns differ from those that were read; record dropped ones."""
         if mark.key == list(key) and types.items() <= mark.types.items():
             if len(types) < len(mark.types):
                 mark.types = dict(types)
@@ -179,11 +179,11 @@ class Captured:
         return True
 
     def logged(self, cursor: Any) -> LoggedTables:
-        """Return what follows the tables through one reading of the log."""
+        """Return the tables' state for one reading of the log."""
         return LoggedTables(self, cursor)
 
     def mark(self, cursor: Any, name: str, us: int) -> None:
-        """Have a table read whole, as it is now, as of a time; not yet kept."""
+        """Schedule a table to be read whole, as of a time; not stored yet."""
         try:
             plan = self.tables.plan(cursor, name)
         except AdapterRefused as error:
@@ -197,7 +197,7 @@ class Captured:
 
 
 class LoggedTables:
-    """What one reading of the log tells of the tables themselves."""
+    """The tables' state in one reading of the log."""
 
     def __init__(self, captured: Captured, cursor: Any) -> None:
         self._captured = captured
@@ -218,7 +218,7 @@ class LoggedTables:
         try:
             table = captured_table(self._cursor, relation, captured.settings[name], key)
         except AdapterRefused:
-            # It lacks a column, now or in the log. It is read again once it has it.
+            # A configured column is missing, in the table or in the log: read once it exists.
             del self._names[relation.table_id]
             captured.kept.tables.pop(name, None)
             captured.save()
@@ -231,5 +231,5 @@ class LoggedTables:
         return table
 
     def emptied(self, name: str, us: int) -> None:
-        """Have a table read again of which all rows went at once."""
+        """Schedule a truncated table to be read again."""
         self._captured.read_again(self._cursor, name, us)

@@ -32,14 +32,14 @@ _TYPES_OF: Final = """
 
 
 class CapturedTable(NamedTuple):
-    """How rows of one table are told, since it was last altered."""
+    """How the logged rows of one table are decoded, since it was last altered."""
 
     plan: Plan
     places: tuple[int, ...]
-    """Where each of the plan's columns stands in a row of the source."""
+    """The position of each of the plan's columns in a row of the source."""
     converts: tuple[Callable[[Any], Any], ...]
     key_places: tuple[int, ...]
-    """Which of the plan's columns are the key."""
+    """The positions of the key's columns among the plan's."""
 
     @property
     def name(self) -> str:

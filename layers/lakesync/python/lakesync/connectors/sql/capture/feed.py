@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 DECODE_TRIES_MAX: Final = 3
 """Attempts at a transaction that the source does not decode in time."""
 _TIMED_OUT: Final = "timed-out"
-"""Where it lies in the storage how often it was."""
+"""The place in the storage of the number of attempts."""
 
 
 @dataclass
@@ -55,7 +55,7 @@ class _Peek:
     until: int
     poll_ms: int
     expected: str
-    """The cursor that its next page is asked for with."""
+    """The cursor with which its next page will be requested."""
     messages: int = 0
 
 
@@ -81,11 +81,11 @@ class Feed:
         self.captured = Captured(slot.name, Tables(source, slot, settings), settings, storage)
 
     def forget(self) -> None:
-        """Forget the reading under way: the connection is another."""
+        """Forget the current reading: the connection is a new one."""
         self._peek = None
 
     def page(self, cursor: Any, after: str, rows_max: int, poll_ms: int) -> SourcePage:
-        """Return what was committed behind a cursor."""
+        """Return the changes that were committed after a cursor."""
         if self._peek is None or self._peek.expected != after or self._peek.poll_ms != poll_ms:
             self._peek = None
             cursor.connection.rollback()
@@ -129,7 +129,7 @@ class Feed:
     def _begun(
         self, cursor: Any, at: dict[str, Any], rows_max: int, poll_ms: int
     ) -> SourcePage | None:
-        """Begin to read behind a position; returns a page if something must be done first."""
+        """Begin to read behind a position; return a page if something must be done first."""
         look = self._slot.look(cursor)
         self.captured.load()
         if "lsn" not in at:
@@ -221,7 +221,7 @@ class Feed:
         return SourcePage((), json.dumps({"lost": reason, "us": us}), has_more=True, report=report)
 
     def _prepared(self, cursor: Any, look: Look, at: dict[str, Any], poll_ms: int) -> SourcePage:
-        """Make publication and slot, and have all tables read as of then."""
+        """Create the publication and the slot, and have all tables read as of then."""
         captured = self.captured
         if look.is_there and captured.kept.slot != self._slot.name:
             raise AdapterRefused(

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 class Gathered(NamedTuple):
-    """What fits a page."""
+    """The parts of one page."""
 
     parts: list[Part]
-    """Those that tell of rows."""
+    """The parts with changes of rows."""
     last: Part | None
-    """Up to where the log was read; None if nothing was."""
+    """The last part that was read, with or without rows; None if there was none."""
     is_end: bool
-    """Nothing is left of this reading."""
+    """Whether the reading is at its end."""
 
 
 class Gathering:
@@ -35,10 +35,10 @@ class Gathering:
         self._parts = parts
         self._goes_on = goes_on
         self._carried: Part | None = None
-        """Read already, for the next page."""
+        """A part that was read already, for the next page."""
 
     def page(self, rows_max: int) -> Gathered:
-        """Return the next parts that fit a page: one at least, if one is left."""
+        """Return the next parts that fit a page: at least one, if any is left."""
         parts: list[Part] = []
         last: Part | None = None
         rows = size = 0

@@ -7,8 +7,8 @@ Rules of this module
     1. It is written before the cursor that depends on it is saved; writing it again changes
        nothing.
     2. A table is read after every transaction that was open when its baseline was set has ended. So
-       the read sees all changes that the feed gave until then, even those given before they were
-       visible.
+       the read sees all changes that the feed had returned until then, even those that were not
+       visible yet.
 
 Law N13: ``docs/spec/connectors.md``.
 """
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
     from lakesync.connectors.storage import Storage
 
 CAPTURE: Final = "capture"
-"""Where it lies in the storage."""
+"""Its place in the storage."""
 
 
 @dataclass
 class Baseline:
-    """As of when a table is read whole, and what it was like."""
+    """The time as of which a table is read whole, and the table's definition then."""
 
     us: int
-    """Its rows are dated so."""
+    """The time of its rows."""
     xid: str
     """What must have ended before it is read: transactions with a lower number (PostgreSQL), or the
     log's up to this position (MySQL)."""
     table_id: int
-    """The source's number of it; 0 if it has none."""
+    """The source's number for the table; 0 if it has none."""
     types: dict[str, str]
     """The columns' types: with another column, or another type, the table is read again."""
     key: list[str]
@@ -45,16 +45,16 @@ class Baseline:
 
 @dataclass
 class Kept:
-    """What is kept."""
+    """The stored state."""
 
     slot: str = ""
     """The slot that this connector created, or is about to create; empty if the source has none."""
     made: bool = False
-    """It made the publication too."""
+    """Whether the connector created the publication too."""
     floor_us: int = 0
-    """Whatever is told from now on is later."""
+    """All changes from now on have later times."""
     again: str = ""
-    """Why all tables were read again, at last."""
+    """The reason why all tables were last read again."""
     tables: dict[str, Baseline] = field(default_factory=dict)
 
     @property
@@ -71,17 +71,17 @@ class Kept:
         types: Mapping[str, str],
         key: Sequence[str],
     ) -> None:
-        """Have a table read whole, as of a time."""
+        """Schedule a table to be read whole, as of a time."""
         self.tables[table] = Baseline(us, xid, table_id, dict(types), list(key))
 
 
 def kept_in(storage: Storage) -> Kept:
-    """Read what is kept; nothing at first."""
+    """Read the stored state; empty at first."""
     stored = storage.read(CAPTURE) or {}
     tables = {name: Baseline(**mark) for name, mark in stored.pop("tables", {}).items()}
     return Kept(**stored, tables=tables)
 
 
 def keep(storage: Storage, kept: Kept) -> None:
-    """Write it. Safe to repeat."""
+    """Store the state. Safe to repeat."""
     storage.write(kept.all, CAPTURE)

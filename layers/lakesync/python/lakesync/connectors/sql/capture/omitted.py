@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def with_omitted(cursor: Any, dialect: Dialect, parts: Sequence[Part]) -> tuple[Change, ...]:
-    """Return the changes of parts, with the columns that were not told of them."""
+    """Return the changes of parts, with the columns that the log omits."""
     changes: list[Change] = []
     for part in parts:
         omitted = {(each.table.name, each.row_id): each for each in part.omitted}
@@ -35,7 +35,7 @@ def with_omitted(cursor: Any, dialect: Dialect, parts: Sequence[Part]) -> tuple[
 
 
 def _read(cursor: Any, dialect: Dialect, omitted: Omitted) -> dict[str, Any]:
-    """Return those columns; none if the row's key changed again, or the row is gone."""
+    """Return those columns; none if the row's key changed again, or the row was deleted."""
     plan = omitted.table.plan
     names = ", ".join(map(dialect.quote, omitted.columns))
     condition = " AND ".join(f"{dialect.quote(name)} = %s" for name in plan.key)

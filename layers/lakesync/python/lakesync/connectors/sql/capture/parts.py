@@ -42,19 +42,19 @@ class Part(NamedTuple):
     changes: tuple[Change, ...]
     unreadable: tuple[Unreadable, ...]
     rows: int
-    """Changes of rows that were told."""
+    """Changes of rows in the log."""
     size: int
-    """Their bytes."""
+    """The size of the logged rows in bytes."""
     end: Any
     """The position behind it."""
     omitted: tuple[Omitted, ...] = ()
 
 
 class _Fate(NamedTuple):
-    """What became of a row within a part."""
+    """The net change of a row within a part."""
 
     is_new: bool
-    """It was not there before the part."""
+    """Whether the row did not exist before the part."""
     columns: dict[str, Any] | None
     reason: str = ""
 
@@ -78,11 +78,11 @@ class Fates:
         self.us = 0
 
     def time(self, commit_us: int) -> None:
-        """Date the next part."""
+        """Get the time of the next part."""
         self.us = max(min(commit_us, self._until_us), self._before_us + 1)
 
     def part(self, end: Any) -> Part:
-        """End a part at a position; one that holds nothing uses up no time."""
+        """End a part at a position; an empty part uses no time."""
         end = end._replace(us=self.us if self.rows else self._before_us)
         self._before_us = end.us
         part = Part(
@@ -106,19 +106,19 @@ class Fates:
         return part
 
     def insert(self, table: CapturedTable, new: Any) -> None:
-        """Take a row that came."""
+        """Note that a row was inserted."""
         self._of(table, lambda: self._put(table, table.row_id(new), new, is_new=True))
 
     def delete(self, table: CapturedTable, old: Any) -> None:
-        """Take a row that went."""
+        """Note that a row was deleted."""
         self._of(table, lambda: self._remove(table, table.row_id(old)))
 
     def update(self, table: CapturedTable, new: Any, old: Any, *, old_is_whole: bool) -> None:
-        """Take a row that changed; `old` is None where it is under the same key."""
+        """Note that a row was updated; `old` is None if its key is unchanged."""
         self._of(table, lambda: self._update(table, new, old, old_is_whole=old_is_whole))
 
     def empty(self, name: str) -> None:
-        """Take a table that is to be read again."""
+        """Note that a table must be read again."""
         for place in [place for place in self._fates if place[0] == name]:
             del self._fates[place]
             self._omitted.pop(place, None)

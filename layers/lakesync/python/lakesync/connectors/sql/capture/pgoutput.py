@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 UNCHANGED: Final = False
 """A value that is stored outside its row and did not change: it is not in the log."""
 Value: TypeAlias = bytes | Literal[False] | None
-"""What a type prints; None for NULL; `UNCHANGED`."""
+"""A value's printed form; None for NULL; or `UNCHANGED`."""
 Row: TypeAlias = tuple[Value, ...]
 
 _EPOCH_US: Final = 946_684_800_000_000
@@ -37,7 +37,7 @@ class RelationColumn(NamedTuple):
     type_id: int
     modifier: int
     in_identity: bool
-    """It is part of what tells old rows apart."""
+    """Whether it belongs to the replica identity, by which old rows are identified."""
 
 
 class Relation(NamedTuple):
@@ -60,7 +60,7 @@ class Begin(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """It ends; ``end_lsn`` is where the log goes on behind it."""
+    """A transaction was committed; ``end_lsn`` is the position behind it."""
 
     commit_lsn: int
     end_lsn: int
@@ -68,7 +68,7 @@ class Commit(NamedTuple):
 
 
 class Insert(NamedTuple):
-    """A row came."""
+    """A row was inserted."""
 
     table_id: int
     new: Row
@@ -92,7 +92,7 @@ class Delete(NamedTuple):
 
 
 class Truncate(NamedTuple):
-    """All rows of some tables went."""
+    """Some tables were truncated."""
 
     table_ids: tuple[int, ...]
 

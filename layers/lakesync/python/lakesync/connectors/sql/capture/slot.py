@@ -1,4 +1,4 @@
-"""A replication slot and a publication at the source: all that is asked of them, and made."""
+"""A replication slot and a publication at the source: all operations on them."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from lakesync.connectors.storage import Storage
 
 PEEK_MESSAGES_MAX: Final = 100_000
-"""Messages that the source makes of its log at a time, and more until a transaction ends: they lie
-in a file of its session until they are fetched."""
+"""Messages that the source decodes from its log at a time, and more until a transaction ends; until
+they are fetched, they are in a file of the session."""
 FETCH_MESSAGES_MAX: Final = 500
-"""Messages that are fetched, and in memory, at a time."""
+"""Messages that are fetched at a time, and are in memory."""
 _SLOT_NAME_MAX: Final = 40
 _PORTAL: Final = "lakesync_changes"
 _LOOK: Final = """
@@ -43,21 +43,21 @@ _FREE: Final = (
 
 
 class Look(NamedTuple):
-    """How a slot is."""
+    """The state of a slot."""
 
     wal_level: str
     flushed: int
-    """The end of what the source's log holds durably."""
+    """The end of the durable part of the source's log."""
     now_us: int
     """The time by the source's clock."""
     is_there: bool
     confirmed: int
-    """What commits before is not kept any more."""
+    """The position before which commits are no longer kept."""
     wal_status: str
     kept_bytes: int
-    """What of its log the source keeps because of the slot."""
+    """Bytes of the log that the source keeps because of the slot."""
     is_ours: bool
-    """It is of this database, and by pgoutput."""
+    """Whether the slot is of this database, and uses pgoutput."""
     is_published: bool
 
 
@@ -75,10 +75,10 @@ class Slot:
         self._quote = source.dialect.quote
 
     def look(self, cursor: Any) -> Look:
-        """Ask how the slot is.
+        """Query the state of the slot.
 
         Raises:
-            AdapterRefused: there can be none.
+            AdapterRefused: the source cannot have a slot.
         """
         cursor.execute(_LOOK, (self.publication, self.name))
         level, flushed, now_us, there, confirmed, status, kept, ours, published = cursor.fetchone()
@@ -110,7 +110,7 @@ class Slot:
             raise AdapterRefused("all replication slots are in use: raise max_replication_slots")
 
     def published(self, tables: Sequence[str], *, is_made: bool) -> str:
-        """Return the statement that publishes tables, with or without making the publication."""
+        """Return the statement that publishes tables, or that creates the publication with them."""
         names = ", ".join(map(self._quoted, tables))
         publication = self._quoted(self.publication)
         if is_made:
@@ -124,12 +124,12 @@ class Slot:
         """Publish tables.
 
         Raises:
-            AdapterRefused: the user may not; it says what to run.
+            AdapterRefused: the user may not; the message says what to run.
         """
         self._define(cursor, self.published(tables, is_made=is_made))
 
     def make(self, cursor: Any) -> int:
-        """Make the slot; returns where its changes begin.
+        """Create the slot; return the position where its changes begin.
 
         Raises:
             AdapterTimedOut: it waits for a transaction that does not end.
@@ -144,7 +144,7 @@ class Slot:
         return lsn_of(cursor.fetchone()[0])
 
     def drop(self, cursor: Any) -> None:
-        """Drop the slot, if it is there."""
+        """Drop the slot if it exists."""
         cursor.execute(
             "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots "
             "WHERE slot_name = %s",
@@ -152,18 +152,18 @@ class Slot:
         )
 
     def drop_publication(self, cursor: Any) -> None:
-        """Drop the publication, if it is there."""
+        """Drop the publication if it exists."""
         self._define(cursor, f"DROP PUBLICATION IF EXISTS {self._quoted(self.publication)}")
 
     def advance(self, cursor: Any, lsn: int) -> None:
-        """Let the source forget what commits before."""
+        """Let the source remove its log before a position."""
         statement = "SELECT pg_replication_slot_advance(%s, %s::pg_lsn)"
         cursor.execute(statement, (self.name, lsn_text(lsn)))
 
     def peek(self, connection: Any, until: int) -> Iterator[bytes]:
         """Yield the messages of transactions that commit before, or `PEEK_MESSAGES_MAX` and some.
 
-        They are given until the transaction ends that the connection is in.
+        They can be read until the connection's current transaction ends.
         """
         with connection.cursor(name=_PORTAL) as portal:
             portal.itersize = FETCH_MESSAGES_MAX
@@ -180,7 +180,7 @@ class Slot:
         return self._quote(name).replace("%%", "%")
 
     def _define(self, cursor: Any, statement: str) -> None:
-        """Run a statement that changes what is defined, in a transaction of its own."""
+        """Run a data definition statement in a transaction of its own."""
         connection = cursor.connection
         connection.rollback()
         try:
@@ -196,18 +196,18 @@ class Slot:
 
 
 def lsn_of(text: str) -> int:
-    """Return a place in the log as a number."""
+    """Parse a position in the log."""
     high, _, low = text.partition("/")
     return (int(high, 16) << 32) | int(low, 16)
 
 
 def lsn_text(lsn: int) -> str:
-    """Return a place in the log as the source writes it."""
+    """Write a position in the log as the source does."""
     return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"
 
 
 def forgotten(source: PostgresSource, slot: Slot, kept: Mapping[str, Any]) -> str:
-    """Drop what was made; returns what remains, with what to run."""
+    """Drop the slot and the publication; return what remains, with the statements to run."""
     try:
         connection = source.connect()
     except Exception as exc:
@@ -229,7 +229,7 @@ def forgotten(source: PostgresSource, slot: Slot, kept: Mapping[str, Any]) -> st
             except AdapterFailed as error:
                 remains.append(error.message)
     finally:
-        with suppress(Exception):  # nothing is left to be done by it
+        with suppress(Exception):  # the slot is gone already
             connection.close()
     return " ".join(remains)
 

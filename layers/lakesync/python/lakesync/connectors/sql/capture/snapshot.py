@@ -1,7 +1,7 @@
 """Reads a captured table whole, as of its baseline, in key order and without a lock.
 
-First its rows are read; then the rows that the gateway has from this connector, to detect
-deletions. Both get the baseline's time: all changes from the feed since then are later.
+First its rows are read; then the rows that the gateway has from this connector are checked, to
+detect deletions. Both get the baseline's time: all changes from the feed since then are later.
 
 Law N13: ``docs/spec/connectors.md``.
 """
@@ -37,11 +37,11 @@ def read(
 ) -> SourcePage:
     """Return a table's next rows, or the next deletions; nothing once all are read.
 
-    ``wait`` is called before the first with the baseline's ``xid``: it waits until all before it is
-    visible.
+    Before the first page, ``wait`` is called with the baseline's ``xid``: it waits until all
+    earlier transactions are visible.
 
     Raises:
-        AdapterTimedOut: it is not visible yet.
+        AdapterTimedOut: they are not visible yet.
     """
     at: dict[str, Any] = json.loads(after) if after.startswith('{"us"') else {}
     if at.get("us") != mark.us:

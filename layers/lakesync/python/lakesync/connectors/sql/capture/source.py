@@ -35,7 +35,7 @@ class CaptureConnector(SnapshotConnector):
         self._feed = Feed(source, self._slot, self._tables, storage)
 
     def check(self) -> Result[str, LakeSyncError]:
-        """Say that changes can be captured, having made nothing."""
+        """Check that changes can be captured; nothing is created."""
 
         def work(cursor: Any) -> str:
             self._slot.check(cursor)
@@ -56,7 +56,7 @@ class CaptureConnector(SnapshotConnector):
     def read(
         self, table: str, cursor: str, *, rows_max: int, poll_ms: int
     ) -> Result[SourcePage, LakeSyncError]:
-        """Return a page of the feed, or of a table that is to be read whole."""
+        """Return a page of the feed, or of a table that is read whole."""
 
         def feed(connected: Any) -> SourcePage:
             return self._feed.page(connected, cursor, rows_max, poll_ms)

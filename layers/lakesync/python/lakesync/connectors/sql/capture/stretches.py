@@ -23,7 +23,7 @@ class SnapshotConnector(SqlConnector):
 
     @abstractmethod
     def _marked(self, cursor: Any, name: str) -> tuple[Plan, Baseline] | None:
-        """Return how a table is read whole, and its baseline; None if it is not to be read.
+        """Return how a table is read whole, and its baseline; None if it need not be read.
 
         Raises:
             AdapterRefused, ValidationFailed: it cannot be read.

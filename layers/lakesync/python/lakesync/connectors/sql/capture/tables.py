@@ -1,4 +1,4 @@
-"""Which of the tables that are asked for can be captured, and what to do about the others."""
+"""Determines which of the configured tables can be captured, and what to do about the others."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ _PUBLICATION: Final = """
 
 
 class TableLook(NamedTuple):
-    """How a table is, at the source."""
+    """A table at the source."""
 
     name: str
     table_id: int
-    """0 if there is none."""
+    """The table's number (oid); 0 if the table does not exist."""
     kind: str
     identity: str
     identity_columns: list[str]
     primary_key: list[str]
     columns: list[list[str]]
-    """Names and SQL types, without those that the source computes: its log says nothing of them."""
+    """Names and SQL types, without generated columns, which the log does not contain."""
     is_published: bool
     is_owned: bool
-    """The user may publish it."""
+    """Whether the user may publish it."""
 
 
 class Tables:
@@ -75,7 +75,7 @@ class Tables:
         self.looks: dict[str, TableLook] = {}
 
     def look(self, cursor: Any) -> None:
-        """Ask how all of them are."""
+        """Query the state of all tables."""
         names = list(self._settings)
         quoted = [self._source.dialect.quote(name).replace("%%", "%") for name in names]
         cursor.execute(_TABLES, (self._slot.publication, names, quoted))
@@ -89,17 +89,16 @@ class Tables:
                 self.looks[look.name] = look
 
     def publish(self, cursor: Any, *, is_made: bool) -> bool:
-        """Have all tables published that can be captured; those that cannot be become faults.
+        """Publish all tables that can be captured; those that cannot be published become faults.
 
         Args:
-            cursor: what is asked; its transaction ends.
-            is_made: the publication is there.
+            cursor: a cursor of the source; its transaction is ended.
+            is_made: whether the publication exists.
 
-        Returns:
-            The publication was made.
+        Returns: Whether the publication was created.
 
         Raises:
-            AdapterRefused: there is no publication, or one that leaves something out.
+            AdapterRefused: there is no publication, or it omits some changes.
         """
         if not is_made:
             if not self.looks:
@@ -116,10 +115,10 @@ class Tables:
         return False
 
     def check(self, cursor: Any, *, is_made: bool) -> None:
-        """Refuse what the user could not publish.
+        """Refuse tables that the user cannot publish.
 
         Raises:
-            AdapterRefused: what to run first.
+            AdapterRefused: the message says what to run first.
         """
         if is_made:
             self._check_publication(cursor)
@@ -135,10 +134,10 @@ class Tables:
             )
 
     def _check_publication(self, cursor: Any) -> None:
-        """Refuse a publication that leaves something out.
+        """Refuse a publication that omits some changes.
 
         Raises:
-            AdapterRefused: what to run.
+            AdapterRefused: the message says what to run.
         """
         cursor.execute(_PUBLICATION, (self._slot.publication,))
         is_whole, is_by_root = cursor.fetchone()
@@ -155,10 +154,10 @@ class Tables:
         )
 
     def plan(self, cursor: Any, name: str) -> Plan:
-        """Return how a table is read, as it is now.
+        """Return how a table is read, by its current definition.
 
         Raises:
-            AdapterRefused: it lacks a column that is asked for, or is gone.
+            AdapterRefused: a configured column is missing, or the table does not exist.
         """
         described = self._source.described(cursor, name)
         if not described or name not in self.looks:
@@ -168,12 +167,12 @@ class Tables:
         return plan_of(self._settings[name], replace(described[0], columns=columns))
 
     def xid(self, cursor: Any) -> str:
-        """Return the number that the next transaction gets."""
+        """Return the id of the next transaction."""
         cursor.execute("SELECT pg_snapshot_xmax(pg_current_snapshot())::text")
         return str(cursor.fetchone()[0])
 
     def types(self, name: str) -> dict[str, str]:
-        """Return the types of a table's columns that are wanted and there."""
+        """Return the types of the configured columns that the table has."""
         look, settings = self.looks[name], self._settings[name]
         key = settings.key or look.primary_key
         return {

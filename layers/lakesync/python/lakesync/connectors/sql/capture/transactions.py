@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 
 class Position(NamedTuple):
-    """How far a log of changes was read."""
+    """A position in the log."""
 
     lsn: int
-    """Transactions that commit before are done."""
+    """All transactions that commit before this position were processed."""
     rows: int = 0
-    """Messages about rows that are done of the first transaction behind."""
+    """Messages about rows of the next transaction that were processed already."""
     us: int = 0
-    """The time of the part before: every later one is later."""
+    """The time of the previous part; all later parts have later times."""
 
 
 class Parts:

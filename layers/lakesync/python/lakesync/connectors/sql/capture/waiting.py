@@ -27,7 +27,7 @@ def wait(cursor: Any, xid: str) -> None:
 
 
 def patience() -> AdapterTimedOut:
-    """Return the error of a transaction of the source that does not end."""
+    """Return the error for a transaction of the source that does not end."""
     return AdapterTimedOut(
         "a transaction of the source began before and is still open; tables are read once it ends: "
         "SELECT pid, xact_start, query FROM pg_stat_activity WHERE xact_start IS NOT NULL "
