@@ -10,8 +10,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from lakesync.adapters.compositions import Lifecycle
 from lakesync.adapters.database import TableBatch
+from lakesync.adapters.lake.memory import MemoryAdapter
 from lakesync.adapters.memory import MemoryDatabase
+from lakesync.adapters.objects import ObjectsDatabase
+from lakesync.adapters.objects.archive import HistoryArchive
 from lakesync.adapters.row_images import RowImages
 from lakesync.buffer.memory import MemoryBuffer
 from lakesync.core.delta import Op, make_delta
@@ -35,6 +39,7 @@ from lakesync.errors import (
 from lakesync.result import Err
 from lakesync.testing.batches import batch
 from lakesync.wire.records import decode_records
+from tests.support.bigquery import bigquery_destination
 from tests.support.builders import WALL_MS
 from tests.support.destinations import (
     SqlDestination,
@@ -45,10 +50,13 @@ from tests.support.destinations import (
 from tests.support.gateways import GivenTime, administrator
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from lakesync.adapters.database import Inserted
     from lakesync.core.delta import Delta
     from lakesync.core.merge import RowState
+    from lakesync.result import Result
+    from tools.local_stack.bigquery import BigQueryServer
 
 GATEWAY = "acme"
 SOURCE = Destination("warehouse", "postgres", "warehouse", declared_ms=7)
@@ -74,7 +82,31 @@ KINDS = [
     "memory",
     pytest.param("postgres", marks=pytest.mark.emulator),
     pytest.param("mariadb", marks=pytest.mark.emulator),
+    "objects",
+    "archived",
 ]
+
+
+class Archived(Lifecycle):
+    """A database with an archive, into which all of its history moves with each batch."""
+
+    def insert_deltas(self, batch: TableBatch) -> Result[Inserted, LakeSyncError]:
+        """Take the batch, and move it."""
+        taken = super().insert_deltas(batch)
+        self.archive_until(batch.last).unwrap()
+        return taken
+
+    def put_rows(self, images: RowImages) -> Result[Inserted, LakeSyncError]:
+        """Take rows, as delivery puts them into the database itself."""
+        put: Result[Inserted, LakeSyncError] = self.primary.put_rows(images)  # type: ignore[attr-defined]
+        return put
+
+
+IN_MEMORY: Mapping[str, Callable[[], Any]] = {
+    "memory": MemoryDatabase,
+    "objects": lambda: ObjectsDatabase(MemoryAdapter(), "", GATEWAY),
+    "archived": lambda: Archived(MemoryDatabase(), HistoryArchive(MemoryAdapter(), "", GATEWAY)),
+}
 
 
 @dataclass
@@ -199,8 +231,8 @@ def database(request: pytest.FixtureRequest) -> Callable[[], Any]:
     """Make an empty database of each kind, to be closed."""
 
     def made() -> Any:
-        if request.param == "memory":
-            return MemoryDatabase()
+        if request.param in IN_MEMORY:
+            return IN_MEMORY[request.param]()
         server = request.getfixturevalue(request.param)
         dialect = (postgres_dialect if request.param == "postgres" else mariadb_dialect)(server)
         return SqlDestination(dialect).adapter()
@@ -237,30 +269,45 @@ def test_who_reads_to_the_end_has_the_merged_rows_that_rules_show(
     database: Callable[[], Any], data: st.DataObject
 ) -> None:
     with closing(database()) as opened:
-        world, (own, shared, hidden) = World(opened), (new_table(), new_table(), new_table())
-        if is_ruled := data.draw(st.booleans(), "rules"):
-            omitted = data.draw(st.lists(st.sampled_from([own, shared]), unique=True), "omitted")
-            but = {"except": [{"claim": "sub", "op": "eq", "value": "bob"}]}
-            omitting = [omit(*omitted, **but)] if omitted else []
-            world.rules(rules(own, shared) | {"omit": omitting})
-        limit = data.draw(st.integers(1, 4), "limit")
-        readers = [Reader(world, sub, limit) for sub in ("ann", "bob")]
-        for _ in range(data.draw(st.integers(1, 3), "rounds")):
-            deltas: list[Delta] = data.draw(changes([own, shared, hidden]), "deltas")
-            for table in dict.fromkeys(delta.table for delta in deltas):
-                world.deliver(table, [delta for delta in deltas if delta.table == table])
-                if data.draw(st.booleans(), "a page in between"):
-                    readers[0].page()
-            rows = sorted(world.visible())
-            removed: bool = data.draw(st.booleans(), "removed")
-            if rows and removed:
-                which: tuple[str, str] = data.draw(st.sampled_from(rows), "which")
-                world.remove(*which)
-            for reader in readers:
-                reader.read()
-                assert reader.seen == world.visible(reader.sub)
+        rows_are_those_that_rules_show(opened, data)
+
+
+@pytest.mark.law("D13")
+@pytest.mark.emulator
+@settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_who_reads_bigquery_to_the_end_has_the_merged_rows_that_rules_show(
+    bigquery: BigQueryServer, data: st.DataObject
+) -> None:
+    with closing(bigquery_destination(bigquery)) as opened:
+        rows_are_those_that_rules_show(opened.adapter(), data)
+
+
+def rows_are_those_that_rules_show(opened: Any, data: st.DataObject) -> None:
+    world, (own, shared, hidden) = World(opened), (new_table(), new_table(), new_table())
+    if is_ruled := data.draw(st.booleans(), "rules"):
+        omitted = data.draw(st.lists(st.sampled_from([own, shared]), unique=True), "omitted")
+        but = {"except": [{"claim": "sub", "op": "eq", "value": "bob"}]}
+        omitting = [omit(*omitted, **but)] if omitted else []
+        world.rules(rules(own, shared) | {"omit": omitting})
+    limit = data.draw(st.integers(1, 4), "limit")
+    readers = [Reader(world, sub, limit) for sub in ("ann", "bob")]
+    for _ in range(data.draw(st.integers(1, 3), "rounds")):
+        deltas: list[Delta] = data.draw(changes([own, shared, hidden]), "deltas")
+        for table in dict.fromkeys(delta.table for delta in deltas):
+            world.deliver(table, [delta for delta in deltas if delta.table == table])
+            if data.draw(st.booleans(), "a page in between"):
+                readers[0].page()
+        rows = sorted(world.visible())
+        removed: bool = data.draw(st.booleans(), "removed")
+        if rows and removed:
+            which: tuple[str, str] = data.draw(st.sampled_from(rows), "which")
+            world.remove(*which)
         for reader in readers:
-            assert not is_ruled or hidden not in {delta.table for delta in reader.received}
+            reader.read()
+            assert reader.seen == world.visible(reader.sub)
+    for reader in readers:
+        assert not is_ruled or hidden not in {delta.table for delta in reader.received}
 
 
 @pytest.mark.law("D13", "V12")
