@@ -48,7 +48,7 @@ class Definition:
         name = (self.schema.source_table if self.schema else None) or self.table
         parts = name.split(".")
         is_own = folded(parts[-1]).startswith(PREFIX)
-        return digested(name) if is_own or any(map(_is_long, parts)) else name
+        return digested(name) if is_own or any(map(_is_unusable, parts)) else name
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -131,6 +131,13 @@ def digested(name: str) -> str:
 
 def _is_long(name: str) -> bool:
     return len(name.encode()) > NAME_BYTES_MAX
+
+
+def _is_unusable(name: str) -> bool:
+    """Return whether some database takes no table of this name."""
+    # MySQL takes no character beyond U+FFFF, and no space at the end; no database takes U+0000.
+    is_odd = not name or name.endswith(" ") or not "\0" < min(name) <= max(name) <= "\uffff"
+    return is_odd or _is_long(name)
 
 
 def _evolved(name: str, current: str | None, wanted: str) -> str:
