@@ -221,6 +221,23 @@ def test_a_deployed_destination_keeps_no_history_for_ever(monkeypatch: pytest.Mo
             database.close()
 
 
+@pytest.mark.law("P8")
+def test_a_secret_that_is_rotated_is_in_force_with_the_next_message(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The function is warm, and has opened the database before."""
+    deployed(monkeypatch)
+    with mock_aws():
+        client = boto3.client("secretsmanager", region_name="eu-central-1")
+        client.create_secret(Name="s/acme/w", SecretString="postgresql://u:before@h/d")
+        opened = open_database(load(DeliverSettings, os.environ))
+        for word in ("before", "after"):
+            client.put_secret_value(SecretId="s/acme/w", SecretString=f"postgresql://u:{word}@h/d")
+            database: Any = opened("acme", Destination("w", "postgres", "w"))
+            assert f":{word}@" in database._transactions._dialect.dsn
+            database.close()
+
+
 @pytest.mark.law("P15")
 def test_one_with_an_archive_forgets_nothing_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     deployed(monkeypatch)
