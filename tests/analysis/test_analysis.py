@@ -73,6 +73,8 @@ def test_a_table_is_given_as_each_library_has_it(lake: OpenedLake) -> None:
     frame = lake.pandas("flights", columns=["carrier", "delay"]).unwrap()
     assert str(frame["delay"].dtype) == "int64[pyarrow]"
     assert frame.groupby("carrier")["delay"].sum().to_dict() == {"DL": 0, "UA": 80}
+    by_carrier = lake.polars("flights", columns=["carrier", "delay"]).unwrap().group_by("carrier")
+    assert sorted(by_carrier.sum().rows()) == [("DL", 0), ("UA", 80)]
     late = lake.duckdb("flights").unwrap().filter("delay > 60").project("_id").fetchall()
     assert late == [("f1",)]
     assert lake.sql("select count(*) as c from flights").unwrap().to_pylist() == [{"c": 3}]

@@ -312,7 +312,9 @@ def test_a_table_may_have_any_name_elsewhere(destination: Destination, table: st
 
 
 @pytest.mark.law("P6")
-@pytest.mark.parametrize("source", ["{} \U0001f600", "{} ", "{}\0", ".{}", "{}" + "y" * 64], ids=ascii)
+@pytest.mark.parametrize(
+    "source", ["{} \U0001f600", "{} ", "{}\0", ".{}", "{}" + "y" * 64], ids=ascii
+)
 def test_a_name_that_some_database_does_not_take_gets_a_digest(
     destination: Destination, table: str, source: str
 ) -> None:

@@ -1,4 +1,4 @@
-"""A gateway's lake as it is when it is opened: Arrow, pandas, DuckDB, SQL.
+"""A gateway's lake as it is when it is opened: Arrow, pandas, polars, DuckDB, SQL.
 
 It reads the tables by the same code as the command line; nothing in the lake is changed. It uses
 the AWS credentials of the user who runs it.
@@ -113,6 +113,18 @@ class OpenedLake:
         except ModuleNotFoundError as exc:
             raise ImportError(f"this needs pandas: run {how_to_install('analysis')}") from exc
         return self.arrow(table, **how).map(lambda rows: rows.to_pandas(types_mapper=pd.ArrowDtype))
+
+    def polars(self, table: str, **how: Any) -> Result[Any, LakeSyncError]:
+        """Return a table as a polars frame; takes what `arrow` takes.
+
+        Raises:
+            ImportError: polars is not installed.
+        """
+        try:
+            import polars as pl
+        except ModuleNotFoundError as exc:
+            raise ImportError(f"this needs polars: run {how_to_install('analysis')}") from exc
+        return self.arrow(table, **how).map(pl.from_arrow)
 
     def duckdb(self, table: str, **how: Any) -> Result[Any, LakeSyncError]:
         """Return a table as a relation of DuckDB, in a database of its own; arguments as `arrow`.
