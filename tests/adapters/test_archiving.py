@@ -19,8 +19,7 @@ from lakesync.adapters.row_images import RowImages
 from lakesync.core.clock import STAMP_MAX
 from lakesync.errors import Conflict, CursorExpired, ValidationFailed
 from lakesync.result import Err
-from lakesync.testing.batches import batch, numbered
-from lakesync.testing.database_contract import history
+from lakesync.testing.batches import batch, history, numbered
 from tests.support.lake import Killed, Life
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from lakesync.adapters.compositions import Lifecycle
 from lakesync.adapters.database import Position
 from lakesync.core.clock import STAMP_MAX
 from lakesync.result import Err
-from lakesync.testing.batches import batch, numbered
-from lakesync.testing.database_contract import history
+from lakesync.testing.batches import batch, history, numbered
 from tests.support.buckets import BucketDatabases
 from tests.support.destinations import SqlDestination, new_table, postgres_dialect
 

@@ -21,8 +21,8 @@ from lakesync.core.delta import Op, make_delta
 from lakesync.core.merge import state_of
 from lakesync.errors import Conflict, CursorExpired
 from lakesync.result import Err
-from lakesync.testing.batches import batch, merged, numbered, schema
-from lakesync.testing.database_contract import DatabaseContract, history
+from lakesync.testing.batches import batch, history, merged, numbered, schema
+from lakesync.testing.database_contract import DatabaseContract
 from tests.support.bigquery import PartsAdapter, bigquery_destination
 from tests.support.buckets import BucketDatabases
 from tests.support.destinations import (

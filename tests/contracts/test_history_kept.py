@@ -18,8 +18,7 @@ from lakesync.core.clock import stamp
 from lakesync.core.delta import Op, make_delta
 from lakesync.errors import CursorExpired
 from lakesync.result import Err, Ok
-from lakesync.testing.batches import batch, new_table, numbered, schema
-from lakesync.testing.database_contract import history
+from lakesync.testing.batches import batch, history, new_table, numbered, schema
 from tests.support.bigquery import PartsAdapter, bigquery_destination
 from tests.support.destinations import (
     SqlDestination,

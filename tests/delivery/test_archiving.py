@@ -13,7 +13,7 @@ from lakesync.core.claims import DeliveryPlace
 from lakesync.errors import AdapterUnreachable, DestinationRefused
 from lakesync.maintenance.destination_erasure import ask_destinations
 from lakesync.result import Err
-from lakesync.testing.database_contract import history
+from lakesync.testing.batches import history
 from tests.delivery.world import GATEWAY, World
 from tests.support.builders import at_ms, delete, insert, update
 

@@ -15,11 +15,13 @@ from lakesync.core.values import parse
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from lakesync.adapters.database import DatabaseAdapter
     from lakesync.core.delta import Delta
 
 _ROWS: Final = ("r1", "r 2", "é", "\U0001f600")
 _CLIENTS: Final = ("c1", "é")
 _COLUMNS: Final = ("a", "B", "order")
+_PAGES_MAX: Final = 1_000
 _VALUES: Final = (None, True, 0, -1.5, "", "O'Brien \\ % \U0001f600", [1, [None]], {"k": {"": 2}})
 
 
@@ -88,3 +90,19 @@ def merged(deltas: Iterable[Delta], *, delete_wins: bool = False) -> dict[str, d
         for row_id, values in rows.items()
         if values is not None
     }
+
+
+def history(adapter: DatabaseAdapter, table: str, deltas_max: int = 3) -> list[Delta]:
+    """Read all of a table's history, page by page: in order, and no page too long."""
+    position, pages = Position(), 0
+    read: list[Delta] = []
+    while True:
+        page = adapter.query_deltas_since(table, position, deltas_max).unwrap()
+        assert len(page.deltas) <= deltas_max
+        places = [placed.position for placed in page.deltas]
+        assert places == sorted(place for place in places if place > position)
+        read += [delta for _, delta in page.deltas]
+        position, pages = page.position, pages + 1
+        if not page.has_more:
+            return read
+        assert pages < _PAGES_MAX, "the history has no end"

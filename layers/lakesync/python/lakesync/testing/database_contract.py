@@ -23,38 +23,28 @@ from lakesync.adapters.memory import MemoryDatabase
 from lakesync.core.clock import stamp
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.merge import state_of
-from lakesync.errors import Conflict, CursorExpired
+from lakesync.errors import Conflict, CursorExpired, SchemaMismatch
 from lakesync.result import Err, Ok
-from lakesync.testing.batches import batch, merged, mixed, new_table, numbered, schema
+from lakesync.testing.batches import (
+    batch,
+    history,
+    merged,
+    mixed,
+    new_table,
+    numbered,
+    schema,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lakesync.adapters.database import DatabaseAdapter
-    from lakesync.core.delta import Delta
 
     Make = Callable[[], DatabaseAdapter]
 
 SEEDS: Final = 6
 """Sets of deltas that rows and history are tried with."""
-_PAGES_MAX: Final = 1_000
 _YEAR_MS: Final = 366 * 86_400_000
-
-
-def history(adapter: DatabaseAdapter, table: str, deltas_max: int = 3) -> list[Delta]:
-    """Read all of a table's history, page by page: in order, and no page too long."""
-    position, pages = Position(), 0
-    read: list[Delta] = []
-    while True:
-        page = adapter.query_deltas_since(table, position, deltas_max).unwrap()
-        assert len(page.deltas) <= deltas_max
-        places = [placed.position for placed in page.deltas]
-        assert places == sorted(place for place in places if place > position)
-        read += [delta for _, delta in page.deltas]
-        position, pages = page.position, pages + 1
-        if not page.has_more:
-            return read
-        assert pages < _PAGES_MAX, "the history has no end"
 
 
 class DatabaseContract:
@@ -140,6 +130,22 @@ class DatabaseContract:
         assert isinstance(result, Err)
         assert isinstance(result.error, Conflict)
         assert adapter.mark(table).unwrap() == 0
+
+    def test_the_newest_schema_is_kept_and_a_refused_one_changes_nothing(self, make: Make) -> None:
+        """Schemas come with batches, which may be late; a type may be refused."""
+        adapter, table = make(), new_table()
+        first = schema(table, {"n": "number"})
+        second = schema(table, {"n": "number", "s": "string"}, version=2)
+        for each in (first, second, first):
+            adapter.ensure_schema(each).unwrap()
+        adapter.insert_deltas(batch(table, numbered(table, 2), schema=first)).unwrap()
+        assert adapter.tables().unwrap()[table] == second
+
+        answer = adapter.ensure_schema(schema(table, {"n": "boolean"}, version=3))
+        if isinstance(answer, Err):
+            assert isinstance(answer.error, SchemaMismatch)
+            assert adapter.tables().unwrap()[table] == second
+        assert adapter.latest_state(table, "r1").unwrap() == {"n": 1}
 
     def test_rows_are_read_in_pages_in_the_order_of_their_bytes(self, make: Make) -> None:
         """Whatever the database's own order of text is."""

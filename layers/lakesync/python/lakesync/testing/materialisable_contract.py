@@ -12,9 +12,12 @@ them. Laws P1, P6, P7: ``docs/spec/databases.md``.
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from lakesync.core.delta import Op, make_delta
+from lakesync.errors import SchemaMismatch
+from lakesync.result import Err
 from lakesync.testing.batches import batch, merged, mixed, new_table, schema
 
 if TYPE_CHECKING:
@@ -82,6 +85,24 @@ class MaterialisableContract:
 
         rows = destination.rows(table, "s", "late", "more")
         assert rows == {"r1": ("x", 12.0, None), "r2": (None, None, "y")}
+
+    def test_decimals_widen_and_a_type_that_cannot_become_another_is_refused(
+        self, destination: TableDestination
+    ) -> None:
+        """The refused schema changes nothing, and is `SchemaMismatch`."""
+        adapter, table = destination.adapter(), new_table()
+        narrow = schema(table, {"d": "decimal(5,2)"})
+        deltas = [_put(table, "r1", {"d": "999.99"})]
+        adapter.insert_deltas(batch(table, deltas, schema=narrow)).unwrap()
+        wide = schema(table, {"d": "decimal(9,2)"}, version=2)
+        deltas = [_put(table, "r2", {"d": "1234567.89"})]
+        adapter.insert_deltas(batch(table, deltas, after=1, schema=wide)).unwrap()
+        refused = adapter.ensure_schema(schema(table, {"d": "string"}, version=3))
+
+        assert isinstance(refused, Err)
+        assert isinstance(refused.error, SchemaMismatch)
+        wanted = {"r1": (Decimal("999.99"),), "r2": (Decimal("1234567.89"),)}
+        assert destination.rows(table, "d") == wanted
 
     def test_deleted_rows_go_or_are_marked(self, destination: TableDestination) -> None:
         """As the schema says; a row that comes back is there as any other."""

@@ -9,28 +9,20 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import psycopg
-from psycopg import errors as pg
 from psycopg.types.string import BytesBinaryDumper
 
+from lakesync.adapters.postgres.faults import is_row_fault, translated
 from lakesync.adapters.sql.adapter import SqlAdapter
 from lakesync.adapters.sql.dialect import SCOPE, STAGE, quoted
 from lakesync.adapters.sql.staging import fill_stage
 from lakesync.adapters.sql.values import Unfit
 from lakesync.core.column_types import precision_scale
-from lakesync.errors import (
-    AdapterFailed,
-    AdapterQuotaExceeded,
-    AdapterRefused,
-    AdapterTimedOut,
-    AdapterUnreachable,
-    ConstraintViolated,
-    LakeSyncError,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from lakesync.adapters.sql.dialect import Connection
+    from lakesync.errors import LakeSyncError
 
 CONNECT_TIMEOUT_S: Final = 10
 STATEMENT_TIMEOUT_MS: Final = 120_000
@@ -190,50 +182,12 @@ class Postgres:
         return value
 
     def is_row_fault(self, error: Exception) -> bool:
-        """Distinguish data and constraint errors (SQLSTATE classes 22 and 23) from all others."""
-        return isinstance(error, psycopg.DataError | psycopg.IntegrityError)
+        """Distinguish data and constraint errors from all others."""
+        return is_row_fault(error)
 
     def translate(self, error: Exception) -> LakeSyncError | None:
         """Translate psycopg's errors by their SQLSTATE."""
-        if not isinstance(error, psycopg.Error):
-            return None
-        message = f"PostgreSQL: {' '.join(str(error).split())[:300]}"
-        kind = next((ours for theirs, ours in _ERRORS if isinstance(error, theirs)), AdapterFailed)
-        if kind is AdapterFailed and isinstance(error, psycopg.OperationalError):
-            kind = _connection_error(error.sqlstate, message)
-        return kind(message)
-
-
-_ERRORS: Final[Sequence[tuple[Any, type[LakeSyncError]]]] = (
-    (
-        (
-            pg.InsufficientPrivilege, pg.ReadOnlySqlTransaction, pg.InvalidPassword,
-            pg.InvalidAuthorizationSpecification, pg.InvalidCatalogName, pg.InvalidSchemaName,
-        ),
-        AdapterRefused,
-    ),
-    (
-        (
-            pg.QueryCanceled, pg.LockNotAvailable, pg.DeadlockDetected, pg.SerializationFailure,
-            psycopg.errors.ConnectionTimeout,
-        ),
-        AdapterTimedOut,
-    ),
-    (
-        (pg.DiskFull, pg.OutOfMemory, pg.InsufficientResources, pg.ConfigurationLimitExceeded),
-        AdapterQuotaExceeded,
-    ),
-    ((psycopg.IntegrityError, psycopg.DataError), ConstraintViolated),
-)  # fmt: skip
-
-
-def _connection_error(state: str | None, message: str) -> type[LakeSyncError]:
-    """Recognise a connection that was never made or that broke: it committed nothing."""
-    if state is None:
-        refused = ("password authentication", "no password", "does not exist", "pg_hba")
-        return AdapterRefused if any(words in message for words in refused) else AdapterUnreachable
-    is_lost = state.startswith(("08", "57P")) or state == "53300"
-    return AdapterUnreachable if is_lost else AdapterFailed
+        return translated(error)
 
 
 def postgres_adapter(dsn: str, gateway: str, *, history_ms: int | None = None) -> SqlAdapter:
