@@ -12,7 +12,7 @@ import pytest
 from lakesync.adapters.lake.parquet import read_batch
 from lakesync.core.archive import Archive
 from lakesync.core.claims import DELIVERIES, DELIVERIES_FAILED, RETRY, DeliveryPlace
-from lakesync.core.clock import VISIBLE_MS_MAX
+from lakesync.core.clock import VISIBLE_MS_MAX, stamp
 from lakesync.delivery.deliver import Deliverer
 from lakesync.ports import DeliveryState
 from tests.cli.test_declaring import fields_of, gateway, lines, run, write
@@ -196,3 +196,31 @@ def test_an_archive_is_declared_by_an_option(gateway: LocalGateway) -> None:
     declared = gateway.buffer.destinations(GATEWAY).by_name["warehouse"]
     assert declared.archive == Archive("cold", 7)
     assert listed()["archive"] == {"secret": "cold", "afterDays": 7}
+
+
+@pytest.mark.law("P15")
+def test_how_far_archives_are_is_listed(gateway: LocalGateway) -> None:
+    write("warehouse.json", WAREHOUSE)
+    run("destinations", "add", "plain", "warehouse.json")
+    write("warehouse.json", WAREHOUSE | {"secret": "other"})
+    run("destinations", "add", "kept", "warehouse.json", "--archive", "cold:7")
+    moments = {"flights": 1_793_000_000_000, "gates": 1_793_500_000_000}
+
+    def save(table: str, archived: int) -> None:
+        state = DeliveryState(stamp(1_794_000_000_000), archived=archived)
+        for name in ("plain", "kept"):
+            gateway.buffer.save_delivery_state(GATEWAY, name, table, state)
+
+    assert "archived to" in run("destinations", "list").stdout
+    for table in moments:
+        save(table, 0)
+    assert fields_of(run("destinations", "list"), "kept")[-2:] == ["nothing", "yet"]
+    for table, moment in moments.items():
+        save(table, stamp(moment))
+    shown = run("destinations", "list")
+    assert fields_of(shown, "kept")[-2:] == ["2026-10-26", "07:33"]
+    assert fields_of(shown, "plain")[-1] == "0"
+    every = lines(run("destinations", "list", "--json"))
+    by_name = {one["name"]: one["tablesDelivered"] for one in every}
+    assert [one["archived"] for one in by_name["kept"]] == [str(stamp(m)) for m in moments.values()]
+    assert "archived" not in by_name["plain"][0]

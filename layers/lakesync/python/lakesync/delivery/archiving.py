@@ -7,16 +7,20 @@ what is old. So a lost message costs a day, and a repeated one nothing. Law P15:
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from lakesync.adapters.archiving import archive_table
 from lakesync.core.claims import DeliveryPlace, announcement
 from lakesync.core.clock import stamp
 from lakesync.delivery.deliver import Delivered
+from lakesync.delivery.gathering import state_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from lakesync.adapters.copying import Copied
+    from lakesync.core.clock import Stamp
     from lakesync.core.destinations import Destination
     from lakesync.delivery.deliver import OpenArchive, OpenDatabase
     from lakesync.ports import Buffer, Queue, WallClock
@@ -83,12 +87,20 @@ class Archiver:
             if not has_time():
                 return Delivered(moved, finished=False)
             step = self._step(place, one)
-            moved += step
-            if not step:
+            moved += step.deltas
+            self._note(place, step.until)
+            if not step.deltas:
                 break
         return Delivered(moved)
 
-    def _step(self, place: DeliveryPlace, destination: Destination) -> int:
+    def _note(self, place: DeliveryPlace, archived: Stamp) -> None:
+        """Note for people how far the archive is."""
+        before = state_of(self._buffer, place)
+        if before.archived != archived:
+            state = replace(before, archived=archived)
+            self._buffer.save_delivery_state(place.gateway, place.destination, place.table, state)
+
+    def _step(self, place: DeliveryPlace, destination: Destination) -> Copied:
         assert destination.archive  # noqa: S101 - asked for those alone
         until = stamp(self._wall_clock() - destination.archive.after_days * _DAY_MS)
         database = self._open_database(place.gateway, destination)
@@ -97,7 +109,7 @@ class Archiver:
                 moved = archive_table(
                     database, archive, place.table, until=until, deltas_max=STEP_DELTAS
                 )
-                return moved.unwrap().deltas
+                return moved.unwrap()
         finally:
             database.close()
 

@@ -7,7 +7,7 @@ Laws D7-D11: ``docs/spec/delivery.md``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lakesync.core.claims import (
@@ -167,7 +167,7 @@ class Deliverer:
             if table.is_handed_over:
                 return Delivered(table.deltas)
             letters = database.dead_letters(place.table).unwrap()
-            self._note(place, desk.mark(), len(letters), self._wrote_ms(place, desk, table))
+            self._note(desk, len(letters), self._wrote_ms(place, desk, table))
         except Contention:
             raise  # a transient state: it is done in a moment
         except LakeSyncError as error:
@@ -227,20 +227,17 @@ class Deliverer:
             return self._wall_clock()
         return state_of(self._buffer, place).wrote_ms
 
-    def _note(self, place: DeliveryPlace, mark: int, dead_letters: int, wrote_ms: int) -> None:
-        state = DeliveryState(mark, dead_letters, "", self._wall_clock(), wrote_ms)
+    def _note(self, desk: Desk, dead_letters: int, wrote_ms: int) -> None:
+        place, now_ms = desk.place, self._wall_clock()
+        archived = state_of(self._buffer, place).archived if desk.destination.archive else 0
+        state = DeliveryState(desk.mark(), dead_letters, "", now_ms, wrote_ms, archived)
         self._buffer.save_delivery_state(place.gateway, place.destination, place.table, state)
 
     def _note_failure(self, place: DeliveryPlace, error: LakeSyncError, wrote_ms: int) -> None:
         before = state_of(self._buffer, place)
         message = f"{error.code}: {error.message}"[:_ERROR_CHARACTERS_MAX]
-        state = DeliveryState(
-            before.mark,
-            before.dead_letters,
-            message,
-            self._wall_clock(),
-            wrote_ms,
-        )
+        now_ms = self._wall_clock()
+        state = replace(before, error=message, at_ms=now_ms, wrote_ms=wrote_ms)
         self._buffer.save_delivery_state(place.gateway, place.destination, place.table, state)
 
 

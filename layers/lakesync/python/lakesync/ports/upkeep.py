@@ -50,6 +50,8 @@ class DeliveryState:
     at_ms: int = 0
     wrote_ms: int = 0
     """When it was last written to, where batches are gathered; 0 elsewhere."""
+    archived: Stamp = 0
+    """The commit up to which the history is in the destination's archive; 0 without one."""
 
 
 class DeliveryStates(Protocol):

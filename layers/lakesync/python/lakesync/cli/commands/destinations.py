@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 import typer
 
+from lakesync.cli.cells import instant
 from lakesync.cli.faults import UsageFault
 from lakesync.cli.files import read_json
 from lakesync.cli.output import plural
@@ -26,6 +27,8 @@ _ARCHIVE = typer.Option(
 def list_(session: Session) -> None:
     """List the destinations with their state, lag, waiting batches and refused rows.
 
+    "archived to" is the time up to which the archive has the history of every table.
+
     Example:
       lakesync destinations list
     """
@@ -43,10 +46,11 @@ def list_(session: Session) -> None:
             each["waiting"],
             each["filling"],
             each["deadLetters"],
+            _archived(each),
         )
         for each in declared
     ]
-    columns = ("name", "kind", "state", "lag", "waiting", "filling", "dead letters")
+    columns = ("name", "kind", "state", "lag", "waiting", "filling", "dead letters", "archived to")
     empty = "No destinations; declare one: lakesync destinations add warehouse warehouse.json"
     session.out.table(columns, rows, title="Destinations.", empty=empty)
     for each in declared:
@@ -151,6 +155,15 @@ def remove(session: Session, *, name: Annotated[str, _NAME]) -> None:
     """
     answer = session.ask("DELETE", _path(session, name))
     session.out.answer(answer, f"removed: {name}; its tables are not changed")
+
+
+def _archived(destination: dict[str, Any]) -> str:
+    """Return up to what time every table's history is archived; empty without an archive."""
+    tables = destination["tablesDelivered"] if "archive" in destination else []
+    marks = [int(table["archived"]) for table in tables if table["table"]]
+    if not marks:
+        return ""
+    return f"{instant(min(marks)):%Y-%m-%d %H:%M}" if all(marks) else "nothing yet"
 
 
 def _change(session: Session, name: str, action: str, sentence: str) -> None:

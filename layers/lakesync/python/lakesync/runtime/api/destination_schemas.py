@@ -92,7 +92,11 @@ DESTINATION_COMPONENTS: Final[dict[str, Schema]] = {
                         "deadLetters": COUNT,
                         "error": TEXT,
                         "atMs": COUNT,
-                    }
+                    },
+                    {
+                        "archived": STAMP
+                        | {"description": "The commit up to which its archive has the history."}
+                    },
                 )
             ),
         },

@@ -132,6 +132,7 @@ def _report_to_json(report: DestinationReport) -> dict[str, Any]:
                 "deadLetters": state.dead_letters,
                 "error": state.error,
                 "atMs": state.at_ms,
+                **({"archived": str(state.archived)} if report.destination.archive else {}),
             }
             for table, state in sorted(report.tables.items())
         ],
