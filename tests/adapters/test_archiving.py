@@ -20,6 +20,7 @@ from lakesync.core.clock import STAMP_MAX
 from lakesync.errors import Conflict, CursorExpired, ValidationFailed
 from lakesync.result import Err
 from lakesync.testing.batches import batch, history, numbered
+from tests.support.archives import Dying, archive_on
 from tests.support.lake import Killed, Life
 
 if TYPE_CHECKING:
@@ -41,24 +42,8 @@ def filled(commits: int = 6) -> tuple[MemoryDatabase, list[Delta]]:
     return database, deltas
 
 
-def archive_on(objects: Any) -> HistoryArchive:
-    return HistoryArchive(objects, "", "acme/warehouse/1")
-
-
 def keys(objects: MemoryAdapter) -> list[str]:
     return objects.list_objects("")
-
-
-class Dying:
-    """A database or a bucket of a process that dies before its n-th write, or right behind it."""
-
-    def __init__(self, port: Any, life: Life) -> None:
-        self._port, self._life = port, life
-
-    def __getattr__(self, name: str) -> Any:
-        act = getattr(self._port, name)
-        writes = {"put_object", "put_new_object", "delete_objects", "forget_history"}
-        return self._life.step(act) if name in writes else act
 
 
 def moved(database: Any, archive: HistoryArchive, until: int, most: int = 100) -> int:
@@ -229,7 +214,7 @@ def test_what_is_forgotten_is_gone_and_the_mark_stays(until: int) -> None:
 
 
 @pytest.mark.law("P15")
-def test_who_read_a_part_of_a_commit_that_is_cleared_is_told() -> None:
+def test_who_read_a_part_of_a_commit_that_is_forgotten_is_told() -> None:
     database, _ = filled()
     archive = archive_on(MemoryAdapter())
     moved(database, archive, until=4)
@@ -237,38 +222,11 @@ def test_who_read_a_part_of_a_commit_that_is_cleared_is_told() -> None:
     for since in (Position(4, 0), Position(3, 0)):
         rest = both.query_deltas_since(TABLE, since, 1).unwrap().deltas
         assert rest[0].position == (since.commit, 1)
-    database.forget_history(TABLE, 4).unwrap()
-    archive.clear(TABLE, 4).unwrap()
+    both.forget_history(TABLE, 4).unwrap()
     gone = both.query_deltas_since(TABLE, Position(4, 0), 9)
     assert isinstance(gone, Err)
     assert isinstance(gone.error, CursorExpired)
     assert len(both.query_deltas_since(TABLE, Position(4, STAMP_MAX), 9).unwrap().deltas) == 4
-
-
-@pytest.mark.law("P15")
-def test_what_is_erased_while_it_is_moved_does_not_come_back() -> None:
-    """The eraser clears the database first, and the archive behind it."""
-    database, _ = filled()
-    objects = MemoryAdapter()
-
-    class Erasing(MemoryDatabase):
-        """What it gives is erased right behind that, in both."""
-
-        def query_deltas_since(self, table: str, since: Position, deltas_max: int) -> Any:
-            page = database.query_deltas_since(table, since, deltas_max)
-            if deltas_max > 1:
-                database.forget_history(table, 6).unwrap()
-                archive_on(objects).clear(table, 6).unwrap()
-            return page
-
-        def mark(self, table: str) -> Any:
-            return database.mark(table)
-
-    assert moved(Erasing(), archive_on(objects), until=4) == 0
-    assert keys(objects) == [f"acme.warehouse.1/todos/archive/{6:020d}-{6:020d}.json.gz"]
-    assert archive_on(objects).mark(TABLE).unwrap() == 6
-    archive_on(objects).clear(TABLE, 2).unwrap()
-    assert archive_on(objects).mark(TABLE).unwrap() == 6, "it goes on where it was"
 
 
 @pytest.mark.law("P15")

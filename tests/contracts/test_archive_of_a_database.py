@@ -11,6 +11,7 @@ from lakesync.adapters.database import Position
 from lakesync.core.clock import STAMP_MAX
 from lakesync.result import Err
 from lakesync.testing.batches import batch, history, numbered
+from tests.support.archives import everything
 from tests.support.buckets import BucketDatabases
 from tests.support.destinations import SqlDestination, new_table, postgres_dialect
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from tools.local_stack.databases import Database
 
 
-@pytest.mark.law("P10", "P15")
+@pytest.mark.law("E9", "P10", "P15")
 @pytest.mark.emulator
 def test_history_moves_from_postgres_into_a_bucket(
     postgres: Database, bucket_endpoint: str, credentials: None
@@ -36,6 +37,10 @@ def test_history_moves_from_postgres_into_a_bucket(
         assert archive.mark(table).unwrap() == until
         expired = database.query_deltas_since(table, Position(until - 1, STAMP_MAX), 9)
         assert isinstance(expired, Err)
+    for _ in range(2):
+        assert archive.erase_rows(table, ["r3"], 5).unwrap()
+        kept = [delta for delta in deltas[:10] if delta.row_id != "r3"]
+        assert [one.delta for one in everything(archive, table)] == kept
     both.forget_history(table, 6).unwrap()
     assert isinstance(both.query_deltas_since(table, Position(), 9), Err)
     both.close()

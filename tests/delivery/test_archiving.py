@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
 import json
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -15,7 +16,12 @@ from lakesync.maintenance.destination_erasure import ask_destinations
 from lakesync.result import Err
 from lakesync.testing.batches import history
 from tests.delivery.world import GATEWAY, World
+from tests.support.archives import Dying, everything, stored_text
 from tests.support.builders import at_ms, delete, insert, update
+from tests.support.lake import Killed, Life
+
+if TYPE_CHECKING:
+    from lakesync.adapters.database import PlacedDelta
 
 DAY_MS = 86_400_000
 ARCHIVE = {"secret": "cold", "afterDays": 7}
@@ -57,6 +63,13 @@ def test_what_is_old_moves_and_what_is_new_stays() -> None:
     moved = world.archiver().archive(PLACE)
     assert (moved.deltas, moved.finished) == (2, True)
     assert world.archiver().archive(PLACE).deltas == 0
+    noted = world.buffer.delivery_states(GATEWAY, "warehouse")["todos"]
+    assert 0 < noted.archived < noted.mark
+    world.push(insert("newer", at=at_ms(4), title="n"))
+    world.flush()
+    world.deliver()
+    assert world.buffer.delivery_states(GATEWAY, "warehouse")["todos"].archived == noted.archived
+    before.append("newer")
     assert rows_told(world) == before
     forgotten = world.databases["warehouse"].query_deltas_since("todos", Position(), 9)
     assert isinstance(forgotten, Err)
@@ -103,22 +116,130 @@ def test_an_archive_follows_what_comes_later_and_a_filling_is_a_gap() -> None:
     assert isinstance(gone, Err), "what the filling made up for is nowhere"
 
 
+def ask_to_erase(world: World, row: str) -> None:
+    """Ask for the erasure of a row, once its deletion is delivered."""
+    stores = world.objects, world.deliveries
+    ask_destinations(world.buffer.destinations(GATEWAY), *stores, GATEWAY, "todos", [row])
+
+
+def archived(world: World) -> list[PlacedDelta]:
+    """Return all that is in the archive."""
+    declared = world.buffer.destinations(GATEWAY).by_name["warehouse"]
+    return everything(world.archive(GATEWAY, declared), "todos")
+
+
+def whole_history(world: World) -> list[PlacedDelta]:
+    """Return the history of both, read through both as one."""
+    declared = world.buffer.destinations(GATEWAY).by_name["warehouse"]
+    return everything(
+        Lifecycle(world.databases["warehouse"], world.archive(GATEWAY, declared)), "todos"
+    )
+
+
 @pytest.mark.law("E9", "P15")
-def test_an_erasure_clears_the_archive_too() -> None:
+def test_of_an_archive_an_erasure_removes_the_row_alone() -> None:
+    world = world_with_history()
+    world.archiver().archive(PLACE)
+    world.push(delete("old", at=at_ms(20)))
+    world.flush()
+    world.deliver()
+    before = whole_history(world)
+    assert [one.delta.row_id for one in before] == ["old", "old", "new", "old"]
+    ask_to_erase(world, "old")
+    assert world.deliver() == []
+
+    assert archived(world) == [one for one in before if one.delta.row_id != "old"]
+    assert b"old" not in stored_text(world.bucket)
+    gone = world.databases["warehouse"].query_deltas_since("todos", Position(), 9)
+    assert isinstance(gone, Err), "what was not archived yet was moved before it was forgotten"
+    world.check()
+
+    world.push(insert("later", at=at_ms(30), title="l"))
+    world.flush()
+    world.deliver()
+    world.time.now_ms += 8 * DAY_MS
+    assert world.archiver().archive(PLACE).deltas == 1
+    assert [one.delta.row_id for one in archived(world)] == ["new", "later"]
+
+
+@pytest.mark.law("E9", "P15")
+@pytest.mark.parametrize("last_happens", [False, True])
+def test_whoever_erases_and_dies_anywhere_is_followed_by_one_that_does_it(
+    *, last_happens: bool
+) -> None:
+    for writes in range(30):
+        world = world_with_history()
+        world.archiver().archive(PLACE)
+        world.push(delete("old", at=at_ms(20)))
+        world.flush()
+        world.deliver()
+        expected = [one for one in whole_history(world) if one.delta.row_id != "old"]
+        ask_to_erase(world, "old")
+        life = Life(writes, last_happens=last_happens)
+        bucket, database = world.bucket, world.databases["warehouse"]
+        mortal: Any = Dying(bucket, life), Dying(database, life)
+        world.bucket, world.databases["warehouse"] = mortal
+        try:
+            assert world.deliver() == []
+        except Killed:
+            pass
+        finally:
+            world.bucket, world.databases["warehouse"] = bucket, database
+        has_died = bool(world.waiting())
+        world.sweep()
+        assert world.waiting() == []
+        assert archived(world) == expected
+        assert b"old" not in stored_text(bucket)
+        world.check()
+        if not has_died:
+            assert writes > 5
+            return
+    raise AssertionError("it never came to an end")
+
+
+@pytest.mark.law("E9", "P15")
+def test_an_erasure_from_an_archive_goes_on_where_time_ran_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("lakesync.delivery.erasing.DELTAS_READ", 1)
     world = world_with_history()
     world.push(delete("old", at=at_ms(20)))
     world.flush()
     world.deliver()
-    world.archiver().archive(PLACE)
-    assert world.bucket.list_objects("")
-    stores = world.objects, world.deliveries
-    ask_destinations(world.buffer.destinations(GATEWAY), *stores, GATEWAY, "todos", ["old"])
-    assert world.deliver() == []
-    declared = world.buffer.destinations(GATEWAY).by_name["warehouse"]
-    archive = world.archive(GATEWAY, declared)
-    left = [key for key in world.bucket.list_objects("") if archive.mark("todos").unwrap()]
-    assert len(left) == 1, "how far it had come, and nothing else"
-    assert b"old" not in gzip.decompress(world.bucket.get_object(left[0]))
+    ask_to_erase(world, "old")
+    turns = 0
+    while world.waiting():
+        world.deliverer().deliver(PLACE, partial(next, iter([True, True]), False))
+        turns += 1
+    assert turns > 1
+    assert [one.delta.row_id for one in archived(world)] == ["new"]
+    assert b"old" not in stored_text(world.bucket)
+
+
+@pytest.mark.law("E9", "P15")
+def test_an_archive_that_is_away_keeps_its_database_from_forgetting() -> None:
+    world = world_with_history()
+    world.push(delete("old", at=at_ms(20)))
+    world.flush()
+    world.deliver()
+    before = whole_history(world)
+    ask_to_erase(world, "old")
+    bucket = world.bucket
+    away: Any = Away()
+    world.bucket = away
+    assert [type(error) for error in world.deliver()] == [AdapterUnreachable]
+    world.bucket = bucket
+    assert whole_history(world) == before
+    assert len(world.waiting()) == 1
+    world.sweep()
+    assert [one.delta.row_id for one in archived(world)] == ["new"]
+
+
+class Away:
+    """A bucket that cannot be reached."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AdapterUnreachable(f"the bucket cannot be reached: {name}")
 
 
 @pytest.mark.law("P15")

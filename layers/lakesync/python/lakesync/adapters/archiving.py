@@ -4,9 +4,8 @@
     2. forget in the database   up to the archive's mark, and no further
 
 If a process dies between the steps, the next run starts with step 2. No commit is missing from
-both, and a reader of both as one (`lakesync.adapters.compositions.Lifecycle`) gets each once. If
-the archive was cleared after the batch was read, as an erasure does, the object is withdrawn:
-clearing first stores where the archive begins, and then lists its objects.
+both, and a reader of both as one (`lakesync.adapters.compositions.Lifecycle`) gets each once. Of a
+batch that was read before an erasure ended, the erased part does not come into the archive.
 Law P15: ``docs/spec/databases.md``.
 """
 
@@ -52,6 +51,7 @@ def archive_table(
     Errors: those of either side; batches that were moved stay moved.
     """
     try:
+        archive.sweep(table).unwrap()
         at = archive.mark(table).unwrap()
         last = min(source.mark(table).unwrap(), until)
         if at < last and is_forgotten(source, table, at):
@@ -64,11 +64,8 @@ def archive_table(
             if not deltas:
                 break
             upto = deltas[-1].position.commit
-            new = archive.insert_deltas(TableBatch(table, at, upto, deltas)).unwrap().deltas
-            if new and archive.is_cleared(table, upto).unwrap():
-                archive.withdraw(table, at, upto).unwrap()
-                break
-            moved, at = moved + new, upto
+            moved += archive.insert_deltas(TableBatch(table, at, upto, deltas)).unwrap().deltas
+            at = upto
             if moved >= deltas_max:
                 break
         if old := min(at, last):

@@ -201,7 +201,7 @@ class Lifecycle(_Primary):
                 return marked
             mark = marked.value
             if since.commit <= mark:
-                page = self.archive.query_deltas_since(table, since, deltas_max)
+                page = self._archived(table, since, deltas_max)
                 if isinstance(page, Err) or page.value.deltas:
                     return page.map(lambda read: DeltaPage(read.deltas, read.position, True))
                 since = max(since, Position(mark, ORDINAL_END))
@@ -210,6 +210,15 @@ class Lifecycle(_Primary):
             if not is_forgotten or mark <= seen:
                 return page
             seen = mark  # it may be moved between the two reads: then the archive is ahead
+
+    def _archived(
+        self, table: str, since: Position, deltas_max: int
+    ) -> Result[DeltaPage, LakeSyncError]:
+        """Return archived history; an error, if it lacks deletions as rows of it were erased."""
+        archive = self.archive
+        if isinstance(archive, HistoryArchive):
+            return archive.query_deltas_to_follow(table, since, deltas_max)
+        return archive.query_deltas_since(table, since, deltas_max)
 
     def forget_history(self, table: str, until: Stamp) -> Result[None, LakeSyncError]:
         """Forget the table's history in both."""

@@ -19,9 +19,14 @@ _END: Final = ".erase.json"
 """The suffix of their names; no claim of a batch has it."""
 
 
+def rows_name(row_ids: Iterable[str]) -> str:
+    """Return a name for some rows that does not contain them: another one for others."""
+    return sha256(json.dumps(sorted(row_ids)).encode()).hexdigest()[:32]
+
+
 def erasure_name(row_ids: Iterable[str]) -> str:
     """Return the name of a claim: equal for the same rows, different for others."""
-    return sha256(json.dumps(sorted(row_ids)).encode()).hexdigest()[:32] + _END
+    return rows_name(row_ids) + _END
 
 
 def is_erasure(key: str) -> bool:

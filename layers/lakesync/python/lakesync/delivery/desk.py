@@ -124,12 +124,11 @@ class Desk:
         """Return after how long a commit is certainly visible in all its parts; 0 if it is."""
         return max(0, stamp_ms(commit) + VISIBLE_MS_MAX - self.wall_clock())
 
-    def forget_archived(self, until: Stamp) -> None:
-        """Remove the table's history from the destination's archive, if it has one."""
+    def archive(self) -> HistoryArchive | None:
+        """Open the destination's archive, if it has one."""
         if self.destination.archive is None or self.open_archive is None:
-            return
-        with self.open_archive(self.gateway, self.destination) as archive:
-            archive.clear(self.table, until).unwrap()
+            return None
+        return self.open_archive(self.gateway, self.destination)
 
     def check_declared(self) -> None:
         """Refuse to continue if the declaration of the destination has changed, or it is paused.

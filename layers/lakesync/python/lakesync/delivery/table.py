@@ -89,7 +89,8 @@ class TableDelivery:
                 desk.objects.delete_object(self._prefix + RETRY)
                 continue
             if erasures := [key for key in keys if is_erasure(key)]:
-                erase(desk, erasures[0])
+                if not erase(desk, erasures[0], has_time):
+                    return False
                 continue
             batches = [key for key in keys if claimed_last(key)]
             # The mark is read after the listing, so the batch that continues it is listed, or never

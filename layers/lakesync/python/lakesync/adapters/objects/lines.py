@@ -98,7 +98,7 @@ def file_of(lines: Iterable[bytes]) -> bytes:
 
 def rows_in(body: bytes) -> dict[str, bytes]:
     """Return the lines of a file by row id."""
-    return {_row_id(line): line for line in _lines(body)}
+    return {_row_id(line): line for line in lines_in(body)}
 
 
 def commit_lines(deltas: Sequence[PlacedDelta]) -> list[bytes]:
@@ -112,7 +112,7 @@ def commit_lines(deltas: Sequence[PlacedDelta]) -> list[bytes]:
 
 def commits_in(body: bytes) -> list[tuple[Stamp, bytes]]:
     """Return the commits of a file with their records."""
-    read = map(json.loads, _lines(body))
+    read = map(json.loads, lines_in(body))
     return [(commit, base64.b64decode(records)) for commit, records in read]
 
 
@@ -122,5 +122,6 @@ def _row_id(line: bytes) -> str:
     return row_id
 
 
-def _lines(body: bytes) -> list[bytes]:
+def lines_in(body: bytes) -> list[bytes]:
+    """Return the lines of a file."""
     return gzip.decompress(body).splitlines()
