@@ -91,7 +91,7 @@ class ActionHandler(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of connections. Safe to repeat."""
+        """Close connections. Safe to repeat."""
         ...
 
 

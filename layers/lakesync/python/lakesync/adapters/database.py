@@ -164,7 +164,7 @@ class DatabaseAdapter(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of connections; the adapter may be used again."""
+        """Close connections; the adapter may be used again."""
         ...
 
 

@@ -121,7 +121,7 @@ class HeadedDatabase:
         return self._answer(lambda: self._tables.move(table, forgotten))
 
     def restart(self, table: str) -> Result[None, LakeSyncError]:
-        """Take a table as one that has come nowhere yet; see `Fillable`."""
+        """Reset a table's mark and history, so that it is filled again; see `Fillable`."""
 
         def begun(head: Head) -> Head:
             return replace(forgetting(head, max(head.forgotten, head.mark)), mark=0)

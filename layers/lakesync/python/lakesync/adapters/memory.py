@@ -153,7 +153,7 @@ class MemoryDatabase:
         return Ok(None)
 
     def restart(self, table: str) -> Result[None, LakeSyncError]:
-        """Take a table as one that has come nowhere yet."""
+        """Reset a table's mark and history."""
         known = self._table(table)
         self.forget_history(table, known.mark)
         known.mark = 0

@@ -1,4 +1,4 @@
-"""`--as-of`: a moment of a table's past, said as a time, a snapshot id or a commit stamp."""
+"""`--as-of`: a point in a table's past, given as a time, a snapshot id or a commit stamp."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AtTime:
-    """A wall-clock time: what a reader would have seen then."""
+    """A wall-clock time: the state that a reader would have seen then."""
 
     ms: int
 
 
 @dataclass(frozen=True)
 class AtNumber:
-    """A snapshot id if a table has such a snapshot, else a commit stamp: up to that commit."""
+    """A snapshot id if the table has such a snapshot, else a commit stamp."""
 
     number: int
 
@@ -34,7 +34,7 @@ AsOf: TypeAlias = AtTime | AtNumber
 
 @dataclass(frozen=True)
 class Moment:
-    """One snapshot of a table, as far as choosing one needs to know it."""
+    """One snapshot of a table, with what is needed to choose one."""
 
     snapshot_id: int
     made_ms: int
@@ -43,10 +43,10 @@ class Moment:
 
 
 def as_of(text: str, option: str = "--as-of") -> AsOf:
-    """Read what an option was given; a time without an offset is UTC.
+    """Parse an option's value; a time without an offset is UTC.
 
     Raises:
-        UsageFault: it is none of the three.
+        UsageFault: it is neither a time, a snapshot id nor a stamp.
     """
     if text.isascii() and text.isdigit():
         return AtNumber(int(text))
@@ -63,7 +63,7 @@ def as_of(text: str, option: str = "--as-of") -> AsOf:
 
 
 def pinned(wanted: AsOf, tables: Iterable[Iterable[Moment]]) -> AsOf:
-    """Return a moment that means the same for all tables: another table's snapshot is its time."""
+    """Return a point in time that applies to all tables: for another table's snapshot, its time."""
     if isinstance(wanted, AtTime):
         return wanted
     for history in tables:
@@ -74,7 +74,7 @@ def pinned(wanted: AsOf, tables: Iterable[Iterable[Moment]]) -> AsOf:
 
 
 def last_commit(wanted: AsOf, tables: Iterable[Iterable[Moment]]) -> Stamp:
-    """Return the last commit that a moment can be after; of a snapshot, the last that is in it."""
+    """Return the greatest commit stamp at a point in time; of a snapshot, its last commit."""
     if isinstance(wanted, AtTime):
         return stamp(wanted.ms, COUNTER_MAX)
     for history in tables:
@@ -85,7 +85,7 @@ def last_commit(wanted: AsOf, tables: Iterable[Iterable[Moment]]) -> Stamp:
 
 
 def chosen(wanted: AsOf, history: Iterable[Moment]) -> Moment | None:
-    """Return the last snapshot of a table that is not after the moment; None if it had none yet."""
+    """Return the last snapshot of a table up to a point in time; None if it had none yet."""
     if isinstance(wanted, AtTime):
         earlier = [moment for moment in history if moment.made_ms <= wanted.ms]
     else:

@@ -1,4 +1,4 @@
-"""Attachments of rows that are erased: which files the rows name or named, and their removal.
+"""Finds and removes the attachments that erased rows refer to, or ever referred to.
 
 Rules of this module
     1. A file is removed before that is which tells of it: the log and checkpoints, then the lake's
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lakesync.ports import Buffer, ObjectStore, RowKey
 
 _MARK: Final = SCHEME.encode()
-"""What the JSON of no value lacks that refers to a file."""
+"""Text that the JSON of every reference to a file contains."""
 _SLICE_ROWS_MAX: Final = 1_000
 
 
@@ -35,8 +35,8 @@ class AttachmentErasure:
     """Removes the files of rows of one table. Every step may be repeated.
 
     Args:
-        buffer: where the rows are.
-        objects: where files, checkpoints and batches are.
+        buffer: stores the rows.
+        objects: stores files, checkpoints and batches.
         gateway: whose.
         keys: the rows.
     """
@@ -53,15 +53,15 @@ class AttachmentErasure:
         self.removed: set[str] = set()
         """Names of files that were removed."""
         self.shared: set[str] = set()
-        """Names of those that stay, as other rows refer to them."""
+        """Names of files that stay, because other rows refer to them."""
 
     def look_into_rows(self) -> None:
-        """Note what the rows refer to, as they are."""
+        """Collect the references of the current rows."""
         for stored in self._buffer.rows(self._gateway, self._keys).values():
             self._files |= _files_of(stored.state)
 
     def look_into_past(self) -> None:
-        """Note what they referred to, by all of the log that is there, and by checkpoints."""
+        """Collect former references from the log and from checkpoints."""
         for runs in (
             logged_runs(self._gateway, self._buffer),
             checkpointed_runs(self._objects, self._gateway, self._table),
@@ -71,7 +71,7 @@ class AttachmentErasure:
                     self._note(decode_records(run))
 
     def look_into_lake(self, changes: LakeChanges) -> None:
-        """Note what they referred to, by all that the lake was ever brought."""
+        """Collect former references from the lake's tables and batches."""
         from pyiceberg.expressions import In
 
         make: Any = In  # its own type knows nothing of positions
@@ -85,7 +85,7 @@ class AttachmentErasure:
                 self._files |= _files_in(value for _, value in delta.columns)
 
     def remove(self) -> None:
-        """Remove the files that are noted, but for those that other rows refer to."""
+        """Remove the collected files, except those that other rows refer to."""
         there = {name for name in self._files if self._is_there(name)}
         self.shared = self._shared(there) if there else set()
         for name in there - self.shared:
@@ -93,11 +93,11 @@ class AttachmentErasure:
             self.removed.add(name)
 
     def left(self) -> int:
-        """Count the files that are there and that no other row refers to."""
+        """Count the existing files that no other row refers to."""
         return sum(map(self._is_there, self._files - self.shared))
 
     def remarks(self) -> Iterator[str]:
-        """Say which files were removed, and which were not, and why."""
+        """Report which files were removed, which were not, and why."""
         if self.removed:
             yield f"removed: {', '.join(map(self._key, sorted(self.removed)))}"
         if self.shared:
@@ -112,7 +112,7 @@ class AttachmentErasure:
         return key in self._objects.list_objects(key)
 
     def _shared(self, names: set[str]) -> set[str]:
-        """Return those of some files that other rows refer to. Reads every row of the gateway."""
+        """Return which of the given files other rows refer to. Reads every row of the gateway."""
         shared: set[str] = set()
         for table in self._tables():
             for row_id, state in self._rows(table):

@@ -1,6 +1,6 @@
-"""The record of a change that the command line makes itself, with the caller's own AWS credentials.
+"""Audit records of changes that the command line makes with the caller's AWS credentials.
 
-It is written as for changes by the API: before the change, and its outcome behind it.
+They are written as for changes by the API: before the change, with the outcome added afterwards.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from lakesync.gateway.audit import Audit, Who
 
 ROLE: Final = "iam"
-"""Whose right a change by AWS credentials is."""
+"""The role that is recorded for changes by AWS credentials."""
 LISTED_BYTES_MAX: Final = 1_024
-"""How much of a list of names stands in a state: a few of these fit into a record."""
+"""The maximum size of a list of names in a state: a few such lists fit into a record."""
 
 
 def audit_of(session: Session) -> tuple[Audit, Who]:
-    """Return what records changes in this stack, and who makes them.
+    """Return the audit of this stack, and the identity of the caller.
 
     Raises:
         UsageFault: the stack keeps no records: it is of an older release.
@@ -51,9 +51,9 @@ def audited(
     *,
     gateway: str = "",
 ) -> Iterator[None]:
-    """Record what is changed in the block. Where that cannot be written, the block is not begun.
+    """Record the change that the block makes; without the record, the block is not run.
 
-    If it is interrupted, the record says `begun`: nobody knows how far it came.
+    If the process is killed, the record stays `begun`: the outcome is not known.
 
     Args:
         session: of the command.
@@ -75,7 +75,7 @@ def audited(
 
 
 def listed(names: Sequence[str]) -> dict[str, object]:
-    """Return a list of names as a state shows it: how many there are, and the first of them."""
+    """Return a list of names for a state: their number, and the first names."""
     first, size = list[str](), 0
     for name in names:
         size += len(json.dumps(name, ensure_ascii=False).encode()) + 1
@@ -86,7 +86,7 @@ def listed(names: Sequence[str]) -> dict[str, object]:
 
 
 def _shown(shows: Callable[[], object]) -> object:
-    """Return the state behind a change, whose outcome is worth more than it."""
+    """Return the state after a change, if it can be read: the outcome matters more."""
     from lakesync.gateway.audit import NOT_KNOWN
 
     try:

@@ -1,4 +1,4 @@
-"""The stack's AWS side: its outputs, its secret, and clients for what the commands look at."""
+"""The stack in AWS: its outputs, its secret, and clients for its services."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 class Aws:
-    """One stack in one account. Nothing is asked before it is needed."""
+    """One stack in one account. Requests are sent only when needed."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def client(self, service: str, *, answer_s_max: int | None = None) -> Any:
-        """Return a boto3 client; one that waits long for an answer asks once."""
+        """Return a boto3 client; one with a long time-out does not retry."""
         config = None
         if answer_s_max is not None:
             from botocore.config import Config
@@ -33,14 +33,14 @@ class Aws:
     def _session(self) -> Any:
         import boto3
 
-        # An emulator is content with anything; on AWS its own chain decides.
+        # An emulator accepts any credentials; on AWS boto3's default chain finds them.
         key = "test" if self._connection.emulated else None
         return boto3.Session(
             aws_access_key_id=key, aws_secret_access_key=key, region_name=self._connection.region
         )
 
     def credentials(self) -> tuple[str, str, str | None]:
-        """Return the access key, its secret and the session token that the clients use.
+        """Return the access key, the secret key and the session token of the clients.
 
         Raises:
             botocore.exceptions.NoCredentialsError: there are none.
@@ -54,13 +54,13 @@ class Aws:
         return frozen.access_key, frozen.secret_key, frozen.token
 
     def dynamo(self) -> DynamoCaller:
-        """Return what calls DynamoDB as the clients do."""
+        """Return a caller of DynamoDB with the clients' credentials."""
         from lakesync.buffer.caller import DynamoCaller
 
         return DynamoCaller(self.region or "", self.endpoint, credentials=self.credentials)
 
     def buffer(self, table: str) -> DynamoBuffer:
-        """Return the buffer that a table holds."""
+        """Return the buffer in a table."""
         from lakesync.buffer.dynamo import DynamoBuffer
 
         return DynamoBuffer(table, self.dynamo())
@@ -72,7 +72,7 @@ class Aws:
 
     @property
     def endpoint(self) -> str | None:
-        """The endpoint of every service, where that is not AWS itself."""
+        """The endpoint of all services, if it is not AWS."""
         return self._connection.endpoint
 
     @property
@@ -130,14 +130,14 @@ class Aws:
         return self.outputs[name]
 
     def jwt_secret(self) -> str:
-        """Return the secret that signs tokens: of the stack file, else of Secrets Manager."""
+        """Return the secret that signs tokens, from the stack file or from Secrets Manager."""
         if self._connection.jwt_secret:
             return self._connection.jwt_secret
         document = self._signers
         return str(document["current"]) if "current" in document else self._signers_text
 
     def generation(self, gateway: str) -> int:
-        """Return which generation of a gateway's own secret signs."""
+        """Return the generation of a gateway's own secret that signs tokens."""
         if self._connection.jwt_secret:
             return 0
         listed = self._signers.get("generations", {})
@@ -152,7 +152,7 @@ class Aws:
 
     @property
     def _signers(self) -> dict[str, Any]:
-        """Who may sign tokens; see `lakesync.runtime.signers`. Empty if the secret is no object."""
+        """The signers of tokens; see `lakesync.runtime.signers`. Empty for a plain secret."""
         try:
             document = json.loads(self._signers_text)
         except ValueError:

@@ -16,13 +16,13 @@ _OUTPUT: Final = "LakeCatalogue"
 
 
 def described(aws: Aws) -> LakeCatalogue:
-    """Return which catalogue it is; a stack of before there were others has Glue's."""
+    """Return the stack's catalogue; a stack of an older release has Glue's."""
     text = aws.outputs.get(_OUTPUT)
     return LakeCatalogue.from_json(text) if text else LakeCatalogue()
 
 
 def open_catalogue(aws: Aws) -> Any:
-    """Return it as PyIceberg has it.
+    """Return it as a catalogue of PyIceberg.
 
     Raises:
         botocore.exceptions.ClientError: its secret may not be read.

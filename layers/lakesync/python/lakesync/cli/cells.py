@@ -1,4 +1,4 @@
-"""A row's past, cell by cell: what each delta made of each column, and what was there before. Pure.
+"""A row's history, cell by cell: the value that each delta wrote, and the value before. Pure.
 
 Deltas are merged in commit order, the order in which they became visible. So a write that came late
 may lose to one that was made later and committed before it: its cell says so.
@@ -26,22 +26,23 @@ WON, LOST = "won", "lost"
 
 
 class Cell(NamedTuple):
-    """What one delta made of one column."""
+    """The effect of one delta on one column."""
 
     commit: Stamp
     delta: Delta
     column: str | None
-    """None of a delta that concerns none: an insert without columns, a deletion of nothing."""
+    """The column; None for a delta without one: an insert without columns, a deletion of
+    nothing."""
     before: CanonicalJson | None
-    """What a reader saw before this commit; None if there was nothing."""
+    """The visible value before this commit; None if there was none."""
     after: CanonicalJson | None
-    """What it was made, or was to be made; None if it went with its row."""
+    """The written value, even if it lost; None if the row was deleted."""
     effect: str
-    """`WON`, or `LOST`: a write of a later stamp was there already."""
+    """`WON`, or `LOST` to a write with a later stamp that was committed before."""
 
 
 def cells(placed: Iterable[PlacedDelta], *, delete_wins: bool = False) -> Iterator[Cell]:
-    """Yield every cell of a row's past, oldest first.
+    """Yield every cell of a row's history, oldest first.
 
     Args:
         placed: all deltas of the row, in commit order.
@@ -68,7 +69,7 @@ def cells(placed: Iterable[PlacedDelta], *, delete_wins: bool = False) -> Iterat
 
 
 def _stands(state: RowState, delta: Delta, name: str, value: CanonicalJson) -> bool:
-    """Return whether a column's winning write is that of a delta."""
+    """Return whether a delta is a column's winning write."""
     return state.columns.get(name) == (delta.hlc, delta.client_id, value)
 
 
@@ -78,5 +79,5 @@ def instant(stamp: Stamp) -> datetime:
 
 
 def moment_text(stamp: Stamp) -> str:
-    """Return the time of a stamp as a sentence has it."""
+    """Return the time of a stamp as text for people."""
     return f"{instant(stamp):%Y-%m-%d %H:%M:%S.%f}"[:-3]

@@ -34,42 +34,42 @@ if TYPE_CHECKING:
     from lakesync.ports import Buffer
 
 ROW_DELTAS_MAX: Final = 1_000_000
-"""Deltas of one row that are looked at together."""
+"""The maximum number of deltas of one row that are read."""
 TAIL_DELTAS_MAX: Final = 1_000_000
-"""Deltas of the log that are looked at: the rest has to reach the lake first."""
+"""The maximum number of deltas of the log that are read: more must reach the lake first."""
 _SLICE_DELTAS_MAX: Final = 10_000
 _HEAD: Final = ("_commit", "_ordinal", "_op", "_id", "_client_id", "_hlc", "_columns", "_texts")
 
 
 @dataclass(frozen=True)
 class Tail:
-    """What the log holds behind the lake's mark."""
+    """The part of the log behind the lake's mark."""
 
     deltas: tuple[PlacedDelta, ...] = ()
-    """In commit order."""
+    """The deltas, in commit order."""
     until: Stamp = 0
-    """Everything up to here was looked at."""
+    """Everything up to this commit was read."""
     trimmed: Stamp = 0
-    """Up to here the log may be gone: it has to be in the lake."""
+    """Up to this commit the log may be trimmed, so it must be in the lake."""
     tables: frozenset[str] = frozenset()
-    """Those that the gateway has."""
+    """The gateway's tables."""
     delete_wins: frozenset[str] = frozenset()
-    """Those of them in which no update brings a deleted row back."""
+    """The delete-wins tables among them."""
 
 
 def read_tail(
     buffer: Buffer, gateway: str, after: Stamp, wants: Callable[[Delta], bool] = lambda _: True
 ) -> Tail:
-    """Return what was committed behind a stamp.
+    """Return the deltas that were committed after a stamp.
 
     Args:
-        buffer: where the log is.
+        buffer: stores the log.
         gateway: whose.
         after: the lake's mark.
         wants: which deltas.
 
     Raises:
-        UsageFault: it is too much to be held.
+        UsageFault: there are too many.
         LakeSyncError: the log cannot be read now.
     """
     log = ReadBarrier(buffer).raise_heads(gateway, after)
@@ -91,11 +91,11 @@ def read_tail(
 
 
 class LakeChanges:
-    """The deltas of one table as the lake has them."""
+    """The deltas of one table in the lake."""
 
     def __init__(self, lake: Lake, table: str) -> None:
         self.table = _spelled(lake, table)
-        """The name on the wire, as it is spelled."""
+        """The table's name on the wire."""
         name = f"{self.table}{CHANGES_SUFFIX}"
         names = lake.names()
         self._table = lake.table(name) if name in names else None
@@ -103,20 +103,20 @@ class LakeChanges:
             events = lake.table(self.table)
             self._table = events if events.properties.get("lakesync.kind") == "events" else None
         self.is_append = name not in names and self._table is not None
-        """Each delta is a row of its own, never changed."""
+        """Whether it is an append table: each delta is one row, never changed."""
         moments = [] if self._table is None else history(self._table)
         self.until: Stamp = moments[-1].applied if moments else 0
         """Everything up to this commit is in the lake."""
 
     def delete_wins(self, tail: Tail | None) -> bool:
-        """Return whether no update brings a deleted row back: as the lake, or the log, has it."""
+        """Return whether the table is a delete-wins table, by the lake or by the log."""
         if self._table is not None and delete_wins(self._table.properties):
             return True
         return tail is not None and self.table in tail.delete_wins
 
     @property
     def exists(self) -> bool:
-        """Whether the lake has anything of the table."""
+        """Whether the lake has the table."""
         return self._table is not None
 
     @property
@@ -125,10 +125,10 @@ class LakeChanges:
         return {} if self._table is None else declared_columns(self._table)
 
     def of_row(self, row_id: str) -> list[PlacedDelta]:
-        """Return all deltas of a row, in commit order; statistics of files decide which to read.
+        """Return all deltas of a row, in commit order; file statistics decide which files are read.
 
         Raises:
-            UsageFault: they are too many to be held.
+            UsageFault: there are too many.
         """
         from pyiceberg.expressions import EqualTo
 
@@ -148,11 +148,11 @@ class LakeChanges:
         yield from self.reader(rows, only) or ()
 
     def reader(self, rows: Any, only: tuple[str, ...] | None = None) -> pa.RecordBatchReader | None:
-        """Return rows of the table, in no order, file by file; None if there is no table.
+        """Return the table's rows, unordered, file by file; None if there is no table.
 
         Args:
-            rows: an expression of PyIceberg's.
-            only: the columns; None for all that deltas are made of.
+            rows: a filter expression of PyIceberg.
+            only: the columns; None for all that deltas need.
         """
         if self._table is None:
             return None
@@ -161,7 +161,7 @@ class LakeChanges:
         return self._table.scan(rows, selected_fields=wanted).to_arrow_batch_reader()
 
     def placed(self, batch: pa.RecordBatch | pa.Table) -> Iterator[PlacedDelta]:
-        """Yield rows of the table as the deltas that they are."""
+        """Yield the table's rows as deltas."""
         columns = self.columns
         for row in batch.to_pylist():
             delta = known_delta(
@@ -176,6 +176,6 @@ class LakeChanges:
 
 
 def _spelled(lake: Lake, table: str) -> str:
-    """Return a table's name as the lake has it; as it is, if the lake has none."""
+    """Return a table's name as it is spelled in the lake; unchanged if it is not there."""
     names = (name.removesuffix(CHANGES_SUFFIX) for name in lake.names())
     return next((name for name in names if folded(name) == folded(table)), table)

@@ -1,8 +1,8 @@
 """Where the gateway and its stack are: from options, the environment, or a stack file.
 
 Options win over the environment, the environment over a stack file. A stack file that was found,
-not asked for, is used only where nothing else says which gateway is meant: else a token for one
-stack could be signed with the secret of another.
+not given, is used only if nothing else determines the gateway: otherwise a token for one stack
+could be signed with the secret of another.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 STACK_FILE: Final = Path(".local") / "stack.json"
 CLIENT: Final = "cli"
-"""The client id of this command line unless another is given."""
+"""The default client id of the command line."""
 NOWHERE: Final = (
     "it is not known which gateway to use: pass --url and --gateway (or LAKESYNC_URL and "
     "LAKESYNC_GATEWAY), or --stack, or run `make up` and stay in that folder"
@@ -28,7 +28,7 @@ NOWHERE: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class Given:
-    """What the command line said; None where it said nothing."""
+    """The options of the command line; None for those that were not given."""
 
     url: str | None = None
     gateway: str | None = None
@@ -41,7 +41,7 @@ class Given:
 
 @dataclass(frozen=True, kw_only=True)
 class Connection:
-    """How to reach a gateway and its stack, as far as it is known."""
+    """How to reach a gateway and its stack; None for what is not known."""
 
     gateway: str
     url: str | None = None
@@ -49,24 +49,24 @@ class Connection:
     client: str = CLIENT
     stack: str | None = None
     endpoint: str | None = None
-    """Of every AWS service, where that is not AWS itself."""
+    """The endpoint of all AWS services, if it is not AWS."""
     region: str | None = None
     jwt_secret: str | None = field(default=None, repr=False)
     emulated: bool = False
-    """The endpoint came from a stack file: an emulator, which takes any credentials."""
+    """Whether the endpoint is from a stack file: an emulator, which accepts any credentials."""
 
 
 def resolve(
     given: Given, environment: Mapping[str, str], folder: Path, *, needs_gateway: bool = True
 ) -> Connection:
-    """Return the connection that the command line, the environment and the files amount to.
+    """Return the connection by the command line, the environment and the stack file.
 
     Args:
         given: the options.
         environment: ``LAKESYNC_URL``, ``LAKESYNC_GATEWAY``, ``LAKESYNC_TOKEN``,
             ``LAKESYNC_CLIENT``, ``LAKESYNC_STACK``, and AWS's own variables.
-        folder: where the search for a stack file begins; it goes upwards.
-        needs_gateway: False for what concerns a whole stack; the gateway may then be empty.
+        folder: where the search for a stack file begins; it continues in parent folders.
+        needs_gateway: False for commands on a whole stack; the gateway may then be empty.
 
     Raises:
         UsageFault: something that is needed is nowhere to be found, or the file is unreadable.
@@ -102,7 +102,7 @@ def _path(text: str | None) -> Path | None:
 
 
 def _nearest(folder: Path) -> Path | None:
-    """Return the nearest stack file, from here upwards."""
+    """Return the nearest stack file in a folder or its parents."""
     candidates = (parent / STACK_FILE for parent in (folder, *folder.parents))
     return next((path for path in candidates if path.is_file()), None)
 

@@ -1,4 +1,4 @@
-"""What the listings of connectors show."""
+"""Listings of connectors."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """The steps of an erasure behind the gateway's own: batches, declared destinations, connectors.
 
-Each says what it waits for, and may be repeated. Batches go first, as fillings read them.
+Each step reports what it waits for, and may be repeated. Batches are erased first, because fillings
+read them.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ def outlets(session: Session) -> tuple[ConnectorStore, Queue]:
 
 
 class Steps:
-    """Erases rows of one table of a gateway from what took them from its log, or brought them.
+    """Erases rows of one table from the stores that received them from the log, or sent them.
 
     Args:
-        buffer: what is declared.
-        objects: batches, claims, and what connectors keep.
+        buffer: stores the declarations.
+        objects: stores batches, claims, and connectors' state.
         store: the connectors.
         queue: wakes deliveries.
         gateway: whose.
@@ -70,10 +71,10 @@ class Steps:
         self._table = keys[0][0]
         self._wall_clock = wall_clock
         self.destinations: list[str] | None = None
-        """Those that were asked; None before."""
+        """The destinations that were requested to erase; None before the request."""
 
     def go_on(self) -> str:
-        """Do what can be done now; returns what is waited for, empty once all is done.
+        """Do all steps that are possible now; return what they wait for, empty once all is done.
 
         Raises:
             Conflict: claims were set aside that need the batches.
@@ -81,7 +82,7 @@ class Steps:
         return self._batches() or self._destinations() or self._connectors()
 
     def _batches(self) -> str:
-        """Remove the table's staged batches, once everybody took them."""
+        """Remove the table's staged batches, once all destinations have applied them."""
         if names := undelivered(self._objects, self._gateway, self._table):
             return f"the destinations {', '.join(names)} to take its batches"
         if self._objects.list_objects(f"{CLAIMS}{self._gateway}/{self._table}/"):

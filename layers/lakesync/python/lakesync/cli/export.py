@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from lakesync.ports import Buffer
 
 MANIFEST: Final = "export.json"
-"""Written last: who finds it finds all the others."""
+"""The file that is written last: if it exists, the export is complete."""
 _UNFINISHED: Final = "unfinished.db"
 _STATES: Final = """SELECT table_id, row_id, state FROM _lakesync_rows
     WHERE table_id = (SELECT id FROM _lakesync_tables WHERE name = ?) ORDER BY row_id"""
@@ -49,16 +49,16 @@ _TOLD_EVERY: Final = 100_000
 
 @dataclass(frozen=True)
 class Exported:
-    """What was exported."""
+    """The result of an export."""
 
     stamp: int
-    """Everything that was committed up to here, and nothing else."""
+    """The export has exactly the commits up to this stamp."""
     tables: dict[str, int]
-    """Rows by table."""
+    """The number of rows by table."""
 
 
 class WholeGateway:
-    """`lakesync.ports.Transport` to a gateway's stores, past its sync rules; it only reads."""
+    """A read-only `lakesync.ports.Transport` to a gateway's stores, without sync rules."""
 
     def __init__(
         self, gateway: str, pulls: PullService, on_progress: Callable[[int], None]
@@ -89,14 +89,14 @@ def export(
     folder: Path,
     on_progress: Callable[[int], None],
 ) -> Exported:
-    """Write a gateway into a folder. One that was interrupted goes on.
+    """Export a gateway to a folder. An interrupted export is continued.
 
     Args:
         gateway: whose.
-        buffer: where it is stored.
-        pulls: reads it, out of checkpoints too.
-        folder: made if it is not there.
-        on_progress: called now and then with how many deltas were read.
+        buffer: stores the gateway.
+        pulls: reads its rows, from checkpoints too.
+        folder: created if it does not exist.
+        on_progress: called regularly with the number of deltas that were read.
 
     Raises:
         UsageFault: the folder holds an export already.
@@ -123,7 +123,7 @@ def export(
         "gateway": gateway,
         "stamp": str(stamp),
         "tables": tables,
-        # Of these the log is all there is; what is older is in the lake.
+        # The log is the only copy of these; older deltas are in the lake.
         "eventsSince": {name: str(horizon) for name in tables if config.appends(name)},
     }
     _write_json(folder / MANIFEST, manifest)
@@ -135,7 +135,7 @@ def export(
 def _write_rows(
     connection: sqlite3.Connection, table: str, config: GatewayConfig, folder: Path
 ) -> int:
-    """Write a table's rows, one INSERT a line; returns how many there are."""
+    """Write a table's rows, one INSERT per line; return their number."""
     rows, state_of = 0, states_in(connection)
     path = folder / f"{table}.ndjson"
     with path.open("w", encoding="utf-8") as file, closing(connection.cursor()) as cursor:
@@ -148,7 +148,7 @@ def _write_rows(
 
 
 def _lines(table: str, row_id: str, state: RowState) -> Iterator[str]:
-    """Yield a row as deltas that may be pushed; none for one that was deleted."""
+    """Yield a row as deltas that can be pushed; none for a deleted row."""
     columns = view(state)
     if columns is None:
         return

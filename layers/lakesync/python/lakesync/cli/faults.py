@@ -1,7 +1,7 @@
 """Turns errors into one sentence and an exit code: no traceback, and no secret.
 
-Exit codes: 0 done · 1 refused or failed · 2 wrong usage · 3 not now, the same again may succeed ·
-4 no valid token or credentials · 130 interrupted.
+Exit codes: 0 done · 1 refused or failed · 2 wrong usage · 3 temporary, try again · 4 no valid token
+or credentials · 130 interrupted.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _DENIED: Final = frozenset({"AccessDenied", "AccessDeniedException", "403"})
 
 
 class UsageFault(Exception):
-    """What was asked for cannot be understood or lacks something; the text says what to do."""
+    """The command line is not valid or incomplete; the text says what to do."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Fault:
 
 
 def fault_of(error: BaseException) -> Fault:
-    """Return the end of a command that raised ``error``."""
+    """Return how a command ends that raised ``error``."""
     if isinstance(error, UsageFault):
         return Fault(str(error), "USAGE", USAGE)
     if isinstance(error, KeyboardInterrupt):
@@ -77,12 +77,12 @@ def fault_of(error: BaseException) -> Fault:
 
 
 def _is_extra(module: str) -> bool:
-    """Return whether a module that is missing is not our own."""
+    """Return whether a missing module belongs to another package."""
     return bool(module) and module.partition(".")[0] != "lakesync"
 
 
 def is_bug_to_show(error: BaseException) -> bool:
-    """Return whether someone who debugs wants the traceback of this one."""
+    """Return whether the traceback is to be shown: a bug, with LAKESYNC_DEBUG set."""
     known = isinstance(
         error, LakeSyncError | UsageFault | OSError | KeyboardInterrupt | ModuleNotFoundError
     )
@@ -112,7 +112,7 @@ def _of_lakesync(error: LakeSyncError) -> Fault:
 
 
 def _of_aws(error: BaseException) -> Fault:
-    """Judge by name, not by class: to import botocore takes longer than most commands."""
+    """Decide by the name, not the class: importing botocore takes longer than most commands."""
     name = type(error).__name__
     response = getattr(error, "response", None)
     if isinstance(response, dict):

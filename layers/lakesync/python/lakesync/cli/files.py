@@ -1,4 +1,4 @@
-"""Files that a command is given."""
+"""Reads the files that are given to commands."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lakesync.cli.faults import UsageFault
 
 
 def read_json(file: str) -> object:
-    """Return what a JSON file holds; ``-`` is standard input.
+    """Return the value in a JSON file; ``-`` is standard input.
 
     Raises:
         UsageFault: it is not JSON.
@@ -22,7 +22,7 @@ def read_json(file: str) -> object:
 
 
 def read_yaml(file: str) -> object:
-    """Return what a YAML or JSON file holds; ``-`` is standard input.
+    """Return the value in a YAML or JSON file; ``-`` is standard input.
 
     Raises:
         UsageFault: it is neither.
@@ -37,7 +37,7 @@ def read_yaml(file: str) -> object:
 
 
 def read_objects(file: str) -> list[object]:
-    """Return the JSON values of a file that holds one, or one a line.
+    """Return the JSON values of a file: one, or one per line.
 
     Raises:
         UsageFault: a line is not JSON.

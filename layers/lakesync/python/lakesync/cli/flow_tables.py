@@ -1,4 +1,4 @@
-"""Flows as tables that people read."""
+"""Listings of flows."""
 
 from __future__ import annotations
 

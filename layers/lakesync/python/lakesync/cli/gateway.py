@@ -7,14 +7,14 @@ from typing import Any, Final
 from lakesync.errors import Unavailable, Unreachable
 
 TIMEOUT_S: Final = 60.0
-"""A flush may take a while."""
+"""Long enough for a flush."""
 
 
 def call(url: str, token: str, method: str, path: str, body: object = None) -> dict[str, Any]:
-    """Ask the gateway, and give its JSON answer.
+    """Send a request to the gateway and return its JSON answer.
 
     Raises:
-        LakeSyncError: what it answered, or `Unreachable`.
+        LakeSyncError: the gateway's error, or `Unreachable`.
     """
     import httpx
 

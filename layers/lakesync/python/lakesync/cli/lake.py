@@ -1,4 +1,4 @@
-"""The gateway's Iceberg tables as Arrow tables, under the names that the wire knows.
+"""Reads the gateway's Iceberg tables as Arrow tables, with the names of the wire.
 
 Names, kinds and marks are those of ``docs/spec/lake.md``. A property of the table gives the type of
 each column and the name that it was written under, by field id; a snapshot's summary says up to
@@ -30,9 +30,9 @@ ROW_ID: Final = "_id"
 """The column that holds a row's id."""
 IS_DELETED: Final = "_is_deleted"
 HIDDEN: Final = frozenset({"_stamps", IS_DELETED, "_columns", "_synced_at", "_texts"})
-"""What LakeSync keeps for itself, and who queries rows does not ask for."""
+"""LakeSync's own columns, which queries of rows do not show."""
 _OF_ROWS: Final = frozenset({"_updated_at", "_commit", "_hlc", "_client_id"})
-"""What is looked for in a history, where nothing is deleted, but not in rows."""
+"""Own columns that are shown of a history, where no row is deleted, but not of rows."""
 _OP: Final = "_op"
 _MARK: Final = "lakesync.commit"
 _MARK_TAG: Final = "lakesync"
@@ -40,22 +40,22 @@ _COLUMNS: Final = "lakesync.columns"
 
 
 class Lake:
-    """One gateway's tables in the stack's catalogue, as they are when they are first asked for."""
+    """One gateway's tables in the stack's catalogue, as of their first use."""
 
     def __init__(self, aws: Aws, gateway: str, only: str | None = None) -> None:
         """Find the tables.
 
         Args:
             aws: the stack.
-            gateway: whose they are.
-            only: the lake's name of one of them; the others are not opened.
+            gateway: the gateway's id.
+            only: the lake's name of one table; the others are not opened.
         """
         self._aws = aws
         self._only = only
         self._database = lake_database(aws.output("DatabasePrefix"), gateway)
 
     def names(self) -> list[str]:
-        """Return the tables' names: those of the wire, and each one's history."""
+        """Return the tables' names on the wire, each followed by the name of its history."""
         return sorted(self._tables)
 
     def names_of(self, table: str | None) -> list[str]:
@@ -64,13 +64,13 @@ class Lake:
         return [name for name in self.names() if table is None or name in own]
 
     def table(self, name: str) -> Any:
-        """Return a table as PyIceberg has it."""
+        """Return a table of PyIceberg."""
         return self._tables[name]
 
     def schema(
         self, name: str, wanted: AsOf | None = None, *, all_columns: bool = False
     ) -> pa.Schema:
-        """Return what `read` would give, without the rows."""
+        """Return the schema of what `read` returns."""
         from pyiceberg.io.pyarrow import schema_to_pyarrow
 
         table = self._tables[name]
@@ -88,13 +88,13 @@ class Lake:
         all_columns: bool = False,
         needed: Needed | None = None,
     ) -> pa.Table:
-        """Return a table as it is, or as it was.
+        """Return a table's current or former rows.
 
         Args:
-            name: the table's, as `names` gives it.
-            wanted: a moment of the past; None for now.
+            name: the table's name, as `names` returns it.
+            wanted: a point in the past; None for now.
             all_columns: with LakeSync's own columns, and with rows that are deleted.
-            needed: what suffices of it; None for everything.
+            needed: the columns and rows that suffice; None for all.
 
         Raises:
             UsageFault: there was nothing in the table at that moment.
@@ -106,7 +106,7 @@ class Lake:
         visible, snapshot_id = self._visible(name, wanted, all_columns=all_columns)
         names = written_names(list(visible), written_columns(table))
         lake_names = dict(zip(names, visible, strict=True))
-        # The filter reaches the files: statistics spare reading those of deleted rows only.
+        # The filter is pushed down: statistics exclude files that have only deleted rows.
         rows: Any = make.AlwaysTrue()
         if IS_DELETED in {field.name for field in table.schema().fields} and not all_columns:
             rows = make.EqualTo(IS_DELETED, literal=False)
@@ -120,7 +120,7 @@ class Lake:
     def _visible(
         self, name: str, wanted: AsOf | None, *, all_columns: bool
     ) -> tuple[tuple[str, ...], int | None]:
-        """Return the columns that are shown, and the snapshot of a moment."""
+        """Return the columns that are shown, and the snapshot at a point in time."""
         table = self._tables[name]
         snapshot_id = None if wanted is None else self._snapshot_id(name, table, wanted)
         fields = [field.name for field in table.scan(snapshot_id=snapshot_id).projection().fields]
@@ -183,7 +183,7 @@ def _renamed(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
 
 
 def written_names(names: Sequence[str], written_as: dict[str, str]) -> list[str]:
-    """Return columns the names they were written under, where SQL can tell those apart."""
+    """Return the columns' names as they were written, if SQL can distinguish those."""
     written = [written_as.get(name, name) for name in names]
     folded = [name.lower() for name in written]
     return [
@@ -193,13 +193,13 @@ def written_names(names: Sequence[str], written_as: dict[str, str]) -> list[str]
 
 
 def _written_name(table: Any) -> str:
-    """Return a table's name on the wire; its history's is the same, and says so."""
+    """Return a table's name on the wire; that of its history has the suffix of histories."""
     name: str = table.properties.get("lakesync.table", table.name()[-1])
     return name + CHANGES_SUFFIX if table.properties.get("lakesync.kind") == "changes" else name
 
 
 def written_columns(table: Any) -> dict[str, str]:
-    """Return the name that each of a table's own columns was written under, by its name there."""
+    """Return the name on the wire of each synced column, by its name in the lake."""
     return {name: written for name, (_, written) in declared_columns(table).items()}
 
 

@@ -46,7 +46,7 @@ def erase_from_lake(
 
 
 def left_in_lake(report: dict[str, Any]) -> dict[str, int]:
-    """Count what is left, by store."""
+    """Count the remaining copies, by store."""
     return {
         "lake": sum(table["left"] for table in report["tables"]),
         "old versions": report["versionsLeft"],
@@ -54,7 +54,7 @@ def left_in_lake(report: dict[str, Any]) -> dict[str, int]:
 
 
 def remarks(report: dict[str, Any]) -> Iterator[str]:
-    """Say what was done, and of what is left why, and until when."""
+    """Report what was done, and for what is left the reason, and until when."""
     files = sum(table["files"] for table in report["tables"])
     removed = sum(table["removed"] for table in report["tables"])
     yield (

@@ -1,7 +1,7 @@
-"""What the Iceberg tables of a gateway consist of, as PyIceberg reads it out of their metadata.
+"""Figures of a gateway's Iceberg tables, read from their metadata by PyIceberg.
 
-The same figures that `glue_jobs/lakesync_spark/iceberg/table_files.py` gives the job, so what the
-command line says of maintenance is what the job would do.
+They are the figures that `glue_jobs/lakesync_spark/iceberg/table_files.py` computes for the job, so
+the command line shows the maintenance that the job would do.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _DATA: Final = 0
 
 
 def lake_figures(session: Session, table: str | None) -> dict[str, dict[str, Any]]:
-    """Return what one table and its history consist of, or all; every unnamed snapshot is old."""
+    """Return the figures of one table and its history, or of all; every unnamed snapshot is old."""
     from lakesync.cli.lake import Lake
 
     lake = Lake(session.aws, session.connection.gateway)
@@ -30,11 +30,11 @@ def lake_figures(session: Session, table: str | None) -> dict[str, dict[str, Any
 
 
 def figures(table: Any, older_than_ms: int) -> TableFigures:
-    """Count what a table consists of; each file is looked at only where there are enough.
+    """Return a table's figures; single files are read only if there are enough of them.
 
     Args:
-        table: as PyIceberg loaded it.
-        older_than_ms: snapshots from before are old.
+        table: the table, loaded by PyIceberg.
+        older_than_ms: earlier snapshots are old.
     """
     snapshot = table.current_snapshot()
     if snapshot is None:

@@ -1,4 +1,4 @@
-"""Runs of the job that maintains the lake's tables: started, waited for, and their reports."""
+"""Starts runs of the job that maintains the lake's tables, and waits for their reports."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _AT_WORK: Final = frozenset({"STARTING", "RUNNING", "STOPPING", "WAITING"})
 def run_job(
     session: Session, only: str, timeout_s: float, arguments: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """Have the stack's job work on one gateway, or on one table of it; give its report.
+    """Run the stack's job on one gateway, or on one table of it; return its report.
 
     Args:
         session: the command's.
         only: the gateway, or ``gateway/table``.
         timeout_s: how long to wait.
-        arguments: more of the job's own.
+        arguments: further arguments of the job.
 
     Raises:
-        Unavailable: it failed, or takes longer; what it did is done.
+        Unavailable: it failed, or takes longer; what it has done stays done.
     """
     glue, job = session.aws.client("glue"), session.aws.output("MaintainJobName")
     report_key = f"maintenance/{uuid.uuid4().hex}.json"
@@ -60,16 +60,16 @@ def run_job(
 
 
 def keep_days(session: Session) -> int:
-    """Return for how many days the job keeps snapshots."""
+    """Return the number of days for which the job keeps snapshots."""
     job = session.aws.client("glue").get_job(JobName=session.aws.output("MaintainJobName"))["Job"]
     return int(job["DefaultArguments"]["--snapshot_keep_days"])
 
 
 def _started(glue: Any, job: str, given: Mapping[str, str], ends: float) -> str:
-    """Start a run as soon as there may be one more.
+    """Start a run as soon as the limit of concurrent runs allows.
 
     Raises:
-        Unavailable: as many as may be were at work all the time.
+        Unavailable: the limit was reached all the time.
     """
     while True:
         try:

@@ -1,6 +1,6 @@
-"""What a deleted gateway leaves in the lake and in the bucket's old versions: dropped, by who may.
+"""Removes what a deleted gateway leaves in the lake and in old versions in the bucket.
 
-The functions of the stack may not do this. It takes the operator's own credentials, with
+The stack's functions have no permission for this. It uses the operator's own credentials, with
 ``glue:GetTables``, ``glue:DeleteTable`` and ``glue:DeleteDatabase``, or the same in another
 catalogue, and with ``s3:ListBucketVersions`` and ``s3:DeleteObjectVersion``.
 """
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from lakesync.cli.aws import Aws
 
 _DELETES_MAX: Final = 1_000
-"""Objects of one request, as S3 has it."""
+"""S3's maximum of objects in one request."""
 
 
 def remove_from_lake(aws: Aws, gateway: str) -> dict[str, int]:
     """Drop a gateway's tables with all their files, and all versions of its objects.
 
-    Safe to repeat, and to kill: a table goes after its files.
+    Safe to repeat, also after a crash: a table is dropped after its files.
 
     Returns:
         By kind, what is left.
@@ -90,11 +90,11 @@ class _GlueTables:
         ]
 
     def drop(self, name: str) -> None:
-        """Forget a table."""
+        """Remove a table from the catalogue."""
         self._glue.delete_table(DatabaseName=self._database, Name=name)
 
     def drop_database(self) -> None:
-        """Forget the database, which is empty, unless it is gone."""
+        """Remove the empty database, if it exists."""
         if self._exists():
             self._glue.delete_database(Name=self._database)
 
@@ -125,12 +125,12 @@ class _RestTables:
         return [(one[-1], self._catalogue.load_table(one).location()) for one in identifiers]
 
     def drop(self, name: str) -> None:
-        """Forget a table; S3 Tables, which deletes files itself, wants to be told to."""
+        """Remove a table; S3 Tables deletes the files itself if that is requested."""
         drop = self._catalogue.drop_table if self.deletes_files else self._catalogue.purge_table
         drop((self._database, name))
 
     def drop_database(self) -> None:
-        """Forget the namespace, which is empty, unless it is gone."""
+        """Remove the empty namespace, if it exists."""
         from pyiceberg.exceptions import NoSuchNamespaceError
 
         with suppress(NoSuchNamespaceError):
@@ -138,7 +138,7 @@ class _RestTables:
 
 
 def _versions(s3: Any, bucket: str, prefix: str) -> Iterator[dict[str, str]]:
-    """Yield every version of every object under a prefix, and every marker of a deletion."""
+    """Yield every version of every object under a prefix, and every delete marker."""
     pages = s3.get_paginator("list_object_versions").paginate(Bucket=bucket, Prefix=prefix)
     for page in pages:
         for version in (*page.get("Versions", []), *page.get("DeleteMarkers", [])):

@@ -1,4 +1,4 @@
-"""Sets the mark of a lake table again that lost it, by what the table itself says.
+"""Restores the lost mark of a lake table, computed from the table's own rows.
 
 A mark is lost if the tag ``lakesync`` was dropped and the snapshots that carry the mark expired. It
 is in the rows too: each delta of a changes or events table carries its commit, and a batch ends
@@ -25,11 +25,11 @@ _TAG: Final = "lakesync"
 
 
 class Repair(NamedTuple):
-    """What is, or would be, done to a table."""
+    """A table's mark before and after the repair."""
 
     table: str
     mark: int
-    """The mark that it has, or gets."""
+    """The mark that the table has, or will get."""
     is_lost: bool
 
 

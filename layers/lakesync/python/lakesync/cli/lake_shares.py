@@ -1,7 +1,7 @@
-"""What the operator does with shares: finds the tables they are of, declares them, takes them back.
+"""Administration of shares: finding their tables, declaring and removing them.
 
-With the caller's own rights: to read the tables, and the documents of shares in the bucket; in Glue
-``GetTable``, ``CreateTable``, ``UpdateTable`` and ``DeleteTable``, ``CreateDatabase``.
+It uses the caller's own permissions: to read the tables, and the documents of shares in the bucket;
+in Glue ``GetTable``, ``CreateTable``, ``UpdateTable`` and ``DeleteTable``, ``CreateDatabase``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from lakesync.cli.aws import Aws
 
 LOOKS: Final = 8
-"""Databases that are looked into at once."""
+"""Databases that are read concurrently."""
 _SHARED: Final = (STATE_TABLE.name, EVENTS_TABLE.name)
 
 
@@ -53,12 +53,12 @@ def views_of_shares(aws: Aws, shares: Shares) -> SharedViews | None:
 
 
 def declare(aws: Aws, name: str, table: str, gateways: str) -> Share:
-    """Make a share, or renew it: its document, over all tables that there are. Safe to repeat.
+    """Create or renew a share: its document, over all existing tables. Safe to repeat.
 
     Raises:
         UsageFault: another table is shared under the name.
-        ValidationFailed: it cannot be; all faults are said at once.
-        Conflict: somebody else changes it all the time.
+        ValidationFailed: the tables cannot be shared; all faults are reported at once.
+        Conflict: others keep changing it.
     """
     shares, wanted = shares_of(aws), Share(name, table, gateways)
     check_share(wanted)
@@ -71,22 +71,22 @@ def declare(aws: Aws, name: str, table: str, gateways: str) -> Share:
 
     def declared(current: Share | None) -> Share:
         kept = {} if current is None else current.members
-        # Names of columns are those of who joined first: that stays as it is.
+        # The spelling of columns is that of the first table, and stays.
         now = {one: kept[one] for one in kept if one not in gone} | members
         return Share(name, table, gateways, now)
 
     declared_now = shares.change(name, declared)
-    # What a run made meanwhile knew of no share.
+    # Tables that a run created meanwhile are not in the share yet.
     for gateway, member in _members(aws, wanted, set(members)):
         declared_now = shares.change(name, lambda s: s and s.with_member(gateway, member))  # noqa: B023 - called at once
     return declared_now or wanted
 
 
 def keep_views(aws: Aws, shares: Shares, name: str) -> bool:
-    """Make the views of a share those of its document; tell whether the catalogue has views.
+    """Update the views of a share to its document; return whether the catalogue has views.
 
     Raises:
-        AdapterFailed: some are not as they should be.
+        AdapterFailed: some views could not be updated.
     """
     views = views_of_shares(aws, shares)
     if views is None:
@@ -97,7 +97,7 @@ def keep_views(aws: Aws, shares: Shares, name: str) -> bool:
 
 
 def withdraw(aws: Aws, name: str) -> bool:
-    """Take a share back, with its views; tell whether there was one. Safe to repeat."""
+    """Remove a share and its views; return whether it existed. Safe to repeat."""
     shares = shares_of(aws)
     was = shares.read(name)
     shares.remove(name)
@@ -107,7 +107,7 @@ def withdraw(aws: Aws, name: str) -> bool:
 
 
 def leave_shares(aws: Aws, gateway: str) -> None:
-    """Take a gateway out of all shares, before its tables go. Safe to repeat.
+    """Remove a gateway from all shares, before its tables are dropped. Safe to repeat.
 
     Raises:
         AdapterFailed: a view could not be renewed.
@@ -124,7 +124,7 @@ def leave_shares(aws: Aws, gateway: str) -> None:
 
 
 def share_states(aws: Aws) -> Iterator[dict[str, object]]:
-    """Yield what is reported of each share."""
+    """Yield the report of each share."""
     shares = shares_of(aws)
     views = views_of_shares(aws, shares)
     for share in shares.all():
@@ -141,7 +141,7 @@ def share_states(aws: Aws) -> Iterator[dict[str, object]]:
 
 
 def share_shown(aws: Aws, name: str) -> dict[str, object]:
-    """Return a share for a record: of which tables it is."""
+    """Return a share's tables, for an audit record."""
     share = shares_of(aws).read(name)
     if share is None:
         return {"shared": False}
@@ -150,7 +150,7 @@ def share_shown(aws: Aws, name: str) -> dict[str, object]:
 
 
 def _members(aws: Aws, share: Share, known: set[str]) -> Iterator[tuple[str, Member]]:
-    """Yield the tables that a share wants, by gateway, but those of the gateways that are known."""
+    """Yield the tables that belong to a share, by gateway, except those of known gateways."""
     catalogue, prefix = open_catalogue(aws), f"{aws.output('DatabasePrefix')}_"
     names = {one[-1] for one in catalogue.list_namespaces() if one[-1].startswith(prefix)}
     databases = sorted(names - {shared_database(aws.output("DatabasePrefix"))})
@@ -170,7 +170,7 @@ def _member(catalogue: Any, database: str, share: Share) -> tuple[str, Member] |
     for name in dict.fromkeys(lake_tables(share.table)):
         try:
             table = catalogue.load_table((database, name))
-        except (NoSuchTableError, NoSuchPropertyException):  # none, or none of Iceberg's
+        except (NoSuchTableError, NoSuchPropertyException):  # no table, or not one of Iceberg
             continue
         said = table.properties
         gateway, kind = said.get(GATEWAY, ""), said.get(KIND, "")

@@ -1,4 +1,4 @@
-"""How far each table of a gateway goes in the lake, what it consists of, and what waits for it."""
+"""The status of a gateway's tables in the lake: marks, figures, and waiting batches."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def table_states(
     aws: Aws, lake: Lake, gateway: str, table: str | None
 ) -> Iterator[dict[str, object]]:
-    """Yield what is reported of each table.
+    """Yield the report of each table.
 
     Args:
         aws: the stack.
@@ -53,7 +53,7 @@ def table_states(
 
 
 def _waiting(aws: Aws, gateway: str) -> dict[str, tuple[int, float]]:
-    """Return by table the batches that are announced and not in it, and the age of the oldest."""
+    """Return by table the number of announced batches that it lacks, and the age of the oldest."""
     pages = aws.client("s3").get_paginator("list_objects_v2")
     listed = pages.paginate(Bucket=aws.output("LakeBucket"), Prefix=f"claims/{gateway}/")
     now, waiting = time.time(), dict[str, tuple[int, float]]()

@@ -1,4 +1,4 @@
-"""The tables of the lake that have views, as views are made of them."""
+"""The tables of the lake that have views."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def viewed_tables(lake: Lake, table: str | None) -> Iterator[ViewedTable]:
-    """Get the state and events tables of a gateway, or one; what is not LakeSync's is left out."""
+    """Return the state and events tables of a gateway, or one; other tables are left out."""
     for name in lake.names_of(table):
         each = lake.table(name)
         kind = KINDS.get(each.properties.get(KIND, ""))
@@ -39,7 +39,7 @@ def viewed_tables(lake: Lake, table: str | None) -> Iterator[ViewedTable]:
 
 
 def views_of_share(aws: Aws, name: str, engine: str, catalogue: str) -> list[tuple[str, View]]:
-    """Return the views of a shared table behind those that it is over, each with its database.
+    """Return the views that a shared table reads, then its own, each with its database.
 
     Raises:
         UsageFault: there is no such share.
@@ -54,6 +54,6 @@ def views_of_share(aws: Aws, name: str, engine: str, catalogue: str) -> list[tup
 
 
 def views_shown(glue: GlueViews, tables: Sequence[ViewedTable]) -> dict[str, object]:
-    """Return for a record which of the tables' views are not as they should be, and why."""
+    """Return which of the tables' views are outdated, and why, for an audit record."""
     wrong = [f"{name}: {why}" for each in tables for name, why in glue.wrong(each).items()]
     return {"tables": len(tables), "wrong": listed(wrong)}

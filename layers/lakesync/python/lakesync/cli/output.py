@@ -1,7 +1,7 @@
-"""What a command prints: tables for people, one JSON object a line for programs.
+"""The output of commands: tables for people, one JSON object per line for programs.
 
-Results go to standard output, everything said on the way to standard error. Without a terminal
-there is no colour, no progress and no cutting of long values.
+Results go to standard output, notes and progress to standard error. Without a terminal there are no
+colours, no progress, and long values are not cut.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 PLAIN_WIDTH: Final = 100_000
-"""Characters of a line where there is no terminal to fit: nothing is cut or wrapped."""
+"""The width of a line without a terminal: nothing is cut or wrapped."""
 
 
 class Output:
-    """Prints one command's answer."""
+    """Prints one command's output."""
 
     def __init__(self, *, json_lines: bool) -> None:
         self.json_lines = json_lines
@@ -37,11 +37,11 @@ class Output:
         sys.stdout.write(sentence + "\n")
 
     def note(self, sentence: str) -> None:
-        """Say something on the way; programs that read the answer do not see it."""
+        """Print a note on standard error, which programs that read the answer do not see."""
         sys.stderr.write(sentence + "\n")
 
     def answer(self, value: Mapping[str, object], sentence: str) -> None:
-        """Print what was done: the object for programs, the sentence for people."""
+        """Print the answer: the object for programs, the sentence for people."""
         if self.json_lines:
             self.json(value)
         else:
@@ -55,9 +55,9 @@ class Output:
         *,
         empty: str = "",
     ) -> None:
-        """Print a table for people; numbers to the right, what is absent as a dot.
+        """Print a table for people: numbers aligned right, absent values as a dot.
 
-        ``empty`` is what is printed instead if there are no rows.
+        ``empty`` is printed instead if there are no rows.
         """
         from rich import box
         from rich.table import Table
@@ -72,7 +72,7 @@ class Output:
             numbers = all(isinstance(row[index], int | float | None) for row in cells)
             table.add_column(Text(name), justify="right" if numbers else "left", overflow="fold")
         for row in cells:
-            # As Text: a value may hold what rich would take for markup.
+            # As Text, because a value may contain rich's markup.
             table.add_row(*(Text(shown(value)) for value in row))
         console = self._console()
         if title:
@@ -91,7 +91,7 @@ class Output:
                 self.text(f"{name:<{wide}}  {shown(value)}")
 
     def progress(self, sentence: str) -> AbstractContextManager[object]:
-        """Show that something is going on, on a terminal, for as long as the block runs."""
+        """Show on a terminal that work is in progress, while the block runs."""
         console = self._console(stderr=True)
         if self.json_lines or not console.is_terminal:
             return nullcontext()
@@ -114,7 +114,7 @@ def shown(value: object) -> str:
         return "true" if value else "false"
     if isinstance(value, dict | list):
         return json.dumps(value, ensure_ascii=False, default=str)
-    # Control characters of somebody's data must not reach the terminal.
+    # Control characters in data must not reach the terminal.
     return "".join(char if char.isprintable() else " " for char in str(value))
 
 
@@ -129,10 +129,10 @@ def plural(count: int, noun: str) -> str:
 
 @contextmanager
 def quiet_pipe() -> Iterator[None]:
-    """End quietly when whoever reads the output (``head``) has seen enough."""
+    """End quietly when the reader of the output (``head``) closes it."""
     try:
         yield
         sys.stdout.flush()
     except BrokenPipeError:
-        # Python would complain once more while it closes standard output.
+        # Otherwise Python would report the error again when it closes standard output.
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - ends with us

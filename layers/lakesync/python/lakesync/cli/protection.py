@@ -1,4 +1,4 @@
-"""Switches on what a restored table lacks: recovery, deletion protection, the stream.
+"""Enables what a restored table lacks: recovery, deletion protection, the stream.
 
 DynamoDB restores items, keys and encryption, but none of these
 (https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/pointintimerecovery_howitworks.html).
@@ -20,7 +20,7 @@ RECOVERY: Final = "point-in-time recovery"
 PROTECTION: Final = "deletion protection"
 STREAM: Final = "stream"
 STREAM_VIEW: Final = "NEW_IMAGE"
-"""What the stream of the stack's own table holds."""
+"""The view type of the stream of the stack's table."""
 _NOT_YET: Final = frozenset(
     {"ContinuousBackupsUnavailableException", "LimitExceededException", "ResourceInUseException"}
 )
@@ -29,7 +29,7 @@ _POLLS_MAX: Final = 60
 
 
 def protect(client: Any, table: str) -> list[str]:
-    """Switch on what protects a table, and wait until it is; returns what was off. Safe to repeat.
+    """Protect a table, and wait until that is active; return what was off. Safe to repeat.
 
     Args:
         client: DynamoDB.
@@ -63,7 +63,7 @@ def protect(client: Any, table: str) -> list[str]:
 
 
 def missing(table: Mapping[str, Any], backups: Mapping[str, Any]) -> list[str]:
-    """Return what is off, of a table's description and that of its continuous backups."""
+    """Return what is off, by the descriptions of a table and its continuous backups."""
     recovery = backups.get("PointInTimeRecoveryDescription", {})
     on = {
         RECOVERY: recovery.get("PointInTimeRecoveryStatus") == "ENABLED",
@@ -94,7 +94,7 @@ def _backups(client: Any, table: str) -> dict[str, Any]:
 
 
 def _wait(client: Any, table: str) -> None:
-    """Return once a change is made: DynamoDB takes one at a time."""
+    """Wait until a change is active: DynamoDB accepts one at a time."""
     try:
         client.get_waiter("table_exists").wait(
             TableName=table, WaiterConfig={"Delay": _POLL_S, "MaxAttempts": _POLLS_MAX}

@@ -1,8 +1,8 @@
-"""What a query needs of its tables: the columns it names, and filters that can be pushed down.
+"""Determines what a query reads of its tables: columns, and filters that can be pushed down.
 
-DuckDB itself says it: the query is planned over tables of one empty row, and the plan shows which
-columns each scan reads and which filters it applies. A filter that is not understood here is left
-out, so more is read than needed, never less; DuckDB applies all of them again.
+DuckDB plans the query over tables of one empty row, and the plan shows which columns each scan
+reads and which filters it applies. A filter that is not understood here is left out, so more is
+read than needed, never less; DuckDB applies all of them again.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ class Comparison(NamedTuple):
 
     column: str
     operator: str
-    """``in``, or a comparison."""
+    """``in``, or a comparison operator."""
     values: tuple[object, ...]
 
 
 class Needed(NamedTuple):
-    """What is read of a table."""
+    """The columns and rows that are read of a table."""
 
     columns: frozenset[str]
     comparisons: tuple[Comparison, ...] = ()
 
 
 def needed(database: Any, sql: str, schemas: Mapping[str, pa.Schema]) -> dict[str, Needed]:
-    """Return what a query needs of each of its tables.
+    """Return what a query reads of each of its tables.
 
     Args:
-        database: an empty database of DuckDB's, in which the tables' names are free.
+        database: an empty DuckDB database, in which the tables' names are free.
         sql: the query.
-        schemas: of the tables that it names.
+        schemas: the schemas of the tables that it names.
     """
     import pyarrow as pa
     from pyarrow import dataset
@@ -62,7 +62,7 @@ def needed(database: Any, sql: str, schemas: Mapping[str, pa.Schema]) -> dict[st
         database.register(name, dataset.dataset(row))
     try:
         scans = list(_scans(database, sql))
-    except (IndexError, KeyError, TypeError, ValueError):  # no plan, as of two statements
+    except (IndexError, KeyError, TypeError, ValueError):  # no plan, as for two statements
         return {name: Needed(frozenset(schema.names)) for name, schema in schemas.items()}
     finally:
         for name in schemas:
@@ -71,7 +71,7 @@ def needed(database: Any, sql: str, schemas: Mapping[str, pa.Schema]) -> dict[st
     filters = [text for scan in scans for text in _listed(scan.get("Filters"))]
     columns |= {name for text in filters for name in _names(text)}
     comparisons = [one for text in filters for one in comparisons_in(text)]
-    # A plan does not say which table a scan is of: filters count where there is one alone.
+    # A plan does not name a scan's table, so filters are used only if there is one table.
     pushed = tuple(comparisons) if len(scans) == 1 else ()
     return {
         name: Needed(frozenset(columns & set(schema.names)) or frozenset(schema.names[:1]), pushed)
@@ -80,11 +80,11 @@ def needed(database: Any, sql: str, schemas: Mapping[str, pa.Schema]) -> dict[st
 
 
 def comparisons_in(text: str) -> Iterator[Comparison]:
-    """Yield the comparisons that a pushed filter consists of, those that are understood."""
+    """Yield the comparisons of a pushed filter, as far as they can be parsed."""
     inner = text.strip()
     while inner.startswith("(") and inner.endswith(")"):
         inner = inner[1:-1]
-    # A text that holds what looks like the end of a filter is not taken apart.
+    # Text that contains what looks like the end of a filter is not parsed.
     if " OR " in inner or any(_AND in text for text in _TEXT.findall(inner)):
         return
     for part in inner.split(_AND):
@@ -97,7 +97,7 @@ def comparisons_in(text: str) -> Iterator[Comparison]:
 
 
 def as_expression(comparisons: tuple[Comparison, ...], lake_names: Mapping[str, str]) -> Any:
-    """Return comparisons as PyIceberg's expression.
+    """Return comparisons as an expression of PyIceberg.
 
     Args:
         comparisons: by the names that columns were written under.
@@ -141,7 +141,7 @@ def _listed(value: object) -> list[str]:
 
 
 def _names(text: str) -> Iterator[str]:
-    # Literals are taken out: a text may hold what looks like a name.
+    # Without literals: a text may contain what looks like a name.
     for name in re.findall(_NAME, _TEXT.sub("", text)):
         yield name.replace('""', '"')
 

@@ -1,8 +1,8 @@
-"""A plan to bring rows back: the deltas that do it, stamped once, in a file.
+"""A plan to restore rows: a file with the deltas that do it, stamped once.
 
-Pushing a plan again pushes the same deltas, which are duplicates; so it may be killed anywhere.
-What somebody wrote since the plan was made is not in it, and is not overwritten by it.
-Laws H4-H6: ``docs/spec/history.md``.
+Pushing a plan again pushes the same deltas, which are duplicates, so a crash does no harm. What
+somebody wrote since the plan was made is not in it, and is not overwritten by it. Laws H4-H6:
+``docs/spec/history.md``.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ if TYPE_CHECKING:
 
 VERSION: Final = 1
 ROWS_NAMED_MAX: Final = 1_000
-"""Rows that one restore may name; for more there are conditions."""
+"""Rows that one restore may name; for more, use conditions."""
 
 
 @dataclass(frozen=True)
 class Selection:
-    """What is brought back: how it was at a commit, or what a client has done since."""
+    """What to restore: rows as of a commit, or only the writes of one client since then."""
 
     gateway: str
     table: str
     commit: Stamp
-    """Rows are made what they were here."""
+    """The commit to which rows are restored."""
     rows: tuple[str, ...] = ()
-    """Only these; empty for all."""
+    """The row ids to restore; empty for all."""
     where: str = ""
-    """Only rows of which this holds, as they are or as they were."""
+    """A condition on rows, on their current or former values."""
     by: str = ""
-    """Undo only what this client did since; empty for everyone."""
+    """Undo only writes of this client since then; empty for all writes."""
 
     def keeps(self, one: PlacedDelta) -> bool:
-        """Return whether a delta stays."""
+        """Return whether a delta is kept."""
         is_early = one.position.commit <= self.commit
         return is_early or bool(self.by and one.delta.client_id != self.by)
 
@@ -59,25 +59,25 @@ class Plan:
 
     selection: Selection
     client: str
-    """Who writes the deltas."""
+    """The client that writes the deltas."""
     until: Stamp
-    """What was committed up to here was looked at."""
+    """The last commit that was read for the plan."""
 
 
 def restoring(diff: RowDiff) -> RowDiff:
-    """Return what a restore does to a row: from what it is to what it was."""
+    """Return what a restore does to a row: its difference from current to former values."""
     return diff._replace(before=diff.after, after=diff.before)
 
 
 def deltas_for(plan: Plan, change: RowDiff, now: Stamp) -> Iterator[Delta]:
-    """Yield the deltas that make a row what it was; they win over all that is known of it. Pure.
+    """Yield the deltas that restore a row; they win over all of its current writes. Pure.
 
     A column that had no value then becomes null.
 
     Args:
-        plan: whose deltas they are.
-        change: from what the row is to what it was.
-        now: a stamp of now.
+        plan: the plan of the deltas.
+        change: the difference from current to former values.
+        now: the current stamp.
     """
     hlc = max(now, change.newest + 1)
     if change.after is None:
@@ -92,7 +92,7 @@ def deltas_for(plan: Plan, change: RowDiff, now: Stamp) -> Iterator[Delta]:
 
 
 def write_plan(path: Path, plan: Plan, deltas: Iterable[Delta]) -> None:
-    """Write a plan: whole, or not at all. It holds values, so only its owner may read it."""
+    """Write a plan atomically. It contains values, so only its owner may read the file."""
     unfinished = path.with_name(f".{path.name}.unfinished")
     unfinished.unlink(missing_ok=True)
     try:
@@ -110,7 +110,7 @@ def read_plan(path: Path) -> Plan:
     """Return the head of a plan.
 
     Raises:
-        UsageFault: the file is no plan.
+        UsageFault: the file is not a plan.
     """
     try:
         with path.open(encoding="utf-8") as file:
@@ -145,11 +145,11 @@ def planned(path: Path, plan: Plan) -> Iterator[Delta]:
 def edited_since(
     changes: LakeChanges, tail: Iterable[PlacedDelta], plan: Plan, is_own: Callable[[Stamp], bool]
 ) -> set[str]:
-    """Return the rows that somebody wrote since a plan was made.
+    """Return the rows that were written since a plan was made.
 
     Args:
-        changes: what the lake has.
-        tail: what the log has behind that.
+        changes: the deltas in the lake.
+        tail: the later deltas in the log.
         plan: the plan.
         is_own: whether a stamp of the plan's client is the plan's.
     """

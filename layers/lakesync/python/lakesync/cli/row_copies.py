@@ -1,6 +1,6 @@
-"""Where values of one row are stored, current and former: what an erasure has to remove.
+"""Counts the stored copies of a row's current and former values, which an erasure must remove.
 
-Every store is read in full as far as it can hold the row: the log from its beginning, all chunks of
+Every store that can contain the row is read in full: the log from its beginning, all chunks of
 checkpoints, all batches, what connectors keep, all snapshots of the lake. It takes the operator's
 own credentials.
 """
@@ -30,7 +30,7 @@ _SLICE_DELTAS_MAX: Final = 10_000
 def copies(
     gateway: str, key: RowKey, buffer: Buffer, objects: ObjectStore, lake: Lake | None
 ) -> dict[str, int]:
-    """Count what bears values of a row, by store; deletions bear none.
+    """Count the objects and items with values of a row, by store; deletions have none.
 
     Args:
         gateway: whose.
@@ -59,7 +59,7 @@ def copies(
 
 
 def logged_runs(gateway: str, buffer: Buffer) -> Iterator[bytes]:
-    """Yield every run that lies in the log and in heads, trimmed or not."""
+    """Yield every run in the log and in heads, trimmed or not."""
     for lane, head in buffer.all_heads(gateway).items():
         yield from (entry.records for entry in head.recent)
         after = 0
@@ -70,7 +70,7 @@ def logged_runs(gateway: str, buffer: Buffer) -> Iterator[bytes]:
 
 
 def checkpointed_runs(objects: ObjectStore, gateway: str, table: str) -> Iterator[bytes]:
-    """Yield every run of a table that lies in a chunk, whether a manifest names it or not."""
+    """Yield every run of a table in chunks, whether a manifest names them or not."""
     for key in objects.list_objects(names.chunks_prefix(gateway)):
         if key.rpartition("/")[2].rsplit("-", 2)[0] != table:
             continue

@@ -1,6 +1,6 @@
-"""`--where`: a condition of SQL on rows, asked of what they are and of what they were.
+"""`--where`: a condition in SQL on the current or former values of rows.
 
-Rows have the types that their columns have in the lake. DuckDB decides, a thousand rows at a time.
+Columns have their types in the lake. DuckDB evaluates the condition, for a thousand rows at a time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ROWS: Final = 1_000
 def matching(
     diffs: Iterable[RowDiff], where: str, columns: Mapping[str, tuple[str, str]]
 ) -> Iterator[RowDiff]:
-    """Yield the rows of which a condition holds, before or after; all if there is no condition.
+    """Yield the rows that meet a condition, before or after; all if there is no condition.
 
     Args:
         diffs: the rows.
@@ -46,7 +46,7 @@ def matching(
     part: list[RowDiff] = []
     with duckdb.connect() as database:
         database.execute("SET TimeZone = 'UTC'")
-        # Without rows too: a condition that cannot be understood is refused whatever there is.
+        # Evaluated without rows too, so that an invalid condition is always refused.
         while part or (part := list(islice(rows, _ROWS))) or where:
             try:
                 hits = database.from_arrow(_table(part, columns)).filter(where).project("_place")
@@ -61,7 +61,7 @@ def matching(
 
 
 def _table(part: Sequence[RowDiff], columns: Mapping[str, tuple[str, str]]) -> pa.Table:
-    """Return both sides of rows as a table, each with the row's place."""
+    """Return both sides of rows as a table, each with the row's index."""
     import pyarrow as pa
 
     sides = [

@@ -1,4 +1,4 @@
-"""Rows as a file, in the format that its name says: whole, or not there."""
+"""Writes rows atomically to a file, in the format that its name states."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 def check_format(path: Path) -> None:
-    """Make sure that rows can be written to a file, before they are read.
+    """Check that rows can be written to a file, before they are read.
 
     Raises:
-        UsageFault: its name says no format that is known, or its folder is not there.
+        UsageFault: the name states no known format, or the folder does not exist.
     """
     if path.suffix not in _WRITERS:
         known = ", ".join(_WRITERS)
@@ -29,7 +29,7 @@ def check_format(path: Path) -> None:
 
 
 def write_rows(rows: pa.RecordBatchReader, path: Path) -> None:
-    """Write rows as they come; what was in the file is replaced once all of them are written."""
+    """Write rows as they are read; the former file is replaced once all of them are written."""
     unfinished = path.with_name(f".{path.name}.unfinished")
     try:
         _WRITERS[path.suffix](rows, unfinished)

@@ -1,8 +1,8 @@
-"""Many rows' past, one after the other: sorted on disk, so that memory does not grow with it.
+"""The history of many rows, row by row; sorted on disk, so memory does not grow with it.
 
-Of the rows that something was committed of in a span, all deltas are needed, from the beginning. So
-the lake's changes table is read twice: the span for the rows' ids, all of it for their deltas.
-DuckDB keeps those of these rows alone, in a file, and sorts them. Law H3: ``docs/spec/history.md``.
+For each row with a commit in a span, all deltas since its beginning are needed. So the lake's
+changes table is read twice: the span for the rows' ids, all of it for their deltas. DuckDB keeps
+those of these rows alone, in a file, and sorts them. Law H3: ``docs/spec/history.md``.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from lakesync.core.values import CanonicalJson
 
 MEMORY_MIB_MAX: Final = 1_024
-"""What DuckDB holds in memory; the rest lies in a file."""
+"""DuckDB's limit of memory; the rest is in a file."""
 _IDS_FILTERED_MAX: Final = 200
-"""Row ids by which the lake's own statistics are asked which files hold them."""
+"""Row ids for which the lake's file statistics decide which files are read."""
 _SORTED_ROWS: Final = 10_000
 
 Past = tuple[str, "Iterator[PlacedDelta]"]
@@ -38,20 +38,20 @@ Past = tuple[str, "Iterator[PlacedDelta]"]
 
 
 class RowDiff(NamedTuple):
-    """A row before and after. A column that is null, and one that is not there, are the same."""
+    """A row before and after. A null column equals an absent one."""
 
     row_id: str
     before: Mapping[str, CanonicalJson] | None
-    """Its columns that were not null; None if there was no row."""
+    """Its columns that were not null; None if the row did not exist."""
     after: Mapping[str, CanonicalJson] | None
     newest: Stamp = 0
-    """The greatest stamp of its deltas."""
+    """The greatest stamp of the row's deltas."""
     unseen: tuple[str, ...] = ()
-    """Columns that an insert would show: where deletes win, they were written behind the delete."""
+    """Columns that an insert would show: in delete-wins tables, those written after the delete."""
 
     @property
     def change(self) -> str:
-        """What it is called."""
+        """The kind of the difference."""
         if self.before is None:
             return "inserted"
         return "deleted" if self.after is None else "changed"
@@ -71,13 +71,13 @@ def pasts(
     span: tuple[Stamp, Stamp],
     only: Collection[str] = (),
 ) -> Iterator[Iterator[Past]]:
-    """Yield the past of each row that was committed to in a span, up to its end; by row id.
+    """Yield the deltas of each row with a commit in a span, up to the span's end; by row id.
 
     Args:
         changes: what the lake has.
         tail: what the log has behind that.
         span: two commits; what was at the first is not in it.
-        only: the rows that are asked for; empty for all.
+        only: the requested rows; empty for all.
     """
     import pyarrow as pa
     from pyiceberg.expressions import And, GreaterThan, In, LessThanOrEqual
@@ -98,7 +98,7 @@ def pasts(
             database.register("batch", batch)
             database.execute("INSERT INTO touched SELECT DISTINCT _id FROM batch")
         lake = _sorted(database, changes, up_to("_commit", until))
-        # A row that the span has in the lake alone has nothing in the log, which begins behind it.
+        # Rows whose commits in the span are all in the lake have none in the log, which is later.
         touched = sorted((one for one in newer if one.delta.row_id in ids), key=_place)
         merged = heapq.merge(lake, touched, key=_place)
         yield groupby(merged, key=attrgetter("delta.row_id"))
@@ -107,11 +107,11 @@ def pasts(
 def row_diffs(
     rows: Iterable[Past], keeps: Callable[[PlacedDelta], bool], *, delete_wins: bool = False
 ) -> Iterator[RowDiff]:
-    """Yield the rows that all of their deltas make another row of than some of them. Pure.
+    """Yield the rows that differ between some of their deltas and all of them. Pure.
 
     Args:
-        rows: their pasts.
-        keeps: which deltas make the row as it is "before".
+        rows: their deltas.
+        keeps: selects the deltas of the row "before".
         delete_wins: how their table is read; see `lakesync.core.merge.as_read`.
     """
     for row_id, placed in rows:
@@ -130,7 +130,7 @@ def row_diffs(
 
 
 def shown(state: RowState) -> dict[str, CanonicalJson] | None:
-    """Return a row's columns that are not null; None if there is no row."""
+    """Return a row's columns that are not null; None if the row does not exist."""
     columns = view(state)
     if columns is None:
         return None
@@ -143,7 +143,7 @@ def _place(one: PlacedDelta) -> tuple[str, object]:
 
 @contextmanager
 def _workbench() -> Iterator[Any]:
-    """Yield a database in a file that is gone afterwards."""
+    """Yield a database in a temporary file."""
     import duckdb
 
     with tempfile.TemporaryDirectory(prefix="lakesync-") as folder:
@@ -157,7 +157,7 @@ def _workbench() -> Iterator[Any]:
 
 
 def _sorted(database: Any, changes: LakeChanges, rows: Any) -> Iterator[PlacedDelta]:
-    """Yield the lake's deltas of the rows that are touched, by row id and commit."""
+    """Yield the lake's deltas of the affected rows, by row id and commit."""
     from pyiceberg.expressions import And, In
 
     distinct = "SELECT DISTINCT _id FROM touched LIMIT ?"

@@ -31,7 +31,7 @@ _PANEL: Final = "Connection"
 
 
 class Session:
-    """What a command works with. Everything is looked up lazily."""
+    """The connection, clients and output of a command. Everything is created lazily."""
 
     def __init__(self, given: Given) -> None:
         self._given = given
@@ -84,14 +84,14 @@ class Session:
 
     @property
     def client_id(self) -> str:
-        """The client that this command speaks for: the named one, else the token's user."""
+        """The client id of this command: the given one, else the token's user."""
         from lakesync.cli.tokens import subject
 
         client, token = self.connection.client, self.connection.token
         return (subject(token) if token and client == CLIENT else None) or client
 
     def speak_for(self, client: str) -> None:
-        """Speak for the client that the input names, unless another client or a token is set."""
+        """Use the client id that the input names, unless another client or a token is set."""
         connection = self.connection
         if not connection.token and connection.client == CLIENT:
             self.connection = replace(connection, client=client)
@@ -101,7 +101,7 @@ class Session:
         from lakesync.client import HttpTransport
 
         gateway = self.connection.gateway
-        self.token()  # what is missing for one is said here, in the command line's words
+        self.token()  # reports here what is missing for a token
         transport = HttpTransport(self.url, gateway, token=lambda: self.token(role))
         return self._open.enter_context(transport)
 
@@ -190,7 +190,7 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def _located(fault: Fault, session: Session) -> Fault:
-    """Add the address that did not answer: usually it is the cause."""
+    """Add to the message the address that did not answer, which is usually the cause."""
     url = session.__dict__.get("url")
     if fault.code != Unreachable.code or not url or url in fault.sentence:
         return fault

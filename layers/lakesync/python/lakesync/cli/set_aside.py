@@ -1,4 +1,4 @@
-"""Claims that the Glue job set aside, since they could not succeed: listed, and put back."""
+"""Lists the claims that the Glue job set aside because they cannot succeed, and puts them back."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def set_aside(aws: Aws, gateway: str) -> Iterator[dict[str, str]]:
 
 
 def claims_shown(aws: Aws, gateway: str) -> dict[str, object]:
-    """Return for a record which claims of a gateway are set aside."""
+    """Return which claims of a gateway are set aside, for an audit record."""
     return {"setAside": listed(list(_names(aws, gateway)))}
 
 
@@ -37,14 +37,14 @@ def _names(aws: Aws, gateway: str) -> Iterator[str]:
 
 
 def put_back(aws: Aws, claims: list[str]) -> int:
-    """Let claims wait again, and announce it; returns how many there were. Safe to repeat."""
+    """Put claims back and announce them; return their number. Safe to repeat."""
     client, bucket = aws.client("s3"), aws.output("LakeBucket")
     moved = 0
     for claim in claims:
         body = _body(client, bucket, CLAIMS_FAILED + claim)
         if body is None:
-            continue  # somebody else has put it back
-        # Written before it is deleted: one that is there twice is applied once.
+            continue  # another process has put it back
+        # Written before the other is deleted: a claim that exists twice is applied once.
         client.put_object(
             Bucket=bucket, Key=CLAIMS + claim, Body=body, ContentType="application/json"
         )

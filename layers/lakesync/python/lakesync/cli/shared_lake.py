@@ -1,4 +1,4 @@
-"""Tables that gateways share, as `lakesync.cli.lake.Lake` gives those of one."""
+"""Reads the tables that gateways share, as `lakesync.cli.lake.Lake` reads those of one gateway."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from lakesync.materialise.sharing import Member, Share
 
 LOOKS: Final = 8
-"""Gateways whose tables are read at once."""
+"""Gateways whose tables are read concurrently."""
 _COMPARES: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "=": operator.eq, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
 
 
 class SharedLake:
-    """The stack's shares, as they are when it is made."""
+    """The stack's shares, as of the creation of this object."""
 
     def __init__(self, aws: Aws, shares: list[Share]) -> None:
         self._aws = aws
@@ -45,7 +45,7 @@ class SharedLake:
     def schema(
         self, name: str, wanted: AsOf | None = None, *, all_columns: bool = False
     ) -> pa.Schema:
-        """Return what `read` would give, without the rows; columns are those of now."""
+        """Return the schema of what `read` returns, with the current columns."""
         import pyarrow as pa
 
         del wanted
@@ -62,10 +62,10 @@ class SharedLake:
         all_columns: bool = False,
         needed: Needed | None = None,
     ) -> pa.Table:
-        """Return the rows of all gateways, as `lakesync.cli.lake.Lake.read` gives those of one.
+        """Return the rows of all gateways, as `lakesync.cli.lake.Lake.read` returns those of one.
 
-        A gateway that a filter leaves out is not read, and one that had no such table at a moment
-        has no rows.
+        A gateway that a filter excludes is not read; one without the table at that time has no
+        rows.
         """
         import pyarrow as pa
 
@@ -85,7 +85,7 @@ class SharedLake:
 
 
 def shared_lake(aws: Aws) -> SharedLake:
-    """Return the tables that gateways of a stack share."""
+    """Return the tables that a stack's gateways share."""
     return SharedLake(aws, shares_of(aws).all())
 
 
@@ -122,7 +122,7 @@ class _Part:
         except UsageFault:
             if wanted is None:
                 raise
-            return schema.empty_table()  # it was not there yet
+            return schema.empty_table()  # the table did not exist yet
         return self._shaped(rows, schema)
 
     def _needed(
@@ -130,7 +130,7 @@ class _Part:
     ) -> Needed:
         own = {one.written for one, _ in (self._columns[n] for n in names if n in self._columns)}
         columns = (own | set(names)) & set(there) | {ROW_ID}
-        # What is of another type here is compared by who asked, after it is converted.
+        # Columns of another type are compared by the caller, after conversion.
         same = {n for n, (one, kind) in self._columns.items() if n == one.written in there}
         same = {n for n in same if self._columns[n][0].type == self._columns[n][1]} | {ROW_ID}
         return Needed(frozenset(columns), tuple(one for one in compared if one.column in same))
@@ -146,7 +146,7 @@ class _Part:
                 arrays.append(pa.repeat(pa.scalar(self._gateway, pa.string()), rows.num_rows))
             elif name in rows.column_names:
                 arrays.append(_cast(rows[name], each.type))
-            elif name == "_is_deleted":  # of events
+            elif name == "_is_deleted":  # an append table
                 arrays.append(pa.repeat(pa.scalar(value=False), rows.num_rows))
             else:
                 arrays.append(pa.nulls(rows.num_rows, each.type))

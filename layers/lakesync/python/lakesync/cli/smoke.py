@@ -1,7 +1,7 @@
-"""The main job once, on a scratch gateway: two clients, sync rules, a flush, the lake.
+"""An end-to-end check on a scratch gateway: two clients, sync rules, a flush, the lake.
 
-Each step says what it saw, or raises `Failed` with what it saw instead. Whatever happened, `delete`
-takes the gateway back, or `remove` the rows if the gateway is somebody's.
+Each step returns what it found, or raises `Failed` with what it found instead. In any case `delete`
+removes the gateway, or `remove` the rows if the gateway is somebody's.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lakesync.client import Client
 
 SCRATCH: Final = "lakesync-smoke"
-"""What the gateway's name begins with unless one is named; how it goes on differs each time."""
+"""The beginning of the gateway's name, if none is given; the rest is random."""
 TABLE: Final = "smoke"
 RULES: Final[dict[str, Any]] = {
     "version": 1,
@@ -30,7 +30,7 @@ RULES: Final[dict[str, Any]] = {
             "name": "smoke",
             "tables": [TABLE],
             "filters": [{"column": "shown", "op": "eq", "value": True}],
-            # Anyone: else nobody could delete the row that nobody sees.
+            # Anyone may write, or nobody could delete the row that nobody sees.
             "write": [],
         }
     ],
@@ -39,18 +39,18 @@ _NAME_CHARS: Final = 12
 
 
 class Failed(Exception):
-    """A step saw something else than it must; the text says what, and where to look."""
+    """A step found something unexpected; the text says what, and where to look."""
 
 
 @dataclass(frozen=True)
 class Scratch:
-    """The scratch gateway, and how to ask it.
+    """The scratch gateway, and how to reach it.
 
     Attributes:
         url: the gateways' address.
         gateway: its id.
-        token: gives a token for a user, by name and role.
-        user: whose clients the two are.
+        token: returns a token for a user, by name and role.
+        user: the user of both clients.
     """
 
     url: str
@@ -62,7 +62,7 @@ class Scratch:
         """Call an administrative route.
 
         Raises:
-            LakeSyncError: what it answered.
+            LakeSyncError: the gateway's error.
         """
         from lakesync.cli.gateway import call
 
@@ -89,7 +89,7 @@ class Job:
     def _client(self, part: str) -> Client:
         from lakesync.client import Client, HttpTransport
 
-        # A client belongs to the user who used it first, so its name is made from the user's.
+        # A client belongs to its first user, so its id is derived from the user's name.
         name = sha256(self._scratch.user.encode()).hexdigest()[:_NAME_CHARS]
         transport = self._open.enter_context(
             HttpTransport(
@@ -103,7 +103,7 @@ class Job:
         return self._open.enter_context(client)
 
     def rules(self) -> str:
-        """Put sync rules that show one of two rows, unless the gateway is somebody's own."""
+        """Save sync rules that show one of two rows, unless an existing gateway is used."""
         path = f"/admin/sync-rules/{self._scratch.gateway}"
         before = self._scratch.ask("GET", path).get("buckets") or []
         if before and before != RULES["buckets"]:
@@ -126,7 +126,7 @@ class Job:
         return "2 rows are accepted"
 
     def pull(self) -> str:
-        """Pull as another client: it gets the row that the rules show, and not the other."""
+        """Pull as another client: it receives the row that the rules show, and not the other."""
         _synced(self._reader)
         seen = self._rows_of(self._reader) & {self.shown, self.hidden}
         if seen != {self.shown}:
@@ -137,7 +137,7 @@ class Job:
         return "another client sees the row that the rules show, and not the other"
 
     def edit(self) -> str:
-        """Edit two columns of the row, one by each client, and see both edits at both."""
+        """Edit two columns of the row, one by each client, and check both edits at both clients."""
         self._writer.update(TABLE, self.shown, {"n": 2}).unwrap()
         self._reader.update(TABLE, self.shown, {"note": "seen"}).unwrap()
         for client in (self._writer, self._reader, self._writer):
@@ -174,7 +174,7 @@ class Job:
         return "both rows are in the lake"
 
     def delete(self) -> str:
-        """Delete the scratch gateway, which nobody else uses.
+        """Delete the scratch gateway.
 
         Raises:
             LakeSyncError: it could not be deleted.
@@ -188,7 +188,7 @@ class Job:
         return f"the gateway {self._scratch.gateway} is deleted"
 
     def remove(self) -> str:
-        """Delete the rows, of a gateway that somebody named.
+        """Delete the rows in an existing gateway.
 
         Raises:
             LakeSyncError: the rows could not be deleted.
@@ -215,13 +215,13 @@ class Job:
 
 
 def client_tables(client: Client) -> set[str]:
-    """Return the names of the tables that a client's file holds."""
+    """Return the names of the tables in a client's file."""
     rows = client.query("select name from sqlite_master where type in ('table', 'view')").unwrap()
     return {str(row["name"]) for row in rows}
 
 
 def _synced(client: Client) -> int:
-    """Sync, and give how many edits were accepted.
+    """Sync, and return the number of accepted edits.
 
     Raises:
         LakeSyncError: the push or the pull failed.

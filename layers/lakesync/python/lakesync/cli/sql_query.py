@@ -1,4 +1,4 @@
-"""SQL on tables in the lake: DuckDB computes on what PyIceberg reads."""
+"""SQL on tables in the lake: PyIceberg reads the rows, DuckDB runs the query."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Tables(Protocol):
-    """What is queried: the tables of a gateway, or those that gateways share."""
+    """The tables for queries: those of a gateway, or those that gateways share."""
 
     def names(self) -> list[str]:
         """Return the tables' names."""
@@ -25,7 +25,7 @@ class Tables(Protocol):
     def schema(
         self, name: str, wanted: AsOf | None = None, *, all_columns: bool = False
     ) -> pa.Schema:
-        """Return what `read` would give, without the rows."""
+        """Return the schema of what `read` returns."""
 
     def read(
         self,
@@ -35,7 +35,7 @@ class Tables(Protocol):
         all_columns: bool = False,
         needed: Needed | None = None,
     ) -> pa.Table:
-        """Return a table as it is, or as it was; as `lakesync.cli.lake.Lake` does."""
+        """Return a table's current or former rows, as `lakesync.cli.lake.Lake` does."""
 
 
 def run(
@@ -49,7 +49,7 @@ def run(
     """Return the rows of a query.
 
     Raises:
-        UsageFault: the SQL is not understood, or names a table that is not there.
+        UsageFault: the SQL is invalid, or names a table that does not exist.
     """
     import duckdb
 

@@ -1,4 +1,4 @@
-"""Tokens: signing, and reading who one is for. Verifying is the gateway's."""
+"""Signs tokens, and reads their subject. The gateway verifies them."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _TTL: Final = re.compile(r"([0-9]{1,6})([smhd])")
 
 
 def sign(claims: Mapping[str, object], ttl_s: int, secret: str, now_s: int) -> str:
-    """Return an HS256 token that holds for ``ttl_s`` from ``now_s`` on."""
+    """Return an HS256 token that is valid for ``ttl_s`` seconds from ``now_s``."""
     import jwt
 
     return jwt.encode({**claims, "iat": now_s, "exp": now_s + ttl_s}, secret, algorithm="HS256")
 
 
 def subject(token: str) -> str | None:
-    """Return the client id that a token names; None if it cannot be read."""
+    """Return the subject of a token; None if it cannot be read."""
     import jwt
 
     try:

@@ -212,7 +212,7 @@ class Cursor:
         """Do nothing, as PEP 249 allows."""
 
     def close(self) -> None:
-        """Let go of the rows that are left."""
+        """Discard the remaining rows."""
         self._rows = iter(())
 
 

@@ -141,7 +141,7 @@ class Caller:
         return answer
 
     def close(self) -> None:
-        """Let go of the connection. Safe to repeat."""
+        """Close the connection. Safe to repeat."""
         client, self._client = self._client, None
         if client is not None:
             client.close()

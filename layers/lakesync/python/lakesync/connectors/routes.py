@@ -35,7 +35,7 @@ class Route(NamedTuple):
     pages: int = 1
     """Usual pages that are read, and pushed, at a time: more where each write is dear."""
     close: Callable[[], None] = _nothing
-    """Lets go of where it goes."""
+    """Closes the destination."""
     large_rows: int = 0
     """From how many rows ahead on a table is read by a job; 0 for never."""
     job_rows: int = 0

@@ -111,7 +111,7 @@ class JiraActions:
         return Ok(UNKNOWN if run.action == "create" else NOT_DONE)
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._api.close()
 
     def _create(self, run: Run) -> Mapping[str, Any]:

@@ -99,7 +99,7 @@ class SalesforceActions:
         return Ok(Done({"id": row["Id"]}))
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._api.close()
 
     def _done(self, run: Run) -> Mapping[str, Any]:

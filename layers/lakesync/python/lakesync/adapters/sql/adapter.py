@@ -121,7 +121,7 @@ class SqlAdapter(WritesSideBySide):
         return self._read(lambda ledger: ledger.forget_commits(table, until))
 
     def restart(self, table: str) -> Result[None, LakeSyncError]:
-        """Take a table as one that has come nowhere yet; see `Fillable`."""
+        """Reset a table's mark and history, so that it is filled again; see `Fillable`."""
 
         def work(ledger: Ledger) -> None:
             ledger.forget_commits(table, ledger.lock_mark(table))

@@ -22,7 +22,7 @@ EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def deleted_at(state: RowState) -> datetime:
-    """Return when a row was deleted, of which nothing is there."""
+    """Return when a row was deleted, from a state that has only a deletion."""
     return EPOCH + timedelta(milliseconds=stamp_ms(state.deleted))
 
 

@@ -1,4 +1,4 @@
-"""Alarms: all of them there, none ringing, and somebody who hears them."""
+"""Checks alarms: all exist, none is active, and somebody is notified."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from lakesync.cli.doctor.diagnosis import Diagnosis
 
 _NAMES_MAX: Final = 100
-"""Alarms that CloudWatch describes in one call."""
+"""CloudWatch's maximum of alarms in one call."""
 _AWS_KEY: Final = "alias/aws/sns"
 _RINGS: Final = "docs/operations.md § Alarms says what to do"
 _PENDING: Final = "PendingConfirmation"
@@ -23,13 +23,13 @@ _PENDING: Final = "PendingConfirmation"
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """Where alarms go."""
+    """A topic that alarms notify."""
 
     arn: str
     confirmed: int
     pending: int
     key: str = ""
-    """What its messages are encrypted with; empty for nothing."""
+    """The key that encrypts its messages; empty if they are not encrypted."""
 
 
 def check_alarms(deployed: Deployed) -> list[Diagnosis]:
@@ -56,7 +56,7 @@ def _topic(client: Any, arn: str) -> Topic:
 
 
 def alarms_state(wanted: Iterable[str], alarms: Iterable[Mapping[str, Any]]) -> list[Diagnosis]:
-    """Decide by the stack's alarms and what CloudWatch says of them."""
+    """Decide by the stack's alarms and their states in CloudWatch."""
     known = {alarm["AlarmName"]: alarm for alarm in alarms}
     faults = [
         wrong(f"the alarm {name} is gone", "deploy again, or nobody hears of what it watched")
@@ -80,7 +80,7 @@ def alarms_state(wanted: Iterable[str], alarms: Iterable[Mapping[str, Any]]) -> 
 
 
 def listeners(topics: Iterable[Topic]) -> list[Diagnosis]:
-    """Decide by who listens to the topics."""
+    """Decide by the topics' subscriptions."""
     return [_listener(topic) for topic in topics] or [
         wrong("no alarm notifies a topic", "deploy again")
     ]

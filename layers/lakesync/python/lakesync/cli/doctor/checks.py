@@ -1,4 +1,4 @@
-"""Every check by its name, and how they are carried out one after the other."""
+"""All checks by name, and their execution."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ CHECKS: Final[dict[str, Callable[[Deployed], list[Diagnosis]]]] = {
     "restore": check_restore,
     "bucket": check_bucket,
 }
-"""What is checked, in the order in which it is reported."""
+"""The checks, in the order of the report."""
 _MAY_ASK: Final = "let these credentials ask (docs/operations.md § Is all well), or --skip it"
 _ANSWER: Final = "mend that, or --skip this check where it can never be asked"
 
@@ -49,9 +49,9 @@ _ANSWER: Final = "mend that, or --skip this check where it can never be asked"
 def examine(
     deployed: Deployed, skipped: Collection[str] = ()
 ) -> Iterator[tuple[str, list[Diagnosis]]]:
-    """Carry out every check but those skipped; one that fails says so, and the others go on.
+    """Run every check that is not skipped; if one fails, report that and continue.
 
-    Without the stack nobody knows what to look at: then there is no other check.
+    Without the stack nothing else can be checked.
     """
     for name, check in CHECKS.items():
         if name in skipped:

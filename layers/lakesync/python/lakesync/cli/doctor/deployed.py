@@ -1,4 +1,4 @@
-"""The stack that is looked at: what CloudFormation knows of it, asked once for all checks."""
+"""The stack that is checked: CloudFormation's description, read once for all checks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Resource:
 
 
 class Deployed:
-    """One stack and its address, for checks to ask. Nothing is asked before it is needed."""
+    """One stack and its address. Requests are sent only when needed."""
 
     def __init__(self, aws: Aws, url: str | None = None) -> None:
         self.aws = aws
@@ -40,7 +40,7 @@ class Deployed:
 
     @property
     def now_s(self) -> float:
-        """What this machine's clock says."""
+        """The time by this machine's clock."""
         return time.time()
 
     @cached_property
@@ -60,7 +60,7 @@ class Deployed:
         }
 
     def number(self, parameter: str, default: int) -> int:
-        """Return a parameter that is a number; the template's default for a stack of before it."""
+        """Return a numeric parameter; the template's default if the stack is older than it."""
         text = self.parameters.get(parameter, "")
         return int(text) if text.isdigit() else default
 

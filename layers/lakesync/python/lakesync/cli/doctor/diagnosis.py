@@ -1,4 +1,4 @@
-"""What a check says: all is well, something is wrong, or it could not be checked."""
+"""The results of checks: all is well, something is wrong, or it could not be checked."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EXIT_UNCHECKED: Final = 2
 
 
 class Verdict(StrEnum):
-    """How a check ended."""
+    """The result of a check."""
 
     WELL = "well"
     WRONG = "wrong"
@@ -24,7 +24,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """One thing that a check says, and what to do about it."""
+    """One finding of a check, and what to do about it."""
 
     verdict: Verdict
     what: str
@@ -32,22 +32,22 @@ class Diagnosis:
 
 
 def well(what: str) -> Diagnosis:
-    """Say that something is as it should be."""
+    """Return that something is as it should be."""
     return Diagnosis(Verdict.WELL, what)
 
 
 def wrong(what: str, do: str) -> Diagnosis:
-    """Say what is wrong, and what to do."""
+    """Return what is wrong, and what to do."""
     return Diagnosis(Verdict.WRONG, what, do)
 
 
 def unchecked(what: str, do: str) -> Diagnosis:
-    """Say what could not be checked, and what would make it so."""
+    """Return what could not be checked, and what would make it possible."""
     return Diagnosis(Verdict.UNCHECKED, what, do)
 
 
 def exit_code(diagnoses: Iterable[Diagnosis]) -> int:
-    """Return the end for scripts: what is wrong counts before what could not be checked."""
+    """Return the overall result: something wrong has priority over something not checked."""
     verdicts = {diagnosis.verdict for diagnosis in diagnoses}
     if Verdict.WRONG in verdicts:
         return EXIT_WRONG
@@ -55,7 +55,7 @@ def exit_code(diagnoses: Iterable[Diagnosis]) -> int:
 
 
 def duration(seconds: float) -> str:
-    """Return a time as people say it: ``40 s``, ``25 min``, ``6 h``, ``12 days``."""
+    """Return a duration as text for people: ``40 s``, ``25 min``, ``6 h``, ``12 days``."""
     for unit, length in (("days", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {unit}"

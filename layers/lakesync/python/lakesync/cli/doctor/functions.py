@@ -1,4 +1,4 @@
-"""The functions: at work, of one release, with the layers that were deployed with them."""
+"""Checks the functions: active, of one release, with the layers of the same deployment."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ RUNTIME_ENDS: Final = {
     "python3.13": date(2029, 6, 30),
     "python3.14": date(2029, 6, 30),
 }
-"""When AWS stops to mend a runtime (its table of deprecation dates)."""
+"""When AWS stops security updates of a runtime (its table of deprecation dates)."""
 _WARNED_DAYS: Final = 90
 _DEPLOY: Final = "deploy again (sam build && sam deploy)"
 
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """What Lambda says of one function."""
+    """Lambda's description of one function."""
 
     name: str
     config: Mapping[str, Any]
     reserved: int | None = None
     """Its reserved concurrency."""
     aliases: tuple[Mapping[str, Any], ...] = ()
-    """Each alias, with the configuration of what it stands for as ``config``."""
+    """Each alias, with the configuration of its version as ``config``."""
 
 
 def check_functions(deployed: Deployed) -> list[Diagnosis]:
@@ -73,7 +73,7 @@ def _described(client: Any, logical: str, physical: str) -> Function:
 def functions_state(
     functions: Iterable[Function], layers: Iterable[str], today: date
 ) -> list[Diagnosis]:
-    """Decide by what Lambda says, and by the layers that the stack holds."""
+    """Decide by Lambda's descriptions, and by the layers in the stack."""
     every = list(functions)
     faults = [
         fault
@@ -101,7 +101,7 @@ def _work(function: Function) -> list[Diagnosis]:
 
 
 def _aliases(function: Function) -> list[Diagnosis]:
-    """Traffic goes to aliases: to one version each, and that of the last deployment."""
+    """Check that each alias points to one version only, that of the last deployment."""
     faults = []
     for alias in function.aliases:
         name = f"{function.name}:{alias['Name']}"
@@ -124,7 +124,7 @@ def _aliases(function: Function) -> list[Diagnosis]:
 
 
 def _differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """Name what differs of what a release consists of. Layers hold nearly all the code."""
+    """Return what differs between functions of one release. Layers contain nearly all the code."""
 
     def arns(config: Mapping[str, Any]) -> list[str]:
         return [layer["Arn"] for layer in config.get("Layers") or []]

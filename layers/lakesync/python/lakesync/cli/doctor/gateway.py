@@ -1,4 +1,4 @@
-"""From outside: the address answers, asks for a token, and its clock is ours."""
+"""Checks from outside: the address answers, requires a token, and the clocks agree."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 _TIMEOUT_S: Final = 30.0
 _CLOSED: Final = "/sync/doctor/pull"
-"""A route that nobody may ask without a token; no gateway is touched."""
+"""A route that requires a token; the request concerns no gateway."""
 _REFUSED: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 _DATE_STEP_S: Final = 1.0
-"""``Date`` counts whole seconds, so a difference is known to this much."""
+"""``Date`` has whole seconds, which limits the precision of a difference."""
 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """One answer's date, and when by our clock it was asked for and came."""
+    """The date of an answer, and the times of the request and the answer by our clock."""
 
     date: str
     asked_s: float
@@ -36,7 +36,7 @@ class Heard:
 
 
 def check_gateway(deployed: Deployed) -> list[Diagnosis]:
-    """Check that the address is served, and closed to those without a token."""
+    """Check that the address answers, and refuses requests without a token."""
     health = _get(deployed.url + "/health")
     return reached(deployed.url, health.status_code, _get(deployed.url + _CLOSED).status_code)
 
@@ -72,7 +72,7 @@ def check_clock(deployed: Deployed) -> list[Diagnosis]:
 
 
 def clock(heard: Heard) -> Diagnosis:
-    """Decide by the date that an answer carries; it was written between our two readings."""
+    """Decide by the date of an answer, which was written between our two readings."""
     try:
         date_s = parsedate_to_datetime(heard.date).timestamp()
     except ValueError:

@@ -1,7 +1,8 @@
-"""CloudFormation's functions, worked out: what a deployed template's values are.
+"""Evaluates CloudFormation's functions in a deployed template.
 
-Only what names resources and permissions needs: ``Ref``, ``GetAtt`` of names and ARNs, ``Sub``,
-``Join``, ``If``, ``FindInMap`` and the conditions. Anything else is `Unresolved`, never guessed.
+Only the functions for names of resources and permissions: ``Ref``, ``GetAtt`` of names and ARNs,
+``Sub``, ``Join``, ``If``, ``FindInMap`` and the conditions. Anything else is `Unresolved`, never
+guessed.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Unresolved(ValueError):
 
 @dataclass(frozen=True)
 class Names:
-    """What the names in a template stand for.
+    """The values of the names in a template.
 
     Attributes:
         template: the processed template.
@@ -73,13 +74,13 @@ class Names:
         return {name: self.value(part) for name, part in node.items()}
 
     def holds(self, condition: Any) -> bool:
-        """Work a condition out, by its name or its definition."""
+        """Evaluate a condition, by its name or its definition."""
         if isinstance(condition, str):
             return self.holds(self.template["Conditions"][condition])
         return bool(self.value(condition))
 
     def ref(self, name: str) -> str:
-        """Return what ``Ref`` gives."""
+        """Return the value of ``Ref``."""
         pseudo = {
             "AWS::Partition": self.partition,
             "AWS::Region": self.region,
@@ -93,7 +94,7 @@ class Names:
         raise Unresolved(name)
 
     def attribute(self, path: list[str]) -> str:
-        """Return what ``GetAtt`` gives, of attributes that are names or ARNs."""
+        """Return the value of ``GetAtt`` for attributes that are names or ARNs."""
         logical, attribute = path[0], ".".join(path[1:])
         if (shown := self._shown.get((logical, attribute))) is not None:
             return shown
@@ -112,7 +113,7 @@ class Names:
 
     @cached_property
     def _shown(self) -> dict[tuple[str, str], str]:
-        """The attributes that are outputs, each as it is."""
+        """The attributes that outputs show, with their values."""
         shown = {}
         for name, output in self.template.get("Outputs", {}).items():
             path = output["Value"].get("Fn::GetAtt") if isinstance(output["Value"], dict) else None
@@ -122,7 +123,7 @@ class Names:
         return shown
 
     def substituted(self, argument: Any) -> str:
-        """Return what ``Sub`` gives."""
+        """Return the value of ``Sub``."""
         text, own = argument if isinstance(argument, list) else (argument, {})
 
         def replaced(match: re.Match[str]) -> str:

@@ -1,4 +1,4 @@
-"""How far each stage is behind: the flush of the buffer, and the lake's tables."""
+"""Checks how far each stage is behind: the flush of the buffer, and the lake's tables."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from lakesync.cli.doctor.diagnosis import Diagnosis
 
 _GATEWAYS_MAX: Final = 500
-"""Gateways that are asked, a few read units each; that there are more is reported."""
+"""Gateways that are checked, for a few read units each; it is reported if there are more."""
 _NAMED_MAX: Final = 5
 _CLAIMS_MAX: Final = 5_000
-"""Claims that are looked at: five listings."""
+"""Claims that are read: five listings."""
 _FLUSH_EVERY_MIN: Final = 15
 _SWEEP_EVERY_MIN: Final = 30
 _AT_WORK_S: Final = 900
-"""What a flush may take beyond its schedule: its queue, its retries."""
+"""The time that a flush may take beyond its interval, for queueing and retries."""
 _RUN_S: Final = 7_200
 """A Glue run's time-out."""
 _OVER: Final = frozenset({"SUCCEEDED", "FAILED", "TIMEOUT", "ERROR", "STOPPED"})
@@ -32,7 +32,7 @@ _OVER: Final = frozenset({"SUCCEEDED", "FAILED", "TIMEOUT", "ERROR", "STOPPED"})
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """What waits to be taken up by the Glue job, or was set aside by it."""
+    """The batches that wait for the Glue job, or that it set aside."""
 
     claims: int
     oldest_s: float
@@ -46,7 +46,7 @@ def check_buffer_lag(deployed: Deployed) -> list[Diagnosis]:
     from lakesync.maintenance.due import due_slices
 
     buffer = deployed.aws.buffer(deployed.aws.output("BufferTable"))
-    # Only those that have something to flush, by the index of them, as the schedule reads it.
+    # Only gateways with unflushed commits, by the index that the schedule reads too.
     due = (gateway for some in due_slices(buffer) for gateway in some.gateways)
     now_ms = int(deployed.now_s * 1000)
     ages_s = {
@@ -109,7 +109,7 @@ def _waiting(deployed: Deployed) -> Waiting:
 
 
 def lake_lag(waiting: Waiting, allowed_s: float, runs: Sequence[str]) -> list[Diagnosis]:
-    """Decide by what waits, and by the states of the runs, the latest first."""
+    """Decide by what waits, and by the states of the runs, latest first."""
     return [_waits(waiting, allowed_s), *_set_aside(waiting.set_aside), *_runs(runs)]
 
 

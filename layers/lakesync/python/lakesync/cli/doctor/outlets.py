@@ -1,4 +1,4 @@
-"""What gateways send on and bring in: declared destinations, connectors and polled flows."""
+"""Checks declared destinations, connectors and polled flows."""
 
 from __future__ import annotations
 
@@ -21,18 +21,19 @@ if TYPE_CHECKING:
     from lakesync.ports import StoredConnector
 
 _CLAIMS_MAX: Final = 5_000
-"""Claims that are looked at: five listings."""
+"""Claims that are read: five listings."""
 _GATEWAYS_MAX: Final = 500
-"""Gateways whose connectors are read, a read unit or two each; that there are more is reported."""
+"""Gateways whose connectors are read, for one or two read units; it is reported if there are
+more."""
 _DESTINATION_ALARM_S: Final = 7_200
 _INTERVALS: Final = 3
-"""So many intervals may go by without a poll that came to its end: one may take long."""
+"""The number of intervals that may pass without a completed poll: a poll may take long."""
 _LATE_S: Final = 900
 
 
 @dataclass(frozen=True, slots=True)
 class Outlet:
-    """A destination for which something waits."""
+    """A destination for which claims wait."""
 
     name: str
     """With its gateway: ``acme/warehouse``."""
@@ -50,13 +51,13 @@ class Source:
     """With its gateway."""
     paused: bool
     late_s: float = 0.0
-    """How long ago it should have been polled to the end; 0 if it was."""
+    """How long a completed poll is overdue; 0 if it is not."""
     fault: str = ""
     dead_letters: int = 0
 
 
 def check_destinations(deployed: Deployed) -> list[Diagnosis]:
-    """Check how long what waits for each destination has waited, and what was set aside."""
+    """Check how long claims have waited for each destination, and which were set aside."""
     keys = _keys(deployed, DELIVERIES)
     failed = _keys(deployed, DELIVERIES_FAILED)
     allowed_s = deployed.number("DestinationAlarmS", _DESTINATION_ALARM_S)
@@ -85,10 +86,10 @@ def _outlets(deployed: Deployed, keys: Sequence[str], failed: Sequence[str]) -> 
 
 
 def _by_destination(keys: Iterable[str]) -> dict[tuple[str, str], list[int]]:
-    """Get the last commit of each claim, by gateway and destination; 0 of one that names none."""
+    """Return the last commit of each claim, by gateway and destination; 0 if it names none."""
     lasts: dict[tuple[str, str], list[int]] = {}
     for key in keys:
-        with suppress(ValidationFailed):  # nothing of ours
+        with suppress(ValidationFailed):  # not one of ours
             place = delivery_place(DELIVERIES + key.partition("/")[2])
             lasts.setdefault(place[:2], []).append(claimed_last(key))
     return lasts
@@ -139,7 +140,7 @@ def check_connectors(deployed: Deployed) -> list[Diagnosis]:
 
 
 def source_of(gateway: str, stored: StoredConnector, now_s: float) -> Source:
-    """Return how a connector is doing, by what is stored of it."""
+    """Return a connector's status, by its stored state."""
     from lakesync.connectors.definition import definition_from
     from lakesync.connectors.state import state_from
 
@@ -158,7 +159,7 @@ def source_of(gateway: str, stored: StoredConnector, now_s: float) -> Source:
 
 
 def connectors_state(sources: Sequence[Source], *, more: bool = False) -> list[Diagnosis]:
-    """Decide by how each connector is doing, and whether there are more gateways."""
+    """Decide by the status of each connector, and whether there are more gateways."""
     diagnoses = [each for source in sources for each in _source_state(source)]
     if more:
         what = f"more than {_GATEWAYS_MAX} gateways: not all looked at"

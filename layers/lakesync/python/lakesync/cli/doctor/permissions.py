@@ -1,7 +1,7 @@
-"""Every role may do what the deployed template says, by IAM's own simulation.
+"""Checks by IAM's simulation that every role may do what the deployed template says.
 
-What a role may do in the end is decided by more than its policies: a permissions boundary, a
-policy of the organisation, somebody's edit. So IAM is asked, for each statement of the template.
+A role's permissions depend on more than its policies: permissions boundaries, the organisation's
+policies, manual changes. So each statement of the template is simulated.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from lakesync.cli.doctor.diagnosis import Diagnosis
 
 _ANY: Final = "x"
-"""What stands for a wildcard in the name that is asked about."""
+"""The text in place of a wildcard in a simulated name."""
 _ROLE: Final = "AWS::IAM::Role"
 _POLICY: Final = "AWS::IAM::Policy"
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What one role must be allowed on one resource."""
+    """The actions that one role needs on one resource."""
 
     role: str
     actions: tuple[str, ...]
@@ -37,7 +37,7 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Denied:
-    """What a role may not do though it must, and who says so."""
+    """An action that a role needs and is denied, and by what."""
 
     role: str
     action: str
@@ -78,7 +78,7 @@ def _names(deployed: Deployed) -> Names:
 
 
 def needed(names: Names) -> tuple[list[Need], list[str]]:
-    """Return what each role needs, and which roles have a statement that cannot be worked out."""
+    """Return what each role needs, and which roles have a statement that cannot be evaluated."""
     needs: list[Need] = []
     unknown: list[str] = []
     for role, statement in _statements(names):
@@ -92,7 +92,7 @@ def needed(names: Names) -> tuple[list[Need], list[str]]:
 def _statements(names: Names) -> Iterator[tuple[str, Mapping[str, Any]]]:
     for logical, resource in names.template["Resources"].items():
         if logical not in names.resources:
-            continue  # a condition left it out
+            continue  # excluded by a condition
         properties = resource.get("Properties", {})
         if resource["Type"] == _ROLE:
             documents = [policy["PolicyDocument"] for policy in properties.get("Policies", [])]
@@ -109,14 +109,14 @@ def _statements(names: Names) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def needs_of(names: Names, role: str, statement: Mapping[str, Any]) -> Iterator[Need]:
-    """Yield what one statement of the template allows a role.
+    """Yield the permissions of one statement of the template.
 
     Raises:
-        Unresolved: it cannot be worked out.
+        Unresolved: it cannot be evaluated.
     """
     statement = names.value(statement)
     if not statement or statement["Effect"] != "Allow":
-        return  # a condition may have left it out
+        return  # may be excluded by a condition
     actions = tuple(action for action in _many(statement["Action"]) if "*" not in action)
     context = tuple(_context(statement.get("Condition") or {}))
     # A parameter that is a list of ARNs has commas between them.
@@ -155,7 +155,7 @@ def _denials(client: Any, arn: str, need: Need) -> Iterator[Denied]:
 
 
 def _by(result: Mapping[str, Any]) -> str:
-    """Say who decided it, as far as IAM shows."""
+    """Return what decided it, if IAM shows that."""
     if not result.get("OrganizationsDecisionDetail", {}).get("AllowedByOrganizations", True):
         return "a policy of the organisation"
     boundary = result.get("PermissionsBoundaryDecisionDetail", {})
@@ -167,7 +167,7 @@ def _by(result: Mapping[str, Any]) -> str:
 def permissions_state(
     asked: int, denied: Iterable[Denied], unknown: Iterable[str]
 ) -> list[Diagnosis]:
-    """Decide by what the simulation denied, and by what could not be asked."""
+    """Decide by what the simulation denied, and by what could not be simulated."""
     faults = [
         wrong(
             f"{denial.role} may not {denial.action} on {denial.resource}: {denial.by}",

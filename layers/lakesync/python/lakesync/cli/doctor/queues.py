@@ -1,4 +1,4 @@
-"""The queues: what was given up, and what waits for too long."""
+"""Checks the queues for dead letters, and for messages that wait too long."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _ATTRIBUTES: Final = ("ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible")
 _AGE_S_MAX: Final = {"flush": 3_600, "announce": 21_600, "deliver": 7_200}
-"""How long a message of each queue may wait: as the alarms have it."""
+"""How long a message of each queue may wait, as for the alarms."""
 _WINDOW_S: Final = 900
 _PERIOD_S: Final = 300
 

@@ -1,4 +1,4 @@
-"""The account's quotas, against what the stack may ask of them by its parameters."""
+"""Compares the account's quotas with the stack's needs by its parameters."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ if TYPE_CHECKING:
     from lakesync.cli.doctor.diagnosis import Diagnosis
 
 _REQUEST_S: Final = 0.25
-"""How long a request keeps a function busy, its cold starts included; generously."""
+"""How long a request keeps a function busy, with cold starts: an upper estimate."""
 _BACKGROUND: Final = 32
-"""Executions at once of what is not asked by clients: flush, the lake's starter, retention."""
+"""Concurrent executions of functions that clients do not call: flush, the lake's starter,
+retention."""
 _PUSH_WRITE_UNITS: Final = 5
 """Write units of a push of one edit, rounded up (docs/architecture.md § Cost)."""
 _GLUE_RUNS: Final = 5
-"""Runs at once of the two Glue jobs."""
+"""Concurrent runs of the two Glue jobs."""
 _PUSHES_PER_S: Final = 500
 """The template's default of PushesPerSecond."""
 _OTHERS_PER_S: Final = {"PullsPerSecond": 2_000, "RequestsPerSecond": 100}
@@ -28,7 +29,7 @@ _OTHERS_PER_S: Final = {"PullsPerSecond": 2_000, "RequestsPerSecond": 100}
 _RESERVED: Final = (
     "AuthoriseConcurrency", "PushConcurrency", "PullConcurrency", "NotifyConcurrency",
 )  # fmt: skip
-"""What the stack has set aside for its own functions, which are no less served for it."""
+"""The concurrency that the stack has reserved for its own functions."""
 _RAISE: Final = "ask for more in Service Quotas, or lower PushesPerSecond or PullsPerSecond"
 
 
@@ -42,7 +43,7 @@ class Quota:
 
 
 def check_quotas(deployed: Deployed) -> list[Diagnosis]:
-    """Check what Lambda and DynamoDB themselves say that the account may do."""
+    """Check the limits of the account that Lambda and DynamoDB report."""
     account = deployed.client("lambda").get_account_settings()["AccountLimit"]
     reserved = sum(deployed.number(name, 0) for name in _RESERVED)
     table = deployed.client("dynamodb").describe_limits()
@@ -77,7 +78,7 @@ def _needs(deployed: Deployed) -> dict[str, float]:
 
 
 def needs(pushes_per_s: int, others_per_s: int) -> dict[str, float]:
-    """Return what a stack may ask of each service at its own limits."""
+    """Return what a stack needs of each service at its own limits."""
     return {
         "lambda": (pushes_per_s + others_per_s) * _REQUEST_S + _BACKGROUND,
         "dynamodb": pushes_per_s * _PUSH_WRITE_UNITS,
@@ -101,7 +102,7 @@ def _state(quota: Quota) -> Diagnosis:
 
 
 def _value(client: Any, service: str, name: str) -> float | None:
-    """Return a quota by its name: what was applied to the account, else AWS's default."""
+    """Return a quota by its name: the account's value, else AWS's default."""
     for operation in ("list_service_quotas", "list_aws_default_service_quotas"):
         for page in client.get_paginator(operation).paginate(ServiceCode=service):
             for quota in page["Quotas"]:

@@ -1,4 +1,4 @@
-"""Schedules: switched on, and what they start did run, and ended well."""
+"""Checks schedules: enabled, and their targets ran and succeeded."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ if TYPE_CHECKING:
 
 _KIND: Final = "AWS::Scheduler::Schedule"
 _GROUP: Final = "Schedules"
-"""The stack's own group; the other holds those of connectors."""
+"""The group of the stack's own schedules; those of connectors are in the other."""
 _DEFAULT: Final = "default"
 """The group of schedules that name none."""
 _RATE: Final = re.compile(r"rate\((\d+) (minute|hour|day)s?\)")
 _UNITS_S: Final = {"minute": 60, "hour": 3600, "day": 86_400}
 _MISSED_S: Final = 600
-"""What a start may come late, or be counted late, beyond an interval."""
+"""The tolerance for starts that are late, or reported late, beyond an interval."""
 _PERIOD_S: Final = 300
 _POINTS_MAX: Final = 1_440
-"""Points that CloudWatch gives in one answer."""
+"""CloudWatch's maximum of points in one answer."""
 _FAILED: Final = frozenset({"FAILED", "TIMED_OUT", "ABORTED"})
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A schedule, and what became of its target."""
+    """A schedule, and the executions of its target."""
 
     name: str
     state: str
     expression: str
     age_s: float
-    """Since it was made or changed."""
+    """The time since it was created or changed."""
     ran: bool
-    """Within the window in which it must have run."""
+    """The executions within the window in which it must have run."""
     last: str = ""
-    """How the latest execution that ended did so; empty where the target reports nothing."""
+    """The result of the latest completed execution; empty if the target reports none."""
 
 
 def check_schedules(deployed: Deployed) -> list[Diagnosis]:
@@ -93,13 +93,13 @@ def _invoked(deployed: Deployed, arn: str, window_s: int) -> bool:
 
 
 def window(expression: str) -> int | None:
-    """Return the seconds within which a schedule must have run; None if it is no rate."""
+    """Return the seconds within which a schedule must have run; None if it is not a rate."""
     match = _RATE.fullmatch(expression)
     return None if match is None else 2 * int(match[1]) * _UNITS_S[match[2]] + _MISSED_S
 
 
 def schedule_state(schedule: Schedule) -> Diagnosis:
-    """Decide by a schedule and what became of its target."""
+    """Decide by a schedule and the executions of its target."""
     name, window_s = schedule.name, window(schedule.expression)
     if schedule.state != "ENABLED":
         return wrong(f"{name} is {schedule.state}", "enable it, or deploy again")

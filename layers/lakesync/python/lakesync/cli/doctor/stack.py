@@ -1,4 +1,4 @@
-"""The stack itself: deployed to its end, with what this release needs of it."""
+"""Checks the stack: completely deployed, with the outputs that this release needs."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ OUTPUTS: Final = (
     "LakeBucket",
     "RetainFunction",
 )
-"""What the command line reads of a stack."""
+"""The outputs that the command line reads."""
 
 
 def check_stack(deployed: Deployed) -> list[Diagnosis]:
-    """Check how the last deployment ended, and which outputs there are."""
+    """Check how the last deployment ended, and which outputs exist."""
     return stack_state(deployed.stack["StackStatus"], deployed.aws.outputs)
 
 

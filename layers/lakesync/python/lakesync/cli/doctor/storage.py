@@ -1,4 +1,4 @@
-"""What is left after an accident: backups and protection of the buffer, versions in the bucket."""
+"""Checks what protects data: backups and protection of the buffer, versions in the bucket."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ PROTECTED: Final = "prod"
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The buffer's table in use, as far as a restore is concerned."""
+    """The protection of the buffer's table in use."""
 
     name: str
     restored: bool
-    """It takes the place of the stack's own."""
+    """Whether it is used in place of the stack's own table."""
     stage: str
     off: tuple[str, ...]
-    """What is not switched on of what `protect` switches on."""
+    """What is off of what `protect` enables."""
     earliest: datetime | None
     """The earliest moment to restore to."""
     backups: int
 
 
 def check_restore(deployed: Deployed) -> list[Diagnosis]:
-    """Check that the buffer's table in use can be restored, and is not deleted by mistake."""
+    """Check that the buffer's table in use can be restored, and is protected from deletion."""
     name = deployed.aws.output("BufferTable")
     client = deployed.client("dynamodb")
     table = client.describe_table(TableName=name)["Table"]
@@ -54,7 +54,7 @@ def check_restore(deployed: Deployed) -> list[Diagnosis]:
 
 
 def restore_state(table: Table, now_s: float) -> list[Diagnosis]:
-    """Decide by what is on for a table; a stack for trials may be deleted with its data."""
+    """Decide by a table's protection; a stack for trials may be deleted with its data."""
     # A restored table belongs to no stack, whatever the stage: it is protected or it is not.
     kept = table.restored or table.stage == PROTECTED
     needed = [RECOVERY, STREAM, *([PROTECTION] if kept else [])]
@@ -80,14 +80,14 @@ def restore_state(table: Table, now_s: float) -> list[Diagnosis]:
 
 
 def check_bucket(deployed: Deployed) -> list[Diagnosis]:
-    """Check that what is deleted or overwritten in the lake's bucket can be had back."""
+    """Check that deleted or overwritten objects in the lake's bucket can be restored."""
     bucket = deployed.aws.output("LakeBucket")
     client = deployed.client("s3")
     return [bucket_state(bucket, client.get_bucket_versioning(Bucket=bucket).get("Status", ""))]
 
 
 def bucket_state(bucket: str, versioning: str) -> Diagnosis:
-    """Decide by whether versions are kept."""
+    """Decide by whether the bucket keeps versions."""
     if versioning == "Enabled":
         return well(f"{bucket} keeps versions")
     return wrong(

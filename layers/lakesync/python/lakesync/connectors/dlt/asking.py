@@ -54,7 +54,7 @@ class _Adapter(BaseAdapter):
         return response
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._caller.close()
 
 

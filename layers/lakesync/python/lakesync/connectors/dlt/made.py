@@ -84,7 +84,7 @@ class Source:
         return resource
 
     def close(self) -> None:
-        """Let go of connections. Safe to repeat."""
+        """Close connections. Safe to repeat."""
         for session in self._sessions.values():
             session.close()
 

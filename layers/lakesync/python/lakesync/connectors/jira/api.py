@@ -158,7 +158,7 @@ class JiraApi:
         return thing
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self.caller.close()
 
 

@@ -106,7 +106,7 @@ class JiraConnector:
         return _tried(work)
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._api.close()
 
     @cached_property

@@ -146,7 +146,7 @@ class SalesforceApi:
         return BulkPage(answer.body, rows, "" if following == "null" else following)
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self.caller.close()
 
     def _log_in(self) -> None:

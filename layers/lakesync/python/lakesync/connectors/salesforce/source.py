@@ -127,7 +127,7 @@ class SalesforceConnector:
         return _tried(work)
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._api.close()
 
     def _plan(self, name: str) -> Plan:
