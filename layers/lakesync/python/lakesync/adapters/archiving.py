@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lakesync.result import Result
 
 MOVED_MAX: Final = 200_000
-"""Deltas that are moved of a table at a time; the next turn goes on."""
+"""Deltas of a table that are moved at a time; the next run continues."""
 
 
 def archive_table(

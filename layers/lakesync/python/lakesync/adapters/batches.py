@@ -55,7 +55,7 @@ def merged(
 
 
 def values_of(state: RowState, schema: TableSchema | None = None) -> dict[str, Any] | None:
-    """Return a row's values as Python has them; None if there is no row, as its table reads it."""
+    """Return a row's values as Python objects; None if the table has no such row."""
     values = view(as_read(state, delete_wins=bool(schema and schema.delete_wins)))
     return None if values is None else {name: parse(raw) for name, raw in values.items()}
 
@@ -73,12 +73,12 @@ def deltas_behind(
     deltas_max: int,
     commits_after: Callable[[Stamp], Sequence[tuple[Stamp, bytes]]],
 ) -> Iterator[PlacedDelta]:
-    """Yield deltas behind a position, in order: at least so many, if there are as many.
+    """Yield deltas behind a position, in order: at least ``deltas_max``, or all of them.
 
     Args:
         since: the position.
         deltas_max: when to stop reading.
-        commits_after: gives the next commits behind a stamp with their records, none at the end.
+        commits_after: returns the next commits behind a stamp with their records; none at the end.
     """
     after, count = since.commit - 1, 0
     while count < deltas_max:
@@ -96,12 +96,12 @@ def deltas_behind(
 def check_refused(
     table: str, reasons: Collection[str], *, mend: str = "the schema or the rows"
 ) -> None:
-    """Make sure that no more rows of a table are refused than may be.
+    """Check that not too many rows of a table are refused.
 
     Args:
         table: its name.
         reasons: why each of them is refused.
-        mend: what is at fault then, for the message.
+        mend: what must be repaired then, for the message.
 
     Raises:
         ConstraintViolated: they are too many.
@@ -125,5 +125,5 @@ def delta_page(deltas: Iterable[PlacedDelta], since: Position, deltas_max: int) 
 
 
 def row_page(states: Mapping[str, RowState], rows_max: int) -> RowPage:
-    """Return the first of some rows; one more than wanted tells that there are more."""
+    """Return a page of rows; one row more than wanted shows that there are more."""
     return RowPage(dict(islice(states.items(), rows_max)), len(states) > rows_max)

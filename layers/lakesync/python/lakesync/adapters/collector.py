@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Pause the cycle collector: with a batch's many tuples it took a third of the time.
+    """Pause the cycle collector, which takes a third of the time with a batch's many tuples.
 
-    For work whose memory is bounded; the collector looks at what is left afterwards. May be nested.
+    For work with bounded memory; the collector runs afterwards. May be nested.
     """
     is_enabled = gc.isenabled()
     gc.disable()

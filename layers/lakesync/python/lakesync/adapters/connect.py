@@ -46,15 +46,15 @@ _KINDS: Final[Mapping[str, str]] = {
 
 
 class Connection(NamedTuple):
-    """What a secret says of a database."""
+    """A database as a secret describes it."""
 
     url: str
     credentials: Mapping[str, Any] | None = None
-    """Google's or a catalogue's; None for the environment's default credentials."""
+    """Credentials for Google or a catalogue; None for the environment's default credentials."""
 
     @property
     def kind(self) -> str:
-        """The kind of a declared destination that it is; empty for none."""
+        """The kind of declared destination that it can be; empty for none."""
         return _KINDS.get(self.url.partition("://")[0], "")
 
 
@@ -195,7 +195,7 @@ def _objects(url: str, gateway: str) -> ObjectsDatabase:
 
 
 def _bucket(url: str) -> tuple[S3Adapter, str]:
-    """Return the bucket at a URL, and what the keys of the folder begin with."""
+    """Return the bucket at a URL, and the prefix of the folder's keys."""
     from lakesync.adapters.lake.s3_adapter import s3_adapter  # noqa: PLC0415 - its driver
 
     try:

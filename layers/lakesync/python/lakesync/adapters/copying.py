@@ -1,4 +1,4 @@
-"""One database follows another: each of its tables takes the other's history behind its own mark.
+"""One database follows another: each of its tables applies the other's history behind its own mark.
 
 Migrations, second destinations and archiving all work this way. The target's mark says where to
 continue, so an interrupted copy is resumed, and no commit is applied twice.
@@ -33,7 +33,7 @@ ROWS_READ: Final = 5_000
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """How far a table has followed."""
+    """The progress of a table."""
 
     table: str
     deltas: int
@@ -44,7 +44,7 @@ class Copied:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """What two databases hold of one table."""
+    """The comparison of one table in two databases."""
 
     table: str
     rows: int
@@ -52,7 +52,7 @@ class Compared:
     checksum: str
     """SHA-256 over the source's row ids and states, in the order of the ids' bytes."""
     is_equal: bool
-    """The target holds the same rows, to the byte."""
+    """Whether the target has exactly the same rows."""
     difference: str = ""
     """The first row id that differs."""
 

@@ -1,4 +1,4 @@
-"""Databases as source and destination of deltas: the interfaces, and what passes through them.
+"""Interfaces of databases as source and destination of deltas, and their data types.
 
 `DatabaseAdapter` keeps a gateway's deltas and the rows they merge to; `Materialisable` keeps tables
 beside them that anybody can query. Your own adapter must pass
@@ -30,7 +30,7 @@ HISTORY_MS: Final = 35 * 86_400_000
 
 
 ORDINAL_END: Final = (1 << 32) - 2
-"""The place of a position behind a whole commit: the next delta belongs to another commit."""
+"""The ordinal of a position behind a whole commit: the next delta belongs to another commit."""
 
 
 class Position(NamedTuple):
@@ -41,7 +41,7 @@ class Position(NamedTuple):
 
 
 class PlacedDelta(NamedTuple):
-    """A delta, and where it stands."""
+    """A delta with its position."""
 
     position: Position
     delta: Delta
@@ -53,7 +53,7 @@ class TableBatch:
 
     table: str
     after: Stamp
-    """Where the table's batch before this one ended; 0 if there was none."""
+    """The end of the table's previous batch; 0 if there was none."""
     last: Stamp
     deltas: Sequence[PlacedDelta]
     schema: TableSchema | None = None
@@ -74,14 +74,14 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class Inserted:
-    """What became of a batch."""
+    """The result of a batch."""
 
     deltas: int = 0
     """Deltas that were new."""
     rows: int = 0
     """Rows that they changed."""
     dead_letters: tuple[DeadLetter, ...] = ()
-    """Rows that this batch was refused; every other row of the batch is written."""
+    """Rows of the batch that were refused; all other rows are written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,27 +98,27 @@ class DeltaPage:
 
     deltas: tuple[PlacedDelta, ...]
     position: Position
-    """What to ask from next; with `ORDINAL_END` where a commit ends."""
+    """The position from which to read next; with `ORDINAL_END` at the end of a commit."""
     has_more: bool
 
 
 class DatabaseAdapter(Protocol):
     """A database that keeps one gateway's deltas, and the rows they merge to.
 
-    It may forget old history with a batch that it takes; a reader that needs it gets an error.
-    Every operation is atomic, may be repeated after any error, and gives a `Result`. Errors are
+    It may forget old history when it applies a batch; a reader that needs it gets an error. Every
+    operation is atomic, may be repeated after any error, and gives a `Result`. Errors are
     `lakesync.errors.AdapterFailed` and its subclasses, besides those that are named.
     """
 
     def ensure_schema(self, schema: TableSchema) -> Result[None, LakeSyncError]:
-        """Make the table ready for a schema: create it, add its columns, widen them.
+        """Adapt the table to a schema: create it, add its columns, widen them.
 
         Errors: SchemaMismatch, if a type cannot become the declared one.
         """
         ...
 
     def insert_deltas(self, batch: TableBatch) -> Result[Inserted, LakeSyncError]:
-        """Take a batch: its deltas, the rows they change and its mark, in one transaction.
+        """Apply a batch: its deltas, the rows they change and its mark, in one transaction.
 
         Commits up to the mark are skipped, so a batch may be repeated, or overlap the one before.
 
@@ -127,7 +127,7 @@ class DatabaseAdapter(Protocol):
         ...
 
     def mark(self, table: str) -> Result[Stamp, LakeSyncError]:
-        """Return a table's mark: the commit stamp up to which it has taken batches; 0 at first."""
+        """Return a table's mark: the commit up to which it has applied batches; 0 at first."""
         ...
 
     def query_deltas_since(
@@ -146,7 +146,7 @@ class DatabaseAdapter(Protocol):
         ...
 
     def tables(self) -> Result[Mapping[str, TableSchema | None], LakeSyncError]:
-        """Return the tables that took a batch or a schema, each with its newest schema."""
+        """Return the tables that have received a batch or a schema, each with its newest schema."""
         ...
 
     def rows_after(self, table: str, row_id: str, rows_max: int) -> Result[RowPage, LakeSyncError]:
@@ -173,14 +173,14 @@ class SideBySide(DatabaseAdapter, Protocol):
     """A `DatabaseAdapter` whose tables several processes read and write at once."""
 
     def row_ahead(self, table: str, row_id: str, rows: int) -> Result[str, LakeSyncError]:
-        """Return the id of the row so many rows behind another, empty if there are fewer.
+        """Return the id of the row ``rows`` rows behind another; empty if there are fewer.
 
         The rows are not read.
         """
         ...
 
     def insert_apart(self, batch: TableBatch) -> Result[Inserted, LakeSyncError]:
-        """Take deltas of rows that no other writer changes meanwhile, as one commit.
+        """Apply deltas of rows that no other writer changes meanwhile, as one commit.
 
         Its stamp is above the table's mark at that time, and not below ``batch.last``. The batch's
         positions and its beginning are ignored.
@@ -196,7 +196,7 @@ class Materialisable(Protocol):
     """
 
     def rewrite(self, table: str) -> Result[int, LakeSyncError]:
-        """Write every row of a table anew from the merged rows; returns how many there are."""
+        """Rewrite every row of a table from the merged rows; return their number."""
         ...
 
     def dead_letters(self, table: str) -> Result[tuple[DeadLetter, ...], LakeSyncError]:
@@ -205,16 +205,16 @@ class Materialisable(Protocol):
 
 
 class Continues(Protocol):
-    """What can only be taken once a table has come somewhere."""
+    """A batch that continues a table from a mark."""
 
     @property
     def table(self) -> str:
-        """Which table."""
+        """The table's name."""
         ...
 
     @property
     def after(self) -> Stamp:
-        """How far it must have come."""
+        """The mark that the table must have."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Tables with a head, which lists what they consist of; a write reads it and puts the next head.
+"""Tables with a head, which lists their files; a write reads the head and puts the next one.
 
 Heads and files may be objects of a bucket, or Iceberg tables. Any write may end in
 `lakesync.errors.Contention` without effect: then it is retried.

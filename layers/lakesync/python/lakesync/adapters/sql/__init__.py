@@ -1,1 +1,1 @@
-"""What SQL destinations share; a dialect is all that one adds."""
+"""The common part of SQL destinations; each adds only a dialect."""

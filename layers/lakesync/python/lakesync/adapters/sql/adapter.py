@@ -130,13 +130,13 @@ class SqlAdapter(WritesSideBySide):
         return self._read(work)
 
     def rewrite(self, table: str) -> Result[int, LakeSyncError]:
-        """Write every row of a table anew; see `Materialisable`."""
+        """Rewrite every row of a table; see `Materialisable`."""
         if table not in self.tables().unwrap_or({}):
             return Err(NotFound(f"there is no table {table} in this database"))
         return self._answer(lambda: self._tables.rewrite(table, always=True))
 
     def dead_letters(self, table: str) -> Result[tuple[DeadLetter, ...], LakeSyncError]:
-        """Return the rows that the table to query lacks; see `Materialisable`."""
+        """Return the rows that the database refused; see `Materialisable`."""
         return self._read(lambda ledger: ledger.dead_letters(table))
 
     def retry_dead_letters(self, table: str) -> Result[tuple[DeadLetter, ...], LakeSyncError]:
@@ -153,12 +153,12 @@ class SqlAdapter(WritesSideBySide):
         return self._answer(retry)
 
     def close(self) -> None:
-        """End the connection; the next operation makes another."""
+        """Close the connection; the next operation opens a new one."""
         self._tables.forget()
         self._transactions.close()
 
     def __enter__(self) -> Self:
-        """Use the adapter, and close it in the end."""
+        """Return the adapter, which is closed at the end of the block."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -220,7 +220,7 @@ class SqlAdapter(WritesSideBySide):
         return Inserted(0, len(changed) + len(gone), refused)
 
     def _read(self, work: Callable[[Ledger], T]) -> Result[T, LakeSyncError]:
-        """Do something with the ledger, which is made if it is not there."""
+        """Run work with the ledger, which is created if it does not exist."""
 
         def read(cursor: Cursor, ledger: Ledger) -> T:
             self._tables.ensure_ledger(cursor)

@@ -27,11 +27,11 @@ def deleted_at(state: RowState) -> datetime:
 
 
 class Row(NamedTuple):
-    """A row as it goes to the destination."""
+    """A row in the form of the destination."""
 
     row_id: str
     deleted_at: datetime | None
-    """When it was deleted; None if it is there."""
+    """When it was deleted; None if it exists."""
     values: Sequence[object]
 
 
@@ -40,7 +40,7 @@ class Converted(NamedTuple):
 
     rows: Sequence[Row]
     refused: Sequence[DeadLetter]
-    """Those with a value that its column cannot hold."""
+    """Rows with a value that does not fit its column, each with the reason."""
 
 
 NO_ROWS: Final = Converted((), ())
@@ -57,7 +57,7 @@ class RowConverter:
         self._converters = [(name, converter(kind)) for name, kind in columns.items()]
 
     def converted(self, states: Mapping[str, RowState]) -> Converted:
-        """Return rows as they go to the destination."""
+        """Return rows in the form of the destination."""
         rows: list[Row] = []
         refused: list[DeadLetter] = []
         for row_id, state in states.items():

@@ -21,26 +21,26 @@ if TYPE_CHECKING:
     from lakesync.core.schema import TableSchema
 
 PREFIX: Final = "lakesync_"
-"""What the names of our own tables begin with, and no other table's may."""
+"""The prefix of our own tables' names, which no other table may have."""
 PROPS: Final = "props"
 SYNCED_AT: Final = "synced_at"
 DELETED_AT: Final = "deleted_at"
 UNTYPED: Final = "json"
 """The type of columns that no schema declares."""
 NAME_BYTES_MAX: Final = 63
-"""Bytes of an identifier: PostgreSQL truncates longer ones, MySQL takes 64."""
+"""Bytes of an identifier: PostgreSQL truncates longer ones, MySQL allows 64."""
 _OWN: Final = frozenset({PROPS, SYNCED_AT, DELETED_AT})
 
 
 @dataclass(frozen=True)
 class Definition:
-    """What the table to query of one synced table looks like."""
+    """The definition of the table to query of one synced table."""
 
     table: str
     columns: Mapping[str, str] = field(default_factory=dict)
     """The type of each column, by its written name."""
     schema: TableSchema | None = None
-    """The newest schema of the table that came."""
+    """The newest schema of the table that was received."""
 
     @property
     def destination(self) -> str:
@@ -70,17 +70,17 @@ class Definition:
         return as_read(state, delete_wins=bool(self.schema and self.schema.delete_wins))
 
     def stored_columns(self) -> dict[str, str]:
-        """Return the columns that are there: those whose type is known."""
+        """Return the existing columns: those whose type is known."""
         return {name: kind for name, kind in self.columns.items() if kind != "null"}
 
     def reads_as(self, other: Definition) -> bool:
-        """Return whether rows are read as by another definition."""
+        """Return whether another definition reads rows in the same way."""
         return bool(self.schema and self.schema.delete_wins) is bool(
             other.schema and other.schema.delete_wins
         )
 
     def covers(self, schema: TableSchema | None, written: Iterable[str]) -> bool:
-        """Return whether deltas with these columns, of this schema, need no other definition."""
+        """Return whether the definition fits deltas with these columns and this schema."""
         is_known = schema is None or bool(
             self.schema and (schema == self.schema or schema.version < self.schema.version)
         )
@@ -103,13 +103,13 @@ class Definition:
         return replace(self, columns=columns, schema=newest)
 
     def to_json(self) -> str:
-        """Return the text that `from_json` reads."""
+        """Write the definition as JSON, for `from_json`."""
         schema = schema_to_json(self.schema) if self.schema else None
         return json.dumps({"columns": dict(self.columns), "schema": schema})
 
 
 def from_json(table: str, text: str) -> Definition:
-    """Read what `Definition.to_json` gave."""
+    """Parse a definition that `Definition.to_json` wrote."""
     body = json.loads(text)
     schema = schema_from_json(body["schema"]) if body["schema"] else None
     return Definition(table, body["columns"], schema)
@@ -123,7 +123,7 @@ def sql_name(column: str) -> str:
 
 
 def digested(name: str) -> str:
-    """Return a name that no other has."""
+    """Return a unique name."""
     digest = hashlib.sha256(name.encode()).hexdigest()[:10]
     plain = "".join(character if character.isalnum() else "_" for character in name[:40])
     return f"c_{plain}_{digest}" if plain.isascii() else f"c_{digest}"

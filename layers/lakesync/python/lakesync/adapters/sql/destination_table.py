@@ -38,7 +38,7 @@ _DELETED_SPAN: Final = f"{_SPAN} AND s.{_STAGED_DELETED_AT} IS NOT NULL"
 
 
 class DestinationTable:
-    """One table to query, as its definition says."""
+    """One table to query, by its definition."""
 
     def __init__(self, dialect: Dialect, definition: Definition) -> None:
         self._dialect = dialect
@@ -54,9 +54,8 @@ class DestinationTable:
 
         Each statement may be repeated.
 
-        Returns:
-            Whether rows have to be written anew: the table, or a column that it should have, was
-            missing, or a column got another type.
+        Returns: Whether rows must be rewritten: the table or a column was missing, or a column got
+            another type.
         """
         there = self._dialect.existing_columns(cursor, self.definition.destination)
         if not there:

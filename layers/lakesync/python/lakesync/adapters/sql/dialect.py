@@ -17,7 +17,7 @@ STAGE = "lakesync_stage"
 
 
 class Cursor(Protocol):
-    """What is used of a driver's cursor (PEP 249)."""
+    """The part of a driver's cursor that is used (PEP 249)."""
 
     rowcount: int
 
@@ -30,27 +30,27 @@ class Cursor(Protocol):
         ...
 
     def fetchall(self) -> Sequence[Sequence[Any]]:
-        """Return the rows that are left."""
+        """Return the remaining rows."""
         ...
 
 
 class Connection(Protocol):
-    """What is used of a driver's connection (PEP 249)."""
+    """The part of a driver's connection that is used (PEP 249)."""
 
     def cursor(self) -> Any:
         """Return a cursor."""
         ...
 
     def commit(self) -> None:
-        """End the transaction."""
+        """Commit the transaction."""
         ...
 
     def rollback(self) -> None:
-        """Give the transaction up."""
+        """Roll the transaction back."""
         ...
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         ...
 
 
@@ -84,12 +84,12 @@ class Dialect(Protocol):
 
     @property
     def stage_drop(self) -> str:
-        """The statement that drops `STAGE`, if it is there."""
+        """The statement that drops `STAGE`, if it exists."""
         ...
 
     @property
     def stage_number(self) -> str:
-        """What follows the type of the first column of `STAGE`, which numbers its rows."""
+        """The SQL after the type of the first column of `STAGE`, which numbers its rows."""
         ...
 
     def connect(self) -> Connection:
@@ -141,8 +141,8 @@ class Dialect(Protocol):
     ) -> Callable[[], None]:
         """Return the call that upserts rows into a ledger table, which has no other unique key.
 
-        It may run in another thread: Python's work for rows that follow then costs no time, as the
-        database works on these. What has to be sent first may be sent before this returns.
+        The call may run in another thread, while Python prepares the next rows. Statements that
+        must run first may be sent before this method returns.
 
         Args:
             cursor: the transaction's.
@@ -186,11 +186,11 @@ class Dialect(Protocol):
         ...
 
     def definitions_locked(self, cursor: Any) -> AbstractContextManager[None]:
-        """Be the only one who changes tables meanwhile."""
+        """Lock out other processes that change tables, during the block."""
         ...
 
     def value(self, value: object) -> object:
-        """Return a value as the driver takes it.
+        """Return a value in the form that the driver accepts.
 
         Raises:
             Unfit: the database cannot represent the value.

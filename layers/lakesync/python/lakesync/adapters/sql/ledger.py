@@ -1,4 +1,4 @@
-"""The ledger: LakeSync's own tables in the destination; a batch takes effect exactly once by them.
+"""The ledger: LakeSync's own tables in the destination, by which a batch takes effect exactly once.
 
 ``lakesync_commits`` is the history, ``lakesync_rows`` the merged rows with the stamp of each
 column,
@@ -58,11 +58,11 @@ class Ledger:
         return int(row[0]) if row else None
 
     def mark(self, table: str) -> Stamp:
-        """Return a table's mark; 0 if it never took a batch."""
+        """Return a table's mark; 0 if no batch was applied yet."""
         return self._marks(table)[0]
 
     def _marks(self, table: str) -> tuple[Stamp, Stamp]:
-        """Return a table's mark, and up to where its history was forgotten."""
+        """Return a table's mark, and the last commit that its history no longer contains."""
         self._cursor.execute(
             "SELECT mark, forgotten FROM lakesync_marks WHERE gateway = %s AND table_name = %s",
             (self.gateway, table),
@@ -80,13 +80,13 @@ class Ledger:
     # --- history ----------------------------------------------------------------------------------
 
     def add_commits(self, table: str, commits: Iterable[tuple[Stamp, bytes]]) -> None:
-        """Add commits with their records to the history, which has none as late as they are."""
+        """Append commits with their records to the history; all of them are later than it."""
         rows = ((self.gateway, table, commit, records) for commit, records in commits)
         columns = definitions(self._dialect)["commits"]
         self._dialect.load(self._cursor, f"{PREFIX}commits", columns, rows)
 
     def deltas(self, table: str, since: Position, deltas_max: int) -> Iterator[PlacedDelta]:
-        """Return deltas behind a position, in order: at least so many, if there are as many."""
+        """Return deltas behind a position, in order: at least ``deltas_max``, or all of them."""
 
         def commits_after(after: Stamp) -> Sequence[Any]:
             self._cursor.execute(
@@ -95,14 +95,14 @@ class Ledger:
                 (self.gateway, table, after, COMMITS_READ),
             )
             read = self._cursor.fetchall()
-            # After the commits are read: commits forgotten before that raise an error, never a gap.
+            # Read after the commits, so that commits that were forgotten meanwhile raise an error.
             check_history(table, since, self._marks(table)[1])
             return read
 
         return deltas_behind(since, deltas_max, commits_after)
 
     def forget_commits(self, table: str, until: Stamp) -> None:
-        """Remove commits from the history, and note up to where."""
+        """Remove commits from the history, and record the last one removed."""
         mark = self.lock_mark(table)
         until = max(min(until, mark), self._marks(table)[1])
         self._cursor.execute(
@@ -129,7 +129,7 @@ class Ledger:
     # --- rows -------------------------------------------------------------------------------------
 
     def states(self, table: str, row_ids: Sequence[str]) -> dict[str, RowState]:
-        """Return the states of rows; those that are not there are left out."""
+        """Return the states of those rows that exist."""
         states: dict[str, RowState] = {}
         for condition, values in self._among(row_ids):
             self._cursor.execute(
@@ -192,7 +192,7 @@ class Ledger:
         if rows:
             self._upserting("dead_letters", table, rows)()
 
-    # --- what tables to query look like -----------------------------------------------------------
+    # --- definitions of tables to query -----------------------------------------------------------
 
     def definition(self, table: str) -> Definition:
         """Return the definition of a synced table's table to query; without columns at first."""
@@ -204,7 +204,7 @@ class Ledger:
         return from_json(table, row[0]) if row else Definition(table)
 
     def schemas(self) -> dict[str, TableSchema | None]:
-        """Return the newest schema of each table that there is."""
+        """Return the newest schema of each table."""
         self._cursor.execute(
             "SELECT table_name, definition FROM lakesync_tables WHERE gateway = %s "
             "ORDER BY table_name",
@@ -213,7 +213,7 @@ class Ledger:
         return {table: from_json(table, text).schema for table, text in self._cursor.fetchall()}
 
     def owner(self, destination: str) -> tuple[str, str] | None:
-        """Return the gateway and table whose rows a table to query has."""
+        """Return the gateway and the synced table whose rows are in a table to query."""
         self._cursor.execute(
             "SELECT gateway, table_name FROM lakesync_tables WHERE destination = %s", (destination,)
         )
@@ -221,7 +221,7 @@ class Ledger:
         return (row[0], row[1]) if row else None
 
     def save_definition(self, definition: Definition) -> None:
-        """Note what a table to query looks like."""
+        """Store the definition of a table to query."""
         name, text = definition.destination, definition.to_json()
         self._upserting("tables", definition.table, [(name, text)])()
 

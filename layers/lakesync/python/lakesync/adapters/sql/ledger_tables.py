@@ -35,7 +35,7 @@ def definitions(dialect: Dialect) -> dict[str, dict[str, str]]:
 
 
 def create_ledger(dialect: Dialect, cursor: Cursor) -> None:
-    """Create what is missing of our tables."""
+    """Create our missing tables."""
     for name, columns in definitions(dialect).items():
         if dialect.existing_columns(cursor, PREFIX + name):
             continue

@@ -1,4 +1,4 @@
-"""The tables to query of one gateway: brought to their definitions, written, rewritten."""
+"""The tables to query of one gateway: their definitions, and their rows."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from lakesync.core.schema import TableSchema
 
 ROWS_PAGE: Final = 5_000
-"""Rows that are written at a time when a table is written anew."""
+"""Rows that are written at a time when a table is rewritten."""
 
 
 class QueryTables:
-    """The tables to query of one gateway, as one adapter knows them."""
+    """The tables to query of one gateway. Definitions are cached."""
 
     def __init__(self, dialect: Dialect, gateway: str, transactions: Transactions) -> None:
         self._dialect = dialect
@@ -41,14 +41,14 @@ class QueryTables:
         self._tables.clear()
 
     def ensure_ledger(self, cursor: Cursor) -> None:
-        """Create the ledger, unless this has been seen to."""
+        """Create the ledger, unless this object has done so already."""
         if not self._has_ledger:
             with self._dialect.definitions_locked(cursor):
                 create_ledger(self._dialect, cursor)
             self._has_ledger = True
 
     def prepare(self, table: str, schema: TableSchema | None, written: Iterable[str]) -> None:
-        """Make the table to query have every column; costs nothing once it has."""
+        """Create the table to query, or add missing columns; costs nothing if it is complete."""
         known = self._tables.get(table)
         if known is None or not known.definition.covers(schema, written):
             self.rewrite(table, schema, written)
@@ -61,7 +61,7 @@ class QueryTables:
         *,
         always: bool = False,
     ) -> int:
-        """Bring the table to query to its definition; rewrite its rows where they do not match it.
+        """Change the table to query to its definition; rewrite its rows if they do not match it.
 
         The definition is stored last, so an interrupted change is repeated.
         """
@@ -126,8 +126,7 @@ class QueryTables:
     ) -> tuple[DeadLetter, ...]:
         """Save the states of rows and their history, and write the rows.
 
-        Returns:
-            What is refused now.
+        Returns: The rows that are refused now.
         """
         with ThreadPoolExecutor(1) as database:  # while it saves, Python prepares what follows
             saving = database.submit(ledger.saving_states(table, changed))

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 COMMITS_FORGOTTEN: Final = 200
-"""Old commits that a transaction forgets, in addition to one for each delta that it brings: a long
+"""Old commits that a transaction forgets, in addition to one for each delta that it writes: a long
 history shrinks gradually, and faster than it grows."""
 
 
@@ -58,7 +58,7 @@ class WritesSideBySide:
         return self._answer(lambda: self._transactions.run(work))
 
     def insert_apart(self, batch: TableBatch) -> Result[Inserted, LakeSyncError]:
-        """Take a batch of rows that no other writer changes meanwhile; see `SideBySide`."""
+        """Apply a batch of rows that no other writer changes meanwhile; see `SideBySide`."""
         return self._answer(lambda: self._inserted_apart(batch))
 
     def _inserted_apart(self, batch: TableBatch) -> Inserted:

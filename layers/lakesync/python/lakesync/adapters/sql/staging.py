@@ -1,4 +1,4 @@
-"""How rows come in: through one temporary table, as fast as the database takes them."""
+"""Loads rows through one temporary table, as fast as the database accepts them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def fill_stage(
     columns: Mapping[str, str],
     rows: Iterable[Sequence[object]],
 ) -> None:
-    """Make `STAGE` anew, with rows in it: lazy ones are made while the database takes others.
+    """Create `STAGE` with rows; an iterator of rows is consumed while the database loads others.
 
     The first column has another value in each row, if the dialect has a `stage_number`.
     """

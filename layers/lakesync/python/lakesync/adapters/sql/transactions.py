@@ -1,4 +1,4 @@
-"""Transactions in a destination: one connection, made when it is needed, errors made ours."""
+"""Transactions in a destination: one connection, opened when needed; errors are translated."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class Transactions:
         self._connection: Connection | None = None
 
     def close(self) -> None:
-        """End the connection; the next transaction makes another."""
+        """Close the connection; the next transaction opens a new one."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
 
     def run(self, work: Callable[[Cursor, Ledger], T]) -> T:
-        """Do some work in one transaction."""
+        """Run work in one transaction."""
         with self._translated():
             if self._connection is None:
                 self._connection = self._dialect.connect()
@@ -48,14 +48,14 @@ class Transactions:
 
     @contextmanager
     def _translated(self, *, is_commit: bool = False) -> Iterator[None]:
-        """Turn the driver's errors into ours; after one, the connection is made anew."""
+        """Translate the driver's errors; after one, a new connection is opened."""
         try:
             yield
         except LakeSyncError:
             raise
         except Exception as exc:
             error = self._dialect.translate(exc)
-            with suppress(Exception):  # it failed already, and the first failure is what counts
+            with suppress(Exception):  # the first failure is the one to report
                 self.close()
             if error is None:
                 raise

@@ -1,4 +1,4 @@
-"""Canonical JSON to the values of SQL columns."""
+"""Converts canonical JSON to values of SQL columns."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 class Unfit(Exception):
-    """A value that its column cannot hold."""
+    """A value that does not fit its column."""
 
 
 def sql_value(type_name: str, value: CanonicalJson | None) -> object:
-    """Return a value as Python's: None for null, and for a column that the row lacks.
+    """Return a value as a Python object: None for null, and for a column that the row lacks.
 
     Timestamps without a zone are in UTC; they are truncated to microseconds.
 
@@ -34,7 +34,7 @@ def sql_value(type_name: str, value: CanonicalJson | None) -> object:
 
 @cache
 def converter(type_name: str) -> Callable[[CanonicalJson], object]:
-    """Get the function that converts a non-null value of a type to Python's, or raises `Unfit`."""
+    """Return the function that converts a non-null value of a type, or raises `Unfit`."""
     convert = _CONVERTED.get(type_name, _decimal)
     is_checked = type_name in _CHECK_BY_THEMSELVES
 
