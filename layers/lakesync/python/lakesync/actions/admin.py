@@ -32,7 +32,7 @@ class ActionAdmin:
         self._outside = outside
 
     def register(self, gateway: str, wanted: Registration) -> list[str]:
-        """Register an action handler; returns the names of what it can do.
+        """Register an action handler; return the names of its actions.
 
         Raises:
             ValidationFailed: the settings are invalid, or permissions name an unknown action.
@@ -70,7 +70,7 @@ class ActionAdmin:
         ]
 
     def remove(self, gateway: str, name: str) -> None:
-        """Remove an action handler with its secrets; what it ran stays done.
+        """Remove an action handler with its secrets; actions that it ran are not undone.
 
         Raises:
             NotFound: there is none of that name.

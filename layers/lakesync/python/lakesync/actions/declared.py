@@ -29,7 +29,7 @@ ActionName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
 
 
 class DeclaredAction(Settings):
-    """One action: its name, and what its parameters must be."""
+    """One action: its name, and the schema of its parameters."""
 
     name: ActionName
     description: str = Field("", max_length=500)
@@ -48,16 +48,16 @@ class DeclaredAction(Settings):
         return value
 
     def supported(self) -> SupportedAction:
-        """Return it as a handler tells of it."""
+        """Return its description for the list of actions."""
         return SupportedAction(self.name, self.description, self.params)
 
 
 def message_of(run: Run, seconds: float) -> bytes:
-    """Return an action as JSON, as those outside are body of it.
+    """Return an action as the JSON that outside systems receive.
 
     Args:
         run: the action.
-        seconds: when it is told, since 1970.
+        seconds: the time of sending, since 1970.
     """
     body = {
         "id": run.run_id,
@@ -74,8 +74,7 @@ def message_of(run: Run, seconds: float) -> bytes:
 def unique(actions: Sequence[DeclaredAction]) -> None:
     """Refuse a name that is declared twice.
 
-    Raises:
-        ValueError: there is one.
+    Raises: ValueError: a name is declared twice.
     """
     names = [action.name for action in actions]
     if len(set(names)) < len(names):

@@ -1,4 +1,4 @@
-"""What an administrator registers: an action handler's type, its settings, who may run what."""
+"""The registration of an action handler: its type, its settings, and who may run what."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 DEFINITION_BYTES_MAX: Final = 262_144
-"""An action handler as it is stored: one item, which takes 400 KB."""
+"""The size of a stored action handler: it is one item, of at most 400 KB."""
 PER_MINUTE_MAX: Final = 6_000
 """Actions that one client may run in a minute: the greatest number that can be declared."""
 NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"

@@ -71,7 +71,7 @@ class Engine:
     Args:
         runs: the record of actions.
         prepare: refuses what may not run; raises `LakeSyncError`.
-        token: gives a name that is never given again.
+        token: returns a unique name.
         wall_clock: the time.
         note: receives exceptions that a handler must not raise.
     """
@@ -92,7 +92,7 @@ class Engine:
         self._note = note
 
     def run(self, gateway: str, asker: Asker, action: Action) -> tuple[ActionOutcome, bool]:
-        """Run an action, or give its recorded outcome; returns whether its handler was called.
+        """Run an action, or return its recorded outcome, and whether its handler was called.
 
         Raises:
             LakeSyncError: nothing was begun, or the outcome cannot be determined now.
@@ -130,7 +130,7 @@ class Engine:
     def _perform(
         self, key: ActionKey, begun: ActionRun, prepared: Prepared, run: Run, *, died: bool
     ) -> ActionOutcome:
-        """Ask the handler, write down how it stands, and give the outcome."""
+        """Call the handler, store the state of the run, and return the outcome."""
         try:
             handler = prepared.make()
         except LakeSyncError:
@@ -148,7 +148,7 @@ class Engine:
     def _asked(
         self, handler: ActionHandler, run: Run, *, died: bool
     ) -> Result[Done, LakeSyncError]:
-        """Run it, or find out its outcome; after an `OutcomeUnknown` it may be asked for later."""
+        """Run the action, or determine its outcome; it is determined later if unknown."""
         if died:
             looked = self._looked(handler, run)
             if looked is not None:
@@ -182,7 +182,7 @@ class Engine:
     def _final(
         self, key: ActionKey, begun: ActionRun, result: Result[Done, LakeSyncError]
     ) -> ActionOutcome | LakeSyncError:
-        """Write down how a run stands after its handler was asked."""
+        """Store the state of a run after its handler was called."""
         if isinstance(result, Ok):
             outcome = done_outcome(key.action_id, result.value, self._wall_clock())
         elif isinstance(result.error, OutcomeUnknown):
@@ -199,7 +199,7 @@ class Engine:
         return outcome
 
     def _end(self, key: ActionKey, run: ActionRun) -> None:
-        """Write the outcome; it is reported even if writing fails, and found out again if asked."""
+        """Store the outcome; it is reported even if that fails, and determined again on request."""
         for tries in range(TRIES_MAX):
             try:
                 self._runs.end(key, run, self._wall_clock())
@@ -211,7 +211,7 @@ class Engine:
 
 
 def _remembered(seen: ActionRun, digest: str, now_ms: int) -> ActionOutcome | None:
-    """Return what is final of a run; None if it may be run, or looked after.
+    """Return the final outcome of a run; None if it may be run, or its outcome determined.
 
     Raises:
         ActionInvalid: the id, or the key, is that of another action.

@@ -1,4 +1,4 @@
-"""Outcomes of actions as they are remembered."""
+"""Outcomes of actions in the form in which they are stored."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def done_outcome(action_id: str, done: Done, now_ms: int) -> ActionOutcome:
 
 
 def written(outcome: ActionOutcome) -> bytes:
-    """Write an outcome as it is remembered."""
+    """Write an outcome in its stored form."""
     fields = {"data": outcome.data, "hlc": outcome.server_hlc, "code": outcome.code,
               "message": outcome.message}  # fmt: skip
     return json.dumps(fields, separators=(",", ":")).encode()

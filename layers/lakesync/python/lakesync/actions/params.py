@@ -27,7 +27,7 @@ _VALIDATORS_REMEMBERED: Final = 256
 
 
 def check_schema(schema: Mapping[str, Any]) -> None:
-    """Refuse what is no JSON Schema.
+    """Refuse an invalid JSON Schema.
 
     Raises:
         ValidationFailed: it is invalid, is too large, or refers to another document.

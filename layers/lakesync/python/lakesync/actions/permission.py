@@ -55,7 +55,7 @@ class _Condition(Settings):
         return self
 
     def operand(self) -> Operand:
-        """Return what is compared with."""
+        """Return the value for the comparison."""
         if isinstance(self.value, list):
             return tuple(self.value)
         if isinstance(self.value, str) and self.value.startswith(CLAIM_PREFIX):
@@ -71,7 +71,7 @@ class ClaimCondition(_Condition):
     )
 
     def holds(self, claims: Mapping[str, Any]) -> bool:
-        """Return whether it holds of a token."""
+        """Return whether it is true of a token."""
         return passes(ClaimFilter(claim_of(self.claim), self.op, self.operand()), claims)
 
 
@@ -81,7 +81,7 @@ class ParamCondition(_Condition):
     param: Annotated[str, Field(min_length=1, max_length=200)]
 
     def holds(self, params: Mapping[str, Any], claims: Mapping[str, Any]) -> bool:
-        """Return whether it holds of parameters."""
+        """Return whether it is true of parameters."""
         value = params.get(self.param)
         if value is None or isinstance(value, dict | list):
             return False

@@ -60,7 +60,7 @@ class Unfinished(Enum):
     NOT_DONE = "not done"
     """It was not done, or doing it again does nothing twice: it is run again."""
     UNKNOWN = "unknown"
-    """It may have been done, and there is no way to ask."""
+    """It may have been done, and this cannot be determined."""
 
 
 NOT_DONE: Final = Unfinished.NOT_DONE
@@ -70,7 +70,7 @@ Looked: TypeAlias = Done | Unfinished
 
 
 class ActionHandler(Protocol):
-    """Does what clients ask for, at one outside system.
+    """Runs clients' actions at one outside system.
 
     An action that was not done, and may be retried unchanged, raises an error with a retry class;
     one that the other side refuses for good raises `lakesync.errors.ActionFailed`, whose message
@@ -79,7 +79,7 @@ class ActionHandler(Protocol):
     """
 
     def supported_actions(self) -> Sequence[SupportedAction]:
-        """Return what it can do. Asks nobody."""
+        """Return its actions, without a request to the outside system."""
         ...
 
     def execute(self, run: Run) -> Result[Done, LakeSyncError]:
@@ -87,7 +87,7 @@ class ActionHandler(Protocol):
         ...
 
     def lookup(self, run: Run) -> Result[Looked, LakeSyncError]:
-        """Return whether an action was done whose attempt died midway, or whose answer was lost."""
+        """Return whether an action was done, after a crash or a lost answer."""
         ...
 
     def close(self) -> None:

@@ -47,12 +47,12 @@ class RunNote(NamedTuple):
     code: str
     """Empty: it was done."""
     was_run: bool
-    """Its handler was asked; else it was refused, or is remembered."""
+    """Whether its handler was called; else it was refused, or the recorded outcome was returned."""
     took_ms: int
 
 
 class ActionService:
-    """Runs actions of clients, and tells which there are.
+    """Runs actions of clients, and lists them.
 
     Args:
         store: the action handlers.
@@ -92,7 +92,7 @@ class ActionService:
     def push(
         self, gateway: str, asker: Asker, push: ActionPush, left_ms: Callable[[], int]
     ) -> ActionAnswers:
-        """Run actions one after another; each is answered by itself.
+        """Run actions one after another; each has its own outcome.
 
         Args:
             gateway: whose.
@@ -145,7 +145,7 @@ class ActionService:
         return outcome
 
     def _prepared(self, gateway: str, asker: Asker, action: Action) -> Prepared:
-        """Refuse what may not run, before the outside is asked for anything."""
+        """Refuse actions that may not run, before any request to the outside system."""
         stored = {each.name: each.definition for each in self._store.handlers(gateway)}
         definition = stored.get(action.connector)
         if definition is None:

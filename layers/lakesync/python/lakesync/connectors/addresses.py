@@ -1,4 +1,4 @@
-"""Which hosts may be asked over HTTP: those that the operator lists, none within by accident.
+"""Which hosts may be reached over HTTP: those that the operator lists, no internal ones.
 
 Webhooks of actions and connectors that ask over HTTP go through here.
 

@@ -88,7 +88,7 @@ class DeadLetters:
         self.changed = True
 
     def take_back(self, table: str, row_id: str) -> None:
-        """Forget what was kept of a row, as it was accepted since."""
+        """Remove the dead letter of a row, because it was accepted since."""
         name = digest(table, row_id)
         if name in self._names:
             self._storage.remove(_FOLDER, name)

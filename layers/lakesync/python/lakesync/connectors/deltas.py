@@ -1,4 +1,4 @@
-"""Pages of a source to deltas. Pure.
+"""Converts pages of a source to deltas. Pure.
 
 The stamp is the source's own change time: its milliseconds, with the remaining microseconds as the
 counter. So a page that is read twice gives the same deltas, with the same ids.
@@ -27,7 +27,7 @@ _US: Final = 1_000
 
 
 class Refused(NamedTuple):
-    """A change that no delta can be made of."""
+    """A change that cannot become a delta."""
 
     row_id: str
     error: LakeSyncError
@@ -65,7 +65,7 @@ def deltas_of(
 
     Args:
         page: the page.
-        source: what was read: a table of the source, or its feed.
+        source: the name of what was read: a table of the source, or its feed.
         tables: the source's tables, each with its name in the gateway.
         client_id: the writer.
         poll_ms: when the poll began.
@@ -103,6 +103,6 @@ def pushes_of(deltas: Sequence[Delta], pages: int = 1) -> Iterator[tuple[Delta, 
 
 
 def identifier(name: str) -> str:
-    """Return a name of another system as one that a table or column may have."""
+    """Return a name of another system in a form that is valid for a table or column."""
     plain = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_")[:64]
     return plain if plain and not plain[0].isdigit() else f"_{plain}"[:64]

@@ -66,7 +66,7 @@ def erase(
     for stored in store.connectors(gateway):
         storage = Storage(objects, gateway, stored.name)
         if storage.paths() and not _erased(store, storage, stored, keys, wall_clock):
-            waits_for.append(stored.name)  # most keep nothing: no lease is taken
+            waits_for.append(stored.name)  # most store nothing, so no lease is needed
     return waits_for
 
 

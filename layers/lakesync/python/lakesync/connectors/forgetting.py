@@ -1,4 +1,4 @@
-"""Removing what a connector made at its source, while nobody polls it."""
+"""Removes what a connector created at its source, while nobody polls it."""
 
 from __future__ import annotations
 

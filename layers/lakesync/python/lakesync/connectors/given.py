@@ -30,10 +30,10 @@ _OWNERS: Final = 1_000
 
 
 class Compared(NamedTuple):
-    """What a comparison of one object says."""
+    """The result of the comparison of one object."""
 
     gone: Sequence[str]
-    """Rows that were given, whose owner is gone."""
+    """Rows that were returned and whose owner no longer exists."""
     missing: Sequence[str]
     """Owners that are listed, of which nothing was given."""
 

@@ -1,4 +1,4 @@
-"""Asking an outside system over HTTP, as connectors and action handlers of vendors do.
+"""Requests to an outside system over HTTP, for connectors and action handlers.
 
 Rules of this module
     1. Only the host of the base URL is asked, if the operator lists it, at an address that was
@@ -42,18 +42,18 @@ if TYPE_CHECKING:
 ANSWER_BYTES_MAX: Final = 16_000_000
 """The largest answer that is read: one page of the largest rows, several times over."""
 ANSWER_S_MAX: Final = 12.0
-"""How long a source may take for one answer; a poll's function ends after 29 s."""
+"""The time limit of one answer of a source; a poll's function ends after 29 s."""
 CONNECT_S_MAX: Final = 3.0
 """How long connecting to a source may take."""
 
 
 class Caller:
-    """Asks one host. Made for one poll or action, used by one thread.
+    """Sends requests to one host, for one poll or action. Not thread-safe.
 
     Args:
         base: its URL, without a path at the end.
         outside: what the operator allows.
-        headers: what each request bears.
+        headers: the headers of each request.
         answer_s_max: how long an answer may take.
         refusal: reads a vendor's own way to say no, before the status is looked at.
 
@@ -86,7 +86,7 @@ class Caller:
         return self.send("GET", path, query=query).json()
 
     def post(self, path: str, body: object) -> Any:
-        """Post JSON, and give the JSON of the answer; raises as `send` does."""
+        """Post JSON and return the JSON of the answer; raises as `send` does."""
         return self.send("POST", path, body=body).json()
 
     def send(
@@ -108,7 +108,7 @@ class Caller:
             headers: more of them.
 
         Raises:
-            AdapterQuotaExceeded: the source asks for patience, for so many seconds.
+            AdapterQuotaExceeded: the source limits requests; the error says for how long.
             AdapterUnreachable, AdapterTimedOut, AdapterFailed: it may be asked again.
             NotFound: there is no such thing.
             AdapterRefused: the source says no.
@@ -128,7 +128,7 @@ class Caller:
         body: object = None,
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
-        """Ask once, as `send` does, and give the answer whatever its status says."""
+        """Send one request, as `send` does, and return the answer whatever its status is."""
         waits_s = self._quiet_until - time.monotonic()
         if waits_s > 0:
             raise AdapterQuotaExceeded(

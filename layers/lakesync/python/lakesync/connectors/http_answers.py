@@ -1,4 +1,4 @@
-"""What an answer over HTTP means: may it be asked again, and when.
+"""Interprets answers over HTTP: whether the request may be repeated, and when.
 
 Part of `lakesync.connectors.http`.
 """
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
 REASON_CHARS_MAX: Final = 300
 """What of a source's reason is repeated."""
 DEFAULT_WAIT_S: Final = 15
-"""How long a source is left alone that failed and did not say for how long."""
+"""The waiting time after a failure of a source that states none."""
 CREDENTIALS: Final = "credentials"
 """The field of an error that somebody must mend by other credentials."""
 NOT_AS_DESCRIBED: Final = (
     KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError,
 )  # fmt: skip
-"""What reading an answer raises that is not as the source's API says."""
+"""Exceptions of reading an answer that does not follow the source's API."""
 _OK: Final = range(200, 300)
 _TOO_MANY: Final = 429
 
 
 class Answer(NamedTuple):
-    """What came back."""
+    """An answer."""
 
     status: int
     headers: Mapping[str, str]
@@ -48,7 +48,7 @@ class Answer(NamedTuple):
         """Return its JSON value; None if it has no body.
 
         Raises:
-            AdapterFailed: it is none, or cut off; it may be asked for again.
+            AdapterFailed: it is not JSON, or cut off; the request may be repeated.
         """
         try:
             return json.loads(self.body) if self.body else None
@@ -80,7 +80,7 @@ class Answer(NamedTuple):
 
 
 def reason_in(answer: Answer) -> str:
-    """Return what of an answer says why it says no: a line of text, never long."""
+    """Return the reason for a refusal from an answer, as a short line of text."""
     text = answer.body.decode("utf-8", "replace")
     return " ".join(text.split())[:REASON_CHARS_MAX]
 

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 CONNECTORS_MAX: Final = 50
 """Connectors and polled flows of one gateway; each has its own secret, at $0.40 a month."""
 OWNER: Final = "|connectors"
-"""Whose the clients are that connectors write as: no user's."""
+"""The owner of the clients that connectors write as: no user."""
 
 
 class Keeping:
-    """Keeps what is polled of gateways."""
+    """Stores the definitions of connectors, and schedules their polls."""
 
     def __init__(
         self,

@@ -29,7 +29,7 @@ JOB_AGAIN_MS: Final = 6 * 3_600_000
 
 
 def may_ask(state: PollState, now_ms: int) -> bool:
-    """Return whether a job may be asked for."""
+    """Return whether a job may be requested."""
     return not state.job_ms or state.job_moved or now_ms - state.job_ms >= JOB_AGAIN_MS
 
 

@@ -68,7 +68,7 @@ class Brought(NamedTuple):
 
 
 class LargePolls(Polls):
-    """Takes polls over that are large; made as `Polls` is."""
+    """Takes over large polls, in a job; created as `Polls` is."""
 
     def take_over(
         self,
@@ -79,15 +79,15 @@ class LargePolls(Polls):
         at_once: int,
         has_time: Callable[[], bool],
     ) -> Brought:
-        """Read the large tables of a poll, and leave the rest of it to the functions.
+        """Read the large tables of a poll; the functions do the rest.
 
         Args:
             gateway: the gateway's id.
             name: the connector's or flow's.
             lease: the lease that the poll handed over.
             reads: reads stretches.
-            at_once: how many stretches it gets at a time.
-            has_time: asked before each time.
+            at_once: how many stretches it is given at a time.
+            has_time: called before each time.
         """
         now_ms = self._wall_clock()
         if not self._is_wanted(gateway, name):
@@ -156,7 +156,7 @@ class LargePolls(Polls):
 
 
 class _LargeTable:
-    """One table, as far as it is large."""
+    """The large part of one table."""
 
     def __init__(
         self, route: Route, work: Work, letters: DeadLetters, taking: Taking, save: Saves
@@ -197,14 +197,14 @@ class _LargeTable:
             self._save(state)
 
     def _first_page(self, state: PollState) -> bool:
-        """Read a page as any poll does; tell whether there is more."""
+        """Read a page as any poll does; return whether there are more."""
         work, route = self._work, self._route
         read = read_page(
             route.connector, work.source, state.cursors.get(work.source, ""), route.tables,
             self._taking.client_id, PAGE_ROWS_MAX * route.pages, work.poll_ms,
         )  # fmt: skip
         if not read.has_more:
-            return False  # the function takes it, and ends the table
+            return False  # the function reads that, and ends the table
         state.rows += self._taking.take(read, has_letters=bool(state.dead_letters))
         state.dead_letters = len(self._letters)
         state.cursors[work.source] = read.cursor
@@ -228,7 +228,7 @@ class _LargeTable:
         return stretches
 
     def _note(self, read: StretchRead) -> None:
-        """Write down what was refused, and forget what was accepted since."""
+        """Store dead letters of refused rows, and remove those of rows that were accepted since."""
         for table, row_id in read.accepted:
             self._letters.take_back(table, row_id)
         for letter in read.letters:

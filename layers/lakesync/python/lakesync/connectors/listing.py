@@ -41,7 +41,7 @@ class Listing(NamedTuple):
     page: Callable[[int], tuple[Sequence[Row], int | None]]
     """Gives the rows from a place on, and the place of the next page; None after the last."""
     exists: Callable[[str], bool]
-    """Tells whether there is a row."""
+    """Returns whether a row exists."""
 
 
 def read(table: str, listing: Listing, storage: Storage, after: str, poll_ms: int) -> SourcePage:

@@ -89,7 +89,7 @@ def read_gathered(
         work: the table and the poll that it belongs to.
         stretch: its cursors.
         wall_clock: the time.
-        sleep: lets seconds pass.
+        sleep: waits for a number of seconds.
     """
     letters = StretchLetters(work.known)
     pages = route.job_rows // PAGE_ROWS_MAX

@@ -1,4 +1,4 @@
-"""What the operator of a stack lets connectors and action handlers use."""
+"""The operator's restrictions of what connectors and action handlers may use."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class Outside(NamedTuple):
-    """What the operator of the stack lets connectors and action handlers use."""
+    """The hosts and other means that the operator allows."""
 
     hosts: tuple[str, ...] = ()
     """Where HTTP requests may go; see `lakesync.connectors.addresses`."""

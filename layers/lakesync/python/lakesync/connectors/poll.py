@@ -1,14 +1,15 @@
-"""One poll of a connector: page after page to deltas, pushed, then the cursor.
+"""One poll of a connector: each page becomes deltas, which are pushed; then the cursor is saved.
 
 Rules of this module
     1. A cursor is saved after everything of its page is durable: accepted by the gateway, or a dead
-       letter. Whoever is killed between is done again, with the same deltas.
-    2. `PollState.poll_ms` is saved before the first page is read: what has no time of its own is
-       stamped with it, also after a crash.
-    3. One page is in memory, or a few where writes are dear, whatever the source holds.
-    4. What is wrong with one row harms no other row; what is wrong with one table, no other table:
-       the poll goes on without it, and the next reads it as of the poll whose page may be open.
-    5. What is wrong with the source, its feed or the gateway stops everything at once.
+       letter. After a crash in between, the page is read again, with the same deltas.
+    2. `PollState.poll_ms` is saved before the first page is read: changes without a time of their
+       own are stamped with it, also after a crash.
+    3. One page is in memory, or a few if writes are expensive, however large the source is.
+    4. A fault of one row affects no other row. A fault of one table affects no other table: the
+       poll continues without it, and the next poll reads it with the `poll_ms` of the poll that may
+       have pushed part of a page.
+    5. A fault of the source, its feed or the gateway ends the poll at once.
 
 Laws N1-N6: ``docs/spec/connectors.md``.
 """
@@ -37,31 +38,31 @@ if TYPE_CHECKING:
     from lakesync.ports import WallClock
 
 PAGE_ROWS_MAX: Final = 1_000
-"""Rows that a connector is asked for at a time."""
+"""Rows that are requested of a connector at a time."""
 WAIT_S_MAX: Final = 3_600
-"""How long a source or the gateway is left alone, whatever it asks for."""
+"""The maximum wait for a source or the gateway, whatever it asks for."""
 BACKOFF_S_MAX: Final = 300
-"""How long it is left alone at most that asks for less, but fails again and again."""
+"""The maximum wait after repeated failures that ask for less."""
 
 
 @dataclass(frozen=True, slots=True)
 class Polled:
-    """What became of a poll."""
+    """The result of a call of `Poll.run`."""
 
     status: str
-    """``done``: there is no more. ``more``: time was over. ``wait``: somebody asks for patience.
-    ``large``: a job is to go on, by the lease that was saved for it."""
+    """``done``: the poll has ended. ``more``: time ran out. ``wait``: the source or the gateway
+    asks to wait. ``large``: a job continues, with the lease that was saved for it."""
     wait_s: int = 0
 
 
 class Saves(Protocol):
-    """Makes the state durable."""
+    """Saves the state of the poll."""
 
     def __call__(self, state: PollState, *, ends: bool = False) -> None:
-        """Save it; if the poll ends here, others may poll from then on.
+        """Save the state; with ``ends``, the lease ends too, and others may poll.
 
         Raises:
-            Conflict: somebody else polls.
+            Conflict: another process polls.
         """
         ...
 
@@ -70,20 +71,20 @@ class Poll:
     """Polls one connector.
 
     Args:
-        name: the connector's, which says whose client it writes as.
-        connector: what is read.
+        name: the connector's, which determines the client that it writes as.
+        connector: the source.
         tables: the source's tables in the order in which they are read, each with its name in the
             gateway; its feed first, if it has one.
-        push: hands deltas over; raises `LakeSyncError`.
-        letters: where rows go that are refused.
-        save: makes the state durable.
+        push: pushes deltas; raises `LakeSyncError`.
+        letters: the dead letters, for refused rows.
+        save: saves the state.
         wall_clock: the time.
-        shape: gives what of a page's deltas is pushed.
-        pages: usual pages that are read, and pushed, at a time.
-        large_rows: from how many rows ahead on a table is a job's; 0 for never.
-        fence: makes sure that nothing of before is written any more to a table of the gateway.
-        read_whole: notes that a table, by its name in the gateway, was read to its end.
-        hand_over: makes the state durable for a job, which goes on.
+        shape: returns the deltas that are pushed for a page's deltas.
+        pages: the number of usual pages that are read and pushed at a time.
+        large_rows: the number of unread rows from which a job reads a table; 0 for never.
+        fence: ensures that no earlier writer still writes to a table of the gateway.
+        read_whole: records that a table, by its name in the gateway, was read to its end.
+        hand_over: saves the state for a job, which continues.
     """
 
     def __init__(
@@ -117,14 +118,14 @@ class Poll:
         self._moved: set[str] = set()
 
     def run(self, state: PollState, has_time: Callable[[], bool]) -> Polled:
-        """Go on with the poll that is under way, or begin one, until its end or time is over.
+        """Continue the current poll, or begin one, until it ends or time runs out.
 
         Args:
-            state: how far it is; moved on, and saved with each page.
-            has_time: asked before each page.
+            state: the state of the poll; updated and saved with each page.
+            has_time: called before each page.
 
         Raises:
-            Conflict: somebody else polls this connector; nothing more was saved.
+            Conflict: another process polls this connector; nothing more was saved.
         """
         self._goes_on = bool(state.poll_ms)
         if not state.poll_ms or set(self._tables) <= set(state.finished):
@@ -140,14 +141,14 @@ class Poll:
         return self._ended(state)
 
     def _begin(self, state: PollState) -> None:
-        # After a clock that stepped back: a later poll is dated later.
+        # A later poll has a later time, even if the clock has stepped back.
         state.poll_ms = max(self._wall_clock(), state.polled_ms + 1, state.poll_ms + 1)
         state.finished, state.asked_s = [], 0
         self._unread = set(self._tables) - set(state.begun)
         self._save(state)
 
     def _ended(self, state: PollState) -> Polled:
-        """End the poll: with all tables, or without those that are to be tried again soon."""
+        """End the poll: with all tables, or without those that are to be retried soon."""
         if state.asked_s:
             return self._waits(state, state.asked_s)
         if state.fault and state.fault.at_ms < state.poll_ms:
@@ -159,7 +160,7 @@ class Poll:
         return Polled("done")
 
     def _stopped(self, state: PollState, error: LakeSyncError) -> Polled:
-        """Leave the poll where it is: it goes on there, after a while or once it is mended."""
+        """Stop the poll; it continues here later, or once the fault is repaired."""
         if error.code == "CONFLICT":
             raise error
         state.note(error, self._wall_clock())
@@ -172,7 +173,7 @@ class Poll:
         return Polled("done")
 
     def _waits(self, state: PollState, asked_s: int) -> Polled:
-        """Leave everything alone for so long as is asked for, and longer each time in a row."""
+        """Wait for as long as is asked for, and longer after each failure in a row."""
         backoff_s = min(2 ** min(state.failures, 16), BACKOFF_S_MAX)
         state.failures += 1
         wait_s = min(max(asked_s, backoff_s), WAIT_S_MAX)
@@ -181,13 +182,13 @@ class Poll:
         return Polled("wait", wait_s)
 
     def _leave(self, state: PollState, source: str, error: LakeSyncError) -> None:
-        """Go on without a table, which keeps its poll if a page of it may be open."""
+        """Continue without a table; it keeps its `poll_ms` if part of a page may be pushed."""
         is_later = error.retry is Retry.LATER
         if is_later:
             state.asked_s = max(state.asked_s, error.retry_after_s, 1)
             if source in self._moved:
                 state.failures = 0
-        # Nothing was read of a table that is refused at once: there is nothing to be given again.
+        # If a table is refused at once, nothing of it was pushed, and nothing needs the same times.
         if source not in self._unread or is_later or isinstance(error, InternalError):
             state.begun.setdefault(source, state.poll_ms)
         state.note(error, self._wall_clock(), source)
@@ -224,7 +225,7 @@ class Poll:
             self._fence(self._tables[name])
 
     def _moved_on(self, state: PollState, source: str) -> bool:
-        """Take a table's next page; False if nothing would be lost with the state of now."""
+        """Process a table's next page; return False if the state need not be saved."""
         read = read_page(
             self._connector, source, state.cursors.get(source, ""), self._tables,
             self._taking.client_id, PAGE_ROWS_MAX * self._pages, state.begins(source),
@@ -240,9 +241,9 @@ class Poll:
         return bool(read.has_more or read.deltas or read.refused)
 
     def _take(self, state: PollState, read: Read) -> None:
-        """Make all of a page durable: accepted, or a dead letter."""
+        """Push a page: each row is accepted, or becomes a dead letter."""
         state.rows += self._taking.take(read, has_letters=bool(state.dead_letters))
-        # Who died after he took one back left it counted.
+        # After a crash the stored count may include letters that were removed.
         if self._letters.changed or (state.dead_letters and read.deltas):
             state.dead_letters = len(self._letters)
         if read.report:

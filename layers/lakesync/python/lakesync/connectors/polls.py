@@ -1,7 +1,7 @@
-"""Polls of registered connectors, one at a time for each: what the state machine asks for.
+"""Polls of registered connectors for the state machine, one at a time for each connector.
 
-A poll holds its connector's lease, whose number every save is conditional on. Whoever is killed
-keeps others out until the lease ends; whoever comes back after that saves nothing any more.
+A poll has its connector's lease, and every save is conditional on the lease's number. After a crash
+no other process polls until the lease ends; a process that resumes after that cannot save anything.
 Law N7: ``docs/spec/connectors.md``.
 """
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     )
 
 LEASE_MS: Final = 60_000
-"""Longer than a function takes that polls, its start included."""
+"""Longer than a polling function runs, its start included."""
 
 
 class Step(NamedTuple):
@@ -60,9 +60,9 @@ class Step(NamedTuple):
     place: str = ""
     """Where it is polled, for ``elsewhere``: `lakesync.core.flows.Flow.place`."""
     behind: int = 0
-    """Intervals that went by since the beginning of the last poll that came to its end."""
+    """Intervals since the beginning of the last completed poll."""
     has_fault: bool = False
-    """The poll came to its end with something that somebody must mend."""
+    """Whether the poll ended with a fault that needs an operator."""
 
 
 class Polls:
@@ -90,13 +90,13 @@ class Polls:
         self._flows = flows
 
     def poll(self, gateway: str, name: str, lease: int, has_time: Callable[[], bool]) -> Step:
-        """Go on with a connector's poll, or begin one.
+        """Continue a connector's poll, or begin one.
 
         Args:
             gateway: whose.
             name: the connector's.
             lease: `Step.lease` of the call before in the same execution; 0 for its first.
-            has_time: asked before each page.
+            has_time: called before each page.
         """
         now_ms = self._wall_clock()
         stored = self._store.connector(gateway, name)
@@ -162,7 +162,7 @@ class Polls:
         return Storage(self._objects, gateway, name, brought)
 
     def _saving(self, gateway: str, leased: StoredConnector, lease_ms: int) -> Saves:
-        """Return what saves how far a connector is, and takes the lease so much further."""
+        """Return the function that saves a connector's state and extends the lease."""
 
         def save(state: PollState, *, ends: bool = False) -> None:
             until_ms = 0 if ends else self._wall_clock() + lease_ms

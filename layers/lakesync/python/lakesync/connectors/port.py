@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 FEED: Final = "(feed)"
-"""The feed of a connector whose source gives the changes of all tables in one sequence; first among
+"""The feed of a connector whose source has the changes of all tables in one sequence; first among
 `ConnectorType.tables`, and not a table's name."""
 
 KEPT_BYTES: Final = "keptBytes"
@@ -43,7 +43,7 @@ class SourceTable:
     """One table of a source, as it can be read."""
 
     name: str
-    """The source's name for it: what `Connector.read` is asked for."""
+    """The source's name for the table, with which `Connector.read` is called."""
     columns: tuple[SourceColumn, ...]
     key: tuple[str, ...]
     """The columns of its key; empty if it has none and so cannot be read."""
@@ -59,13 +59,13 @@ class Change(NamedTuple):
     """When the source changed it, in microseconds since 1970; None if the source does not say: then
     it is stamped with the poll's time."""
     table: str = ""
-    """The source's name for its table; empty for the one that was asked for."""
+    """The source's name for the change's table; empty for the table that was read."""
     hlc: int | None = None
     """The change's own stamp, from a source with stamps; replaces ``changed_us``."""
 
 
 class Unreadable(NamedTuple):
-    """A row that the connector cannot give as JSON values."""
+    """A row that the connector cannot represent as JSON values."""
 
     row_id: str
     reason: str
@@ -79,7 +79,7 @@ class SourcePage:
 
     changes: tuple[Change, ...]
     cursor: str
-    """The next cursor: for now, if there is more, else for the next poll. At most
+    """The next cursor: for this poll if there is more, else for the next poll. At most
     `lakesync.connectors.state.CURSOR_BYTES_MAX`."""
     has_more: bool
     unreadable: tuple[Unreadable, ...] = ()
@@ -132,7 +132,7 @@ class Stretch(NamedTuple):
     """A range of consecutive rows of a table that can be read separately."""
 
     begins: str
-    """The cursor with which its first page is asked for."""
+    """The cursor of the first page."""
     ends: str
     """The cursor after its last page; empty if fewer rows are left than were requested, or if the
     table cannot be divided further."""
@@ -140,7 +140,7 @@ class Stretch(NamedTuple):
 
 @runtime_checkable
 class Divisible(Connector, Protocol):
-    """A connector whose tables are read in stretches, several at once."""
+    """A connector whose tables can be read in several stretches concurrently."""
 
     def ahead(
         self, table: str, cursor: str, rows: int, *, poll_ms: int
@@ -173,7 +173,7 @@ class Divisible(Connector, Protocol):
 
 
 class Delivery(NamedTuple):
-    """A webhook of the source, whose signature is right."""
+    """A webhook of the source, with a valid signature."""
 
     sent_ms: int
     """When it was sent, by the source's clock; the time of changes without their own."""
@@ -182,7 +182,7 @@ class Delivery(NamedTuple):
 
 @runtime_checkable
 class TakesWebhooks(Connector, Protocol):
-    """A connector that is told of changes, beside being polled."""
+    """A connector that receives changes by webhooks, and is polled too."""
 
     def on_webhook(self, delivery: Delivery) -> Result[SourcePage, LakeSyncError]:
         """Return the changes of a delivery, each with its `Change.table`.

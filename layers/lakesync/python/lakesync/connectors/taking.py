@@ -22,23 +22,23 @@ class Letters(Protocol):
     """Where rows go that are refused."""
 
     def add(self, table: str, row_id: str, error: LakeSyncError, delta: Delta | None) -> None:
-        """Keep a row with its reason, in the place of what was kept of it before."""
+        """Store a row with the reason, in place of its former dead letter."""
         ...
 
     def take_back(self, table: str, row_id: str) -> None:
-        """Forget what was kept of a row, as it was accepted since."""
+        """Remove the dead letter of a row, because it was accepted since."""
         ...
 
 
 class Taking:
-    """Takes pages for one connector.
+    """Pushes the pages of one connector.
 
     Args:
         name: the connector's, which determines the client that it writes as.
-        push: hands deltas over; raises `LakeSyncError`.
+        push: pushes deltas; raises `LakeSyncError`.
         letters: the dead letters, for refused rows.
         wall_clock: the time.
-        shape: gives the deltas that are pushed for a page's deltas.
+        shape: returns the deltas that are pushed for a page's deltas.
         pages: usual pages that are pushed at a time.
     """
 

@@ -66,12 +66,12 @@ _MINUTE_S: Final = 60
 
 
 class Taken(NamedTuple):
-    """What became of a webhook."""
+    """The result of a webhook."""
 
     rows: int
-    """Rows that it brought, deletions included."""
+    """The number of its rows, deletions included."""
     is_repeated: bool = False
-    """It was taken before, and nothing was done."""
+    """Whether it was processed before, so that nothing was done."""
 
 
 class Webhooks:
@@ -99,7 +99,7 @@ class Webhooks:
         self._outside = outside
 
     def take(self, gateway: str, name: str, headers: Mapping[str, str], body: bytes) -> Taken:
-        """Take a webhook: when this returns, its changes are durable. Safe to repeat.
+        """Process a webhook: when this returns, its changes are durable. Safe to repeat.
 
         Args:
             gateway: the gateway's id.
@@ -108,7 +108,7 @@ class Webhooks:
             body: the received bytes.
 
         Raises:
-            AuthFailed: no connector takes webhooks here with that signature, or it is old.
+            AuthFailed: no connector here accepts webhooks with that signature, or it is too old.
             Conflict: the connector is paused.
             RateLimited, Backpressure: it may be sent again after a pause.
             ValidationFailed: it cannot be read, or a row was refused; other rows were accepted.
@@ -145,7 +145,7 @@ class Webhooks:
         hidden: Mapping[str, str],
         delivery: Delivery,
     ) -> int:
-        """Push what a delivery brings; returns how many rows."""
+        """Push the changes of a delivery; return the number of rows."""
         client_id = client_id_of(name)
         brought = brought_by(client_id, gateway, self._rows)
         storage = Storage(self._objects, gateway, name, brought)
@@ -168,7 +168,7 @@ class Webhooks:
 def _kind(name: str) -> ConnectorType:
     try:
         return connector_type(name)
-    except NotFound as exc:  # whose package is gone
+    except NotFound as exc:  # its package is no longer installed
         raise AuthFailed(REFUSED) from exc
 
 
@@ -221,7 +221,7 @@ def _dated(page: SourcePage, tables: Mapping[str, str], sent_ms: int) -> SourceP
 
 
 def _refuse(refused: list[tuple[str, str, LakeSyncError]], rows: int) -> None:
-    """Say what was refused for good."""
+    """Return the error for rows that were refused permanently."""
     table, row_id, error = refused[0]
     raise ValidationFailed(
         f"{len(refused)} of {rows} rows were refused, the first {row_id[:100]} of {table}: "

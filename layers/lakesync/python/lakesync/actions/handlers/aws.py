@@ -1,4 +1,4 @@
-"""What actions do in the operator's AWS account: an event, a message, an execution.
+"""Actions in the operator's AWS account: events, messages, executions.
 
 The stack's permissions, which its operator grants (parameter ``ActionTargets``), decide which
 buses, queues and state machines are reachable. Each call is made once: a repeat uses the run's id,
@@ -106,7 +106,7 @@ class _Handler:
         return [action.supported() for action in self._settings.actions]
 
     def lookup(self, run: Run) -> Result[Looked, LakeSyncError]:
-        """Tell that it may be sent again, if its receiver drops what it has had."""
+        """Return whether it may be sent again, because its receiver drops duplicates."""
         del run
         return Ok(NOT_DONE if self._settings.drops_repeats else UNKNOWN)
 

@@ -85,7 +85,7 @@ class JiraActions:
 
     def execute(self, run: Run) -> Result[Done, LakeSyncError]:
         """Do it."""
-        # Looking up whether it was done, and how the issue is, take some of the time.
+        # Part of the time is for checking whether it was done, and the state of the issue.
         self._api.caller.answer_s_max = min(ANSWER_S_MAX, max(run.seconds / 2, 1))
         work: Mapping[str, Callable[[Run], Mapping[str, Any]]] = {
             "create": self._create, "comment": self._comment,

@@ -120,7 +120,7 @@ class SalesforceActions:
         return {"id": answer.get("id", run.params.get("id")), "created": _created(run, answer)}
 
     def _allowed(self, run: Run) -> tuple[ChangedObject, Mapping[str, Any]]:
-        """Return what is changed, and to what, having refused what is not allowed."""
+        """Return the object and the values to change; what is not allowed is refused."""
         changed = self._objects[run.params["object"]]
         if run.action not in changed.actions:
             raise ActionFailed(f"{run.action} is not allowed for {changed.name}")

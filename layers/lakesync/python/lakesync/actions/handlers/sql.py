@@ -3,7 +3,7 @@
 Rules of this module
     1. A run is first noted in the table `lakesync_actions`, in the transaction that does it: a
        second attempt at the same run, concurrent or later, finds its result.
-    2. Parameters are bound by the driver; a client gives values, never SQL.
+    2. Parameters are bound by the driver; a client passes values, never SQL.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from lakesync.connectors.outside import Outside
 
 ROWS_MAX: Final = 100
-"""Rows that a statement gives back."""
+"""Rows that a statement may return."""
 SQL_CHARACTERS_MAX: Final = 10_000
 """One statement."""
 WAIT_S_MAX: Final = 7
@@ -152,7 +152,7 @@ class SqlStatements:
 
         made = self._transaction(make_notes)
         if isinstance(made, Err) and not isinstance(made.error, ActionFailed):
-            return made  # else another may just have made it; if not, the next one says so
+            return made  # another process may have created it; if not, the next statement fails
         result = self._transaction(work)
         if isinstance(result, Err) and isinstance(result.error, ActionFailed):
             noted = self.lookup(run)  # by an attempt that was thought dead

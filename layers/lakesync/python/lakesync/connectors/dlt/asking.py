@@ -59,7 +59,7 @@ class _Adapter(BaseAdapter):
 
 
 class _Session(Session):
-    """A session that stays itself: dlt copies what it is configured by."""
+    """A session that is not copied: dlt copies its configuration."""
 
     def __deepcopy__(self, _: object) -> _Session:
         return self

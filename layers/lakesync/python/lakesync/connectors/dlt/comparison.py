@@ -22,8 +22,8 @@ class Comparison:
     """Compares rows with those of the previous extraction, by digests.
 
     Digests are stored under the extraction's number, so a repeated extraction compares with the
-    same ones. A row that occurs twice in one extraction is given once; if it changed in between,
-    the next extraction gives the change.
+    same ones. A row that occurs twice in one extraction is returned once; if it changed in between,
+    the next extraction returns the change.
     """
 
     def __init__(self, storage: Storage, path: tuple[str, ...], number: int) -> None:
@@ -52,9 +52,9 @@ class Comparison:
         return self._before.get(change.row_id) != row_digest
 
     def gone(self) -> Iterator[str]:
-        """Return the rows of before that are not there any more."""
+        """Return the ids of previous rows that no longer exist."""
         return (row_id for row_id in self._before if row_id not in self._seen)
 
     def write(self, number: int) -> None:
-        """Keep what was seen for the extraction behind this one."""
+        """Store the digests for the next extraction."""
         self._storage.write(self._seen, *self._path, f"digests{number % 2}")

@@ -32,7 +32,7 @@ Below = Annotated[str, Field(min_length=1, max_length=512), AfterValidator(_stay
 
 
 class Hints(TypedDict):
-    """dlt's hints of a resource: what `apply_hints` takes."""
+    """dlt's hints of a resource: the arguments of `apply_hints`."""
 
     __pydantic_config__ = STRICT  # type: ignore[misc]  # as pydantic reads it
 
@@ -141,7 +141,7 @@ class DltSettings(Settings):
         return self
 
     def resources(self) -> list[str] | None:
-        """Return the resources that the settings name; None if they must be asked of the source."""
+        """Return the resources that the settings name; None if the source must list them."""
         if self.rest is not None:
             return resource_names(self.rest)
         if self.filesystem is not None:

@@ -1,4 +1,4 @@
-"""What dlt extracts from one resource, stored before it is given.
+"""Extracts rows from one resource by dlt, and stores them before they are returned.
 
 An *extraction* reads a resource from the state that the previous one left. It reads to the end, or,
 if rows arrive in the order of their cursors, as far as time allows. It stores the rows as objects
@@ -46,12 +46,12 @@ _FOLDER: Final = "dlt"
 
 
 class Extracted(NamedTuple):
-    """An extraction that came to its end, as it is kept."""
+    """A completed extraction, as it is stored."""
 
     number: int
     parts: int
     is_complete: bool
-    """The source had no more."""
+    """Whether the source was read to its end."""
     state: str
     """dlt's, as its own JSON."""
 
@@ -161,7 +161,7 @@ class Extraction:
 
 
 class _Parts:
-    """The parts of an extraction that is under way."""
+    """The parts of an extraction in progress."""
 
     def __init__(self, storage: Storage, path: tuple[str, ...], rows_max: int) -> None:
         self._storage = storage
@@ -181,7 +181,7 @@ class _Parts:
             self.end()
 
     def end(self) -> None:
-        """Write what was added, if anything was."""
+        """Store the rows that were added, if any."""
         if self._changes or self._unreadable:
             part = (self._changes, self._unreadable)
             self._storage.write(part, *self._path, f"part{self.count}")

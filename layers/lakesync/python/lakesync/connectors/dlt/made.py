@@ -53,7 +53,7 @@ _AUTH: Final = {
 
 
 class Source:
-    """A connector's resources by name, each made anew.
+    """A connector's resources by name, created anew for each use.
 
     Attributes:
         title: the source's name for people.

@@ -46,7 +46,8 @@ class Reading(NamedTuple):
     is_ordered: bool
     """Its cursors are in order: reading may stop before the end, and resume there."""
     is_root: bool
-    """It is not made from another resource: its state matches the rows that it gave."""
+    """Whether it does not depend on another resource, so that its state matches the rows that it
+    returned."""
     is_whole: bool
     """What a reading lacks is gone: dlt's ``replace``."""
 

@@ -69,7 +69,7 @@ def unnamed_parameters(parameters: object) -> Iterator[str]:
 
 
 def _is_written_out(value: object) -> bool:
-    """Return whether a value stands for itself; dlt fills in what is in braces."""
+    """Return whether a value is literal; dlt replaces placeholders in braces."""
     if isinstance(value, str):
         return value != "" and not (value.startswith("{") and value.endswith("}"))
     return isinstance(value, int | float) and not isinstance(value, bool)

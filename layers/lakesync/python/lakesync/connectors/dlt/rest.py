@@ -62,7 +62,7 @@ Body = Annotated[dict[str, Any], AfterValidator(_no_member)]
 
 
 class Incremental(TypedDict):
-    """dlt's ``incremental``: by which value of rows it is known what is new."""
+    """dlt's ``incremental``: the value of rows by which new ones are recognised."""
 
     __pydantic_config__ = STRICT  # type: ignore[misc]  # as pydantic reads it
 
@@ -77,7 +77,7 @@ class Incremental(TypedDict):
 
 
 class EndpointIncremental(Incremental, total=False):
-    """The same, of an endpoint: with the parameter that it is asked by."""
+    """The same for an endpoint, with the parameter of its requests."""
 
     __pydantic_config__ = STRICT  # type: ignore[misc]
 
@@ -126,7 +126,7 @@ class ResponseAction(TypedDict, total=False):
 
 
 class Endpoint(TypedDict, total=False):
-    """What is asked for."""
+    """The request of an endpoint."""
 
     __pydantic_config__ = STRICT  # type: ignore[misc]
 
@@ -144,7 +144,7 @@ class Endpoint(TypedDict, total=False):
 
 
 class Defaults(TypedDict, total=False):
-    """What holds for all resources that do not say otherwise."""
+    """The defaults for all resources."""
 
     __pydantic_config__ = STRICT  # type: ignore[misc]
 

@@ -44,7 +44,7 @@ class Rows:
         self.is_dated = self._changed is not None
 
     def change(self, row: Any) -> Change | Unreadable:
-        """Return what a row says."""
+        """Return a row as a change."""
         columns = dict(row if isinstance(row, dict) else vars(row))
         try:
             values = [json_value(columns.get(name), "") for name in self._key]
@@ -79,7 +79,7 @@ class Rows:
 
 
 def _is_marked(value: Any, data_type: Any) -> bool:
-    """Return whether a column with dlt's hint ``hard_delete`` says that its row is gone."""
+    """Return whether a column with dlt's hint ``hard_delete`` marks its row as deleted."""
     if data_type == "bool" or isinstance(value, bool):
         return bool(value)
     return value is not None

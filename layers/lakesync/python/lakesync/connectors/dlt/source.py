@@ -78,7 +78,7 @@ class DltConnector:
         return self._run(work)
 
     def close(self) -> None:
-        """End what is connected."""
+        """Close all connections."""
         self._source.close()
 
     def _reading(self, table: DltTable) -> Reading:

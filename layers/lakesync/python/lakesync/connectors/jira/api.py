@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from lakesync.errors import LakeSyncError
 
 BULK_ISSUES_MAX: Final = 100
-"""Issues that are fetched by their ids at a time; Jira gives no more."""
+"""Issues that are fetched by their ids at a time; Jira's maximum."""
 SEARCHED_MAX: Final = 100
 """Issues of one page of a search, with their fields."""
 LISTED_MAX: Final = 5_000
 """Issues of one page of a search for nothing but their ids."""
 COMMENTS_MAX: Final = 100
-"""Comments of one issue that are asked for at a time."""
+"""Comments of one issue that are requested at a time."""
 _API: Final = "/rest/api/3"
 _NOT_LOGGED_IN: Final = ("AUTHENTICATED_FAILED", "AUTHENTICATION_DENIED")
 
@@ -62,7 +62,7 @@ class JiraApi:
         )
 
     def account(self) -> Mapping[str, Any]:
-        """Return who asks."""
+        """Return the account of the credentials."""
         account: Mapping[str, Any] = self.caller.get(f"{_API}/myself")
         return account
 

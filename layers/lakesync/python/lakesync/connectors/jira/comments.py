@@ -1,6 +1,6 @@
 """The table of comments, which are read with their changed issues.
 
-A search gives an issue with its first comments; the comments of an issue with more are read
+A search returns an issue with its first comments; the comments of an issue with more are read
 separately, page by page. Comments that an issue no longer has are deletions.
 """
 
@@ -70,7 +70,7 @@ def read(
 
 
 def _goes_on(place: Place) -> bool:
-    """Return whether the step that is under way has more."""
+    """Return whether the current step has more."""
     if place.step == "changes":
         return bool(place.token)
     return place.step == "list" or bool(place.object)

@@ -38,7 +38,7 @@ class JiraTable(NamedTable):
 
 
 class JiraSite(Settings):
-    """Where a Jira Cloud site is, and who asks there."""
+    """The address of a Jira Cloud site, and the account for requests."""
 
     site: str = Field(max_length=255, description="https://….atlassian.net")
     email: Name = Field(description="The e-mail address of the account that the token is of.")

@@ -56,7 +56,7 @@ def read(
 def changes_of(
     issues: Iterable[Mapping[str, Any]], fields: Sequence[Field]
 ) -> tuple[list[Change], list[Unreadable]]:
-    """Return issues as changes, and those that are not as Jira's API says."""
+    """Return issues as changes, and those that do not follow Jira's API."""
 
     def change(row_id: str, issue: Mapping[str, Any]) -> Change:
         columns = {"id": row_id, "key": issue["key"], **values(issue["fields"], fields)}

@@ -62,7 +62,7 @@ class JiraConnector:
         return _tried(work)
 
     def discover(self) -> Result[tuple[SourceTable, ...], LakeSyncError]:
-        """Return the tables, with the custom fields that are asked for."""
+        """Return the tables, with the configured custom fields."""
 
         def work() -> tuple[SourceTable, ...]:
             known = {

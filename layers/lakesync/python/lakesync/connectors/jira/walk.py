@@ -46,7 +46,7 @@ class Place:
     top: int = 0
     """The latest change that was read, in milliseconds."""
     since: int = -1
-    """Where the search that is under way begins; -1 if none is."""
+    """Where the current search begins; -1 if there is none."""
     token: str = ""
     """The next page of the search or listing."""
     step: str = "changes"
@@ -54,7 +54,7 @@ class Place:
     object: str = ""
     """Of the comparison: the name of the one before."""
     at: int = 0
-    """Which of what is missing is read next."""
+    """The next of the missing parts to read."""
     pending: list[str] = field(default_factory=list)
     """Issues whose comments are read next, one after another."""
     start: int = 0
@@ -153,7 +153,7 @@ class Walk:
         return {str(issue["id"]) for issue in self.within(self._api.by_ids(ids, ["project"]))}
 
     def within(self, issues: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        """Return those of some issues that are in the projects that are asked for."""
+        """Return those of some issues that are in the configured projects."""
         wanted = self._settings.projects
         return [
             issue for issue in issues

@@ -1,8 +1,8 @@
-"""What is asked of Salesforce: its REST API, and Bulk API 2.0 for first loads.
+"""The requests to Salesforce: its REST API, and Bulk API 2.0 for first loads.
 
 Rules of this module
-    1. A session that ended is renewed once for a request; credentials that are not taken are an
-       error that somebody must mend.
+    1. A session that ended is renewed once for a request; refused credentials are an error that an
+       operator must repair.
     2. Of the organisation's requests of a day a share is left to others: Salesforce says with each
        answer how many were made.
 """
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 VERSION: Final = "v62.0"
 """Of the API: one that Salesforce keeps for years."""
 SOQL_BYTES_MAX: Final = 15_000
-"""The longest query: it is part of an address, which Salesforce takes up to 16 KB of."""
+"""The longest query: it is part of an address, of which Salesforce accepts 16 KB."""
 LIMIT_WAIT_S: Final = 3_600
 """How long is waited once the share of a day's requests is used up."""
 LOCK_WAIT_S: Final = 5
 """How long is waited for rows that somebody else changes."""
 BATCH_MIN: Final = 200
-"""The fewest rows of a page that Salesforce can be asked for."""
+"""The smallest page that can be requested of Salesforce."""
 BATCH_MAX: Final = 2_000
-"""The most rows of a page that Salesforce gives."""
+"""The largest page of Salesforce."""
 DATA: Final = f"/services/data/{VERSION}"
 """What paths begin with."""
 _USED_UP: Final = ("REQUEST_LIMIT_EXCEEDED", "TotalRequests Limit exceeded")

@@ -93,7 +93,7 @@ def changes_of(
 
 
 def last_changed(records: Sequence[Mapping[str, Any]]) -> str:
-    """Return when the last record was changed that says so; empty if none does."""
+    """Return the latest change time of the records; empty if none has one."""
     for record in reversed(records):
         try:
             instant(record[CHANGED])

@@ -41,7 +41,7 @@ class SalesforceTable(NamedTable):
 
 
 class SalesforceOrg(Settings):
-    """Where a Salesforce organisation is, and who asks there."""
+    """The address of a Salesforce organisation, and the account for requests."""
 
     instance: str = Field(max_length=255, description="https://….my.salesforce.com")
     client_id: Name = Field(

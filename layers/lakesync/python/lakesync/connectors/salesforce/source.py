@@ -53,7 +53,7 @@ T = TypeVar("T")
 SETTLE_S: Final = 2
 """Changes younger than this wait for the next poll: `SystemModstamp` counts seconds."""
 BULK_WAIT_S: Final = 20
-"""How long is waited for a bulk query before it is asked about again."""
+"""The wait for a bulk query before its status is requested again."""
 _BULK_ENDED: Final = frozenset({"Failed", "Aborted"})
 
 
@@ -65,7 +65,7 @@ class Place:
     """Everything up to here was read, except transactions that were open then."""
     since: str = ""
     until: str = ""
-    """Where the query that is under way ends; empty if none is."""
+    """Where the current query ends; empty if there is none."""
     link: str = ""
     job: str = ""
     locator: str = ""
