@@ -2,6 +2,8 @@
 .DEFAULT_GOAL := help
 .PHONY: help demo test check up down bench scale simulate lock proto clean
 MAKEFLAGS += --no-print-directory
+# Many processes import the same modules: each would compile them anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 python := .venv/bin/python
 

@@ -21,6 +21,8 @@ JAVA_HOME=$($python -m tools.local_stack java-home) || exit 1
 LAKESYNC_STACK_JSON=$root/$stack_folder/stack.json
 export JAVA_HOME LAKESYNC_STACK_JSON
 PATH=$root/.venv/bin:$JAVA_HOME/bin:$PATH
+# Hundreds of processes import the same modules: each would compile them anew.
+unset PYTHONDONTWRITEBYTECODE
 
 number=0
 patience=""
@@ -45,12 +47,14 @@ stage() {
 "
 }
 
-# tests MARKERS [OPTION…]: the tests with these markers; a stage may have none yet.
+# tests FOLDERS MARKERS [OPTION…]: the tests with these markers in some folders, as few as have them:
+# to collect all tests takes as long as many tests.
 tests() {
-    markers=$1
-    shift
+    where=$1
+    markers=$2
+    shift 2
     # shellcheck disable=SC2086 # several words are meant
-    $patience $python -m pytest tests -q -m "$markers" --durations 8 --durations-min 10 "$@" ${PYTEST_ARGS:-}
+    $patience $python -m pytest $where -q -m "$markers" --durations 8 --durations-min 10 "$@" ${PYTEST_ARGS:-}
     code=$?
     [ "$code" -eq 5 ] && echo "(no such tests yet)" && return 0
     return "$code"
@@ -125,7 +129,7 @@ stop() {
 # deployed: a fresh stack, and the tests of it. Most of its time is spent waiting.
 deployed() {
     $python -m tools.local_stack up --folder "$stack_folder" --port "$stack_port" \
-        --stack lakesync-test && tests stack
+        --stack lakesync-test && tests tests/stack stack
 }
 
 scratch=$(mktemp -d)
@@ -147,15 +151,15 @@ join "types (mypy)"
 if [ "$scope" != quick ]; then
     stop_stack
     beside "deploy, tests of the stack" deployed
-    beside "Spark tests" tests "spark and not stack"
+    beside "Spark tests" tests "tests/glue tests/local_stack" "spark and not stack"
 fi
 
 # What takes longest on one core goes first; these take what it leaves, and both cores afterwards.
 patience="nice -n 3"
-stage "unit tests" tests "not stack and not spark and not emulator" -n 2 --dist worksteal
+stage "unit tests" tests tests "not stack and not spark and not emulator" -n 2 --dist worksteal
 
 if [ "$scope" != quick ]; then
-    stage "emulator tests" tests "emulator and not spark and not stack" -n 2 --dist loadfile
+    stage "emulator tests" tests tests "emulator and not spark and not stack" -n 2 --dist loadfile
     join "Spark tests"
     join "deploy, tests of the stack"
 fi

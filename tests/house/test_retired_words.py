@@ -96,7 +96,7 @@ class Kept:
     _found: int
     unproven_rows = 1
 '''
-    module = Module("a/settled.py", text, ast.parse(text))
+    module = Module("a/settled.py", text)
 
     assert sorted(use.split(": ")[1] for use in uses_of(module)) == [
         "_found", "eyes", "held", "held", "owed", "pictured", "settled", "unmerge", "unproven",

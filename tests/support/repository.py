@@ -36,7 +36,11 @@ class Module:
     name: str
     """From the root of the repository."""
     text: str
-    tree: ast.Module
+
+    @functools.cached_property
+    def tree(self) -> ast.Module:
+        """Its syntax tree."""
+        return ast.parse(self.text)
 
     @property
     def dotted(self) -> str:
@@ -49,13 +53,12 @@ class Module:
 @functools.cache
 def modules(*folders: str) -> tuple[Module, ...]:
     """Return the tracked Python files under some folders; generated ones are left out."""
-    parsed = []
+    read = []
     for path in tracked():
         name = name_of(path)
         if path.suffix == ".py" and name.startswith(folders) and not name.endswith("_pb2.py"):
-            text = path.read_text("utf-8")
-            parsed.append(Module(name, text, ast.parse(text)))
-    return tuple(parsed)
+            read.append(Module(name, path.read_text("utf-8")))
+    return tuple(read)
 
 
 def product_modules() -> tuple[Module, ...]:
