@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 from moto import mock_aws
-from pyiceberg.exceptions import CommitFailedException, ForbiddenError, ServerError
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    CommitStateUnknownException,
+    ForbiddenError,
+    ServerError,
+)
 
 from lakesync.adapters.connect import read_connection
 from lakesync.adapters.database import Position
@@ -259,14 +264,26 @@ def test_of_two_writers_one_is_first_and_the_other_begins_again(
     assert [one.delta.row_id for one in history] == ["a", "b"]
 
 
-def test_who_is_never_first_is_told(lake: LakeDatabases, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (CommitFailedException("somebody was quicker"), "another writer was first"),
+        (CommitStateUnknownException("HTTP 400 Bad Request"), "HTTP 400 Bad Request"),
+    ],
+)
+def test_who_is_never_first_is_told(
+    lake: LakeDatabases, monkeypatch: pytest.MonkeyPatch, error: Exception, reason: str
+) -> None:
+    """And why the last attempt failed: the catalogue may be the one that does not take it."""
+
     def refused(*_: Any) -> Any:
-        raise CommitFailedException("somebody was quicker")
+        raise error
 
     monkeypatch.setattr(type(lake.catalogue), "commit_table", refused)
     answer = lake.adapter("acme").insert_deltas(batch(TABLE, [put("a", 1, n=1)]))
     assert isinstance(answer, Err)
     assert isinstance(answer.error, AdapterTimedOut)
+    assert reason in str(answer.error)
 
 
 def test_what_a_catalogue_says_is_an_error_of_ours(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
@@ -155,10 +154,14 @@ class HeadedDatabase:
 
     def _answer(self, work: Callable[[], T]) -> Result[T, LakeSyncError]:
         """Do something again where another writer came between: he wrote, or removed a file."""
+        last = ""
         for _ in range(ATTEMPTS_MAX):
-            with suppress(Contention, NotFound):
+            try:
                 return _answered(work)
-        return Err(AdapterTimedOut("others keep writing the same table; repeat the operation"))
+            except (Contention, NotFound) as error:
+                last = error.message
+        message = f"in {ATTEMPTS_MAX} attempts no write was known to succeed; the last: {last}"
+        return Err(AdapterTimedOut(message))
 
 
 def _answered(work: Callable[[], T]) -> Result[T, LakeSyncError]:
