@@ -29,14 +29,14 @@ def checked_key(value: object, field: str) -> str:
 
 
 def checked_path(value: object, field: str) -> None:
-    """Refuse what is no path by `ValidationFailed`."""
+    """Refuse anything but a path by `ValidationFailed`."""
     if not isinstance(value, str | PurePath):
         sentence = f"{field} must be text or a pathlib.Path, not {_kind(value)}"
         raise ValidationFailed(sentence, field=field)
 
 
 def checked_whole(value: Any, field: str, least: int, most: int) -> None:
-    """Refuse by `ValidationFailed` what is no whole number within bounds."""
+    """Refuse anything but a whole number within bounds by `ValidationFailed`."""
     is_whole = isinstance(value, int) and not isinstance(value, bool)
     if not is_whole or not least <= value <= most:
         raise ValidationFailed(f"{field} must be {least} to {most}, not {value!r:.80}", field=field)

@@ -84,7 +84,7 @@ class Connecting(Observable):
         self._loops.add(loop)
 
     def drop_requests(self) -> None:
-        """Have requests that are under way fail at once, where the transport can."""
+        """Make current requests fail at once, if the transport supports that."""
         if isinstance(self._transport, DropsRequests):
             self._transport.drop_requests()
 

@@ -106,12 +106,12 @@ class Connection:
         self._end(None)
 
     def rollback(self) -> None:
-        """Undo what was written since the last commit."""
+        """Roll back everything since the last commit."""
         with contextlib.suppress(_RolledBack):
             self._end(_RolledBack())
 
     def close(self) -> None:
-        """Close the connection, and undo what was not committed; safe to repeat."""
+        """Close the connection, and roll back what was not committed; safe to repeat."""
         if not self._is_closed:
             self.rollback()
             self._is_closed = True

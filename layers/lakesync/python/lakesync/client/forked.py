@@ -34,7 +34,7 @@ _kept: Final[list[object]] = []
 
 
 class Refusing:
-    """In the place of a lock: whoever wants it is refused."""
+    """A replacement for a lock that refuses every acquisition."""
 
     def acquire(self, *_: object, **__: object) -> NoReturn:
         """Refuse.
@@ -54,7 +54,7 @@ class Refusing:
 
 
 def note_forks(known: Forkable) -> None:
-    """Have something told, in the child, that its process was forked."""
+    """Register a function that is called in the child after a fork."""
     _known.add(known)
 
 

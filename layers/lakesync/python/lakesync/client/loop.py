@@ -165,7 +165,7 @@ class SyncLoop:
             self._woken.clear()
             self._client.edited.clear()
             if stopped.is_set():
-                self.wake()  # what was cleared may have been meant for the next run
+                self.wake()  # the event that was cleared may be meant for the next run
                 return
             self._uploads.start(stopped)
             result = self._sync(stopped)

@@ -9,11 +9,11 @@ from lakesync.client.arguments import checked_whole
 PAGE_DELTAS: Final = 5_000
 """Deltas of one page, by default."""
 PAGE_DELTAS_MAX: Final = 10_000
-"""Deltas of one page that may be asked for; no gateway gives more."""
+"""The largest page that may be requested; no gateway returns more."""
 
 
 def check_page_deltas(page_deltas: int) -> None:
-    """Refuse a page size that is none.
+    """Refuse an invalid page size.
 
     Raises:
         ValidationFailed: it is not between 1 and `PAGE_DELTAS_MAX`.

@@ -39,7 +39,7 @@ class SyncSummary:
     pull_error: LakeSyncError | None = None
     """Why pages must wait; None if none must."""
     stopped: bool = False
-    """It was told to stop before nothing was left to do."""
+    """Whether it was stopped before everything was done."""
     acted: ActionSummary = field(default_factory=ActionSummary)
     action_error: LakeSyncError | None = None
     """Why actions must wait; None if none must."""

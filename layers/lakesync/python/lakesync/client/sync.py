@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from lakesync.ports import Transport
 
 ROUNDS_MAX: Final = 10
-"""How often one sync goes round, while other threads keep editing."""
+"""How often one sync pushes again, while other threads keep editing."""
 
 _SCHEMAS_OF: Final = "SELECT schemas_of FROM _lakesync_sync"
 
@@ -204,7 +204,7 @@ class Syncer:
             try:
                 text = json.dumps(schemas_to_json(self._transport.schemas()))
             except LakeSyncError:
-                return  # the page is applied, which is what was asked for
+                return  # the page is applied, as requested
         with self._file.database.transaction():
             self._file.keep_schemas(text, version)
 
@@ -240,7 +240,7 @@ def _schemas_version(page: PullPage) -> str:
 
 
 def _half(half: Callable[[], S], nothing: S) -> tuple[S, LakeSyncError | None]:
-    """Do a part of a sync; returns what was done, and why not all of it was."""
+    """Run a part of a sync; return what was done, and the reason if it is incomplete."""
     result = attempt(half)
     if isinstance(result, Ok):
         return result.value, None

@@ -25,7 +25,7 @@ class Syncs(Protocol):
 
     @property
     def connected(self) -> bool:
-        """Return whether it is told of changes at once."""
+        """Return whether it receives changes at once."""
         ...
 
     def sync(self, *, stopped: Callable[[], bool]) -> Result[SyncSummary, LakeSyncError]:
@@ -33,7 +33,7 @@ class Syncs(Protocol):
         ...
 
     def listen(self, wake: Callable[[], None]) -> Listening | None:
-        """Be told of changes."""
+        """Subscribe to changes."""
         ...
 
     def register_loop(self, loop: Any) -> None:
@@ -41,7 +41,7 @@ class Syncs(Protocol):
         ...
 
     def drop_requests(self) -> None:
-        """Have requests that are under way fail."""
+        """Make current requests fail."""
         ...
 
 

@@ -34,7 +34,7 @@ class ActionStatus(StrEnum):
     """It was sent, and how it ended is not known: it may have been done or not."""
     DONE = "done"
     DEAD = "dead"
-    """It ended without being done, or nobody knows; it waits for the app."""
+    """It was not done, or its outcome is unknown; it waits for the app's decision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +93,12 @@ class ActionEntry:
 
     @property
     def code(self) -> str:
-        """The code of the error; empty if there is none."""
+        """The error's code; empty if there was no error."""
         return self.error.code if self.error else ""
 
     @property
     def reason(self) -> str:
-        """The sentence of the error; empty if there is none."""
+        """The error's message; empty if there was no error."""
         return self.error.message if self.error else ""
 
     def to_send(self, client_id: str) -> Action:

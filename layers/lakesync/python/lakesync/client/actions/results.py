@@ -1,4 +1,4 @@
-"""How actions end: told to whoever waits for one, or by a callback."""
+"""Reports the ends of actions, to those who wait for one and to a callback."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NOT_ENDED: Final = (
 
 
 class LiveAction(Reading[ActionEntry]):
-    """One action, read again and again, as far as it is committed."""
+    """The committed state of one action, read repeatedly."""
 
     def __init__(self, database: Database, action_id: str) -> None:
         self._database = database

@@ -1,4 +1,4 @@
-"""What an `AsyncClient` tells an app: what `Observable` does, in the event loop."""
+"""Reports an `AsyncClient`'s changes to an app, as `Observable` does, in the event loop."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class AsyncObservable(AsyncEditor):
 
     @property
     def status(self) -> AsyncStatus:
-        """How syncing goes: ``(await client.status).pending``."""
+        """The sync status: ``(await client.status).pending``."""
         return AsyncStatus(self._status)
 
     @property

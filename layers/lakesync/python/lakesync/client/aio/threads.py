@@ -43,7 +43,7 @@ class Threads:
         note_forks(self)
 
     def forked(self) -> None:
-        """Begin anew, so that who asks is refused: the threads are not in the child."""
+        """Reset, so that calls are refused: the threads do not exist in the child process."""
         self._begin()
 
     def _begin(self) -> None:
@@ -92,7 +92,7 @@ class Threads:
         return await _on(self._reader, operation)
 
     async def sync(self, operation: Callable[[Callable[[], bool]], T]) -> T:
-        """Do something that waits for the network, and is told when to stop."""
+        """Run work that waits for the network and can be stopped."""
         self.check_outside()
         given_up = threading.Event()
         try:
@@ -161,7 +161,7 @@ class DaemonExecutor:
         return future
 
     def shutdown(self) -> None:
-        """End the thread after what was submitted, without waiting for it; safe to repeat."""
+        """End the thread after all submitted work, without waiting; safe to repeat."""
         with self._lock:
             self._is_ended = True
             self._tasks.put(None)

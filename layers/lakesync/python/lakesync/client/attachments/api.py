@@ -90,7 +90,7 @@ class Attachments:
                     if (file := table.added(*content)) is None:
                         file = attachment(uuid4().hex, *content)
                         table.put(file, AttachmentStatus.WAITING, digester.part_digests())
-                    table.wait(file)  # once more: nobody says that the gateway still has it
+                    table.wait(file)  # checked again: the gateway may no longer have it
                     new.replace(self._folder.file(file))
             finally:
                 new.unlink(missing_ok=True)

@@ -25,7 +25,7 @@ _log = logging.getLogger("lakesync.client")
 
 
 class BackgroundUploads:
-    """Uploads what waits of one client, whenever there is something.
+    """Uploads one client's waiting attachments, whenever there are any.
 
     Args:
         attachments: the client's.

@@ -25,7 +25,7 @@ class AttachmentStatus(StrEnum):
     WAITING = "waiting"
     """It was added here, and is uploaded when there is a network."""
     REFUSED = "refused"
-    """The gateway does not take it: its entry says why."""
+    """The gateway refuses it: its entry has the reason."""
     KEPT = "kept"
     """The gateway has it; its bytes are here too, and may be evicted."""
 
@@ -59,7 +59,7 @@ class AttachmentTable:
         self._clock = clock
 
     def put(self, file: Attachment, status: AttachmentStatus, parts: Sequence[str] = ()) -> None:
-        """Note that a file is here; in place of what was noted of it."""
+        """Record that a file exists here, in place of its former record."""
         self._run(
             "INSERT OR REPLACE INTO _lakesync_attachments "
             "(file_name, reference, status, parts, used_ms) VALUES (?, ?, ?, ?, ?)",

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     Source: TypeAlias = "str | Path | bytes | BinaryIO"
 
 STRAY_S_MAX: Final = 604_800
-"""How long a download that nobody goes on with is kept: a week."""
+"""How long an abandoned download is kept: a week."""
 BYTES: Final = "application/octet-stream"
-"""The type of a file of which nobody says more."""
+"""The media type of a file without a declared one."""
 _PIECE_BYTES: Final = 1_048_576
 _PART: Final = ".part"
 
@@ -61,7 +61,7 @@ class Folder:
         return self.path / f"{known.file_name}{_PART}"
 
     def write(self, source: Source) -> tuple[Path, Digester]:
-        """Copy what is added to the disk, and take its digest.
+        """Copy the content to the disk, and compute its digest.
 
         Raises:
             BodyTooLarge: no attachment may be so large.
@@ -82,7 +82,7 @@ class Folder:
         return new, digester
 
     def append(self, known: Attachment, pieces: Iterator[bytes], start: int) -> None:
-        """Go on with a download; what is on the disk of it stays if that ends early."""
+        """Continue a download; the part on the disk stays if this is interrupted."""
         self.path.mkdir(parents=True, exist_ok=True)
         with self.part(known).open("r+b" if start else "wb") as target:
             target.seek(start)
@@ -120,7 +120,7 @@ class Folder:
             return source.read(known.part_bytes(number))
 
     def remove_strays(self, known: frozenset[str]) -> None:
-        """Remove files that nobody knows, and downloads that nobody goes on with."""
+        """Remove files without a record, and abandoned downloads."""
         oldest = time.time() - STRAY_S_MAX
         for path in self.path.iterdir() if self.path.is_dir() else ():
             is_part = path.name.endswith(_PART)
@@ -128,7 +128,7 @@ class Folder:
                 path.unlink(missing_ok=True)
 
     def named(self) -> Iterator[Attachment]:
-        """Yield what the names of the files say that are here, but for their types."""
+        """Yield the attachments of the existing files, by their names, without media types."""
         for path in sorted(self.path.iterdir()) if self.path.is_dir() else ():
             key, _, rest = path.name.partition("-")
             digest, _, size = rest.partition("-")

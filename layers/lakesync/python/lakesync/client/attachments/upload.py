@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from lakesync.ports import Transport
 
 ROUNDS_MAX: Final = 1_000
-"""How often one upload asks what is missing: more often than it has parts."""
+"""How often one upload requests its progress: more often than it has parts."""
 _DAMAGED: Final = "its file on this device is damaged: discard it and add it again"
 
 
@@ -74,7 +74,7 @@ class Uploader:
         return self._transport
 
     def upload(self, stopped: Callable[[], bool]) -> UploadSummary:
-        """Upload all that waits, or until it is told to stop.
+        """Upload all waiting attachments, or until stopped.
 
         Raises:
             LakeSyncError: why some attachments still wait; its ``done`` is an `UploadSummary`.
@@ -107,7 +107,7 @@ class Uploader:
             return self._file.attachments.listed(AttachmentStatus.WAITING)
 
     def _one(self, entry: AttachmentEntry, stopped: Callable[[], bool]) -> bool:
-        """Upload an attachment; False if it was told to stop before the end."""
+        """Upload an attachment; False if it was stopped before the end."""
         carrier, file, upload = self.carrier(), entry.attachment, entry.upload
         with disk():  # of one whose digests were lost with a damaged file, they are taken again
             parts = entry.parts or self._folder.digester(self._folder.file(file)).part_digests()

@@ -79,7 +79,7 @@ class LostWrites:
             self._noted.popitem(last=False)
 
     def read_until(self, cursor: Stamp) -> None:
-        """Forget what was accepted up to a commit: the log was read that far."""
+        """Forget edits that were accepted up to a commit: the log was read that far."""
         for key in [key for key, noted in self._noted.items() if noted.accepted <= cursor]:
             del self._noted[key]
 
@@ -128,6 +128,6 @@ class LostWrites:
                     yield name, register
 
     def take(self) -> tuple[LostWrite, ...]:
-        """Return what was noted since the last call."""
+        """Return the notes since the last call."""
         lost, self._lost = tuple(self._lost), []
         return lost

@@ -22,7 +22,7 @@ AGE_S_MAX: Final = 10
 
 
 class _Fetch(threading.Thread):
-    """One request that is under way, or was answered."""
+    """One request in progress, or with its answer."""
 
     def __init__(self, fetch: Callable[[Pull], PullPage], pull: Pull) -> None:
         # A program that ends does not wait for it.
@@ -34,7 +34,7 @@ class _Fetch(threading.Thread):
         self._answered_s = 0.0
 
     def run(self) -> None:
-        """Ask, and keep what comes of it."""
+        """Send the request, and store the result."""
         try:
             self._page = self._fetch(self.pull)
         except Exception as error:  # noqa: BLE001 - raised by `page`, where somebody hears it
@@ -42,7 +42,7 @@ class _Fetch(threading.Thread):
         self._answered_s = time.monotonic()
 
     def page(self, pull: Pull) -> PullPage | None:
-        """Wait for the page; None if it is not what is asked for, or too old."""
+        """Wait for the page; None if it does not fit the request, or is too old."""
         self.join()
         if self.pull != pull or time.monotonic() - self._answered_s > AGE_S_MAX:
             return None
@@ -70,7 +70,7 @@ class ReadAhead:
         return page
 
     def wait(self) -> None:
-        """Wait until nothing is under way; what was fetched is let go."""
+        """Wait until no request is in progress; fetched pages are discarded."""
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
             ahead.join()

@@ -123,7 +123,7 @@ class Callback(Subscriber):
             )
 
     def end(self) -> None:
-        """Let no other call begin; one that is under way ends by itself."""
+        """Prevent further calls; a current one ends by itself."""
         with self._lock:
             self._closed = True
 

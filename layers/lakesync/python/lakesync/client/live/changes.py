@@ -36,7 +36,7 @@ OTHERS_S: Final = 0.1
 
 
 class Changes(NamedTuple):
-    """What changed since subscribers were last told."""
+    """The changes since subscribers were last notified."""
 
     tables: frozenset[str] = frozenset()
     """Names of synced tables, and of local ones that `execute` wrote."""
@@ -78,7 +78,7 @@ class Subscriber(ABC):
         self.tables = tables
 
     def concerns(self, changes: Changes) -> bool:
-        """Return whether it wants to hear of these."""
+        """Return whether it subscribes to these."""
         return self.tables is None or changes.everything or not self.tables.isdisjoint(changes.keys)
 
     @abstractmethod
@@ -110,11 +110,11 @@ class ChangeFeed:
         note_forks(self)
 
     def forked(self) -> None:
-        """End, as there is no thread that tells; see `lakesync.client.forked`."""
+        """End, because the notifying thread does not exist; see `lakesync.client.forked`."""
         self._lock, self._closed, self._running = threading.Lock(), True, False
 
     def is_closed(self) -> bool:
-        """Return whether nobody is told anything any more."""
+        """Return whether notifications have ended."""
         return self._closed
 
     def subscribe(self, subscriber: Subscriber, *, keep: bool = False) -> None:
@@ -138,7 +138,7 @@ class ChangeFeed:
             self._kept.discard(subscriber)
 
     def publish(self, changes: Changes) -> None:
-        """Have subscribers told soon."""
+        """Notify subscribers soon."""
         if self._running:
             with self._lock:
                 self._noted |= changes

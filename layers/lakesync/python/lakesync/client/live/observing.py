@@ -119,12 +119,12 @@ class Observable(Editor):
 
     @property
     def status(self) -> ClientStatus:
-        """How syncing goes now; asking never fails and never waits for the network."""
+        """The current sync status; reading it never fails and never waits for the network."""
         return self._activity.status(self._file.database)
 
     @property
     def connected(self) -> bool:
-        """Return whether a connection is open over which changes are told at once."""
+        """Return whether a WebSocket is open, which reports changes at once."""
         return self._activity.connected
 
     def watch_status(self) -> Watch[ClientStatus]:

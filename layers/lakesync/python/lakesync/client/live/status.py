@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ClientStatus:
-    """How a client's syncing goes, at one moment."""
+    """The sync status of a client at one moment."""
 
     connected: bool = False
     """A socket to the gateway is open, which reports changes at once; else the client polls."""
@@ -37,9 +37,9 @@ class ClientStatus:
     By the gateway's clock, as far as it is known.
     """
     uploading: bool = False
-    """A push is under way."""
+    """Whether a push is in progress."""
     downloading: bool = False
-    """A first sync, or a pull that brings something, is under way."""
+    """Whether a first sync, or a pull that brings changes, is in progress."""
     synced_tables: frozenset[str] = frozenset()
     """The tables whose rows are present: during a first sync those that it has read to the end, as
     of its begin, or of its checkpoint, or later; afterwards all.
@@ -96,7 +96,7 @@ class Activity:
 
     @contextlib.contextmanager
     def uploading(self) -> Iterator[None]:
-        """Note that a push is under way."""
+        """Note that a push is in progress."""
         with self._lock:
             self._uploads += 1
         self._notify()
@@ -109,7 +109,7 @@ class Activity:
 
     @contextlib.contextmanager
     def downloading(self) -> Iterator[None]:
-        """Note that a pull is under way, which is told of once it brings something."""
+        """Note that a pull is in progress; it is reported once it brings changes."""
         self._received = 0
         try:
             yield
@@ -125,7 +125,7 @@ class Activity:
             self._notify()
 
     def lost(self, writes: tuple[LostWrite, ...]) -> None:
-        """Have those told who want to know of own writes that lost."""
+        """Notify subscribers of own writes that lost."""
         if writes:
             self.on_change(Changes(lost=writes))
 

@@ -27,14 +27,14 @@ T = TypeVar("T")
 
 
 class Unchanged:
-    """What a reading gives that gives the same as the last one."""
+    """The result of a reading that equals the previous one."""
 
 
 UNCHANGED: Final = Unchanged()
 
 
 class Reading(ABC, Generic[T]):
-    """What is read again and again."""
+    """Something that is read repeatedly."""
 
     tables: frozenset[str] | None = None
     """What it depends on, in small letters; None for whatever is committed."""

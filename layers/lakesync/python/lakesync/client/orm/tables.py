@@ -47,7 +47,7 @@ def declare_tables(
 
 
 def _refused(table: Table) -> str:
-    """Say why a table cannot be synced; nothing if it can."""
+    """Return why a table cannot be synced; empty if it can."""
     if table.schema:
         return "a client's file has no schemas; leave `schema` out"
     keys = list(table.primary_key.columns)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sqlalchemy.types import TypeEngine
 
 _EXACT_MAX: Final = 1 << 53
-"""Integers beyond it are text, as JSON numbers hold them no more."""
+"""Larger integers are text, because JSON numbers cannot represent them."""
 
 
 def _both(

@@ -235,7 +235,7 @@ class Resyncer:
                     yield delta.hlc, table_id, row_id, encode_records((delta,))
 
     def _drop_what_is_there(self) -> None:
-        """Drop what was held back or offered and is at the gateway, according to what was read."""
+        """Remove entries that, by the pages that were read, are at the gateway."""
         there: list[Stamp] = []
         touched: dict[LocalKey, None] = {}
         for hlc, table_id, row_id, run in self.file.connection.execute(

@@ -46,7 +46,7 @@ _Saved: TypeAlias = "dict[Stamp, tuple[int | None, OutboxEntry]]"
 
 @dataclass(frozen=True, slots=True)
 class Salvaged:
-    """What was saved of a damaged file."""
+    """The content that was saved of a damaged file."""
 
     edits: tuple[OutboxEntry, ...]
     """The edits that wait, oldest first; the new file's outbox holds them."""
@@ -167,7 +167,7 @@ def _begin_anew(path: Path, key: Key | None) -> Salvaged:
     _remove_beside(path)
     if owner is not None:
         new.replace(path)
-    else:  # nothing tells whose it was, and no edit is left: who opens it makes a new one
+    else:  # the client is unknown, and no edit is left: opening it creates a new file
         path.unlink()
     edits = tuple(entry for _, (_, entry) in sorted(saved.items()))
     is_all = complete and actions.is_complete and (owner is not None or not actions.rows)

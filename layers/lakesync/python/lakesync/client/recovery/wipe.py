@@ -67,7 +67,7 @@ def _check_nothing_is_lost(connection: sqlite3.Connection) -> None:
 
 
 def _counted(number: int, noun: str, one: str, many: str) -> str:
-    """Say how many there are of something and what of it; nothing if there are none."""
+    """Return a count with its noun; empty if it is 0."""
     if not number:
         return ""
     return f"1 {noun} {one}" if number == 1 else f"{number} {noun}s {many}"

@@ -66,11 +66,11 @@ class AppTable:
     declared: dict[str, str] = field(default_factory=dict)
     """The types that the app declared."""
     kinds: dict[str, bool] = field(default_factory=dict)
-    """Of which of these that is decided anew, and is yet to be stored."""
+    """Those for which this was decided again, and is not stored yet."""
     places: Places = field(default_factory=lambda: Places(()))
     """The columns as row states name them."""
     delete_wins: bool = False
-    """What the gateway's schema says of the table."""
+    """The table's schema at the gateway."""
     templates: dict[tuple[object, ...], Any] = field(default_factory=dict)
     """By operation and columns, as given or in order: an `EditTemplate`, valid while names, columns
     and ``booleans`` stay the same.
@@ -168,7 +168,7 @@ def cell(value: CanonicalJson) -> Cell:
 def _scalar(value: CanonicalJson) -> int | float | None:
     if value in _WORDS:
         return _WORDS[value]
-    if b"." in value:  # most of what is no integer; an exception costs more than the rest
+    if b"." in value:  # most texts that are not integers; an exception costs more than this
         return float(value)
     try:
         number = int(value)

@@ -33,7 +33,7 @@ class Note:
 
     op: Op
     row_id: object
-    """Its id, as it is after an insert or an update."""
+    """The id after an insert or an update."""
     old_id: object
     cells: list[object]
     """What its columns contain afterwards, in the order of `AppTable.shown`; empty for a deleted

@@ -42,16 +42,16 @@ class Catalogue:
         self._delete_wins: frozenset[str] = frozenset()  # folded names
 
     def note_change(self, table: AppTable) -> None:
-        """Note that the transaction under way changes rows, or columns, of a table.
+        """Note that the current transaction changes rows or columns of a table.
 
-        What was decided of its columns when its rows were composed is stored.
+        Decisions that were made about its columns are stored.
         """
         self._changed[table.id] = table
         if table.kinds:
             self._keep_kinds(table)
 
     def note_local_change(self, sql_name: str) -> None:
-        """Note that the transaction under way changes a local table."""
+        """Note that the current transaction changes a local table."""
         self._local_changed.add(sql_name)
 
     def take_changed(self) -> list[tuple[str, str]]:
@@ -117,7 +117,7 @@ class Catalogue:
         return self._by_id[table_id]
 
     def by_sql_name(self, sql_name: str) -> AppTable | None:
-        """Return the table that SQLite knows by a name, in any spelling; None if there is none."""
+        """Return the table with a name in any spelling; None if there is none."""
         small = sql_name.lower()
         tables = self._tables.values()
         return next((table for table in tables if table.sql_name.lower() == small), None)

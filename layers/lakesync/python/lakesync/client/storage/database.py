@@ -78,7 +78,7 @@ class Database:
         note_forks(self)
 
     def forked(self) -> None:
-        """Refuse all that comes, and close nothing; see `lakesync.client.forked`."""
+        """Refuse all later calls, and close nothing; see `lakesync.client.forked`."""
         keep(self.writer, self._reader, self._versions, self.execute)
         self.lock = self._reading = Refusing()
 
@@ -94,7 +94,7 @@ class Database:
                 self.lock.release()
 
     def on_reload(self, reload: Callable[[], None]) -> None:
-        """Have something read again when what is in memory may differ from the file."""
+        """Register a function that is called when the state in memory may differ from the file."""
         self._reloads.append(reload)
 
     def on_begin(self, prepare: Callable[[], None]) -> None:
@@ -116,7 +116,7 @@ class Database:
             version = None if self._in_use else self._data_version()
             changed = version not in {None, self._version_seen}
             self._version_seen = version or self._version_seen
-        except sqlite3.Error:  # closed, or the disk fails: whoever reads next is told
+        except sqlite3.Error:  # closed, or the disk fails: the next read reports it
             return False
         else:
             return changed
@@ -212,19 +212,19 @@ class Database:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """Yield the connection that reads what is committed, and cannot write."""
+        """Yield the read-only connection, which reads committed data."""
         with self._reading:
             yield self._reader
 
     def read(self, sql: str, parameters: object = ()) -> Answer:
-        """Run one query of what is committed."""
+        """Run one query on committed data."""
         with self._reading:  # not `reading`, which costs half of a small query
             return answer_of(self._reader, sql, self._kinds.compared(sql, parameters))
 
     def tables_of(self, sql: str, parameters: object = ()) -> frozenset[str] | None:
         """Return the tables that a query reads, in small letters; None if not all are the app's.
 
-        SQLite itself tells, views and all, without running it.
+        SQLite reports them, including views, without running the query.
         """
         with self._reading:
             return tables_in(self._kinds.reads_of(sql, parameters))

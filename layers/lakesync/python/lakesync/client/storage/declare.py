@@ -1,4 +1,4 @@
-"""Typed columns and indexes for an app that wants its own say in its tables.
+"""Typed columns and indexes that an app declares for its tables.
 
 Not needed to sync: an undeclared column stores each value unchanged. A declared type determines
 SQLite's affinity, hence its comparisons and its more compact storage; the exact value stays in the

@@ -53,7 +53,7 @@ class DeviceClock:
         return self._wall_clock()
 
     def server_ms(self) -> int:
-        """Return the gateway's time, as far as it is known."""
+        """Return the gateway's time, by the latest known difference of the clocks."""
         return self._wall_clock() + self.offset_ms
 
     def now(self) -> Stamp:
@@ -91,7 +91,7 @@ class DeviceClock:
         ``[server - received, server - sent]``. The offset moves by the least that brings it there:
         a correct clock stays unchanged, however slow the network.
         """
-        if not server_ms or received_ms < sent_ms:  # not told, or the device's clock was set back
+        if not server_ms or received_ms < sent_ms:  # unknown, or the device's clock was set back
             return
         offset_ms = min(max(self.offset_ms, server_ms - received_ms), server_ms - sent_ms)
         if offset_ms != self.offset_ms:

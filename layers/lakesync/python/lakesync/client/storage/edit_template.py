@@ -156,7 +156,7 @@ class EditTemplate:
         return b"".join((head, hlc.to_bytes(8, "little"), behind, bytes(sizes), *arranged))
 
     def _refuse(self, at: int, columns: Mapping[str, Any], error: InvalidInput) -> NoReturn:
-        """Raise what says why a value, by its place, cannot be written."""
+        """Raise the error for a value, by its place, that cannot be written."""
         name = self._names[at]
         value = columns[name]
         needed = None if name in self._table.declared else undeclared(name, value)

@@ -43,7 +43,7 @@ _OF_TABLE: Final = (
     "(SELECT json_group_object(columns.name, declared) FROM _lakesync_columns AS columns "
     "WHERE columns.table_id = id AND declared IS NOT NULL)"
 )
-"""What is known of a table's columns: their names in order, and their declared types."""
+"""A table's columns: their names in order, and their declared types."""
 _STATE: Final = (
     f"SELECT state, {_OF_TABLE}, "  # noqa: S608 - ours
     "(SELECT CASE WHEN schemas LIKE '%deleteWins%' THEN EXISTS (SELECT 1 FROM "

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     GivenKey: TypeAlias = "str | bytes | Callable[[], str | bytes]"
-    """A passphrase, 32 random bytes, or what gives one of them."""
+    """A passphrase, 32 random bytes, or a function that returns one of them."""
 
 KEY_BYTES: Final = 32
 """Bytes of a key that is no passphrase: AES-256."""
@@ -40,7 +40,7 @@ _PROPERTIES: Final = ("in_transaction", "total_changes")
 
 
 class Key:
-    """A key, ready to be told to SQLCipher.
+    """A key in the form for SQLCipher.
 
     Args:
         given: a passphrase, from which a key is derived each time a file is opened (some tenths of

@@ -48,7 +48,7 @@ _HINTS: Final = {
     "UNIQUE constraint failed": "the row is there: use UPDATE, or INSERT … ON CONFLICT",
     "._row_id": "each row has a _row_id, chosen by the app: name it",
 }
-"""What to do, by what SQLite says."""
+"""What to do, by SQLite's message."""
 _QUERY_FAULTS: Final = (sqlite3.Error, sqlite3.Warning, TypeError, ValueError, OverflowError)
 
 
@@ -78,7 +78,7 @@ def caught(exc: Exception, is_sound: Callable[[], bool]) -> LakeSyncError:
 
 
 def translated(exc: sqlite3.Error) -> LakeSyncError:
-    """Return our error for what SQLite says."""
+    """Return our error for an error of SQLite."""
     code = _code(exc)
     error: LakeSyncError
     if code in _UNAVAILABLE:

@@ -61,7 +61,7 @@ class Position(NamedTuple):
     epoch: str
     """What the cursor belongs to; empty unless the buffer was ever restored."""
     snapshot: str
-    """Where a snapshot of the rows continues, before the log does; empty if none is under way."""
+    """Where a snapshot of the rows continues; empty if none is in progress."""
     scope: str = ""
     """What decided which rows were sent; empty if that is not known."""
 
@@ -236,7 +236,7 @@ def open_file(
             raise
     except sqlite3.Error as exc:
         raise translated(exc) from exc
-    except UnicodeDecodeError as exc:  # SQLite tells of the damage in its own words
+    except UnicodeDecodeError as exc:  # SQLite's message describes the damage
         raise FileCorrupt(f"{SALVAGE} ({exc})") from exc
     except ValueError as exc:  # a null character, half of a surrogate pair
         raise ValidationFailed(f"{str(path)!r} is not a path: {exc}") from exc

@@ -31,14 +31,14 @@ _DEFINING: Final = {
 table.
 """
 _SCHEMA: Final = {"sqlite_master", "sqlite_temp_master"}
-"""What SQLite itself writes then; it refuses to be told to."""
+"""SQLite's own writes to these tables; statements that write to them are refused."""
 NO_RETURNING: Final = "RETURNING is not for execute: query what was written afterwards"
 _INTERNAL: Final = (PREFIX, "sqlite_")
 
 
 @dataclass(slots=True)
 class Targets:
-    """What a statement writes to, as SQLite says while it prepares it."""
+    """The table that a statement writes to, as SQLite reports while it prepares it."""
 
     written: set[str] = field(default_factory=set)
     """Tables whose rows it writes itself."""

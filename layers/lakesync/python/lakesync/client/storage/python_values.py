@@ -179,7 +179,7 @@ def _bytes_as_json(value: object) -> object:
 
 
 def _text_as(made: Callable[[str], Any]) -> Callable[[Any], Any]:
-    """Return what reads a cell by its text; what is no such text stays as it is."""
+    """Return the function that converts a cell's text; other text stays unchanged."""
 
     def read(cell: Any) -> Any:
         if cell.__class__ is not str:

@@ -31,7 +31,7 @@ def reads_of(
 ) -> frozenset[ColumnKey]:
     """Return the columns that a query reads, and views of which it reads columns.
 
-    SQLite itself tells, views and all, without running it.
+    SQLite reports them, including views, without running the query.
     """
     read: set[ColumnKey] = set()
 

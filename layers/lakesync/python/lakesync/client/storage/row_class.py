@@ -54,7 +54,7 @@ def column_types(cls: type[Any]) -> dict[str, str]:
 
 
 def _fields(cls: type[Any]) -> Iterable[tuple[str, str, Iterable[object]]]:
-    """Return each field's name, its column's name, and what else is said of it."""
+    """Return each field's name, its column's name, and its other declarations."""
     if dataclasses.is_dataclass(cls):
         return [(field.name, field.name, ()) for field in dataclasses.fields(cls) if field.init]
     if hasattr(cls, "model_validate") and hasattr(cls, "model_fields"):

@@ -79,7 +79,7 @@ class ClientNumbers:
         if number is None:
             row = self._connection.execute(
                 "INSERT INTO _lakesync_clients (client_id) VALUES (?) "
-                # What is there is written as it is, since only then RETURNING tells of it.
+                # Existing rows are written unchanged, because RETURNING reports only written rows.
                 "ON CONFLICT (client_id) DO UPDATE SET client_id = client_id RETURNING number",
                 (client_id,),
             ).fetchone()

@@ -55,7 +55,7 @@ _SELECT_MAX: Final = 512
 
 
 class StoredRow(NamedTuple):
-    """A row as it is stored."""
+    """A stored row."""
 
     state: RowState
     base: RowState | None
@@ -64,7 +64,7 @@ class StoredRow(NamedTuple):
 
     @property
     def known(self) -> RowState:
-        """What is known of the row apart from its deltas in the outbox."""
+        """The row's state without its deltas in the outbox."""
         return self.state if self.base is None else self.base
 
 

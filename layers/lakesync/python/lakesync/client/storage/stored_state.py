@@ -98,9 +98,9 @@ class States:
         client_ids: Sequence[str],
         columns: Sequence[Sequence[CanonicalJson]],
     ) -> list[bytes]:
-        """Return what is kept of rows of which one insert of certain columns is all that is known.
+        """Return the stored states of rows that have just one insert of certain columns.
 
-        The same as `encode` gives. Cost: 1 us a row.
+        They equal those of `encode`. Cost: 1 us a row.
 
         Args:
             places: the places of the table's columns.

@@ -181,7 +181,7 @@ class SocketListener:
         return error
 
     def _hear(self, until_s: float) -> None:
-        """Hear what comes over the connection, until it is to be renewed."""
+        """Process incoming messages until the connection is to be renewed."""
         asked_at_s = 0.0
         heartbeat_s = self._monotonic_s() + self._about(HEARTBEAT_S)
         while not self._stopped.is_set() and self._monotonic_s() < until_s:
@@ -219,7 +219,7 @@ class SocketListener:
             refused = frames.decode_refusal(message)
             if refused.closes:
                 raise refused.error
-            self._hearer.wake()  # over HTTPS it is told why, or works
+            self._hearer.wake()  # over HTTPS the reason is reported, or it works
         elif tag in {Tag.BROADCAST, Tag.PULL}:
             page = proto.decode_page(message)
             if tag is Tag.BROADCAST or page.count or page.has_more:
@@ -229,6 +229,6 @@ class SocketListener:
         try:
             is_done = self._hearer.hear(page)
         except LakeSyncError:
-            is_done = False  # the sync that follows says why, if it is no better
+            is_done = False  # the next sync reports the reason if it persists
         if not is_done:
             self._hearer.wake()

@@ -30,7 +30,7 @@ class _WithoutQuery(logging.Filter):
     """Removes the query, which contains the signature, from the addresses that httpx logs."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Pass a record on, without a query where a signed request is under way."""
+        """Pass a log record on, without the query string during a signed request."""
         if _SIGNED.get() and isinstance(record.args, tuple):
             record.args = tuple(_without_query(value) for value in record.args)
         return True

@@ -31,7 +31,7 @@ class OpenSockets:
                     self._sockets.add(opened)
 
     def shut(self) -> None:
-        """End what is sent and awaited over all of them; new requests open others."""
+        """Abort all requests on all connections; new requests open new ones."""
         with self._lock:
             for opened in list(self._sockets):
                 # Not TLS's own shutdown, which would take the state from the reading thread.

@@ -14,7 +14,7 @@ _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750, "b64token"
 
 
 class Token:
-    """A token, or what gives one. No error repeats it."""
+    """A token, or a function that returns one. No error repeats it."""
 
     def __init__(self, token: str | Callable[[], str]) -> None:
         self._source: Callable[[], str] = (lambda: token) if isinstance(token, str) else token
@@ -32,7 +32,7 @@ class Token:
             except LakeSyncError:
                 raise
             except Exception as exc:
-                # What it says is not repeated: it may tell a secret.
+                # Its message is not repeated, because it may contain a secret.
                 raise AuthFailed(
                     f"the function that gives the token raised {type(exc).__name__}",
                     field="token",

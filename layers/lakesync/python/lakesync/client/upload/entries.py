@@ -36,7 +36,7 @@ class Status(StrEnum):
     SENT = "sent"
     """Pushed, and no answer yet: the gateway may hold it or not."""
     UNSEEN = "unseen"
-    """Pushed, without an answer, and not among what was pulled since. Its push may be in flight."""
+    """Pushed without an answer, and not in any page since. Its push may be in flight."""
     LATE = "late"
     """As `UNSEEN`, and refused as late, perhaps because it had just arrived; it cannot arrive any
     more.

@@ -51,9 +51,9 @@ class Outbox:
         return [OutboxEntry.stored(*row) for row in rows]
 
     def waiting(self) -> Generator[Entry, None, None]:
-        """Iterate over what waits for the gateway: what was accepted before, then oldest first.
+        """Iterate over pending entries: first those that were accepted before, then oldest first.
 
-        What is not walked through is not read. Close it when done.
+        Entries are read as the iterator advances. Close it when done.
         """
         for which in _WAITING:
             cursor = self._connection.execute(f"{_ENTRY}{which} ORDER BY hlc")

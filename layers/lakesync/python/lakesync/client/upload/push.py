@@ -92,10 +92,10 @@ class Pusher:
         self._transport = transport
         self._receipts = Receipts(file)
         self.last_commit: Stamp = 0
-        """The gateway's latest commit, as receipts told; a pull reaches it."""
+        """The gateway's latest commit by receipts; a pull reaches it."""
 
     def push(self, stopped: Callable[[], bool]) -> PushSummary:
-        """Push until nothing waits, or it is told to stop.
+        """Push until nothing waits, or until stopped.
 
         The raised error states why something must wait; its ``done`` states what was pushed.
         """

@@ -109,7 +109,7 @@ class Receipts:
 
     def _acknowledge(self, entries: list[Entry], by: Stamp) -> None:
         file = self.file
-        # An entry may be gone by now: another process shares the file, or an echo came first.
+        # An entry may no longer exist: another process shares the file, or an echo came first.
         deltas = file.outbox.known(entry.delta for entry in entries)
         file.clock.accepted(max((delta.hlc for delta in deltas), default=0))
         file.lost_writes.accepted(deltas, by)
