@@ -208,9 +208,7 @@ def test_a_build_that_fails_is_one_sentence(retain: Retain, answer: bytes, messa
     retain.answers.append(answer)
     done = run("build")
     assert done.exit_code == 3
-    assert done.stderr == (
-        f"error: the build stopped: {message}; build again, which goes on there\n"
-    )
+    assert done.stderr == (f"error: the build stopped: {message}; build again to continue there\n")
 
 
 @pytest.mark.parametrize("words", [("list",), ("show",), ("build",)])

@@ -395,7 +395,7 @@ def test_a_mail_that_nobody_confirmed_is_no_listener(account: Account) -> None:
     account.answers("sns", "get_topic_attributes", {"Attributes": {}})
     assert findings(check_alarms(subject)) == [
         ("well", "1 alarm there, none rings"),
-        ("wrong", f"nobody has confirmed to listen to {TOPIC}"),
+        ("wrong", f"nobody has confirmed a subscription to {TOPIC}"),
     ]
 
 

@@ -246,8 +246,8 @@ def test_an_alarm_that_is_gone_rings_or_tells_nobody_is_named() -> None:
     ("topic", "finding"),
     [
         (alarms.Topic("t", 1, 0, "a key of ours"), None),
-        (alarms.Topic("t", 0, 1), "nobody has confirmed to listen to t"),
-        (alarms.Topic("t", 0, 0), "nobody listens to t: alarms ring unheard"),
+        (alarms.Topic("t", 0, 1), "nobody has confirmed a subscription to t"),
+        (alarms.Topic("t", 0, 0), "nobody has subscribed to t: alarms ring unheard"),
         (
             alarms.Topic("t", 1, 0, "alias/aws/sns"),
             "CloudWatch may not publish to t: it is encrypted with alias/aws/sns",

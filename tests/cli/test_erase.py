@@ -249,7 +249,7 @@ def test_what_is_left_in_the_lake_is_said_with_why_and_until_when(
 
     assert late.exit_code == 1
     assert "lake 1" in late.stdout
-    assert "audit may keep files of before: drop it, and repeat this" in late.stderr
+    assert "audit may keep earlier files: drop it, and repeat this" in late.stderr
     assert "from 2027-01-15T08:00Z on the same command removes them" in late.stderr
 
 

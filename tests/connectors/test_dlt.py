@@ -214,7 +214,7 @@ def test_what_an_answer_means_and_that_nothing_is_lost_by_it(api: Api) -> None:
     api.put({f"{number}": "x" for number in range(8)})
     connector = api.connector()
     expected = [
-        (Reply(429, None, {"retry-after": "7"}), AdapterQuotaExceeded, "takes no more requests"),
+        (Reply(429, None, {"retry-after": "7"}), AdapterQuotaExceeded, "accepts no more requests"),
         (Reply(503, None), AdapterFailed, "failed with 503"),
         (Reply(200, b'{"orders": ['), AdapterFailed, "cut off"),
         (Reply(401, {"error": "no"}), AdapterRefused, "credentials"),

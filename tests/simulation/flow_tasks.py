@@ -69,7 +69,7 @@ class Writer:
 
         def sleep(seconds: float) -> None:
             if lost.wait(seconds):
-                raise Conflict("somebody else polls this flow")
+                raise Conflict("another process polls this flow")
 
         def read_all() -> None:
             try:

@@ -190,7 +190,7 @@ class CaptureWorld:
         """Save, and perhaps die before."""
         self.step()
         if self.is_refused:
-            raise Conflict("somebody else polls this connector")
+            raise Conflict("another process polls this connector")
         self.saved = state.to_json()
 
     def connector(self) -> Any:

@@ -239,7 +239,9 @@ def wait_for_lease(store: LakeStore, group: int, run_id: str) -> Lease:
     ends = time.monotonic() + BUSY_S_MAX
     while (lease := Lease.acquire_if_free(store, group, run_id)) is None:
         if time.monotonic() > ends:
-            raise Conflict("runs that merge were at work all the time; the same command goes on")
+            raise Conflict(
+                "merging runs were in progress all the time; repeat the command to continue"
+            )
         store.pause(LOOK_S)
     return lease
 

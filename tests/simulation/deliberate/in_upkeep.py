@@ -143,7 +143,7 @@ def nothing_is_offered() -> list[Replaced]:
     return [(Resyncer, "hold_back", lambda *_, **__: None)]
 
 
-@deliberate("the log goes on from the end of the log when a snapshot began", TRIMMED)
+@deliberate("the log continues from the end of the log when a snapshot began", TRIMMED)
 def snapshot_goes_on_too_late() -> list[Replaced]:
     def top(log: FinalLog, *_: object) -> int:
         return log.top

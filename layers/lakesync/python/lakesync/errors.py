@@ -506,7 +506,7 @@ class AdapterTimedOut(AdapterFailed):
 
 
 class AdapterQuotaExceeded(AdapterFailed):
-    """A destination or source takes no more for now: its quota, rate limit or space is used up."""
+    """A destination or source accepts no more now: its quota, rate limit or space is used up."""
 
     code = "ADAPTER_QUOTA"
     wait_s = 60  # quotas are counted by minutes, or by days

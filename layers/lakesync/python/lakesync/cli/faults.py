@@ -135,4 +135,4 @@ def _of_aws(error: BaseException) -> Fault:
     if "Connect" in name or "Timeout" in name:
         sentence = "AWS cannot be reached: check the network; a local stack is started by `make up`"
         return Fault(sentence, "UNREACHABLE", LATER)
-    return Fault(f"AWS could not be asked: {error}", "AWS_ERROR", FAILED)
+    return Fault(f"the request to AWS failed: {error}", "AWS_ERROR", FAILED)

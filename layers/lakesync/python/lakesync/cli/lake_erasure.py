@@ -66,7 +66,7 @@ def remarks(report: dict[str, Any]) -> Iterator[str]:
     for table in report["tables"]:
         if table["keptBy"]:
             names = ", ".join(table["keptBy"])
-            yield f"{table['table']}: {names} may keep files of before: drop it, and repeat this"
+            yield f"{table['table']}: {names} may keep earlier files: drop it, and repeat this"
     if report["againMs"]:
         at = datetime.fromtimestamp(report["againMs"] / 1000, UTC)
         yield (

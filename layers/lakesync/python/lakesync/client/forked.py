@@ -54,7 +54,7 @@ class Refusing:
 
 
 def note_forks(known: Forkable) -> None:
-    """Register a function that is called in the child after a fork."""
+    """Register an object whose `forked` is called in the child after a fork."""
     _known.add(known)
 
 

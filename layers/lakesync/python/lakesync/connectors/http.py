@@ -132,7 +132,7 @@ class Caller:
         waits_s = self._quiet_until - time.monotonic()
         if waits_s > 0:
             raise AdapterQuotaExceeded(
-                f"{urlsplit(self.base).hostname} takes no more requests for now",
+                f"{urlsplit(self.base).hostname} accepts no more requests for now",
                 retry_after_s=int(waits_s) + 1,
             )
         answer = self._answer(method, self._url(path, query), body, headers or {})

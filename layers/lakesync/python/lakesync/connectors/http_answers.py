@@ -93,13 +93,13 @@ def refused(answer: Answer, host: str) -> LakeSyncError | None:
     wait_s = answer.wait_s()
     if status == _TOO_MANY:
         return AdapterQuotaExceeded(
-            f"{host} takes no more requests for now", retry_after_s=wait_s or 60
+            f"{host} accepts no more requests for now", retry_after_s=wait_s or 60
         )
     if status >= 500 or status == 408:  # noqa: PLR2004 - as HTTP has them
         return AdapterFailed(f"{host} failed with {status}", retry_after_s=wait_s or DEFAULT_WAIT_S)
     if status == 401:  # noqa: PLR2004
         return AdapterRefused(
-            f"{host} does not take the credentials: they are wrong or expired", field=CREDENTIALS
+            f"{host} refuses the credentials: they are wrong or expired", field=CREDENTIALS
         )
     if status in {404, 410}:
         return NotFound(f"{host} answered {status}: {reason_in(answer)}")

@@ -57,7 +57,7 @@ class OneWriter:
 
         def sleep(seconds: float) -> None:
             if ended.wait(seconds):
-                raise Conflict("somebody else polls this flow")
+                raise Conflict("another process polls this flow")
 
         def read_all() -> list[StretchRead]:
             return [

@@ -167,7 +167,7 @@ class Polls:
         def save(state: PollState, *, ends: bool = False) -> None:
             until_ms = 0 if ends else self._wall_clock() + lease_ms
             if not self._store.save(gateway, leased.name, leased.lease, state.to_json(), until_ms):
-                raise Conflict("somebody else polls this connector")
+                raise Conflict("another process polls this connector")
 
         return save
 

@@ -97,7 +97,7 @@ def _checked(
     named = {each.table for each in page.changes} | {each.table for each in page.unreadable}
     unknown = named - {"", *tables}
     if unknown:
-        raise InternalError(f"the connector gave rows of {unknown}, which nobody asked for")
+        raise InternalError(f"the connector gave rows of {unknown}, which was not requested")
     deltas, refused = deltas_of(page, source, tables, client_id, poll_ms)
     return Read(deltas, refused, following, page.has_more, dict(page.report))
 

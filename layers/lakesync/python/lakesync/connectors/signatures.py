@@ -27,7 +27,9 @@ SECRET_BYTES_MAX: Final = 64
 """The longest signing secret, as Standard Webhooks has it."""
 SIGNATURES_MAX: Final = 8
 """Signatures of one delivery that are checked: a sender that rotates its secret sends two."""
-REFUSED: Final = "no webhook is taken here with such a signature: check its address and its secret"
+REFUSED: Final = (
+    "no webhook is accepted here with such a signature: check its address and its secret"
+)
 _PREFIX: Final = "whsec_"
 
 

@@ -87,7 +87,9 @@ def _remove(desk: Desk, row_ids: Sequence[str], mark: int) -> None:
     )  # behind the mark, which stays
     desk.database.put_rows(images).unwrap()
     if doomed():
-        raise Contention("somebody else just wrote the table", retry_after_s=1)
+        raise Contention(
+            "another writer just wrote the table; repeat the operation", retry_after_s=1
+        )
 
 
 def _is_gone(state: RowState) -> bool:

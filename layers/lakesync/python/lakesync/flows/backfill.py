@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from lakesync.ports import StoredConnector
 
 NO_TIME_IN_GATEWAY: Final = (
-    "a flow from the gateway cannot begin at a time, as its rows tell when they were made, which "
-    "may be long before they came; leave it out to bring everything again: what is there stays as "
-    "it is"
+    "a flow from the gateway cannot begin at a time, as its rows have the times of their edits, "
+    "which may be long before they arrived; leave it out to deliver everything again: existing "
+    "rows stay as they are"
 )
 """The reason why no flow from a gateway can begin at a time."""
 
@@ -71,7 +71,7 @@ def cursors_since(
     if isinstance(source, DatabaseSource) and source.plain:
         raise ValidationFailed(
             "tables of other writers are read from snapshot to snapshot, and cannot begin at a "
-            "time; leave it out to bring everything again",
+            "time; leave it out to deliver everything again",
             field="from",
         )
     if isinstance(source, DatabaseSource):

@@ -187,8 +187,8 @@ class PushService:
         schema = config.schemas.get(delta.table)
         if schema is None and config.strict:
             raise SchemaMismatch(
-                f"table {delta.table} has no schema, and this gateway takes none without; register "
-                "it first",
+                f"table {delta.table} has no schema, and this gateway accepts none without; "
+                "register it first",
                 field="table",
             )
         if schema is not None:

@@ -54,7 +54,7 @@ _DOUBLINGS_MAX = 8
 _LOST_MS = 4
 _CONFLICT_MS = 60
 _TOO_MANY_WRITERS = "other writers won every race until the deadline; push again in a moment"
-_TOO_LATE = "the store did not take the commit in time; push again"
+_TOO_LATE = "the store did not accept the commit in time; push again"
 _ROWS_TOO_LARGE = "the rows an atomic push touches do not fit one commit; make it smaller"
 
 

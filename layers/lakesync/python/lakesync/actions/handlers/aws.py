@@ -204,7 +204,7 @@ class StepFunctions(_Handler):
 
 def _meaning(service: str, code: str, status: int) -> LakeSyncError:
     if "Throttl" in code or "LimitExceeded" in code:
-        return AdapterQuotaExceeded(f"{service} takes no more for now: {code}")
+        return AdapterQuotaExceeded(f"{service} accepts no more for now: {code}")
     if status >= _SERVER_ERROR:
         return OutcomeUnknown(f"{service} failed: {code}")
     return ActionFailed(f"{service} refused it ({code}): ask the operator of this stack")

@@ -168,7 +168,7 @@ def _meaning(
         return Ok(Done({"status": status, "body": _read(raw)}))
     if status in _LATER:
         wait_s = int(retry_after) if retry_after and retry_after.isdecimal() else None
-        message = f"{host} answered {status}: it takes no more for now"
+        message = f"{host} answered {status}: it accepts no more for now"
         return Err(AdapterQuotaExceeded(
             message, retry_after_s=None if wait_s is None else min(wait_s, WAIT_S_MAX)
         ))  # fmt: skip

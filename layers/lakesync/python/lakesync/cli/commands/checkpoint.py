@@ -73,7 +73,7 @@ def show(
         session.out.json({**_summary(manifest), "tables": tables})
         return
     summary = _summary(manifest)
-    title = f"{manifest.id}, begun {summary['begun']}: the log goes on from {manifest.since}"
+    title = f"{manifest.id}, begun {summary['begun']}: the log continues from {manifest.since}"
     session.out.table(names, rows, title=title)
 
 
@@ -158,7 +158,7 @@ def _invoke(session: Session, task: dict[str, str]) -> dict[str, Any]:
     answer = client.invoke(FunctionName=name, Payload=json.dumps(task))
     body = answer["Payload"].read()
     if "FunctionError" in answer:
-        raise Unavailable(f"the build stopped: {_reason(body)}; build again, which goes on there")
+        raise Unavailable(f"the build stopped: {_reason(body)}; build again to continue there")
     answer_body: dict[str, Any] = json.loads(body)
     return answer_body
 

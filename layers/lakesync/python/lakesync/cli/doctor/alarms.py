@@ -96,10 +96,10 @@ def _listener(topic: Topic) -> Diagnosis:
         return well(f"{plural(topic.confirmed, 'subscriber')} of {topic.arn}")
     if topic.pending:
         return wrong(
-            f"nobody has confirmed to listen to {topic.arn}",
+            f"nobody has confirmed a subscription to {topic.arn}",
             "follow the link in the mail from AWS Notifications",
         )
     return wrong(
-        f"nobody listens to {topic.arn}: alarms ring unheard",
+        f"nobody has subscribed to {topic.arn}: alarms ring unheard",
         "set AlarmEmail and deploy, or subscribe to the topic",
     )

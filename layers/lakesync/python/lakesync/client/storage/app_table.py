@@ -66,7 +66,7 @@ class AppTable:
     declared: dict[str, str] = field(default_factory=dict)
     """The types that the app declared."""
     kinds: dict[str, bool] = field(default_factory=dict)
-    """Those for which this was decided again, and is not stored yet."""
+    """Decisions of `booleans` that were made again and are not stored yet."""
     places: Places = field(default_factory=lambda: Places(()))
     """The columns as row states name them."""
     delete_wins: bool = False

@@ -46,8 +46,8 @@ class Comparison:
             self._seen[change.row_id] = row_digest
         if len(self._seen) > LISTED_ROWS_MAX:
             raise AdapterRefused(
-                f"it has over {LISTED_ROWS_MAX} rows, which are compared as nothing tells when "
-                "they change: read it by incremental"
+                f"it has over {LISTED_ROWS_MAX} rows, which are compared, as they have no time "
+                "of their last change: read it by incremental"
             )
         return self._before.get(change.row_id) != row_digest
 

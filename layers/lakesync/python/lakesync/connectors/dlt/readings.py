@@ -63,8 +63,8 @@ def reading_of(resource: DltResource, table: DltTable) -> Reading:
     key = tuple(name for name, hint in columns.items() if hint.get("primary_key"))
     if not key:
         raise AdapterRefused(
-            f"{table.name} has no primary key: name what tells rows apart as primary_key, in its "
-            "hints"
+            f"{table.name} has no primary key: name the columns that identify a row as "
+            "primary_key, in its hints"
         )
     incremental = _incremental(resource)
     is_whole = resource.write_disposition == "replace"

@@ -91,7 +91,7 @@ def _of_dlt(error: BaseException) -> LakeSyncError | None:
             )
         case IncrementalCursorInvalidCoercion():
             return AdapterRefused(
-                "a row's cursor cannot be compared with that of before, or with initial_value: "
+                "a row's cursor cannot be compared with the previous one, or with initial_value: "
                 "they are of two types"
             )
         case IncrementalPrimaryKeyMissing():

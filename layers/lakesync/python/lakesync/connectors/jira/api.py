@@ -175,7 +175,5 @@ def _not_logged_in(answer: Answer) -> LakeSyncError | None:
     """Refuse answers to anonymous requests: some are empty instead of an error."""
     reason = answer.headers.get("x-seraph-loginreason", "")
     if any(word in reason for word in _NOT_LOGGED_IN):
-        return AdapterRefused(
-            "Jira does not take the e-mail address and API token", field=CREDENTIALS
-        )
+        return AdapterRefused("Jira refuses the e-mail address and API token", field=CREDENTIALS)
     return None

@@ -176,9 +176,7 @@ class SalesforceApi:
                 "somebody else changes the same rows", retry_after_s=LOCK_WAIT_S
             )
         if '"invalid_client' in reason or '"invalid_grant' in reason:
-            return AdapterRefused(
-                "Salesforce does not take the client id and secret", field=CREDENTIALS
-            )
+            return AdapterRefused("Salesforce refuses the client id and secret", field=CREDENTIALS)
         return None
 
 

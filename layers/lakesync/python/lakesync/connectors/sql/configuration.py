@@ -64,7 +64,9 @@ class PolledTable(NamedTable):
     )
     columns: list[Name] | None = Field(None, description="Only these columns; else all.")
     key: list[Name] | None = Field(
-        None, min_length=1, description="What tells rows apart; else the primary key."
+        None,
+        min_length=1,
+        description="The columns that identify a row; by default the primary key.",
     )
 
     @property

@@ -141,7 +141,9 @@ def plan_of(settings: PolledTable, table: SourceTable) -> Plan:
     types = {column.name: column.type for column in table.columns}
     key = tuple(settings.key or table.key)
     if not key:
-        raise AdapterRefused(f"{settings.name} has no primary key: name what tells rows apart, key")
+        raise AdapterRefused(
+            f"{settings.name} has no primary key: name the columns that identify a row in key"
+        )
     cursor = (settings.cursor_column,) if settings.cursor_column else ()
     wanted = dict.fromkeys((*(settings.columns or types), *key, *cursor))
     missing = [name for name in wanted if name not in types]

@@ -49,7 +49,7 @@ ADMIN_COMPONENTS: Final[dict[str, Schema]] = {
             },
             "gone": FLAG | {"description": "Nothing is left."},
             "proved": FLAG | {"description": "And nothing was under way that could write more."},
-            "provableFrom": TEXT | {"description": "From when on that can be said."},
+            "provableFrom": TEXT | {"description": "The time from which that can be proved."},
         }
     ),
     "Shut": object_of(
@@ -199,7 +199,7 @@ ADMIN_COMPONENTS: Final[dict[str, Schema]] = {
                 "description": "Who writes its rows: `anyone` any; whoever passes its `write` "
                 "filters; or, without any, each client those that it sees, and new ones.",
             },
-            "changes": FLAG | {"description": "The rules in force say something else of it."},
+            "changes": FLAG | {"description": "The rules in force differ for it."},
             "omitted": list_of(NAME) | {"description": "Columns that the client is not sent."},
         },
         {

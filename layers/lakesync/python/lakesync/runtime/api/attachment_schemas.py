@@ -27,7 +27,7 @@ ATTACHMENT_COMPONENTS: Final[dict[str, Schema]] = {
             "upload": {
                 "type": "string",
                 "maxLength": UPLOAD_CHARS_MAX,
-                "description": "`upload` of the last answer, to go on with it.",
+                "description": "`upload` of the last answer, to continue it.",
             },
         },
     ),

@@ -31,7 +31,7 @@ def attachment_routes(service: Callable[[], AttachmentService], quotas: Quotas) 
 
     @router.post(
         "/sync/{gateway}/attachments",
-        summary="Upload an attachment, or go on with it",
+        summary="Upload an attachment, or continue an upload",
         operation_id="uploadAttachment",
         response_class=Response,
         responses=schemas.answers(

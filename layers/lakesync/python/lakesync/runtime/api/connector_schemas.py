@@ -16,7 +16,7 @@ CONNECTOR_COMPONENTS: Final[dict[str, Schema]] = {
         {"type": TEXT, "name": CONNECTOR_NAME, "configuration": ANYTHING},
         {
             "everyMinutes": {"type": "integer", "minimum": 1, "maximum": EVERY_MINUTES_MAX},
-            "check": FLAG | {"description": "Ask the source first; true unless it says no."},
+            "check": FLAG | {"description": "Check with the source first; true by default."},
         },
     )
     | {"additionalProperties": False},
@@ -51,8 +51,9 @@ CONNECTOR_COMPONENTS: Final[dict[str, Schema]] = {
     "Webhook": ANYTHING | {"description": "As the connector's source sends it."},
     "WebhookTaken": object_of(
         {
-            "accepted": COUNT | {"description": "Rows that it brought, deletions included."},
-            "repeated": FLAG | {"description": "It was taken before, and nothing was done."},
+            "accepted": COUNT | {"description": "Delivered rows, deletions included."},
+            "repeated": FLAG
+            | {"description": "The webhook was processed before; nothing was done."},
         }
     ),
     "Connectors": list_of(reference("ConnectorState")),
@@ -64,15 +65,15 @@ CONNECTOR_COMPONENTS: Final[dict[str, Schema]] = {
             "isPolling": FLAG | {"description": "It is not paused."},
             "isReading": FLAG | {"description": "A poll is under way at this moment."},
             "everyMinutes": COUNT,
-            "polls": COUNT | {"description": "Polls that came to their end."},
+            "polls": COUNT | {"description": "Completed polls."},
             "rows": COUNT | {"description": "Rows that were pushed, deletions included."},
             "deadLetterCount": COUNT,
         },
         {
-            "polledMs": COUNT | {"description": "Everything of before is here."},
+            "polledMs": COUNT | {"description": "All earlier changes have been delivered."},
             "lagS": COUNT,
-            "waitS": COUNT | {"description": "The source or the gateway asked for patience."},
-            "jobMs": COUNT | {"description": "Since when a job is asked for, or reads."},
+            "waitS": COUNT | {"description": "The source or the gateway asked to wait."},
+            "jobMs": COUNT | {"description": "Since when a job has been requested, or reads."},
             "lastError": object_of({"code": TEXT, "error": TEXT, "atMs": COUNT}, {"table": TEXT}),
             "source": ANYTHING
             | {"description": "What the source says of itself, such as keptBytes."},

@@ -134,7 +134,7 @@ def add_connector_routes(router: APIRouter, service: Callable[[], ConnectorAdmin
     @router.delete(
         "/admin/connectors/{gateway}/{name}",
         tags=["admin"],
-        summary="Remove a connector; what it brought stays",
+        summary="Remove a connector; delivered rows stay",
         operation_id="removeConnector",
         response_class=Response,
         responses=schemas.answers("Unregistered", "It is polled no more.", 404, 502),

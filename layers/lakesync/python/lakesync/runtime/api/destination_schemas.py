@@ -36,7 +36,7 @@ DECLARED: Final[dict[str, Schema]] = {
     },
     "deletes": {
         "enum": ["", *DELETES],
-        "description": "Whether deleted rows go or stay; empty: as each table's schema says.",
+        "description": "Deleted rows are removed or kept; empty: as each table's schema states.",
     },
     "archive": object_of(
         {
@@ -51,8 +51,7 @@ _MAP: Final = {name: shape for name, shape in DECLARED.items() if name in _OPTIO
 _SHOWN: Final = {name: shape for name, shape in DECLARED.items() if name not in _OPTIONAL}
 KIND: Final[dict[str, Schema]] = {
     "kind": {"enum": list(KINDS)},
-    "secret": _SECRET
-    | {"description": "Of the secret that holds the URL the name, without its prefix."},
+    "secret": _SECRET | {"description": "The name of the secret with the URL, without its prefix."},
 }
 DESTINATION_NAME: Final[Schema] = {"type": "string", "pattern": f"^{NAME.pattern}$"}
 

@@ -37,7 +37,7 @@ def add_destination_routes(router: APIRouter, service: DestinationAdmin) -> None
     @router.get(
         "/admin/destinations/{gateway}",
         tags=["admin"],
-        summary="The destinations, and how it goes with each",
+        summary="The destinations, and the status of each",
         operation_id="destinations",
         response_class=Response,
         responses=schemas.answers("Destinations", "All that are declared.", 502),
@@ -75,7 +75,7 @@ def add_destination_routes(router: APIRouter, service: DestinationAdmin) -> None
     @router.delete(
         "/admin/destinations/{gateway}/{name}",
         tags=["admin"],
-        summary="Deliver no more to a destination",
+        summary="Remove a destination; its tables stay",
         operation_id="removeDestination",
         response_class=Response,
         responses=schemas.answers("DestinationRemoved", "Its tables stay as they are.", 404, 502),
@@ -89,7 +89,7 @@ def add_destination_routes(router: APIRouter, service: DestinationAdmin) -> None
     @router.post(
         "/admin/destinations/{gateway}/{name}/{action}",
         tags=["admin"],
-        summary="Pause a destination, resume it, fill it anew, try again what it refused",
+        summary="Pause or resume a destination, fill it again, retry refused rows",
         operation_id="changeDestination",
         response_class=Response,
         responses=schemas.answers("DestinationChanged", "In force, or asked for.", 404, 502),

@@ -75,16 +75,16 @@ FLOW_COMPONENTS: Final[dict[str, Schema]] = {
             "state": {
                 "enum": ["current", "behind", "filling", "reading", "waiting", "failing", "paused"]
             },
-            "deadLetters": COUNT | {"description": "Rows that could not be brought."},
+            "deadLetters": COUNT | {"description": "Rows that could not be delivered."},
         },
         {
             **_WHEN,
             "lagS": COUNT | {"description": "How old may be what is missing there; absent: all."},
-            "rows": COUNT | {"description": "Rows that it brought, deletions included."},
+            "rows": COUNT | {"description": "Delivered rows, deletions included."},
             "polls": COUNT,
             "waiting": COUNT | {"description": "Batches that wait."},
             "waitS": COUNT,
-            "jobMs": COUNT | {"description": "Since when a job is asked for, or reads."},
+            "jobMs": COUNT | {"description": "Since when a job has been requested, or reads."},
             "lastError": _ERROR,
         },
     ),

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 FLOW_BODY_BYTES_MAX: Final = 256 * 1024
 """A declaration: all buckets that there may be fit."""
 ACTIONS: Final = ("pause", "resume", "run", "backfill")
-_FROM: Final = 'send {"from": "2026-11-25T00:00:00Z"}, or {} to bring everything again'
+_FROM: Final = 'send {"from": "2026-11-25T00:00:00Z"}, or {} to deliver everything again'
 Name = Annotated[str, Path(description="The flow's name.", max_length=64)]
 Action = Annotated[str, Path(description=f"One of {', '.join(ACTIONS)}.", max_length=64)]
-DryRun = Annotated[bool, Query(alias="dryRun", description="Save nothing; tell what would move.")]
+DryRun = Annotated[bool, Query(alias="dryRun", description="Save nothing; return what would move.")]
 
 
 def add_flow_routes(router: APIRouter, service: Callable[[], FlowAdmin]) -> None:
@@ -37,7 +37,7 @@ def add_flow_routes(router: APIRouter, service: Callable[[], FlowAdmin]) -> None
     @router.get(
         "/admin/flows/{gateway}",
         tags=["admin"],
-        summary="The flows, and how it goes with each",
+        summary="The flows, and the status of each",
         operation_id="flows",
         response_class=Response,
         responses=schemas.answers("Flows", "Destinations are flows from the gateway.", 502),
@@ -71,7 +71,7 @@ def add_flow_routes(router: APIRouter, service: Callable[[], FlowAdmin]) -> None
     @router.delete(
         "/admin/flows/{gateway}/{name}",
         tags=["admin"],
-        summary="Let a flow end; what it brought stays",
+        summary="Remove a flow; delivered rows stay",
         operation_id="removeFlow",
         response_class=Response,
         responses=schemas.answers("FlowRemoved", "Nothing moves any more.", 404, 409, 502),
@@ -85,7 +85,7 @@ def add_flow_routes(router: APIRouter, service: Callable[[], FlowAdmin]) -> None
     @router.post(
         "/admin/flows/{gateway}/{name}/{action}",
         tags=["admin"],
-        summary="Pause a flow, resume it, run it now, bring everything again",
+        summary="Pause, resume or run a flow, or deliver everything again",
         operation_id="changeFlow",
         response_class=Response,
         responses=schemas.answers("FlowChanged", "In force, or asked for.", 404, 409, 413, 502),

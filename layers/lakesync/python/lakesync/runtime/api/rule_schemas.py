@@ -50,7 +50,7 @@ RULE_COMPONENTS: Final[dict[str, Schema]] = {
         },
         {
             "except": list_of(reference("ClaimFilter"), maxItems=FILTERS_MAX)
-            | {"description": "Who passes all of these is sent the columns; none: nobody is."}
+            | {"description": "Clients that pass all of these receive the columns; empty: nobody."}
         },
     ),
     "SyncRules": object_of(

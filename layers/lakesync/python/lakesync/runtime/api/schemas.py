@@ -88,11 +88,12 @@ COMPONENTS: Final[dict[str, Schema]] = {
             "epoch": TEXT,
             "snapshot": TEXT | {"description": "Rows as they are; ask with it for the next page."},
             "schemaVersion": COUNT | {"description": "That of `/schema`; absent without schemas."},
-            "scope": TEXT | {"description": "What decided which rows you hold; send it back."},
+            "scope": TEXT
+            | {"description": "Identifies the rules that chose these rows; send it back."},
             "behindMs": COUNT | {"description": "How far newer commits are ahead; absent if 0."},
             "resync": reference("Resync"),
             "rowsRead": COUNT | {"description": "Of a checkpoint's rows, hidden ones too."},
-            "rowsTotal": COUNT | {"description": "Absent where nobody knows how many there are."},
+            "rowsTotal": COUNT | {"description": "Absent if the number is not known."},
         },
     ),
     # What is held of these tables, and no page from this one on brings, is gone.
@@ -125,7 +126,10 @@ COMPONENTS: Final[dict[str, Schema]] = {
     **FLOW_COMPONENTS,
     "Health": object_of({"status": {"const": "ok"}}),
     "GatewayAnswer": object_of(
-        {"message": TEXT | {"description": "API Gateway's own words; no function was asked."}}
+        {
+            "message": TEXT
+            | {"description": "An answer of API Gateway itself; no function was called."}
+        }
     ),
     "Error": object_of(
         {

@@ -26,7 +26,7 @@ def webhook_routes(service: Webhooks) -> APIRouter:
         operation_id="takeWebhook",
         response_class=Response,
         responses=schemas.answers(
-            "WebhookTaken", "What it brought is durable.", 409, 413, 502,
+            "WebhookTaken", "Its changes are durable.", 409, 413, 502,
             common=(400, 401, 429, 503),
         ),
         openapi_extra=schemas.takes("Webhook") | {"security": []},

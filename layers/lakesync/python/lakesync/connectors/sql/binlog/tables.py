@@ -144,13 +144,13 @@ class Tables:
 
     def _fault(self, name: str, rows: Sequence[Sequence[Any]], cascade: str | None) -> str:
         if not rows:
-            return f"there is no table {name}, or it may not be seen."
+            return f"there is no table {name}, or the user may not see it."
         if rows[0][2] not in {"BASE TABLE", "SYSTEM VERSIONED"}:
             return f"{name} is not a table: changes of views cannot be captured."
         primary = [row[3] for row in rows if row[5]]
         key = self._settings[name].key or primary
         if not key:
-            return f"{name} has no primary key: name what tells rows apart, key."
+            return f"{name} has no primary key: name the columns that identify a row in key."
         if self.image != "FULL" and set(key) != set(primary):
             return f"{name} does not tell the key {', '.join(key)}: set binlog_row_image = FULL."
         types = {row[3]: column_type(row[4]) for row in rows}

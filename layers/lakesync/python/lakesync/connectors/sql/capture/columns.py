@@ -79,7 +79,7 @@ class CapturedTable(NamedTuple):
         for at in self.key_places:
             value = row[self.places[at]]
             if value is None or value is UNCHANGED:
-                raise ValueError(f"the key's column {self.plan.names[at]} is not told")
+                raise ValueError(f"the key's column {self.plan.names[at]} is not in the log")
             key.append(self.converts[at](value))
         return row_id_of(key)
 

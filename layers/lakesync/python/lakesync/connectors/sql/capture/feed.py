@@ -204,7 +204,7 @@ class Feed:
         if look.wal_status == "lost":
             return f"the source had dropped what the slot {name} kept (max_slot_wal_keep_size)"
         if not look.is_ours or look.confirmed > lsn:
-            return f"somebody else had moved the slot {name}"
+            return f"another client had moved the slot {name}"
         if look.flushed < lsn:
             return (
                 "the source's log ends before what was read: it was restored from a backup, or a "

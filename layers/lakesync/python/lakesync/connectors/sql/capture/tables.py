@@ -161,7 +161,7 @@ class Tables:
         """
         described = self._source.described(cursor, name)
         if not described or name not in self.looks:
-            raise AdapterRefused(f"there is no table {name}, or it may not be seen")
+            raise AdapterRefused(f"there is no table {name}, or the user may not see it")
         logged = {column for column, _ in self.looks[name].columns}
         columns = tuple(each for each in described[0].columns if each.name in logged)
         return plan_of(self._settings[name], replace(described[0], columns=columns))
@@ -184,12 +184,12 @@ class Tables:
     def _fault(self, look: TableLook) -> str:
         name, settings = look.name, self._settings[look.name]
         if not look.table_id:
-            return f"there is no table {name}, or it may not be seen."
+            return f"there is no table {name}, or the user may not see it."
         if look.kind not in {"r", "p"}:
             return f"{name} is not a table: changes of views cannot be captured."
         key = settings.key or look.primary_key
         if not key:
-            return f"{name} has no primary key: name what tells rows apart, key."
+            return f"{name} has no primary key: name the columns that identify a row in key."
         types = {column: column_type(sql_type) for column, sql_type in look.columns}
         if any(types.get(column) == "bytes" for column in key):
             return f"{name} has a key of bytes, by which rows cannot be read: name another, key."
