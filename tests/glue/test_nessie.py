@@ -126,30 +126,27 @@ def test_a_merge_is_one_commit_where_no_branch_is_kept(
 
 
 CONTRACT: dict[str, Callable[..., None]] = {
-    **{
-        f"killed at {step}": partial(
-            test_crashes.test_a_killed_run_is_healed_by_the_next, step=step, call=1, after=True
-        )
-        for step in ("append_changes", "merge_state")
-    },
-    **{
-        f"two runs at {step}, {loads}": partial(
-            test_crashes.test_of_two_runs_at_once_each_commit_counts_once, step=step, loads=loads
-        )
-        for step, loads in (("append_changes", "first load"), ("merge_state", "merge"))
-    },
+    "killed behind a merge": partial(
+        test_crashes.test_a_killed_run_is_healed_by_the_next,
+        step="merge_state",
+        call=1,
+        after=True,
+    ),
+    "two runs at once": partial(
+        test_crashes.test_of_two_runs_at_once_each_commit_counts_once,
+        step="merge_state",
+        loads="merge",
+    ),
     "killed while columns are converted": partial(
         test_crashes.test_a_run_killed_while_it_converts_columns_is_healed_by_the_next,
         step="fill_helpers",
     ),
-    "columns above a new snapshot": partial(
+    "columns above a new snapshot": (
         test_rest_catalogue.test_columns_are_not_swapped_above_a_snapshot_that_is_new
     ),
-    "events": test_small_batches.test_events_are_appended_once,
     "a killed function": (
         test_small_batches.test_who_comes_after_a_killed_function_leaves_the_tables_as_if_there_had_been_none
     ),
-    "an overtaken function": test_small_batches.test_a_function_that_spark_overtook_writes_nothing,
     "an overtaken run": partial(
         test_small_batches.test_spark_that_a_function_overtook_doubles_nothing, step="merge_state"
     ),
