@@ -64,8 +64,8 @@ ENVIRONMENTS = (
 
 
 def main(names: list[str]) -> int:
-    """Make the named parts, or all of them."""
-    known = [environment.name for environment in ENVIRONMENTS] + ["java"]
+    """Make the named parts, or all of them but Nessie's Java, which only tests need."""
+    known = [environment.name for environment in ENVIRONMENTS] + ["java", "nessie"]
     unknown = sorted(set(names) - set(known))
     if unknown:
         print(
@@ -80,7 +80,9 @@ def main(names: list[str]) -> int:
                 if not names or environment.name in names:
                     ensure_environment(environment)
             if not names or "java" in names:
-                ensure_java()
+                ensure_jdk(JDK_FOLDER, JAVA_VERSIONS, make_own_home)
+            if "nessie" in names:
+                ensure_jdk(NESSIE_JDK_FOLDER, NESSIE_JAVA_VERSIONS)
             if not names or "dev" in names:
                 ensure_project(ENVIRONMENTS[0])
     except LocalStackError as error:
@@ -152,12 +154,6 @@ def ensure_project(environment: Environment) -> None:
         "--python", str(environment.python), "--editable", str(ROOT),
     )  # fmt: skip
     stamp.write_text(wanted)
-
-
-def ensure_java() -> None:
-    """Leave the machine's Javas alone where they can be used; put what is missing into `.local`."""
-    ensure_jdk(JDK_FOLDER, JAVA_VERSIONS, make_own_home)
-    ensure_jdk(NESSIE_JDK_FOLDER, NESSIE_JAVA_VERSIONS)
 
 
 def ensure_jdk(folder: Path, versions: range, finish: Callable[[], None] = lambda: None) -> None:

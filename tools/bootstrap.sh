@@ -1,6 +1,6 @@
 #!/bin/sh
 # Finds a Python that is new enough and lets tools/bootstrap.py make the environments with it.
-# Usage: tools/bootstrap.sh [dev] [emulator] [bigquery] [lambda] [sam] [java]     (nothing named: all of them)
+# Usage: tools/bootstrap.sh [dev] [emulator] [bigquery] [lambda] [sam] [java] [nessie]   (nothing named: all but nessie)
 set -eu
 
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)

@@ -76,6 +76,10 @@ template() {
     AWS_DEFAULT_REGION=us-east-1 SAM_CLI_TELEMETRY=0 .local/venvs/sam/bin/sam validate --lint
 }
 
+warm() {
+    tools/bootstrap.sh nessie && $python -m tools.local_stack warm
+}
+
 stop_stack() {
     $python -m tools.local_stack down --folder "$stack_folder" >/dev/null
 }
@@ -143,7 +147,7 @@ beside "types (mypy)" types
 
 if [ "$scope" != quick ]; then
     stage "template" template
-    stage "databases, Spark's classes" $python -m tools.local_stack warm
+    stage "databases, Spark's classes" warm
 fi
 
 join "types (mypy)"

