@@ -209,7 +209,7 @@ def test_of_events_all_are_erased_and_a_busy_group_is_waited_for(
     monkeypatch.setattr(row_erasure, "BUSY_S_MAX", -1.0)
     busy = lease.Lease.acquire_if_free(lake.store, group_of(lake.gateway), "merging")  # type: ignore[arg-type]
     assert busy is not None
-    with busy, pytest.raises(Conflict, match="at work all the time"):
+    with busy, pytest.raises(Conflict, match="in progress all the time"):
         erased(lake, "ann")
 
     report = erased(lake, "ann")
