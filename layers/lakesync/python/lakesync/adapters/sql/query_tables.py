@@ -133,7 +133,8 @@ class QueryTables:
             converted = self._tables[table].convert(changed)
             commits = commits_of(history)
             saving.result()
-        ledger.add_commits(table, commits)
+        if commits:
+            ledger.add_commits(table, commits)
         return self.write(cursor, ledger, table, converted)
 
     def write(

@@ -10,11 +10,12 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from lakesync.adapters.batches import commits_of, merged
+from lakesync.adapters.batches import merged
 from lakesync.adapters.collector import collector_paused
-from lakesync.adapters.database import Inserted, PlacedDelta, Position, old_until
+from lakesync.adapters.database import Inserted, old_until
 from lakesync.errors import Contention, LakeSyncError
 from lakesync.result import Err, Ok
+from lakesync.wire.records import encode_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,13 +87,10 @@ class WritesSideBySide:
         refused = () if has_letters else self._tables.save(cursor, ledger, table, changed)
         if has_letters or (refused and not alone):
             raise Contention(f"rows of {table} are refused: one writer at a time")
+        records = encode_records(delta for _, delta in batch.deltas)  # before others have to wait
         last = max(ledger.lock_mark(table) + 1, batch.last)
-        ledger.add_commits(
-            table,
-            commits_of(
-                PlacedDelta(Position(last, at), one.delta) for at, one in enumerate(batch.deltas)
-            ),
-        )
+        if records:
+            ledger.add_commits(table, [(last, records)])
         ledger.save_mark(table, last)
         if old := old_until(last, self._history_ms):
             ledger.forget_oldest(table, old, COMMITS_FORGOTTEN + len(batch.deltas))
