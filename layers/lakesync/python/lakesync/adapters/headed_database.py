@@ -160,8 +160,12 @@ class HeadedDatabase:
                 return _answered(work)
             except (Contention, NotFound) as error:
                 last = error.message
-        message = f"in {ATTEMPTS_MAX} attempts no write was known to succeed; the last: {last}"
-        return Err(AdapterTimedOut(message))
+        return Err(
+            AdapterTimedOut(
+                f"in {ATTEMPTS_MAX} attempts no write was known to succeed; repeat the operation; "
+                f"the last error: {last}"
+            )
+        )
 
 
 def _answered(work: Callable[[], T]) -> Result[T, LakeSyncError]:
