@@ -7,6 +7,7 @@ the AWS credentials of the user who runs it.
 from __future__ import annotations
 
 import os
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -108,11 +109,10 @@ class OpenedLake:
         Raises:
             ImportError: pandas is not installed.
         """
-        try:
-            import pandas as pd
-        except ModuleNotFoundError as exc:
-            raise ImportError(f"this needs pandas: run {how_to_install('analysis')}") from exc
-        return self.arrow(table, **how).map(lambda rows: rows.to_pandas(types_mapper=pd.ArrowDtype))
+        pandas = _imported("pandas")
+        return self.arrow(table, **how).map(
+            lambda rows: rows.to_pandas(types_mapper=pandas.ArrowDtype)
+        )
 
     def polars(self, table: str, **how: Any) -> Result[Any, LakeSyncError]:
         """Return a table as a polars frame; takes what `arrow` takes.
@@ -120,11 +120,8 @@ class OpenedLake:
         Raises:
             ImportError: polars is not installed.
         """
-        try:
-            import polars as pl
-        except ModuleNotFoundError as exc:
-            raise ImportError(f"this needs polars: run {how_to_install('analysis')}") from exc
-        return self.arrow(table, **how).map(pl.from_arrow)
+        polars = _imported("polars")
+        return self.arrow(table, **how).map(polars.from_arrow)
 
     def duckdb(self, table: str, **how: Any) -> Result[Any, LakeSyncError]:
         """Return a table as a relation of DuckDB, in a database of its own; arguments as `arrow`.
@@ -132,10 +129,7 @@ class OpenedLake:
         Raises:
             ImportError: DuckDB is not installed.
         """
-        try:
-            import duckdb
-        except ModuleNotFoundError as exc:
-            raise ImportError(f"this needs duckdb: run {how_to_install('analysis')}") from exc
+        duckdb = _imported("duckdb")
         return self.arrow(table, **how).map(duckdb.connect().from_arrow)
 
     def sql(self, query: str, *, as_of: str | None = None) -> Result[pa.Table, LakeSyncError]:
@@ -164,6 +158,18 @@ class OpenedLake:
             needed = Needed(frozenset(columns))
         rows = self._lake.read(table, moment, all_columns=all_columns, needed=needed)
         return rows if columns is None else rows.select(list(columns))
+
+
+def _imported(name: str) -> Any:
+    """Import a library of the extra; call it before the lake is read.
+
+    Raises:
+        ImportError: it is not installed; says how to install it.
+    """
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as exc:
+        raise ImportError(f"this needs {name}: run {how_to_install('analysis')}") from exc
 
 
 def _moment(text: str | None) -> Any:
