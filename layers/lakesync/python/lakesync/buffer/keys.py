@@ -22,10 +22,10 @@ action handler        ``|action|gw``         name          d
 registry of gateways  ``gateways``           gateway id
 ====================  =====================  ============  ====================================
 
-A gateway id holds no ``|``, so no gateway's keys can be another's: tenants are apart by prefix.
+A gateway id contains no ``|``, so no gateway's keys can be another's: tenants are apart by prefix.
 Keys that begin with ``|`` are of items without data (who may use a gateway, how much, how it
 performs), so that an IAM policy can name them. Clients are spread over 16 partitions by a hash of
-their ids: as each polls, one would not do, and those of one for each client could not be listed.
+their ids: one is too slow for the polls of all clients, and one for each could not be listed.
 
 The sort key of log entries that lie in one item is the stamp of the last. Eight lanes of each shard
 have their heads in one group, which is one item collection: it is read at once, and eight lanes
@@ -139,17 +139,17 @@ def config_pk(gateway: str) -> str:
 
 
 def destinations_pk(gateway: str) -> str:
-    """Return the partition key of what is declared of a gateway's destinations."""
+    """Return the partition key of a gateway's declared destinations."""
     return f"{check_gateway(gateway)}|destinations"
 
 
 def delivered_pk(gateway: str) -> str:
-    """Return the partition key of how it goes with a gateway's destinations."""
+    """Return the partition key of the delivery states of a gateway's destinations."""
     return f"|delivered|{check_gateway(gateway)}"
 
 
 def delivered_sk(destination: str, table: str) -> str:
-    """Return the sort key of how it goes with a table; a destination's name holds no ``|``."""
+    """Return the sort key of a table's delivery state; a destination's name contains no ``|``."""
     return f"{destination}|{table}"
 
 
@@ -164,12 +164,12 @@ def flushed_pk(gateway: str) -> str:
 
 
 def client_pk(gateway: str, client_id: str) -> str:
-    """Return the partition key of what is remembered of a client; the sort key is the client id."""
+    """Return the partition key of a client's stored state; the sort key is the client id."""
     return f"{check_gateway(gateway)}|client|{_part(client_id)}"
 
 
 def client_pks(gateway: str) -> list[str]:
-    """Return all partition keys of what is remembered of a gateway's clients."""
+    """Return all partition keys of the stored states of a gateway's clients."""
     return [f"{check_gateway(gateway)}|client|{part:x}" for part in range(CLIENT_PARTS)]
 
 
@@ -198,7 +198,7 @@ def _part(client_id: str) -> str:
 
 
 def quota_pk(gateway: str) -> str:
-    """Return the partition key of what a gateway uses and may use."""
+    """Return the partition key of a gateway's use and quota."""
     return f"|quota|{check_gateway(gateway)}"
 
 
@@ -218,5 +218,5 @@ def revoked_pk(gateway: str) -> str:
 
 
 def revoked_sk(kind: str, name: str) -> str:
-    """Return the sort key of a user's or a client's revocation; ``kind`` holds no ``|``."""
+    """Return the sort key of a user's or a client's revocation; ``kind`` contains no ``|``."""
     return f"{kind}|{name}"

@@ -38,7 +38,7 @@ class MemoryQuotas:
         return {"quota": int(gateway in self._used or gateway in self._quotas)}
 
     def quota(self, gateway: str) -> Quota:
-        """Return what was set for a gateway."""
+        """Return the quota that was set for a gateway."""
         return self._quotas.get(check_gateway(gateway), Quota())
 
     def set_quota(self, gateway: str, quota: Quota) -> None:

@@ -63,7 +63,7 @@ def protect(client: Any, table: str) -> list[str]:
 
 
 def missing(table: Mapping[str, Any], backups: Mapping[str, Any]) -> list[str]:
-    """Return what is off, by the descriptions of a table and its continuous backups."""
+    """Return the protections that are off, by the descriptions of a table and of its backups."""
     recovery = backups.get("PointInTimeRecoveryDescription", {})
     on = {
         RECOVERY: recovery.get("PointInTimeRecoveryStatus") == "ENABLED",

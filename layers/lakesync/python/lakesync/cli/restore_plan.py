@@ -65,7 +65,7 @@ class Plan:
 
 
 def restoring(diff: RowDiff) -> RowDiff:
-    """Return what a restore does to a row: its difference from current to former values."""
+    """Return the writes of a restore to a row: the differences from current to former values."""
     return diff._replace(before=diff.after, after=diff.before)
 
 

@@ -149,7 +149,7 @@ class Syncer:
             return self._file.database.read(_SCHEMAS_OF)[1] == [(_schemas_version(page),)]
 
     def next_pull(self) -> Pull:
-        """Return what asks for a delta behind the cursor."""
+        """Return the request for one delta behind the cursor."""
         with self._file.database.lock:
             return self._file.position().pull(self._file.client_id, 1)
 

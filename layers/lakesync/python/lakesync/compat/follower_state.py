@@ -89,7 +89,7 @@ class Follower:
 
 
 def pack(follower: Follower) -> bytes:
-    """Return what is stored of a follower."""
+    """Return the stored state of a follower."""
     body = {"format": WRITES} | asdict(follower)
     return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
 

@@ -81,7 +81,7 @@ class StretchLetters:
         self.accepted: set[tuple[str, str]] = set()
 
     def of(self, rows: int) -> StretchRead:
-        """Return what became of the stretch, of which so many rows were pushed."""
+        """Return the outcome of the stretch, of which so many rows were pushed."""
         return StretchRead(rows, tuple(self.kept.values()), tuple(self.accepted))
 
     def add(self, table: str, row_id: str, error: LakeSyncError, delta: Delta | None) -> None:

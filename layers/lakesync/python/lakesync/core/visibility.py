@@ -139,7 +139,7 @@ class Viewer:
         return decide(before, after)
 
     def scope(self) -> Scope:
-        """Return what decides on the rows that the client sees and their columns, by table."""
+        """Return, by table, the digest of the rules that choose the rows and columns."""
         others = self._digest(OTHERS)
         digests = {table: self._digest(table) for table in self._rules.tables()}
         return Scope(

@@ -126,7 +126,7 @@ def _changes(states: dict[str, RowState], delta: Delta) -> bool:
 
 
 def brought_to(database: DatabaseAdapter) -> TellsBrought:
-    """Return what lists the rows that a flow delivered: all rows of its own database."""
+    """Return a listing of the rows that a flow delivered: all rows of its own database."""
 
     def brought(table: str, place: str) -> Brought:
         page = database.rows_after(table, place, _BROUGHT_ROWS).unwrap()

@@ -118,7 +118,7 @@ class AdminService:
         return Trial(self._buffer, gateway, self._config(gateway), body).warnings
 
     def try_rules(self, gateway: str, body: object, claims: Claims | None) -> list[TableTrial]:
-        """Return what sync rules would do, without saving them; idempotent.
+        """Return the effects that sync rules would have, without saving them; idempotent.
 
         Args:
             gateway: whose.

@@ -152,7 +152,7 @@ class Committer:
             attempt = self.wait(attempt, deadline_ms, error, wait_ms)
 
     def _checked(self, gateway: str, part: Part, lanes: Mapping[str, str]) -> CachedGateway:
-        """Return what is remembered of a gateway, unless its heads forbid the push."""
+        """Return the cached state of a gateway, unless its heads forbid the push."""
         cached = self._row_cache.gateway(gateway)
         heads = {lane: cached.head(lane) for lane in lanes.values()}
         current = [head for head in heads.values() if head and not head.is_closed] or [cached.main]

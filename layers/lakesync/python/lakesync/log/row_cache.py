@@ -92,7 +92,7 @@ class RowCache:
             self._bytes = 0
 
     def gateway(self, gateway: str) -> CachedGateway:
-        """Return what is remembered of a gateway, reading its configuration the first time."""
+        """Return the cached state of a gateway, reading its configuration the first time."""
         cached = self._gateways.get(gateway)
         if cached is None:
             cached = self._gateways[gateway] = CachedGateway(self._buffer.config(gateway))

@@ -134,7 +134,7 @@ class QuotaStore(Protocol):
         ...
 
     def quota(self, gateway: str) -> Quota:
-        """Return what the operator has set for a gateway."""
+        """Return the quota that the operator has set for a gateway."""
         ...
 
     def set_quota(self, gateway: str, quota: Quota) -> None:

@@ -30,7 +30,7 @@ _BEGINS_S: Final = 12
 def counted_by(
     invoke: Callable[[str], tuple[bool, bytes]], invoke_lakes: Callable[[str], tuple[bool, bytes]]
 ) -> Callable[[str, Flow], Mapping[str, Any]]:
-    """Return what has a flow's rows counted by ``functions/flow``.
+    """Return a function that has ``functions/flow`` count a flow's rows.
 
     Args:
         invoke: passes it a request; tells whether it answered, and what.

@@ -104,7 +104,7 @@ class GuardedRoute(APIRoute):
     """A route that admits the roles in `ALLOWED`, and leaves a record of what it changes."""
 
     def get_route_handler(self) -> Serve:
-        """Return what serves a request."""
+        """Return the function that serves a request."""
         serve: Serve = super().get_route_handler()
         operation = str(self.operation_id)
         if operation not in ALLOWED:

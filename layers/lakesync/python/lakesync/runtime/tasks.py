@@ -194,7 +194,7 @@ def _gateway_of(request: object) -> str:
 def flush_and_wait(
     invoke: Callable[[str], tuple[bool, bytes]],
 ) -> Callable[[str], Mapping[str, object]]:
-    """Return what ``POST /admin/flush`` asks: flush now, and say what was done.
+    """Return the function behind ``POST /admin/flush``: flush now, and report what was done.
 
     Args:
         invoke: hands a request to ``functions/flush``; returns whether it answered, and what.

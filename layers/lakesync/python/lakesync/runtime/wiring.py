@@ -90,7 +90,7 @@ def buffer(settings: BufferSettings) -> Buffer:
 
 
 def push_service(settings: PushSettings) -> FollowingPushes:
-    """Return what ``functions/push`` asks."""
+    """Return the service behind ``functions/push``."""
     from lakesync.compat.pushes import FollowingPushes  # noqa: PLC0415
     from lakesync.gateway.push import PushService  # noqa: PLC0415
 
@@ -118,7 +118,7 @@ def limits(settings: PushSettings) -> Limits:
 
 
 def pull_services(settings: PullSettings) -> tuple[FollowingPulls, CheckpointService]:
-    """Return what ``functions/pull`` asks."""
+    """Return the services behind ``functions/pull``."""
     from lakesync.checkpoint.store import Checkpoints  # noqa: PLC0415
     from lakesync.compat.checkpoint_stream import CheckpointService  # noqa: PLC0415
     from lakesync.compat.followers import FollowingPulls  # noqa: PLC0415
@@ -133,7 +133,7 @@ def pull_services(settings: PullSettings) -> tuple[FollowingPulls, CheckpointSer
 
 
 def admin_service(settings: BufferSettings) -> AdminService:
-    """Return what ``functions/admin`` asks."""
+    """Return the service behind the configuration routes of ``functions/admin``."""
     from lakesync.gateway.admin import AdminService  # noqa: PLC0415
 
     return AdminService(
@@ -188,7 +188,7 @@ def objects(settings: Aws, bucket: str) -> ObjectStore:
 
 
 def flusher(settings: FlushSettings) -> Flusher:
-    """Return what ``functions/flush`` asks."""
+    """Return the service behind ``functions/flush``."""
     from lakesync.adapters.lake.parquet import ParquetEncoder  # noqa: PLC0415
     from lakesync.maintenance.flush import CLOSE_AFTER_S, Flusher  # noqa: PLC0415
     from lakesync.runtime.tasks import ask_to_close  # noqa: PLC0415
@@ -202,7 +202,7 @@ def flusher(settings: FlushSettings) -> Flusher:
 
 
 def due(settings: ScheduleFlushSettings) -> Callable[[str], Iterator[GatewaySlice]]:
-    """Return what lists, from a place on, the gateways with unflushed data."""
+    """Return a function that lists the gateways with unflushed data, from a position on."""
     from lakesync.maintenance.due import due_slices  # noqa: PLC0415
 
     store = buffer(settings)
@@ -210,7 +210,7 @@ def due(settings: ScheduleFlushSettings) -> Callable[[str], Iterator[GatewaySlic
 
 
 def start_again(settings: Aws) -> Callable[[str, str], None]:
-    """Return what starts a function with an event, and does not wait for it."""
+    """Return a function that invokes another with an event, without waiting for its answer."""
     # Made when it is first needed, which is rare.
     made = cache(lambda: client(settings, "lambda"))
 
@@ -221,14 +221,14 @@ def start_again(settings: Aws) -> Callable[[str, str], None]:
 
 
 def flush_now(settings: AdminSettings) -> Callable[[str], Mapping[str, object]]:
-    """Return what flushes one gateway by ``functions/flush`` and waits for it."""
+    """Return a function that has ``functions/flush`` flush one gateway, and waits for it."""
     from lakesync.runtime.tasks import FLUSH_NOW_S, flush_and_wait  # noqa: PLC0415
 
     return flush_and_wait(invoker(settings, settings.flush_function, FLUSH_NOW_S))
 
 
 def delete_now(settings: AdminSettings) -> Callable[[str, str], Mapping[str, object]]:
-    """Return what deletes one gateway by ``functions/retain`` and waits for it."""
+    """Return a function that has ``functions/retain`` delete one gateway, and waits for it."""
     from lakesync.runtime.delete_gateway import DELETE_NOW_S, delete_and_wait  # noqa: PLC0415
 
     return delete_and_wait(invoker(settings, settings.retain_function, DELETE_NOW_S))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def access(settings: BufferSettings) -> Access:
-    """Return what lets callers in."""
+    """Return the check that admits callers."""
     return Access(store(settings), wall_clock=wiring.wall_clock, monotonic_ms=wiring.monotonic_ms)
 
 
@@ -26,7 +26,7 @@ def access_admin(settings: BufferSettings) -> AccessAdmin:
 
 
 def store(settings: BufferSettings) -> AccessStore:
-    """Return what knows whose each client is, in the buffer's table."""
+    """Return the users of clients and the revocations, in the buffer's table."""
     from lakesync.buffer.access import DynamoAccess  # noqa: PLC0415
     from lakesync.runtime.wiring_dynamo import dynamo  # noqa: PLC0415
 
@@ -34,7 +34,7 @@ def store(settings: BufferSettings) -> AccessStore:
 
 
 def audit(settings: AdminSettings) -> Audit:
-    """Return what records and shows what administrators change."""
+    """Return the service that records the changes of administrators, and shows them."""
     from lakesync.gateway.audit import Audit  # noqa: PLC0415
 
     token = wiring.Randomness().token
@@ -58,7 +58,7 @@ def items(settings: BufferSettings) -> GatewayItems:
 
 
 def quotas(settings: QuotaSettings) -> Quotas:
-    """Return what keeps each gateway to its quota."""
+    """Return the check that keeps each gateway within its quota."""
     from lakesync.gateway.quota import Quotas  # noqa: PLC0415
 
     default = Quota(settings.quota_pushes, settings.quota_deltas, settings.quota_bytes)
@@ -66,7 +66,7 @@ def quotas(settings: QuotaSettings) -> Quotas:
 
 
 def quota_store(settings: BufferSettings) -> QuotaStore:
-    """Return what knows what gateways use and may use, in the buffer's table."""
+    """Return the use and the quotas of gateways, in the buffer's table."""
     from lakesync.buffer.quota import DynamoQuotas  # noqa: PLC0415
     from lakesync.runtime.wiring_dynamo import dynamo  # noqa: PLC0415
 

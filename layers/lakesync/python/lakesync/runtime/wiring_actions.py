@@ -32,7 +32,7 @@ def handler_store(settings: BufferSettings) -> HandlerStore:
 
 
 def runs(settings: ActionSettings | WebhookSettings) -> ActionRuns:
-    """Return what is remembered of actions, in a table of its own."""
+    """Return the records of actions that ran, in a table of their own."""
     from lakesync.buffer.actions import DynamoRuns  # noqa: PLC0415
     from lakesync.runtime.wiring_dynamo import dynamo  # noqa: PLC0415
 
@@ -48,7 +48,7 @@ def action_admin(settings: AdminSettings) -> ActionAdmin:
 
 
 def action_service(settings: ActionSettings) -> ActionService:
-    """Return what ``functions/actions`` asks."""
+    """Return the service behind ``functions/actions``."""
     from lakesync.actions.service import ActionService  # noqa: PLC0415
 
     return ActionService(
@@ -64,7 +64,7 @@ def action_service(settings: ActionSettings) -> ActionService:
 
 
 def outside(settings: Aws, hosts: tuple[str, ...]) -> Outside:
-    """Return what the operator lets handlers use."""
+    """Return the hosts and AWS services that the operator lets handlers use."""
     from lakesync.connectors.outside import Outside  # noqa: PLC0415
 
     @cache

@@ -49,7 +49,7 @@ def connector_store(settings: BufferSettings) -> DynamoConnectors:
 
 
 def connector_admin(settings: AdminSettings) -> ConnectorAdmin:
-    """Return what registers connectors; imported when a route first asks for it."""
+    """Return the registry of connectors; imported when a route first needs it."""
     from lakesync.connectors.admin import ConnectorAdmin  # noqa: PLC0415
 
     schedules = EventBridgePolls(
@@ -93,14 +93,14 @@ def outside(settings: AdminSettings | IngestSettings) -> Outside:
 
 
 def polls(settings: PollSettings) -> Polls:
-    """Return what ``functions/ingest`` and ``functions/flow`` ask."""
+    """Return the polls behind ``functions/ingest`` and ``functions/flow``."""
     from lakesync.connectors.polls import Polls  # noqa: PLC0415
 
     return _polls(Polls, settings)
 
 
 def large_polls(settings: PollSettings) -> LargePolls:
-    """Return what the job of flows asks."""
+    """Return the polls behind the Glue job of flows."""
     from lakesync.connectors.large_polls import LargePolls  # noqa: PLC0415
 
     return _polls(LargePolls, settings)
@@ -188,7 +188,7 @@ def flow_handler(settings: PollSettings, seconds: Callable[[], float]) -> Handle
 def flow_admin(
     settings: AdminSettings, destinations: DestinationAdmin, connectors: ConnectorAdmin
 ) -> FlowAdmin:
-    """Return what declares flows; imported when a route first asks for it."""
+    """Return the registry of flows; imported when a route first needs it."""
     from lakesync.flows.admin import FlowAdmin  # noqa: PLC0415
     from lakesync.runtime.flow_counts import COUNT_S, counted_by  # noqa: PLC0415
 
@@ -206,7 +206,7 @@ def flow_admin(
 
 
 def pushing(settings: IngestSettings) -> Callable[[str, Push], PushReceipt]:
-    """Return what pushes, within the gateway's quota."""
+    """Return the push service, within the gateway's quota."""
     service, quotas = wiring.push_service(settings), wiring_access.quotas(settings)
 
     def push(gateway: str, push: Push) -> PushReceipt:

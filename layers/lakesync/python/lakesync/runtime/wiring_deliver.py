@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def deliverer(settings: DeliverSettings) -> Deliverer:
-    """Return what ``functions/deliver`` asks."""
+    """Return the service behind ``functions/deliver``."""
     from lakesync.delivery.large import JobRuns  # noqa: PLC0415
     from lakesync.delivery.table import TableDelivery  # noqa: PLC0415
 
@@ -42,7 +42,7 @@ def deliverer(settings: DeliverSettings) -> Deliverer:
 def delivers(
     settings: DeliverSettings, table_delivery: Callable[[Desk], TableDelivery]
 ) -> Deliverer:
-    """Return what delivers, each table by what is given for it."""
+    """Return the service that delivers batches; ``table_delivery`` delivers a table."""
     from lakesync.adapters.lake.parquet import read_batch  # noqa: PLC0415
     from lakesync.delivery.deliver import Deliverer  # noqa: PLC0415
 
@@ -59,7 +59,7 @@ def delivers(
 
 
 def archiver(settings: DeliverSettings) -> Archiver:
-    """Return what moves old history of destinations into their archives."""
+    """Return the service that moves old history of destinations into their archives."""
     from lakesync.delivery.archiving import Archiver  # noqa: PLC0415
 
     return Archiver(
@@ -72,7 +72,7 @@ def archiver(settings: DeliverSettings) -> Archiver:
 
 
 def source_pulls(settings: SourcePullSettings) -> SourcePulls:
-    """Return what ``functions/pull_source`` asks."""
+    """Return the services behind ``functions/pull_source``."""
     from lakesync.delivery.source_pull import SourcePulls  # noqa: PLC0415
 
     databases, archives = open_database(settings), open_archive(settings)
@@ -107,7 +107,7 @@ def open_database(
 def open_archive(
     settings: DeliverSettings | SourcePullSettings,
 ) -> Callable[[str, Destination], HistoryArchive]:
-    """Return what opens the archive of a destination that has one, by its secret.
+    """Return a function that opens the archive of a destination that has one, by its secret.
 
     Each declaration has a folder of its own: the remains of an earlier one of the same name have
     other rows.
@@ -158,7 +158,7 @@ def database_opener(
 
 
 def secret_text(client: Any, name: str) -> str:
-    """Return what a secret holds; its text appears in no message.
+    """Return the content of a secret; its text appears in no message.
 
     Raises:
         AdapterRefused: there is no such secret, or it may not be read.
@@ -181,7 +181,7 @@ def secret_text(client: Any, name: str) -> str:
 
 
 def destination_admin(settings: AdminSettings) -> DestinationAdmin:
-    """Return what changes and shows destinations."""
+    """Return the registry of destinations."""
     from lakesync.gateway.destinations import DestinationAdmin  # noqa: PLC0415
 
     return DestinationAdmin(

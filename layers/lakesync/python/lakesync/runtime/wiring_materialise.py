@@ -86,7 +86,7 @@ def glue_runs(settings: MaterialiseSettings) -> GlueRuns:
 
 
 def small_batches(settings: MaterialiseSettings) -> SmallBatches | None:
-    """Return what takes small batches without a run; None if that is switched off.
+    """Return the service that applies small batches without a run; None if that is switched off.
 
     Iceberg and Arrow are imported by the first batch that is small: most of a cold start.
     """

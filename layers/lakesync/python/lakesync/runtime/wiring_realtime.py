@@ -34,7 +34,7 @@ def connections(settings: ConnectionsSettings) -> Connections:
 
 
 def socket_tickets(settings: ConnectionsSettings) -> SocketTickets:
-    """Return what issues and redeems tickets."""
+    """Return the service that issues and redeems tickets."""
     from lakesync.runtime.realtime.tickets import SocketTickets  # noqa: PLC0415
 
     return SocketTickets(tickets(settings), wall_clock=wiring.wall_clock)
@@ -63,7 +63,7 @@ def sockets(settings: SocketSettings) -> Sockets:
 
 
 def clients_admin(settings: AdminFunctionSettings) -> ClientsAdmin:
-    """Return what shows clients and disconnects them; imported when a route first needs it."""
+    """Return the service for connected clients; imported when a route first needs it."""
     from lakesync.compat.follower_state import cursor_of  # noqa: PLC0415
     from lakesync.gateway.clients import ClientsAdmin  # noqa: PLC0415
     from lakesync.gateway.delivery import Delivery  # noqa: PLC0415
@@ -79,7 +79,7 @@ def clients_admin(settings: AdminFunctionSettings) -> ClientsAdmin:
 
 
 def frame_service(settings: FramesSettings) -> FrameService:
-    """Return what ``functions/frames`` asks."""
+    """Return the service behind ``functions/frames``."""
     from lakesync.runtime.realtime.act import ACTIONS_S, run_actions  # noqa: PLC0415
     from lakesync.runtime.realtime.frames import FrameService  # noqa: PLC0415
 
@@ -96,7 +96,7 @@ def frame_service(settings: FramesSettings) -> FrameService:
 
 
 def notifier(settings: NotifySettings) -> Handler:
-    """Return what ``functions/notify`` is."""
+    """Return the service behind ``functions/notify``."""
     from lakesync.gateway.broadcast import Broadcaster  # noqa: PLC0415
     from lakesync.gateway.delivery import Delivery  # noqa: PLC0415
     from lakesync.gateway.pull import PullService  # noqa: PLC0415

@@ -27,7 +27,7 @@ _DAY_MS: Final = 24 * _HOUR_MS
 
 
 def retention(settings: RetainSettings) -> tuple[Retention, Slices, DeleteTask]:
-    """Return what ``functions/retain`` asks, of one gateway, of many, and to delete one."""
+    """Return the services behind ``functions/retain``: for one gateway, for many, to delete one."""
     buffer = wiring.buffer(settings)
     one = _of_one(settings, buffer)
     every_ms = settings.checkpoint_every_hours * _HOUR_MS

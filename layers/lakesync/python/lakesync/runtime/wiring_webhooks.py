@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def webhooks(settings: WebhookSettings) -> Webhooks:
-    """Return what ``functions/webhook`` uses; webhooks taken are recorded beside actions."""
+    """Return the service behind ``functions/webhook``; it records webhooks beside actions."""
     from lakesync.connectors.webhooks import Webhooks  # noqa: PLC0415
 
     return Webhooks(

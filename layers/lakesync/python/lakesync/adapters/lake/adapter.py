@@ -62,7 +62,7 @@ class LakeAdapter(ObjectStore, Protocol):
         ...
 
     def head_object(self, key: str) -> ObjectHead:
-        """Return what is known of an object.
+        """Return the description of an object.
 
         Raises:
             lakesync.errors.NotFound: there is none.

@@ -53,7 +53,7 @@ class MemoryAdapter:
         return body[start : start + size]
 
     def head_object(self, key: str) -> ObjectHead:
-        """Return what is known of an object."""
+        """Return the description of an object."""
         body, modified_at = self._one(key)
         return ObjectHead(key, len(body), hashlib.sha256(body).hexdigest(), modified_at)
 

@@ -84,7 +84,7 @@ class S3Adapter(S3Objects):
         return True
 
     def head_object(self, key: str) -> ObjectHead:
-        """Return what is known of an object."""
+        """Return the description of an object."""
         with self._translated(key):
             answer = self._client.head_object(Bucket=self._bucket, Key=key)
         return ObjectHead(

@@ -91,7 +91,7 @@ class ArchiveFolder:
         self._prefix = prefix
 
     def contents(self) -> Contents:
-        """Return what the archive consists of."""
+        """Return the current contents of the archive."""
         for has_tries in (*[True] * _TRIES_MAX, False):
             # Indexes are listed behind the files: what this one names was there before.
             names = [one.removeprefix(self._prefix)

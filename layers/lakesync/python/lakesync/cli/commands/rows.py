@@ -102,7 +102,7 @@ def restore(
 def _selection(
     session: Session, there: Opened, to: str | None, only: tuple[tuple[str, ...], str, str]
 ) -> Selection:
-    """Return what to restore.
+    """Return the requested restore.
 
     Raises:
         UsageFault: it cannot be restored.

@@ -118,7 +118,7 @@ def _user(session: Session) -> str:
 
 
 def _token(session: Session, scratch: str) -> Callable[[str, str], str]:
-    """Return what signs a token for the scratch gateway, or repeats the one that was set."""
+    """Return a signer of tokens for the scratch gateway, or gives the one that was set."""
     from lakesync.cli.tokens import sign
 
     given = session.place.token

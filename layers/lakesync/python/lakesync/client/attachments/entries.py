@@ -67,7 +67,7 @@ class AttachmentTable:
         )
 
     def get(self, file: Attachment) -> AttachmentEntry:
-        """Return what is known of a file.
+        """Return the stored entry of a file.
 
         Raises:
             NotFound: nothing is.

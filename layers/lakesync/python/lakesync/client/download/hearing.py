@@ -42,7 +42,7 @@ class Hearing:
         self._wake()
 
     def next_pull(self) -> Pull:
-        """Return what asks for a delta behind the cursor."""
+        """Return the request for one delta behind the cursor."""
         return self._syncer.next_pull()
 
     def on_connected(self, *, is_open: bool) -> None:

@@ -77,6 +77,6 @@ class ReadAhead:
 
 
 def following(pull: Pull, page: PullPage) -> Pull:
-    """Return what a reader asks that has applied the answer to its last request."""
+    """Return the next request of a reader that has applied the answer to its last one."""
     since = pull.since if page.snapshot else page.cursor
     return replace(pull, since=since, epoch=page.epoch, snapshot=page.snapshot, scope=page.scope)

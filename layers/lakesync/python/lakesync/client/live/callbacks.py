@@ -97,7 +97,7 @@ class Callback(Subscriber):
         self._since_s = None
 
     def _arguments(self, changes: Changes) -> Iterable[object]:
-        """Return what the function is called with, once for each."""
+        """Return the arguments of the calls of the function."""
         return (self._names(changes),)
 
     def _names(self, changes: Changes) -> frozenset[str]:

@@ -60,11 +60,11 @@ class Exact(types.Numeric[Any]):
     """A ``decimal(p,s)`` column."""
 
     def bind_processor(self, _dialect: object) -> Callable[[Any], Any]:
-        """Return what writes a value."""
+        """Return the function that writes a value."""
         return lambda value: None if value is None else format(Decimal(str(value)), "f")
 
     def result_processor(self, _dialect: object, _type: object) -> Callable[[Any], Any]:
-        """Return what reads a cell."""
+        """Return the function that reads a cell."""
         made: Callable[[str], Any] = Decimal if self.asdecimal else float
         return lambda cell: None if cell is None else made(str(cell))
 

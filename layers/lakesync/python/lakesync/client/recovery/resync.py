@@ -171,7 +171,7 @@ class Resyncer:
         return self.file.connection.execute(stale, (table_id,)).fetchone() is not None
 
     def _own(self, state: RowState, log_start: Stamp) -> RowState:
-        """Return what this client wrote of a row, and the log is yet to bring."""
+        """Return this client's writes to a row that the log has yet to bring."""
         own = {
             name: register
             for name, register in state.columns.items()

@@ -54,7 +54,7 @@ def kind_of(type_name: str) -> str:
 
 
 def encoder(table: str, column: str, type_name: str) -> Callable[[object], CanonicalJson]:
-    """Return what makes the canonical bytes of a value of a declared column; it checks as S2 does.
+    """Return a function from values of a declared column to canonical bytes; it checks as S2 does.
 
     It raises `SchemaMismatch` for a value of another type. Any column may be null.
     """

@@ -224,7 +224,7 @@ class Rows:
         self.save(merged)
 
     def _waiting(self, keys: Collection[LocalKey]) -> dict[LocalKey, list[Delta]]:
-        """Return what the outbox holds of some rows, by one walk: an index would cost each edit."""
+        """Return the outbox entries of some rows, by one scan: an index would cost each edit."""
         waiting: dict[LocalKey, list[Delta]] = defaultdict(list)
         if keys:
             outbox = self._connection.execute("SELECT table_id, row_id, run FROM _lakesync_outbox")

@@ -61,7 +61,7 @@ _CONVERTED_FOR_PYDANTIC: Final[dict[Any, Callable[[Any], Any] | None]] = {
 
 
 def shape(as_: Any) -> Shape:
-    """Return what makes rows ``as_`` they are wanted.
+    """Return the function that makes rows of the type ``as_``.
 
     Raises:
         ValidationFailed: it is neither ``dict``, ``tuple``, a dataclass nor a pydantic model.
@@ -103,7 +103,7 @@ def _tuples(
 
 @lru_cache(_CLASSES_REMEMBERED)
 def _dataclasses(cls: Any) -> Shape:
-    """Return what makes objects of a dataclass; columns that it has no field for are left out."""
+    """Return a maker of objects of a dataclass; it leaves out columns without a field."""
     import typing  # noqa: PLC0415 - an app that takes dictionaries does not resolve types
 
     try:

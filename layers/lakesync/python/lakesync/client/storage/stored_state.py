@@ -143,7 +143,7 @@ class States:
 
 
 def states_in(connection: sqlite3.Connection) -> Callable[[int, bytes | None], RowState]:
-    """Return what reads row states, by the ids of their tables, as a connection sees a file now."""
+    """Return a reader of row states, by table id, as a connection sees a file now."""
     places = places_in(connection)
     numbers = "SELECT number, client_id FROM _lakesync_clients"
     clients: dict[int, str] = dict(connection.execute(numbers).fetchall())

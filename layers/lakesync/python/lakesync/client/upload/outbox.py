@@ -42,7 +42,7 @@ class Outbox:
         self._by_id: dict[str, Stamp] = {}
 
     def entries(self, *, quarantined: bool) -> list[OutboxEntry]:
-        """Return what waits for the gateway, or what waits for the app, oldest first."""
+        """Return the entries that wait for the gateway, or for the app, oldest first."""
         rows = self._connection.execute(
             "SELECT status, run, code, message, field FROM _lakesync_outbox "
             "WHERE (status = 'quarantined') = ? ORDER BY hlc",

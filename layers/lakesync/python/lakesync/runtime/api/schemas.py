@@ -96,7 +96,7 @@ COMPONENTS: Final[dict[str, Schema]] = {
             "rowsTotal": COUNT | {"description": "Absent if the number is not known."},
         },
     ),
-    # What is held of these tables, and no page from this one on brings, is gone.
+    # Rows of these tables that no page from this one on contains no longer exist.
     "Resync": object_of(
         {"tables": list_of(NAME)},
         {

@@ -29,7 +29,7 @@ _OK: Final = 200
 
 
 def run_actions(invoke: Callable[[str], tuple[bool, bytes]]) -> RunActions:
-    """Return what runs actions by ``functions/actions``.
+    """Return a function that has ``functions/actions`` run actions.
 
     Args:
         invoke: hands a request to the function; tells whether it answered, and what.
