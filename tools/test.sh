@@ -47,8 +47,13 @@ stage() {
 "
 }
 
-# tests FOLDERS MARKERS [OPTION…]: the tests with these markers in some folders, as few as have them:
-# to collect all tests takes as long as many tests.
+# marked MARKER: the folders in which some tests have a marker. To collect all tests takes as long as
+# many tests.
+marked() {
+    grep -rl --include='*.py' "pytest\.mark\.$1" tests | cut -d/ -f1,2 | sort -u
+}
+
+# tests FOLDERS MARKERS [OPTION…]: the tests with these markers in some folders.
 tests() {
     where=$1
     markers=$2
@@ -133,7 +138,7 @@ stop() {
 # deployed: a fresh stack, and the tests of it. Most of its time is spent waiting.
 deployed() {
     $python -m tools.local_stack up --folder "$stack_folder" --port "$stack_port" \
-        --stack lakesync-test && tests tests/stack stack
+        --stack lakesync-test && tests "$(marked stack)" stack
 }
 
 scratch=$(mktemp -d)
@@ -155,7 +160,7 @@ join "types (mypy)"
 if [ "$scope" != quick ]; then
     stop_stack
     beside "deploy, tests of the stack" deployed
-    beside "Spark tests" tests "tests/glue tests/local_stack" "spark and not stack"
+    beside "Spark tests" tests "$(marked spark)" "spark and not stack"
 fi
 
 # What takes longest on one core goes first; these take what it leaves, and both cores afterwards.
@@ -163,7 +168,8 @@ patience="nice -n 3"
 stage "unit tests" tests tests "not stack and not spark and not emulator" -n 2 --dist worksteal
 
 if [ "$scope" != quick ]; then
-    stage "emulator tests" tests tests "emulator and not spark and not stack" -n 2 --dist loadfile
+    stage "emulator tests" tests "$(marked emulator)" "emulator and not spark and not stack" \
+        -n 2 --dist loadfile
     join "Spark tests"
     join "deploy, tests of the stack"
 fi
