@@ -53,12 +53,17 @@ class Module:
 @functools.cache
 def modules(*folders: str) -> tuple[Module, ...]:
     """Return the tracked Python files under some folders; generated ones are left out."""
-    read = []
-    for path in tracked():
-        name = name_of(path)
-        if path.suffix == ".py" and name.startswith(folders) and not name.endswith("_pb2.py"):
-            read.append(Module(name, path.read_text("utf-8")))
-    return tuple(read)
+    return tuple(module for module in _all_modules() if module.name.startswith(folders))
+
+
+@functools.cache
+def _all_modules() -> tuple[Module, ...]:
+    """Return one `Module` for each file, so that a file is parsed once for all tests."""
+    return tuple(
+        Module(name_of(path), path.read_text("utf-8"))
+        for path in tracked()
+        if path.suffix == ".py" and not path.name.endswith("_pb2.py")
+    )
 
 
 def product_modules() -> tuple[Module, ...]:
