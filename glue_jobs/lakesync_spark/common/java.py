@@ -20,6 +20,19 @@ def java_class(spark: SparkSession, name: str) -> Any:
     return JavaClass(name, gateway._gateway_client)  # noqa: SLF001
 
 
+def java_items(collection: Any) -> list[Any]:
+    """Return what a Java collection holds.
+
+    A loop of Python's over it ends with an error of Java's, which PySpark compares with each kind
+    of error that it knows: for these it searches all jars, hundreds of times.
+    """
+    iterator = collection.iterator()
+    items = []
+    while iterator.hasNext():
+        items.append(iterator.next())
+    return items
+
+
 def is_java_error(error: Exception, name: str) -> bool:
     """Return whether an error is a Java exception of that class, by its full name."""
     java: Any = getattr(error, "java_exception", None)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.errors import Conflict
 from lakesync.materialise.shape import FOR_EVER_MS, MARK_TAG
-from lakesync_spark.common.java import is_java_error, java_class
+from lakesync_spark.common.java import is_java_error, java_class, java_items
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,8 +24,9 @@ _COMMIT_FAILED: Final = "org.apache.iceberg.exceptions.CommitFailedException"
 
 def branch_names(table: LakeTable, prefix: str) -> list[str]:
     """Return the branches whose names begin so."""
-    refs = dict(table.java.refs())
-    return [name for name, ref in refs.items() if ref.isBranch() and name.startswith(prefix)]
+    refs = table.java.refs()
+    names = [str(name) for name in java_items(refs.keySet())]
+    return [name for name in names if name.startswith(prefix) and refs.get(name).isBranch()]
 
 
 def make_branch(table: LakeTable, name: str, start: int | None) -> None:

@@ -47,5 +47,4 @@ def keep_comments(table: LakeTable, wanted: Mapping[str, str]) -> None:
 
 def all_comments(table: LakeTable) -> dict[str, str]:
     """Return what the catalogue says of each column."""
-    fields = table.java.schema().columns()
-    return {str(field.name()): str(field.doc() or "") for field in fields}
+    return {field.name: field.comment for field in table.fields()}

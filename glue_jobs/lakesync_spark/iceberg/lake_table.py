@@ -25,6 +25,7 @@ from lakesync.materialise.shape import (
 )
 from lakesync_spark.common.java import java_class
 from lakesync_spark.iceberg.branches import MOVE_TRIES, main_touched, move_tag
+from lakesync_spark.iceberg.fields import fields_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from lakesync.materialise.columns import LakeColumn
     from lakesync.materialise.shape import Kind
+    from lakesync_spark.iceberg.fields import Field
 
 
 class Owner(NamedTuple):
@@ -131,26 +133,25 @@ class LakeTable:
         """Return the table's own columns, without LakeSync's."""
         recorded = json.loads(self._table.properties().get(COLUMNS) or "{}")
         columns = (
-            described(str(field.name()), recorded.get(str(field.fieldId())), field.doc())
-            for field in self._table.schema().columns()
+            described(field.name, recorded.get(str(field.number)), field.comment)
+            for field in self.fields()
         )
         return tuple(column for column in columns if column is not None)
 
-    def field_ids(self) -> dict[str, int]:
-        """Return Iceberg's ids of all fields, by their full names: ``_texts.key``."""
-        types = java_class(self._session, "org.apache.iceberg.types.TypeUtil")
-        ids = types.indexByName(self._table.schema().asStruct())
-        return {str(name): int(number) for name, number in dict(ids).items()}
+    def fields(self) -> tuple[Field, ...]:
+        """Return all columns as Iceberg has them."""
+        return fields_of(self._session, self._table.schema())
 
     def record_columns(self, columns: Sequence[LakeColumn]) -> None:
         """Store the columns' descriptions, by field id, unless they are stored. Safe to repeat."""
         operations = self._table.operations()
         base = operations.refresh()
-        ids = {str(f.name()): str(f.fieldId()) for f in base.schema().columns()}
-        recorded = {ids[column.name]: (column.type, column.written) for column in columns}
+        ids = {field.name: field.number for field in fields_of(self._session, base.schema())}
+        recorded = {str(ids[column.name]): (column.type, column.written) for column in columns}
         text = json.dumps(recorded, ensure_ascii=False, separators=(",", ":"))
         if base.properties().get(COLUMNS) != text:
-            properties = {**base.properties(), COLUMNS: text}
+            properties = java_class(self._session, "java.util.HashMap")(base.properties())
+            properties.put(COLUMNS, text)
             operations.commit(base, base.replaceProperties(properties))
         self.refresh()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.materialise.table_layout import LAYOUT, TableLayout, recorded_layout
-from lakesync_spark.common.java import java_class
+from lakesync_spark.common.java import java_class, java_items
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,7 +63,7 @@ def _fields(java: Any) -> dict[tuple[str, str], str]:
     schema = java.schema()
     return {
         (str(schema.findColumnName(field.sourceId())), str(field.transform())): str(field.name())
-        for field in java.spec().fields()
+        for field in java_items(java.spec().fields())
     }
 
 

@@ -20,6 +20,7 @@ from uuid import uuid4
 from lakesync.materialise.change_files import ChangeFiles, packed
 from lakesync.materialise.shape import COMMIT_STAMP
 from lakesync_spark.common.java import java_class
+from lakesync_spark.iceberg.fields import ids_by_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -56,7 +57,7 @@ def register_changes(bench: Workbench, target: Target, chain: Chain) -> None:
         ValidationFailed: an object is gone, or is not a batch.
     """
     table, applied = target.table, target.batch_mark.commit
-    made = ChangeFiles(bench.store, table.kind, target.columns, table.field_ids())
+    made = ChangeFiles(bench.store, table.kind, target.columns, ids_by_name(table.fields()))
     at = bench.store.now.replace(microsecond=0)
     files = packed([link for link in chain.links if link.batch.last > applied])
 

@@ -18,7 +18,7 @@ from lakesync.maintenance.lake_plan import (
     TableFigures,
 )
 from lakesync.materialise.shape import MARK_TAG
-from lakesync_spark.common.java import java_class
+from lakesync_spark.common.java import java_class, java_items
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,8 +59,9 @@ class TableFiles:
         def total(name: str) -> int:
             return int(summary.get(f"total-{name}") or 0)
 
-        snapshots = {int(one.snapshotId()): one for one in self._table.snapshots()}
-        named = {int(ref.snapshotId()) for ref in self._table.refs().values()}
+        snapshots = {int(one.snapshotId()): one for one in java_items(self._table.snapshots())}
+        refs = self._table.refs()
+        named = {int(refs.get(name).snapshotId()) for name in java_items(refs.keySet())}
         old = [one for key, one in snapshots.items() if key not in named]
         files, dead = total("data-files"), total("position-deletes")
         return TableFigures(
@@ -124,8 +125,8 @@ class TableFiles:
 
     def other_names(self) -> list[str]:
         """Return the branches and tags that others created: they retain what they name."""
-        refs = dict(self._table.refs())
-        return sorted(name for name in refs if name not in {"main", MARK_TAG})
+        names = {str(name) for name in java_items(self._table.refs().keySet())}
+        return sorted(names - {"main", MARK_TAG})
 
     def rewrite_deletes(self, properties: Mapping[str, str]) -> None:
         """Join delete files; what they say of files that are gone is left out."""
@@ -154,7 +155,7 @@ class TableFiles:
         """Delete older files that no snapshot names; returns their number."""
         action = self._actions.deleteOrphanFiles(self._table)
         result = action.usePrefixListing(True).olderThan(older_than_ms).execute()
-        return sum(1 for _ in result.orphanFileLocations())
+        return len(java_items(result.orphanFileLocations()))
 
     def _small_files(self) -> int:
         # Spark's cached table is older than an action's commit.
