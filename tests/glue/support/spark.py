@@ -14,6 +14,7 @@ from lakesync_spark.common.scheduling import SCHEDULER
 from lakesync_spark.common.session import apply_settings
 from tools.local_stack.jars import SPARK_3_ICEBERG, SPARK_ICEBERG, SPARK_S3, ensure_jars
 from tools.local_stack.java import java_home
+from tools.local_stack.spark_classes import archive_options
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,12 +35,22 @@ COMPILED = {
 """Spark's own defaults; see the fixture `compiled`."""
 
 
+def _jars() -> list[Path]:
+    """Return the jars of whichever Spark is first on the path: Glue 6.0's, or Glue 5.1's.
+
+    Those of S3 are for Iceberg's own S3, where catalogues read the tables' metadata themselves. All
+    of them and in this order, since the archive of classes belongs to one class path.
+    """
+    s3 = ensure_jars(SPARK_S3)
+    if pyspark.__version__ >= "4":
+        return [*s3, *ensure_jars(SPARK_ICEBERG)]
+    bundles = (jar for jar in s3 if jar.name.startswith("iceberg-aws-bundle"))
+    return [*ensure_jars(SPARK_3_ICEBERG), *bundles]
+
+
 def start_spark(folder: Path) -> SparkSession:
     """Start a session for small data: few threads, few partitions, no web pages."""
-    # Whichever Spark is first on the path: Glue 6.0's, or Glue 5.1's.
-    jars = ensure_jars(SPARK_3_ICEBERG if pyspark.__version__ < "4" else SPARK_ICEBERG)
-    # Iceberg's own S3, for catalogues that read the tables' metadata themselves.
-    jars += [jar for jar in ensure_jars(SPARK_S3) if jar.name.startswith("iceberg-aws-bundle")]
+    jars = _jars()
     settings = {
         **SCHEDULER,
         "spark.master": "local[2]",
@@ -47,7 +58,8 @@ def start_spark(folder: Path) -> SparkSession:
         "spark.driver.extraClassPath": ":".join(map(str, jars)),
         # Quick to start matters more here than quick when warm; and what is compiled once is kept.
         "spark.driver.extraJavaOptions": (
-            "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
+            "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC "
+            + " ".join(archive_options(jars))
         ),
         "spark.sql.shuffle.partitions": "2",
         **INTERPRETED,
