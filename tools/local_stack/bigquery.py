@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PROJECT = "lakesync-test"
+_PROGRAM = "tools.local_stack.bigquery_emulator"
 _EXTENSION = "import duckdb_extensions; duckdb_extensions.import_extension('spatial')"
 
 
@@ -47,8 +48,7 @@ def start_bigquery() -> Iterator[BigQueryServer]:
     Raises:
         LocalStackError: its environment is missing, or it does not start.
     """
-    program = paths.BIGQUERY_PYTHON.parent / "bqemulator"
-    if not program.exists():
+    if not paths.BIGQUERY_PYTHON.exists():
         raise LocalStackError("run `tools/bootstrap.sh bigquery`: its emulator is missing.")
     # DuckDB looks for its extensions below HOME; they are copied there, not fetched.
     home = paths.LOCAL / "bigquery"
@@ -64,11 +64,11 @@ def start_bigquery() -> Iterator[BigQueryServer]:
     log = paths.LOCAL / f"bigquery-{os.getpid()}.log"
     with tempfile.TemporaryDirectory(prefix="lakesync-bigquery-") as folder, serving(
         [
-            str(program), "start", "--rest-port", str(server.port), "--grpc-port", "0",
-            "--project", server.project, "--log-level", "error",
+            str(paths.BIGQUERY_PYTHON), "-m", _PROGRAM, "start", "--rest-port", str(server.port),
+            "--grpc-port", "0", "--project", server.project, "--log-level", "error",
         ],
-        server.port, what="bigquery", mark=str(program), end_by=signal.SIGKILL,
-        environment=environment, folder=Path(folder), log=log,
+        server.port, what="bigquery", mark=_PROGRAM, end_by=signal.SIGKILL,
+        environment=environment | {"PYTHONPATH": str(paths.ROOT)}, folder=Path(folder), log=log,
     ):  # fmt: skip
         yield server
     log.unlink(missing_ok=True)

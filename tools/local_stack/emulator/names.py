@@ -83,10 +83,13 @@ def emulator_module(name: str) -> Any:
     return import_module(name)
 
 
-def missing_names(load: Callable[[str], Any] = import_module) -> list[str]:
+def missing_names(
+    load: Callable[[str], Any] = import_module,
+    listed: Mapping[str, tuple[str, ...]] = NAMES,
+) -> list[str]:
     """The listed names that the installed emulator does not have, as `module.name`."""
     missing = []
-    for module_name, names in NAMES.items():
+    for module_name, names in listed.items():
         try:
             module = load(module_name)
         except ImportError:
