@@ -93,6 +93,17 @@ class Failing(EmulatedJobs):
         return super()._finished(statement, parameters)
 
 
+@pytest.mark.emulator
+def test_a_table_that_exists_is_not_asked_for(
+    bigquery: BigQueryServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs, table = EmulatedJobs(bigquery), new_table()
+    monkeypatch.setattr(jobs._client, "get_table", lambda *_, **__: pytest.fail("asked for"))
+    for _ in range(2):
+        jobs.create(table, {"n": "INT64"})
+    assert jobs.columns(table) == {"n"}
+
+
 # --- writers at once ------------------------------------------------------------------------------
 
 

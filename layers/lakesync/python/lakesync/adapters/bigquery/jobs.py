@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import uuid4
 
+from google.api_core.exceptions import Conflict
 from google.cloud import bigquery
 from google.cloud.bigquery.retry import DEFAULT_RETRY
 
@@ -163,11 +164,13 @@ class Jobs:
             made.clustering_fields = [cluster_by]
         if is_stage:
             made.expires = datetime.now(UTC) + timedelta(hours=STAGE_HOURS_MAX)
-        self._asked(
-            lambda: self._client.create_table(
-                made, exists_ok=True, retry=self._retry, timeout=REQUEST_TIMEOUT_S
-            )
-        )
+
+        def work() -> None:
+            # With exists_ok the client would ask for the table that exists, in another request.
+            with suppress(Conflict):
+                self._client.create_table(made, retry=self._retry, timeout=REQUEST_TIMEOUT_S)
+
+        self._asked(work)
 
     def load(self, table: str, columns: Mapping[str, str], lines: Iterable[bytes]) -> None:
         """Load rows, one line of JSON each, into a new stage."""
