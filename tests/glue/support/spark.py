@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from lakesync_spark.common.scheduling import SCHEDULER
 from lakesync_spark.common.session import apply_settings
+from tests.glue.support.local_files import use_plain_files
 from tools.local_stack.jars import SPARK_3_ICEBERG, SPARK_ICEBERG, SPARK_S3, ensure_jars
 from tools.local_stack.java import java_home
 from tools.local_stack.spark_classes import archive_options
@@ -85,4 +86,5 @@ def start_spark(folder: Path) -> SparkSession:
     spark = SparkSession.builder.getOrCreate()
     spark.sparkContext.setLogLevel("FATAL")
     apply_settings(spark)
+    use_plain_files(spark)
     return spark
