@@ -60,8 +60,10 @@ def start_spark(folder: Path) -> SparkSession:
         # Quick to start matters more here than quick when warm; and what is compiled once is kept.
         "spark.driver.extraJavaOptions": (
             "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC "
-            + " ".join(archive_options(jars))
+            # What a test leaves is garbage, seldom collected in a large space for what is new.
+            "-Xms1g -Xmn600m " + " ".join(archive_options(jars))
         ),
+        "spark.python.daemon.module": "tests.glue.support.daemon",
         "spark.sql.shuffle.partitions": "2",
         **INTERPRETED,
         "spark.ui.enabled": "false",
