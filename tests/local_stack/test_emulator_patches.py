@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
+import tempfile
+import zipfile
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -18,9 +21,12 @@ from tools.local_stack.emulator.iam_patches import (
     read_once,
     schedule_group,
 )
-from tools.local_stack.emulator.lambda_patches import exception_class
+from tools.local_stack.emulator.lambda_patches import SharedPackage, exception_class, unpacked
 from tools.local_stack.emulator.names import NAMES, EmulatorChangedError, check_names, missing_names
 from tools.local_stack.emulator.template_patches import with_lists_joined, with_values
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def test_the_installed_emulator_has_every_patched_name() -> None:
@@ -214,3 +220,64 @@ def test_a_body_is_parsed_once_however_many_ask_about_it() -> None:
         {"a": 1},
     ]
     assert parsed == [first, second, first]
+
+
+def _archive(path: Path, **contents: str) -> Path:
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, text in contents.items():
+            archive.writestr(f"python/{name}.py", text)
+    return path
+
+
+def test_packages_of_the_same_contents_are_unpacked_once(tmp_path: Path) -> None:
+    first = _archive(tmp_path / "1.zip", a="a = 1", b="b = 2")
+    folder = unpacked(first, tmp_path / "all")
+    (folder / "mark").touch()
+    again = unpacked(_archive(tmp_path / "2.zip", a="a = 1", b="b = 2"), tmp_path / "all")
+    others = [
+        unpacked(_archive(tmp_path / "3.zip", a="a = 1", b="b = 3"), tmp_path / "all"),
+        unpacked(_archive(tmp_path / "4.zip", a="a = 1", c="b = 2"), tmp_path / "all"),
+    ]
+
+    assert again == folder
+    assert (folder / "python" / "b.py").read_text() == "b = 2"
+    assert len({folder, *others}) == 3
+    assert not [each for each in others if (each / "mark").exists()]
+
+
+def test_a_process_that_ends_leaves_the_package_to_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    own = tmp_path / "own"
+    (own / "code").mkdir(parents=True)
+    with SharedPackage(str(_archive(tmp_path / "1.zip", a="a = 1"))) as package:
+        assert package.namelist() == []
+        package.extractall(str(own / "code"))
+    kept = (own / "code").resolve()
+
+    assert (own / "code" / "python" / "a.py").read_text() == "a = 1"
+    shutil.rmtree(own)
+    assert (kept / "python" / "a.py").read_text() == "a = 1"
+
+
+def test_services_are_known_without_reading_their_descriptions() -> None:
+    """A description of a service would cost more than all else here."""
+    program = """
+import botocore.session
+from ministack.core import router
+from tools.local_stack.emulator.request_patches import know_services_without_their_descriptions
+
+def read(*_):
+    raise SystemExit("a description was read")
+
+know_services_without_their_descriptions()
+session = botocore.session.Session
+session.get_service_model = read
+print(*[router._is_aws_service_name(name) for name in ("lakeformation", "servicequotas")])
+"""
+    answer = subprocess.run(
+        [paths.EMULATOR_PYTHON, "-c", program],
+        capture_output=True, text=True, check=False, cwd=paths.ROOT,
+    )  # fmt: skip
+    assert answer.stdout == "True True\n", answer.stderr

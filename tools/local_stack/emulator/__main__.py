@@ -17,6 +17,7 @@ from tools.local_stack.emulator import (
     http_api_patches,
     iam_patches,
     lambda_patches,
+    request_patches,
     socket_patches,
     template_patches,
 )
@@ -26,10 +27,12 @@ from tools.local_stack.emulator.names import EmulatorChangedError, check_names, 
 
 def apply_patches(glue: GlueSettings) -> None:
     """Close every gap. Each function says which."""
+    request_patches.know_services_without_their_descriptions()
     lambda_patches.bound_versions_by_their_function()
     lambda_patches.name_errors_by_their_class()
     lambda_patches.answer_without_waiting_for_logs()
     lambda_patches.run_functions_in_lambdas_own_environment()
+    lambda_patches.unpack_packages_once()
     glue_patches.run_jobs(glue)
     glue_patches.keep_execution_property()
     glue_patches.let_state_machines_start_jobs()

@@ -5,7 +5,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
+import tempfile
+import threading
+import zipfile
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from tools.local_stack import paths
@@ -93,3 +100,53 @@ def answer_without_waiting_for_logs() -> None:
     """
     runtime = emulator_module("ministack.core.lambda_runtime")
     runtime.Worker._drain_stderr_bounded.__defaults__ = _LOG_WAITS
+
+
+def unpack_packages_once() -> None:
+    """AWS: each environment of a function sees the same packages, read-only, and soon.
+
+    The emulator unpacks a function's code and layers, up to 250 MB, anew for each of its processes:
+    that takes longer than to start it, and nothing else is served meanwhile.
+    """
+    runtime = emulator_module("ministack.core.lambda_runtime")
+    runtime.zipfile = SimpleNamespace(**{**vars(zipfile), "ZipFile": SharedPackage})
+
+
+class SharedPackage(AbstractContextManager["SharedPackage"]):
+    """What the emulator takes for a `ZipFile` of a package: unpacked the first time that it is met.
+
+    It is one folder for all, beside those of the functions' processes.
+    """
+
+    _turn = threading.Lock()
+
+    def __init__(self, archive: str) -> None:
+        self._archive = archive
+
+    def __exit__(self, *_: object) -> None:
+        """There is nothing to close."""
+
+    def namelist(self) -> list[str]:
+        """Names that might lead out of the folder: none, the standard library sees to that."""
+        return []
+
+    def extractall(self, target: str) -> None:
+        """Let the empty folder `target` lead to the package."""
+        with self._turn:
+            shared = unpacked(Path(self._archive), Path(tempfile.gettempdir()) / "packages")
+        Path(target).rmdir()
+        Path(target).symlink_to(shared, target_is_directory=True)
+
+
+def unpacked(archive: Path, folder: Path) -> Path:
+    """Where in `folder` an archive is unpacked, once for all archives of the same contents."""
+    with zipfile.ZipFile(archive) as opened:
+        # The name, the size and the checksum of each file.
+        contents = repr([(one.filename, one.file_size, one.CRC) for one in opened.infolist()])
+        target = folder / hashlib.sha256(contents.encode()).hexdigest()
+        if not target.exists():
+            folder.mkdir(exist_ok=True)
+            half_done = Path(tempfile.mkdtemp(dir=folder))
+            opened.extractall(half_done)
+            half_done.rename(target)
+    return target

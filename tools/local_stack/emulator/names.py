@@ -25,12 +25,14 @@ NAMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "Worker",
             "Worker._drain_stderr_bounded",
             "_detect_runtime_binary",
+            "zipfile",
         ),
         "ministack.core.responses": (
             "error_response_json",
             "get_account_id",
             "json_response",
         ),
+        "ministack.core.router": ("_is_aws_service_name",),
         "ministack.services.apigateway": (
             "_apis",
             "_authorize_ws_connect",
