@@ -23,6 +23,9 @@ Transform: AWS::Serverless-2016-10-31
 Parameters:
   PythonRuntime:
     Type: String
+  Word:
+    Type: String
+    Default: first
 Resources:
   JwtSecret:
     Type: AWS::SecretsManager::Secret
@@ -36,8 +39,10 @@ Resources:
       CodeUri: functions/hello
       Handler: app.handler
       Runtime: !Ref PythonRuntime
+      Environment: {Variables: {WORD: !Ref Word}}
       Events:
         Get: {Type: HttpApi, Properties: {ApiId: !Ref Api, Path: /hello, Method: GET}}
+        Say: {Type: HttpApi, Properties: {ApiId: !Ref Api, Path: /word, Method: GET}}
         Reach: {Type: HttpApi, Properties: {ApiId: !Ref Api, Path: /buckets, Method: GET}}
 Outputs:
   HttpUrl: {Value: !Sub "https://${Api}.execute-api.${AWS::Region}.amazonaws.com"}
@@ -45,8 +50,11 @@ Outputs:
 """
 FUNCTION = """
 import importlib.util
+import os
 
 def handler(event, context):
+    if event["rawPath"] == "/word":
+        return {"statusCode": 200, "body": os.environ["WORD"]}
     if event["rawPath"] == "/buckets":
         import boto3
         boto3.client("s3").list_buckets()
@@ -93,6 +101,19 @@ class TestStack:
         assert up(folder, port=0, stack="small", project=project) == stack
         assert status(folder) == stack
 
+    def test_another_value_of_a_parameter_is_deployed_and_nothing_is_built(
+        self, stack: Stack, folder: Path, project: Path
+    ) -> None:
+        logs = [folder / "logs" / f"sam-{verb}.log" for verb in ("build", "package")]
+        made = [log.stat().st_mtime_ns for log in logs]
+        assert httpx.get(f"{stack.http}/word").text == "first"
+        for word in ("second", "first"):
+            with_it = {"Word": word}
+            again = up(folder, port=0, stack="small", project=project, parameters=with_it)
+            assert again == stack
+            assert httpx.get(f"{stack.http}/word").text == word
+        assert [log.stat().st_mtime_ns for log in logs] == made
+
     def test_up_after_a_crash_deploys_again(
         self, stack: Stack, folder: Path, project: Path
     ) -> None:
@@ -129,7 +150,7 @@ def test_a_change_of_a_source_changes_the_fingerprint(tmp_path: Path) -> None:
 
 
 def test_only_declared_parameters_are_found() -> None:
-    assert declared_parameters(TEMPLATE) == {"PythonRuntime"}
+    assert declared_parameters(TEMPLATE) == {"PythonRuntime", "Word"}
     assert declared_parameters("Resources: {}\n") == set()
 
 
