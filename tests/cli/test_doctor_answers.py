@@ -48,19 +48,19 @@ class Account(Aws):
 
     def __init__(self) -> None:
         super().__init__(Connection(gateway="", stack="prod", region="eu-west-1"))
-        self._clients: dict[str, Any] = {}
+        self._stubbed: dict[str, Any] = {}
         self.stubs: dict[str, Stubber] = {}
         self.open = ExitStack()
 
     def client(self, service: str, *, answer_s_max: int | None = None) -> Any:  # noqa: ARG002
-        if service not in self._clients:
+        if service not in self._stubbed:
             client = boto3.client(
                 cast("Any", service), region_name="eu-west-1",
                 aws_access_key_id="a", aws_secret_access_key="b",
             )  # fmt: skip
-            self._clients[service] = client
+            self._stubbed[service] = client
             self.stubs[service] = self.open.enter_context(Stubber(client))
-        return self._clients[service]
+        return self._stubbed[service]
 
     def answers(self, service: str, operation: str, answer: Any, asked: Any = None) -> None:
         self.client(service)

@@ -19,9 +19,16 @@ class Aws:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self._clients: dict[tuple[str, int | None], Any] = {}
 
     def client(self, service: str, *, answer_s_max: int | None = None) -> Any:
-        """Return a boto3 client; one with a long time-out does not retry."""
+        """Return a boto3 client, always the same; one with a long time-out does not retry."""
+        client = self._clients.get((service, answer_s_max))
+        if client is None:
+            client = self._clients[service, answer_s_max] = self._made(service, answer_s_max)
+        return client
+
+    def _made(self, service: str, answer_s_max: int | None) -> Any:
         config = None
         if answer_s_max is not None:
             from botocore.config import Config
