@@ -102,8 +102,12 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def install(lock: Path, version: str, processor: str, target: Path) -> None:
+def install(
+    lock: Path, version: str, processor: str, target: Path, link_mode: str = "copy"
+) -> None:
     """Put the locked wheels into the folder, hashes checked.
+
+    Copied, not linked: a file that is changed here must stay whole in uv's cache.
 
     Raises:
         BuildError: a wheel cannot be had, or is not the locked one.
@@ -112,9 +116,8 @@ def install(lock: Path, version: str, processor: str, target: Path) -> None:
     common = ["--target", str(target), "--require-hashes", "--no-deps", "-r", str(lock)]
     uv = find_uv()
     if uv:
-        # Copied, not linked: what is pruned here must stay whole in uv's cache.
         command = [
-            uv, "pip", "install", "--quiet", "--no-config", "--link-mode", "copy",
+            uv, "pip", "install", "--quiet", "--no-config", "--link-mode", link_mode,
             "--python", sys.executable, "--python-platform", f"{processor}-{LIBC}",
             "--python-version", version, "--only-binary", ":all:", *common,
         ]  # fmt: skip

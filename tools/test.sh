@@ -76,11 +76,6 @@ types() {
     $python -m mypy $(folders | grep -v '^functions$')
 }
 
-template() {
-    [ -f template.yaml ] || { echo "(no template yet)"; return 0; }
-    AWS_DEFAULT_REGION=us-east-1 SAM_CLI_TELEMETRY=0 .local/venvs/sam/bin/sam validate --lint
-}
-
 warm() {
     tools/bootstrap.sh nessie && $python -m tools.local_stack warm
 }
@@ -151,7 +146,6 @@ stage "import contracts" .venv/bin/lint-imports --no-logo
 beside "types (mypy)" types
 
 if [ "$scope" != quick ]; then
-    stage "template" template
     stage "databases, Spark's classes" warm
 fi
 

@@ -30,10 +30,13 @@ def layer_of(reference: dict[str, Any]) -> str:
 
 
 def built(name: str, architecture: str, target: Path) -> None:
-    """Build a layer for the runtime that is deployed, without bytecode."""
+    """Build a layer for the runtime that is deployed, without bytecode.
+
+    Its files are links into uv's cache, where that is possible: no test changes one.
+    """
     runtime = str(template()["Parameters"]["PythonRuntime"]["Default"]).removeprefix("python")
     lock = ROOT / "requirements" / f"layer-{name}.lock"
-    BUILD["install"](lock, runtime, BUILD["PROCESSORS"][architecture], target)
+    BUILD["install"](lock, runtime, BUILD["PROCESSORS"][architecture], target, "hardlink")
     if name == "lakesync":
         package = ROOT / "layers" / "lakesync" / "python" / "lakesync"
         shutil.copytree(package, target / "lakesync")

@@ -69,6 +69,7 @@ WITHOUT = {
 
 
 def test_cfn_lint_finds_nothing(tmp_path: Path) -> None:
+    """`sam validate --lint` runs the same linter, and shows less of what that finds."""
     command = Path(sys.executable).with_name("cfn-lint")
     answer = subprocess.run(
         [command, "--non-zero-exit-code", "informational", ROOT / "template.yaml"],
@@ -79,6 +80,13 @@ def test_cfn_lint_finds_nothing(tmp_path: Path) -> None:
     )
 
     assert answer.returncode == 0, answer.stdout
+
+
+def test_sam_validates_with_the_same_linter() -> None:
+    locks = [(ROOT / "requirements" / f"{name}.lock").read_text() for name in ("dev", "sam")]
+    own, of_sam = [re.findall(r"^cfn-lint==\S+", lock, re.MULTILINE) for lock in locks]
+    assert own == of_sam
+    assert len(own) == 1
 
 
 # --- least privilege ------------------------------------------------------------------------------
