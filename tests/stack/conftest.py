@@ -8,9 +8,11 @@ from __future__ import annotations
 import json
 import os
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import botocore.session
 import pytest
 from typer.testing import CliRunner
 
@@ -30,12 +32,25 @@ PORT = 4576
 NAME = "lakesync-test"
 
 
+FIRST = "test_maintenance.py"
+"""It maintains the whole lake, which takes the longer the more tables other tests left there."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark everything here, so that `-m "not stack"` leaves it out."""
+    """Mark everything here, so that `-m "not stack"` leaves it out; what is to come first does."""
     here = Path(__file__).parent
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.stack)
+    items.sort(key=lambda item: item.path != here / FIRST)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def descriptions_of_services() -> Iterator[None]:
+    """Read AWS's descriptions of its services once, not for every session of boto3 that is made."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(botocore.session, "create_loader", cache(botocore.session.create_loader))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from tools.local_stack.bigquery import BigQueryServer
     from tools.local_stack.stack import Stack
 
+LOOKS_EVERY_S = 1.5
+"""What is gathered takes a minute, and a look at the emulator a tenth of a second."""
+
 
 @pytest.fixture
 def dataset(bigquery: BigQueryServer) -> Iterator[BigQueryDestination]:
@@ -53,7 +56,7 @@ def test_rows_arrive_in_bigquery_and_follow(
     tenant.push([tenant.make(Op.INSERT, "before", {"n": 0})])
     ask("POST", f"{path}/analytics", {"kind": "bigquery", "secret": "analytics"})
     push(tenant, {"a": 1})
-    until(rows, {"before": (0,), "a": (1,)})
+    until(rows, {"before": (0,), "a": (1,)}, LOOKS_EVERY_S)
 
     # What follows is gathered, and asked for here: a backfill waits for nothing.
     push(tenant, {"a": 2}, Op.UPDATE)
@@ -62,5 +65,5 @@ def test_rows_arrive_in_bigquery_and_follow(
     assert (report["kind"], report["deadLetters"]) == ("bigquery", 0)
     assert not [each["error"] for each in report["tablesDelivered"] if each["error"]]
     ask("POST", f"{path}/analytics/backfill", {})
-    until(rows, {"before": (0,), "a": (2,), "b": (3,)})
+    until(rows, {"before": (0,), "a": (2,), "b": (3,)}, LOOKS_EVERY_S)
     aws.client("secretsmanager").delete_secret(SecretId=secret, ForceDeleteWithoutRecovery=True)

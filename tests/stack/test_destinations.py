@@ -25,12 +25,12 @@ ARRIVED_S_MAX = 90
 SCHEMA = {"table": "todos", "columns": [{"name": "n", "type": "integer"}]}
 
 
-def until(read: Callable[[], Any], wanted: Any) -> None:
+def until(read: Callable[[], Any], wanted: Any, every_s: float = 0.3) -> None:
     """Ask until it is as wanted."""
     ends = time.monotonic() + ARRIVED_S_MAX
     while (answer := read()) != wanted:
         assert time.monotonic() < ends, answer
-        time.sleep(0.3)
+        time.sleep(every_s)
 
 
 @dataclass

@@ -57,6 +57,7 @@ def in_use(stack: Stack, stack_folder: Path) -> Iterator[Any]:
 
     def use(table: str) -> None:
         up(stack_folder, stack=stack.stack, parameters={"BufferTableName": table})
+        aws_of.cache_clear()
 
     yield use
     use("")

@@ -10,6 +10,7 @@ import json
 import time
 from collections import defaultdict
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -169,8 +170,12 @@ class Tenant:
         }
 
 
+@cache
 def aws_of(stack: Stack, gateway: str = "none") -> Aws:
-    """Return the AWS side of a stack."""
+    """Return the AWS side of a stack, with the outputs that it has when they are first asked for.
+
+    Whoever deploys it with others clears the cache.
+    """
     return Aws(
         Connection(
             gateway=gateway,
@@ -257,4 +262,4 @@ def executed(
         if described["status"] != "RUNNING":
             return described
         assert time.monotonic() < deadline
-        time.sleep(0.1)
+        time.sleep(0.2)
