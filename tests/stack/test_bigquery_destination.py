@@ -32,6 +32,7 @@ def dataset(bigquery: BigQueryServer) -> Iterator[BigQueryDestination]:
 
 
 @pytest.mark.law("D7", "D8", "D15")
+@pytest.mark.usefixtures("lake_left_alone")
 def test_rows_arrive_in_bigquery_and_follow(
     stack: Stack, aws: Aws, bigquery: BigQueryServer, dataset: BigQueryDestination
 ) -> None:

@@ -157,6 +157,7 @@ def push(tenant: Tenant, rows: dict[str, int], op: Op = Op.INSERT) -> None:
 
 
 @pytest.mark.law("D7", "D8", "D9", "D11")
+@pytest.mark.usefixtures("lake_left_alone")
 def test_rows_arrive_wait_and_are_refused_each_for_itself(
     tenant: Tenant, warehouses: tuple[Warehouse, Warehouse]
 ) -> None:
