@@ -50,7 +50,7 @@ def start_dynamodb_local(port: int = 0) -> Iterator[DynamoDBLocal]:
     chosen = choose_port(port)
     with tempfile.TemporaryDirectory(prefix="lakesync-dynamodb-") as scratch, serving(
         [
-            java(), "-Xmx512m", "-XX:+UseSerialGC",
+            java(), "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
             f"-Djava.library.path={folder}", "-cp", f"{folder}/*", _MAIN,
             "-inMemory", "-port", str(chosen), "-disableTelemetry",
         ],
