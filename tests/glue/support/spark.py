@@ -67,6 +67,8 @@ def start_spark(folder: Path) -> SparkSession:
         "spark.sql.shuffle.partitions": "2",
         **INTERPRETED,
         "spark.ui.enabled": "false",
+        # Each plan is written out for those pages, shown or not.
+        "spark.sql.ui.explainMode": "simple",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.warehouse.dir": str(folder / "spark-warehouse"),
         "spark.local.dir": str(folder / "spark-local"),

@@ -89,6 +89,7 @@ def cluster_settings(submission: Submission, machine: Machine) -> list[str]:
         f"spark.sql.shuffle.partitions={2 * machine.cores}",
         "spark.driver.memory=2g",
         "spark.ui.enabled=false",
+        "spark.sql.ui.explainMode=simple",  # each plan is written out for those pages all the same
         "spark.ui.showConsoleProgress=false",
         f"spark.sql.warehouse.dir={submission.folder / 'warehouse'}",
     ]
