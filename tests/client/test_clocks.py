@@ -292,6 +292,42 @@ def test_a_quarantined_edit_with_a_wrong_stamp_is_stamped_again_and_stays_quaran
     assert rows_of(client) == both.rows()
 
 
+class _Lenient:
+    """The world's transport to a gateway of larger limits than this client's release has."""
+
+    def __init__(self, world: World, patched: pytest.MonkeyPatch) -> None:
+        self.inner, self.patched = world.transport(), patched
+
+    def push(self, push: Push) -> PushReceipt:
+        """Push; the client's limits apply to all that it does with the receipt."""
+        self.patched.undo()
+        receipt = self.inner.push(push)
+        self.patched.setattr("lakesync.core.delta.DELTA_BYTES_MAX", 50)
+        return receipt
+
+    def pull(self, pull: Pull) -> PullPage:
+        """Pull."""
+        return self.inner.pull(pull)
+
+
+@pytest.mark.law("K10")
+def test_an_edit_over_the_limits_of_a_later_release_is_stamped_again_too(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Limits are of new edits; what the outbox has keeps no receipt from being applied."""
+    transport = _Lenient(world, monkeypatch)
+    client = world.client(transport=transport, wall_clock=Device(world, HOUR_MS))
+    client.insert("todos", "t1", {"title": "x" * 100}).unwrap()
+    client.insert("todos", "t2", {"title": "y"}).unwrap()
+
+    summary = client.push().unwrap()
+
+    assert summary.restamped >= 2
+    assert client.pending().unwrap() == []
+    assert rows_of(client) == world.rows()
+    check_sound(client)
+
+
 def _page(hlc: int, cursor: int) -> PullPage:
     delta = make_delta(Op.INSERT, "todos", "t1", {"n": 1}, client_id="other", hlc=hlc)
     return PullPage((encode_records([delta]),), 1, cursor, has_more=False)

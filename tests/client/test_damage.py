@@ -145,6 +145,19 @@ def test_the_outbox_of_a_damaged_file_is_saved_and_the_client_begins_anew(world:
 
 
 @pytest.mark.law("K20")
+def test_edits_over_the_limits_of_a_later_release_are_saved(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting = full(world)
+    monkeypatch.setattr("lakesync.core.delta.DELTA_BYTES_MAX", 1)
+
+    saved = salvage(world.folder / "a.db").unwrap()
+
+    assert saved.is_complete
+    assert [entry.delta.delta_id for entry in saved.edits] == waiting
+
+
+@pytest.mark.law("K20")
 def test_of_an_outbox_that_is_damaged_itself_both_ends_are_saved(world: World) -> None:
     waiting = full(world)
     path = world.folder / "a.db"

@@ -65,6 +65,14 @@ def test_a_value_is_made_to_fit_or_stays(type_name: str | None, value: object, k
 
 
 @pytest.mark.law("F7")
+def test_a_delta_at_the_limit_may_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was checked as it came in: `0` for `false` makes it no larger than it may be."""
+    monkeypatch.setattr("lakesync.core.delta.DELTA_BYTES_MAX", 1)
+
+    assert meant("boolean", 0) is False
+
+
+@pytest.mark.law("F7")
 @given(st.sampled_from([*TYPES, None]), NESTED | st.text(st.characters(codec="utf-8")))
 def test_nothing_is_lost_by_it(type_name: str | None, value: object) -> None:
     """What SQLite makes of both is the same, and JSON text stays the same JSON."""

@@ -68,6 +68,8 @@ class Began(NamedTuple):
     """No more than one commit happened in that time, by the clock of who answers."""
     seen: int = 0
     """What ``settled`` was when who answers last read the heads, some such time ago."""
+    restores: int = 0
+    """How often the buffer had been restored."""
 
 
 class Logged(NamedTuple):

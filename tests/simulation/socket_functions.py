@@ -141,7 +141,10 @@ class SimulatedSockets:
         """Note what is true as a call begins."""
         world = self._world
         history, void = world.history, world.store.void(GATEWAY)
-        self._began = Began(history.settled, history.whole, world.rulings.latest, *void)
+        self._began = Began(
+            history.settled, history.whole, world.rulings.latest, *void,
+            restores=world.counts["restored"],
+        )  # fmt: skip
 
     def send(self, connection_id: str, frame: str) -> Delivered:
         """Send a frame."""

@@ -259,5 +259,9 @@ class Sockets:
         if tag is Tag.BROADCAST:
             page = proto.decode_page(body)
             world.count("poke" if page.is_poke else "broadcast")
+            if began.restores < world.counts["restored"]:
+                # It was on its way when its sender died, and is of a log that is no more.
+                world.count("broadcast of a lost log")
+                return
             eyes = world.rulings.eyes(socket.claims, began.rules)
             world.history.broadcast(socket.client_id, page, began, eyes)

@@ -288,6 +288,12 @@ LIMITS: dict[str, Any] = {
     "span_ms": 600_000,
 }
 """Limits so small that ordinary rows, commits, pages and ranges meet them."""
+LIMITS_AND_CLOCKS: dict[str, Any] = {
+    **LIMITS,
+    "client_skew_ms": 86_400_000,
+    "faults.clock_steps": 0.2,
+}
+"""The same, and edits over them are stamped again, as the device's clock was far ahead."""
 LANES: dict[str, Any] = {
     "lane_moves": 0.5,
     "relanings": 4,

@@ -21,10 +21,10 @@ def java_class(spark: SparkSession, name: str) -> Any:
 
 
 def java_items(collection: Any) -> list[Any]:
-    """Return what a Java collection holds.
+    """Return the items of a Java collection.
 
-    A loop of Python's over it ends with an error of Java's, which PySpark compares with each kind
-    of error that it knows: for these it searches all jars, hundreds of times.
+    A Python loop over it would end with a Java exception, which PySpark compares with every class
+    of exception that it knows. Each comparison searches all jars for the class.
     """
     iterator = collection.iterator()
     items = []

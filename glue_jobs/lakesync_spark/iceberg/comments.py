@@ -46,5 +46,5 @@ def keep_comments(table: LakeTable, wanted: Mapping[str, str]) -> None:
 
 
 def all_comments(table: LakeTable) -> dict[str, str]:
-    """Return what the catalogue says of each column."""
+    """Return the comment of each column in the catalogue."""
     return {field.name: field.comment for field in table.fields()}

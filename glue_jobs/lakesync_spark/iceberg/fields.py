@@ -21,7 +21,7 @@ class Field(NamedTuple):
     name: str
     comment: str
     type: Any
-    """As a specification of Iceberg writes it in JSON."""
+    """In the JSON of Iceberg's specification."""
 
 
 def fields_of(spark: SparkSession, schema: Any) -> tuple[Field, ...]:

@@ -19,6 +19,7 @@ from lakesync.client.upload import outbox, receipts
 from lakesync.client.upload.outbox import Outbox
 from lakesync.client.upload.push import Pusher, PushSummary
 from lakesync.client.upload.receipts import Receipts
+from lakesync.core.delta import checked_delta
 from lakesync.core.merge import fold
 from lakesync.wire.row_state import decode_row_state
 from tests.simulation.deliberate.registry import Replaced, deliberate
@@ -26,6 +27,7 @@ from tests.simulation.themes import (
     FINAL_UNRULED,
     FIREWALL,
     LATE,
+    LIMITS_AND_CLOCKS,
     REFUSED_LATE,
     RESTARTS,
     RETURNING,
@@ -166,6 +168,11 @@ def stamped_again_in_another_order() -> list[Replaced]:
         return real(self, *given)[::-1]
 
     return [(Outbox, "take_from", take_from)]
+
+
+@deliberate("an edit over today's limits cannot be stamped again", LIMITS_AND_CLOCKS)
+def limits_keep_edits_from_new_stamps() -> list[Replaced]:
+    return [(receipts, "known_delta", checked_delta)]
 
 
 @deliberate("a discarded or re-stamped edit stays in its row")

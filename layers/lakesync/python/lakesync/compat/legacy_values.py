@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from lakesync.core.column_types import fits
-from lakesync.core.delta import checked_delta
+from lakesync.core.delta import known_delta
 from lakesync.core.values import canonical, parse, recanonical
 from lakesync.errors import ValidationFailed
 from lakesync.wire.row_state import decode_row_state
@@ -66,7 +66,7 @@ def _delta_as_meant(
     if columns == delta.columns:
         return delta
     op, table, row_id, client_id, hlc, *_ = delta
-    return checked_delta(op, table, row_id, client_id, hlc, columns)
+    return known_delta(op, table, row_id, client_id, hlc, columns)
 
 
 def _value_as_meant(

@@ -121,7 +121,10 @@ def checked_delta(
 def known_delta(
     op: Op, table: str, row_id: str, client_id: str, hlc: Stamp, columns: Columns
 ) -> Delta:
-    """Make a delta that was accepted before. Limits are not checked: they apply to new deltas."""
+    """Make a delta out of one that was accepted before, with other parts where it is changed.
+
+    Limits are not checked: they apply to new deltas.
+    """
     delta_id = delta_id_of(client_id, columns, hlc, row_id, table)
     return Delta(op, table, row_id, client_id, hlc, columns, delta_id)
 

@@ -25,7 +25,7 @@ from lakesync.client.storage.file import open_file
 from lakesync.client.storage.stored_state import states_in
 from lakesync.client.upload.entries import OutboxEntry, Status
 from lakesync.client.upload.outbox import PUT
-from lakesync.core.delta import check_client_id, checked_delta
+from lakesync.core.delta import check_client_id, known_delta
 from lakesync.core.merge import view
 from lakesync.errors import InternalError, LakeSyncError, NotFound, Unavailable
 from lakesync.result import Err, Result
@@ -97,7 +97,7 @@ def is_sound(file: ClientFile) -> bool:
 
 def _checked(hlc: Stamp, *columns: Any) -> OutboxEntry:
     entry = OutboxEntry.stored(*columns)
-    again = checked_delta(*entry.delta[:6])
+    again = known_delta(*entry.delta[:6])
     if again.delta_id != entry.delta.delta_id or again.hlc != hlc:
         raise InternalError("the entry is not what was written")
     return entry

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from lakesync.client.download.pending_echo import PendingEcho, ruled_tables
 from lakesync.client.upload.entries import IN_DOUBT, Status
 from lakesync.core.clock import DRIFT_MS_MAX, stamp, stamp_ms
-from lakesync.core.delta import checked_delta
+from lakesync.core.delta import known_delta
 from lakesync.core.messages import OutcomeKind
 from lakesync.errors import (
     AtomicPushRefused,
@@ -144,7 +144,7 @@ class Receipts:
         for entry, rest in taken:
             old = entry.delta
             hlc = file.clock.now()
-            delta = checked_delta(old.op, old.table, old.row_id, old.client_id, hlc, old.columns)
+            delta = known_delta(old.op, old.table, old.row_id, old.client_id, hlc, old.columns)
             txn = None if entry.txn is None else groups.setdefault(entry.txn, hlc)
             file.outbox.put_back(entry._replace(txn=txn), rest, delta)
             touched[file.catalogue.known(old.table).id, old.row_id] = None
