@@ -99,6 +99,13 @@ beside() {
     echo $! >"$output.pid"
 }
 
+# after NAME COMMAND…: runs a command once what was begun under a name has ended.
+after() {
+    until [ -e "$scratch/$1.end" ]; do sleep 0.2; done
+    shift
+    "$@"
+}
+
 # join NAME: a stage of what was begun beside the others.
 join() {
     name=$1
@@ -146,22 +153,21 @@ stage "import contracts" .venv/bin/lint-imports --no-logo
 beside "types (mypy)" types
 
 if [ "$scope" != quick ]; then
-    stage "databases, Spark's classes" warm
-fi
-
-join "types (mypy)"
-
-if [ "$scope" != quick ]; then
     stop_stack
-    beside "deploy, tests of the stack" deployed
-    beside "Spark tests" tests "$(marked spark)" "spark and not stack"
+    beside "servers, Spark's classes" warm
+    beside "deploy, tests of the stack" after "servers, Spark's classes" deployed
+    beside "Spark tests" after "servers, Spark's classes" \
+        tests "$(marked spark)" "spark and not stack"
 fi
 
 # What takes longest on one core goes first; these take what it leaves, and both cores afterwards.
 patience="nice -n 3"
 stage "unit tests" tests tests "not stack and not spark and not emulator" -n 2 --dist worksteal
 
+join "types (mypy)"
+
 if [ "$scope" != quick ]; then
+    join "servers, Spark's classes"
     stage "emulator tests" tests "$(marked emulator)" "emulator and not spark and not stack" \
         -n 2 --dist loadfile
     join "Spark tests"
