@@ -20,6 +20,8 @@ from tests.support.builders import WALL_MS, at_ms, insert, push
 from tests.support.gateways import GivenTime, deltas_of, pulled, pusher
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lakesync.core.clock import Stamp
     from lakesync.core.messages import PullPage
     from lakesync.ports import Head
@@ -37,6 +39,8 @@ class Counting(MemoryBuffer):
         super().__init__()
         self.reads = 0
         self.raises: Counter[str] = Counter()
+        self.slowly: Callable[[], object] | None = None
+        """What happens behind the next raise."""
 
     def heads(self, gateway: str, since: int = 0, *, at_once: bool = False) -> dict[str, Head]:
         """Return the heads."""
@@ -46,7 +50,12 @@ class Counting(MemoryBuffer):
     def raise_head(self, gateway: str, lane: str, seen: Head | None, to: Stamp, main: Head) -> bool:
         """Raise a head."""
         self.raises[lane] += 1
-        return super().raise_head(gateway, lane, seen, to, main)
+        slowly, self.slowly = self.slowly, None
+        try:
+            return super().raise_head(gateway, lane, seen, to, main)
+        finally:
+            if slowly:
+                slowly()
 
 
 @dataclass
@@ -133,6 +142,24 @@ def test_a_burst_is_over_for_who_looks_for_the_first_time_where_its_clock_is_beh
 
     assert (page.behind_ms == 0) is is_behind
     assert (page.cursor == world.newest) is is_behind
+
+
+@pytest.mark.law("B17")
+def test_a_request_that_took_long_knows_nothing_of_what_happened_meanwhile() -> None:
+    """Its heads were read when it began, so by its end the process has not looked for long."""
+    world = World([APART_MS, 0, 0], [0])
+    cursor = pulled_to(world)
+    world.push(0)
+    cursor = world.pull(0, cursor).cursor  # what follows is of the same millisecond, seconds ahead
+    world.time.now_ms += 2 * RAISED_EVERY_MS
+    world.push(1)
+    world.buffer.slowly = lambda: (world.time.sleep_ms(RAISED_EVERY_MS + 50), world.push(2))
+    cursor = world.pull(0, cursor).cursor
+
+    page = world.pull(0, cursor)
+
+    assert page.cursor == world.newest
+    assert page.behind_ms == 0
 
 
 @pytest.mark.law("B17")

@@ -25,14 +25,22 @@ LOOKS_APART_MS: Final = 25
 
 
 class Look(NamedTuple):
-    """The state of the heads of a gateway's open lanes."""
+    """The state of the heads of a gateway's open lanes, after they were raised."""
 
     commits: Mapping[str, Stamp]
     """By lane."""
     newest: Stamp
 
 
+class _Noted(NamedTuple):
+    read_at: Moment
+    """Before the heads were read. A request may take long from there until they are raised."""
+    at: Moment
+    look: Look
+
+
 NOTHING_SEEN: Final = Look({}, 0)
+NEVER: Final[Moment] = (0, 0)
 
 
 class Looks:
@@ -44,31 +52,34 @@ class Looks:
 
     def __init__(self, ages: Ages) -> None:
         self._ages = ages
-        self._kept: OrderedDict[str, deque[tuple[Moment, Look]]] = OrderedDict()
+        self._kept: OrderedDict[str, deque[_Noted]] = OrderedDict()
+
+    def now(self) -> Moment:
+        """Return the present, before heads are read."""
+        return self._ages.now()
 
     def moment_ago(self, gateway: str) -> Look:
         """Return the latest look that is `RAISED_EVERY_MS` old; an empty one if there is none."""
         kept = self._kept.get(gateway)
         if not kept:
             return NOTHING_SEEN
-        while len(kept) > 1 and self._is_aged(kept[1][0]):
+        while len(kept) > 1 and self._is_aged(kept[1].at):
             kept.popleft()
-        seen_at, look = kept[0]
-        return look if self._is_aged(seen_at) else NOTHING_SEEN
+        return kept[0].look if self._is_aged(kept[0].at) else NOTHING_SEEN
 
     def is_watched(self, gateway: str) -> bool:
-        """Return whether the process has looked within `RAISED_EVERY_MS`."""
+        """Return whether the process has read the heads within `RAISED_EVERY_MS`."""
         kept = self._kept.get(gateway)
-        return kept is not None and self._ages.is_within(RAISED_EVERY_MS, kept[-1][0])
+        return kept is not None and self._ages.is_within(RAISED_EVERY_MS, kept[-1].read_at)
 
-    def note(self, gateway: str, look: Look) -> None:
-        """Remember the current heads, after they were raised."""
+    def note(self, gateway: str, look: Look, read_at: Moment) -> None:
+        """Remember the current heads, which were read at a moment and then raised."""
         kept = self._kept.pop(gateway, None) or deque()
         if len(look.commits) == 1:
             return
-        if len(kept) > 1 and self._ages.is_within(LOOKS_APART_MS, kept[-2][0]):
+        if len(kept) > 1 and self._ages.is_within(LOOKS_APART_MS, kept[-2].at):
             kept.pop()
-        kept.append((self._ages.now(), look))
+        kept.append(_Noted(read_at, self._ages.now(), look))
         self._kept[gateway] = kept
         while len(self._kept) > GATEWAYS_REMEMBERED_MAX:
             self._kept.popitem(last=False)

@@ -18,7 +18,7 @@ from lakesync.core.clock import STAMP_MAX, stamp_ms
 from lakesync.core.layout import MAIN_LANE
 from lakesync.errors import Contention
 from lakesync.log.final_log import FinalLog
-from lakesync.log.looks import NOTHING_SEEN, Look
+from lakesync.log.looks import NEVER, NOTHING_SEEN, Look
 from lakesync.log.raising import (
     CLOCKS_APART_MS,
     RAISED_EVERY_MS,
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from lakesync.core.clock import Stamp
     from lakesync.core.config import GatewayConfig
+    from lakesync.log.ages import Moment
     from lakesync.log.looks import Looks
     from lakesync.ports import Buffer, Head, WallClock
 
@@ -85,6 +86,7 @@ class ReadBarrier:
         """
         for tries in range(1, _TRIES_MAX):
             config = self._config(gateway)
+            read_at = self._looks.now() if self._looks else NEVER
             heads = self._buffer.heads(gateway, since, at_once=True)
             main = heads.get(MAIN_LANE)
             if main is None:
@@ -93,7 +95,7 @@ class ReadBarrier:
                 config.check_not_deleted()
                 log = FinalLog(gateway, config, heads, 0)
                 with suppress(HeadMoved):
-                    return self._raised(log, main, at_least, wall_clock, beside(log))
+                    return self._raised(log, main, read_at, at_least, wall_clock, beside(log))
             self._configs.pop(gateway, None)  # it may be declared again
             self._buffer.pause(tries)
         raise Contention("the gateway's configuration is being changed; try again in a moment")
@@ -107,7 +109,7 @@ class ReadBarrier:
         return config
 
     def _raised(
-        self, log: FinalLog, main: Head, at_least: Stamp, wall_clock: WallClock,
+        self, log: FinalLog, main: Head, read_at: Moment, at_least: Stamp, wall_clock: WallClock,
         beside: list[Callable[[], None]],
     ) -> FinalLog:  # fmt: skip
         """Return the log after lagging heads were raised."""
@@ -140,7 +142,7 @@ class ReadBarrier:
         final = {lane: commit_of(head) for lane, head in open_heads.items()}
         final |= {lane: top for lane, (_, top) in raised.items()}
         if self._looks:
-            self._looks.note(log.gateway, Look(final, newest))
+            self._looks.note(log.gateway, Look(final, newest), read_at)
         return FinalLog(log.gateway, log.config, heads, min(final.values()), newest)
 
     def _present_ms(self, gateway: str, clock_ms: int, newest_ms: int) -> int:
