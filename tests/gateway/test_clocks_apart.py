@@ -39,7 +39,7 @@ class Counting(MemoryBuffer):
         super().__init__()
         self.reads = 0
         self.raises: Counter[str] = Counter()
-        self.slowly: Callable[[], object] | None = None
+        self.slowly: Callable[[], None] | None = None
         """What happens behind the next raise."""
 
     def heads(self, gateway: str, since: int = 0, *, at_once: bool = False) -> dict[str, Head]:
@@ -153,7 +153,12 @@ def test_a_request_that_took_long_knows_nothing_of_what_happened_meanwhile() -> 
     cursor = world.pull(0, cursor).cursor  # what follows is of the same millisecond, seconds ahead
     world.time.now_ms += 2 * RAISED_EVERY_MS
     world.push(1)
-    world.buffer.slowly = lambda: (world.time.sleep_ms(RAISED_EVERY_MS + 50), world.push(2))
+
+    def slowly() -> None:
+        world.time.now_ms += RAISED_EVERY_MS + 50
+        world.push(2)
+
+    world.buffer.slowly = slowly
     cursor = world.pull(0, cursor).cursor
 
     page = world.pull(0, cursor)
