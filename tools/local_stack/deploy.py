@@ -103,7 +103,7 @@ def deploy(deployment: Deployment) -> dict[str, str]:
 
 
 def build(deployment: Deployment, sources: str) -> dict[str, Any]:
-    """`sam build`, unless the last build was of the same; what it was of."""
+    """Run `sam build` if sources or parameters changed since the last build; return both."""
     folder = deployment.project / ".aws-sam"
     folder.mkdir(exist_ok=True)
     stamp = folder / "lakesync-build.json"
@@ -121,7 +121,7 @@ def build(deployment: Deployment, sources: str) -> dict[str, Any]:
 
 
 def package(deployment: Deployment, built: dict[str, Any]) -> Path:
-    """`sam package`, unless the same build was uploaded to the same emulator; the template.
+    """Run `sam package`, unless this emulator has that build; return the packaged template.
 
     `sam deploy` does it too, but compresses every layer anew to find it uploaded already.
     """

@@ -1,4 +1,4 @@
-"""The fields of an Iceberg schema, in one call to Java: py4j would need several for each field."""
+"""Reads the fields of an Iceberg schema by one call to Java, instead of several for each field."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class Field(NamedTuple):
 def fields_of(spark: SparkSession, schema: Any) -> tuple[Field, ...]:
     """Return the columns of a schema, in order."""
     parser = java_class(spark, "org.apache.iceberg.SchemaParser")
-    said = json.loads(parser.toJson(schema))
+    document = json.loads(parser.toJson(schema))
     return tuple(
         Field(field["id"], field["name"], field.get("doc", ""), field["type"])
-        for field in said["fields"]
+        for field in document["fields"]
     )
 
 

@@ -160,7 +160,7 @@ def _remember_tables() -> None:
 
 
 def _if(word: str, nothing: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return what lets a function find nothing in a statement without a word."""
+    """Return a wrapper that answers ``nothing`` for statements in which a word does not occur."""
 
     def wrapped(detect: Callable[..., Any]) -> Callable[..., Any]:
         def detected(statement: str, *values: Any) -> Any:

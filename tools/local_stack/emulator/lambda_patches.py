@@ -139,7 +139,7 @@ class SharedPackage(AbstractContextManager["SharedPackage"]):
 
 
 def unpacked(archive: Path, folder: Path) -> Path:
-    """Where in `folder` an archive is unpacked, once for all archives of the same contents."""
+    """Return the folder of an archive's files, unpacked once for all archives of equal contents."""
     with zipfile.ZipFile(archive) as opened:
         # The name, the size and the checksum of each file.
         contents = repr([(one.filename, one.file_size, one.CRC) for one in opened.infolist()])

@@ -1,4 +1,4 @@
-"""Which service a request is for: found out at once."""
+"""Determines which service a request is for, without reading descriptions of services."""
 
 # The emulator's own names are private; names.py watches over them.
 # ruff: noqa: SLF001
@@ -27,6 +27,6 @@ def know_services_without_their_descriptions() -> None:
 
 @functools.cache
 def _named() -> frozenset[str]:
-    """The names of all services; requests to some are signed for one without the hyphen."""
+    """Return the names of all services; some requests are signed for one without the hyphen."""
     names = emulator_module("botocore.session").get_session().get_available_services()
     return frozenset(names) | {name.replace("-", "") for name in names}
