@@ -165,6 +165,34 @@ def test_whatever_happens_a_follower_is_sent_no_column_that_is_left_out(seed: in
     ends_with_what_it_may_see(Story(seed, rules=(RULES, OTHER_RULES, OMITTING, OMITTING)))
 
 
+@pytest.mark.law("F1", "V5")
+@pytest.mark.parametrize("rules", [RULES, OMITTING])
+def test_a_refusal_says_nothing_of_what_others_were_refused(rules: dict[str, Any]) -> None:
+    """Each names its own delta, however many there were before it in this process."""
+    world = World()
+    world.save_rules(rules)
+    owner = world.client("a", "x")
+    world.write(make_delta(Op.INSERT, TABLE, "r", {"owner": "z"}, client_id="w", hlc=1))
+    taken = [
+        make_delta(Op.UPDATE, TABLE, "r", {"state": "mine"}, client_id="a", hlc=owner.now())
+        for _ in range(4)
+    ]
+    mine = [
+        make_delta(Op.INSERT, TABLE, f"m{n}", {"owner": "x"}, client_id="a", hlc=owner.now())
+        for n in range(4)
+    ]
+    line = owner.line
+    assert isinstance(line, Direct)
+    for number in range(4):
+        line.push([*mine[:number], taken[number]])
+
+    where = [error.field for error in line.refusals]
+    if rules is OMITTING:
+        assert where == [f"deltas[{number}].columns" for number in range(4)]
+    else:
+        assert where == [f"deltas[{number}]" for number in range(4)]
+
+
 def ends_with_what_it_may_see(story: Story) -> None:
     """Let a story happen, and hold what everybody has against what they should."""
     story.run(60)

@@ -339,6 +339,17 @@ class TestWrites:
         assert world.push(mine, theirs, sub="ann") == ["FORBIDDEN"]
         assert truth(world).keys() == {("todos", "r1")}
 
+    def test_each_refusal_is_an_error_of_its_own(self, world: World) -> None:
+        world.rules(bucket(write=[MINE]))
+        theirs = [insert(f"r{n}", owner="bob", at=n) for n in (1, 2)]
+        wanted = replace(push(*theirs), claims={"sub": "ann"})
+
+        for atomic in (False, True):
+            asked = replace(wanted, atomic=atomic)
+            receipts = [world.push_service.push(GATEWAY, asked) for _ in range(2)]
+            errors = [outcome.error for receipt in receipts for outcome in receipt.outcomes]
+            assert len({id(error) for error in errors}) == 4
+
     def test_a_row_is_not_given_away_nor_taken(self, world: World) -> None:
         world.rules(bucket(write=[MINE]))
         world.push(insert("r1", owner="ann", at=1), sub="ann")

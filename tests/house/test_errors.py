@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from lakesync.errors import BY_CODE, LakeSyncError, Retry
 from tests.support.repository import product_modules
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 
 def tree(root: type[LakeSyncError], depth: int = 0) -> Iterator[tuple[int, type[LakeSyncError]]]:
@@ -46,6 +47,78 @@ def test_codes_that_existing_clients_know_keep_their_spelling() -> None:
         NOT_FOUND RATE_LIMITED ADAPTER_ERROR FLUSH_ERROR INTERNAL_ERROR"""
 
     assert set(known.split()) <= set(BY_CODE)
+
+
+MADE_ONCE = """
+from lakesync.errors import Forbidden
+
+class _Own(ValueError): ...
+NO = Forbidden("no")
+EACH = {name: errors.Unavailable(name) for name in "ab"}
+class Door:
+    shut = _Own("shut")
+    def open(self, otherwise: Exception = Forbidden("no")) -> None:
+        why = lambda: Forbidden("no")
+        raise why() or Forbidden("no")
+"""
+
+
+def exceptions(modules: Iterable[ast.Module]) -> set[str]:
+    """Return the names of all exceptions: Python's, the tree's, and those that modules declare."""
+    names = {kind.__name__ for kind in EVERY}
+    names |= {name for name, value in vars(builtins).items() if isinstance(value, type)
+              and issubclass(value, BaseException)}  # fmt: skip
+    classes = [
+        (node.name, {ast.unparse(base).split(".")[-1] for base in node.bases})
+        for tree in modules
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+    ]
+    before = -1
+    while before < len(names):
+        before = len(names)
+        names |= {name for name, bases in classes if bases & names}
+    return names
+
+
+def made_at_import(node: ast.AST) -> Iterator[ast.Call]:
+    """Yield every call that runs when a module is loaded: not those inside of functions."""
+    if isinstance(node, ast.Lambda):
+        return
+    children: list[ast.AST] = list(ast.iter_child_nodes(node))
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        children = [node.args, *node.decorator_list]
+    if isinstance(node, ast.Call):
+        yield node
+    for child in children:
+        yield from made_at_import(child)
+
+
+def shared(tree: ast.Module, names: set[str]) -> list[str]:
+    """Return the exceptions that a module makes once and for all, with their lines."""
+    return [
+        f"{call.lineno}: {ast.unparse(call.func)}"
+        for call in made_at_import(tree)
+        if ast.unparse(call.func).split(".")[-1] in names
+    ]
+
+
+def test_an_error_is_made_for_each_refusal() -> None:
+    names = exceptions(module.tree for module in product_modules())
+    faults = {m.name: made for m in product_modules() if (made := shared(m.tree, names))}
+
+    assert faults == {}, "raised twice, an exception says in one answer what another request caused"
+
+
+def test_an_error_made_with_its_module_is_noticed() -> None:
+    tree = ast.parse(MADE_ONCE)
+
+    assert shared(tree, exceptions([tree])) == [
+        "5: Forbidden",
+        "6: errors.Unavailable",
+        "8: _Own",
+        "9: Forbidden",
+    ]
 
 
 DRAWN = re.compile(

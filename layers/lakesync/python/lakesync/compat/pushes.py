@@ -9,6 +9,7 @@ Laws F1 and F6: ``docs/spec/followers.md``.
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -142,5 +143,6 @@ def _check_accepted(receipt: PushReceipt) -> None:
         error, path = outcome.error, f"deltas[{outcome.index}]"
         assert error is not None  # noqa: S101 - chosen so
         if not (error.field or "").startswith(path):
+            error = copy(error)
             error.field = f"{path}.{error.field}" if error.field else path
         raise error

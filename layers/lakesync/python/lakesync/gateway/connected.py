@@ -30,14 +30,12 @@ CLIENT_CONNECTIONS_MAX: Final = 10
 GATEWAY_CONNECTIONS_MAX: Final = 100_000
 """Connections of one gateway: as many as one process can notify within its turn."""
 _COME_AGAIN_S: Final = 120
-_CLIENT_HAS_MANY: Final = RateLimited(
+_CLIENT_HAS_MANY: Final = (
     f"this client keeps more than {CLIENT_CONNECTIONS_MAX} connections: close some, or give each "
-    "device a client id of its own",
-    retry_after_s=_COME_AGAIN_S,
+    "device a client id of its own"
 )
-_GATEWAY_IS_FULL: Final = RateLimited(
-    f"the gateway keeps {GATEWAY_CONNECTIONS_MAX:,} connections already: pull instead",
-    retry_after_s=_COME_AGAIN_S,
+_GATEWAY_IS_FULL: Final = (
+    f"the gateway keeps {GATEWAY_CONNECTIONS_MAX:,} connections already: pull instead"
 )
 
 
@@ -111,13 +109,15 @@ def surplus_of(connections: Sequence[Connection]) -> dict[str, LakeSyncError]:
         own = sorted(
             (one for one in connections if one.client_id == client_id), key=_opened, reverse=True
         )
-        surplus |= dict.fromkeys((one.id for one in own[CLIENT_CONNECTIONS_MAX:]), _CLIENT_HAS_MANY)
+        surplus |= _refused(own[CLIENT_CONNECTIONS_MAX:], _CLIENT_HAS_MANY)
     if len(connections) - len(surplus) > GATEWAY_CONNECTIONS_MAX:
         left = sorted((one for one in connections if one.id not in surplus), key=_opened)
-        surplus |= dict.fromkeys(
-            (one.id for one in left[GATEWAY_CONNECTIONS_MAX:]), _GATEWAY_IS_FULL
-        )
+        surplus |= _refused(left[GATEWAY_CONNECTIONS_MAX:], _GATEWAY_IS_FULL)
     return surplus
+
+
+def _refused(connections: Sequence[Connection], why: str) -> dict[str, LakeSyncError]:
+    return {one.id: RateLimited(why, retry_after_s=_COME_AGAIN_S) for one in connections}
 
 
 def _opened(connection: Connection) -> tuple[int, str]:

@@ -150,8 +150,10 @@ class PushService:
         try:
             self._declare(gateway, lambda config: _admitting(config, new))
         except Conflict as error:  # the configuration is full before there are `TABLES_MAX`
-            outcome = TooManyTables(error.message, field="table")
-            refused += [refusal(index, delta.delta_id, outcome) for index, delta in new]
+            refused += [
+                refusal(index, delta.delta_id, TooManyTables(error.message, field="table"))
+                for index, delta in new
+            ]
             admitted[:] = [item for item in admitted if item not in new]
             return False
         self._row_cache.forget(gateway)

@@ -43,8 +43,10 @@ class Receipt:
         """Return the receipt of an atomic push of which nothing was committed."""
         self._accepted = 0
         kept = [outcome for outcome in self._outcomes if outcome.kind is OutcomeKind.REFUSED]
-        error = AtomicPushRefused(_REFUSED_WITH_OTHERS)
-        self._outcomes = kept + [refusal(index, delta.delta_id, error) for index, delta in others]
+        self._outcomes = kept + [
+            refusal(index, delta.delta_id, AtomicPushRefused(_REFUSED_WITH_OTHERS))
+            for index, delta in others
+        ]
         return self.done(now_ms)
 
     def done(self, now_ms: int) -> PushReceipt:

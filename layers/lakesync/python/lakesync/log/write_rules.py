@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from lakesync.core.merge import EMPTY, state_of
 from lakesync.core.visibility import rule_values
-from lakesync.errors import ColumnOmitted, Forbidden, LakeSyncError
+from lakesync.errors import ColumnOmitted, Forbidden
 from lakesync.wire.rule_rows import RuleRowsWriter
 
 if TYPE_CHECKING:
@@ -17,16 +17,14 @@ if TYPE_CHECKING:
     from lakesync.core.delta import Delta
     from lakesync.core.merge import RowState
     from lakesync.core.visibility import RuleValues, Viewer
+    from lakesync.errors import LakeSyncError
     from lakesync.log.limits import Limits
     from lakesync.ports import RowKey
 
-_FORBIDDEN: Final[LakeSyncError] = Forbidden(
-    "the sync rules do not let you change this row, before or after the change"
-)
-_OMITTED: Final[LakeSyncError] = ColumnOmitted(
+_FORBIDDEN: Final = "the sync rules do not let you change this row, before or after the change"
+_OMITTED: Final = (
     "the sync rules leave a column out of what you are sent, which you cannot write either; leave "
-    "it out of the change",
-    field="columns",
+    "it out of the change"
 )
 _FRAME_BYTES: Final = 8
 """An upper bound of a row's or column's cost besides its name and value."""
@@ -73,9 +71,9 @@ class WriteRules:
         A client may not write a column that is left out of what it is sent, whatever the row is.
         """
         if self._viewer.shown(delta) is not delta:
-            return _OMITTED
+            return ColumnOmitted(_OMITTED, field="columns")
         may_write = self.may_write((delta.table, delta.row_id), before, after)
-        return None if may_write else _FORBIDDEN
+        return None if may_write else Forbidden(_FORBIDDEN)
 
     def note(self, key: RowKey, before: RowState, after: RowState) -> None:
         """Note that the entry changes a row."""

@@ -8,6 +8,7 @@ nothing: the previous keys stay in force until newer ones arrive.
 from __future__ import annotations
 
 import time
+from copy import copy
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import jwt
@@ -50,7 +51,7 @@ class Kept(Generic[Keys]):
             self._renew()
         if self._keys is None:
             assert self._failure is not None  # noqa: S101 - no fetch has succeeded, so one failed
-            raise self._failure
+            raise copy(self._failure) from self._failure
         return self._keys
 
     def renewed(self) -> Keys:
