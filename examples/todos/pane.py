@@ -99,6 +99,8 @@ class Pane(Vertical):
 
     def _lost(self, lost: LostWrite) -> None:
         sentence = f"{lost.other_client} wrote {lost.other!r} over your {lost.own!r}"
+        if lost.won:
+            sentence = f"you wrote {lost.own!r} over {lost.other!r} of {lost.other_client}"
         self.app.notify(sentence, title=self.todos.person)
 
     async def on_input_submitted(self, event: Input.Submitted) -> None:

@@ -109,7 +109,10 @@ def test_the_app_hears_of_the_edit_that_was_deleted(world: World) -> None:
     sync(a, b)
 
     reported = lost.get(timeout=10.0)
-    assert reported == LostWrite("todos", "r1", "title", "Bread", None, "a", deleted=True)
+    assert reported == LostWrite(
+        "todos", "r1", "title", "Bread", None, "a", deleted=True, base="Milk",
+        own_stamp=reported.own_stamp, other_stamp=reported.other_stamp, id=reported.id,
+    )  # fmt: skip
     assert lost.empty()
 
 

@@ -14,12 +14,12 @@ from lakesync.client.attachments.api import Attachments
 from lakesync.client.attachments.entries import AttachmentEntry, AttachmentStatus
 from lakesync.client.attachments.upload import UploadSummary
 from lakesync.client.client import Client
-from lakesync.client.download.lost_writes import LostWrite
 from lakesync.client.live.callbacks import Callback
 from lakesync.client.live.status import ClientStatus
 from lakesync.client.live.watch import Watch
 from lakesync.client.loop import SyncLoop
 from lakesync.client.recovery.salvage import Salvaged, salvage
+from lakesync.client.storage.conflicts import LostWrite
 from lakesync.client.storage.edits import Transaction
 from lakesync.client.summaries import PullSummary, SyncSummary
 from lakesync.client.transport.connections import Timeouts

@@ -176,16 +176,13 @@ class Syncer:
             if not rebuilt and not self._pages.is_news(page, at):
                 return True
         arrived = Arrived(page, self._file.client_id)
-        lost_writes = self._file.lost_writes
         with self._file.database.transaction():
             if self._file.position() != at:
                 return False
             if rebuilt:
                 # Other rules lose no edit; another buffer may have.
                 self._pages.resync.start(is_restored=page.epoch != at.epoch or at.shows_as(page))
-            lost_writes.take()  # of a page that was undone
-            self._pages.apply(page, arrived)
-            lost = lost_writes.take()
+            lost = self._pages.apply(page, arrived)
         self._activity.lost(lost)
         return True
 

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lakesync.client.loop import SyncLoop
+    from lakesync.client.storage.conflicts import LostWrite
     from lakesync.client.storage.declare import DeclaredColumns
+    from lakesync.client.storage.settle import Keep
     from lakesync.client.summaries import PullSummary, SyncSummary
     from lakesync.client.upload.entries import OutboxEntry
     from lakesync.client.upload.push import PushSummary
@@ -139,6 +141,16 @@ class AsyncClient(AsyncObservable):
     async def discard(self, delta_id: str) -> Result[Delta, LakeSyncError]:
         """As `Client.discard`."""
         return await self._write(lambda: self.client.discard(delta_id))
+
+    async def conflicts(self) -> Result[list[LostWrite], LakeSyncError]:
+        """As `Client.conflicts`."""
+        return await self._read(self.client.conflicts)
+
+    async def settle(
+        self, conflict_id: int, keep: Keep, value: object = None
+    ) -> Result[Delta | None, LakeSyncError]:
+        """As `Client.settle`."""
+        return await self._write(lambda: self.client.settle(conflict_id, keep, value))
 
     async def wipe(self, *, lose_edits: bool = False) -> Result[None, LakeSyncError]:
         """As `Client.wipe`; close the client afterwards, to end its threads."""

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
     from lakesync.client.aio.threads import Threads
     from lakesync.client.client import Client
-    from lakesync.client.download.lost_writes import LostWrite
     from lakesync.client.live.callbacks import Callback
     from lakesync.client.live.status import ClientStatus
+    from lakesync.client.storage.conflicts import LostWrite
 
 T = TypeVar("T")
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, TypeAlias
 
+from lakesync.client.download.lost_writes import LostWrites
 from lakesync.client.download.pending_echo import PendingEcho
 from lakesync.client.recovery.resync import Resyncer
 from lakesync.client.storage.new_rows import insert_new
@@ -23,15 +24,16 @@ from lakesync.core.scope import EVERYTHING
 from lakesync.core.snapshot_order import reads_all_tables
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from lakesync.client.download.arrived import Arrived, ArrivedRows
-    from lakesync.client.download.lost_writes import LostWrites
     from lakesync.client.storage.app_table import AppTable
+    from lakesync.client.storage.conflicts import LostWrite
     from lakesync.client.storage.file import ClientFile, Position
     from lakesync.client.storage.rows import RowToStore, StoredRow
     from lakesync.core.clock import Stamp
     from lakesync.core.delta import Delta
+    from lakesync.core.merge import RowState
     from lakesync.core.messages import PullPage
 
 Echoed: TypeAlias = "Counter[tuple[str, str]]"
@@ -61,8 +63,11 @@ class Pages:
         )
         return row.fetchone() is not None
 
-    def apply(self, page: PullPage, arrived: Arrived) -> None:
-        """Merge a page, which follows the position, and move the cursor; safe to repeat."""
+    def apply(self, page: PullPage, arrived: Arrived) -> tuple[LostWrite, ...]:
+        """Merge a page, which follows the position, and move the cursor; safe to repeat.
+
+        Returns the lost writes that it shows.
+        """
         if page.resync is not None:
             self.resync.read_again(page.resync)
             if reads_all_tables(page.snapshot):
@@ -70,18 +75,19 @@ class Pages:
         echoed = self._acknowledge_echoes(arrived.own)
         log_start = None if page.snapshot else self._begin_log()
         until = log_behind(page.snapshot) if page.snapshot else page.cursor
+        lost = LostWrites(self.file)
         for name, rows in arrived.tables.items():
             table = self.file.catalogue.table(name, sorted(rows.columns), received=True)
             rest = self._insert_new(table, rows)
             if rest:
-                self._bring(table, rest, echoed, log_start=log_start, until=until)
+                self._bring(table, rest, echoed, lost, log_start=log_start, until=until)
         if arrived.newest:
             newest = arrived.newest
             # With sync rules, a row that becomes visible is sent at once, ahead of the cursor.
             ruled = page.scope not in {"", EVERYTHING}
             self.file.clock.follow(newest, max(page.cursor, newest) if ruled else page.cursor)
         if not page.snapshot:
-            self.file.lost_writes.read_until(page.cursor)
+            lost.end(page.cursor)
         self.file.connection.execute(
             # What was read up to the cursor stays true while a snapshot brings newer data.
             "UPDATE _lakesync_sync SET epoch = ?, snapshot = ?, scope = ?, "
@@ -95,6 +101,7 @@ class Pages:
             self.resync.finish()
             self.file.rows.drop_tombstones(page.cursor)
             self.file.outbox.settle_doubts(page.cursor + stamp(DRIFT_MS_MAX))
+        return lost.keep()
 
     def _note_row_tables(self, names: Iterable[str]) -> None:
         """Note the tables whose rows a snapshot reads; all others are in the log after it."""
@@ -126,6 +133,7 @@ class Pages:
         table: AppTable,
         by_row: dict[str, list[Delta]],
         echoed: Echoed,
+        lost: LostWrites,
         *,
         log_start: Stamp | None,
         until: Stamp,
@@ -135,12 +143,17 @@ class Pages:
         For ``log_start`` see `Resyncer.new_bases`.
         """
         rows = self.file.rows
-        stored = rows.load(table.id, by_row)
+        stored = seen = rows.load(table.id, by_row)
         bases = self.resync.new_bases(table.id, by_row, stored, log_start)
+        # Whole rows do not say which of two writes came first.
+        not_compared = by_row.keys() if log_start is None else set(bases)
+        lost.begin(table, by_row, not_compared)
         hidden = {delta.row_id for row in by_row.values() for delta in row if delta.op is Op.REMOVE}
         for row_id in hidden:
             by_row[row_id] = _after_removal(by_row[row_id])
             bases[row_id] = EMPTY
+        if hidden:
+            lost.hide(table, {row_id: stored.get(row_id, NOT_STORED) for row_id in hidden})
         for row_id, writes in self.pending_echo.on_page(table.id, by_row, until).items():
             if row_id in stored:
                 base = bases.get(row_id, stored[row_id].known)
@@ -150,9 +163,13 @@ class Pages:
             stored = rows.load(table.id, by_row)
         for row_id in bases:
             echoed.pop((table.name, row_id), None)  # merged again without its echoes already
-        # A snapshot's rows do not say which of two writes came first.
-        lost = None if log_start is None else self.file.lost_writes
-        rows.save(_merged(table, by_row, stored, echoed, lost))
+
+        def compare(row_id: str, after: RowState) -> None:
+            if row_id not in not_compared:
+                before = seen.get(row_id, NOT_STORED)
+                lost.compare(table, row_id, before, after, by_row[row_id], until)
+
+        rows.save(_merged(table, by_row, stored, echoed, compare))
 
     def _acknowledge_echoes(self, own: list[Delta]) -> Echoed:
         """Remove from the outbox what the page proves to be at the gateway: a receipt was lost."""
@@ -173,15 +190,14 @@ def _merged(
     by_row: dict[str, list[Delta]],
     stored: dict[str, StoredRow],
     echoed: Echoed,
-    lost: LostWrites | None,
+    compare: Callable[[str, RowState], None],
 ) -> Iterator[RowToStore]:
-    """Yield the rows that a page changes."""
+    """Yield the rows that a page changes; ``compare`` is told what each of them is after it."""
     for row_id, deltas in by_row.items():
         row = stored.get(row_id, NOT_STORED)
         before = row.state
         after = fold(deltas, before)
-        if lost is not None and after is not before:
-            lost.compare((table.name, row_id), row, (before, after), deltas, table)
+        compare(row_id, after)
         if row.base is None:
             if after is not before:
                 yield table, row_id, after, None, 0

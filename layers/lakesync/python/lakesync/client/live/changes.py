@@ -24,7 +24,7 @@ from lakesync.client.forked import note_forks
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from lakesync.client.download.lost_writes import LostWrite
+    from lakesync.client.storage.conflicts import LostWrite
     from lakesync.client.storage.file import ClientFile
 
 GATHER_MS: Final = 16

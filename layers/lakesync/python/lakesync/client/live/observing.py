@@ -13,8 +13,8 @@ from lakesync.client.storage.editor import Editor
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from lakesync.client.download.lost_writes import LostWrite
     from lakesync.client.live.watch import Unchanged
+    from lakesync.client.storage.conflicts import LostWrite
     from lakesync.client.storage.file import ClientFile
 
 T = TypeVar("T")
@@ -104,12 +104,13 @@ class Observable(Editor):
     def on_conflict(
         self, callback: Callable[[LostWrite], object], tables: Iterable[str] | None = None
     ) -> Callback:
-        """Call a function with each value of this client that lost a merge, until it is closed.
+        """Call a function with each conflict that a pull shows, until it is closed.
 
         That is: another client wrote the same column, or deleted the row, without knowing of this
-        client's edit, and with a later stamp. The rows already show the other's value; to restore
-        one's own, edit again. It is called as `on_change` calls; a loss that happens while nothing
-        listens, or while the app is not running, is not reported.
+        client's edit, nor this client of its, and one of the two is lost. Mostly this client's;
+        its own stands (``won``) where it replaced a value that it had never read, and whose author
+        cannot know. It is called as `on_change` calls. Conflicts are also kept in the file until
+        the app settles them: see `Client.conflicts`.
         """
         return ConflictCallback(self._feed, callback, _folded(tables), self._table_names)
 

@@ -18,7 +18,7 @@ from lakesync.result import Ok
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from lakesync.client.download.lost_writes import LostWrite
+    from lakesync.client.storage.conflicts import LostWrite
     from lakesync.client.storage.database import Database
     from lakesync.core.messages import Progress, PullPage
     from lakesync.errors import LakeSyncError
@@ -62,6 +62,10 @@ class ClientStatus:
     """Attachments that wait to be uploaded."""
     attachments_refused: int = 0
     """Attachments that the gateway does not take, and wait for the app."""
+    conflicts: int = 0
+    """Conflicts that wait for the app; see `Client.conflicts`."""
+    conflicts_dropped: int = 0
+    """Conflicts that were dropped unsettled, because there were too many."""
     last_error: LakeSyncError | None = None
     """Why the last push or pull, or sending of actions or attachments, failed; None if none did."""
 
@@ -142,13 +146,13 @@ class Activity:
         """Return all of it, including the file's part. It never fails: see ``last_error``."""
         result = attempt(lambda: database.read(_COUNTS)[1][0])
         error = next(filter(None, map(self._errors.get, _HALVES)), None)
-        counts, tables = [0] * 7, frozenset[str]()
+        counts, tables = [0] * _COUNTED, frozenset[str]()
         if isinstance(result, Ok):
-            counts = [int(str(count)) for count in result.value[:7]]
-            tables = _synced(*map(str, (result.value[0], *result.value[7:])))
+            counts = [int(str(count)) for count in result.value[:_COUNTED]]
+            tables = _synced(*map(str, (result.value[0], *result.value[_COUNTED:])))
         else:
             error = result.error
-        stored_ms, entries, quarantined, actions, dead, attachments, refused = counts
+        stored_ms, entries, quarantined, actions, dead, attachments, refused, *conflicts = counts
         last_ms = max(self._last_ms, stored_ms)
         return ClientStatus(
             connected=self._connected,
@@ -165,6 +169,8 @@ class Activity:
             actions_dead=dead,
             attachments_pending=attachments,
             attachments_refused=refused,
+            conflicts=conflicts[0],
+            conflicts_dropped=conflicts[1],
             last_error=error,
         )
 
@@ -184,6 +190,8 @@ def _synced(
     return frozenset(name for name in read if folded(name) in of_rows)
 
 
+_COUNTED = 9
+"""How many of its columns are numbers."""
 _HALVES = ("pull", "push", "actions", "attachments")
 _COUNTS = (
     "SELECT max(synced_ms), "
@@ -193,6 +201,8 @@ _COUNTS = (
     "(SELECT count(*) FROM _lakesync_actions WHERE status = 'dead'), "
     "(SELECT count(*) FROM _lakesync_attachments WHERE status = 'waiting'), "
     "(SELECT count(*) FROM _lakesync_attachments WHERE status = 'refused'), "
+    "(SELECT count(*) FROM _lakesync_conflicts), "
+    "coalesce((SELECT number FROM _lakesync_conflicts_dropped), 0), "
     "snapshot, resync_mode, "
     "(SELECT json_group_array(name) FROM _lakesync_tables), "
     "(SELECT json_group_array(name) FROM _lakesync_row_tables) FROM _lakesync_sync"

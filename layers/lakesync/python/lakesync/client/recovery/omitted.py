@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def leave_out(file: ClientFile, table_id: int, omitted: Omitted) -> None:
-    """Remove the contents of columns of a table, except waiting edits; safe to repeat.
+    """Remove the contents of columns of a table, except own waiting or lost edits; safe to repeat.
 
     Used within the caller's transaction. Cost: each row of the table is read, and written if it has
     one of the columns.
@@ -31,3 +31,4 @@ def leave_out(file: ClientFile, table_id: int, omitted: Omitted) -> None:
         if left is not row.known:
             rest[table_id, row_id] = left
     file.rows.refold(rest)
+    file.conflicts.omit(table_id, omitted)

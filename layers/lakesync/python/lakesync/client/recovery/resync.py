@@ -69,6 +69,7 @@ _MAKE_STALE: Final = (
 )
 _ROWS: Final = "SELECT table_id, row_id, state, base, waiting FROM _lakesync_rows"
 _RECEIVED_ROWS: Final = f"{_ROWS} WHERE (table_id, row_id) NOT IN (SELECT * FROM _lakesync_stale)"  # noqa: S608 - ours
+_OF_STALE: Final = "WHERE (table_id, row_id) IN (SELECT table_id, row_id FROM _lakesync_stale)"
 _HOLD_BACK: Final = (
     "INSERT OR IGNORE INTO _lakesync_outbox (hlc, txn, status, table_id, row_id, run) "
     "VALUES (?, NULL, 'held_back', ?, ?, ?)"
@@ -191,10 +192,8 @@ class Resyncer:
         if not self._state()[0]:
             return
         execute = self.file.connection.execute
-        execute(
-            "DELETE FROM _lakesync_pending_echo "
-            "WHERE (table_id, row_id) IN (SELECT table_id, row_id FROM _lakesync_stale)"
-        )
+        execute(f"DELETE FROM _lakesync_pending_echo {_OF_STALE}")  # noqa: S608 - ours
+        self.file.conflicts.hide_stale()
         stale = execute("SELECT table_id, row_id FROM _lakesync_stale").fetchall()
         self.file.rows.refold(dict.fromkeys(stale, EMPTY))
         execute("DELETE FROM _lakesync_stale")

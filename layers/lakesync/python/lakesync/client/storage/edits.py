@@ -130,6 +130,9 @@ def amend(file: ClientFile, delta_id: str, columns: Mapping[str, object]) -> Del
             if name in state.columns and state.columns[name][:2] == mine
         }
         file.take_back(refused)
-        return Writer(file, is_group=False).write(
+        amended = Writer(file, is_group=False).write(
             refused.op, refused.table, refused.row_id, kept | dict(columns)
         )
+        stamps = refused.hlc, amended.hlc
+        file.conflicts.stamped_again([(file.key_of(refused), stamps)])
+    return amended

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from lakesync.client.actions.queue import ActionQueue
 from lakesync.client.arguments import checked_clock, checked_path, checked_text
 from lakesync.client.attachments.entries import AttachmentTable
-from lakesync.client.download.lost_writes import LostWrites
 from lakesync.client.storage.capture import Capture
 from lakesync.client.storage.catalogue import Catalogue, checked_name
+from lakesync.client.storage.conflicts import Conflicts
 from lakesync.client.storage.database import Database
 from lakesync.client.storage.device_clock import DeviceClock, system_clock
 from lakesync.client.storage.encryption import given_key
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lakesync.client.actions.entries import ActionEntry
+    from lakesync.client.storage.conflicts import LostWrite
     from lakesync.client.storage.database import Durability
     from lakesync.client.storage.encryption import GivenKey, Key
     from lakesync.client.storage.rows import LocalKey
@@ -129,7 +130,7 @@ class ClientFile:
         self.actions = ActionQueue(self.connection, client_id, self.clock)
         self.attachments = AttachmentTable(self.connection, self.clock)
         self.capture = Capture(self.connection)
-        self.lost_writes = LostWrites(client_id)
+        self.conflicts = Conflicts(self.connection, self.catalogue)
         database.on_reload(self.catalogue.reload)
         database.on_reload(self.clock.reload)
         database.on_reload(self.rows.states.clients.forget)
@@ -173,6 +174,11 @@ class ClientFile:
         with self.database.reading() as connection:
             return Outbox(connection).entries(quarantined=quarantined)
 
+    def listed_conflicts(self) -> list[LostWrite]:
+        """List the conflicts that wait for the app, as committed."""
+        with self.database.reading() as connection:
+            return Conflicts(connection, self.catalogue).listed()
+
     def quarantine(self, refused: Sequence[tuple[Entry, LakeSyncError]]) -> None:
         """Set refused edits aside, with the actions that wait for them."""
         self.outbox.quarantine(refused)
@@ -200,6 +206,7 @@ class ClientFile:
             if entry is None:
                 raise NotFound(_NO_ENTRY.format("edit in the outbox"), field="delta_id")
             self.take_back(entry.delta)
+            self.conflicts.taken_back(self.key_of(entry.delta), entry.hlc)
         return entry.delta
 
     def take_back(self, delta: Delta) -> None:

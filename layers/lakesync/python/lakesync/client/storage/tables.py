@@ -148,6 +148,37 @@ ADDED: Final = (
     # other table is in the log after it.
     """CREATE TABLE IF NOT EXISTS _lakesync_row_tables (
         name TEXT PRIMARY KEY) WITHOUT ROWID""",
+    # Rows with own writes that the gateway has accepted and no page has shown: what pages have
+    # shown of the row, and the commit by which the writes were accepted. known is null where
+    # edits wait and rules have hidden the row: what was shown of it is no longer here.
+    """CREATE TABLE IF NOT EXISTS _lakesync_unread (
+        table_id INTEGER NOT NULL,
+        row_id TEXT NOT NULL,
+        accepted INTEGER NOT NULL,
+        known BLOB,
+        PRIMARY KEY (table_id, row_id)) WITHOUT ROWID""",
+    """CREATE INDEX IF NOT EXISTS _lakesync_unread_accepted ON _lakesync_unread (accepted)""",
+    # Two writes of a value that did not know each other: `lakesync.client.storage.conflicts`.
+    # place: of the column. own, other, base: canonical values, null where there is none.
+    """CREATE TABLE IF NOT EXISTS _lakesync_conflicts (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        table_id INTEGER NOT NULL,
+        row_id TEXT NOT NULL,
+        place INTEGER NOT NULL,
+        own BLOB,
+        own_hlc INTEGER NOT NULL,
+        other BLOB,
+        other_hlc INTEGER NOT NULL,
+        other_client TEXT NOT NULL,
+        base BLOB,
+        won INTEGER NOT NULL,
+        deleted INTEGER NOT NULL,
+        hidden INTEGER NOT NULL,
+        UNIQUE (table_id, row_id, place, own_hlc))""",
+    # How many conflicts were dropped, as there were too many.
+    """CREATE TABLE IF NOT EXISTS _lakesync_conflicts_dropped (
+        id INTEGER PRIMARY KEY CHECK (id = 1),
+        number INTEGER NOT NULL)""",
 )
 """Tables that files of the same layout may lack: they are made when one is opened."""
 

@@ -1,4 +1,4 @@
-"""What an app sees of the outbox, and does about edits that were refused."""
+"""What an app sees of the outbox and of conflicts, and does about refused and lost edits."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ from typing import TYPE_CHECKING
 
 from lakesync.client.storage.editor import Editor
 from lakesync.client.storage.edits import amend
+from lakesync.client.storage.settle import settle
 from lakesync.result import Result, heard
 
 if TYPE_CHECKING:
     import threading
     from collections.abc import Mapping
 
+    from lakesync.client.storage.conflicts import LostWrite
     from lakesync.client.storage.file import ClientFile
+    from lakesync.client.storage.settle import Keep
     from lakesync.client.upload.entries import OutboxEntry
     from lakesync.core.delta import Delta
     from lakesync.errors import LakeSyncError
@@ -57,3 +60,24 @@ class OutboxKeeper(Editor):
         """
         result = self._attempt(lambda: self._file.discard(delta_id))
         return heard(result, f"discard of {delta_id!r}")
+
+    def conflicts(self) -> Result[list[LostWrite], LakeSyncError]:
+        """Return the conflicts that the app has not settled, oldest first.
+
+        They are what `on_conflict` reports, kept in the file; at most `CONFLICTS_MAX` of them.
+        """
+        return self._attempt(self._file.listed_conflicts)
+
+    def settle(
+        self, conflict_id: int, keep: Keep, value: object = None
+    ) -> Result[Delta | None, LakeSyncError]:
+        """Settle a conflict, by its ``id``: it is no longer listed.
+
+        ``mine`` and ``theirs`` choose one of its values, ``new`` writes ``value``. If the row shows
+        the chosen one, or a later one took the place of what lost, nothing is written; otherwise an
+        edit is made now, and returned. A deletion that is chosen deletes the row, and a value of a
+        row that is gone inserts it with that column. ``NOT_FOUND`` if there is no such conflict.
+        """
+        result = self._attempt(lambda: settle(self._file, conflict_id, keep, value))
+        self.edited.set()
+        return heard(result, f"settling of conflict {conflict_id!r}")

@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from lakesync.client.download.lost_writes import LostWrites
 from lakesync.client.download.pending_echo import PendingEcho, ruled_tables
 from lakesync.client.upload.entries import IN_DOUBT, Status
 from lakesync.core.clock import DRIFT_MS_MAX, stamp, stamp_ms
@@ -112,7 +113,7 @@ class Receipts:
         # An entry may no longer exist: another process shares the file, or an echo came first.
         deltas = file.outbox.known(entry.delta for entry in entries)
         file.clock.accepted(max((delta.hlc for delta in deltas), default=0))
-        file.lost_writes.accepted(deltas, by)
+        lost = LostWrites(file)
         ruled = ruled_tables(file)
         for table_id, written in file.rows.grouped(deltas).items():
             # The first page that shows a stale row replaces it, and that page may be older than
@@ -120,6 +121,7 @@ class Receipts:
             for (row_id,) in file.rows.select("row_id FROM _lakesync_stale", table_id, written):
                 file.outbox.hold_back(written.pop(row_id))
             stored = file.rows.load(table_id, written)
+            lost.accepted(file.catalogue.by_id(table_id), written, stored, by)
             if table_id in ruled:
                 self.pending_echo.note(table_id, written, stored, by)
             file.rows.acknowledge(table_id, written, stored)
@@ -138,19 +140,20 @@ class Receipts:
             # Of tables of events, what may have arrived stays as it is.
             events = {file.catalogue.known(entry.delta.table).id for entry in late}
             taken = file.outbox.take_from(start, events)
-        touched: dict[LocalKey, None] = {}
         groups: dict[int, int] = {}
         stamps: list[tuple[Stamp, Stamp]] = []
+        keys: list[LocalKey] = []
         for entry, rest in taken:
             old = entry.delta
             hlc = file.clock.now()
             delta = known_delta(old.op, old.table, old.row_id, old.client_id, hlc, old.columns)
             txn = None if entry.txn is None else groups.setdefault(entry.txn, hlc)
             file.outbox.put_back(entry._replace(txn=txn), rest, delta)
-            touched[file.catalogue.known(old.table).id, old.row_id] = None
+            keys.append(file.key_of(old))
             stamps.append((old.hlc, hlc))
-        file.rows.refold(touched)
+        file.rows.refold(dict.fromkeys(keys))
         file.actions.edits_restamped(stamps)
+        file.conflicts.stamped_again(zip(keys, stamps, strict=True))
         return len(taken)
 
 
