@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from lakesync.client.loop import SyncLoop
     from lakesync.client.storage.conflicts import LostWrite
     from lakesync.client.storage.declare import DeclaredColumns
-    from lakesync.client.storage.settle import Keep
+    from lakesync.client.storage.resolve import Keep
     from lakesync.client.summaries import PullSummary, SyncSummary
     from lakesync.client.upload.entries import OutboxEntry
     from lakesync.client.upload.push import PushSummary
@@ -146,11 +146,11 @@ class AsyncClient(AsyncObservable):
         """As `Client.conflicts`."""
         return await self._read(self.client.conflicts)
 
-    async def settle(
+    async def resolve(
         self, conflict_id: int, keep: Keep, value: object = None
     ) -> Result[Delta | None, LakeSyncError]:
-        """As `Client.settle`."""
-        return await self._write(lambda: self.client.settle(conflict_id, keep, value))
+        """As `Client.resolve`."""
+        return await self._write(lambda: self.client.resolve(conflict_id, keep, value))
 
     async def wipe(self, *, lose_edits: bool = False) -> Result[None, LakeSyncError]:
         """As `Client.wipe`; close the client afterwards, to end its threads."""

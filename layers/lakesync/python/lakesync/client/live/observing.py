@@ -110,7 +110,7 @@ class Observable(Editor):
         client's edit, nor this client of its, and one of the two is lost. Mostly this client's;
         its own stands (``won``) where it replaced a value that it had never read, and whose author
         cannot know. It is called as `on_change` calls. Conflicts are also kept in the file until
-        the app settles them: see `Client.conflicts`.
+        the app resolves them: see `Client.conflicts`.
         """
         return ConflictCallback(self._feed, callback, _folded(tables), self._table_names)
 

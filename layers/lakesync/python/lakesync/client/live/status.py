@@ -65,7 +65,7 @@ class ClientStatus:
     conflicts: int = 0
     """Conflicts that wait for the app; see `Client.conflicts`."""
     conflicts_dropped: int = 0
-    """Conflicts that were dropped unsettled, because there were too many."""
+    """Conflicts that were dropped unresolved, because there were too many."""
     last_error: LakeSyncError | None = None
     """Why the last push or pull, or sending of actions or attachments, failed; None if none did."""
 

@@ -1,8 +1,8 @@
-"""Conflicts: pairs of writes that did not know each other, kept until the app settles them.
+"""Conflicts: pairs of writes that did not know each other, kept until the app resolves them.
 
 Rules of this module
     1. A conflict is written in the transaction of the page that shows it, and leaves in the one
-       that settles it.
+       that resolves it.
     2. It keeps what this client may read: when rules hide the row, or omit the column, everything
        that others wrote leaves it, and this client's own value stays.
     3. Values are stored as they were sent, and columns by their places: so a conflict follows the
@@ -74,7 +74,7 @@ _HIDE_STALE: Final = (
 class LostWrite:
     """Two writes of one value that did not know each other, of which one lost.
 
-    See `Client.on_conflict`, `Client.conflicts` and `Client.settle`. Values are as `Client.get`
+    See `Client.on_conflict`, `Client.conflicts` and `Client.resolve`. Values are as `Client.get`
     returns them.
     """
 
@@ -100,7 +100,7 @@ class LostWrite:
     are gone from the device.
     """
     id: int = 0
-    """By which `Client.settle` knows it."""
+    """By which `Client.resolve` knows it."""
 
 
 class Clash(NamedTuple):
@@ -155,7 +155,7 @@ class Conflicts:
         return [_read(*row) for row in self._connection.execute(f"{_SELECT} {which}", parameters)]
 
     def remove(self, conflict_id: int) -> None:
-        """Remove a conflict that was settled."""
+        """Remove a conflict that was resolved."""
         self._connection.execute("DELETE FROM _lakesync_conflicts WHERE id = ?", (conflict_id,))
 
     def taken_back(self, key: LocalKey, own: Stamp) -> None:

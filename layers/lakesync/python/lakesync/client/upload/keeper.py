@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from lakesync.client.storage.editor import Editor
 from lakesync.client.storage.edits import amend
-from lakesync.client.storage.settle import settle
+from lakesync.client.storage.resolve import resolve
 from lakesync.result import Result, heard
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from lakesync.client.storage.conflicts import LostWrite
     from lakesync.client.storage.file import ClientFile
-    from lakesync.client.storage.settle import Keep
+    from lakesync.client.storage.resolve import Keep
     from lakesync.client.upload.entries import OutboxEntry
     from lakesync.core.delta import Delta
     from lakesync.errors import LakeSyncError
@@ -62,22 +62,22 @@ class OutboxKeeper(Editor):
         return heard(result, f"discard of {delta_id!r}")
 
     def conflicts(self) -> Result[list[LostWrite], LakeSyncError]:
-        """Return the conflicts that the app has not settled, oldest first.
+        """Return the conflicts that the app has not resolved, oldest first.
 
         They are what `on_conflict` reports, kept in the file; at most `CONFLICTS_MAX` of them.
         """
         return self._attempt(self._file.listed_conflicts)
 
-    def settle(
+    def resolve(
         self, conflict_id: int, keep: Keep, value: object = None
     ) -> Result[Delta | None, LakeSyncError]:
-        """Settle a conflict, by its ``id``: it is no longer listed.
+        """Resolve a conflict, by its ``id``: it is no longer listed.
 
         ``mine`` and ``theirs`` choose one of its values, ``new`` writes ``value``. If the row shows
         the chosen one, or a later one took the place of what lost, nothing is written; otherwise an
         edit is made now, and returned. A deletion that is chosen deletes the row, and a value of a
         row that is gone inserts it with that column. ``NOT_FOUND`` if there is no such conflict.
         """
-        result = self._attempt(lambda: settle(self._file, conflict_id, keep, value))
+        result = self._attempt(lambda: resolve(self._file, conflict_id, keep, value))
         self.edited.set()
-        return heard(result, f"settling of conflict {conflict_id!r}")
+        return heard(result, f"resolving of conflict {conflict_id!r}")

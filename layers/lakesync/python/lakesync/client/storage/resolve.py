@@ -1,4 +1,4 @@
-"""Settling a conflict: the app chooses a value, and the conflict is no longer kept."""
+"""Resolving a conflict: the app chooses a value, and the conflict is no longer kept."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from lakesync.core.delta import Delta
 
 Keep: TypeAlias = Literal["mine", "theirs", "new"]
-"""Which value a settled conflict leaves: this client's, the other's, or one that is given."""
+"""Which value a resolved conflict leaves: this client's, the other's, or one that is given."""
 
 _ID_MAX: Final = (1 << 63) - 1
 
 
-def settle(file: ClientFile, conflict_id: int, keep: Keep, value: object) -> Delta | None:
-    """Settle a conflict in one transaction; returns the edit that this took, if any.
+def resolve(file: ClientFile, conflict_id: int, keep: Keep, value: object) -> Delta | None:
+    """Resolve a conflict in one transaction; returns the edit that this took, if any.
 
-    See `Client.settle`.
+    See `Client.resolve`.
     """
     checked_whole(conflict_id, "conflict_id", 0, _ID_MAX)
     if keep not in get_args(Keep):
@@ -34,12 +34,12 @@ def settle(file: ClientFile, conflict_id: int, keep: Keep, value: object) -> Del
         conflict = file.conflicts.one(conflict_id)
         if conflict is None:
             raise NotFound("no conflict has this id; list them again", field="conflict_id")
-        edit = _settled(file, conflict, keep, value)
+        edit = _resolved(file, conflict, keep, value)
         file.conflicts.remove(conflict_id)
     return edit
 
 
-def _settled(file: ClientFile, conflict: LostWrite, keep: Keep, value: object) -> Delta | None:
+def _resolved(file: ClientFile, conflict: LostWrite, keep: Keep, value: object) -> Delta | None:
     own_stands = _own_stands(file, conflict)
     if keep == "new":
         return _edit(file, conflict, value)
