@@ -24,6 +24,7 @@ from tests.compat.world import (
     UNREADABLE,
     Direct,
     World,
+    deltas_of,
 )
 
 if TYPE_CHECKING:
@@ -191,6 +192,24 @@ def test_a_refusal_says_nothing_of_what_others_were_refused(rules: dict[str, Any
         assert where == [f"deltas[{number}].columns" for number in range(4)]
     else:
         assert where == [f"deltas[{number}]" for number in range(4)]
+
+
+@pytest.mark.law("F3", "V4")
+def test_who_follows_from_a_cursor_of_its_own_making_learns_of_no_hidden_row() -> None:
+    world = World()
+    world.save_rules(RULES)
+    first = world.buffer.heads(GATEWAY)["main"].commit
+    for number, state in enumerate(["hidden", "open"]):
+        columns = {"owner": "x", "state": state}
+        world.write(
+            make_delta(Op.INSERT, TABLE, f"r{number}", columns, client_id="w", hlc=number + 1)
+        )
+    world.save_rules(OTHER_RULES)
+    world.client("a", "x")
+
+    page = world.pull("a", first)
+
+    assert {delta.row_id for delta in deltas_of(page)} == {"r1"}
 
 
 def ends_with_what_it_may_see(story: Story) -> None:

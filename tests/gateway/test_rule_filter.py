@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from lakesync.core.delta import Op, checked_delta
 from lakesync.core.messages import SNAPSHOT, Pull
 from lakesync.core.values import parse
-from lakesync.errors import CursorExpired
+from lakesync.errors import CursorExpired, ValidationFailed
 from lakesync.log.limits import Limits
 from tests.support.builders import at_ms, delete, insert, push, update
 from tests.support.gateways import administrator, pusher
@@ -488,6 +488,59 @@ class TestWrites:
         assert world.push(*both, sub="ann") == []
 
 
+@pytest.mark.law("V4", "V10")
+class TestWithoutAScope:
+    @pytest.mark.parametrize("removes", [True, False])
+    def test_a_row_that_the_log_cannot_decide_is_not_named(
+        self, world: World, *, removes: bool
+    ) -> None:
+        """Anybody may name a cursor; whoever names no scope may never have seen anything."""
+        world.rules(bucket(MINE))
+        first = world.buffer.heads(GATEWAY)["main"].commit
+        world.push(insert("r1", owner="ann", state="secret", at=1))
+        world.push(insert("r2", owner="ann", state="open", at=2))
+        world.rules(bucket({"column": "state", "op": "eq", "value": "open"}))
+
+        ann = Reader("ann", removes=removes, cursor=first)
+        ann.sync(world)
+
+        assert {delta.row_id for delta in ann.sent} == {"r2"}
+
+    def test_what_it_holds_by_earlier_rules_is_read_again_which_names_nothing(
+        self, world: World
+    ) -> None:
+        world.rules(bucket(MINE))
+        ann = Reader("ann", limit=1)
+        world.push(insert("r1", owner="ann", state="secret", at=1))
+        world.push(insert("r2", owner="ann", state="open", at=2))
+        ann.sync(world)
+        world.push(insert("r3", owner="bob", state="secret", at=3))
+        world.rules(bucket({"column": "state", "op": "eq", "value": "open"}))
+
+        ann.scope, ann.sent = "", []
+        ann.sync(world)
+
+        assert set(ann.seen()) == {("todos", "r2")}
+        assert {delta.row_id for delta in ann.sent} == {"r2"}
+        ann.sent.clear()
+        ann.sync(world)
+        assert (ann.sent, ann.resyncs) == ([], [])
+
+    def test_reading_again_goes_on_with_the_scope_of_the_last_page_only(self, world: World) -> None:
+        world.rules(bucket(MINE))
+        first = world.buffer.heads(GATEWAY)["main"].commit
+        for number in (1, 2):
+            world.push(insert(f"r{number}", owner="ann", state="open", at=number))
+        world.rules(bucket({"column": "state", "op": "eq", "value": "open"}))
+        pull = Reader("ann", limit=1, cursor=first).asks()
+        page = world.pull_service.pull(GATEWAY, pull)
+
+        with pytest.raises(ValidationFailed) as refused:
+            world.pull_service.pull(GATEWAY, replace(pull, snapshot=page.snapshot))
+
+        assert refused.value.field == "scope"
+
+
 # --- any history ----------------------------------------------------------------------------------
 
 owners = st.sampled_from(["ann", "bob"])
@@ -623,3 +676,44 @@ def sync(
         for delta in reader.sent:
             for name, raw in delta.columns:
                 assert ((delta.table, delta.row_id), name, parse(raw)) in allowed
+
+
+@pytest.mark.law("V4")
+@settings(max_examples=200)
+@given(
+    st.integers(0, len(RULES) - 1),
+    st.lists(pushes | changes, min_size=2, max_size=12),
+    st.sampled_from(["ann", "bob"]),
+    st.booleans(),
+)
+def test_from_wherever_one_reads_without_a_scope_no_row_is_named_that_one_never_saw(
+    first: int,
+    happened: list[Any],
+    sub: str,
+    removes: bool,  # noqa: FBT001 - Hypothesis passes it by position
+) -> None:
+    world = World()
+    rules = RULES[first]
+    world.rules(*rules)
+    states: list[dict[tuple[str, str], dict[str, Any]]] = []
+    cursors = {1}
+    number = 0
+    for what, how in happened:
+        if what == "rules":
+            rules = RULES[how]
+            world.rules(*rules)
+        for op, row, values in how if what == "push" else ():
+            number += 1
+            makes = {"insert": insert, "update": update}.get(op)
+            at = at_ms(0, number)
+            world.push(makes(row, at=at, **values) if makes else delete(row, at=at))
+            states.append(truth(world))
+        cursors.add(world.buffer.heads(GATEWAY)["main"].commit)
+    ever = {key for state in states for key, row in state.items() if may_see(rules, sub, row)}
+
+    for cursor in cursors:
+        prober = Reader(sub, removes=removes, cursor=cursor)
+        prober.sync(world)
+
+        named = {(delta.table, delta.row_id) for delta in prober.sent}
+        assert not rules or named <= ever

@@ -27,7 +27,6 @@ from lakesync.compat.policy import (
     viewer_of,
 )
 from lakesync.compat.progress import (
-    CURSOR_PUSHED_BEFORE_PULL,
     SKIPPED_DELIVERIES,
     arrived,
     given,
@@ -36,13 +35,13 @@ from lakesync.compat.progress import (
 )
 from lakesync.core.clock import STAMP_MAX
 from lakesync.core.messages import SNAPSHOT, Pull, PullPage
+from lakesync.core.visibility import Viewer
 from lakesync.errors import Contention, CursorExpired
 from lakesync.wire.records import decode_records, encode_records
 
 if TYPE_CHECKING:
     from lakesync.core.config import GatewayConfig
     from lakesync.core.delta import Delta
-    from lakesync.core.visibility import Viewer
     from lakesync.gateway.pull import PullService
     from lakesync.ports import Buffer, RowKey, WallClock
 
@@ -97,7 +96,7 @@ class FollowingPulls:
         )
         resend = self._due(at)
         while True:
-            pages = self._read(gateway, pull, at)
+            pages = self._read(gateway, pull, at, config)
             if pages[0].scope != at.scope:
                 raise Contention("the rules are being changed; try again in a moment")
             is_rows = bool(pages[0].snapshot)
@@ -137,7 +136,9 @@ class FollowingPulls:
         )  # fmt: skip
         return _filled(page, groups), after
 
-    def _read(self, gateway: str, pull: Pull, at: Follower) -> list[PullPage]:
+    def _read(
+        self, gateway: str, pull: Pull, at: Follower, config: GatewayConfig
+    ) -> list[PullPage]:
         """Read the next pages: by the rules in force, and by each policy that they replaced.
 
         The replaced ones still give the deletes of rows that are hidden by now.
@@ -146,13 +147,16 @@ class FollowingPulls:
         if snapshot:
             asked = replace(pull, since=0, snapshot=snapshot)
             return [self._pulls.pull(gateway, asked)]
-        # A cursor above 0 without a scope asks for removals where the log cannot decide a row.
-        since = max(since, CURSOR_PUSHED_BEFORE_PULL) if at.holds_rows else since
-        now = replace(pull, since=since, scope=at.scope if at.replaced else "")
+        # What it was sent is known, and by which policy: so each pull has a scope. Where the log
+        # cannot decide an entry's row by a policy, nobody was sent the row because of that entry.
+        now = replace(pull, since=since, scope=at.scope)
         before = [
-            replace(pull, since=since, rules=rules, claims=claims)
+            replace(
+                pull, since=since, rules=rules, claims=claims,
+                scope=Viewer(rules, claims, config.logged.generation).scope().text(),
+            )
             for rules, claims in replaced_policies(at.replaced)
-        ]
+        ]  # fmt: skip
         return [self._pulls.pull(gateway, asked) for asked in (now, *before)]
 
     def _due(self, at: Follower) -> dict[RowKey, None]:

@@ -63,11 +63,20 @@ class Scope:
             return replace(self, others=digest)
         return replace(self, tables=MappingProxyType({**self.tables, table: digest}))
 
+    def forgotten(self) -> Scope:
+        """Return the scope of a client that may hold anything of what rules decide about."""
+        tables = {table: _forgotten(digest) for table, digest in self.tables.items()}
+        return Scope(_forgotten(self.others), MappingProxyType(tables))
+
     def text(self) -> str:
         """Return the text that a client stores and hands: ``others~table.digest~…``."""
         digests = [f"{name}.{digest}" for name, digest in sorted(self.tables.items())]
         text = "~".join([self.others, *digests])
         return text if len(text) <= SCOPE_CHARS_MAX else _WHOLE + digest_of(text)
+
+
+def _forgotten(digest: str) -> str:
+    return digest if digest == EVERYTHING else UNKNOWN
 
 
 def scope_of(text: str) -> Scope:

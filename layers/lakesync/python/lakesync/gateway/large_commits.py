@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from lakesync.core.messages import PullPage
@@ -39,5 +38,4 @@ def not_sent(commit: FilteredCommit, at: ResumeToken | None) -> FilteredCommit:
     stamp, _, sent = at.of.partition(":")
     if int(stamp, 16) != commit.stamp:
         return commit
-    rest = dict(islice(commit.rows.items(), int(sent), None))
-    return commit._replace(rows=rest, rows_sent=int(sent))
+    return commit._replace(rows=commit.rows[int(sent) :], rows_sent=int(sent))

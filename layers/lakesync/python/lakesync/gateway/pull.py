@@ -20,7 +20,7 @@ from lakesync.gateway.bootstrap import Bootstraps
 from lakesync.gateway.budget import Budget
 from lakesync.gateway.large_commits import not_sent, rows_of
 from lakesync.gateway.records import batch_of
-from lakesync.gateway.resume_token import Reads, ResumeToken, check_cursor, resume_token_of
+from lakesync.gateway.resume_token import Reads, check_cursor, resume_token_of, scoped
 from lakesync.gateway.rule_filter import RuleFilter
 from lakesync.log.ages import Ages
 from lakesync.log.final_log import read
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from lakesync.core.clock import Stamp
     from lakesync.core.messages import Pull
     from lakesync.gateway.records import FilteredCommit
+    from lakesync.gateway.resume_token import ResumeToken
     from lakesync.log.final_log import FinalLog
     from lakesync.ports import Buffer, Head, LogEntry, WallClock
 
@@ -128,6 +129,7 @@ class PullService:
         """Get a page of rows as they are while the client bootstraps, and otherwise of the log."""
         rule_filter, budget = RuleFilter(log.config, pull), Budget(self._wall_clock)
         scope = rule_filter.scope.text()
+        pull = scoped(pull, log, rule_filter)
         same_scope = pull.scope in {"", scope}
         is_begun = begins(pull.snapshot)
         at = None

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Sequence
 
     from lakesync.core.clock import Stamp
     from lakesync.ports import RowKey
@@ -42,9 +42,8 @@ class FilteredCommit(NamedTuple):
 
     stamp: Stamp
     records: Records
-    rows: Mapping[RowKey, bool]
-    """Rows to read, which are sent as they are now. True if the client may hold the row: if it is
-    hidden by now, its removal is then sent."""
+    rows: Sequence[RowKey]
+    """Rows to read, which are sent as they are now if they are visible."""
     rows_sent: int = 0
     """How many of the commit's rows, from the first on, the client was already sent."""
 
@@ -53,18 +52,17 @@ class FilteredCommit(NamedTuple):
 class RowsToRead:
     """Collects the rows of `FilteredCommit.rows`."""
 
-    client_may_hold: dict[RowKey, bool] = field(default_factory=dict)
+    wanted: dict[RowKey, None] = field(default_factory=dict)
     removed: set[RowKey] = field(default_factory=set)
     """Rows that the commit also removes: they are sent after their removals, never before."""
 
-    def want(self, key: RowKey, *, client_may_hold: bool) -> None:
+    def want(self, key: RowKey) -> None:
         """Note that a row has to be read."""
-        self.client_may_hold[key] = self.client_may_hold.get(key, False) or client_may_hold
+        self.wanted[key] = None
 
-    def removed_last(self) -> dict[RowKey, bool]:
+    def removed_last(self) -> list[RowKey]:
         """Return the rows, with those that the commit also removes at the end."""
-        ordered = sorted(self.client_may_hold, key=self.removed.__contains__)
-        return {key: self.client_may_hold[key] for key in ordered}
+        return sorted(self.wanted, key=self.removed.__contains__)
 
 
 def batch_of(

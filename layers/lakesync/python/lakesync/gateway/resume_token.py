@@ -7,15 +7,17 @@ continues (`lakesync.core.messages.log_behind`).
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from lakesync.core.snapshot_order import ALL_TABLES, first_of
+from lakesync.core.snapshot_order import ALL_TABLES, begins, first_of
 from lakesync.errors import CursorExpired, ValidationFailed
 
 if TYPE_CHECKING:
     from lakesync.core.clock import Stamp
     from lakesync.core.messages import Pull
+    from lakesync.gateway.rule_filter import RuleFilter
     from lakesync.log.final_log import FinalLog
 
 
@@ -95,3 +97,24 @@ def check_cursor(pull: Pull, log: FinalLog) -> None:
             "keep your unsent changes",
             field="since",
         )
+
+
+def scoped(pull: Pull, log: FinalLog, rule_filter: RuleFilter) -> Pull:
+    """Return a request with a scope where it needs one.
+
+    The log below `LoggedColumns.since` cannot show which rows a reader was sent by earlier rules.
+    So of a reader that has read a part of it, and hands back no scope, everything is unknown: what
+    rules filter is read again.
+
+    Raises:
+        ValidationFailed: a re-sync continues only with the scope of its last page.
+    """
+    if pull.scope or rule_filter.viewer.sees_every_row:
+        return pull
+    if pull.snapshot and not begins(pull.snapshot):
+        if resume_token_of(pull.snapshot).reads is Reads.CHANGED_TABLES:
+            raise ValidationFailed("hand back the scope of the page as well", field="scope")
+        return pull
+    if pull.snapshot or not 0 < pull.since < log.config.logged.since:
+        return pull
+    return replace(pull, scope=rule_filter.scope.forgotten().text())

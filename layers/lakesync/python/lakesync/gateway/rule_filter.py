@@ -4,8 +4,9 @@ Columns left out are removed in one place, `RuleFilter._shown`; logged bytes are
 needed.
 
 A delta is decided by its row as of that commit, of which the log keeps the columns that rules read;
-if rules read others too, by the row as it is now. A row that becomes visible is sent whole, as it
-is now, and only if it is visible now: otherwise its removal follows in the log.
+if rules read others too, by the row as it is now, and a hidden row is not even named. A row that
+becomes visible is sent whole, as it is now, and only if it is visible now: otherwise its removal
+follows in the log.
 Laws V4, V7 and V12: ``docs/spec/visibility.md``.
 """
 
@@ -43,8 +44,6 @@ class RuleFilter:
     def __init__(self, config: GatewayConfig, pull: Pull) -> None:
         self._config = config
         self._removes = pull.removes
-        # A client that names a scope, or begins, only holds rows that these rules have shown it.
-        self._holds_more = pull.since > 0 and not pull.scope
         self._rules = config.rules if pull.rules is None else pull.rules
         self.viewer = Viewer(self._rules, pull.claims, config.logged.generation)
         self._columns: dict[str, frozenset[str]] = {}
@@ -106,7 +105,7 @@ class RuleFilter:
         return Records((encode_records(deltas),), len(deltas)) if deltas else NO_RECORDS
 
     def row_now(self, commit: FilteredCommit, key: RowKey, stored: StoredRow | None) -> Records:
-        """Return one of a commit's rows as it is now, or its removal.
+        """Return one of a commit's rows as it is now; nothing if it is hidden.
 
         Raises:
             Contention: the row is becoming visible; try again in a moment.
@@ -114,8 +113,6 @@ class RuleFilter:
         if stored is None or stored.commit < commit.stamp:
             raise Contention("a row is becoming visible; try again in a moment")
         deltas = self.row(*key, decode_row_state(stored.state))
-        if not deltas and commit.rows[key]:
-            deltas = [self._removal(*key, commit.stamp)]
         return Records((encode_records(deltas),), len(deltas)) if deltas else NO_RECORDS
 
     # --- the log ----------------------------------------------------------------------------------
@@ -125,7 +122,7 @@ class RuleFilter:
         stamp = entries[0].stamp
         if self.sees_everything:
             runs = tuple(entry.records for entry in entries)
-            return FilteredCommit(stamp, Records(runs, sum(entry.count for entry in entries)), {})
+            return FilteredCommit(stamp, Records(runs, sum(entry.count for entry in entries)), ())
         rows = RowsToRead()
         shown = [self._shown(entry.tables, self._entry(entry, rows)) for entry in entries]
         records = NO_RECORDS.followed_by(*shown)
@@ -230,9 +227,8 @@ class RuleFilter:
             # An event that was logged before there were rules; it is its own row.
             values = rule_columns(delta.columns, self.columns(delta.table))
             return run if self.viewer.sees(delta.table, values) else b""
-        if self.scope.of(delta.table) == NOTHING and not self._holds_more:
-            return b""
-        rows.want(key, client_may_hold=transition is None and self._holds_more)
+        if self.scope.of(delta.table) != NOTHING:
+            rows.want(key)
         return b""
 
     def _removal(self, table: str, row_id: str, at: Stamp) -> Delta:

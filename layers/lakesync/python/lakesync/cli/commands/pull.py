@@ -100,7 +100,7 @@ class Feed:
         self.snapshot = snapshot
         self.count = 0
         self.read_again: set[str] = set()
-        """Tables of a source that are read again: earlier rows of them are void."""
+        """Tables that are read again: earlier rows of them are void."""
         self.on_read_again: Callable[[str], None] = lambda _: None
 
     def __iter__(self) -> Iterator[Delta]:
@@ -108,21 +108,26 @@ class Feed:
         from lakesync.core.messages import Pull
         from lakesync.wire.records import decode_records
 
-        transport, epoch, more = self._session.transport(), "", True
+        transport, epoch, scope, more = self._session.transport(), "", "", True
         while more:
-            at = Pull(self._session.client_id, self.cursor, self._page_deltas, epoch)
+            at = Pull(
+                self._session.client_id, self.cursor, self._page_deltas, epoch, self.snapshot,
+                scope=scope,
+            )  # fmt: skip
             if self.source:
-                at = replace(at, since=0, source=self.source, snapshot=self.snapshot)
+                at = replace(at, since=0, source=self.source)
             else:
                 at = replace(at, at_least=STAMP_MAX)
             page = transport.pull(at)
-            for table in page.resync.tables if page.resync and self.source else ():
+            for table in page.resync.tables if page.resync else ():
                 self.read_again.add(table)
                 self.on_read_again(table)
             for run in page.records:
                 yield from decode_records(run)
-            self.cursor, epoch, more = page.cursor, page.epoch, page.has_more
+            epoch, scope, more = page.epoch, page.scope, page.has_more
             self.snapshot = page.snapshot
+            if self.source or not page.snapshot:
+                self.cursor = page.cursor
             self.count += page.count
 
 
