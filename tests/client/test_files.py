@@ -83,7 +83,10 @@ def test_an_existing_database_of_the_app_is_welcome(world: World) -> None:
         own.commit()
 
     client = world.client()
-    client.insert("settings", "s1", {"key": "synced"}).unwrap()
+    other = world.client("b")
+    other.insert("settings", "s1", {"key": "synced"}).unwrap()
+    other.sync().unwrap()
+    client.sync().unwrap()
 
     assert client.query("SELECT * FROM settings").unwrap() == [{"key": "theme", "value": "dark"}]
     sql_name = client.sql_name("settings").unwrap()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lakesync.client.storage.app_objects import _FUNCTIONS
 from lakesync.errors import NameTaken
 from lakesync.result import Err, Ok
 from tests.client.support.world import World, check_sound, reopened, rows_of, user_tables
@@ -131,3 +133,168 @@ def test_a_row_is_read_by_any_spelling_of_its_table(real: World) -> None:
 
     assert client.get("Todos", "t1").unwrap() == {"title": "x"}
     assert client.sql_name("TODOS", "Title").unwrap() == "title"
+
+
+def _functions() -> list[str]:
+    """Return the names of all tables that this build of SQLite has without anybody making them."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        modules = {name for (name,) in connection.execute("PRAGMA module_list")}
+        pragmas = {f"pragma_{name}" for (name,) in connection.execute("PRAGMA pragma_list")}
+    return sorted(modules | pragmas | _FUNCTIONS)
+
+
+@pytest.mark.law("K9")
+def test_no_table_that_somebody_pushes_takes_the_place_of_one_of_sqlites_functions(
+    world: World,
+) -> None:
+    names = [name for name in _functions() if not name.startswith("sqlite_")]
+    with closing(sqlite3.connect(":memory:")) as connection:
+        callable_here = [name for name in names if _answers(connection.execute, name)]
+    assert {"json_each", "json_tree", "pragma_table_info"} <= set(callable_here)
+    first, second = world.client("first"), world.client("second")
+    second.insert("todos", "t1", {"title": "x", "tags": ["a", "b"]}).unwrap()
+    for name in names:
+        first.insert(name.upper(), "r", {"name": name}).unwrap()
+    first.sync().unwrap()
+
+    second.sync().unwrap()
+    second = reopened(world, second)
+
+    second.declare("todos", {"title": "string", "n": "decimal(9,2)"}, indexes=[["n"]]).unwrap()
+    assert second.get("todos", "t1").unwrap() == {"title": "x", "tags": ["a", "b"]}
+    sql = "SELECT value FROM todos, json_each(tags) ORDER BY value"
+    assert second.query(sql, as_=tuple).unwrap() == [("a",), ("b",)]
+    assert second.query("SELECT name FROM pragma_table_info('todos')").unwrap()
+    for name in callable_here:
+        assert _answers(lambda sql: second.query(sql).unwrap(), name), name
+    for name in names:
+        assert second.get(name.upper(), "r").unwrap() == {"name": name}
+        sql_name = second.sql_name(name).unwrap()
+        assert sql_name
+        assert second.query(f'SELECT name FROM "{sql_name}"').unwrap() == [{"name": name}]  # noqa: S608 - our own name
+    check_sound(second)
+
+
+def _answers(execute: Callable[[str], object], function: str) -> bool:
+    """Return whether a table is called as a function, whatever it thinks of its arguments."""
+    try:
+        execute(f'SELECT * FROM "{function}"(1, 1)')  # noqa: S608 - SQLite's own names
+    except Exception as exc:  # noqa: BLE001 - either module's, or ours
+        return "is not a function" not in str(exc) and "no such table" not in str(exc)
+    return True
+
+
+OWN: dict[str, str] = {
+    "a table notes": "CREATE TABLE notes (text)",
+    "a table Notes": "CREATE TABLE Notes (text)",
+    "a view notes": "CREATE VIEW notes AS SELECT 1 AS text",
+    "an index notes": "CREATE INDEX notes ON other (text)",
+    "a virtual table notes": "CREATE VIRTUAL TABLE notes USING fts5 (text)",
+}
+NOTES: dict[str, Callable[[Client], Any]] = {
+    "insert": lambda client: client.insert("notes", "n1", {"text": "x"}),
+    "insert_many": lambda client: client.insert_many("notes", {"n1": {"text": "x"}}),
+    "update": lambda client: client.update("notes", "n1", {"text": "x"}),
+    "delete": lambda client: client.delete("NOTES", "n1"),
+    "declare": lambda client: client.declare("notes", {"text": "string"}),
+}
+
+
+@pytest.mark.law("K9")
+@pytest.mark.parametrize("is_pulled", [False, True])
+@pytest.mark.parametrize("own", OWN)
+def test_while_an_object_of_the_app_has_a_tables_name_its_edits_are_refused(
+    world: World, own: str, *, is_pulled: bool
+) -> None:
+    """Every query of the name means the app's object, so an edit would be nowhere to be seen."""
+    client, other = world.client(), world.client("b")
+    client.execute("CREATE TABLE other (text)").unwrap()
+    with closing(sqlite3.connect(world.folder / "a.db")) as file, file:
+        file.execute(OWN[own])
+    if is_pulled:
+        other.insert("notes", "n1", {"text": "theirs"}).unwrap()
+        other.sync().unwrap()
+        client.sync().unwrap()
+        assert client.get("notes", "n1").unwrap() == {"text": "theirs"}
+
+    for operation in (*NOTES, *NOTES):
+        result = NOTES[operation](client)
+        assert isinstance(result, Err), operation
+        assert result.error.code == "NAME_TAKEN"
+        assert own.rsplit(maxsplit=1)[-1].lower() in str(result.error).lower()
+
+    assert client.pending() == Ok([])
+    assert (client.sql_name("notes").unwrap() is None) is not is_pulled
+    client = reopened(world, client)
+    assert isinstance(NOTES["insert"](client), Err)
+    with closing(sqlite3.connect(world.folder / "a.db")) as file, file:
+        file.execute(f"DROP {own.split()[-2]} notes")
+    client.insert("notes", "n2", {"text": "mine"}).unwrap()
+    client.sync().unwrap()
+    assert rows_of(client) == world.rows()
+    check_sound(client)
+
+
+@pytest.mark.law("K9")
+@pytest.mark.parametrize("sql", ["CREATE TABLE drafts (text)", "ALTER TABLE mine RENAME TO drafts"])
+def test_an_app_makes_no_object_that_hides_a_synced_table(world: World, sql: str) -> None:
+    client, other = world.client(), world.client("b")
+    client.execute("CREATE TABLE drafts (text)").unwrap()
+    client.execute("CREATE TABLE mine (text)").unwrap()
+    other.insert("drafts", "d1", {"text": "theirs"}).unwrap()
+    other.sync().unwrap()
+    client.sync().unwrap()
+    client.execute("DROP TABLE drafts").unwrap()
+    client.update("drafts", "d1", {"text": "mine"}).unwrap()
+
+    result = client.execute(sql)
+
+    assert isinstance(result, Err)
+    assert result.error.code == "NAME_TAKEN"
+    client.update("drafts", "d1", {"text": "mine again"}).unwrap()
+    assert client.query("SELECT * FROM mine").unwrap() == []
+    check_sound(client)
+
+
+@pytest.mark.law("K9")
+def test_an_app_makes_nothing_under_the_names_that_lakesync_keeps(world: World) -> None:
+    client = world.client()
+    client.execute("CREATE TABLE mine (text)").unwrap()
+    for sql in (
+        "CREATE TABLE _lakesync_mine (text)",
+        "ALTER TABLE mine RENAME TO _LakeSync_mine",
+        "CREATE TEMP TABLE todos (text)",
+    ):
+        result = client.execute(sql)
+        assert isinstance(result, Err), sql
+        assert result.error.code == "VALIDATION_ERROR"
+    assert client.query("SELECT * FROM mine").unwrap() == []
+
+
+@pytest.mark.law("K9")
+def test_a_local_table_named_like_a_function_breaks_nothing_of_the_client(world: World) -> None:
+    client = world.client()
+    client.insert("todos", "t1", {"title": "x"}).unwrap()
+    for name in ("json_each", "pragma_table_info", "pragma_module_list"):
+        client.execute(f"CREATE TABLE {name} (x)").unwrap()
+    client = reopened(world, client)
+    client.declare("todos", {"title": "string", "n": "integer"}).unwrap()
+    client.insert("others", "o1", {"title": "y"}).unwrap()
+    assert client.get("todos", "t1").unwrap() == {"title": "x"}
+    check_sound(client)
+
+
+@pytest.mark.law("K9")
+@pytest.mark.parametrize("name", ["sqlite_master", "SQLite_things"])
+def test_no_table_is_named_like_sqlites_own(real: World, name: str) -> None:
+    client = real.client()
+    for result in (
+        client.insert(name, "r", {"x": 1}),
+        client.declare(name, {"x": "integer"}),
+        client.delete(name, "r"),
+    ):
+        assert isinstance(result, Err)
+        assert result.error.code == "VALIDATION_ERROR"
+        assert "sqlite_" in result.error.message
+    assert client.get(name, "r") == Ok(None)
+    assert client.pending() == Ok([])

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lakesync.core.clock import STAMP_MAX
-from lakesync.core.delta import check_identifier
-from lakesync.core.names import staged_column
+from lakesync.core.names import check_identifier, staged_column
 from lakesync.core.schema_json import schema_from_json
 from lakesync.core.stored import WRITES, check_format
 from lakesync.errors import ValidationFailed

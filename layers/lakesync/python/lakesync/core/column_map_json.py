@@ -6,8 +6,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.core.column_map import MAPPED_COLUMNS_MAX, ColumnMap
-from lakesync.core.delta import is_identifier
-from lakesync.core.names import folded
+from lakesync.core.names import folded, is_identifier, is_table_name
 from lakesync.core.values import canonical
 from lakesync.errors import Fault, ValidationFailed
 
@@ -46,7 +45,7 @@ class MapReader:
         read: dict[str, ColumnMap] = {}
         for table, body in value.items():
             path = f"{at}.{str(table)[:64]}"
-            if not isinstance(table, str) or not is_identifier(table):
+            if not isinstance(table, str) or not is_table_name(table):
                 self._fault(path, "a table is named by a letter or _, then letters, digits or _")
             elif self._tables is not None and table not in self._tables:
                 self._fault(path, f"the table {table} is none of tables")

@@ -8,13 +8,13 @@ Laws I1-I4: ``docs/spec/identity.md``.
 
 from __future__ import annotations
 
-import re
 from enum import IntEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from lakesync.core.clock import STAMP_MAX
 from lakesync.core.identity import delta_id_of, filled_id, id_template
+from lakesync.core.names import check_identifier, check_table_name
 from lakesync.core.values import canonical, parse, utf8_bytes
 from lakesync.errors import DeltaTooLarge, ValidationFailed
 
@@ -37,7 +37,6 @@ to spare, and a DynamoDB item holds 400 KB."""
 
 _SHAPES_REMEMBERED: Final = 256
 """Sets of columns whose check is cached; most deltas use the same few sets."""
-_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 
 
 class Op(IntEnum):
@@ -106,7 +105,7 @@ def checked_delta(
         ValidationFailed: a name or id is malformed, a column repeats, a delete carries columns.
         DeltaTooLarge: the delta is over `DELTA_BYTES_MAX` or `COLUMNS_MAX`.
     """
-    check_identifier(table, "table")
+    check_table_name(table, "table")
     check_row_id(row_id)
     check_client_id(client_id)
     check_stamp(hlc)
@@ -132,26 +131,6 @@ def known_delta(
 def removal(table: str, row_id: str, at: Stamp) -> Delta:
     """Return the delta that hides a row from a client, at the commit that made it invisible."""
     return Delta(Op.REMOVE, table, row_id, GATEWAY_CLIENT, at, (), "")
-
-
-@lru_cache(maxsize=4096)
-def is_identifier(name: str) -> bool:
-    """Return whether text may name a table or a column."""
-    return _IDENTIFIER.fullmatch(name) is not None
-
-
-def check_identifier(name: str, field: str) -> str:
-    """Return the name if it may name a table or a column.
-
-    Raises:
-        ValidationFailed: it is not a letter or ``_``, then letters, digits, ``_``: at most 64.
-    """
-    if not is_identifier(name):
-        raise ValidationFailed(
-            f"{name[:80]!r} is not a name: a letter or _, then letters, digits or _, at most 64",
-            field=field,
-        )
-    return name
 
 
 @lru_cache(maxsize=1024)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.core.archive import ARCHIVE_DAYS_MAX, ARCHIVED_KINDS, Archive
 from lakesync.core.column_map_json import MapReader
-from lakesync.core.delta import is_identifier
 from lakesync.core.destinations import (
     DELETES,
     ICEBERG,
@@ -17,7 +16,7 @@ from lakesync.core.destinations import (
     SECRET,
     Destination,
 )
-from lakesync.core.names import first_spellings, folded
+from lakesync.core.names import first_spellings, folded, is_table_name
 from lakesync.core.rules import CLAIM_PREFIX, NO_RULES
 from lakesync.core.rules_json import read_rules
 from lakesync.core.schema import SOURCE_TABLE_CHARACTERS_MAX
@@ -155,7 +154,7 @@ class DestinationReader:
                 yield table
 
     def _is_table(self, table: object, at: str) -> bool:
-        if not isinstance(table, str) or not is_identifier(table):
+        if not isinstance(table, str) or not is_table_name(table):
             self.fault(at, _TABLE_RULE)
         elif (first := self._spellings.get(folded(table), table)) != table:
             self.fault(at, f"the table {table} is spelled {first}")

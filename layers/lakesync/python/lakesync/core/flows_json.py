@@ -7,7 +7,6 @@ from math import ceil
 from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.core.config import GatewayConfig
-from lakesync.core.delta import is_identifier
 from lakesync.core.destinations import ICEBERG, KINDS, SECRET, Destination
 from lakesync.core.destinations_json import DestinationReader
 from lakesync.core.flows import (
@@ -20,6 +19,7 @@ from lakesync.core.flows import (
     PlainTable,
     Source,
 )
+from lakesync.core.names import is_table_name
 from lakesync.errors import Fault, FlowRefused
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ class _Reader:
         plain: dict[str, PlainTable] = {}
         for name, one in value.items():
             path = f"source.plain.{str(name)[:64]}"
-            if not isinstance(name, str) or not is_identifier(name):
+            if not isinstance(name, str) or not is_table_name(name):
                 self.fault(path, "is no name that a table may have here")
             fields = one if isinstance(one, dict) else {}
             for unknown in sorted(map(str, fields.keys() - {"table", "key", "columns"})):

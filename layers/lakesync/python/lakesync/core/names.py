@@ -1,4 +1,4 @@
-"""Names of tables and columns: which of them are the same name, and their names in the lake.
+"""Names of tables and columns: which are allowed, which are the same, their names in the lake.
 
 SQLite, Iceberg and Athena fold case, so names that differ only in case are the same name. Among a
 gateway's tables, and among a table's columns, the first spelling stands and any other is refused.
@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import hashlib
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from lakesync.errors import NameTaken
+from lakesync.errors import NameTaken, ValidationFailed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -28,9 +29,52 @@ KEPT_SUFFIXES: Final = (CHANGES_SUFFIX, ROWS_SUFFIX, LIVE_SUFFIX)
 """The suffixes that LakeSync appends to a table's name for its own tables and views."""
 _FLOWS: Final = "flow"
 """What follows the prefix in the names of databases that flows write."""
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+_NO_TABLES: Final = "sqlite_"
+"""How no table's name begins: SQLite and DuckDB have tables of their own that are named so."""
 _SAFE = re.compile(r"[a-z][a-z0-9_]*")
 _WORD_ENDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 """The end of a word without a ``_``: ``due|Date``, ``HTTP|Server``."""
+
+
+@lru_cache(maxsize=4096)
+def is_identifier(name: str) -> bool:
+    """Return whether text may name a table or a column."""
+    return _IDENTIFIER.fullmatch(name) is not None
+
+
+def check_identifier(name: str, field: str) -> str:
+    """Return the name if it may name a table or a column.
+
+    Raises:
+        ValidationFailed: it is not a letter or ``_``, then letters, digits, ``_``: at most 64.
+    """
+    if not is_identifier(name):
+        raise ValidationFailed(
+            f"{name[:80]!r} is not a name: a letter or _, then letters, digits or _, at most 64",
+            field=field,
+        )
+    return name
+
+
+@lru_cache(maxsize=4096)
+def is_table_name(name: str) -> bool:
+    """Return whether text may name a table: a name that does not begin with ``sqlite_``."""
+    return is_identifier(name) and not folded(name).startswith(_NO_TABLES)
+
+
+def check_table_name(name: str, field: str) -> str:
+    """Return the name if it may name a table.
+
+    Raises:
+        ValidationFailed: it is not a name, or begins with ``sqlite_`` in any spelling.
+    """
+    if not is_table_name(check_identifier(name, field)):
+        raise ValidationFailed(
+            f"{name!r} is not a table's name: those that begin with {_NO_TABLES} are SQLite's own",
+            field=field,
+        )
+    return name
 
 
 def folded(name: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lakesync.core.delta import is_identifier
+from lakesync.core.names import is_identifier
 from lakesync.core.rules import (
     BUCKETS_MAX,
     FILTERS_MAX,

@@ -8,8 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from lakesync.core.comparing import is_operand
-from lakesync.core.delta import is_identifier
-from lakesync.core.names import first_spellings, folded
+from lakesync.core.names import first_spellings, folded, is_table_name
 from lakesync.core.rules import (
     BUCKETS_MAX,
     CLAIM_PREFIX,
@@ -62,7 +61,7 @@ class Reading:
         tables = []
         for place, table in enumerate(self.items(value, path, len(self.schemas) + BUCKETS_MAX)):
             at = f"{path}[{place}]"
-            if not isinstance(table, str) or not is_identifier(table):
+            if not isinstance(table, str) or not is_table_name(table):
                 self.fault(at, "a table is named by a letter or _, then letters, digits or _")
             elif (first := self._spellings.get(folded(table), table)) != table:
                 self.fault(at, f"the table {table} is spelled {first}")

@@ -12,8 +12,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from lakesync.core.column_types import fits, precision_scale
-from lakesync.core.delta import COLUMNS_MAX, check_identifier
-from lakesync.core.names import first_spellings, folded, name_taken
+from lakesync.core.delta import COLUMNS_MAX
+from lakesync.core.names import (
+    check_identifier,
+    check_table_name,
+    first_spellings,
+    folded,
+    name_taken,
+)
 from lakesync.core.partitioning import partition_field
 from lakesync.core.values import NULL
 from lakesync.errors import SchemaMismatch, ValidationFailed
@@ -92,7 +98,7 @@ class TableSchema:
     """The columns by which rows are sorted within the files of the Iceberg table."""
 
     def __post_init__(self) -> None:
-        check_identifier(self.table, "table")
+        check_table_name(self.table, "table")
         if self.append and self.delete_wins:
             raise SchemaMismatch("events are never deleted: append or deleteWins", field="append")
         names = [column.name for column in self.columns]

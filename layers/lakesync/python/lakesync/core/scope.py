@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from lakesync.core.delta import is_identifier
+from lakesync.core.names import is_identifier
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

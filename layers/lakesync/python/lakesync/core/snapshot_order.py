@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from lakesync.core.delta import check_identifier
 from lakesync.core.messages import SNAPSHOT
-from lakesync.core.names import folded
+from lakesync.core.names import check_table_name, folded
 from lakesync.errors import ValidationFailed
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ def checked_first(tables: Iterable[str], field: str = "first_tables") -> tuple[s
         ValidationFailed: one is no table's name, or they are too many.
     """
     given = [tables] if isinstance(tables, str) else list(tables)
-    first = tuple({folded(check_identifier(name, field)): name for name in given}.values())
+    first = tuple({folded(check_table_name(name, field)): name for name in given}.values())
     if len(first) > FIRST_TABLES_MAX:
         raise ValidationFailed(
             f"{len(first)} tables cannot all come first: name {FIRST_TABLES_MAX} at the most",

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.core.column_types import widens
-from lakesync.core.delta import COLUMNS_MAX, is_identifier
-from lakesync.core.names import folded
+from lakesync.core.delta import COLUMNS_MAX
+from lakesync.core.names import folded, is_identifier
 from lakesync.core.schema import Column, TableSchema
 
 if TYPE_CHECKING:

@@ -14,9 +14,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol
 
 from lakesync.core.attachments import check_parts, checked_reference, references_in
-from lakesync.core.delta import check_identifier, check_row_id
+from lakesync.core.delta import check_row_id
 from lakesync.core.merge import view
 from lakesync.core.messages import Pull
+from lakesync.core.names import check_identifier, check_table_name
 from lakesync.core.values import parse
 from lakesync.errors import BodyTooLarge, NotFound, NotYetUploaded, ValidationFailed
 from lakesync.gateway.rule_filter import RuleFilter
@@ -150,7 +151,7 @@ class AttachmentService:
         """
         file = checked_reference(reference)
         table, row_id, column = place
-        key = check_identifier(table, "table"), check_row_id(row_id)
+        key = check_table_name(table, "table"), check_row_id(row_id)
         check_identifier(column, "column")
         config = self._buffer.config(gateway)
         config.check_not_deleted()

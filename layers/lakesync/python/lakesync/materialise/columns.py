@@ -12,8 +12,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lakesync.core.column_types import precision_scale, widens
-from lakesync.core.delta import is_identifier
-from lakesync.core.names import folded, lake_columns, lake_name_choices, staged_column
+from lakesync.core.names import (
+    folded,
+    is_identifier,
+    lake_columns,
+    lake_name_choices,
+    staged_column,
+)
 from lakesync.errors import SchemaMismatch
 
 if TYPE_CHECKING:

@@ -4,15 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lakesync.core.delta import (
-    CHANGES,
-    Delta,
-    Op,
-    check_identifier,
-    check_row_id,
-    checked_delta,
-    removal,
-)
+from lakesync.core.delta import CHANGES, Delta, Op, check_row_id, checked_delta, removal
+from lakesync.core.names import check_table_name
 from lakesync.errors import InvalidInput, ValidationFailed
 
 if TYPE_CHECKING:
@@ -48,7 +41,7 @@ def row_key(table: str, row_id: str) -> tuple[str, str]:
     Raises:
         ValidationFailed: a name is malformed.
     """
-    return check_identifier(table, "table"), check_row_id(row_id)
+    return check_table_name(table, "table"), check_row_id(row_id)
 
 
 def under(error: InvalidInput, path: str) -> InvalidInput:

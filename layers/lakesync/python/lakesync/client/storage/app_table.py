@@ -24,14 +24,18 @@ from lakesync.core.merge import as_read
 from lakesync.core.values import NULL
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
+    from lakesync.client.storage.app_objects import Trigger
     from lakesync.core.merge import RowState
     from lakesync.core.values import CanonicalJson
+    from lakesync.errors import LakeSyncError
 
 Cell: TypeAlias = "str | int | float | None"
 
 COLLATION: Final = "decimal"
+DECIMAL: Final = "DECIMAL_TEXT"
+"""The SQL type of decimals. They stay digits, as REAL would round them."""
 _DECIMAL: Final = re.compile(
     r"[+-]?([0-9]{1,64}(\.[0-9]{0,64})?|\.[0-9]{1,64})([eE][+-]?[0-9]{1,3})?"
 )
@@ -42,6 +46,10 @@ _BRACKETS: Final = b"[{"
 _INT64 = range(-(1 << 63), 1 << 63)
 _REMEMBERED: Final = 4_096
 _BOOLEANS: Final = frozenset({b"true", b"false"})
+RESERVED: Final = ("sqlite_", PREFIX)
+"""How no SQLite name begins that a name of the wire is given."""
+RESERVED_TABLES: Final = (*RESERVED, "pragma_")
+"""The same for tables; SQLite has a table for each pragma."""
 ROW_ID: Final = "_row_id"
 """The column of every app table that holds the row's id."""
 
@@ -75,6 +83,17 @@ class AppTable:
     """By operation and columns, as given or in order: an `EditTemplate`, valid while names, columns
     and ``booleans`` stay the same.
     """
+    barred: Callable[[], LakeSyncError] | None = None
+    """Makes the error of every edit, where an object of the app stands in the way; there are no
+    templates then.
+    """
+    barred_triggers: tuple[Trigger, ...] = ()
+    """Triggers of the app that may not fire when its rows are written."""
+
+    def check(self) -> None:
+        """Raise if an object of the app stands in the way of edits."""
+        if self.barred:
+            raise self.barred()
 
     def as_read(self, state: RowState) -> RowState:
         """Return a row as its table reads it; see `lakesync.core.merge.as_read`."""
@@ -139,10 +158,23 @@ def quote(identifier: str) -> str:
     return f'"{doubled}"'
 
 
-def free_name(name: str, taken: Collection[str]) -> str:
+def table_sql(sql_name: str, columns: Iterable[tuple[str, str]]) -> str:
+    """Return the statement that makes an app's table of columns with their types."""
+    parts = [f"{quote(ROW_ID)} TEXT PRIMARY KEY NOT NULL"]
+    parts += [column_sql(name, sql_type) for name, sql_type in columns]
+    return f"CREATE TABLE {quote(sql_name)} ({', '.join(parts)}) WITHOUT ROWID"
+
+
+def column_sql(sql_name: str, sql_type: str) -> str:
+    """Return how a column is made, by its name and its SQL type."""
+    collation = f" COLLATE {COLLATION}" if sql_type == DECIMAL else ""
+    return f"{quote(sql_name)} {sql_type}{collation}"
+
+
+def free_name(name: str, taken: Collection[str], kept: tuple[str, ...] = RESERVED) -> str:
     """Return SQLite's name for a name: itself, or with a digest if it is reserved or taken."""
     folded = name.lower()
-    reserved = folded.startswith(("sqlite_", PREFIX))
+    reserved = folded.startswith(kept)
     if not reserved and folded not in taken:
         return name
     plain = f"t_{name}" if reserved else name

@@ -9,25 +9,32 @@ that SQLite reserves, or that the app already uses, gets a short digest appended
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from lakesync.client.arguments import checked_text
-from lakesync.client.storage.app_table import COLLATION, ROW_ID, AppTable, free_name, quote
+from lakesync.client.storage.app_objects import AppObjects
+from lakesync.client.storage.app_table import (
+    ROW_ID,
+    AppTable,
+    column_sql,
+    free_name,
+    quote,
+    table_sql,
+)  # fmt: skip
 from lakesync.client.storage.respell import respell_column, respell_table, was_refused
-from lakesync.core.delta import check_identifier
-from lakesync.core.names import first_spellings, folded, name_taken
+from lakesync.core.names import check_identifier, first_spellings, folded, name_taken
 from lakesync.core.schema_json import schemas_from_json
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterable, Mapping
 
-DECIMAL: Final = "DECIMAL_TEXT"
-"""The SQL type of decimals. They stay digits, as REAL would round them."""
 APP_COLUMNS_MAX: Final = 1_900
 """Columns of one app table; SQLite allows 2,000. Later ones are stored and synced, and can be read
 with ``get``, but have no column to query.
 """
+_SCHEMAS_REMEMBERED: Final = 16
 
 
 class Catalogue:
@@ -36,6 +43,7 @@ class Catalogue:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self._tables: dict[str, AppTable] = {}  # by folded names
+        self.objects = AppObjects(connection, self._tables)
         self._by_id: dict[int, AppTable] = {}
         self._changed: dict[int, AppTable] = {}
         self._local_changed: set[str] = set()
@@ -88,12 +96,12 @@ class Catalogue:
                 self._by_id[table_id].declared[name] = declared.replace(" ", "")
         for table in self._tables.values():
             table.prepare()
+        self.objects.look()
 
     def read_schemas(self) -> list[AppTable]:
         """Learn from the stored schemas how tables are read; returns those now read otherwise."""
         ((text,),) = self._connection.execute("SELECT schemas FROM _lakesync_sync").fetchall()
-        tables = schemas_from_json(json.loads(text)).tables if "deleteWins" in text else ()
-        self._delete_wins = frozenset(folded(one.table) for one in tables if one.delete_wins)
+        self._delete_wins = delete_wins_in(text)
         changed = [
             table
             for name, table in self._tables.items()
@@ -140,6 +148,8 @@ class Catalogue:
         table = self._tables.get(folded(name))
         if table is None:
             return self._create(name, dict.fromkeys(columns, ""), received=received)
+        if not received:
+            table.check()
         if table.name != name:
             self.note_change(table)
             self._may_respell(table, name, table.name, "table", received=received)
@@ -154,8 +164,9 @@ class Catalogue:
         self.note_change(table)
         for sql_name, sql_type in self._add(table, columns, received=received):
             self._connection.execute(
-                f"ALTER TABLE {quote(table.sql_name)} ADD COLUMN {_column(sql_name, sql_type)}"
+                f"ALTER TABLE {quote(table.sql_name)} ADD COLUMN {column_sql(sql_name, sql_type)}"
             )
+        self.objects.look()
 
     def _may_respell(
         self, table: AppTable, name: str, first: str, of: str, *, received: bool
@@ -180,10 +191,7 @@ class Catalogue:
 
     def _create(self, name: str, columns: Mapping[str, str], *, received: bool) -> AppTable:
         check_identifier(name, "table")
-        # Anything else that the app keeps in the file (tables, views, indexes) already uses its
-        # name.
-        in_use = self._connection.execute("SELECT lower(name) FROM sqlite_master").fetchall()
-        sql_name = free_name(name, {other for (other,) in in_use})
+        sql_name = self.objects.free_name(name, received=received)
         table_id = self._connection.execute(
             "INSERT INTO _lakesync_tables (name, sql_name) VALUES (?, ?) RETURNING id",
             (name, sql_name),
@@ -192,6 +200,7 @@ class Catalogue:
         self._connection.execute(table_sql(sql_name, self._add(table, columns, received=received)))
         self._remember(table)
         self.note_change(table)
+        self.objects.look()
         return table
 
     def _add(
@@ -228,18 +237,13 @@ class Catalogue:
         self._by_id[table.id] = table
 
 
-def table_sql(sql_name: str, columns: Iterable[tuple[str, str]]) -> str:
-    """Return the statement that makes an app's table of columns with their types."""
-    parts = [f"{quote(ROW_ID)} TEXT PRIMARY KEY NOT NULL"]
-    parts += [_column(name, sql_type) for name, sql_type in columns]
-    return f"CREATE TABLE {quote(sql_name)} ({', '.join(parts)}) WITHOUT ROWID"
+@lru_cache(_SCHEMAS_REMEMBERED)
+def delete_wins_in(schemas: str) -> frozenset[str]:
+    """Return the tables of stored schemas that are delete-wins tables, by their folded names."""
+    tables = schemas_from_json(json.loads(schemas)).tables if "deleteWins" in schemas else ()
+    return frozenset(folded(one.table) for one in tables if one.delete_wins)
 
 
 def checked_name(name: object, field: str) -> str:
     """Return a table's or a column's name unchanged if it is valid; otherwise as `checked_text`."""
     return check_identifier(checked_text(name, field), field)
-
-
-def _column(sql_name: str, sql_type: str) -> str:
-    collation = f" COLLATE {COLLATION}" if sql_type == DECIMAL else ""
-    return f"{quote(sql_name)} {sql_type}{collation}"

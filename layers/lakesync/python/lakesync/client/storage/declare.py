@@ -11,10 +11,11 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeGuard
 
-from lakesync.client.storage.app_table import ROW_ID, quote
-from lakesync.client.storage.catalogue import DECIMAL, checked_name, table_sql
+from lakesync.client.arguments import checked_text
+from lakesync.client.storage.app_table import DECIMAL, ROW_ID, quote, table_sql
 from lakesync.client.storage.row_class import column_types
 from lakesync.core.column_types import precision_scale
+from lakesync.core.names import check_table_name
 from lakesync.core.schema import TableSchema
 from lakesync.errors import ValidationFailed
 
@@ -67,7 +68,7 @@ def declare(
 
 
 def _check_types(table: object, columns: object, indexes: object) -> None:
-    checked_name(table, "table")
+    check_table_name(checked_text(table, "table"), "table")
     if not isinstance(columns, Mapping) or not all(
         isinstance(part, str) for pair in columns.items() for part in pair
     ):
@@ -88,8 +89,9 @@ def _sql_type(type_name: str) -> str:
 
 def _retype(connection: sqlite3.Connection, table: AppTable, sql_types: Mapping[str, str]) -> None:
     """Create the table again if an existing column has another type; its rows are copied."""
-    sql = "SELECT name, type FROM pragma_table_info(?)"
-    current = dict(connection.execute(sql, (table.sql_name,)).fetchall())
+    # Not the function of this name, whose place a table of the app may have taken.
+    columns = connection.execute(f"PRAGMA main.table_info({quote(table.sql_name)})").fetchall()
+    current = {name: kind for _, name, kind, *_ in columns}
     wanted = {
         sql_name: sql_types.get(name, current[sql_name])
         for name, sql_name in table.columns.items()

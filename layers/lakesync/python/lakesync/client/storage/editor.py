@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 from lakesync.client.arguments import checked_text
-from lakesync.client.storage.catalogue import checked_name
+from lakesync.client.storage.catalogue import checked_name, delete_wins_in
 from lakesync.client.storage.failures import query_result
 from lakesync.client.storage.python_values import as_cells, kind_of, read_value
 from lakesync.client.storage.row_names import Places
@@ -17,6 +17,7 @@ from lakesync.client.storage.statements import execute
 from lakesync.client.storage.stored_state import decode
 from lakesync.core.delta import Op, check_row_id
 from lakesync.core.merge import as_read, fold, view
+from lakesync.core.names import folded
 from lakesync.core.values import parse
 from lakesync.errors import ValidationFailed
 from lakesync.wire.records import decode_records
@@ -46,28 +47,27 @@ _OF_TABLE: Final = (
 """A table's columns: their names in order, and their declared types."""
 _STATE: Final = (
     f"SELECT state, {_OF_TABLE}, "  # noqa: S608 - ours
-    "(SELECT CASE WHEN schemas LIKE '%deleteWins%' THEN EXISTS (SELECT 1 FROM "
-    "json_each(schemas, '$.tables') WHERE json_extract(value, '$.table') = _lakesync_tables.name "
-    "COLLATE NOCASE AND json_extract(value, '$.deleteWins')) ELSE 0 END FROM _lakesync_sync) "
+    "(SELECT CASE WHEN schemas LIKE '%deleteWins%' THEN schemas ELSE '' END FROM _lakesync_sync), "
+    "name "
     "FROM _lakesync_rows JOIN _lakesync_tables ON id = table_id "
     "WHERE name = ?1 AND row_id = ?2 "
     # A new row may have no state yet: then its insert is in the outbox.
-    f"UNION ALL SELECT run, {_OF_TABLE}, NULL FROM _lakesync_outbox JOIN _lakesync_tables "
+    f"UNION ALL SELECT run, {_OF_TABLE}, NULL, name FROM _lakesync_outbox JOIN _lakesync_tables "
     "ON id = table_id WHERE name = ?1 AND row_id = ?2 "
     "AND hlc > (SELECT folded FROM _lakesync_sync) AND NOT EXISTS (SELECT 1 FROM _lakesync_rows "
     "AS row WHERE row.table_id = id AND row.row_id = ?2) LIMIT 1"
 )
 
 
-def _state(stored: bytes, names: str | None, delete_wins: int | None) -> RowState:
+def _state(stored: bytes, names: str | None, schemas: str | None, table: str) -> RowState:
     """Return a row with its values, as its table reads it; without looking up who wrote them."""
     ordered = (names or "").split(",")
-    if delete_wins is None:
+    if schemas is None:
         state = fold(decode_records(stored))
         columns = {name: state.columns[name] for name in ordered if name in state.columns}
         return state._replace(columns=columns)
     state = decode(stored, Places(ordered), str)
-    return as_read(state, delete_wins=bool(delete_wins))
+    return as_read(state, delete_wins=folded(table) in delete_wins_in(schemas))
 
 
 def _values(columns: Mapping[str, CanonicalJson], declared: str) -> dict[str, Any]:
@@ -119,8 +119,8 @@ class Editor(ABC):
             _, rows = self._read(_STATE, key)
             if not rows:
                 return None
-            stored, names, declared, delete_wins = rows[0]
-            columns = view(_state(stored, names, delete_wins))  # type: ignore[arg-type]
+            stored, names, declared, *read_by = rows[0]
+            columns = view(_state(stored, names, *read_by))  # type: ignore[arg-type]
             return columns and _values(columns, str(declared))
 
         return self._attempt(state)

@@ -11,6 +11,7 @@ import sqlite3
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from lakesync.client.storage.app_objects import WRITING
 from lakesync.client.storage.reading import is_reading
 from lakesync.client.storage.tables import PREFIX
 from lakesync.errors import ValidationFailed
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from lakesync.client.storage.catalogue import Catalogue
     from lakesync.client.storage.reading import ColumnKey
 
-_WRITING: Final = {sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE}
 _DEFINING: Final = {
     sqlite3.SQLITE_CREATE_TABLE: 0,
     sqlite3.SQLITE_DROP_TABLE: 0,
@@ -54,9 +54,9 @@ class Targets:
         subject, detail = details[0], details[1]
         if action in _DEFINING:
             self.defined.add(details[_DEFINING[action]])
-        elif action in _WRITING and subject and subject not in _SCHEMA:
+        elif action in WRITING and subject and subject not in _SCHEMA:
             (self.written if details[-1] is None else self.by_triggers).add(subject)
-        elif action not in _WRITING | {sqlite3.SQLITE_REINDEX}:
+        elif action not in WRITING | {sqlite3.SQLITE_REINDEX}:
             if action == sqlite3.SQLITE_READ and details[-1] is None:
                 self.read.add((subject.lower(), detail.lower()))
             return sqlite3.SQLITE_OK if is_reading(action, subject, detail) else sqlite3.SQLITE_DENY
@@ -96,14 +96,24 @@ def run_local(
     connection: sqlite3.Connection, catalogue: Catalogue, targets: Targets, sql: str, given: Any
 ) -> int:
     """Run a statement on local tables; returns how many rows it wrote."""
+    ours = _ours(connection) if targets.defined else []
     cursor = connection.execute(sql, given)
     gives_rows, rows = cursor.description is not None, cursor.rowcount
     cursor.close()
     if gives_rows:  # whatever it wrote is undone with the transaction, which no error survives
         raise refused(NO_RETURNING)
+    if targets.defined:
+        if _ours(connection) != ours:  # renamed
+            raise refused(f"names that begin with {PREFIX} are LakeSync's own")
+        catalogue.objects.check()
     for name in targets.written | targets.by_triggers | targets.defined:
         catalogue.note_local_change(name)
     return max(rows, 0)
+
+
+def _ours(connection: sqlite3.Connection) -> list[Any]:
+    sql = "SELECT name FROM main.sqlite_master WHERE substr(name, 1, ?) = ? COLLATE NOCASE"
+    return connection.execute(sql, (len(PREFIX), PREFIX)).fetchall()
 
 
 def refused(sentence: str) -> ValidationFailed:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
+from lakesync.client.storage.app_objects import suspended
 from lakesync.client.storage.stored_state import States
 from lakesync.core.clock import stamp
 from lakesync.core.forgetting import is_tombstone
@@ -149,14 +150,13 @@ class Rows:
         for table_id, row_ids in hidden.items():
             table = self._catalogue.by_id(table_id)
             self._catalogue.note_change(table)
-            many(table.delete, row_ids)
+            with suspended(self._connection, table):
+                many(table.delete, row_ids)
 
     def of_table(self, table_id: int) -> Iterator[tuple[str, StoredRow]]:
         """Return all rows of a table, one by one; write none of them meanwhile."""
-        every = self._connection.execute(
-            "SELECT row_id, state, base, waiting FROM _lakesync_rows WHERE table_id = ?",
-            (table_id,),
-        )
+        sql = "SELECT row_id, state, base, waiting FROM _lakesync_rows WHERE table_id = ?"
+        every = self._connection.execute(sql, (table_id,))
         return ((row_id, self.stored(table_id, *rest)) for row_id, *rest in every)
 
     def read_anew(self, table: AppTable) -> None:
@@ -174,7 +174,8 @@ class Rows:
     def show(self, table: AppTable, cells: Iterable[Sequence[Cell]]) -> None:
         """Write rows of the app's table, whose cells were composed just now."""
         self._catalogue.note_change(table)
-        self._connection.executemany(table.upsert, cells)
+        with suspended(self._connection, table):
+            self._connection.executemany(table.upsert, cells)
 
     def insert_all(self, insert: str, rows: Sequence[tuple[object, ...]]) -> bool:
         """Insert rows by a statement that skips existing ones; all of them or none."""

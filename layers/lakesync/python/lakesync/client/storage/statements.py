@@ -64,6 +64,7 @@ def execute(file: ClientFile, writer: Writer, sql: str, parameters: object) -> i
             prepared.clear()
         read = frozenset(targets.read)
         prepared[str(sql)] = name, read
+    table.check()
     compared = given
     if read and holds_bytes(given):
         compared = stored_kinds(file.connection).compared(read, given)

@@ -15,9 +15,10 @@ from lakesync.client.storage.app_table import ROW_ID
 from lakesync.client.storage.edit_template import EditTemplate
 from lakesync.client.storage.rows import INSERT_EDITED, SELECT_ROW, UPSERT_ROW
 from lakesync.client.upload.outbox import ADD
-from lakesync.core.delta import Op, check_columns, check_identifier
+from lakesync.core.delta import Op, check_columns
 from lakesync.core.forgetting import is_tombstone
 from lakesync.core.merge import apply, view
+from lakesync.core.names import check_table_name
 from lakesync.errors import ValidationFailed
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ def _new_template(
 ) -> tuple[AppTable, EditTemplate]:
     """Return the table of an edit, and how edits of such columns of it are encoded."""
     given, names = _checked_names(op, table, columns)
-    check_identifier(table, "table")
+    check_table_name(table, "table")
     check_columns(op, names)
     app = file.catalogue.table(table, names)
     template = app.templates.get((op, *names))

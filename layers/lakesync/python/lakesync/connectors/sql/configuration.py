@@ -10,7 +10,7 @@ from pydantic.alias_generators import to_camel
 
 from lakesync.connectors.deltas import identifier
 from lakesync.connectors.port import FEED
-from lakesync.core.delta import check_identifier
+from lakesync.core.names import check_table_name
 from lakesync.errors import ValidationFailed
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class NamedTable(Settings, ABC):
     @model_validator(mode="after")
     def _named_well(self) -> Self:
         try:
-            check_identifier(self.table, "as")
+            check_table_name(self.table, "as")
         except ValidationFailed as error:
             raise ValueError(error.message) from error
         return self

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 from fastapi import APIRouter, Request, Response
 
-from lakesync.core.delta import check_identifier
 from lakesync.core.layout import DEFAULT_SHARD
+from lakesync.core.names import check_table_name
 from lakesync.errors import ValidationFailed
 from lakesync.log.head_room import pull_units, push_units
 from lakesync.runtime.api import schemas
@@ -71,7 +71,7 @@ def _placement(body: object) -> tuple[str, str, bool]:
     if isinstance(body, dict) and {"table", "shard"} <= body.keys() <= {"table", "shard", "dryRun"}:
         table, shard, dry_run = body["table"], body["shard"], body.get("dryRun", False)
         if isinstance(table, str) and isinstance(shard, str) and isinstance(dry_run, bool):
-            return check_identifier(table, "table"), shard, dry_run
+            return check_table_name(table, "table"), shard, dry_run
     raise ValidationFailed(_SHAPE)
 
 
