@@ -44,8 +44,9 @@ def matching(
 
     rows = iter(diffs)
     part: list[RowDiff] = []
-    with duckdb.connect() as database:
-        database.execute("SET TimeZone = 'UTC'")
+    from lakesync.cli.own_database import own_database
+
+    with own_database("TimeZone = 'UTC'") as database:
         # Evaluated without rows too, so that an invalid condition is always refused.
         while part or (part := list(islice(rows, _ROWS))) or where:
             try:

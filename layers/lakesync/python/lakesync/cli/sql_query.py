@@ -8,8 +8,6 @@ from lakesync.cli.faults import UsageFault
 from lakesync.core.names import CHANGES_SUFFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     import pyarrow as pa
 
     from lakesync.cli.asof import AsOf
@@ -53,16 +51,17 @@ def run(
     """
     import duckdb
 
+    from lakesync.cli.own_database import named_tables, own_database
     from lakesync.cli.pushdown import needed
 
-    database = duckdb.connect()
+    database = own_database()
     try:
-        wanted = {name.lower() for name in database.get_table_names(sql)}
         names = set(lake.names())
+        wanted = named_tables(database, sql, names)
         sources = {
             name: name + CHANGES_SUFFIX if changes and name + CHANGES_SUFFIX in names else name
             for name in names
-            if name.lower() in wanted
+            if name in wanted
         }
         schemas = {
             name: lake.schema(source, moment, all_columns=all_columns)
@@ -72,21 +71,10 @@ def run(
         for name, source in sources.items():
             rows = lake.read(source, moment, all_columns=all_columns, needed=needs[name])
             database.register(name, rows)
-        answer = database.sql(sql)
-        if answer is None:
-            raise UsageFault("the query was refused: it gives no rows; begin it with SELECT")
-        return answer.to_arrow_table()
+        answer: pa.Table = database.sql(sql).to_arrow_table()
+        return answer  # noqa: TRY300 - DuckDB's faults above are the same
     except duckdb.Error as exc:
-        raise UsageFault(_sentence(str(exc), lake.names())) from exc
+        first = str(exc).strip().splitlines()[0]
+        raise UsageFault(f"the query was refused: {first}") from exc
     finally:
         database.close()
-
-
-def _sentence(text: str, tables: Collection[str]) -> str:
-    first = text.strip().splitlines()[0]
-    if first.startswith("Catalog Error: Table"):
-        known = (
-            ", ".join(sorted(tables)) or "none yet: push something, then `lakesync flush --wait`"
-        )
-        return f"{first.removesuffix('!')}; tables in the lake: {known}"
-    return f"the query was refused: {first}"
