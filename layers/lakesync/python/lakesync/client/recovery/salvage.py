@@ -1,23 +1,22 @@
 """A damaged file: detecting it, saving the edits that wait in it, and starting a new file.
 
-SQLite reads a damaged table up to the damage. So the outbox is read from both ends, which gives all
-of it if only one place is damaged. Data that the gateway has is not saved: it is pulled again.
+What can still be read of it: `lakesync.client.recovery.damaged`. Data that the gateway has is not
+saved: it is pulled again.
 """
 
 from __future__ import annotations
 
 import contextlib
 import shutil
-import sqlite3
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from lakesync.client.actions.entries import COLUMNS, ActionEntry
 from lakesync.client.attachments.entries import AttachmentStatus
 from lakesync.client.attachments.folder import Folder
-from lakesync.client.recovery.saved_actions import SavedActions, read_actions
+from lakesync.client.recovery.damaged import checked_entry, read_damaged
 from lakesync.client.storage.app_table import cell
 from lakesync.client.storage.encryption import given_key
 from lakesync.client.storage.failures import attempt
@@ -25,23 +24,19 @@ from lakesync.client.storage.file import open_file
 from lakesync.client.storage.stored_state import states_in
 from lakesync.client.upload.entries import OutboxEntry, Status
 from lakesync.client.upload.outbox import PUT
-from lakesync.core.delta import check_client_id, known_delta
 from lakesync.core.merge import view
-from lakesync.errors import InternalError, LakeSyncError, NotFound, Unavailable
+from lakesync.errors import LakeSyncError, NotFound, Unavailable
 from lakesync.result import Err, Result
 from lakesync.wire.records import encode_records
 
 if TYPE_CHECKING:
+    from lakesync.client.recovery.damaged import Owner, Readable
     from lakesync.client.storage.encryption import GivenKey, Key
     from lakesync.client.storage.file import ClientFile
     from lakesync.client.storage.rows import LocalKey
-    from lakesync.core.clock import Stamp
 
 _BEHIND: Final = ("-wal", "-shm")
 """Files that SQLite keeps beside the database; the log contains edits, the other is recreated."""
-_ENTRIES: Final = "SELECT hlc, txn, status, run, code, message, field FROM _lakesync_outbox"
-_Saved: TypeAlias = "dict[Stamp, tuple[int | None, OutboxEntry]]"
-"""Entries of a damaged outbox with their local transactions, by stamp."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +57,6 @@ class Salvaged:
     """
 
 
-class _Owner(NamedTuple):
-    client_id: str
-    floor: Stamp
-    """The greatest stamp that is known to be at the gateway."""
-
-
 def is_sound(file: ClientFile) -> bool:
     """Return whether a file is undamaged, as far as that can be checked. Reads all of it."""
     try:
@@ -86,54 +75,13 @@ def is_sound(file: ClientFile) -> bool:
             for table_id, *columns in connection.execute(
                 "SELECT table_id, hlc, status, run, code, message, field FROM _lakesync_outbox"
             ):
-                _checked(*columns)
+                checked_entry(*columns)
                 tables.add(table_id)
             known = {row[0] for row in connection.execute("SELECT id FROM _lakesync_tables")}
             owners = connection.execute("SELECT count(*) FROM _lakesync_sync").fetchone()
             return tables <= known and owners == (1,)
     except Exception:  # noqa: BLE001 - whatever reading it raises: what was written can be read
         return False
-
-
-def _checked(hlc: Stamp, *columns: Any) -> OutboxEntry:
-    entry = OutboxEntry.stored(*columns)
-    again = known_delta(*entry.delta[:6])
-    if again.delta_id != entry.delta.delta_id or again.hlc != hlc:
-        raise InternalError("the entry is not what was written")
-    return entry
-
-
-def _read(path: Path, key: Key | None) -> tuple[_Owner | None, _Saved, SavedActions, bool]:
-    """Get the owner of a damaged file, its readable contents, and whether they are its outbox."""
-    saved: _Saved = {}
-    owner: _Owner | None = None
-    uri = f"{path.absolute().as_uri()}?mode=ro"
-    connect = key.connect if key else sqlite3.connect
-    with contextlib.closing(connect(uri, uri=True, isolation_level=None)) as connection:
-        complete = _save(connection, "ASC", saved)
-        if not complete:
-            _save(connection, "DESC", saved)
-        actions = read_actions(connection)
-        with contextlib.suppress(sqlite3.Error, TypeError, LakeSyncError):
-            row = connection.execute("SELECT client_id, floor FROM _lakesync_sync").fetchone()
-            owner = _Owner(check_client_id(row[0]), int(row[1]))
-    if owner is None and saved:
-        owner = _Owner(saved[min(saved)][1].delta.client_id, 0)
-    return owner, saved, actions, complete
-
-
-def _save(connection: sqlite3.Connection, order: str, saved: _Saved) -> bool:
-    """Save entries until the damage; returns whether there was none."""
-    complete = True
-    try:
-        for hlc, txn, *columns in connection.execute(f"{_ENTRIES} ORDER BY hlc {order}"):
-            try:
-                saved[hlc] = txn, _checked(hlc, *columns)
-            except Exception:  # noqa: BLE001 - whatever decoding raises, it is this one's damage
-                complete = False
-    except (sqlite3.Error, UnicodeError):
-        return False
-    return complete
 
 
 def salvage(path: str | Path, *, key: GivenKey | None = None) -> Result[Salvaged, LakeSyncError]:
@@ -156,28 +104,28 @@ def salvage(path: str | Path, *, key: GivenKey | None = None) -> Result[Salvaged
 def _begin_anew(path: Path, key: Key | None) -> Salvaged:
     if not path.is_file():
         raise NotFound(f"there is no file {str(path)!r} to salvage", field="path")
-    owner, saved, actions, complete = _read(path, key)
+    readable = read_damaged(path, key)
+    owner, saved, actions = readable.owner, readable.edits, readable.actions
     kept = _copied(path)
     new = path.with_name(f"{path.name}.new")
     _remove_beside(new)
     new.unlink(missing_ok=True)
     if owner is not None:
         file = open_file(new, owner.client_id, key=key)
-        _fill(file, path, owner, saved, actions, complete=complete)
+        _fill(file, path, owner, readable)
     _remove_beside(path)
     if owner is not None:
         new.replace(path)
     else:  # the client is unknown, and no edit is left: opening it creates a new file
         path.unlink()
     edits = tuple(entry for _, (_, entry) in sorted(saved.items()))
-    is_all = complete and actions.is_complete and (owner is not None or not actions.rows)
+    is_all = (
+        readable.is_complete and actions.is_complete and (owner is not None or not actions.rows)
+    )
     return Salvaged(edits, is_complete=is_all, kept=kept, actions=actions.entries)
 
 
-def _fill(
-    file: ClientFile, path: Path, owner: _Owner, saved: _Saved, actions: SavedActions, *,
-    complete: bool,
-) -> None:  # fmt: skip
+def _fill(file: ClientFile, path: Path, owner: Owner, readable: Readable) -> None:
     """Fill the outbox and the queue of a new file with what was saved.
 
     The bytes of attachments are beside it, and all of them are offered to the gateway again.
@@ -185,7 +133,7 @@ def _fill(
     with contextlib.closing(file.database), file.database.transaction() as connection:
         connection.execute("UPDATE _lakesync_sync SET floor = ?", (owner.floor,))
         keys: dict[LocalKey, None] = {}
-        for hlc, (txn, entry) in sorted(saved.items()):
+        for hlc, (txn, entry) in sorted(readable.edits.items()):
             delta, status, error = entry.delta, entry.status, entry.error
             names = [name for name, _ in delta.columns]
             table = file.catalogue.table(delta.table, names, received=True)
@@ -198,7 +146,7 @@ def _fill(
         file.rows.refold(keys)
         for known in Folder(path).named():
             file.attachments.put(known, AttachmentStatus.WAITING)
-        actions.fill(file, edits_complete=complete)
+        readable.actions.fill(file, edits_complete=readable.is_complete)
 
 
 def _copied(path: Path) -> Path:

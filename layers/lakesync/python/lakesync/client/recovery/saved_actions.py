@@ -11,6 +11,8 @@ from lakesync.client.actions.entries import COLUMNS, ActionEntry, ActionStatus
 from lakesync.errors import EditRefused
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from lakesync.client.storage.file import ClientFile
 
 _ALSO: Final = ("place", "after_hlc", "sent_ms", "due_ms", "ended_ms")
@@ -27,22 +29,43 @@ class SavedActions:
 
     rows: dict[int, tuple[Any, ...]] = field(default_factory=dict)
     is_complete: bool = True
+    unsure: set[int] = field(default_factory=set)
+    """Places of actions of which the file may no longer know that they have ended."""
 
     @property
     def entries(self) -> tuple[ActionEntry, ...]:
         """The actions themselves, oldest first."""
         return tuple(entry_of(row) for _, row in sorted(self.rows.items()))
 
+    def add(self, row: tuple[Any, ...]) -> None:
+        """Add an action; raises if it is not what was queued."""
+        entry_of(row).to_send("-")
+        place, after_hlc, sent_ms, due_ms, ended_ms = row[-len(_ALSO) :]
+        if not all(
+            isinstance(n, int) for n in (place, after_hlc, sent_ms or 0, due_ms, ended_ms or 0)
+        ):
+            raise ValueError("a number is none")
+        self.rows[place] = row
+
+    def take(self, cells: Mapping[str, Any], *, was_reached: bool) -> None:
+        """Add an action of a page, unless it is there."""
+        if cells["place"] not in self.rows:
+            self.add(tuple(cells[name] for name in _NAMES.split(", ")))
+            if not was_reached:
+                self.unsure.add(cells["place"])
+
     def fill(self, file: ClientFile, *, edits_complete: bool) -> None:
         """Put them into a new file's queue, within a transaction of it."""
         marks = ", ".join("?" * (_NAMES.count(",") + 1))
-        for _, row in sorted(self.rows.items()):
+        for place, row in sorted(self.rows.items()):
             file.connection.execute(
                 f"INSERT INTO _lakesync_actions ({_NAMES}) VALUES ({marks})",  # noqa: S608 - names
                 row,
             )
             entry, after_hlc = entry_of(row), row[-4]
-            if after_hlc and entry.status is ActionStatus.WAITING and not edits_complete:
+            waits = entry.status is ActionStatus.WAITING
+            is_unsure = place in self.unsure and (waits or entry.status is ActionStatus.SENT)
+            if is_unsure or (after_hlc and waits and not edits_complete):
                 file.actions.end(entry, EditRefused(_LOST))
 
 
@@ -74,15 +97,9 @@ def _read(connection: sqlite3.Connection, order: str, saved: SavedActions) -> bo
         with closing(connection.execute(sql)) as rows:
             for row in rows:
                 try:
-                    entry_of(row).to_send("-")
-                    place, after_hlc, sent_ms, due_ms, ended_ms = row[-len(_ALSO) :]
-                    numbers = place, after_hlc, sent_ms or 0, due_ms, ended_ms or 0
-                    if all(isinstance(number, int) for number in numbers):
-                        saved.rows[place] = row
-                        continue
-                except Exception:  # noqa: BLE001, S110 - whatever decoding raises, it is this one's damage
-                    pass
-                complete = False
+                    saved.add(row)
+                except Exception:  # noqa: BLE001 - whatever decoding raises, it is this one's damage
+                    complete = False
     except (sqlite3.Error, UnicodeError):
         return False
     return complete
