@@ -9,20 +9,27 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from lakesync.core.delta import Op, checked_delta
 from lakesync.core.names import (
     KEPT_SUFFIXES,
     flow_database,
     folded,
     in_words,
     is_flow_database,
+    is_identifier,
+    is_table_name,
     lake_columns,
     lake_database,
     lake_tables,
     staged_column,
 )
+from lakesync.core.schema import Column, TableSchema
+from lakesync.core.snapshot_order import checked_first
+from lakesync.errors import ValidationFailed
 from tests.support.strategies import identifiers, texts
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from random import Random
 
 SAFE = re.compile(r"[a-z][a-z0-9_]*")
@@ -139,3 +146,20 @@ def test_names_in_the_lake_never_change_from_one_release_to_the_next() -> None:
     assert staged_column("_id") == "c_id_b6f7460b47"
     assert staged_column("dueDate") == "duedate"
     assert lake_database("lake", "tenant-1") == "lake_g_tenant_1_0a96abb33b"
+
+
+@pytest.mark.law("S5")
+@pytest.mark.parametrize("name", ["sqlite_master", "SQLITE_x", "Sqlite_"])
+def test_no_table_is_named_as_engines_name_their_own(name: str) -> None:
+    assert is_identifier(name)
+    assert not is_table_name(name)
+    makers: list[Callable[[], object]] = [
+        lambda: checked_delta(Op.DELETE, name, "r", "a", 1, ()),
+        lambda: TableSchema(name, (Column("x", "string"),)),
+        lambda: checked_first([name]),
+    ]
+    for make in makers:
+        with pytest.raises(ValidationFailed, match="sqlite_"):
+            make()
+    assert is_table_name("sqlite") is is_table_name("my_sqlite_x") is True
+    checked_delta(Op.UPDATE, "t", "r", "a", 1, ((name, b"1"),))
