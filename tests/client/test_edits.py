@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakesync.client.storage.app_table import AppTable
-from lakesync.client.storage.app_table import table_sql
+from lakesync.client.storage.app_table import AppTable, table_sql
 from lakesync.client.storage.catalogue import APP_COLUMNS_MAX
 from lakesync.core.delta import Op
 from lakesync.errors import ValidationFailed
