@@ -16,7 +16,7 @@ from botocore.config import Config
 from lakesync.adapters.attachments.s3 import S3SignedObjects
 from lakesync.client import Client, HttpTransport
 from lakesync.core.attachments import PART_BYTES, Attachment
-from lakesync.errors import LakeSyncError
+from lakesync.errors import LakeSyncError, Retry
 from lakesync.ports import SignedRequest
 from lakesync.result import Err
 from tests.support.local_gateway import GATEWAY, LocalGateway, serve_gateway
@@ -139,7 +139,8 @@ class Store:
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         self.requests.append(request)
-        return httpx.Response(self.status, content=self.body, headers=self.headers)
+        headers = self.headers | ({"etag": '"7"'} if self.status in {200, 206} else {})
+        return httpx.Response(self.status, content=self.body, headers=headers)
 
     def transport(self) -> HttpTransport:
         return HttpTransport(
@@ -178,9 +179,40 @@ def test_what_a_store_refuses_is_said_in_our_words_without_the_address(
             assert "Signature" not in refused.value.message
 
 
-@pytest.mark.parametrize("status", [200, 412])
-def test_a_store_is_sent_what_was_signed_and_never_the_token(status: int) -> None:
-    store = Store(status)
+@pytest.mark.law("G3")
+@pytest.mark.parametrize(
+    ("status", "headers", "body"),
+    [
+        (200, {}, b"<html>log in</html>"),
+        (302, {"location": "https://login.example/"}, b""),
+        (403, {}, b"<html>log in</html>"),
+        (404, {}, b""),
+        (412, {}, b"<html>log in</html>"),
+        (413, {}, b"<html>too large</html>"),
+        (511, {}, b""),
+    ],
+)
+def test_an_answer_that_no_store_gave_is_tried_again(
+    status: int, headers: dict[str, str], body: bytes
+) -> None:
+    def answer(_request: httpx.Request) -> httpx.Response:
+        return httpx.Response(status, content=body, headers=headers)
+
+    http = httpx.MockTransport(answer)
+    with HttpTransport("https://gateway", "g1", token="the-token", http=http) as transport:
+        for ask in (
+            lambda: transport.send_bytes(SIGNED, b"content"),
+            lambda: [*transport.receive_bytes(SIGNED, 0)],
+        ):
+            with pytest.raises(LakeSyncError) as refused:
+                ask()
+            assert (refused.value.retry, refused.value.is_foreign) == (Retry.LATER, True)
+            assert "not that of the store" in refused.value.message
+
+
+@pytest.mark.parametrize(("status", "body"), [(200, b""), (412, xml("PreconditionFailed"))])
+def test_a_store_is_sent_what_was_signed_and_never_the_token(status: int, body: bytes) -> None:
+    store = Store(status, body)
     with store.transport() as transport:
         transport.send_bytes(SIGNED, b"content")
 
@@ -230,9 +262,9 @@ def test_a_download_goes_on_where_it_was(
      {"stored": False, "requests": [{}], "partsStored": 0},
      {"stored": False, "requests": [], "partsStored": "x"}],
 )  # fmt: skip
-def test_a_gateway_that_answers_nonsense_is_a_bug_and_no_crash(answer: Any) -> None:
+def test_a_gateway_that_answers_nonsense_is_taken_for_none(answer: Any) -> None:
     store = Store(200, json.dumps(answer).encode(), **{"content-type": "application/json"})
     with store.transport() as transport, pytest.raises(LakeSyncError) as refused:
         transport.ask_upload(FILE, [], "")
-    assert refused.value.code == "INTERNAL_ERROR"
+    assert refused.value.code == "NOT_THE_GATEWAY"
     assert store.requests[0].headers["authorization"] == "Bearer the-token"

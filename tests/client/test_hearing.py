@@ -161,7 +161,7 @@ class Server:
         self.paths: list[str] = []
         self.open: list[Any] = []
         self.asked: list[Pull] = []
-        self.status = 0
+        self.status, self.location = 0, ""
         self.first = ""
         """What a connection is sent at once."""
 
@@ -177,7 +177,12 @@ class Server:
             self.asked.append(proto.decode_pull(message))
 
     def refuse(self, connection: Any, _: Any) -> Any:
-        return connection.respond(self.status, "") if self.status else None
+        if not self.status:
+            return None
+        response = connection.respond(self.status, "")
+        if self.location:
+            response.headers["Location"] = self.location
+        return response
 
     def send(self, page: PullPage) -> None:
         self.open[-1].send(frames.encode_broadcast(page))
@@ -293,6 +298,40 @@ def test_a_token_that_is_refused_is_asked_for_anew(
         server.status = 0
         assert waited(lambda: server.offered)
         assert server.offered[0][1] != "bearer.token-0"
+
+
+@pytest.mark.law("K17", "K18")
+@pytest.mark.parametrize(("status", "renewals"), [(401, 1), (403, 0), (200, 0), (404, 0)])
+def test_a_handshake_that_others_answer_renews_the_token_once_at_most(
+    world: World, tmp_path: Path, quick: None, status: int, renewals: int
+) -> None:
+    server, given = Server(), iter(f"token-{n}" for n in range(1000))
+    server.status = status
+    with (
+        world.client(tmp_path) as client,
+        serving(server) as url,
+        listening(client, url, lambda: next(given)),
+    ):
+        time.sleep(0.2)
+        server.status = 0
+        assert waited(lambda: server.offered)
+        assert server.offered[0][1] == f"bearer.token-{renewals}"
+
+
+@pytest.mark.law("K18")
+def test_a_redirect_of_a_handshake_is_not_followed_with_the_token(
+    world: World, tmp_path: Path, quick: None
+) -> None:
+    there, server = Server(), Server()
+    with (
+        world.client(tmp_path) as client,
+        serving(there) as elsewhere,
+        serving(server) as url,
+    ):
+        server.status, server.location = 302, elsewhere
+        with listening(client, url):
+            time.sleep(0.3)
+        assert there.paths == there.offered == []
 
 
 @pytest.mark.law("T6")

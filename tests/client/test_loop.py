@@ -12,7 +12,8 @@ from unittest.mock import Mock
 import pytest
 
 from lakesync.client import Fault, SyncLoop, SyncSummary
-from lakesync.client.loop import BACKOFF_S_MAX, GATHER_S, GATHER_S_MAX
+from lakesync.client.backoff import BACKOFF_S_MAX
+from lakesync.client.loop import GATHER_S, GATHER_S_MAX
 from lakesync.errors import Backpressure, Forbidden, LakeSyncError, Unavailable, Unreachable
 from lakesync.result import Err, Ok, Result
 from tests.client.support.world import rows_of

@@ -31,6 +31,7 @@ from lakesync.gateway.resume_token import Reads, resume_token_of
 from lakesync.log.looks import LOOKS_APART_MS
 from lakesync.log.raising import RAISED_EVERY_MS
 from lakesync.wire import proto
+from tests.simulation import others
 from tests.simulation.history import Began
 from tests.simulation.ports import (
     SimulatedBuffer,
@@ -92,12 +93,13 @@ class SimulatedTransport:
         if self._link.pushes_by_socket and socket is not None and socket.is_open:
             return self._push_by(socket, push)
         speech = self._link.speech
-        return speech.decode_receipt(self._request("push", speech.encode_push(push)))
+        return others.read(speech.decode_receipt, self._request("push", speech.encode_push(push)))
 
     def pull(self, pull: Pull) -> PullPage:
         """Fetch the next page."""
         # A pull is a query, which protobuf stands for here.
-        page = self._link.speech.decode_page(self._request("pull", proto.encode_pull(pull)))
+        answer = self._request("pull", proto.encode_pull(pull))
+        page = others.read(self._link.speech.decode_page, answer)
         self._link.cursor = max(self._link.cursor, page.cursor)
         return page
 
@@ -143,6 +145,7 @@ class Link:
         self._world = world
         self.name = name
         self._random = world.stream(f"link {name}")
+        self._others = world.stream(f"others before {name}")
         self.down_until_ms = 0
         self.requests = 0
         self.claims: Claims = claims(world.stream(f"claims {name}"), name)
@@ -158,11 +161,20 @@ class Link:
         """How often a push was refused for its clock."""
 
     def exchange(self, request: Request) -> Answer:
-        """Send a request and wait for its answer.
+        """Send a request and wait for its answer, which somebody on the way may give.
 
         Raises:
             Unreachable: none came in time.
         """
+        faults = self._world.faults
+        if self._is_answered_by_others(faults.portal):
+            self._world.scheduler.sleep(50)
+            return others.saying(self._others)
+        answer = self._exchange(request)
+        is_changed = self._is_answered_by_others(faults.foreign_answer)
+        return others.saying(self._others) if is_changed else answer
+
+    def _exchange(self, request: Request) -> Answer:
         world, chance, faults = self._world, self._random.random, self._world.faults
         if world.scheduler.now_ms < self.down_until_ms:
             world.count("no network")
@@ -196,6 +208,12 @@ class Link:
         if not came.wait(CLIENT_WAITS_MS / 1000):
             raise Unreachable("no answer came in time")
         return answers[0]
+
+    def _is_answered_by_others(self, share: float) -> bool:
+        if not share or self._others.random() >= share:
+            return False
+        self._world.count("answered by others")
+        return True
 
     def _copy(self, request: Request, after_ms: int) -> None:
         """Deliver a request once more, unless what it holds was rightly stamped again by then.
@@ -260,7 +278,9 @@ class Container:
         try:
             return HTTP_OK, self._answer(request)
         except LakeSyncError as error:
-            body = {"error": error.message, "code": error.code, "field": error.field}
+            body = {
+                "error": error.message, "code": error.code, "field": error.field, "requestId": "r",
+            }  # fmt: skip
             return error.status, json.dumps(body).encode()
 
     def _answer(self, request: Request) -> bytes:
@@ -366,7 +386,7 @@ class Front:
         if route == "push" and self._is_blocked(request):
             world.count("firewall")
             self.serving -= 1
-            answered((403, b'{"message": "Forbidden"}'))
+            answered(others.saying(world.stream("firewall")))
             return
         container = self._free(route)
         if container is None:
@@ -404,7 +424,7 @@ class Front:
     def _is_blocked(self, request: Request) -> bool:
         """Return whether a firewall takes offence at one of a push's edits, whatever its stamp."""
         share = self._world.scenario.firewall
-        if not share:
+        if not share or self._world.is_calm:
             return False
         try:
             deltas = request.speech.decode_push(request.body).deltas

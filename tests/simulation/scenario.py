@@ -22,6 +22,7 @@ from tests.simulation.themes import (
     FORGET_MS_MIN,
     FORGOTTEN,
     HOSTILE,
+    HOTEL,
     LANES,
     LARGE_FLOWS,
     LAYOUT,
@@ -85,6 +86,10 @@ class Faults:
     """A connection has no room for a frame."""
     broken_socket: float = 0.0
     """A connection ends under a frame, in either direction."""
+    foreign_answer: float = 0.0
+    """A request arrives, and somebody on the way answers in the gateway's place."""
+    portal: float = 0.0
+    """Somebody on the way answers a request, which does not arrive."""
     flush_broken: float = 0.0
     """The share of tenths of the time in which every write to the lake fails."""
 
@@ -221,6 +226,7 @@ SOCKETS_SPAN_MS_MAX = 3_600_000
 """Whoever is connected asks every four minutes, which is most of what happens in a week."""
 
 RARE_THEMES = {
+    "hotel": (HOTEL, 0.05),
     "flushes": (FLUSHES, 0.1),
     "forgetting": (FORGOTTEN, 0.05),
     "events": (RETURNING, 0.05),

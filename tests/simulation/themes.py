@@ -59,6 +59,15 @@ MOVES: dict[str, Any] = {
 """Tables are placed anew under functions whose clocks differ."""
 FIREWALL: dict[str, Any] = {"firewall": 0.3, "bursts": 3, "burst_edits_max": 4}
 """Something before the gateway refuses whole pushes for one of their edits, and names none."""
+HOTEL: dict[str, Any] = {
+    "firewall": 0.1,
+    "faults.portal": 0.2,
+    "faults.foreign_answer": 0.2,
+    "bursts": 4,
+    "burst_edits_max": 4,
+    "tables": ({"name": "table0", "append": True, "typed": True}, {"name": "table1"}),
+}
+"""Login pages and proxies answer in the gateway's place, whether or not a request arrived."""
 RUNS: dict[str, Any] = {"faults.slow_run": 0.5, "lease_s": 20, "flush_every_s": 20}
 """Runs of the materialiser overtake each other."""
 FLUSHES: dict[str, Any] = {

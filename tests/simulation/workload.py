@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from lakesync.errors import LakeSyncError
 from lakesync.result import Err, Ok
-from tests.simulation.history import Violation
 from tests.simulation.oracle import HOSTILE
+from tests.simulation.others import check_quarantined
 from tests.simulation.rulings import TEAMS
 
 if TYPE_CHECKING:
@@ -189,8 +189,7 @@ def settle_quarantine(device: Device, *, take_back: bool) -> None:
     client = device.client
     assert client is not None
     for entry in client.quarantined().unwrap():
-        if not (entry.code and entry.reason):
-            raise Violation("no edit is lost", f"{entry} is quarantined without a reason")
+        check_quarantined(entry)
         if take_back:
             device.session.discards(entry.delta)
             client.discard(entry.delta.delta_id).unwrap()

@@ -15,10 +15,12 @@ from lakesync.client.storage.app_table import AppTable
 from lakesync.client.storage.device_clock import DeviceClock
 from lakesync.client.storage.rows import NOT_STORED, Rows
 from lakesync.client.sync import Syncer
+from lakesync.client.transport import answers
 from lakesync.client.upload import outbox, receipts
 from lakesync.client.upload.outbox import Outbox
 from lakesync.client.upload.push import Pusher, PushSummary
 from lakesync.client.upload.receipts import Receipts
+from lakesync.client.upload.stopped import Stopped
 from lakesync.core.delta import checked_delta
 from lakesync.core.merge import fold
 from lakesync.wire.row_state import decode_row_state
@@ -26,6 +28,7 @@ from tests.simulation.deliberate.registry import Replaced, deliberate
 from tests.simulation.themes import (
     FINAL_UNRULED,
     FIREWALL,
+    HOTEL,
     LATE,
     LIMITS_AND_CLOCKS,
     REFUSED_LATE,
@@ -133,6 +136,46 @@ def whole_refusals_are_dropped() -> list[Replaced]:
         return PushSummary()
 
     return [(Pusher, "_cut", cut)]
+
+
+@deliberate("the status of an answer tells what it means, whoever gave it", HOTEL)
+def anybody_refuses() -> list[Replaced]:
+    def foreign(status: int, headers: Mapping[str, str], body: bytes) -> LakeSyncError:
+        del headers
+        kind = answers._BY_STATUS.get(status) or answers._of_class(status)
+        return kind(body.decode(errors="replace"))
+
+    return [(answers, "foreign", foreign)]
+
+
+@deliberate("what does not get through to the gateway counts as arrived", HOTEL)
+def anybody_accepts() -> list[Replaced]:
+    def passed_by(self: Pusher, batch: Batch, error: LakeSyncError, pace: object) -> PushSummary:
+        del error, pace
+        with self._file.database.transaction():
+            self._file.outbox.remove(entry.hlc for entry in batch.entries)
+        return PushSummary()
+
+    return [(Pusher, "_pass_by", passed_by)]
+
+
+@deliberate("what somebody on the way refused counts as not sent", HOTEL)
+def anybody_settles_doubts() -> list[Replaced]:
+    real = Pusher._pass_by
+
+    def passed_by(self: Pusher, batch: Batch, error: LakeSyncError, pace: Any) -> PushSummary:
+        done = real(self, batch, error, pace)
+        self._file.connection.execute(
+            "UPDATE _lakesync_outbox SET status = 'pending' WHERE status = 'sent'"
+        )
+        return done
+
+    return [(Pusher, "_pass_by", passed_by)]
+
+
+@deliberate("what was stopped once on its way is never tried again", HOTEL)
+def stopped_edits_stay() -> list[Replaced]:
+    return [(Stopped, "is_due", lambda _: False)]
 
 
 @deliberate("an event whose push went unanswered is stamped again", REFUSED_LATE)

@@ -42,6 +42,7 @@
     │   ├── Backpressure           BACKPRESSURE_ERROR
     │   ├── RateLimited            RATE_LIMITED
     │   ├── Unreachable            UNREACHABLE
+    │   │   └── NotTheGateway      NOT_THE_GATEWAY
     │   ├── UpgradeRequired        UPGRADE_REQUIRED
     │   ├── TransactionOpen        TRANSACTION_OPEN
     │   ├── ActionRunning          ACTION_RUNNING
@@ -104,6 +105,8 @@ class LakeSyncError(Exception):
         super().__init__(_encodable(message))
         self.done: Any = None
         """What was done all the same: the summary of a push, pull or sync that could not end."""
+        self.is_foreign = isinstance(self, NotTheGateway)
+        """Something on the way to the gateway said this, so it decides nothing about an edit."""
         self.field = field
         self._retry_after_s = retry_after_s
 
@@ -425,6 +428,14 @@ class Unreachable(Unavailable):
     """The other side could not be reached, or its answer was lost; it is safe to repeat."""
 
     code = "UNREACHABLE"
+
+
+class NotTheGateway(Unreachable):
+    """Something else than the gateway answered: a login page, a proxy, a wrong address."""
+
+    code = "NOT_THE_GATEWAY"
+    http_status: int = 0
+    """The status of that answer; 0 if it was no answer of HTTP."""
 
 
 class UpgradeRequired(Unavailable):

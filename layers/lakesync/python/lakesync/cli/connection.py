@@ -85,7 +85,8 @@ def resolve(
     return Connection(
         gateway=gateway or "",
         url=url or file.get("http"),
-        token=said(given.token, "TOKEN"),
+        # Out of a file that begins with a byte order mark, it begins so too.
+        token=(said(given.token, "TOKEN") or "").removeprefix("\ufeff") or None,
         client=said(given.client, "CLIENT") or CLIENT,
         stack=stack or file.get("stack"),
         endpoint=file.get("endpoint") or environment.get("AWS_ENDPOINT_URL"),
@@ -109,7 +110,7 @@ def _nearest(folder: Path) -> Path | None:
 
 def _read(path: Path) -> dict[str, str]:
     try:
-        body = json.loads(path.read_text())
+        body = json.loads(path.read_text("utf-8-sig"))
     except FileNotFoundError:
         raise UsageFault(f"there is no stack file {path}: start a stack with `make up`") from None
     except (OSError, ValueError):

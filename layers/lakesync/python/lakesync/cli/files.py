@@ -1,9 +1,11 @@
-"""Reads the files that are given to commands."""
+"""Reads the files that are given to commands: UTF-8, with or without a byte order mark."""
 
 from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
+from typing import NoReturn
 
 from lakesync.cli.faults import UsageFault
 
@@ -16,7 +18,7 @@ def read_json(file: str) -> object:
         OSError: it cannot be read.
     """
     try:
-        return json.loads(read_text(file))
+        return json_of(read_text(file))
     except ValueError as exc:
         raise UsageFault(f"{file} is not JSON: {exc}") from exc
 
@@ -43,18 +45,39 @@ def read_objects(file: str) -> list[object]:
         UsageFault: a line is not JSON.
         OSError: it cannot be read.
     """
-    text = read_text(file)
+    return objects_in(read_text(file), file)
+
+
+def objects_in(text: str, name: str) -> list[object]:
+    """Return the JSON values of a text: one, or one per line.
+
+    Raises:
+        UsageFault: a line is not JSON; ``name`` is what was read.
+    """
     try:
-        return [json.loads(text)]
+        return [json_of(text)]
     except ValueError:
         lines = enumerate(text.split("\n"), start=1)  # a value may hold other line ends
     objects = []
     for number, line in lines:
         try:
-            objects += [json.loads(line)] if line.strip() else []
+            objects += [json_of(line)] if line.strip() else []
         except ValueError as exc:
-            raise UsageFault(f"{file}, line {number}: not JSON: {exc}") from exc
+            raise UsageFault(f"{name}, line {number}: not JSON: {exc}") from exc
     return objects
+
+
+def json_of(text: str) -> object:
+    """Return the value of JSON text.
+
+    Raises:
+        ValueError: it is not JSON; NaN and Infinity, which Python would read, are none.
+    """
+    return json.loads(text, parse_constant=_no_constant)
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON: write null, or text in quotes")
 
 
 def read_text(file: str) -> str:
@@ -65,9 +88,7 @@ def read_text(file: str) -> str:
         OSError: it cannot be read.
     """
     try:
-        if file == "-":
-            return sys.stdin.read()
-        with open(file, encoding="utf-8") as source:  # noqa: PTH123 - as the shell names it
-            return source.read()
+        raw = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+        return raw.decode("utf-8-sig")  # whatever the system's own encoding is
     except UnicodeDecodeError as exc:
         raise UsageFault(f"{file} is not UTF-8 text: {exc.reason}") from exc

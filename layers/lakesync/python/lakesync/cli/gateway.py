@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from lakesync.errors import Unavailable, Unreachable
+from lakesync.errors import Unreachable
 
 TIMEOUT_S: Final = 60.0
 """Long enough for a flush."""
@@ -18,7 +18,7 @@ def call(url: str, token: str, method: str, path: str, body: object = None) -> d
     """
     import httpx
 
-    from lakesync.client.transport.answers import error_of
+    from lakesync.client.transport.answers import error_of, foreign
     from lakesync.client.transport.certificates import trusted
     from lakesync.client.transport.token import checked_token
 
@@ -32,11 +32,11 @@ def call(url: str, token: str, method: str, path: str, body: object = None) -> d
         raise Unreachable(f"the gateway did not answer: {str(exc) or type(exc).__name__}") from exc
     if not answer.is_success:
         raise error_of(answer.status_code, answer.headers, answer.content)
-    no_gateway = Unavailable(f"the server at {url} is not a LakeSync gateway: check --url")
     try:
         fields: dict[str, Any] = answer.json()
-    except ValueError as exc:
-        raise no_gateway from exc
-    if type(fields) not in {dict, list}:
-        raise no_gateway
+    except ValueError:
+        fields = {}
+    is_json = answer.headers.get("content-type", "").startswith("application/json")
+    if not is_json or not isinstance(fields, dict | list):
+        raise foreign(answer.status_code, answer.headers, answer.content)
     return fields

@@ -18,7 +18,7 @@ from lakesync.cli.aws import Aws
 from lakesync.cli.connection import CLIENT, Connection, Given, resolve
 from lakesync.cli.faults import Fault, UsageFault, fault_line, fault_of, is_bug_to_show
 from lakesync.cli.output import Output, quiet_pipe
-from lakesync.errors import Unreachable
+from lakesync.errors import NotTheGateway, Unreachable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -192,6 +192,8 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
 def _located(fault: Fault, session: Session) -> Fault:
     """Add to the message the address that did not answer, which is usually the cause."""
     url = session.__dict__.get("url")
+    if fault.code == NotTheGateway.code and url:
+        return replace(fault, sentence=f"{fault.sentence} (asked: {url})")
     if fault.code != Unreachable.code or not url or url in fault.sentence:
         return fault
     hint = f"{url}: check --url and the network; a local stack is started by `make up`"

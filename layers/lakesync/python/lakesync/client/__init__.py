@@ -15,7 +15,7 @@ from lakesync.client.attachments.entries import AttachmentEntry, AttachmentStatu
 from lakesync.client.attachments.upload import UploadSummary
 from lakesync.client.client import Client
 from lakesync.client.live.callbacks import Callback
-from lakesync.client.live.status import ClientStatus
+from lakesync.client.live.status import ClientStatus, StoppedEdit
 from lakesync.client.live.watch import Watch
 from lakesync.client.loop import SyncLoop
 from lakesync.client.recovery.salvage import Salvaged, salvage
@@ -55,6 +55,7 @@ __all__ = [
     "QueuedAction",
     "Salvaged",
     "Status",
+    "StoppedEdit",
     "SyncLoop",
     "SyncSummary",
     "Timeouts",

@@ -83,6 +83,10 @@ class Connecting(Observable):
             raise ValidationFailed("the client is closed; open its file again")
         self._loops.add(loop)
 
+    def hurry(self) -> None:
+        """Try at the next sync, however lately it was tried, what was stopped on its way."""
+        self._syncer.hurry()
+
     def drop_requests(self) -> None:
         """Make current requests fail at once, if the transport supports that."""
         if isinstance(self._transport, DropsRequests):

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.client.arguments import checked_interval_s
 from lakesync.client.attachments.background import BackgroundUploads
+from lakesync.client.backoff import BACKOFF_S_MIN, backoff_s
 from lakesync.client.live.callbacks import checked_callback
 from lakesync.client.summaries import SyncSummary
-from lakesync.errors import InternalError, LakeSyncError, Retry
+from lakesync.errors import InternalError, LakeSyncError, NotTheGateway
 from lakesync.result import Err, Ok, Result
 
 if TYPE_CHECKING:
@@ -33,10 +34,6 @@ GATHER_S: Final = 0.2
 """How long edits must pause before they are pushed: longer than the time between two keystrokes."""
 GATHER_S_MAX: Final = 1.0
 """The longest that edits which do not pause wait for each other."""
-BACKOFF_S_MIN: Final = 1.0
-"""The first wait after a failure is a random part of twice this."""
-BACKOFF_S_MAX: Final = 300.0
-"""The longest wait after failures, unless the gateway asks for longer."""
 CONNECTED_EVERY_S: Final = 900.0
 """How often a client with a WebSocket looks for news all the same."""
 EVERY_S: Final = 30.0
@@ -72,9 +69,10 @@ class SyncLoop:
             are rare while a WebSocket that reports changes is open (`HttpTransport`). Edits are
             pushed when none were made for `GATHER_S`, or `GATHER_S_MAX` after the first. After a
             failure the wait doubles from `BACKOFF_S_MIN` to `BACKOFF_S_MAX`, with jitter, and is
-            never shorter than the gateway asked for; edits do not shorten it. Actions that could
-            not be done are retried when they are due. Attachments are uploaded meanwhile, on a
-            thread that exists while some wait.
+            never shorter than the gateway asked for; edits do not shorten it. After an answer that
+            is not the gateway's it is at most `FOREIGN_S_MAX`, and an edit ends it. Actions that
+            could not be done are retried when they are due. Attachments are uploaded meanwhile, on
+            a thread that exists while some wait.
         on_result: receives each result, on the loop's thread. The ``error.done`` of an ``Err``, a
             `SyncSummary`, states what was pushed and pulled nevertheless. It may call `wake` and
             `stop`.
@@ -106,7 +104,8 @@ class SyncLoop:
         """
         self._thread: threading.Thread | None = None
         self._listening: Listening | None = None
-        self._uploads = BackgroundUploads(self._client.attachments, self._upload_backoff_s)
+        attachments = self._client.attachments
+        self._uploads = BackgroundUploads(attachments, lambda *args: backoff_s(*args, chance()))
 
     def start(self) -> None:
         """Begin syncing, for the first time or after `stop`; safe to repeat.
@@ -156,6 +155,7 @@ class SyncLoop:
 
     def wake(self) -> None:
         """Sync now, as after the network returns, the app opens, or a push message arrives."""
+        self._client.hurry()
         self._woken.set()
         self._client.edited.set()
 
@@ -179,8 +179,7 @@ class SyncLoop:
                     self._wait_for_edits()
                 case Err(error):
                     self._failures += 1
-                    # Edits do not shorten this wait: they would fare like the last ones.
-                    self._woken.wait(self.backoff_s(error))
+                    self._wait_after(error)
 
     def _sync(self, stopped: threading.Event) -> Result[SyncSummary, LakeSyncError]:
         try:
@@ -191,6 +190,15 @@ class SyncLoop:
             error.done = SyncSummary()
             error.__cause__ = exc
             return Err(error)
+
+    def _wait_after(self, error: LakeSyncError) -> None:
+        """Wait after a failure."""
+        wait_s = self.backoff_s(error)
+        if not isinstance(error, NotTheGateway):
+            # Edits do not shorten this wait: they would fare like the last ones.
+            self._woken.wait(wait_s)
+        elif self._client.edited.wait(wait_s):  # whoever works on may have logged in
+            self._gather()
 
     def _wait_for_edits(self) -> None:
         """Wait for an edit and the end of its burst, or until it is time to poll."""
@@ -208,6 +216,11 @@ class SyncLoop:
             waited_s += wait_s
             if not self._client.connected or waited_s >= CONNECTED_EVERY_S:
                 return
+        self._gather()
+
+    def _gather(self) -> None:
+        """Wait for the end of a burst of edits."""
+        edited = self._client.edited
         until_s = self._monotonic_s() + GATHER_S_MAX
         while (left_s := until_s - self._monotonic_s()) > 0:
             edited.clear()
@@ -216,15 +229,7 @@ class SyncLoop:
 
     def backoff_s(self, error: LakeSyncError) -> float:
         """Return how long to wait after a failure; random, so that clients spread out."""
-        return self._upload_backoff_s(error, self._failures)
-
-    def _upload_backoff_s(self, error: LakeSyncError, failures: int) -> float:
-        ceiling_s = min(BACKOFF_S_MAX, BACKOFF_S_MIN * (1 << min(failures, 16)))
-        if error.retry is Retry.NEVER:
-            ceiling_s, least_s = BACKOFF_S_MAX / 2, BACKOFF_S_MAX / 2
-        else:
-            least_s = float(error.retry_after_s)
-        return max(least_s, min(BACKOFF_S_MAX, least_s + self._chance() * ceiling_s))
+        return backoff_s(error, self._failures, self._chance())
 
     def __enter__(self) -> Self:
         self.start()

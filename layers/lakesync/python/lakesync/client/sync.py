@@ -73,6 +73,7 @@ class Syncer:
         self._first = first_tables
         self._pages = Pages(file)
         self._pusher = Pusher(file, transport, activity)
+        self.hurry = self._pusher.stopped.hurry
         self.actions = Sender(file, transport, activity)
         self._one_at_a_time = threading.RLock()
 

@@ -40,6 +40,10 @@ class Syncs(Protocol):
         """Note a loop that is to be stopped with the client."""
         ...
 
+    def hurry(self) -> None:
+        """Wait no longer with what was stopped on its way: the network may be another one."""
+        ...
+
     def drop_requests(self) -> None:
         """Make current requests fail."""
         ...

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import tempfile
-from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path  # noqa: TC003 - typer reads it
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
 from lakesync.cli.faults import FAILED, UsageFault
-from lakesync.cli.files import read_text
+from lakesync.cli.files import objects_in, read_text
 from lakesync.cli.output import plural
 from lakesync.cli.session import Session, command
+from lakesync.cli.single_edit import push_edit, values_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,6 +37,9 @@ def push(
         list[str] | None,
         typer.Option("--set", help="Set a column: name=value, as JSON or else text. Repeatable."),
     ] = None,
+    insert: Annotated[
+        bool, typer.Option("--insert", help="Make the row exist; --set then sets its columns.")
+    ] = False,
     delete: Annotated[bool, typer.Option("--delete", help="Delete the row.")] = False,
     database: Annotated[
         Path | None,
@@ -51,10 +52,11 @@ def push(
     """Push deltas from a file, or a single edit, and print their outcome. Safe to repeat.
 
     In a file, op, table and rowId are required; columns may be an object; clientId, hlc and deltaId
-    are filled in if absent. Exits with 1 if any delta was refused.
+    are filled in if absent. --set alone is an UPDATE: in a table where deletes win it makes no row,
+    and if there is none, that is said. Exits with 1 if any delta was refused, or changed no row.
 
     Example:
-      lakesync push --table todos --row t1 --set title="Buy milk" --set done=false
+      lakesync push --table todos --row t1 --insert --set title="Buy milk" --set done=false
       lakesync push - --client phone-1 < deltas.ndjson
     """
     if (file is None) == (table is None):
@@ -62,53 +64,12 @@ def push(
     if file is not None:
         _push_file(session, file, atomic=atomic)
         return
-    if not table or not row or bool(set_) == delete:
-        raise UsageFault("an edit needs --table, --row, and either --set name=value or --delete")
-    _push_edit(session, (table, row), None if delete else _values(set_ or ()), database)
-
-
-def _values(pairs: Sequence[str]) -> dict[str, object]:
-    values: dict[str, object] = {}
-    for pair in pairs:
-        name, equals, text = pair.partition("=")
-        if not equals or not name:
-            raise UsageFault(f"--set {pair[:40]!r} is not a column: write name=value")
-        try:
-            values[name] = json.loads(text)
-        except ValueError:
-            values[name] = text
-    return values
-
-
-# --- one edit, by the client library --------------------------------------------------------------
-
-
-def _push_edit(
-    session: Session,
-    key: tuple[str, str],
-    values: dict[str, object] | None,
-    database: Path | None,
-) -> None:
-    from lakesync.client import Client
-
-    with ExitStack() as stack:
-        path = database or Path(stack.enter_context(tempfile.TemporaryDirectory())) / "edit.db"
-        client = stack.enter_context(
-            Client(path, client_id=session.client_id, transport=session.transport())
+    if not table or not row or bool(set_ or insert) == delete:
+        raise UsageFault(
+            "an edit needs --table, --row, and either --set name=value, --insert or --delete"
         )
-        if values is None:
-            client.delete(*key).unwrap()
-        else:
-            client.update(*key, values).unwrap()
-        with session.out.progress("pushing …"):
-            summary = client.push().unwrap()
-        refused = client.quarantined().unwrap()
-    answer = {"accepted": summary.accepted, "refused": [entry.code for entry in refused]}
-    for entry in refused:
-        session.out.note(f"refused: {entry.code}: {entry.reason}")
-    session.out.answer(answer, f"{plural(summary.accepted, 'delta')} accepted")
-    if summary.quarantined:
-        raise typer.Exit(FAILED)
+    op = "DELETE" if delete else "INSERT" if insert else "UPDATE"
+    push_edit(session, op, (table, row), values_of(set_ or ()), database)
 
 
 # --- deltas of a file -----------------------------------------------------------------------------
@@ -155,18 +116,7 @@ def pushed(session: Session, items: Sequence[Any], *, atomic: bool = False) -> P
 
 def _items(text: str, name: str) -> list[Any]:
     """Read deltas as one JSON list, one push, one delta, or any of these a line."""
-    try:
-        return _flat(json.loads(text))
-    except ValueError:
-        pass
-    items = []
-    for number, line in enumerate(text.splitlines(), start=1):
-        if line.strip():
-            try:
-                items += _flat(json.loads(line))
-            except ValueError as exc:
-                raise UsageFault(f"{name}, line {number}: not JSON: {exc}") from exc
-    return items
+    return [item for value in objects_in(text, name) for item in _flat(value)]
 
 
 def _flat(value: Any) -> list[Any]:

@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Final
 
 from lakesync.core.actions import ACTIONS_MAX, ActionPush, refusal
 from lakesync.core.values import canonical
-from lakesync.errors import BodyTooLarge, LakeSyncError, NotOffered, Unavailable, ValidationFailed
+from lakesync.errors import (
+    BodyTooLarge,
+    LakeSyncError,
+    NotOffered,
+    NotTheGateway,
+    Unavailable,
+    ValidationFailed,
+)
 from lakesync.ports import RunsActions
 
 if TYPE_CHECKING:
@@ -119,8 +126,10 @@ class Sender:
         try:
             with self._activity.uploading():
                 answers = self._runner().run_actions(push)
-        except (ValidationFailed, BodyTooLarge) as error:
-            # Refused as a whole: what cannot be made smaller is to blame.
+        except (ValidationFailed, BodyTooLarge, NotTheGateway) as error:
+            if error.is_foreign:
+                self.discover()  # raises if it is not only these that do not get through
+            # Refused as a whole: what cannot be made smaller is to blame, or is stopped.
             if len(entries) > 1:
                 return ActionSummary(), len(entries) // 2
             outcomes = {entries[0].action_id: refusal(entries[0].action_id, error)}

@@ -7,7 +7,7 @@ import json
 import threading
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from lakesync.client.live.changes import Changes
 from lakesync.client.storage.failures import attempt
@@ -22,6 +22,20 @@ if TYPE_CHECKING:
     from lakesync.client.storage.database import Database
     from lakesync.core.messages import Progress, PullPage
     from lakesync.errors import LakeSyncError
+
+
+STOPPED_SHOWN_MAX: Final = 100
+"""How many edits `ClientStatus.stopped_edits` names, oldest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoppedEdit:
+    """An edit that does not get through to the gateway, while others do."""
+
+    table: str
+    row_id: str
+    reason: str
+    """What was answered instead: the size, a proxy's rule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +66,10 @@ class ClientStatus:
     """
     pending: int = 0
     """Edits that the gateway is not known to hold."""
+    stopped_edits: tuple[StoppedEdit, ...] = ()
+    """Those of them that something on the way to the gateway stops, each for itself: a proxy, most
+    likely. They wait, and are tried again by themselves; at most `STOPPED_SHOWN_MAX`.
+    """
     quarantined: int = 0
     """Edits that were refused and wait for the app."""
     actions_pending: int = 0
@@ -146,10 +164,11 @@ class Activity:
         """Return all of it, including the file's part. It never fails: see ``last_error``."""
         result = attempt(lambda: database.read(_COUNTS)[1][0])
         error = next(filter(None, map(self._errors.get, _HALVES)), None)
-        counts, tables = [0] * _COUNTED, frozenset[str]()
+        counts, tables, stopped = [0] * _COUNTED, frozenset[str](), "[]"
         if isinstance(result, Ok):
             counts = [int(str(count)) for count in result.value[:_COUNTED]]
-            tables = _synced(*map(str, (result.value[0], *result.value[_COUNTED:])))
+            *texts, stopped = map(str, result.value[_COUNTED:])
+            tables = _synced(str(result.value[0]), *texts)
         else:
             error = result.error
         stored_ms, entries, quarantined, actions, dead, attachments, refused, *conflicts = counts
@@ -164,6 +183,7 @@ class Activity:
             received=self._received,
             progress=self._progress,
             pending=entries - quarantined,
+            stopped_edits=tuple(StoppedEdit(*edit) for edit in json.loads(stopped)),
             quarantined=quarantined,
             actions_pending=actions,
             actions_dead=dead,
@@ -194,7 +214,7 @@ _COUNTED = 9
 """How many of its columns are numbers."""
 _HALVES = ("pull", "push", "actions", "attachments")
 _COUNTS = (
-    "SELECT max(synced_ms), "
+    "SELECT max(synced_ms), "  # noqa: S608 - a number
     "(SELECT count(*) FROM _lakesync_outbox), "
     "(SELECT count(*) FROM _lakesync_outbox WHERE status = 'quarantined'), "
     "(SELECT count(*) FROM _lakesync_actions WHERE status IN ('waiting', 'sent')), "
@@ -205,5 +225,9 @@ _COUNTS = (
     "coalesce((SELECT number FROM _lakesync_conflicts_dropped), 0), "
     "snapshot, resync_mode, "
     "(SELECT json_group_array(name) FROM _lakesync_tables), "
-    "(SELECT json_group_array(name) FROM _lakesync_row_tables) FROM _lakesync_sync"
+    "(SELECT json_group_array(name) FROM _lakesync_row_tables), "
+    "(SELECT json_group_array(json_array(name, row_id, message)) FROM (SELECT name, row_id, "
+    "message FROM _lakesync_outbox JOIN _lakesync_tables ON id = table_id "
+    "WHERE code IS NOT NULL AND status IN ('pending', 'sent', 'unseen', 'late') "
+    f"ORDER BY hlc LIMIT {STOPPED_SHOWN_MAX})) FROM _lakesync_sync"
 )

@@ -11,7 +11,7 @@ from lakesync.client.transport.quiet import signed_request
 from lakesync.errors import (
     AdapterFailed,
     DamagedOnTheWay,
-    InternalError,
+    NotTheGateway,
     RateLimited,
     Unavailable,
     Unreachable,
@@ -32,6 +32,8 @@ _JSON: Final = "application/json"
 _HEADERS: Final = {"Accept": _JSON, "Content-Type": _JSON}
 _OK, _WHOLE, _PARTIAL, _ENDED, _THERE = 200, 200, 206, 416, 412
 _CODE: Final = re.compile(rb"<Code>([A-Za-z0-9]{1,64})</Code>")
+_ETAG: Final = "etag"
+"""What each successful answer of the store has, and a page of somebody else's has not."""
 _EXPIRED: Final = 403
 _GONE: Final = 404
 _BUSY: Final = frozenset({429, 503})
@@ -89,7 +91,9 @@ class CarriesOverHttp:
                 content=content,
                 extensions={"trace": self._sockets.note},
             )
-        if answer.status_code not in {_OK, _THERE}:
+        if answer.status_code == _OK and _ETAG in answer.headers:
+            return
+        if answer.status_code != _THERE or not _CODE.search(answer.content):
             raise _refusal(answer.status_code, answer.content)
 
     def receive_bytes(self, request: SignedRequest, start: int) -> Iterator[bytes]:
@@ -105,7 +109,7 @@ class CarriesOverHttp:
                 answer = answered.enter_context(stream)
             if answer.status_code == _ENDED:
                 return
-            if answer.status_code not in {_WHOLE, _PARTIAL}:
+            if answer.status_code not in {_WHOLE, _PARTIAL} or _ETAG not in answer.headers:
                 raise _refusal(answer.status_code, answer.read())
             # A server that knows no ranges begins anew.
             skipped = start if answer.status_code == _WHOLE else 0
@@ -130,8 +134,8 @@ def _understood() -> Iterator[None]:
     try:
         yield
     except (ValueError, TypeError, KeyError) as exc:
-        raise InternalError(
-            "the gateway's answer about an attachment is malformed; report it"
+        raise NotTheGateway(
+            "the answer about an attachment is malformed, as if it were not a LakeSync gateway's"
         ) from exc
 
 
@@ -144,12 +148,19 @@ def _refusal(status: int, body: bytes) -> LakeSyncError:
     """Return the meaning of a store's refusal, without its text, which may contain the address."""
     match = _CODE.search(body)
     code = match[1].decode() if match else ""
+    if not code and status not in _BUSY:
+        error = AdapterFailed(
+            f"the answer (HTTP {status}) is not that of the store: this network may want a login, "
+            "or a proxy refuses the request"
+        )
+        error.is_foreign = True
+        return error
     if code in _BAD_BYTES:
         return DamagedOnTheWay(
             f"the bytes received are not those that were signed ({code}); try again"
         )
     if status == _EXPIRED:
-        return Unavailable(f"the address has expired ({code or status}); ask for another")
+        return Unavailable(f"the address has expired ({code}); ask for another")
     if status == _GONE:
         return Unavailable("the upload has ended or the attachment is gone; ask again")
     if status in _BUSY:

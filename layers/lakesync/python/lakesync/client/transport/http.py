@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from lakesync.client.download.read_ahead import ReadAhead
 from lakesync.client.forked import keep, note_forks
-from lakesync.client.transport.answers import error_of
+from lakesync.client.transport.answers import error_of, foreign, plain_body
 from lakesync.client.transport.attachments import CarriesOverHttp
 from lakesync.client.transport.connections import Timeouts, connections
 from lakesync.client.transport.sockets import OpenSockets
@@ -26,7 +26,7 @@ from lakesync.client.transport.token import Token
 from lakesync.core.clock import STAMP_MAX
 from lakesync.core.schema_json import schemas_from_json
 from lakesync.core.values import parse
-from lakesync.errors import AuthFailed, InternalError, Unreachable, ValidationFailed
+from lakesync.errors import AuthFailed, NotTheGateway, Unreachable, ValidationFailed
 from lakesync.wire import actions_json, proto
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ JSON: Final = "application/json"
 GZIP_BYTES_MIN: Final = 2_048
 """Bodies below this cost more to compress than to send."""
 _GZIP_LEVEL: Final = 5
+_UNAUTHORISED: Final = 401
 
 
 _DEFAULT_TIMEOUTS: Final = Timeouts()
@@ -86,11 +87,19 @@ class HttpTransport(CarriesOverHttp):
         except ModuleNotFoundError as exc:
             raise ImportError(f"HttpTransport needs httpx: run {how_to_install('client')}") from exc
         self._token = Token(token)
+        self._is_renewed = False
+        """The token was renewed for a refusal that is not the gateway's, which has not answered
+        since."""
         self._socket_url = socket_url
         self._httpx = httpx
         address = f"{base_url.rstrip('/')}/v1/sync/{quote(gateway, safe='')}/"
         self._connections = partial(
-            connections, httpx, address, {"Accept": PROTOBUF}, http, timeouts
+            connections,
+            httpx,
+            address,
+            {"Accept": PROTOBUF, "Accept-Encoding": "gzip"},
+            http,
+            timeouts,
         )
         self._connect()
         note_forks(self)
@@ -114,7 +123,10 @@ class HttpTransport(CarriesOverHttp):
             # The same body gives the same bytes, whenever it is sent.
             body = gzip.compress(body, _GZIP_LEVEL, mtime=0)
             headers["Content-Encoding"] = "gzip"
-        return _read(proto.decode_receipt, self._ask("POST", "push", headers, content=body))
+        receipt = _read(proto.decode_receipt, self._ask("POST", "push", headers, content=body))
+        if not receipt.server_time_ms:  # so an empty body is read
+            raise NotTheGateway("the answer says nothing, as if it were not a LakeSync gateway's")
+        return receipt
 
     def pull(self, pull: Pull) -> PullPage:
         """Fetch the next page, and begin to fetch the one after it."""
@@ -179,33 +191,40 @@ class HttpTransport(CarriesOverHttp):
 
     def _ask(self, method: str, path: str, headers: Mapping[str, str], **request: Any) -> bytes:
         try:
-            return self._answer(method, path, headers, **request)
-        except AuthFailed as error:
+            answer = self._answer(method, path, headers, **request)
+        except (AuthFailed, NotTheGateway) as error:
             if error.field == "token":
                 raise  # there is none to send
+            if isinstance(error, NotTheGateway):
+                if error.http_status != _UNAUTHORISED or self._is_renewed:
+                    raise
+                self._is_renewed = True
             self._token.forget()  # it may have run out; a second refusal is an answer
-            return self._answer(method, path, headers, **request)
+            answer = self._answer(method, path, headers, **request)
+        self._is_renewed = False
+        return answer
 
     def _answer(self, method: str, path: str, headers: Mapping[str, str], **request: Any) -> bytes:
         authorised = {**headers, "Authorization": f"Bearer {self._token.give()}"}
         traced = {"trace": self._sockets.note}
         try:
-            response = self._http.request(
+            # A redirect is not followed: its target must not see the token.
+            with self._http.stream(
                 method, path, headers=authorised, extensions=traced, **request
-            )
-        except self._httpx.DecodingError as exc:
-            raise Unreachable(f"the answer arrived damaged ({exc}); try again") from exc
+            ) as response:
+                if response.is_stream_consumed:
+                    body = response.content  # a mock's, read when it was made
+                else:
+                    body = plain_body(response.iter_raw(), response.headers)
         except self._httpx.TransportError as exc:
             reason = str(exc) or type(exc).__name__
             raise Unreachable(f"the gateway cannot be reached: {reason}; try again") from exc
         if not response.is_success:
-            raise error_of(response.status_code, response.headers, response.content)
+            raise error_of(response.status_code, response.headers, body)
         wanted = headers.get("Accept", PROTOBUF)
         if not response.headers.get("content-type", "").startswith(wanted):
-            raise InternalError(
-                f"the answer is not {wanted}: check that the address is a LakeSync gateway's"
-            )
-        return response.content
+            raise foreign(response.status_code, response.headers, body)
+        return body
 
     def __enter__(self) -> Self:
         return self
@@ -228,8 +247,10 @@ def how_to_install(extra: str) -> str:
 
 
 def _read(decode: Callable[[bytes], A], body: bytes) -> A:
-    """Decode an answer; the fault is not the caller's if it is none."""
+    """Decode an answer; one that does not decode is not the gateway's."""
     try:
         return decode(body)
     except ValidationFailed as exc:
-        raise InternalError(f"{exc.message}; report it with the time of the request") from exc
+        raise NotTheGateway(
+            f"the answer is of no use, as if it were not a LakeSync gateway's: {exc.message}"
+        ) from exc

@@ -6,7 +6,9 @@ Rules of this module
        connection, wakes the sync loop.
     2. The thread ends only when it is stopped, or when the gateway refuses the client for good.
        After a failure the wait doubles, with jitter.
-    3. A new connection is opened before the old one is closed: API Gateway ends each after two
+    3. A handshake is refused by the gateway, or by somebody on the way, as `answers` tells them
+       apart. A redirect is not followed, since its target would see the token.
+    4. A new connection is opened before the old one is closed: API Gateway ends each after two
        hours. It also ends one that is silent for ten minutes, so a request is sent now and then.
 
 Laws T1-T2: ``docs/spec/realtime.md``.
@@ -22,12 +24,15 @@ import time
 from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import quote
 
+from lakesync.client.backoff import BACKOFF_S_MAX, BACKOFF_S_MIN, FOREIGN_WAIT_S_MAX
+from lakesync.client.transport.handshake import connection_class
 from lakesync.client.transport.quiet import socket_logger
 from lakesync.core.messages import BEARER, SUB_PROTOCOL
 from lakesync.errors import (
     AuthFailed,
     GatewayDeleted,
     LakeSyncError,
+    NotTheGateway,
     Revoked,
     ValidationFailed,
 )
@@ -51,12 +56,7 @@ OPEN_S_MAX: Final = 10.0
 """How long opening a connection may take."""
 CLOSE_S_MAX: Final = 2.0
 """How long `SocketListener.stop` waits; a connection that is being opened is closed later."""
-BACKOFF_S_MIN: Final = 1.0
-"""The first wait after a failure is a random part of twice this."""
-BACKOFF_S_MAX: Final = 300.0
-"""The longest wait after failures."""
 _SPREAD: Final = 0.2
-_FORBIDDEN: Final = 403
 _UNAUTHORISED: Final = 401
 _log = logging.getLogger("lakesync.client")
 
@@ -93,6 +93,8 @@ class SocketListener:
         self._chance = chance
         self._monotonic_s = monotonic_s
         self._failures = 0
+        self._is_renewed = False
+        """The token was renewed since the last frame came, so it is not renewed again."""
         self._requests = 0
         self._stopped = threading.Event()
         self._socket: Any = None
@@ -116,20 +118,28 @@ class SocketListener:
             self._hearer.on_connected(is_open=False)
             if self._stopped.is_set():
                 return
-            if isinstance(error, AuthFailed):
-                self._token.forget()
-            elif isinstance(error, Revoked | GatewayDeleted):
+            if isinstance(error, Revoked | GatewayDeleted):
                 _log.warning("the gateway refuses a socket for good: %s", error)
                 return
+            self._renew(error)
             self._failures += 1
             self._stopped.wait(self._backoff_s(error))
 
+    def _renew(self, error: Exception | None) -> None:
+        """Have another token sent if this one is refused; if not by the gateway, then once."""
+        by_others = isinstance(error, NotTheGateway) and error.http_status == _UNAUTHORISED
+        if isinstance(error, AuthFailed) or (by_others and not self._is_renewed):
+            self._is_renewed = True
+            self._token.forget()
+
     def _backoff_s(self, error: Exception | None) -> float:
         least_s = error.retry_after_s if isinstance(error, LakeSyncError) else 0
-        ceiling_s = min(BACKOFF_S_MAX, BACKOFF_S_MIN * (1 << min(self._failures, 16)))
+        is_foreign = isinstance(error, LakeSyncError) and error.is_foreign
+        most_s = FOREIGN_WAIT_S_MAX if is_foreign else BACKOFF_S_MAX
+        ceiling_s = min(most_s, BACKOFF_S_MIN * (1 << min(self._failures, 16)))
         # Clients that are all asked to wait for the same time must not return at the same time.
         spread_s = max(ceiling_s, least_s)
-        return float(max(least_s, min(BACKOFF_S_MAX, least_s + self._chance() * spread_s)))
+        return float(max(least_s, min(most_s, least_s + self._chance() * spread_s)))
 
     def _listen(self) -> Exception | None:
         """Keep a connection for as long as it can be; returns why it ended."""
@@ -144,7 +154,7 @@ class SocketListener:
                 self._close(old)
         except Exception as error:  # noqa: BLE001 - see rule 2
             _log.info("the socket is closed: %s: %s", type(error).__name__, error)
-            return self._reason(error)
+            return error
         finally:
             self._close(self._socket)
         return None
@@ -163,6 +173,7 @@ class SocketListener:
             # Answers show whether the other side is there, and API Gateway counts them as activity.
             ping_interval=None,
             max_size=FRAME_CHARS_MAX,
+            create_connection=connection_class(self._websockets),
             logger=socket_logger(),
         )
         return manager.__enter__()
@@ -171,14 +182,6 @@ class SocketListener:
         if socket is not None:
             with contextlib.suppress(Exception):
                 socket.close()
-
-    def _reason(self, error: Exception) -> Exception:
-        """Return what an error means to this client."""
-        if isinstance(error, self._websockets.exceptions.InvalidStatus):
-            status = error.response.status_code
-            if status in {_UNAUTHORISED, _FORBIDDEN}:
-                return AuthFailed(f"the gateway refuses the token (HTTP {status})")
-        return error
 
     def _hear(self, until_s: float) -> None:
         """Process incoming messages until the connection is to be renewed."""
@@ -199,6 +202,7 @@ class SocketListener:
                 continue
             asked_at_s = 0.0
             self._failures = 0
+            self._is_renewed = False
             self._take(frame)
 
     def _ask(self) -> None:

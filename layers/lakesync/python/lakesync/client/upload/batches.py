@@ -14,9 +14,10 @@ from lakesync.client.upload.entries import Entry, Status
 from lakesync.wire.incoming import PUSH_DELTAS_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from lakesync.client.upload.outbox import Outbox
+    from lakesync.core.clock import Stamp
 
 BATCH_DELTAS_MAX: Final = 500
 """Single edits of one push: a few commits' worth, so that a lost answer repeats little."""
@@ -50,6 +51,13 @@ class Batch:
     """Local transactions and single edits in the batch."""
     epoch: str | None = None
     """The epoch that the client has read; None if it has read nothing yet."""
+    was_stopped: bool = False
+    """Its edits were stopped before, each for itself, by somebody on the way to the gateway."""
+
+    @property
+    def is_returning(self) -> bool:
+        """Return whether it was accepted by a buffer that has been restored since."""
+        return _accepted_before(list(self.entries))
 
     @property
     def is_hopeless(self) -> bool:
@@ -75,6 +83,21 @@ def next_batch(outbox: Outbox, units_max: int) -> Batch | None:
             return _atomic(first, others)
         singles = takewhile(lambda unit: len(unit) == 1, others)
         return _batch(first, singles, BATCH_DELTAS_MAX, BATCH_BYTES_MAX, atomic=False)
+
+
+def stopped_batch(outbox: Outbox, units_max: int, tried: Collection[Stamp]) -> Batch | None:
+    """Return a batch of edits that were stopped on their way, of none that was tried again."""
+    with contextlib.closing(outbox.stopped(tried)) as entries:
+        units = _units(entries)
+        first = next(units, None)
+        if first is None:
+            return None
+        others = [] if len(first) > 1 else takewhile(lambda unit: len(unit) == 1, units)
+        batch = _batch(
+            first, islice(others, units_max - 1), BATCH_DELTAS_MAX, BATCH_BYTES_MAX,
+            atomic=len(first) > 1,
+        )  # fmt: skip
+        return replace(batch, was_stopped=True)
 
 
 def _units(entries: Iterable[Entry]) -> Iterator[list[Entry]]:

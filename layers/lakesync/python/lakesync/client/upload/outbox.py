@@ -27,9 +27,15 @@ PUT: Final = (
     "INSERT INTO _lakesync_outbox (hlc, txn, status, run, table_id, row_id, code, message, field) "
     "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
+_NEW: Final = "status IN ('pending', 'sent', 'unseen', 'late')"
 _WAITING: Final = (
     "status IN ('offered', 'lost')",  # accepted before: ahead of all others
-    "status IN ('pending', 'sent', 'unseen', 'late')",
+    f"{_NEW} AND code IS NULL",
+)
+_STOPPED: Final = f"{_NEW} AND code IS NOT NULL"
+_FIRST_ASIDE: Final = (
+    "SELECT min(hlc) FROM _lakesync_outbox WHERE (status = 'quarantined' AND hlc > ?) "  # noqa: S608
+    f"OR ({_STOPPED} AND hlc > ?)"
 )
 _ENTRY: Final = "SELECT hlc, txn, status, run FROM _lakesync_outbox WHERE "
 
@@ -60,8 +66,19 @@ class Outbox:
             with contextlib.closing(cursor):
                 yield from map(Entry._make, cursor)
 
+    def stopped(self, tried: Collection[Stamp]) -> Generator[Entry, None, None]:
+        """Iterate likewise over entries that were stopped on their way, without some of them."""
+        cursor = self._connection.execute(f"{_ENTRY}{_STOPPED} ORDER BY hlc")
+        with contextlib.closing(cursor):
+            yield from (entry for entry in map(Entry._make, cursor) if entry.hlc not in tried)
+
+    def has_stopped(self, tried: Collection[Stamp]) -> bool:
+        """Return whether any but some entries were stopped on their way."""
+        with contextlib.closing(self.stopped(tried)) as entries:
+            return next(entries, None) is not None
+
     def is_empty(self) -> bool:
-        """Return whether nothing waits for the gateway."""
+        """Return whether nothing waits for the gateway but what was stopped on its way."""
         with contextlib.closing(self.waiting()) as entries:
             return next(entries, None) is None
 
@@ -120,6 +137,22 @@ class Outbox:
             "UPDATE _lakesync_outbox SET status = 'quarantined', code = ?, message = ?, field = ? "
             "WHERE hlc = ?",
             [(error.code, error.message, error.field, entry.hlc) for entry, error in refused],
+        )
+
+    def mark_stopped(self, entries: Iterable[Entry], error: LakeSyncError) -> None:
+        """Note that somebody on the way to the gateway stops entries, which may have arrived."""
+        self._connection.executemany(
+            "UPDATE _lakesync_outbox SET code = ?, message = ?, field = NULL "
+            "WHERE hlc = ? AND status = 'sent'",
+            [(error.code, error.message, entry.hlc) for entry in entries],
+        )
+
+    def unmark_stopped(self, entries: Iterable[Entry]) -> None:
+        """Note that the gateway has answered, whatever it said of them."""
+        self._connection.executemany(
+            "UPDATE _lakesync_outbox SET code = NULL, message = NULL "
+            "WHERE hlc = ? AND code IS NOT NULL AND status <> 'quarantined'",
+            [(entry.hlc,) for entry in entries],
         )
 
     def release(self, entry: Entry) -> None:
@@ -190,8 +223,7 @@ class Outbox:
         count: int = self._connection.execute(sql).fetchone()[0]
         return count
 
-    def first_quarantined(self, behind: Stamp) -> Stamp | None:
-        """Return the stamp of the first quarantined entry behind a stamp."""
-        sql = "SELECT min(hlc) FROM _lakesync_outbox WHERE status = 'quarantined' AND hlc > ?"
-        (first,) = self._connection.execute(sql, (behind,)).fetchone()
+    def first_aside(self, quarantined: Stamp, stopped: Stamp) -> Stamp | None:
+        """Return the stamp of the first entry that is set aside, each kind behind a stamp."""
+        (first,) = self._connection.execute(_FIRST_ASIDE, (quarantined, stopped)).fetchone()
         return first  # type: ignore[no-any-return]

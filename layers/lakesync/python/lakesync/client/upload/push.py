@@ -5,17 +5,21 @@ Rules of this module
     2. A push that is refused as a whole is halved. An edit, or a local transaction, that is refused
        alone is quarantined; but, except for its size, only if the gateway then accepts an empty
        push. If it does not, this client is refused, and none of its edits is the cause.
+    3. An answer that is not the gateway's decides nothing about an edit. If the gateway accepts an
+       empty push meanwhile, the push is halved too; what is stopped alone is noted, and waits while
+       all others go on.
 """
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass, field, replace
 from operator import add
 from typing import TYPE_CHECKING, Final
 
 from lakesync.client.recovery.resync import Resyncer
-from lakesync.client.upload.batches import BATCH_DELTAS_MAX, Batch, next_batch
+from lakesync.client.upload.batches import BATCH_DELTAS_MAX, Batch, next_batch, stopped_batch
 from lakesync.client.upload.receipts import BatchResult, Receipts
+from lakesync.client.upload.stopped import Stopped
 from lakesync.core.messages import Push
 from lakesync.errors import (
     AtomicPushTooLarge,
@@ -25,6 +29,7 @@ from lakesync.errors import (
     InternalError,
     InvalidInput,
     LakeSyncError,
+    NotTheGateway,
     Retry,
 )
 
@@ -52,6 +57,8 @@ class PushSummary:
     """Deltas that were stamped again, as the clock was wrong or they came late."""
     ungrouped: int = 0
     """Local transactions too large for one commit, whose edits went one by one."""
+    stopped: int = 0
+    """Deltas that somebody on the way to the gateway stops; they wait, while others go on."""
 
     def __add__(self, other: PushSummary) -> PushSummary:
         return PushSummary(*map(add, astuple(self), astuple(other)))
@@ -65,6 +72,12 @@ class _Pace:
     """Local transactions and single edits of the next batch, at most."""
     restamps: int = 0
     """Pushes in a row that ended in stamping again."""
+    tries_stopped: bool = True
+    """It is time to try edits again that were stopped on their way."""
+    tried: set[Stamp] = field(default_factory=set)
+    """Those that were stopped in this call."""
+    is_open: bool = False
+    """The gateway itself has answered an empty push, so the network lets through to it."""
 
     def go_on(self, result: BatchResult) -> None:
         """Stop where pushing on would only repeat the same."""
@@ -91,6 +104,7 @@ class Pusher:
         self._activity = activity
         self._transport = transport
         self._receipts = Receipts(file)
+        self.stopped = Stopped(file.clock.device_ms)
         self.last_commit: Stamp = 0
         """The gateway's latest commit by receipts; a pull reaches it."""
 
@@ -100,9 +114,9 @@ class Pusher:
         The raised error states why something must wait; its ``done`` states what was pushed.
         """
         done = PushSummary()
-        pace = _Pace()
+        pace = _Pace(tries_stopped=self.stopped.is_due())
         try:
-            while not stopped() and (batch := self._leave(pace.units_max)) is not None:
+            while not stopped() and (batch := self._leave(pace)) is not None:
                 result = self._exchange(batch)
                 done += PushSummary(result.accepted, len(result.quarantined), result.restamped)
                 if result.refused is None:
@@ -112,18 +126,23 @@ class Pusher:
         except LakeSyncError as error:
             error.done = done
             raise
+        if pace.tries_stopped:
+            self.stopped.tried(done.stopped)
         return done
 
-    def _leave(self, units_max: int) -> Batch | None:
+    def _leave(self, pace: _Pace) -> Batch | None:
         """Choose the next batch and note that it leaves."""
         file = self._file
         with file.database.lock:
-            if file.outbox.is_empty():
+            again = pace.tries_stopped and file.outbox.has_stopped(pace.tried)
+            if file.outbox.is_empty() and not again:
                 return None
             with file.database.transaction():
                 if Resyncer(file).delays_pushes:
                     raise CursorExpired("the buffer was restored; pull to the end, then push again")
-                batch = next_batch(file.outbox, units_max)
+                batch = next_batch(file.outbox, pace.units_max)
+                if batch is None and again:
+                    batch = stopped_batch(file.outbox, pace.units_max, pace.tried)
                 if batch is None:
                     return None
                 file.outbox.mark_sent(batch.entries)
@@ -143,6 +162,8 @@ class Pusher:
                 receipt = self._transport.push(
                     Push(self._file.client_id, deltas, atomic=batch.atomic, epoch=batch.epoch)
                 )
+        except NotTheGateway as error:
+            return BatchResult(refused=error)
         except (InvalidInput, Forbidden) as error:
             if error.retry is not Retry.NEVER:
                 raise
@@ -151,6 +172,8 @@ class Pusher:
         self.last_commit = max(self.last_commit, receipt.server_hlc)
         with self._file.database.transaction():
             self._file.clock.correct(receipt.server_time_ms, sent_ms, received_ms)
+            if batch.was_stopped:
+                self._file.outbox.unmark_stopped(batch.entries)
             return self._receipts.apply(batch, receipt)
 
     def _cut(self, batch: Batch, error: LakeSyncError, pace: _Pace) -> PushSummary:
@@ -159,6 +182,8 @@ class Pusher:
         A batch that cannot be made smaller is the cause: a local transaction that is too large is
         pushed edit by edit, anything else is quarantined.
         """
+        if error.is_foreign:
+            return self._pass_by(batch, error, pace)
         by_size = isinstance(error, AtomicPushTooLarge | BodyTooLarge)
         with self._file.database.transaction():
             # It was answered, so none of them is in doubt for it.
@@ -175,3 +200,24 @@ class Pusher:
             self._file.quarantine([(entry, error) for entry in batch.entries])
         pace.units_max = BATCH_DELTAS_MAX
         return PushSummary(quarantined=len(batch.entries))
+
+    def _pass_by(self, batch: Batch, error: LakeSyncError, pace: _Pace) -> PushSummary:
+        """Make the next batch smaller than one that did not get through to the gateway.
+
+        What does not get through alone is noted as stopped, and the others go on. All of it may
+        have arrived nevertheless, so it counts as sent. Nothing is pushed past edits that return to
+        a restored buffer: a later event would make an earlier one late.
+        """
+        if not pace.is_open or batch.units == 1:
+            self._transport.push(Push(self._file.client_id, (), epoch=batch.epoch))
+            pace.is_open = True
+        if batch.units > 1:
+            pace.units_max = batch.units // 2
+            return PushSummary()
+        if batch.is_returning:
+            raise error
+        with self._file.database.transaction():
+            self._file.outbox.mark_stopped(batch.entries, error)
+        pace.units_max = BATCH_DELTAS_MAX
+        pace.tried.update(entry.hlc for entry in batch.entries)
+        return PushSummary(stopped=len(batch.entries))

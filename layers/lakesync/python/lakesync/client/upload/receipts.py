@@ -132,8 +132,10 @@ class Receipts:
         file = self.file
         start = _start(batch, late[0])
         if isinstance(result.stamped_wrong, ClockDrift):
-            # The clock cannot be reset below quarantined entries, so they are stamped again too.
-            ahead = file.outbox.first_quarantined(stamp(server_ms + DRIFT_MS_MAX))
+            # The clock cannot be reset below what is set aside, so that is stamped again too.
+            ahead = file.outbox.first_aside(
+                stamp(server_ms + DRIFT_MS_MAX), stamp(server_ms + UNDER_WAY_MS_MAX)
+            )
             taken = file.outbox.take_from(min(start, ahead or start))
             file.clock.step_back()
         else:

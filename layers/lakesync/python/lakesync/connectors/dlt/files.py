@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import csv
 import io
+from codecs import BOM_UTF8
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 import dlt
+from dlt.common.json import json
 from dlt.sources.filesystem import filesystem
-from dlt.sources.filesystem.readers import _read_jsonl
 from fsspec import AbstractFileSystem
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.spec import AbstractBufferedFile
@@ -109,6 +110,17 @@ def file_resource(url: str, system: AbstractFileSystem, files: Files) -> DltReso
 
 def _file(item: FileItemDict) -> Path:
     return Path(item.local_file_path)
+
+
+def _read_jsonl(items: Sequence[FileItemDict], rows: int) -> Iterator[list[Mapping[str, Any]]]:
+    """Read JSON, an object on each line; lines end with a line feed, and with nothing else."""
+    for item in items:
+        with item.open() as file:
+            read = (line.removeprefix(BOM_UTF8) if not number else line
+                    for number, line in enumerate(file))  # fmt: skip
+            lines = (json.loadb(line) for line in read if line.strip())
+            while some := list(islice(lines, rows)):
+                yield some
 
 
 def _read_csv(items: Sequence[FileItemDict], rows: int) -> Iterator[list[Mapping[str, Any]]]:

@@ -110,7 +110,7 @@ def records_in(plan: Plan, body: bytes, rows_expected: int) -> Sequence[Mapping[
         AdapterFailed: it is cut off.
     """
     try:
-        rows = list(csv.DictReader(io.StringIO(body.decode(), newline=""), strict=True))
+        rows = list(csv.DictReader(io.StringIO(body.decode("utf-8-sig"), newline=""), strict=True))
     except (csv.Error, UnicodeDecodeError) as exc:
         raise AdapterFailed("the bulk query's answer was cut off") from exc
     if len(rows) != rows_expected or any(None in row.values() or None in row for row in rows):

@@ -78,16 +78,19 @@ def _answering(handle: Callable[[dict[str, Any]], dict[str, object]]) -> Handler
             return handle(event)
         except LakeSyncError as error:
             observe.failure(error, **where)
-            return _refusal(error)
+            return _refusal(error, where["request"])
         except Exception as exc:  # noqa: BLE001 - a bug is answered, and rings
             observe.bug(exc, **where)
-            return _refusal(InternalError("something went wrong here; try again later"))
+            refused = InternalError("something went wrong here; try again later")
+            return _refusal(refused, where["request"])
         finally:
             observe.publish()
 
     return handler
 
 
-def _refusal(error: LakeSyncError) -> dict[str, object]:
-    body = {"error": error.public_message or error.message, "code": error.code}
+def _refusal(error: LakeSyncError, request_id: str) -> dict[str, object]:
+    """Return an error as every answer words it; API Gateway may pass on no more than the status."""
+    sentence = error.public_message or error.message
+    body = {"error": sentence, "code": error.code, "requestId": request_id}
     return {"statusCode": error.status, "body": json.dumps(body)}
