@@ -331,7 +331,7 @@ def test_a_redirect_of_a_handshake_is_not_followed_with_the_token(
         server.status, server.location = 302, elsewhere
         with listening(client, url):
             time.sleep(0.3)
-        assert there.paths == there.offered == []
+        assert (there.paths, there.offered) == ([], [])
 
 
 @pytest.mark.law("T6")

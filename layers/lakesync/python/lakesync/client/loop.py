@@ -71,8 +71,7 @@ class SyncLoop:
             failure the wait doubles from `BACKOFF_S_MIN` to `BACKOFF_S_MAX`, with jitter, and is
             never shorter than the gateway asked for; edits do not shorten it. After an answer that
             is not the gateway's it is at most `FOREIGN_S_MAX`, and an edit ends it. Actions that
-            could not be done are retried when they are due. Attachments are uploaded meanwhile, on
-            a thread that exists while some wait.
+            could not be done are retried when they are due. Attachments are uploaded meanwhile.
         on_result: receives each result, on the loop's thread. The ``error.done`` of an ``Err``, a
             `SyncSummary`, states what was pushed and pulled nevertheless. It may call `wake` and
             `stop`.
@@ -104,8 +103,9 @@ class SyncLoop:
         """
         self._thread: threading.Thread | None = None
         self._listening: Listening | None = None
-        attachments = self._client.attachments
-        self._uploads = BackgroundUploads(attachments, lambda *args: backoff_s(*args, chance()))
+        self._uploads = BackgroundUploads(
+            self._client.attachments, lambda error, failures: backoff_s(error, failures, chance())
+        )
 
     def start(self) -> None:
         """Begin syncing, for the first time or after `stop`; safe to repeat.
