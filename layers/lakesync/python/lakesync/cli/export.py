@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from lakesync.cli.faults import UsageFault
 from lakesync.client import Client
+from lakesync.client.private_files import make_folder
 from lakesync.client.storage.stored_state import states_in
 from lakesync.core.clock import STAMP_MAX
 from lakesync.core.delta import Op
@@ -104,7 +105,7 @@ def export(
     """
     if (folder / MANIFEST).exists():
         raise UsageFault(f"{folder} holds an export already: name another folder")
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     unfinished = folder / _UNFINISHED
     transport = WholeGateway(gateway, pulls, on_progress)
     with Client(unfinished, client_id=f"export-{gateway}", transport=transport) as client:

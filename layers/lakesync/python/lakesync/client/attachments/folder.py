@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
+from lakesync.client.private_files import make_folder, owner_only
 from lakesync.core.attachments import ATTACHMENT_BYTES_MAX, SCHEME, Digester, reference_of
 from lakesync.errors import BodyTooLarge, Unavailable, ValidationFailed
 
@@ -67,10 +68,10 @@ class Folder:
             BodyTooLarge: no attachment may be so large.
             ValidationFailed: there is no such file, or it is none that can be read.
         """
-        self.path.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path)
         new, digester = self.path / f"{uuid4().hex}{_PART}", Digester()
         try:
-            with new.open("wb") as target:
+            with open(new, "wb", opener=owner_only) as target:
                 for piece in _pieces(source):
                     digester.update(piece)
                     _check_size(digester.size_bytes)
@@ -83,8 +84,8 @@ class Folder:
 
     def append(self, known: Attachment, pieces: Iterator[bytes], start: int) -> None:
         """Continue a download; the part on the disk stays if this is interrupted."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        with self.part(known).open("r+b" if start else "wb") as target:
+        make_folder(self.path)
+        with open(self.part(known), "r+b" if start else "wb", opener=owner_only) as target:
             target.seek(start)
             target.truncate()
             for piece in pieces:

@@ -7,7 +7,6 @@ saved: it is pulled again.
 from __future__ import annotations
 
 import contextlib
-import shutil
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from lakesync.client.actions.entries import COLUMNS, ActionEntry
 from lakesync.client.attachments.entries import AttachmentStatus
 from lakesync.client.attachments.folder import Folder
+from lakesync.client.private_files import copy_file
 from lakesync.client.recovery.damaged import checked_entry, read_damaged
 from lakesync.client.storage.app_table import cell
 from lakesync.client.storage.encryption import given_key
@@ -155,8 +155,8 @@ def _copied(path: Path) -> Path:
     kept = next(name for name in names if not name.exists())
     log = path.with_name(f"{path.name}{_BEHIND[0]}")
     if log.exists():
-        shutil.copy2(log, kept.with_name(f"{kept.name}{_BEHIND[0]}"))
-    shutil.copy2(path, kept)
+        copy_file(log, kept.with_name(f"{kept.name}{_BEHIND[0]}"))
+    copy_file(path, kept)
     return kept
 
 
