@@ -18,6 +18,7 @@ from lakesync.buffer.dynamo import DynamoBuffer
 from lakesync.buffer.memory import MemoryBuffer
 from lakesync.buffer.transaction import transact
 from lakesync.core.config import GatewayConfig
+from lakesync.core.declaring import admitting
 from lakesync.core.messages import Pull
 from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
@@ -108,10 +109,8 @@ class _TakesAnything:
     """Takes any commit, and answers as a DynamoDB that has a table declared and no rows."""
 
     def __init__(self) -> None:
-        config = GatewayConfig()
-        for _, delta in next(batches(1, ROWS)).deltas:
-            config = config.admitting(delta)
-        config = replace(config, version=1)
+        deltas = [delta for _, delta in next(batches(1, ROWS)).deltas]
+        config = replace(admitting(GatewayConfig(), None, deltas), version=1)
         head = {
             **requests.key(*keys.head_key(GATEWAY, "main")),
             "c": requests.number(1),

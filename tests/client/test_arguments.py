@@ -79,6 +79,16 @@ def test_a_client_is_not_opened_with_what_would_fail_later(
     assert not (tmp_path / "new.db").exists()
 
 
+@pytest.mark.law("U8")
+@pytest.mark.parametrize("client_id", ["_", "connector:shop"])
+def test_no_file_is_the_gateways_or_a_connectors(
+    gateway: MemoryGateway, tmp_path: Path, client_id: str
+) -> None:
+    with pytest.raises(ValidationFailed, match="no client id of an app"):
+        Client(tmp_path / "new.db", client_id=client_id, transport=gateway.transport())
+    assert not (tmp_path / "new.db").exists()
+
+
 @pytest.mark.parametrize("path", [None, 7, b"app.db", ["app.db"]])
 def test_a_path_is_text_or_a_path(gateway: MemoryGateway, path: Any) -> None:
     with pytest.raises(ValidationFailed, match=r"path must be text or a pathlib\.Path, not"):

@@ -11,6 +11,7 @@ import pytest
 from lakesync.client.storage.app_objects import _FUNCTIONS
 from lakesync.errors import NameTaken
 from lakesync.result import Err, Ok
+from lakesync.testing.memory_gateway import MemoryGateway
 from tests.client.support.world import World, check_sound, reopened, rows_of, user_tables
 
 if TYPE_CHECKING:
@@ -298,3 +299,32 @@ def test_no_table_is_named_like_sqlites_own(real: World, name: str) -> None:
         assert "sqlite_" in result.error.message
     assert client.get(name, "r") == Ok(None)
     assert client.pending() == Ok([])
+
+
+@pytest.mark.law("K9", "S7")
+@pytest.mark.parametrize("by", ["schema", "rules"])
+def test_an_edit_of_a_table_that_nothing_names_is_sent_again_once_something_does(
+    tmp_path: Path, by: str
+) -> None:
+    with MemoryGateway(tmp_path) as gateway, gateway.client("phone") as phone:
+        mine = {"column": "owner", "op": "eq", "value": "jwt:sub"}
+        gateway.put_rules({"buckets": [{"name": "mine", "tables": ["todos"], "filters": [mine]}]})
+        phone.insert("todos", "t1", {"owner": "phone"}).unwrap()
+        phone.insert("notes", "n1", {"owner": "phone"}).unwrap()
+        phone.sync()
+        phone.sync()
+
+        assert [entry.code for entry in phone.quarantined().unwrap()] == ["TABLE_NOT_DECLARED"]
+        assert phone.status.pending == 0  # nothing else waits for it
+        assert set(gateway.rows("todos")) == {"t1"}
+        if by == "schema":
+            columns = [{"name": "owner", "type": "string"}]
+            gateway.put_schema({"table": "notes", "columns": columns})
+        tables = ["todos", "notes"]
+        gateway.put_rules({"buckets": [{"name": "mine", "tables": tables, "filters": [mine]}]})
+        phone.sync()
+        phone.sync()
+
+        assert phone.quarantined().unwrap() == []
+        assert set(gateway.rows("notes")) == {"n1"}
+        assert phone.get("notes", "n1").unwrap() == {"owner": "phone"}

@@ -9,7 +9,8 @@ What it does, whatever we would rather it did:
       UPDATE of one that it does not hold does nothing, and it keeps no stamps of what it holds;
     - of a row with an edit in its queue that does not wait to be tried again, the newer delta wins
       as a whole; if that is the remote one, the edit leaves the queue;
-    - it cannot bind an object or a list to a statement: such a value fails the page.
+    - it cannot bind an object or a list to a statement: such a value fails the page;
+    - so does any delta of a table that its app was made without, a DELETE too.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class Line(Protocol):
 
 
 class PageFailed(Exception):
-    """SQLite's refusal: of a second row with the same key, or of a value that it cannot bind."""
+    """SQLite's refusal: a second row with the same key, a value that it cannot bind, no table."""
 
 
 @dataclass
@@ -68,6 +69,8 @@ class OlderClient:
     rows: Rows = field(default_factory=dict)
     queue: list[Delta] = field(default_factory=list)
     cursor: Stamp = 0
+    tables: frozenset[str] | None = None
+    """The tables that its app was made with; None for all."""
     dropped: set[tuple[str, str]] = field(default_factory=set)
     """Rows as an edit left them which it dropped by its own rule, until they are replaced."""
     deltas_applied: int = 0
@@ -185,6 +188,8 @@ class OlderClient:
 
     def _apply(self, delta: Delta) -> None:
         key = (delta.table, delta.row_id)
+        if self.tables is not None and delta.table not in self.tables:
+            raise PageFailed(key)
         if delta.op is Op.DELETE:
             self.rows.pop(key, None)
             self.dropped.discard(key)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from lakesync.compat.follower_state import unpack
 from lakesync.compat.legacy_format import rows_of as rows_in_order
 from lakesync.compat.progress import (
     CURSOR_PUSHED_BEFORE_PULL,
@@ -18,7 +19,7 @@ from lakesync.core.merge import EMPTY, fold, view
 from lakesync.core.messages import Pull, Push
 from lakesync.core.row_deltas import deltas_of as deltas_of_state
 from tests.compat.older import WAIT_MS_MAX
-from tests.compat.world import GATEWAY, RULES, TABLE, Direct, World, deltas_of
+from tests.compat.world import GATEWAY, MINE, OTHER_RULES, RULES, TABLE, Direct, World, deltas_of
 from tests.support.builders import at_ms, delete, insert, update
 
 if TYPE_CHECKING:
@@ -545,6 +546,121 @@ def test_a_new_token_brings_and_takes_rows(world: World) -> None:
 
     assert set(rows_of(a)) == {"r1"}
     assert a.failures == 0
+
+
+@pytest.mark.law("F10")
+class TestTablesThatAnAppIsMadeWithout:
+    @pytest.mark.parametrize("pushes", [False, True])
+    @pytest.mark.parametrize("rounds", [1, 2, 8])
+    def test_rules_that_hide_it_free_an_app_that_met_it(
+        self, world: World, rounds: int, *, pushes: bool
+    ) -> None:
+        a = world.client("a", "x")
+        a.tables = frozenset({TABLE})
+        world.write(insert("r1", at=at_ms(0), client="w", owner="x"))
+        a.sync()
+        world.write(insert("n1", at=at_ms(1), client="w", table="notes", owner="x"), trusted=True)
+        world.write(insert("r2", at=at_ms(2), client="w", owner="x"))
+        for number in range(rounds):
+            if pushes:
+                a.insert(TABLE, f"mine{number}", owner="x")
+            a.sync()
+        assert a.failures
+        assert "r2" not in rows_of(a)
+
+        world.save_rules(RULES)
+        world.write(insert("n2", at=at_ms(3), client="w", table="notes", owner="x"), trusted=True)
+        for _ in range(10):
+            world.time.now_ms += 60_000
+            a.sync()
+        failures = a.failures
+        world.write(delete("n1", at=at_ms(4), client="w", table="notes"), trusted=True)
+        for _ in range(3):
+            a.sync()
+
+        assert {"r1", "r2"} <= set(rows_of(a))
+        assert a.failures == failures
+
+    def test_nothing_of_a_table_that_no_bucket_names_is_sent_to_who_never_had_any(
+        self, world: World
+    ) -> None:
+        """Whatever rules read before, and wherever its cursor is from."""
+        a = world.client("a", "x")
+        a.tables = frozenset({TABLE})
+        world.save_rules(RULES)
+        world.write(insert("r1", at=at_ms(0), client="w", owner="x", state="open"))
+        a.sync()
+        world.write(
+            insert("n1", at=at_ms(1), client="w", table="notes", owner="x", state="open"),
+            trusted=True,
+        )
+        filters = [{"column": "state", "op": "eq", "value": "jwt:state"}]
+        notes = {"name": "notes", "tables": ["notes"], "filters": filters}
+        mine = {"name": "mine", "tables": [TABLE], "filters": [MINE]}
+        world.save_rules({"version": 1, "buckets": [mine, notes]})
+        world.write(
+            update("n1", at=at_ms(2), client="w", table="notes", state="hidden"), trusted=True
+        )
+        a.sync()
+        world.save_rules(OTHER_RULES)
+        world.write(delete("n1", at=at_ms(3), client="w", table="notes"), trusted=True)
+        for _ in range(4):
+            a.sync()
+
+        assert a.failures == 0
+        assert set(rows_of(a)) == {"r1"}
+
+    def test_rows_of_a_table_that_it_has_are_taken_back(self, world: World) -> None:
+        a = world.client("a", "x")
+        world.write(insert("r1", at=at_ms(0), client="w", owner="x"))
+        world.write(insert("n1", at=at_ms(1), client="w", table="notes", owner="x"), trusted=True)
+        a.sync()
+        assert ("notes", "n1") in a.rows
+        world.save_rules(RULES)
+        for _ in range(4):
+            a.sync()
+
+        assert set(a.rows) == {(TABLE, "r1")}
+
+    def test_so_are_rows_of_a_table_that_it_pushed_to(self, world: World) -> None:
+        a = world.client("a", "x")
+        a.insert("notes", "n1", owner="x")
+        a.sync()
+        a.sync()
+        world.save_rules(RULES)
+        for _ in range(4):
+            a.sync()
+
+        assert a.rows == {}
+
+    def test_and_rows_that_it_has_from_a_checkpoint(self, world: World) -> None:
+        a = world.client("a", "x")
+        world.write(insert("n1", at=at_ms(1), client="w", table="notes", owner="x"), trusted=True)
+        a.rows["notes", "n1"] = {"owner": "x"}
+        a.cursor = world.buffer.heads(GATEWAY)["main"].commit  # as the checkpoint says
+        a.sync()
+        world.write(insert("r1", at=at_ms(2), client="w", owner="x"))
+        a.sync()
+        world.save_rules(RULES)
+        world.write(update("n1", at=at_ms(3), client="w", table="notes", owner="y"), trusted=True)
+        for _ in range(4):
+            a.sync()
+
+        assert set(a.rows) == {(TABLE, "r1")}
+
+    def test_its_state_stays_small(self, world: World) -> None:
+        a = world.client("a", "x")
+        for number in range(30):
+            table = f"t{number % 3}"
+            world.write(
+                insert(f"r{number}", at=at_ms(number), client="w", table=table), trusted=True
+            )
+            a.sync()
+        stored = unpack(world.buffer.client_state(GATEWAY, "a"))
+
+        assert stored is not None
+        assert {*stored.tables, *stored.sent_tables, *stored.page_tables} == {"t0", "t1", "t2"}
+        assert len([*stored.tables, *stored.sent_tables]) == 3
 
 
 @pytest.mark.law("F4")

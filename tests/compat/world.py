@@ -92,10 +92,10 @@ class World:
         line = Direct(self, name)
         return OlderClient(name, line, lambda: clock.now(self.time.wall_clock() + ahead_ms))
 
-    def write(self, *deltas: Delta) -> None:
-        """Push as one of our own clients does."""
+    def write(self, *deltas: Delta, trusted: bool = False) -> None:
+        """Push as one of our own clients does, or as a connector."""
         self.time.now_ms += 1
-        push = Push(deltas[0].client_id, tuple(enumerate(deltas)))
+        push = Push(deltas[0].client_id, tuple(enumerate(deltas)), trusted=trusted)
         assert not self.pushes.push(GATEWAY, push).outcomes
 
     def trim(self) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakesync.buffer.network import Network
+from lakesync.core.declaring import admitting
 from lakesync.errors import Contention, InternalError, LakeSyncError, Unavailable, Unreachable
 from lakesync.log.declare import Declare
 from lakesync.log.limits import Limits
@@ -44,7 +45,7 @@ def gateway(address: Address, gateway: str) -> str:
         sleep_ms=lambda _: None,
         chance=SeededChance(),
     )
-    declare(gateway, lambda config: config.admitting(insert(n=1, k=1, m=1)))
+    declare(gateway, lambda config: admitting(config, None, [insert(n=1, k=1, m=1)]))
     return gateway
 
 

@@ -169,6 +169,25 @@ def test_each_row_is_decided_and_comes_as_one_insert(served: Served) -> None:
     assert frames(served.get(claims={"sub": "nobody"}).body) == []
 
 
+@pytest.mark.law("U9")
+def test_no_answer_names_a_table_that_the_rules_hide(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served.rules(["lists"])
+    served.rebuild()
+    nexts = [served.get({"table": "lists", "part": "0"}).headers.get("x-checkpoint-next")]
+    hidden = served.get({"table": "todos", "part": "0"})
+    monkeypatch.setattr(route, "ANSWER_BYTES_MAX", 10)
+    refused = served.get()
+
+    assert nexts == [None]
+    assert (hidden.status, hidden.json["code"]) == (404, "NOT_FOUND")
+    assert hidden.json["error"] == served.get({"table": "none"}).json["error"]
+    assert refused.json["code"] == "CHECKPOINT_TOO_LARGE"
+    assert "lists 0 to" in refused.json["error"]
+    assert not any(name in refused.json["error"] for name in ("notes", "todos"))
+
+
 @pytest.mark.law("R3", "V4")
 def test_one_from_before_the_rules_is_not_served_to_who_sees_less(served: Served) -> None:
     """The log behind it does not tell that `r5` has left sight since."""

@@ -18,6 +18,7 @@ from tests.support.builders import insert, push
 from tests.support.gateways import pulled, pusher
 from tests.support.lanes import open_lanes
 from tests.support.polling import MemorySecrets
+from tests.support.repository import ROOT
 
 if TYPE_CHECKING:
     import io
@@ -51,6 +52,23 @@ def test_the_same_push_again_is_accepted_as_duplicates(functions: Functions) -> 
 
     assert answer.json["accepted"] == 3
     assert {result["outcome"] for result in answer.json["results"]} == {"duplicate"}
+
+
+@pytest.mark.law("U10")
+@pytest.mark.parametrize(
+    "name",
+    [
+        app.parent.name
+        for app in sorted((ROOT / "functions").glob("*/app.py"))
+        if "create_app(" in app.read_text()
+    ],
+)
+def test_no_answer_of_a_function_may_be_stored(functions: Functions, name: str) -> None:
+    unserved = event("push_json")
+    unserved["rawPath"] = unserved["requestContext"]["http"]["path"] = "/none"
+    answer = functions.http(name, unserved)
+
+    assert (answer.status, answer.headers["cache-control"]) == (404, "no-store")
 
 
 def test_a_token_for_another_gateway_is_forbidden_and_writes_nothing(functions: Functions) -> None:
@@ -779,6 +797,7 @@ def test_the_open_function_describes_the_whole_api(functions: Functions) -> None
         "/admin/schema/{gateway}",
         "/admin/sync-rules/{gateway}",
         "/admin/tables/{gateway}",
+        "/admin/tables/{gateway}/{name}",
         "/admin/access/{gateway}",
         "/admin/connectors/{gateway}",
         "/admin/connectors/{gateway}/{name}",

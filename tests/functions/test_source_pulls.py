@@ -167,6 +167,7 @@ def test_a_function_that_does_not_answer_is_503(
 
     assert answer["statusCode"] == 503
     assert json.loads(answer["body"])["code"] == "SOURCE_UNAVAILABLE"
+    assert answer["headers"]["cache-control"] == "no-store"
     assert "TooManyRequests" not in answer["body"], "what is in the account is for the log"
     assert answer["headers"]["retry-after"]
     assert answer["headers"]["content-type"].startswith("application/json")

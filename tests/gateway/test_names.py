@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakesync.buffer.memory import MemoryBuffer
-from lakesync.core import config
+from lakesync.core import declaring
 from lakesync.errors import NameTaken
 from tests.support.builders import WALL_MS, at_ms, insert, push, update
 from tests.support.gateways import GivenTime, administrator, pusher
@@ -124,12 +124,13 @@ def test_a_schema_is_of_the_names_that_are_there(buffer: MemoryBuffer, time: Giv
     admin, service = administrator(buffer, time_=time), pusher(buffer, time_=time)
     sent(service, insert("r1", title="a", at=at_ms(1)))
 
-    for table, column in (("Todos", "title"), ("todos", "Title")):
+    body = {"table": "Todos", "columns": [{"name": "Title", "type": "string"}], "sort": ["Title"]}
+    saved = admin.register_schema(GATEWAY, body)
+    assert (saved.table, saved.columns[0].name, saved.sort) == ("todos", "title", ("title",))
+    for table, column in (("Todos", "title"), ("todos", "Title")):  # a schema's spelling stands
         body = {"table": table, "columns": [{"name": column, "type": "string"}]}
         with pytest.raises(NameTaken):
             admin.register_schema(GATEWAY, body)
-    body = {"table": "todos", "columns": [{"name": "title", "type": "string"}]}
-    admin.register_schema(GATEWAY, body)
 
     refusals = sent(
         service,
@@ -146,7 +147,7 @@ def test_a_schema_is_of_the_names_that_are_there(buffer: MemoryBuffer, time: Giv
 def test_a_table_without_a_schema_has_columns_up_to_a_limit(
     buffer: MemoryBuffer, time: GivenTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(config, "TABLE_COLUMNS_MAX", 2)
+    monkeypatch.setattr(declaring, "TABLE_COLUMNS_MAX", 2)
     service = pusher(buffer, time_=time)
     many = [update(f"r{n}", at=at_ms(n), **dict[str, Any]({f"c{n}": n})) for n in range(4)]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from lakesync.ports import Head
 
 GATEWAY = "g"
+MINE = {"column": "owner", "op": "eq", "value": "jwt:sub"}
 
 
 @pytest.fixture
@@ -249,7 +250,6 @@ def test_a_client_is_told_of_the_tables_that_it_may_see_and_an_administrator_of_
     admin.place_table("g", "orders", "orders")
     for table in ("salaries", "orders"):
         pusher(buffer, time_=time).push("g", push(insert("r1", at=at_ms(1), table=table)))
-    everyone = {"gateway", "headHlc", "flushedHlc", "unflushedBytes", "unflushedAgeMs"}
     of_all = admin.metrics("g")
     assert of_all["tables"] == ["orders", "salaries", "todos"]
     assert admin.metrics("g", {"sub": "c1"}) == of_all  # there are no rules
@@ -265,13 +265,31 @@ def test_a_client_is_told_of_the_tables_that_it_may_see_and_an_administrator_of_
 
     assert "salaries" not in json.dumps(metrics)
     assert metrics["tables"] == ["orders", "todos"]
-    shards = cast("dict[str, dict[str, int]]", of_all["shards"])
-    assert cast("dict[str, object]", metrics["shards"]).keys() == {"main", "orders"}
-    assert metrics["unflushedBytes"] == shards["orders"]["unflushedBytes"] > 0
-    assert cast("int", of_all["unflushedBytes"]) > shards["orders"]["unflushedBytes"]
-    assert metrics.keys() >= everyone
+    assert metrics.keys() == {"gateway", "tables", "headHlc"}
     assert admin.metrics("g", {"payroll": "c1"})["tables"] == ["salaries"]
     assert admin.metrics("g")["tables"] == of_all["tables"]
+
+
+@pytest.mark.law("U9")
+@pytest.mark.parametrize("rules", [
+    {"buckets": [{"name": "mine", "tables": ["todos"], "filters": [MINE]}]},
+    {"buckets": [], "omit": [{"tables": ["todos"], "columns": ["salary"]}]},
+])  # fmt: skip
+def test_no_number_tells_a_client_the_size_of_what_is_hidden_from_it(
+    buffer: MemoryBuffer, time: GivenTime, rules: dict[str, Any]
+) -> None:
+    admin, pushes = administrator(buffer, time_=time), pusher(buffer, time_=time)
+    admin.save_rules(GATEWAY, rules)
+    sizes: list[dict[str, object]] = []
+    for number, size in enumerate((1, 10_000)):
+        hidden = insert(f"r{number}", at=at_ms(number), owner="other", salary="x" * size)
+        pushes.push(GATEWAY, replace(push(hidden), trusted=True))
+        sizes.append(admin.metrics(GATEWAY, {"sub": "c1"}))
+    by_name = [{**each, "headHlc": "0"} for each in sizes]
+
+    assert by_name[0] == by_name[1]
+    page = puller(buffer, time_=time).pull(GATEWAY, Pull("c1", claims={"sub": "c1"}))
+    assert sizes[1]["headHlc"] == str(page.cursor)
 
 
 def test_two_administrators_both_get_their_way(buffer: MemoryBuffer, time: GivenTime) -> None:

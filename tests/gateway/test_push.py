@@ -10,7 +10,7 @@ import pytest
 
 from lakesync.buffer import pack
 from lakesync.buffer.memory import MemoryBuffer
-from lakesync.core import config
+from lakesync.core import declaring
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.messages import OutcomeKind
 from lakesync.errors import AtomicPushTooLarge, Contention, LakeSyncError
@@ -116,9 +116,8 @@ def test_a_row_has_no_more_columns_than_a_schema_may(buffer: MemoryBuffer, time:
     columns: dict[str, Any] = {f"c{number}": number for number in range(500)}
     service.push(GATEWAY, push(insert("r1", at=at_ms(1), **columns)))
 
-    receipt = service.push(
-        GATEWAY, push(update("r1", at=at_ms(2), other=1), update("r1", at=at_ms(3), c1=0))
-    )
+    others = push(update("r1", at=at_ms(2), other=1), update("r1", at=at_ms(3), c1=0))
+    receipt = service.push(GATEWAY, replace(others, claims={"sub": "ann"}))
 
     assert codes(receipt) == {0: "ROW_TOO_LARGE"}
     assert receipt.accepted == 1
@@ -343,7 +342,7 @@ def test_what_was_accepted_is_not_refused_for_a_clock_that_went_back_meanwhile()
 class TestTables:
     @pytest.fixture(autouse=True)
     def _few_tables(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(config, "TABLES_MAX", 3)
+        monkeypatch.setattr(declaring, "TABLES_MAX", 3)
 
     @pytest.mark.law("B13")
     def test_tables_beyond_the_limit_are_refused_delta_by_delta(

@@ -6,6 +6,7 @@ import io
 import json
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ import pytest
 
 from lakesync.adapters.lake.parquet import ParquetEncoder
 from lakesync.buffer.memory import MemoryBuffer
-from lakesync.core import config
+from lakesync.core import declaring
 from lakesync.errors import AdapterFailed, Backpressure
 from lakesync.log.limits import Limits
 from lakesync.maintenance import batches as batch_module
@@ -383,7 +384,7 @@ def test_any_number_of_tables_is_flushed_some_at_a_time_and_a_killed_flush_gets_
     tables = [f"table{number}" for number in range(100)]
     for start in range(0, 100, 10):
         mine = [insert(f"r{t}", at=at_ms(start), table=t, n=1) for t in tables[start : start + 10]]
-        service.push(GATEWAY, push(*mine))
+        service.push(GATEWAY, replace(push(*mine), trusted=True))
 
     deaths = 0
     while True:
@@ -423,7 +424,9 @@ def test_an_announcement_is_small_whatever_the_batch_carries(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """SQS takes 256 KB; a claim may be larger."""
-    monkeypatch.setattr(config, "TABLE_COLUMNS_MAX", 5_000)
+    for bound in ("TABLE_COLUMNS_MAX", "CLIENT_COLUMNS_MAX", "CLIENT_TABLE_COLUMNS_MAX"):
+        monkeypatch.setattr(declaring, bound, 5_000)
+    monkeypatch.setattr(declaring, "DECLARED_BYTES_MAX", 1_000_000)
     lake = Lake()
     service = pusher(lake.buffer, time_=lake.time)
     for number in range(10):

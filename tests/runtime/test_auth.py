@@ -8,6 +8,9 @@ import pytest
 
 from lakesync.buffer import keys
 from lakesync.buffer.memory_access import MemoryAccess
+from lakesync.connectors.deltas import client_id_of
+from lakesync.core.client_ids import CONNECTORS_USER
+from lakesync.core.delta import GATEWAY_CLIENT
 from lakesync.errors import AuthFailed, ClientTaken, Forbidden, Revoked, ValidationFailed
 from lakesync.gateway.access import Access
 from lakesync.ports import Revocation
@@ -85,6 +88,25 @@ def test_what_is_no_client_id_is_nobodys(client_id: str) -> None:
     caller = caller_of(verified(token_claims(claims())), "g1", NOW, letting_in())
     with pytest.raises(ValidationFailed):
         caller.speaks_for(client_id)
+
+
+@pytest.mark.law("U8")
+@pytest.mark.parametrize("client_id", [GATEWAY_CLIENT, client_id_of("shop"), "connector:"])
+@pytest.mark.parametrize("role", ["client", "admin"])
+def test_nobody_speaks_for_the_gateway_or_its_connectors(client_id: str, role: str) -> None:
+    token = claims(sub=client_id, role=role)
+    caller = caller_of(verified(token_claims(token)), "g1", NOW, letting_in())
+    for named in (client_id, None):
+        with pytest.raises(ValidationFailed, match="no client id of an app"):
+            caller.speaks_for(named)
+    assert caller.speaks_for("_phone") == "_phone"
+    assert caller.speaks_for("connector") == "connector"
+
+
+@pytest.mark.law("U8")
+def test_no_token_is_of_the_user_of_connectors() -> None:
+    with pytest.raises(AuthFailed, match="the user of connectors"):
+        token_claims(claims(sub=CONNECTORS_USER))
 
 
 def test_a_user_whose_name_is_no_client_id_must_name_one() -> None:

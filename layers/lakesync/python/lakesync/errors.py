@@ -20,6 +20,7 @@
     │   ├── TooManyTables          TOO_MANY_TABLES
     │   ├── TooManyColumns         TOO_MANY_COLUMNS
     │   ├── NameTaken              NAME_TAKEN
+    │   ├── TableNotDeclared       TABLE_NOT_DECLARED  rules or a schema   Retry.AFTER_REFRESH
     │   ├── RowForgotten           ROW_FORGOTTEN
     │   ├── EditRefused            EDIT_REFUSED
     │   ├── ActionInvalid          ACTION_VALIDATION_ERROR
@@ -252,6 +253,14 @@ class TooManyColumns(InvalidInput):
 
     code = "TOO_MANY_COLUMNS"
     status = 409
+
+
+class TableNotDeclared(InvalidInput):
+    """Neither a bucket nor a schema names the table; it is tried again once one does."""
+
+    code = "TABLE_NOT_DECLARED"
+    status = 409
+    retry = Retry.AFTER_REFRESH
 
 
 class NameTaken(InvalidInput):

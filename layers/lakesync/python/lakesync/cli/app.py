@@ -81,6 +81,7 @@ from lakesync.cli.commands.smoke import smoke
 from lakesync.cli.commands.status import status
 from lakesync.cli.commands.tables import list_ as list_tables
 from lakesync.cli.commands.tables import place
+from lakesync.cli.commands.tables import remove as remove_table
 from lakesync.cli.commands.token import token
 from lakesync.cli.session import unwrapped
 
@@ -126,9 +127,10 @@ app.add_typer(rules, name="rules")
 rows = typer.Typer(no_args_is_help=True, help="Restore earlier values of rows.")
 rows.command("restore")(restore_rows)
 app.add_typer(rows, name="rows")
-tables = typer.Typer(no_args_is_help=True, help="Manage shards: which tables are read together.")
+tables = typer.Typer(no_args_is_help=True, help="Move tables to shards, and remove tables.")
 tables.command("list")(list_tables)
 tables.command()(place)
+tables.command("remove")(remove_table)
 app.add_typer(tables, name="tables")
 access = typer.Typer(
     no_args_is_help=True, help="Revoke and restore the access of users and clients."

@@ -5,7 +5,7 @@ Its rows are filtered as a pull's are; see `lakesync.gateway.rule_filter`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from lakesync.checkpoint.manifest import frame
@@ -78,7 +78,7 @@ class CheckpointService:
             self._note_beginning(gateway, pull.client_id)
         log = self._barrier.raise_heads(gateway)
         rule_filter = RuleFilter(log.config, pull)
-        manifest = self._latest(log, rule_filter)
+        manifest = self._manifest(log, rule_filter)
         runs = self._runs(manifest, rule_filter, pull)
         frames = map(frame, self._for_client(log, pull, runs))
         since = self._since(log, manifest)
@@ -102,7 +102,7 @@ class CheckpointService:
         """
         log = self._barrier.raise_heads(gateway)
         rule_filter = RuleFilter(log.config, pull)
-        manifest = self._latest(log, rule_filter, checkpoint)
+        manifest = self._manifest(log, rule_filter, checkpoint)
         table = table or manifest.after("")
         chunks = manifest.tables.get(table)
         if chunks is None or number >= chunks.parts:
@@ -116,8 +116,18 @@ class CheckpointService:
         body = frame(b"".join(rows.records.runs))
         return CheckpointPart(manifest.id, self._since(log, manifest), body, after)
 
-    def _latest(self, log: FinalLog, rule_filter: RuleFilter, checkpoint: str = "") -> Manifest:
-        """Return the named checkpoint, or the latest that may be sent to the reader."""
+    def _manifest(self, log: FinalLog, rule_filter: RuleFilter, checkpoint: str = "") -> Manifest:
+        """Return the named checkpoint, or the latest that may be sent; of it the reader's tables.
+
+        So no answer names a table of which the rules can show the reader nothing, and no object of
+        one is read.
+        """
+        manifest = self._sendable(log, rule_filter, checkpoint)
+        may_see = rule_filter.viewer.may_see
+        tables = {name: chunks for name, chunks in manifest.tables.items() if may_see(name)}
+        return replace(manifest, tables=tables)
+
+    def _sendable(self, log: FinalLog, rule_filter: RuleFilter, checkpoint: str) -> Manifest:
         if checkpoint:
             manifest = self._checkpoints.manifest(log.gateway, checkpoint)
             check_decides(manifest, log.config, rule_filter)

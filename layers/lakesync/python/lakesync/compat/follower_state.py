@@ -30,6 +30,9 @@ class Position(NamedTuple):
 START: Final = Position()
 
 
+_LISTS: Final = ("replaced", "tables", "sent_tables", "page_tables")
+
+
 class Resend(NamedTuple):
     """A row that is sent as it is, whatever the log says."""
 
@@ -86,6 +89,17 @@ class Follower:
     replaced: tuple[str, ...] = ()
     """Earlier policies under which it may have received rows up to `again_until`."""
     resend: tuple[Resend, ...] = ()
+    tables: tuple[str, ...] = ()
+    """Tables of pages that it has applied."""
+    sent_tables: tuple[str, ...] = ()
+    """Tables of pages that it may have applied, and of none that it has."""
+    page_tables: tuple[str, ...] = ()
+    """The tables of the last page."""
+
+    @property
+    def known_tables(self) -> frozenset[str]:
+        """The tables of which it may hold rows."""
+        return frozenset((*self.tables, *self.sent_tables))
 
 
 def pack(follower: Follower) -> bytes:
@@ -107,7 +121,8 @@ def unpack(stored: bytes | None) -> Follower | None:
     positions = ("proven", "ahead", "page_from", "page_until")
     body |= {name: Position(*body[name]) for name in positions if name in body}
     rows = tuple(Resend(*row) for row in body.get("resend", ()))
-    return known(Follower, body | {"replaced": tuple(body.get("replaced", ())), "resend": rows})
+    lists = {name: tuple(body.get(name, ())) for name in _LISTS}
+    return known(Follower, body | lists | {"resend": rows})
 
 
 def cursor_of(stored: bytes) -> Stamp:

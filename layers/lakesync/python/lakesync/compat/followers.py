@@ -15,6 +15,7 @@ The reasons: ``docs/adr/0006-followers.md``. Laws F1-F8: ``docs/spec/followers.m
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from lakesync.compat.follower_state import Follower, Position, Resend, pack, unpack
@@ -25,6 +26,7 @@ from lakesync.compat.policy import (
     policy_of,
     replaced_policies,
     viewer_of,
+    visible_tables,
 )
 from lakesync.compat.progress import (
     SKIPPED_DELIVERIES,
@@ -72,9 +74,9 @@ class FollowingPulls:
         viewer = viewer_of(config, pull.claims)
         stored = self._buffer.client_state(gateway, pull.client_id)
         known = unpack(stored)
-        at = in_scope(
-            arrived(known, pull.since), viewer.scope().text(), policy_of(config.rules, pull.claims)
-        )
+        visible = partial(visible_tables, config, viewer)
+        scope, policy = viewer.scope().text(), policy_of(config.rules, pull.claims)
+        at = in_scope(arrived(known, pull.since, visible), scope, policy)
         try:
             page, after = self._page(gateway, pull, at, config, viewer)
         except CursorExpired:
@@ -94,7 +96,12 @@ class FollowingPulls:
         again = at.holds_rows and (
             at.page_from.since < at.again_until or bool(at.page_from.snapshot)
         )
-        resend = self._due(at)
+
+        def may_know(table: str) -> bool:
+            # An app cannot apply a change of a table that it was made without, not even a delete.
+            return table in at.known_tables or viewer.may_see(table)
+
+        resend = {key: None for key in self._due(at) if may_know(key[0])}
         while True:
             pages = self._read(gateway, pull, at, config)
             if pages[0].scope != at.scope:
@@ -105,6 +112,7 @@ class FollowingPulls:
                 again=again, mine=pull.client_id if at.holds_rows and at.holds_own else "",
             )  # fmt: skip
             logged = [delta for page in pages for delta in _shown(page, viewer)]
+            logged = [delta for delta in logged if may_know(delta.table)]
             if is_rows:
                 groups = rows_of(logged, config, again=at.rows_again or bool(resend))
             else:
@@ -128,7 +136,7 @@ class FollowingPulls:
             until = Position(snapshot=pages[0].snapshot)
         has_more = any(page.has_more or page.cursor > until.since for page in pages)
         after = given(
-            at, until, sent=bool(groups), has_more=has_more,
+            at, until, sent={group[0].table for group in groups}, has_more=has_more,
             given_until=pages[0].cursor if is_rows else 0,
         )  # fmt: skip
         page = replace(

@@ -40,6 +40,11 @@ def viewer_of(config: GatewayConfig, claims: Mapping[str, Any]) -> Viewer:
     return Viewer(config.rules, claims, config.logged.generation)
 
 
+def visible_tables(config: GatewayConfig, viewer: Viewer) -> list[str]:
+    """Return the gateway's tables of which the rules can show a client rows."""
+    return [table for table in {*config.schemas, *config.tables} if viewer.may_see(table)]
+
+
 def in_scope(at: Follower, scope: str, policy: str) -> Follower:
     """Note the scope and policy of a request; if they changed, everything is sent again."""
     if at.scope not in {"", scope} and at.holds_rows:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from lakesync.compat.follower_state import START, Follower, Position, Resend
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from lakesync.core.clock import Stamp
     from lakesync.ports import RowKey
@@ -38,6 +38,9 @@ DELIVERIES_ASSUMED_READ: Final = 2
 LOST_PAGES_MAX: Final = 1
 """How often a page is repeated unchanged. After that, applying it may have failed, and its rows are
 sent as they are."""
+FAILED_PAGES_MAX: Final = 5
+"""How often in succession a page has no effect until its tables count as unknown to the app, unless
+a page with them is proven."""
 RESEND_ROWS_MAX: Final = 500
 """Rows that a follower is sent beside the log. If there are more, it is sent everything again."""
 
@@ -46,10 +49,18 @@ SKIPPED_DELIVERIES: Final = 2
 edit, the follower may skip parts of the row in the first one."""
 
 
-def arrived(known: Follower | None, cursor: Stamp) -> Follower:
+def arrived(
+    known: Follower | None, cursor: Stamp, visible: Callable[[], Iterable[str]] = tuple
+) -> Follower:
     """Return the state of a follower that sends a cursor.
 
     Its `page_from` is where the next page begins.
+
+    Args:
+        known: the stored state; None if there is none.
+        cursor: the cursor of its request.
+        visible: gives the tables that it may see now, of which it has rows if the cursor is that of
+            a checkpoint.
     """
     is_made = cursor <= PAGE_CURSORS[-1]
     if known is None:
@@ -58,6 +69,7 @@ def arrived(known: Follower | None, cursor: Stamp) -> Follower:
         return Follower(
             cursor, there, there, there,
             holds_rows=holds, holds_own=holds and is_made, rows_again=holds,
+            tables=() if is_made else tuple(sorted(visible())),
         )  # fmt: skip
     holds_rows = known.holds_rows or cursor > 0
     at = replace(known, cursor=cursor, holds_rows=holds_rows, is_pending=False, by_receipt=False)
@@ -73,7 +85,10 @@ def arrived(known: Follower | None, cursor: Stamp) -> Follower:
     if is_made:
         return begin_again(at)
     there = Position(cursor)
-    return replace(_unsent(at), proven=there, ahead=there, page_from=there, lost=0, holds_own=False)
+    return replace(
+        _unsent(at), proven=there, ahead=there, page_from=there, lost=0, holds_own=False,
+        tables=tuple(sorted({*at.tables, *visible()})),
+    )  # fmt: skip
 
 
 def begin_again(at: Follower) -> Follower:
@@ -97,23 +112,25 @@ def void(at: Follower, start: Position) -> Follower:
 
 
 def given(
-    at: Follower, until: Position, *, sent: bool, has_more: bool, given_until: Stamp = 0
+    at: Follower, until: Position, *, sent: Iterable[str], has_more: bool, given_until: Stamp = 0
 ) -> Follower:
     """Return the state of a follower after a page was sent.
 
     Args:
         at: what `arrived` gave.
         until: where the page ends.
-        sent: the page contains something.
+        sent: the tables of which the page contains something.
         has_more: it is not the end of the log.
         given_until: for rows as they are, the commits that they may include.
     """
+    tables = tuple(sorted(sent))
     at = replace(
-        at, page_until=until, page_cursor=_page_cursor(at, until, sent=sent), is_pending=sent,
-        page_has_more=has_more, given_until=max(at.given_until, until.since, given_until),
+        at, page_until=until, page_cursor=_page_cursor(at, until, sent=bool(tables)),
+        page_tables=tables, is_pending=bool(tables), page_has_more=has_more,
+        given_until=max(at.given_until, until.since, given_until),
         again_until=max(at.again_until, given_until),
     )  # fmt: skip
-    return at if sent else _moved(at)
+    return at if tables else _moved(at)
 
 
 def receipt_cursor(known: Follower | None) -> Stamp:
@@ -139,6 +156,9 @@ def _proved(at: Follower) -> Follower:
     at = replace(
         _moved(at), lost=0, resend=tuple(row for row in left if row.proofs > 0),
         holds_own=at.holds_own and at.page_has_more,
+        tables=tuple(sorted({*at.tables, *at.page_tables})),
+        sent_tables=tuple(name for name in at.sent_tables if name not in at.page_tables),
+        page_tables=(),
     )  # fmt: skip
     return _from(at, at.proven)
 
@@ -146,15 +166,27 @@ def _proved(at: Follower) -> Follower:
 def _pushed(at: Follower, *, assumed: bool) -> Follower:
     """Continue behind a receipt: the last page may have been applied, or not."""
     deliveries = at.deliveries + assumed
-    at = replace(_may_hold(_unsent(at)), lost=0, deliveries=deliveries, by_receipt=True)
+    sent = {*at.sent_tables, *at.page_tables} - {*at.tables}
+    at = replace(
+        _may_hold(_unsent(at)), lost=0, deliveries=deliveries, by_receipt=True,
+        sent_tables=tuple(sorted(sent)), page_tables=(),
+    )  # fmt: skip
     if at.deliveries >= DELIVERIES_ASSUMED_READ:
         at = replace(at, ahead=at.page_until, deliveries=0)
     return _from(at, at.ahead)
 
 
 def _not_applied(at: Follower) -> Follower:
-    """Repeat the last page."""
+    """Repeat the last page.
+
+    It may contain a table that the app does not know: no page with it can be applied, so after some
+    tries no earlier page with it counts as applied either, unless that is proven.
+    """
     at = replace(_unsent(at), lost=at.lost + 1)
+    if at.lost > FAILED_PAGES_MAX:
+        sent = tuple(name for name in at.sent_tables if name not in at.page_tables)
+        at = replace(at, sent_tables=sent)
+    at = replace(at, page_tables=())
     failed = at.cursor > 0 and at.lost > LOST_PAGES_MAX
     return _from(_may_hold(at) if failed else at, at.proven)
 

@@ -110,7 +110,9 @@ class FollowingPushes:
             known = unpack(stored)
             if not rows:
                 return known
-            after = resending(known or Follower(), rows)
+            before = known or Follower()
+            tables = tuple(sorted({*before.tables, *(row.table for row in rows)}))
+            after = resending(replace(before, tables=tables), rows)
             if after == known or self._buffer.save_client_state(
                 gateway, push.client_id, stored, pack(after)
             ):

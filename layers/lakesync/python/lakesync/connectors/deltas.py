@@ -10,6 +10,7 @@ import re
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from lakesync.core.client_ids import CONNECTOR_CLIENTS
 from lakesync.core.clock import stamp
 from lakesync.core.delta import Delta, Op, make_delta
 from lakesync.errors import LakeSyncError, ValidationFailed
@@ -37,7 +38,7 @@ class Refused(NamedTuple):
 
 def client_id_of(name: str) -> str:
     """Return the client id under which a connector writes."""
-    return f"connector:{name}"
+    return CONNECTOR_CLIENTS + name
 
 
 def delta_of(

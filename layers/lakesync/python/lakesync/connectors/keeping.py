@@ -10,6 +10,7 @@ from lakesync.connectors.deltas import client_id_of
 from lakesync.connectors.forgetting import leased
 from lakesync.connectors.registered import secret_name
 from lakesync.connectors.state import state_from
+from lakesync.core.client_ids import CONNECTORS_USER
 from lakesync.errors import Conflict, LakeSyncError, ValidationFailed
 
 if TYPE_CHECKING:
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
 CONNECTORS_MAX: Final = 50
 """Connectors and polled flows of one gateway; each has its own secret, at $0.40 a month."""
-OWNER: Final = "|connectors"
-"""The owner of the clients that connectors write as: no user."""
 
 
 class Keeping:
@@ -81,7 +80,7 @@ class Keeping:
         Raises:
             Conflict: the name is in use, here or by a client.
         """
-        if self._access.bind(gateway, client_id_of(name), OWNER) != OWNER:
+        if self._access.bind(gateway, client_id_of(name), CONNECTORS_USER) != CONNECTORS_USER:
             raise Conflict("a client writes under this connector's id: choose another name")
         if not self._store.add(gateway, name, definition.to_json(), self._wall_clock()):
             raise _taken(name)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+from lakesync.core.declaring import Declared
 from lakesync.core.layout import Layout
 from lakesync.core.logged import LoggedColumns, logged_from_json, logged_to_json
 from lakesync.core.merge import as_read
@@ -20,7 +21,7 @@ from lakesync.core.stored import (
     check_format,
     schema_from_stored,
 )
-from lakesync.errors import GatewayDeleted, TooManyColumns, TooManyTables
+from lakesync.errors import GatewayDeleted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,12 +33,6 @@ if TYPE_CHECKING:
 
 CONFIG_BYTES_MAX: Final = 350 * 1024
 """The whole document, as JSON. It is one item, and a DynamoDB item holds 400 KB."""
-TABLES_MAX: Final = 500
-"""Tables of one gateway, with or without a schema. Each is two tables in the lake, and has its own
-objects in every flush and checkpoint."""
-TABLE_COLUMNS_MAX: Final = 1_000
-"""Columns of one table without a schema, over all its rows. Each is a column of the lake's table,
-and SQLite allows 2,000."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +57,8 @@ class GatewayConfig:
     tables: Mapping[str, frozenset[str]] = field(default_factory=lambda: MappingProxyType({}))
     """Tables without a schema that were admitted, each with its columns. A table or column must be
     listed here or have a schema before it is written, so the two together name all that exist."""
+    declared: Mapping[str, Declared] = field(default_factory=lambda: MappingProxyType({}))
+    """Of tables without a schema that clients declared, by whom; see `lakesync.core.declaring`."""
     deleted_ms: int = 0
     """When the gateway was deleted, permanently; 0 if it was not."""
 
@@ -75,11 +72,6 @@ class GatewayConfig:
         """
         if self.deleted_ms:
             raise GatewayDeleted(GatewayDeleted.ANSWER)
-
-    @property
-    def room_for_tables(self) -> int:
-        """How many more tables the gateway may have."""
-        return TABLES_MAX - len(self.tables.keys() | self.schemas.keys())
 
     def knows(self, table: str) -> bool:
         """Return whether the table is one of the gateway's."""
@@ -98,45 +90,15 @@ class GatewayConfig:
         Raises:
             NameTaken: it does.
         """
-        if not self.knows(table):
-            first = first_spellings([*self.schemas, *self.tables]).get(folded(table))
-            if first is not None:
-                raise name_taken(table, first, "table")
+        first = self.spelling_of(table)
+        if first != table:
+            raise name_taken(table, first, "table")
 
-    def admitting(self, delta: Delta) -> GatewayConfig:
-        """Return the configuration that includes a delta's names; the same one, if it already does.
-
-        For a table with a schema that is the table's name; for others, the column names as well.
-
-        Raises:
-            NameTaken: the table, or a column, exists under another spelling.
-            TooManyTables: there is no room for another table.
-            TooManyColumns: there is no room for the columns.
-        """
-        if self.knows_names(delta):
-            return self
-        table = delta.table
-        self.check_table(table)
-        if not self.knows(table) and self.room_for_tables <= 0:
-            raise TooManyTables(
-                f"this gateway has {TABLES_MAX} tables, and {table} would be one more; use those "
-                "there are, or another gateway",
-                field="table",
-            )
-        known = self.tables.get(table, frozenset())
-        spellings = first_spellings(known)
-        for name, _ in delta.columns:
-            first = spellings.get(folded(name), name)
-            if first != name:
-                raise name_taken(name, first, "column")
-        columns = known.union(name for name, _ in delta.columns)
-        if len(columns) > TABLE_COLUMNS_MAX:
-            raise TooManyColumns(
-                f"a table without a schema may have {TABLE_COLUMNS_MAX} columns; put what varies "
-                "into one column, as an object",
-                field="columns",
-            )
-        return replace(self, tables=MappingProxyType({**self.tables, table: columns}))
+    def spelling_of(self, table: str) -> str:
+        """Return the spelling in force of a table; the one given, if the table is new."""
+        if self.knows(table):
+            return table
+        return first_spellings([*self.schemas, *self.tables]).get(folded(table), table)
 
     @property
     def is_judged(self) -> bool:
@@ -197,6 +159,10 @@ def config_to_json(config: GatewayConfig) -> dict[str, Any]:
         "strict": config.strict,
         "tables": sorted(config.tables),
         "columns": {name: sorted(known) for name, known in sorted(config.tables.items()) if known},
+        "declared": {
+            name: [noted.by, dict(sorted(noted.columns.items()))]
+            for name, noted in sorted(config.declared.items())
+        },
     }
 
 
@@ -224,6 +190,9 @@ def config_from_json(body: Mapping[str, Any]) -> GatewayConfig:
         strict=body.get("strict", False),
         tables=MappingProxyType(
             {name: frozenset(columns.get(name, ())) for name in body.get("tables", ())}
+        ),
+        declared=MappingProxyType(
+            {name: Declared(by, noted) for name, (by, noted) in body.get("declared", {}).items()}
         ),
         deleted_ms=body.get("deletedMs", 0),
         unknown=replace(_unknown_of(body, rules), format=kept),

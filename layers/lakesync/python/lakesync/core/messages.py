@@ -172,11 +172,19 @@ class Resync:
 
 
 class Progress(NamedTuple):
-    """How much of a checkpoint was read: rows of all tables, hidden and deleted ones included."""
+    """How much of a checkpoint was read: rows of all tables, hidden and deleted ones included.
+
+    A reader from which rules keep anything is sent it in percent: it could count hidden rows.
+    """
 
     read: int
     """The rows before the place where reading continues."""
     total: int
+
+    @property
+    def in_percent(self) -> Progress:
+        """The same share, of 100."""
+        return Progress(100 * self.read // self.total, 100) if self.total else self
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from lakesync.core.client_ids import CONNECTORS_USER, check_own_client_id
 from lakesync.core.delta import check_client_id
 from lakesync.core.values import utf8_bytes
 from lakesync.errors import ClientTaken, GatewayDeleted, Revoked, ValidationFailed
@@ -46,13 +47,15 @@ USER_BYTES_MAX: Final = 255
 
 
 def check_user(user: str) -> str:
-    """Return a user's name if it is text of 1 to `USER_BYTES_MAX` bytes.
+    """Return a user's name if it is text of 1 to `USER_BYTES_MAX` bytes, and not the gateway's own.
 
     Raises:
         ValidationFailed: it is not.
     """
     if not 0 < utf8_bytes(user, "user") <= USER_BYTES_MAX:
         raise ValidationFailed(f"a user is text of 1 to {USER_BYTES_MAX} bytes", field="user")
+    if user == CONNECTORS_USER:
+        raise ValidationFailed(f"{user} is the user of connectors; choose another", field="user")
     return user
 
 
@@ -103,9 +106,11 @@ class Access:
         """Refuse a client that is revoked or another user's; bind it if it is unbound.
 
         Raises:
+            ValidationFailed: the client id is one of the gateway's own.
             Revoked: the client is revoked.
             ClientTaken: it belongs to another user.
         """
+        check_own_client_id(client_id)
         self.check_not_revoked(gateway, client_id)
         remembered = self._remembered(gateway, client_id)
         if remembered is not None and remembered.user == user:

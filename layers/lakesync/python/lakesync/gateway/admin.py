@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from lakesync.core.config import TABLES_MAX
-from lakesync.core.evolution import evolve
 from lakesync.core.layout import DEFAULT_SHARD, MAIN_LANE, check_shard
-from lakesync.core.names import first_spellings, folded, name_taken
-from lakesync.core.rules import rules_to_json
 from lakesync.core.rules_json import read_rules
 from lakesync.core.schema import Schemas, shown_to_clients
-from lakesync.core.schema_json import schema_from_json
 from lakesync.core.visibility import Viewer
-from lakesync.errors import (
-    Conflict,
-    NotFound,
-    RulesRefused,
-    TooManyTables,
-)
+from lakesync.errors import NotFound
+from lakesync.gateway.declared_tables import DeclaredTables
 from lakesync.gateway.metrics import metrics
 from lakesync.gateway.rules_dry_run import Trial
 from lakesync.log.declare import Declare
@@ -28,7 +18,7 @@ from lakesync.log.head_room import with_table_placed
 from lakesync.ports import NO_HEAD
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from lakesync.core.config import GatewayConfig
     from lakesync.core.layout import Layout
@@ -54,22 +44,44 @@ class AdminService:
         self._buffer = buffer
         self._wall_clock = wall_clock
         self._declare = Declare(buffer, wall_clock=wall_clock, sleep_ms=sleep_ms, chance=chance)
+        self._tables = DeclaredTables(buffer, self._declare)
 
     def register_schema(self, gateway: str, body: object) -> TableSchema:
         """Register a table's schema, or evolve its present one; idempotent.
 
+        A name that clients declared in another spelling is the schema's while no commit holds a row
+        of the table. Afterwards the schema adopts the spelling in use.
+
         Returns:
-            The schema in force, with its version.
+            The schema in force, with its version and spellings.
 
         Raises:
             ValidationFailed: it is malformed.
             SchemaMismatch: the schema in force cannot evolve to it; says how to get there instead.
             Conflict: the table has rows, or the rules in force would not fit.
         """
-        wanted = schema_from_json(body)
-        self._check_holds_no_rows(gateway, wanted)
-        config = self._declare(gateway, lambda config: _with_schema(config, wanted))
-        return config.schemas[wanted.table]
+        return self._tables.register(gateway, body)
+
+    def knows_table(self, gateway: str, table: str) -> bool:
+        """Return whether the table is one of the gateway's, in this spelling."""
+        return self._config(gateway).knows(table)
+
+    def remove_table(self, gateway: str, table: str, *, dry_run: bool = False) -> None:
+        """Remove a table of which nothing is left, so that it counts no more and its name is free.
+
+        Args:
+            gateway: whose.
+            table: the table.
+            dry_run: change nothing; only check whether it may be done.
+
+        Raises:
+            NotFound: there is none.
+            Conflict: it has a schema, the rules name it, or data of it is left in the buffer.
+        """
+        if dry_run:
+            self._tables.check_removable(gateway, table)
+        else:
+            self._tables.remove(gateway, table)
 
     def schemas(self, gateway: str, table: str | None = None) -> Schemas:
         """Return the schemas in force by their tables' names, or only that of ``table``.
@@ -181,8 +193,8 @@ class AdminService:
 
         Args:
             gateway: whose.
-            claims: those of a client, which gets the tables that the rules can show it, and their
-                shards; None for an administrator, who gets all.
+            claims: those of a client, which gets what its pulls tell it where rules keep anything
+                from it; None for an administrator, who gets all.
         """
         return metrics(self._buffer, gateway, claims, self._wall_clock())
 
@@ -191,60 +203,9 @@ class AdminService:
         config.check_not_deleted()
         return config
 
-    def _check_holds_no_rows(self, gateway: str, wanted: TableSchema) -> None:
-        """Refuse to make an append table of one that has rows; a row in flight may go unnoticed.
-
-        Raises:
-            Conflict: it has some.
-        """
-        if not wanted.append or wanted.table in self._config(gateway).schemas:
-            return
-        if self._buffer.scan_rows(gateway, wanted.table, "", 1).rows:
-            raise Conflict(
-                f"the table {wanted.table} has rows; give events a table of their own",
-                field="append",
-            )
-
 
 def _with_rules(config: GatewayConfig, body: object) -> GatewayConfig:
     rules, _ = read_rules(body, config.schemas, config.tables, strict=config.strict)
     if rules == config.rules:
         return config
     return replace(config, rules=rules, logged=config.logged.with_rules(rules))
-
-
-def _with_schema(config: GatewayConfig, wanted: TableSchema) -> GatewayConfig:
-    before = config.schemas.get(wanted.table)
-    schema = evolve(before, wanted)
-    if schema is before:
-        return config
-    config.check_table(wanted.table)
-    if wanted.delete_wins and before is None and wanted.table in config.tables:
-        raise Conflict(
-            f"the table {wanted.table} has been written to, and deleteWins would change its rows "
-            "with no change of theirs; declare a new table so, and copy the rows",
-            field="deleteWins",
-        )
-    spellings = first_spellings(config.tables.get(wanted.table, ()))
-    for column in wanted.columns:
-        first = spellings.get(folded(column.name), column.name)
-        if first != column.name:
-            raise name_taken(column.name, first, "column")
-    if not config.knows(wanted.table) and config.room_for_tables <= 0:
-        raise TooManyTables(f"a gateway may have {TABLES_MAX} tables; use more gateways")
-    schemas = MappingProxyType({**config.schemas, wanted.table: schema})
-    _check_rules_fit(config.rules, schemas)
-    return replace(config, schemas=schemas)
-
-
-def _check_rules_fit(rules: SyncRules, schemas: Mapping[str, TableSchema]) -> None:
-    """Refuse schemas that the rules in force were not written for."""
-    try:
-        read_rules(rules_to_json(rules), schemas, strict=False)
-    except RulesRefused as exc:
-        fault = exc.faults[0]
-        raise Conflict(
-            f"the sync rules in force would not fit: {fault.path}: {fault.message}; change the "
-            "rules first",
-            field=fault.path,
-        ) from exc

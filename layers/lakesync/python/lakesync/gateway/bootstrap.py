@@ -119,7 +119,9 @@ class Bootstraps:
         page = _page(log, pull, chunks, tables, at, budget)
         following = resume_token_of(page.snapshot)
         before = tables.before(following.table)
-        return replace(page, progress=chunks.progress(before, following.table, following.position))
+        progress = chunks.progress(before, following.table, following.position)
+        is_whole = rule_filter.viewer.sees_everything
+        return replace(page, progress=progress if is_whole else progress.in_percent)
 
     def resync_of_all(self, log: FinalLog) -> Resync:
         """Return the announcement in the first page of all tables: which tables they are."""

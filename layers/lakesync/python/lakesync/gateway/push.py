@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from lakesync.core.clock import check_drift
+from lakesync.core.declaring import NOT_DECLARED, Declaring, admitting
 from lakesync.core.rules import NO_RULES
 from lakesync.core.schema import check_delta
 from lakesync.core.visibility import Viewer
@@ -16,9 +16,7 @@ from lakesync.errors import (
     Contention,
     Forbidden,
     LakeSyncError,
-    NameTaken,
     SchemaMismatch,
-    TooManyColumns,
     TooManyTables,
     ValidationFailed,
 )
@@ -38,7 +36,7 @@ if TYPE_CHECKING:
     from lakesync.log.plan import Admitted
     from lakesync.ports import Buffer, Chance, WallClock
 
-_BY_CONFIGURATION = (SchemaMismatch, NameTaken, TooManyTables, TooManyColumns)
+_BY_CONFIGURATION = (SchemaMismatch, *NOT_DECLARED)
 """Refusals that no condition protects: the configuration may have changed in the meantime."""
 _CHANGING = "the gateway's configuration keeps changing; push again in a moment"
 
@@ -104,7 +102,9 @@ class PushService:
         if any(isinstance(item.error, _BY_CONFIGURATION) for item in refused):
             # No condition protects a refusal, and the schemas may have changed in the meantime.
             self._check_current(gateway)
-        if not (push.atomic and refused) and self._declares(gateway, config, admitted, refused):
+        if not (push.atomic and refused) and self._declares(
+            gateway, config, push, admitted, refused
+        ):
             return self._push(gateway, push, begun_ms, deadline_ms)
         receipt = Receipt(push, refused)
         if push.atomic and refused:
@@ -136,6 +136,7 @@ class PushService:
         self,
         gateway: str,
         config: GatewayConfig,
+        push: Push,
         admitted: list[Admitted],
         refused: list[DeltaOutcome],
     ) -> bool:
@@ -147,8 +148,9 @@ class PushService:
         new = [item for item in admitted if not config.knows_names(item[1])]
         if not new:
             return False
+        user, names = _user_of(push), [delta for _, delta in new]
         try:
-            self._declare(gateway, lambda config: _admitting(config, new))
+            self._declare(gateway, lambda config: admitting(config, user, names))
         except Conflict as error:  # the configuration is full before there are `TABLES_MAX`
             refused += [
                 refusal(index, delta.delta_id, TooManyTables(error.message, field="table"))
@@ -169,13 +171,13 @@ class PushService:
     ) -> tuple[list[Admitted], list[DeltaOutcome]]:
         """Split a push into deltas that may be committed and outcomes of those that may not."""
         admitted: list[Admitted] = []
-        known = config
+        declaring = Declaring(config, _user_of(push))
         refused = [refusal(item.index, item.delta_id, item.error) for item in push.unreadable]
         for index, delta in push.deltas:
             try:
                 self._check(config, push, delta, now_ms)
                 # Of two spellings in one push, too, the first stands.
-                known = known.admitting(delta)
+                declaring.admit(delta)
             except LakeSyncError as error:
                 refused.append(refusal(index, delta.delta_id, error))
             else:
@@ -202,9 +204,6 @@ class PushService:
                 )
 
 
-def _admitting(config: GatewayConfig, new: list[Admitted]) -> GatewayConfig:
-    """Return the configuration with the names of deltas, as far as they may be declared."""
-    for _, delta in new:
-        with suppress(NameTaken, TooManyTables, TooManyColumns):
-            config = config.admitting(delta)
-    return config
+def _user_of(push: Push) -> str | None:
+    """Return the user to whom the names that a push declares are counted; None for a connector."""
+    return None if push.trusted else str(push.claims.get("sub") or push.client_id)

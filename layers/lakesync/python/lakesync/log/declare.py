@@ -76,12 +76,14 @@ class Declare:
         self, gateway: str, change: Callable[[GatewayConfig], GatewayConfig], lead: Stamp
     ) -> GatewayConfig:
         before = self._buffer.config(gateway)
+        # Read before the change is made: what it looks up in the log stays true, as nothing is
+        # saved if a commit follows.
+        heads = self._buffer.heads(gateway, STAMP_MAX)
         wanted = change(before)
         if wanted is before:
             return before
         before.check_not_deleted()
         wanted = replace(wanted, version=before.version + 1)
-        heads = self._buffer.heads(gateway, STAMP_MAX)
         main, now_ms = heads.get(MAIN_LANE), self._wall_clock()
         lanes = (main or NO_HEAD).lanes
         if len(lanes.open()) > 1:

@@ -31,18 +31,17 @@ def check_backpressure(head: Head, now_ms: int, limits: Limits) -> None:
     Raises:
         Backpressure: a bound is exceeded; the message says which.
     """
-    waiting = unflushed_bytes(head)
-    if waiting > limits.backpressure_bytes_max:
+    # A client reads the sentence, so it names the limit, not how much others wrote.
+    if unflushed_bytes(head) > limits.backpressure_bytes_max:
         raise Backpressure(
-            f"{waiting} bytes wait to be flushed, more than {limits.backpressure_bytes_max}; push "
-            "again later, and check the flush alarms"
+            f"more than {limits.backpressure_bytes_max} bytes wait to be flushed; push again "
+            "later, and check the flush alarms"
         )
     age_ms = now_ms - stamp_ms(head.oldest_unflushed)
     if head.oldest_unflushed and age_ms > limits.backpressure_age_ms_max:
         raise Backpressure(
-            f"data has waited {age_ms // 1000} s to be flushed, longer than "
-            f"{limits.backpressure_age_ms_max // 1000} s; push again later, and check the flush "
-            "alarms"
+            f"data has waited longer than {limits.backpressure_age_ms_max // 1000} s to be "
+            "flushed; push again later, and check the flush alarms"
         )
 
 

@@ -167,15 +167,16 @@ def _merge_edits(
 
 
 def _too_large(row: RowState, size: int, limits: Limits) -> RowTooLarge | None:
+    # The row may have columns that its writer is not sent, so only the limits are named.
     if len(row.columns) > COLUMNS_MAX:
         return RowTooLarge(
-            f"the merged row would have {len(row.columns)} columns; at most {COLUMNS_MAX} can be "
-            "sent: put several values into one object"
+            f"the merged row would have more than {COLUMNS_MAX} columns; put several values into "
+            "one object"
         )
     if size > limits.row_state_bytes_max:
         return RowTooLarge(
-            f"the merged row would hold {size} bytes; at most {limits.row_state_bytes_max} fit: "
-            "store the large value elsewhere and sync its key"
+            f"the merged row would hold more than {limits.row_state_bytes_max} bytes; store the "
+            "large value elsewhere and sync its key"
         )
     return None
 

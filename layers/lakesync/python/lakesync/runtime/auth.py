@@ -60,7 +60,7 @@ class Caller:
         """Return the client that a request is for: the named one, else that of the user's own name.
 
         Raises:
-            ValidationFailed: it is not a valid client id.
+            ValidationFailed: it is not a client id that a user may have.
             ClientTaken: the client is another user's.
             Revoked: the client's access is revoked.
         """

@@ -30,6 +30,7 @@ from lakesync.errors import (
 from lakesync.runtime import bodies, observe
 from lakesync.runtime.auth import Caller, caller_of
 from lakesync.runtime.parameters import GATEWAY_FORM, malformed
+from lakesync.runtime.uncached import Uncached
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -74,7 +75,6 @@ ClientId = Annotated[
     str | None,
     Query(alias="clientId", description="Whose answer it is; the token's `sub` if left out."),
 ]
-
 
 Client = Annotated[Caller, Depends(client_of_gateway)]
 
@@ -161,6 +161,7 @@ def create_app(
     app.add_exception_handler(RequestValidationError, _on_invalid)
     app.add_exception_handler(HTTPException, _on_unserved)
     app.add_middleware(_Boundary)
+    app.add_middleware(Uncached)
     return app
 
 

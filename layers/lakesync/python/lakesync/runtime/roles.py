@@ -45,6 +45,7 @@ ALLOWED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "registerSchema": _ALL,
         "saveSyncRules": _ALL,
         "placeTable": _ALL,
+        "removeTable": _ALL,
         "changeAccess": _ALL,
         "disconnectClient": _ALL,
         "flush": _ALL,

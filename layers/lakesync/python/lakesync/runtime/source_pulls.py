@@ -13,6 +13,7 @@ from urllib.parse import parse_qs
 from lakesync.errors import SourceUnavailable
 from lakesync.runtime import observe
 from lakesync.runtime.http import error_answer
+from lakesync.runtime.uncached import NOT_CACHED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,7 +60,7 @@ def _answer(invoke: Callable[[str], tuple[bool, bytes]], event: dict[str, Any]) 
     error = SourceUnavailable("the function that reads sources did not answer; try again later")
     observe.failure(error, path=str(event["rawPath"]), cause=cause)
     response = error_answer({"type": "http", "aws.event": event}, error)
-    headers = dict(response.headers)
+    headers = dict([*response.headers.items(), NOT_CACHED])
     return {
         "statusCode": response.status_code,
         "headers": headers,

@@ -84,7 +84,12 @@ def put(
     body = _inline(table, column or ()) if file is None else read_json(file)
     saved = session.ask("POST", f"/admin/schema/{session.connection.gateway}", body)
     name = body.get("table") if isinstance(body, dict) else ""
-    session.out.answer(saved, f"{name}: schema version {saved.get('version', '?')} is in force")
+    spelled = saved.get("spelled", {})
+    name = spelled.get(name, name)
+    listed = ", ".join(f"{one} as {other}" for one, other in spelled.items())
+    adopted = f"; spelled as the rows there are: {listed}" if listed else ""
+    said = f"{name}: schema version {saved.get('version', '?')} is in force{adopted}"
+    session.out.answer(saved, said)
 
 
 @command

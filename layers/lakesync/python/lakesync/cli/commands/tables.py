@@ -1,8 +1,9 @@
-"""`lakesync tables`: which shard each table is in."""
+"""`lakesync tables`: which shard each table is in; and the removal of tables."""
 
 from __future__ import annotations
 
 from typing import Annotated
+from urllib.parse import quote
 
 import typer
 
@@ -61,3 +62,29 @@ def place(
         f"{writes['after']:g} units ({writes['before']:g} before), and one that also touches "
         "another shard writes two to four more",
     )
+
+
+@command
+def remove(
+    session: Session,
+    *,
+    table: Annotated[str, typer.Argument(help="The table's name.")],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say whether it may be done, and change nothing.")
+    ] = False,
+) -> None:
+    """Remove a table of which nothing is left in the gateway, so that it counts no more.
+
+    For tables that were declared by mistake or in bad faith: a gateway has at most 500 tables, and
+    a user declares at most 20 that no schema names. The table has no schema, no rows, no changes in
+    the log, and the sync rules do not name it. To get there, delete its rows, and wait for
+    retention to forget the deletions. Its data in the lake and in destinations stays.
+
+    Example:
+      lakesync tables remove scratch --dry-run
+      lakesync tables remove scratch
+    """
+    query = "?dryRun=true" if dry_run else ""
+    path = f"/admin/tables/{session.connection.gateway}/{quote(table, safe='')}{query}"
+    answer = session.ask("DELETE", path)
+    session.out.answer(answer, f"{table} {'may be' if dry_run else 'is'} removed")

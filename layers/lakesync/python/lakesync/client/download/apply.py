@@ -88,6 +88,8 @@ class Pages:
             self.file.clock.follow(newest, max(page.cursor, newest) if ruled else page.cursor)
         if not page.snapshot:
             lost.end(page.cursor)
+        if page.scope != self.file.position().scope:
+            self.file.outbox.release_undeclared()  # other rules may name their tables
         self.file.connection.execute(
             # What was read up to the cursor stays true while a snapshot brings newer data.
             "UPDATE _lakesync_sync SET epoch = ?, snapshot = ?, scope = ?, "

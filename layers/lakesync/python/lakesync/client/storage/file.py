@@ -21,7 +21,7 @@ from lakesync.client.storage.tables import claim
 from lakesync.client.storage.unfolded import Unfolded
 from lakesync.client.upload.entries import Status
 from lakesync.client.upload.outbox import Outbox
-from lakesync.core.delta import check_client_id
+from lakesync.core.client_ids import check_own_client_id
 from lakesync.core.messages import Pull
 from lakesync.core.schema_json import schemas_from_json
 from lakesync.core.scope import EVERYTHING
@@ -50,9 +50,8 @@ _SQL_NAMES: Final = (
     "LEFT JOIN _lakesync_columns AS columns ON id = table_id AND columns.name = ? "
     "WHERE tables.name = ?"
 )
-_NO_ENTRY: Final = (
-    "no {} has this id; list them again, since an edit that is stamped again has another"
-)
+_NO_ENTRY: Final = "no {} has this id; list them again: an edit that is stamped again has another"
+_KEEP_SCHEMAS: Final = "UPDATE _lakesync_sync SET schemas = ?, schemas_of = ?"
 
 
 class Position(NamedTuple):
@@ -151,10 +150,10 @@ class ClientFile:
 
     def keep_schemas(self, text: str, version: str) -> None:
         """Store schemas, and read the tables by them, within the caller's transaction."""
-        change = "UPDATE _lakesync_sync SET schemas = ?, schemas_of = ?"
-        self.connection.execute(change, (text, version))
+        self.connection.execute(_KEEP_SCHEMAS, (text, version))
         for table in self.catalogue.read_schemas():
             self.rows.read_anew(table)
+        self.outbox.release_undeclared()
 
     def sql_name(self, table: str, column: str | None) -> str | None:
         """Return SQLite's name of a table or a column."""
@@ -229,7 +228,7 @@ def open_file(
     key: GivenKey | Key | None = None,
 ) -> ClientFile:
     """Open a client's file, creating it if there is none; raises as `Client` does."""
-    check_client_id(checked_text(client_id, "client_id"))
+    check_own_client_id(checked_text(client_id, "client_id"))
     checked_path(path, "path")
     checked_clock(wall_clock)
     if str(path) in {"", ":memory:"}:

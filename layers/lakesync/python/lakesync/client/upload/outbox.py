@@ -9,6 +9,7 @@ import contextlib
 from typing import TYPE_CHECKING, Final
 
 from lakesync.client.upload.entries import IN_DOUBT, Entry, OutboxEntry, Status
+from lakesync.errors import TableNotDeclared
 from lakesync.wire.records import decode_records, encode_records
 
 if TYPE_CHECKING:
@@ -158,6 +159,14 @@ class Outbox:
     def release(self, entry: Entry) -> None:
         """Put a quarantined entry back in its place."""
         self._move([entry], Status.PENDING, "1", "code = NULL, message = NULL, field = NULL")
+
+    def release_undeclared(self) -> None:
+        """Let edits of tables that were not declared be pushed again."""
+        self._connection.execute(
+            "UPDATE _lakesync_outbox SET status = ?, code = NULL, message = NULL, field = NULL "
+            "WHERE status = ? AND code = ?",
+            (Status.PENDING, Status.QUARANTINED, TableNotDeclared.code),
+        )
 
     def ungroup(self, entries: Iterable[Entry]) -> None:
         """Let the edits of too large a transaction go one by one."""

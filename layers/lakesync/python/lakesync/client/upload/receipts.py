@@ -28,6 +28,7 @@ from lakesync.errors import (
     LakeSyncError,
     OutOfOrder,
     Retry,
+    TableNotDeclared,
 )
 
 if TYPE_CHECKING:
@@ -205,7 +206,7 @@ def _sort_out(entry: Entry, error: LakeSyncError, result: BatchResult) -> None:
     elif isinstance(error, AtomicPushTooLarge):
         result.kept.append(entry)
         result.refused = error
-    elif error.retry is Retry.NEVER:
+    elif error.retry is Retry.NEVER or isinstance(error, TableNotDeclared):
         result.quarantined.append((entry, error))
     else:
         result.kept.append(entry)

@@ -112,7 +112,7 @@ def admin_routes(
         responses=documented,
     )
     async def sync_metrics(gateway: Gateway, client: Client, request: Request) -> Response:
-        """Get the same for the tables that the rules can show the caller, and for their shards."""
+        """Get the same; only the tables and `headHlc` where rules keep anything from the caller."""
         claims = None if client.is_administrator else client.token.all
         return answer_json(request, service.metrics(gateway, claims))
 

@@ -175,8 +175,17 @@ ADMIN_COMPONENTS: Final[dict[str, Schema]] = {
             object_of({"strict": FLAG}) | {"additionalProperties": False},
         ]
     },
+    "Removed": object_of(
+        {"removed": FLAG | {"description": "False: it was only tried."}, "table": NAME}
+    ),
     "Saved": object_of(
-        {"saved": {"const": True}}, {"version": COUNT, "warnings": reference("Warnings")}
+        {"saved": {"const": True}},
+        {
+            "version": COUNT,
+            "spelled": {"type": "object", "additionalProperties": NAME}
+            | {"description": "Names that were saved in the spelling in use, with that spelling."},
+            "warnings": reference("Warnings"),
+        },
     ),
     "Warnings": list_of(object_of({"path": TEXT, "warning": TEXT}))
     | {"description": "What is no fault of the rules, and may be a mistake."},
@@ -227,13 +236,14 @@ ADMIN_COMPONENTS: Final[dict[str, Schema]] = {
         {"batches": COUNT, "deltas": COUNT, "watermark": STAMP},
     ),
     "Metrics": object_of(
+        {"gateway": TEXT, "tables": list_of(NAME), "headHlc": STAMP},
         {
-            "gateway": TEXT,
-            "headHlc": STAMP,
+            "configVersion": COUNT,
             "flushedHlc": STAMP,
             "unflushedBytes": COUNT,
             "unflushedAgeMs": COUNT,
+            "lanes": COUNT,
+            "shards": {"type": "object"},
         },
-        {"configVersion": COUNT, "tables": list_of(NAME), "shards": {"type": "object"}},
     ),
 }

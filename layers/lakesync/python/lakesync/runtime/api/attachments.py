@@ -55,7 +55,7 @@ def attachment_routes(service: Callable[[], AttachmentService], quotas: Quotas) 
             raise ValidationFailed("upload must be what the last answer gave", field="upload")
         state = service().upload(gateway, asked.get("reference"), parts, last)
         observe.count("AttachmentsStored", state.stored)
-        return _private(answer_json(request, _state(state)))
+        return answer_json(request, _state(state))
 
     @router.post(
         "/sync/{gateway}/attachments/download",
@@ -77,7 +77,7 @@ def attachment_routes(service: Callable[[], AttachmentService], quotas: Quotas) 
         table, row_id, column = (_text(asked, name) for name in ("table", "rowId", "column"))
         place = (table, row_id, column)
         signed = service().download(gateway, client.token.all, place, asked.get("reference"))
-        return _private(answer_json(request, _signed(signed)))
+        return answer_json(request, _signed(signed))
 
     return router
 
@@ -107,9 +107,3 @@ def _state(state: UploadState) -> dict[str, Any]:
 
 def _signed(request: SignedRequest) -> dict[str, Any]:
     return {"url": request.url, "headers": dict(request.headers)}
-
-
-def _private(response: Response) -> Response:
-    """Keep addresses that open something out of caches."""
-    response.headers["cache-control"] = "no-store"
-    return response

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from fastapi import APIRouter, Query, Request, Response
 
-from lakesync.core.schema_json import schema_to_json, schemas_to_json
+from lakesync.core.schema_json import schema_from_json, schema_to_json, schemas_to_json
+from lakesync.core.spelling import respelled
 from lakesync.errors import ValidationFailed
 from lakesync.runtime.api import schemas
 from lakesync.runtime.guard import audited
@@ -45,6 +46,8 @@ def add_schema_routes(router: APIRouter, service: AdminService) -> None:
     async def register_schema(gateway: Gateway, request: Request) -> Response:
         """Put a schema in force. It only ever grows: nullable columns, wider types.
 
+        Names that the table's rows have in another spelling are adopted in that spelling: `spelled`
+        says which.
         Or say with `strict` whether deltas of tables without a schema are refused.
         """
         body = await json_body(request, "a schema is JSON", SCHEMA_BODY_BYTES_MAX)
@@ -52,7 +55,9 @@ def add_schema_routes(router: APIRouter, service: AdminService) -> None:
             service.set_strict(gateway, strict=_flag(body["strict"]))
             return answer_json(request, {"saved": True})
         schema = service.register_schema(gateway, body)
-        return answer_json(request, {"saved": True, "version": schema.version})
+        spelled = respelled(schema_from_json(body), schema)
+        saved = {"saved": True, "version": schema.version}
+        return answer_json(request, saved | ({"spelled": spelled} if spelled else {}))
 
     @router.get(
         "/admin/schema/{gateway}",

@@ -1,10 +1,10 @@
-"""Routes for the shards of tables: administrators list them, and move tables."""
+"""Routes for tables: administrators list their shards, move tables, and remove them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 
 from lakesync.core.layout import DEFAULT_SHARD
 from lakesync.core.names import check_table_name
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 PLACEMENT_BODY_BYTES_MAX: Final = 4_096
 """A placement names one table and one shard."""
+Table = Annotated[str, Path(description="The table's name.", max_length=64)]
+DryRun = Annotated[
+    bool, Query(alias="dryRun", description="Change nothing; only check whether it may be done.")
+]
 _SHAPE: Final = 'send {"table": "…", "shard": "…"}, and "dryRun": true to change nothing'
 
 
@@ -42,6 +46,30 @@ def add_table_routes(router: APIRouter, service: AdminService) -> None:
     async def tables(gateway: Gateway, request: Request) -> Response:
         """Return the tables that are not in the default shard, and the existing shards."""
         return answer_json(request, _shown(service.layout(gateway)))
+
+    @router.delete(
+        "/admin/tables/{gateway}/{name}",
+        tags=["admin"],
+        summary="Remove a table of which nothing is left",
+        operation_id="removeTable",
+        response_class=Response,
+        responses=schemas.answers("Removed", "It is gone, unless it was only tried.", 404, 409),
+    )
+    @audited(lambda asked: (asked.name, service.knows_table(asked.gateway, asked.name)))
+    async def remove(
+        gateway: Gateway,
+        name: Table,
+        request: Request,
+        dry_run: DryRun = False,  # noqa: FBT002 - FastAPI passes it by name
+    ) -> Response:
+        """Remove a table without a schema, without a bucket that names it, and without data here.
+
+        Its data in the lake and in destinations stays. A push may declare the name again.
+        """
+        if dry_run:
+            tried(request)
+        service.remove_table(gateway, name, dry_run=dry_run)
+        return answer_json(request, {"removed": not dry_run, "table": name})
 
     @router.post(
         "/admin/tables/{gateway}",

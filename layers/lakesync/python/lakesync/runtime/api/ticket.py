@@ -32,8 +32,6 @@ def ticket_routes(tickets: SocketTickets) -> APIRouter:
         What it opens has the token's claims, and ends when the token would.
         """
         body = {"ticket": tickets.issue(client.token), "expiresInS": TICKET_S_MAX}
-        response = answer_json(request, body)
-        response.headers["cache-control"] = "no-store"
-        return response
+        return answer_json(request, body)
 
     return router

@@ -1,0 +1,300 @@
+"""Who may declare tables and columns: no user uses a gateway up, or keeps its administrator out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lakesync.buffer.memory import MemoryBuffer
+from lakesync.core import declaring
+from lakesync.core.config import GatewayConfig, config_from_json, config_to_json
+from lakesync.core.declaring import admitting, user_digest
+from lakesync.core.names import folded
+from lakesync.errors import Conflict, NotFound, TooManyTables
+from lakesync.log.declare import Declare
+from tests.support.builders import WALL_MS, at_ms, delete, insert, push, update
+from tests.support.gateways import GivenTime, administrator, pusher
+
+if TYPE_CHECKING:
+    from lakesync.core.messages import PushReceipt
+    from lakesync.gateway.push import PushService
+
+GATEWAY = "g"
+TITLE = [{"name": "title", "type": "string"}]
+ALL_OF_TODOS = {"buckets": [{"name": "mine", "tables": ["todos"], "filters": []}]}
+
+
+@pytest.fixture
+def time() -> GivenTime:
+    return GivenTime(WALL_MS + 60_000)
+
+
+@pytest.fixture
+def buffer() -> MemoryBuffer:
+    return MemoryBuffer()
+
+
+def sent(service: PushService, *deltas: Any, user: str = "ann", trusted: bool = False) -> list[str]:
+    """Push as a user, or as a connector; returns why deltas were refused."""
+    asked = replace(push(*deltas), claims={"sub": user}, trusted=trusted)
+    return refusals(service.push(GATEWAY, asked))
+
+
+def refusals(receipt: PushReceipt) -> list[str]:
+    return [item.error.code for item in receipt.outcomes if item.error]
+
+
+def declare_only(buffer: MemoryBuffer, time: GivenTime, *deltas: Any, user: str = "ann") -> None:
+    """Declare the names of deltas, as a push does that dies before its commit."""
+    chance = pusher(buffer, time_=time)._declare._chance
+    declare = Declare(buffer, wall_clock=time.wall_clock, sleep_ms=lambda _: None, chance=chance)
+    declare(GATEWAY, lambda config: admitting(config, user, deltas))
+
+
+def forget_rows(buffer: MemoryBuffer) -> None:
+    """Forget all rows, as retention does once all of them are deleted."""
+    buffer._gateways[GATEWAY].rows.clear()
+    buffer._places.clear()
+
+
+# --- how many -------------------------------------------------------------------------------------
+
+
+@pytest.mark.law("S7")
+def test_one_user_declares_a_few_tables_however_many_clients_it_has(
+    buffer: MemoryBuffer, time: GivenTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(declaring, "CLIENT_TABLES_MAX", 2)
+    admin, service = administrator(buffer, time_=time), pusher(buffer, time_=time)
+    tables = [insert("r1", table=f"t{number}", at=at_ms(number)) for number in range(4)]
+
+    assert sent(service, *tables) == ["TOO_MANY_TABLES"] * 2
+    other_client = insert("r1", table="t9", at=at_ms(9), client="tablet")
+    asked = replace(push(other_client, client="tablet"), claims={"sub": "ann"})
+    assert refusals(service.push(GATEWAY, asked)) == ["TOO_MANY_TABLES"]
+    assert sent(service, tables[2], user="bob") == []
+    assert sent(service, tables[3], trusted=True) == []
+    # What a schema names is nobody's.
+    admin.register_schema(GATEWAY, {"table": "t0", "columns": TITLE})
+    assert sent(service, insert("r1", table="t5", at=at_ms(10))) == []
+    assert sent(service, insert("r1", table="t6", at=at_ms(11))) == ["TOO_MANY_TABLES"]
+
+
+@pytest.mark.law("S7")
+def test_some_tables_are_left_for_schemas_whoever_declares_the_others(
+    buffer: MemoryBuffer, time: GivenTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(declaring, "TABLES_MAX", 4)
+    monkeypatch.setattr(declaring, "DECLARED_TABLES_MAX", 3)
+    admin, service = administrator(buffer, time_=time), pusher(buffer, time_=time)
+    tables = [insert("r1", table=f"t{number}", at=at_ms(number)) for number in range(4)]
+
+    assert sent(service, *tables, trusted=True) == ["TOO_MANY_TABLES"]
+    admin.register_schema(GATEWAY, {"table": "s1", "columns": TITLE})
+    with pytest.raises(TooManyTables):
+        admin.register_schema(GATEWAY, {"table": "s2", "columns": TITLE})
+    admin.register_schema(GATEWAY, {"table": "t0", "columns": TITLE})
+
+
+@pytest.mark.law("S7")
+def test_one_user_declares_half_of_a_tables_columns_and_a_share_of_all(
+    buffer: MemoryBuffer, time: GivenTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(declaring, "CLIENT_TABLE_COLUMNS_MAX", 2)
+    monkeypatch.setattr(declaring, "CLIENT_COLUMNS_MAX", 3)
+    service = pusher(buffer, time_=time)
+
+    assert sent(service, insert("r1", at=at_ms(1), a=1, b=1)) == []
+    assert sent(service, insert("r2", at=at_ms(2), c=1)) == ["TOO_MANY_COLUMNS"]
+    assert sent(service, insert("r3", at=at_ms(3), c=1), user="bob") == []
+    assert sent(service, insert("r4", table="notes", at=at_ms(4), a=1)) == []
+    assert sent(service, insert("r5", table="notes", at=at_ms(5), b=1)) == ["TOO_MANY_COLUMNS"]
+    assert sent(service, update("r1", at=at_ms(6), a=2, b=2, c=2)) == []
+
+
+@pytest.mark.law("S7")
+def test_names_of_clients_leave_room_for_schemas_and_rules(
+    buffer: MemoryBuffer, time: GivenTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(declaring, "DECLARED_BYTES_MAX", 1_000)
+    service = pusher(buffer, time_=time)
+    long = [
+        insert(f"r{n}", at=at_ms(n), **dict[str, Any]({f"{'c' * 60}{n}": 1})) for n in range(30)
+    ]
+
+    refused = sent(service, *long)
+
+    assert set(refused) == {"TOO_MANY_COLUMNS"}
+    assert 10 < len(refused) < 20
+    columns = [{"name": f"{'s' * 60}{n}", "type": "string"} for n in range(100)]
+    administrator(buffer, time_=time).register_schema(
+        GATEWAY, {"table": "orders", "columns": columns}
+    )
+
+
+# --- under rules ----------------------------------------------------------------------------------
+
+
+@pytest.mark.law("S7", "V5")
+def test_where_there_are_rules_only_tables_that_a_bucket_or_schema_names_are_declared(
+    buffer: MemoryBuffer, time: GivenTime
+) -> None:
+    admin, service = administrator(buffer, time_=time), pusher(buffer, time_=time)
+    sent(service, insert("r1", table="before", at=at_ms(1)))
+    admin.save_rules(GATEWAY, ALL_OF_TODOS)
+    admin.register_schema(GATEWAY, {"table": "orders", "columns": TITLE})
+
+    mine = [
+        insert("r2", table=table, at=at_ms(number))
+        for number, table in enumerate(("todos", "orders", "before", "scratch"), 2)
+    ]
+    assert sent(service, *mine) == ["TABLE_NOT_DECLARED"]
+    assert "scratch" not in buffer.config(GATEWAY).tables
+    assert sent(service, insert("r3", table="feed", at=at_ms(9)), trusted=True) == []
+
+    admin.register_schema(GATEWAY, {"table": "scratch", "columns": TITLE})
+    assert sent(service, mine[-1]) == []
+
+
+@pytest.mark.law("S7")
+def test_omissions_alone_restrict_no_names(buffer: MemoryBuffer, time: GivenTime) -> None:
+    omit = {"buckets": [], "omit": [{"tables": ["todos"], "columns": ["salary"]}]}
+    administrator(buffer, time_=time).save_rules(GATEWAY, omit)
+
+    assert sent(pusher(buffer, time_=time), insert("r1", table="notes", at=at_ms(1))) == []
+
+
+# --- spellings ------------------------------------------------------------------------------------
+
+
+@pytest.mark.law("S5")
+def test_a_schema_takes_a_spelling_over_while_no_commit_holds_a_row(
+    buffer: MemoryBuffer, time: GivenTime
+) -> None:
+    admin, service = administrator(buffer, time_=time), pusher(buffer, time_=time)
+    declare_only(buffer, time, insert("r1", table="TODOS", TITLE=1))
+    wanted = {"table": "todos", "columns": TITLE, "deleteWins": True}
+
+    saved = admin.register_schema(GATEWAY, wanted)
+
+    assert (saved.table, saved.columns[0].name) == ("todos", "title")
+    config = buffer.config(GATEWAY)
+    assert (set(config.tables), set(config.declared)) == (set(), set())
+    assert sent(service, insert("r1", table="TODOS", TITLE=1, at=at_ms(1))) == ["NAME_TAKEN"]
+    assert sent(service, insert("r1", title="a", at=at_ms(2))) == []
+
+
+@pytest.mark.law("S5")
+@pytest.mark.parametrize("is_flushed", [False, True])
+def test_a_schema_adopts_the_spelling_of_rows_in_all_that_it_declares(
+    buffer: MemoryBuffer, time: GivenTime, *, is_flushed: bool
+) -> None:
+    admin, service = administrator(buffer, time_=time), pusher(buffer, time_=time)
+    sent(service, insert("r1", table="TODOS", TITLE="a", Due="2026-01-01", at=at_ms(1)))
+    if is_flushed:  # and nothing else is left of it
+        buffer.save_flushed_table(GATEWAY, "TODOS", 1)
+        forget_rows(buffer)
+    wanted = {
+        "table": "todos",
+        "columns": [*TITLE, {"name": "due", "type": "date"}, {"name": "done", "type": "boolean"}],
+        "primaryKey": ["row_id", "title"],
+        "partition": ["month(due)"],
+        "sort": ["title"],
+        "externalIdColumn": "title",
+    }
+
+    saved = admin.register_schema(GATEWAY, wanted)
+
+    assert (saved.table, [column.name for column in saved.columns]) == (
+        "TODOS", ["TITLE", "Due", "done"]
+    )  # fmt: skip
+    assert saved.primary_key == ("row_id", "TITLE")
+    assert (saved.partition, saved.sort) == (("month(Due)",), ("TITLE",))
+    assert saved.external_id_column == "TITLE"
+    assert sent(service, update("r1", table="TODOS", done=True, at=at_ms(3))) == []
+
+
+@pytest.mark.law("S5")
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_a_row_that_is_committed_meanwhile_keeps_its_spelling(
+    buffer: MemoryBuffer, time: GivenTime, lanes: int
+) -> None:
+    """Whenever a push comes between the look for rows and the change, it counts."""
+    admin, service = administrator(buffer, time_=time), pusher(buffer, time_=time)
+    if lanes > 1:
+        admin.place_table(GATEWAY, "TODOS", "hot")
+    declare_only(buffer, time, insert("r1", table="TODOS", TITLE=1))
+    scanning, meanwhile = buffer.scan_rows, [insert("r1", table="TODOS", TITLE="x", at=at_ms(1))]
+
+    def scan_rows(*asked: Any) -> Any:
+        rows = scanning(*asked)
+        if meanwhile:
+            assert sent(service, meanwhile.pop()) == []
+        return rows
+
+    buffer.scan_rows = scan_rows  # type: ignore[method-assign,assignment]
+    saved = admin.register_schema(GATEWAY, {"table": "todos", "columns": TITLE})
+
+    assert (saved.table, saved.columns[0].name) == ("TODOS", "TITLE")
+    names = [*buffer.config(GATEWAY).tables, *buffer.config(GATEWAY).schemas]
+    assert {folded(name) for name in names} == {"todos"}
+    assert set(names) == {"TODOS"}
+
+
+# --- removal --------------------------------------------------------------------------------------
+
+
+@pytest.mark.law("S7")
+def test_a_table_of_which_nothing_is_left_is_removed_and_its_name_is_free(
+    buffer: MemoryBuffer, time: GivenTime
+) -> None:
+    admin, service = administrator(buffer, time_=time), pusher(buffer, time_=time)
+    declare_only(buffer, time, insert("r1", table="Scratch", a=1))
+
+    admin.remove_table(GATEWAY, "Scratch", dry_run=True)
+    assert admin.knows_table(GATEWAY, "Scratch")
+    admin.remove_table(GATEWAY, "Scratch")
+
+    assert not admin.knows_table(GATEWAY, "Scratch")
+    assert buffer.config(GATEWAY).declared == {}
+    assert sent(service, insert("r1", table="scratch", A=1, at=at_ms(1))) == []
+    with pytest.raises(NotFound):
+        admin.remove_table(GATEWAY, "Scratch")
+
+
+@pytest.mark.law("S7")
+def test_a_table_of_which_anything_is_left_stays(buffer: MemoryBuffer, time: GivenTime) -> None:
+    admin, service = administrator(buffer, time_=time), pusher(buffer, time_=time)
+
+    def refused(table: str) -> str:
+        with pytest.raises(Conflict) as caught:
+            admin.remove_table(GATEWAY, table)
+        assert admin.knows_table(GATEWAY, table)
+        return caught.value.message
+
+    sent(service, insert("r1", at=at_ms(1)), insert("r1", table="notes", at=at_ms(2)))
+    assert "rows" in refused("todos")
+    sent(service, delete("r1", at=at_ms(3)))
+    assert "deletions" in refused("todos")
+    forget_rows(buffer)
+    assert "wait to be flushed" in refused("todos")
+    admin.save_rules(GATEWAY, {"buckets": [{"name": "b", "tables": ["notes"], "filters": []}]})
+    assert "rules" in refused("notes")
+    admin.register_schema(GATEWAY, {"table": "orders", "columns": TITLE})
+    assert "schema" in refused("orders")
+
+
+# --- as it is stored ------------------------------------------------------------------------------
+
+
+def test_who_declared_what_is_stored_without_anybodys_name() -> None:
+    config = admitting(GatewayConfig(), "ann@example.org", [insert("r1", a=1, b=2)])
+    config = admitting(config, None, [insert("r1", table="feed", a=1)])
+    body = config_to_json(config)
+
+    assert "ann" not in str(body)
+    ann = user_digest("ann@example.org")
+    assert body["declared"] == {"todos": [ann, {ann: 2}]}
+    assert config_from_json(body) == config
