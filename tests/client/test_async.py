@@ -75,7 +75,7 @@ def test_each_name_of_the_client_is_there_with_the_same_parameters(
     blocking: type, awaited: type
 ) -> None:
     # What `SyncLoop` asks of a client is asked of `AsyncClient.client`.
-    of_loops = {"listen", "register_loop", "drop_requests"}
+    of_loops = {"listen", "register_loop", "drop_requests", "hurry"}
     names = {name: value for name, value in public(blocking).items() if name not in of_loops}
     for name, function in names.items():
         if not callable(function):  # a property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -927,9 +928,16 @@ def test_handlers_write_one_metrics_line(
     assert [json.loads(line)["DeltasAccepted"] for line in lines] == [[3.0]]
 
 
+@pytest.mark.law("W9")
+@pytest.mark.parametrize("form", ["text", "base64"])
 def test_a_webhook_of_a_registered_connector_is_taken_and_others_are_not(
-    functions: Functions, monkeypatch: pytest.MonkeyPatch
+    functions: Functions, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
+    """The signature is that of the bytes, in whichever form they come."""
+    sent = event("webhook_jira")
+    if form == "base64":
+        packed = base64.b64encode(sent["body"].encode()).decode()
+        sent |= {"body": packed, "isBase64Encoded": True}
     secrets = MemorySecrets()
     monkeypatch.setattr(wiring_connectors, "secrets", lambda *_: secrets)
     monkeypatch.setattr(wiring, "wall_clock", lambda: 1_795_251_601_000)
@@ -938,10 +946,10 @@ def test_a_webhook_of_a_registered_connector_is_taken_and_others_are_not(
     stored = Definition("jira", settings, 5).to_json()
     store = wiring_connectors.connector_store(None)  # type: ignore[arg-type]  # the fixture's
     assert store.add("demo", "tickets", stored, 0)
-    assert functions.http("webhook", "webhook_jira").status == 401
+    assert functions.http("webhook", sent).status == 401
     secrets.put("demo/tickets", hidden)
 
-    answers = [functions.http("webhook", "webhook_jira") for _ in range(2)]
+    answers = [functions.http("webhook", sent) for _ in range(2)]
 
     assert [answer.status for answer in answers] == [200, 200]
     assert [answer.json for answer in answers] == [

@@ -613,6 +613,23 @@ def test_every_route_but_the_open_ones_asks_for_a_token() -> None:
     assert set(without) == {"OpenFunction", "WebhookFunction"}
 
 
+@pytest.mark.law("W9")
+def test_every_function_is_told_whether_a_body_is_text_or_base64() -> None:
+    """An HTTP API decides that by itself: it has no list of binary types, as a REST API has."""
+    resources_after = transformed()["Resources"]
+    (api,) = [one for one in resources_after.values() if one["Type"] == "AWS::ApiGatewayV2::Api"
+              and "Body" in one["Properties"]]  # fmt: skip
+    integrations = [
+        operation["x-amazon-apigateway-integration"]
+        for methods in api["Properties"]["Body"]["paths"].values()
+        for operation in methods.values()
+    ]
+
+    assert {one["payloadFormatVersion"] for one in integrations} == {"2.0"}
+    assert {one["type"] for one in integrations} == {"aws_proxy"}
+    assert "AWS::ApiGateway::RestApi" not in {one["Type"] for one in resources_after.values()}
+
+
 def test_a_cached_answer_is_kept_for_one_token_and_briefly() -> None:
     auth = resources("AWS::Serverless::HttpApi")["HttpApi"]["Properties"]["Auth"]
     identity = auth["Authorizers"]["Token"]["Identity"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import os
 import signal
 from typing import TYPE_CHECKING
@@ -43,6 +45,7 @@ Resources:
       Events:
         Get: {Type: HttpApi, Properties: {ApiId: !Ref Api, Path: /hello, Method: GET}}
         Say: {Type: HttpApi, Properties: {ApiId: !Ref Api, Path: /word, Method: GET}}
+        Echo: {Type: HttpApi, Properties: {ApiId: !Ref Api, Path: /echo, Method: POST}}
         Reach: {Type: HttpApi, Properties: {ApiId: !Ref Api, Path: /buckets, Method: GET}}
 Outputs:
   HttpUrl: {Value: !Sub "https://${Api}.execute-api.${AWS::Region}.amazonaws.com"}
@@ -50,11 +53,15 @@ Outputs:
 """
 FUNCTION = """
 import importlib.util
+import json
 import os
 
 def handler(event, context):
     if event["rawPath"] == "/word":
         return {"statusCode": 200, "body": os.environ["WORD"]}
+    if event["rawPath"] == "/echo":
+        told = {name: event[name] for name in ("body", "isBase64Encoded")}
+        return {"statusCode": 200, "body": json.dumps(told)}
     if event["rawPath"] == "/buckets":
         import boto3
         boto3.client("s3").list_buckets()
@@ -96,6 +103,25 @@ class TestStack:
         assert answer.status_code == httpx.codes.INTERNAL_SERVER_ERROR
         assert answer.json() == {"message": "Internal Server Error"}
         assert "AccessDenied" in (folder / "logs" / "emulator.log").read_text()
+
+    @pytest.mark.law("W9")
+    @pytest.mark.parametrize(
+        ("kind", "body", "is_base64"),
+        [
+            ("application/json", b'{"a": "\xc3\xa9"}', False),
+            ("application/json", b'{"a": "\xff"}', True),
+            ("application/json", gzip.compress(b"{}"), True),
+            ("text/plain", b"\x80", True),
+            ("application/x-protobuf", b"\x0a\x01a", True),
+        ],
+    )
+    def test_no_byte_of_a_body_is_replaced(
+        self, stack: Stack, kind: str, body: bytes, *, is_base64: bool
+    ) -> None:
+        told = httpx.post(f"{stack.http}/echo", content=body, headers={"content-type": kind}).json()
+        assert told["isBase64Encoded"] is is_base64
+        text = told["body"]
+        assert (base64.b64decode(text) if is_base64 else text.encode()) == body
 
     def test_up_again_changes_nothing(self, stack: Stack, folder: Path, project: Path) -> None:
         assert up(folder, port=0, stack="small", project=project) == stack

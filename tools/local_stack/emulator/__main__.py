@@ -38,6 +38,7 @@ def apply_patches(glue: GlueSettings) -> None:
     glue_patches.let_state_machines_start_jobs()
     http_api_patches.import_http_api_bodies()
     http_api_patches.keep_functions_errors_inside()
+    http_api_patches.keep_the_bytes_of_bodies()
     iam_patches.name_glue_resources()
     iam_patches.name_schedules_by_their_group()
     iam_patches.count_every_call_as_encrypted()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from tools.local_stack.emulator.names import emulator_module
@@ -20,6 +21,9 @@ _INTERNAL_SERVER_ERROR = {
     "body": json.dumps({"message": "Internal Server Error"}),
 }
 _LOGGER = logging.getLogger("local_stack.http_api")
+_BODY_IS_BYTES: ContextVar[bool] = ContextVar("lakesync_body_is_bytes", default=False)
+_BODY_AT = 6
+"""The body's place among the arguments of the emulator's call of a function."""
 _ANY_METHOD = "x-amazon-apigateway-any-method"
 _INTEGRATION = "x-amazon-apigateway-integration"
 
@@ -53,6 +57,34 @@ def keep_functions_errors_inside() -> None:
         return original(result)
 
     service.lambda_execute_result_to_api_proxy_response = respond
+
+
+def keep_the_bytes_of_bodies() -> None:
+    """Not known of AWS: what is no text is handed over as base64, whatever its content type says.
+
+    The emulator decodes a body of JSON or text by replacing what is not UTF-8, so that gzip is
+    destroyed and other text is stored than was sent. What API Gateway does is not documented.
+    """
+    gateway = emulator_module("ministack.services.apigateway")
+    invoke, is_text = gateway._invoke_lambda_proxy, gateway._v2_request_body_is_text
+
+    async def invoke_with_bytes(*args: Any, **kwargs: Any) -> Any:
+        token = _BODY_IS_BYTES.set(not _is_utf_8(args[_BODY_AT]))
+        try:
+            return await invoke(*args, **kwargs)
+        finally:
+            _BODY_IS_BYTES.reset(token)
+
+    gateway._invoke_lambda_proxy = invoke_with_bytes
+    gateway._v2_request_body_is_text = lambda kind: is_text(kind) and not _BODY_IS_BYTES.get()
+
+
+def _is_utf_8(body: bytes | None) -> bool:
+    try:
+        (body or b"").decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _importing(handler: Callable[..., Any], *, properties_at: int) -> Callable[..., Any]:

@@ -1,21 +1,30 @@
-"""Bodies over HTTP: their encoding, and gzip in both directions, always bounded."""
+"""Bodies over HTTP: their encoding, and gzip in both directions, always bounded.
+
+API Gateway hands a body over as text or as base64 (``isBase64Encoded``), as it judges by the
+content type. Both are read. As text, bytes that are not UTF-8 cannot arrive: they are dropped or
+replaced on the way, so that what is compressed is lost, and anything else may be changed. What
+shows this is refused; see `check_whole`.
+"""
 
 from __future__ import annotations
 
+import base64
 import gzip
 import zlib
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.errors import BodyTooLarge, ValidationFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 GZIP_BYTES_MIN: Final = 1024
 """Smaller answers are sent as they are: compressing them saves no packet."""
 GZIP_MEMBERS_MAX: Final = 100
 """Members of one compressed body; senders write one. Each costs a copy of the bytes after it."""
+_REPLACED: Final = "\N{REPLACEMENT CHARACTER}".encode()
+"""What stands in text for bytes that are not UTF-8; also a character like any other."""
 _GZIP_LEVEL: Final = 1
 _GZIP_WINDOW: Final = 31
 
@@ -80,6 +89,44 @@ def _quality(text: str) -> float:
         return float(text)
     except ValueError:
         return 0.0
+
+
+def encodable(event: dict[str, Any]) -> dict[str, Any]:
+    """Return a request's event with a body that has bytes: halves of surrogate pairs have none.
+
+    They stay what they are, which is not UTF-8, so that whoever reads the body refuses it.
+    """
+    body = event.get("body")
+    if not isinstance(body, str) or event.get("isBase64Encoded") or body.isascii():
+        return event
+    try:
+        body.encode()
+    except UnicodeEncodeError:
+        raw = body.encode("utf-8", "surrogatepass")
+        return {**event, "body": base64.b64encode(raw).decode(), "isBase64Encoded": True}
+    return event
+
+
+def check_whole(event: Mapping[str, Any], body: bytes, headers: Mapping[str, str]) -> None:
+    """Check that a body that was handed over as text is the one that was sent, where that shows.
+
+    A replacement character may be one that somebody wrote. It stands for lost bytes if the body is
+    not as long as its sender says, which it nearly always is not.
+
+    Raises:
+        ValidationFailed: it is another.
+    """
+    if event.get("isBase64Encoded") or not body:
+        return
+    if headers.get("content-encoding", "identity").strip().lower() not in {"identity", ""}:
+        raise ValidationFailed(
+            "the compressed body was read as text on its way, and is lost: send it uncompressed, "
+            f"or as {Encoding.PROTOBUF.value}",
+            field="Content-Encoding",
+        )
+    length = headers.get("content-length", "")
+    if _REPLACED in body and length.isdecimal() and int(length) != len(body):
+        raise ValidationFailed("text is not valid UTF-8, and was changed on its way; send UTF-8")
 
 
 def read_body(body: bytes, content_encoding: str | None, bytes_max: int) -> bytes:

@@ -92,10 +92,11 @@ async def body_of(request: Request, bytes_max: int) -> bytes:
 
     Raises:
         BodyTooLarge: it is over ``bytes_max``.
-        ValidationFailed: its compression is unknown or damaged.
+        ValidationFailed: its compression is unknown or damaged, or it came changed.
     """
-    coding = request.headers.get("content-encoding")
-    return bodies.read_body(await request.body(), coding, bytes_max)
+    body, headers = await request.body(), request.headers
+    bodies.check_whole(_event(request.scope), body, headers)
+    return bodies.read_body(body, headers.get("content-encoding"), bytes_max)
 
 
 async def json_body(request: Request, wanted: str, bytes_max: int) -> object:
@@ -171,7 +172,7 @@ def lambda_handler(app: FastAPI) -> Callable[[dict[str, Any], Any], dict[str, An
 
     def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
         try:
-            return served(event, context)
+            return served(bodies.encodable(event), context)
         finally:
             observe.publish()
 
