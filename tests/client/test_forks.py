@@ -140,7 +140,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self.send_response(404)
         self.send_header("Content-Type", "application/json")
-        body = json.dumps({"error": str(self.client_address[1]), "code": "NOT_FOUND", "requestId": "r"}).encode()
+        port = str(self.client_address[1])
+        body = json.dumps({"error": port, "code": "NOT_FOUND", "requestId": "r"}).encode()
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
