@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from lakesync.core.values import parse
 from lakesync.errors import OutOfOrder
+from lakesync.result import Ok
 from lakesync.wire.row_state import decode_row_state
 from tests.simulation.history import Violation
 from tests.simulation.lake import PREFIX, LakeRow
@@ -157,6 +158,13 @@ def check_end(world: World) -> None:
     _check_order(world)
 
 
+_FUNCTIONS = (
+    "SELECT value FROM json_each('[1]')",
+    "SELECT 1 FROM pragma_table_info('sqlite_master') LIMIT 1",
+)
+"""Queries that an app may make whatever its tables are called."""
+
+
 def _check_client(device: Device, expected: dict[Key, Row], world: World) -> None:
     client = device.client
     assert client is not None
@@ -164,6 +172,9 @@ def _check_client(device: Device, expected: dict[Key, Row], world: World) -> Non
     if world.rulings.were_there:
         check_sight(device, world)
         expected = shown
+    for sql in _FUNCTIONS:
+        if client.query(sql, as_=tuple) != Ok([(1,)]):
+            raise Violation("no name breaks a client", f"{device.client_id}: {client.query(sql)}")
     names = {table.name: client.sql_name(table.name).unwrap() for table in world.scenario.tables}
     for key in {*shown, *expected}:
         row = expected.get(key) or row_of(())

@@ -284,6 +284,16 @@ HOSTILE: dict[str, Any] = {
     "tables": ({"name": "table0", "typed": True}, {"name": "table1"}),
 }
 """Values as an enemy would choose them, under rules that compare them."""
+FUNCTIONS: dict[str, Any] = {
+    "tables": (
+        {"name": "json_each", "typed": True},
+        {"name": "Pragma_Table_Info"},
+        {"name": "select", "append": True, "typed": True},
+    ),
+    "bursts": 4,
+    "clients": 3,
+}
+"""Tables are named like SQLite's functions and words."""
 LIMITS: dict[str, Any] = {
     "commit_items_max": 8,
     "commit_bytes_max": 900,

@@ -11,6 +11,7 @@ from lakesync.client.download.apply import Pages
 from lakesync.client.loop import SyncLoop
 from lakesync.client.recovery.resync import Resyncer
 from lakesync.client.storage import edits, writing
+from lakesync.client.storage.app_objects import AppObjects
 from lakesync.client.storage.app_table import AppTable
 from lakesync.client.storage.device_clock import DeviceClock
 from lakesync.client.storage.rows import NOT_STORED, Rows
@@ -28,6 +29,7 @@ from tests.simulation.deliberate.registry import Replaced, deliberate
 from tests.simulation.themes import (
     FINAL_UNRULED,
     FIREWALL,
+    FUNCTIONS,
     HOTEL,
     LATE,
     LIMITS_AND_CLOCKS,
@@ -256,6 +258,11 @@ def plain_edits_join_transactions() -> list[Replaced]:
         return writing.Writer(file, is_group=False).write(op, table, row_id, columns)
 
     return [(client, "record", record)]
+
+
+@deliberate("a table is called in a client's file as on the wire, whatever SQLite has", FUNCTIONS)
+def functions_are_hidden() -> list[Replaced]:
+    return [(AppObjects, "free_name", lambda _, name, **__: name)]
 
 
 @deliberate("a client lets a late update bring a deleted row back", FINAL_UNRULED)

@@ -11,6 +11,7 @@ import shutil
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 _FILE: Final = 0o600
@@ -25,10 +26,21 @@ def owner_only(path: str, flags: int) -> int:
     return descriptor
 
 
-def make_file(path: str | Path) -> None:
-    """Make an empty file; one that is there stays as it is, and who opens it reports failures."""
+@contextlib.contextmanager
+def made_file(path: str | Path) -> Iterator[None]:
+    """Have a file made, if there is none, before the block opens it; removed again if that fails.
+
+    What the disk refuses is for the block to report.
+    """
+    is_made = False
     with contextlib.suppress(OSError, ValueError), open(path, "xb", opener=owner_only):
-        pass
+        is_made = True
+    try:
+        yield
+    except BaseException:
+        if is_made:
+            os.unlink(path)  # noqa: PTH108 - a path as it was given
+        raise
 
 
 def make_folder(path: Path) -> None:

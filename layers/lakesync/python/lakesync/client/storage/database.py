@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args
 
 from lakesync.client.forked import Refusing, keep, note_forks
-from lakesync.client.private_files import make_file
+from lakesync.client.private_files import made_file
 from lakesync.client.storage.connections import opened
 from lakesync.client.storage.failures import translated
 from lakesync.client.storage.kinds import CommittedKinds
@@ -60,8 +60,8 @@ class Database:
         self._version: int | None = None
         self._version_seen: int | None = None
         self._was_full = self._in_use = False
-        make_file(path)
-        self.writer = opened(connect, str(path), connection_class)
+        with made_file(path):
+            self.writer = opened(connect, str(path), connection_class)
         self._versions = self.writer.cursor()
         self.execute = self.writer.cursor().execute
         """Runs a single edit's statement, all on one cursor: read its rows before the next one."""
