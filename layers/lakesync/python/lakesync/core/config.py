@@ -142,11 +142,16 @@ def config_to_json(config: GatewayConfig) -> dict[str, Any]:
         for schema in config.schemas.values()
     ]
     deleted = {"deletedMs": config.deleted_ms} if config.deleted_ms else {}
+    declared = {
+        name: [noted.by, dict(sorted(noted.columns.items()))]
+        for name, noted in sorted(config.declared.items())
+    }
     delete_wins = any(schema.delete_wins for schema in config.schemas.values())
     is_guarded = deleted or delete_wins or config.rules.omit
     return {
         **unknown.fields,
         **deleted,
+        **({"declared": declared} if declared else {}),
         "format": max(unknown.format, FORMAT_2 if is_guarded else WRITES),
         "version": config.version,
         "schemas": schemas,
@@ -159,10 +164,6 @@ def config_to_json(config: GatewayConfig) -> dict[str, Any]:
         "strict": config.strict,
         "tables": sorted(config.tables),
         "columns": {name: sorted(known) for name, known in sorted(config.tables.items()) if known},
-        "declared": {
-            name: [noted.by, dict(sorted(noted.columns.items()))]
-            for name, noted in sorted(config.declared.items())
-        },
     }
 
 
@@ -200,10 +201,8 @@ def config_from_json(body: Mapping[str, Any]) -> GatewayConfig:
 
 
 def _unknown_of(body: Mapping[str, Any], rules: SyncRules) -> Unknown:
-    fields = {
-        name: body[name]
-        for name in sorted(body.keys() - config_to_json(GatewayConfig(deleted_ms=1)).keys())
-    }
+    whole = GatewayConfig(deleted_ms=1, declared={"": Declared()})
+    fields = {name: body[name] for name in sorted(body.keys() - config_to_json(whole).keys())}
     schemas = {
         (item["table"], item.get("version", 1)): rest
         for item in body["schemas"]
