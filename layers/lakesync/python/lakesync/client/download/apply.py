@@ -87,7 +87,7 @@ class Pages:
             ruled = page.scope not in {"", EVERYTHING}
             self.file.clock.follow(newest, max(page.cursor, newest) if ruled else page.cursor)
         if not page.snapshot:
-            lost.end(page.cursor)
+            lost.unread.end(page.cursor)
         if page.scope != self.file.position().scope:
             self.file.outbox.release_undeclared()  # other rules may name their tables
         self.file.connection.execute(
@@ -149,13 +149,13 @@ class Pages:
         bases = self.resync.new_bases(table.id, by_row, stored, log_start)
         # Whole rows do not say which of two writes came first.
         not_compared = by_row.keys() if log_start is None else set(bases)
-        lost.begin(table, by_row, not_compared)
+        lost.unread.begin(table, by_row, not_compared)
         hidden = {delta.row_id for row in by_row.values() for delta in row if delta.op is Op.REMOVE}
         for row_id in hidden:
             by_row[row_id] = _after_removal(by_row[row_id])
             bases[row_id] = EMPTY
         if hidden:
-            lost.hide(table, {row_id: stored.get(row_id, NOT_STORED) for row_id in hidden})
+            lost.unread.hide(table, {row_id: stored.get(row_id, NOT_STORED) for row_id in hidden})
         for row_id, writes in self.pending_echo.on_page(table.id, by_row, until).items():
             if row_id in stored:
                 base = bases.get(row_id, stored[row_id].known)

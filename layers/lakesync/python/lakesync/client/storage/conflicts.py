@@ -127,15 +127,15 @@ class Conflicts:
         self._catalogue = catalogue
 
     def keep(self, clashes: Iterable[Clash]) -> tuple[LostWrite, ...]:
-        """Write conflicts that became known; returns them as the app is told of them."""
+        """Write conflicts that became known; returns them as the app is reported of them."""
         ids = [self._keep(clash) for clash in clashes]
         if not ids:
             return ()
-        told = tuple(one for each in ids for one in self._select("WHERE conflict.id = ?", each))
+        reported = tuple(one for each in ids for one in self._select("WHERE conflict.id = ?", each))
         dropped = self._connection.execute(_DROP, (CONFLICTS_MAX,)).rowcount
         if dropped:
             self._connection.execute(_COUNT_DROPPED, (dropped,))
-        return told
+        return reported
 
     def _keep(self, clash: Clash) -> int:
         place = list(self._catalogue.by_id(clash.table_id).columns).index(clash.column)

@@ -14,8 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from lakesync.client.download.lost_writes import LostWrites
 from lakesync.client.download.pending_echo import PendingEcho, ruled_tables
+from lakesync.client.download.unread import Unread
 from lakesync.client.upload.entries import IN_DOUBT, Status
 from lakesync.core.clock import DRIFT_MS_MAX, stamp, stamp_ms
 from lakesync.core.delta import known_delta
@@ -114,7 +114,7 @@ class Receipts:
         # An entry may no longer exist: another process shares the file, or an echo came first.
         deltas = file.outbox.known(entry.delta for entry in entries)
         file.clock.accepted(max((delta.hlc for delta in deltas), default=0))
-        lost = LostWrites(file)
+        unread = Unread(file)
         ruled = ruled_tables(file)
         for table_id, written in file.rows.grouped(deltas).items():
             # The first page that shows a stale row replaces it, and that page may be older than
@@ -122,7 +122,7 @@ class Receipts:
             for (row_id,) in file.rows.select("row_id FROM _lakesync_stale", table_id, written):
                 file.outbox.hold_back(written.pop(row_id))
             stored = file.rows.load(table_id, written)
-            lost.accepted(file.catalogue.by_id(table_id), written, stored, by)
+            unread.accepted(file.catalogue.by_id(table_id), written, stored, by)
             if table_id in ruled:
                 self.pending_echo.note(table_id, written, stored, by)
             file.rows.acknowledge(table_id, written, stored)
