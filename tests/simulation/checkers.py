@@ -22,6 +22,7 @@ from lakesync.result import Ok
 from lakesync.wire.row_state import decode_row_state
 from tests.simulation.history import Violation
 from tests.simulation.lake import PREFIX, LakeRow
+from tests.simulation.losses import check_losses
 from tests.simulation.model import NOTHING, Key, Row, at_least, deletes_win, held_row, row_of, seen
 from tests.simulation.session import edit_of, states
 from tests.simulation.sights import check_sight, has_read_everything, is_in_lake_only
@@ -156,6 +157,7 @@ def check_end(world: World) -> None:
         device.session.settled(everything.values())
     _check_events(world)
     _check_order(world)
+    check_losses(world)
 
 
 _FUNCTIONS = (

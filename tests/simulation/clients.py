@@ -127,6 +127,7 @@ class Device:
                 behind_ms = self._world.history.behind_ms[self.client_id]
                 self.session.caught_up(self.client, settled, behind_ms)
                 self.knows = decides
+                self._world.losses.read_to_the_end(self.client_id, self._world.scheduler.now_ms)
                 self._look()
             return result
 

@@ -354,6 +354,8 @@ class Container:
             world.count("checkpoint page" if is_checkpoint else "snapshot page")
         eyes = world.rulings.eyes(pull.claims, began.rules)
         world.history.paged(pull, page, began, eyes)
+        if page.snapshot or page.resync is not None:
+            world.losses.sent_whole_rows(pull.client_id)
         return page
 
     def _seen(self) -> int:

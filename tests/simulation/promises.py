@@ -69,4 +69,7 @@ PROMISES: Final[dict[str, tuple[str, ...]]] = {
     "restores lose no own edit": ("K13",),
     "no edit is lost": ("K2", "K3", "K7", "K8"),
     "an event happens once": ("A1", "K11"),
+    # lost writes, at the end: tests.simulation.losses
+    "a lost write is told": ("K27",),
+    "what was read is no lost write": ("K27",),
 }

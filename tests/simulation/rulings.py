@@ -29,6 +29,12 @@ COLUMNS: Final = {
     "blob": "bytes",
 }
 """What every table has that has a schema."""
+SHARED: Final[dict[str, Any]] = {
+    "tables": [],
+    "filters": [{"column": "size", "op": "gte", "value": 0}],
+    "write": [],
+}
+"""A bucket that shows everybody the rows that have a size."""
 WRITTEN_UNSEEN: Final = 0.4
 """How many buckets let anyone write, also rows that he does not see: much goes wrong only there."""
 REFUSED: Final[tuple[dict[str, Any], ...]] = (
@@ -91,7 +97,7 @@ class Rulings:
         """Put everything on the calendar."""
         world, scenario = self._world, self._world.scenario
         for times, act in (
-            (scenario.rulings, self._rule),
+            (0 if scenario.shared else scenario.rulings, self._rule),
             (scenario.reclaims, self._reclaim),
             (scenario.widenings, self._widen),
         ):
@@ -100,7 +106,8 @@ class Rulings:
 
     def first(self, service: AdminService) -> None:
         """Have rules from the beginning, mostly."""
-        if self._world.scenario.rulings and self._random.random() < 0.7:
+        scenario = self._world.scenario
+        if scenario.rulings and (scenario.shared or self._random.random() < 0.7):
             service.save_rules(GATEWAY, self._draw())
 
     def _rule(self) -> None:
@@ -143,6 +150,8 @@ class Rulings:
             for place in range(random.choice([0, 1, 1, 2, 2, 3]))
         ]
         body = {"version": 1, "buckets": buckets} if buckets else NO_RULES
+        if self._world.scenario.shared:
+            body = {"version": 1, "buckets": [SHARED | {"name": str(number)}]}
         if self._world.scenario.omissions:
             body = {**body, "omit": self._omissions(str(number))}
         self._drawn[str(number)] = body

@@ -36,6 +36,8 @@ from tests.simulation.themes import (
     RETURNING,
     SLOW_FLOWS,
     THEMES,
+    UNKNOWING,
+    UNKNOWING_RULED,
 )
 
 if TYPE_CHECKING:
@@ -167,6 +169,8 @@ class Scenario:
     """How often the buffer is restored to an earlier moment."""
     rulings: int = 0
     """How often sync rules are saved; 0 means that there are none."""
+    shared: bool = False
+    """The rules show everybody the rows that have a size, and no others."""
     omissions: bool = False
     """The rules leave columns out."""
     reclaims: int = 0
@@ -244,6 +248,8 @@ RARE_THEMES = {
     "final deletes without rules": (FINAL_UNRULED, 0.04),
     "omitted columns": (OMITTED, 0.06),
     "omitted columns of events": (OMITTED_EVENTS, 0.04),
+    "unknowing writers": (UNKNOWING, 0.04),
+    "unknowing writers under rules": (UNKNOWING_RULED, 0.04),
     "flows": (FLOWS, 0.06),
     "large flows": (LARGE_FLOWS, 0.03),
     "slow flows": (SLOW_FLOWS, 0.03),

@@ -39,6 +39,7 @@ def test_there_are_faults_in_every_part() -> None:
         "in_access",
         "in_checkpoints",
         "in_client",
+        "in_conflicts",
         "in_destinations",
         "in_flows",
         "in_flush",

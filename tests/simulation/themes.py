@@ -554,6 +554,24 @@ OMITTED_EVENTS: dict[str, Any] = {
     "rulings": 3,
 }
 """The same, of events, and of rows whose deletes win."""
+UNKNOWING: dict[str, Any] = {
+    "clients": 4,
+    "rows": 20,
+    "bursts": 10,
+    "burst_edits_max": 3,
+    "together": True,
+    "offline": True,
+    "tables": ({"name": "table0", "typed": True},),
+    "span_ms": 600_000,
+    "poll_s": 60.0,
+    "client_skew_ms": 500,
+    "restores": 0,
+    "rulings": 0,
+    "reinstalls": 0,
+}
+"""Clients write the same values without knowing of each other."""
+UNKNOWING_RULED: dict[str, Any] = {**UNKNOWING, "rulings": 1, "shared": True, "reclaims": 0}
+"""The same, with rules that hide none of these rows."""
 FLOWS: dict[str, Any] = {
     "flows": 3,
     "flow_changes": 3,

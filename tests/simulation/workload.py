@@ -89,9 +89,14 @@ class Workload:
         assert client is not None
         match self._any_edit(client, client.client_id):
             case Ok(delta):
-                device.session.edited(client, delta)
+                self._note(device, delta)
             case Err(error):
                 self._world.count(f"edit: {error.code}")
+
+    def _note(self, device: Device, delta: Delta, *, checked: bool = True) -> None:
+        assert device.client is not None
+        self._world.losses.edited(device.client, delta, self._world.scheduler.now_ms)
+        device.session.edited(device.client, delta, checked=checked)
 
     def _any_edit(self, client: Editor, client_id: str) -> Result[Delta, LakeSyncError]:
         random = self._random
@@ -168,8 +173,8 @@ class Workload:
         self._world.count("transaction")
         # Later edits of the same transaction may cover earlier ones: only the last is looked for.
         for delta in made[:-1]:
-            device.session.edited(client, delta, checked=False)
-        device.session.edited(client, made[-1])
+            self._note(device, delta, checked=False)
+        self._note(device, made[-1])
 
     def _meanwhile(self, device: Device) -> None:
         """Let another task of the thread edit: if that is accepted, it stays, come what may."""

@@ -28,6 +28,7 @@ from tests.simulation.functions import Functions
 from tests.simulation.gate import Gate
 from tests.simulation.history import History, Violation
 from tests.simulation.lake import Lake
+from tests.simulation.losses import Losses
 from tests.simulation.network import GATEWAY, Front
 from tests.simulation.ports import Messages
 from tests.simulation.rulings import Rulings, schema
@@ -76,6 +77,7 @@ class World:
         appends = {table.name for table in scenario.tables if table.append}
         self.rulings = Rulings(self)
         self.history = History(appends.__contains__, self.rulings)
+        self.losses = Losses()
         self.watch = checkers.Watch(self)
         self.store = Store(self)
         self.gate = Gate(self)
