@@ -79,22 +79,22 @@ def has_more_is_ignored() -> list[Replaced]:
 def cursor_before_page() -> list[Replaced]:
     real = Pages.apply
 
-    def apply(self: Pages, page: PullPage, arrived: Any) -> None:
+    def apply(self: Pages, page: PullPage, arrived: Any) -> Any:
         connection = self.file.connection
         connection.execute(
             "UPDATE _lakesync_sync SET cursor = ?, epoch = ?", (page.cursor, page.epoch)
         )
         connection.execute("COMMIT")
         connection.execute("BEGIN IMMEDIATE")
-        real(self, page, arrived)
+        return real(self, page, arrived)
 
     return [(Pages, "apply", apply)]
 
 
 @deliberate("what the gateway says replaces the edits that wait")
 def pages_replace_edits() -> list[Replaced]:
-    def merged(table: Any, by_row: Any, stored: Any, echoed: Any) -> Iterator[Any]:
-        del echoed
+    def merged(table: Any, by_row: Any, stored: Any, echoed: Any, compare: Any) -> Iterator[Any]:
+        del echoed, compare
         for row_id, deltas in by_row.items():
             row = stored.get(row_id, NOT_STORED)
             base = row.state if row.base is None else row.base
