@@ -345,6 +345,13 @@ def test_an_answer_that_is_none_is_named_so(response: httpx.Response) -> None:
     assert "not a LakeSync gateway's" in error.message or "not the gateway" in error.message
 
 
+def test_an_empty_page_is_none_for_who_has_read_something() -> None:
+    """Protobuf reads it as the first page of an empty buffer, which would empty the client's."""
+    empty = httpx.Response(200, content=b"", headers={"content-type": PROTOBUF})
+
+    assert failure(empty).code == "NOT_THE_GATEWAY"
+
+
 def test_damaged_compression_is_unreachable() -> None:
     stream = httpx.ByteStream(b"\x1f\x8b not gzip")
     headers = {"content-type": PROTOBUF, "content-encoding": "gzip"}
@@ -354,6 +361,7 @@ def test_damaged_compression_is_unreachable() -> None:
 
 def test_the_query_of_a_pull_names_cursor_client_limit_and_epoch(world: World) -> None:
     seen: list[httpx.URL] = []
+    world.gateway.push(GATEWAY, PUSH)
 
     def answer(request: httpx.Request) -> httpx.Response:
         seen.append(request.url)

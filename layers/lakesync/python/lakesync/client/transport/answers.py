@@ -13,18 +13,28 @@ from __future__ import annotations
 
 import json
 import zlib
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from lakesync import errors
-from lakesync.errors import Fault, FaultsNamed, LakeSyncError, NotTheGateway, Unreachable
+from lakesync.errors import (
+    Fault,
+    FaultsNamed,
+    InvalidInput,
+    LakeSyncError,
+    NotTheGateway,
+    Unreachable,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
+
+A = TypeVar("A")
 
 ANSWER_BYTES_MAX: Final = 64_000_000
 """The longest answer that is read, decompressed: ten times the longest that a gateway gives."""
 FOREIGN_RETRY_AFTER_S_MAX: Final = 60
 """The longest wait that somebody on the way may ask for."""
+EMPTY: Final = "the answer says nothing, as if it were not a LakeSync gateway's"
 SHAPE: Final = ("error", "code", "requestId")
 """The fields that each error of a gateway has, all of them text."""
 _BY_STATUS: Final[dict[int, type[LakeSyncError]]] = {
@@ -89,6 +99,20 @@ def foreign(status: int, headers: Mapping[str, str], body: bytes) -> LakeSyncErr
         error.http_status = status
     error.is_foreign = True
     return error
+
+
+def read(decode: Callable[[bytes], A], body: bytes) -> A:
+    """Decode a successful answer.
+
+    Raises:
+        NotTheGateway: it does not decode.
+    """
+    try:
+        return decode(body)
+    except InvalidInput as exc:
+        raise NotTheGateway(
+            f"the answer is of no use, as if it were not a LakeSync gateway's: {exc.message}"
+        ) from exc
 
 
 def plain_body(pieces: Iterable[bytes], headers: Mapping[str, str]) -> bytes:

@@ -13,12 +13,12 @@ import gzip
 import json
 from functools import partial
 from importlib.metadata import PackageNotFoundError, distribution
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from lakesync.client.download.read_ahead import ReadAhead
 from lakesync.client.forked import keep, note_forks
-from lakesync.client.transport.answers import error_of, foreign, plain_body
+from lakesync.client.transport.answers import EMPTY, error_of, foreign, plain_body, read
 from lakesync.client.transport.attachments import CarriesOverHttp
 from lakesync.client.transport.connections import Timeouts, connections
 from lakesync.client.transport.sockets import OpenSockets
@@ -26,7 +26,7 @@ from lakesync.client.transport.token import Token
 from lakesync.core.clock import STAMP_MAX
 from lakesync.core.schema_json import schemas_from_json
 from lakesync.core.values import parse
-from lakesync.errors import AuthFailed, NotTheGateway, Unreachable, ValidationFailed
+from lakesync.errors import AuthFailed, NotTheGateway, Unreachable
 from lakesync.wire import actions_json, proto
 
 if TYPE_CHECKING:
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from lakesync.core.messages import Pull, PullPage, Push, PushReceipt
     from lakesync.core.schema import Schemas
     from lakesync.ports import Hearer, Listening
-
-A = TypeVar("A")
 
 PROTOBUF: Final = "application/x-protobuf"
 JSON: Final = "application/json"
@@ -123,9 +121,9 @@ class HttpTransport(CarriesOverHttp):
             # The same body gives the same bytes, whenever it is sent.
             body = gzip.compress(body, _GZIP_LEVEL, mtime=0)
             headers["Content-Encoding"] = "gzip"
-        receipt = _read(proto.decode_receipt, self._ask("POST", "push", headers, content=body))
+        receipt = read(proto.decode_receipt, self._ask("POST", "push", headers, content=body))
         if not receipt.server_time_ms:  # so an empty body is read
-            raise NotTheGateway("the answer says nothing, as if it were not a LakeSync gateway's")
+            raise NotTheGateway(EMPTY)
         return receipt
 
     def pull(self, pull: Pull) -> PullPage:
@@ -148,13 +146,16 @@ class HttpTransport(CarriesOverHttp):
             "atLeast": str(pull.at_least) if 0 < pull.at_least < STAMP_MAX else "",
         }
         given = {name: value for name, value in query.items() if value != ""}
-        return _read(proto.decode_page, self._ask("GET", "pull", {}, params=given))
+        page = read(proto.decode_page, self._ask("GET", "pull", {}, params=given))
+        if not page.cursor and (pull.since or pull.epoch):  # so an empty body is read
+            raise NotTheGateway(EMPTY)
+        return page
 
     def schemas(self) -> Schemas:
         """Fetch the schemas; see `lakesync.ports.TellsSchemas`."""
         self._ahead.wait()
         text = self._ask("GET", "schema", {"Accept": JSON})
-        return _read(lambda body: schemas_from_json(parse(body)), text)
+        return read(lambda body: schemas_from_json(parse(body)), text)
 
     def run_actions(self, push: ActionPush) -> ActionAnswers:
         """Have actions run; see `lakesync.ports.RunsActions`."""
@@ -162,13 +163,13 @@ class HttpTransport(CarriesOverHttp):
         headers = {"Accept": JSON, "Content-Type": JSON}
         body = actions_json.encode_push(push)
         answer = self._ask("POST", "action", headers, content=body)
-        return _read(actions_json.decode_answers, answer)
+        return read(actions_json.decode_answers, answer)
 
     def discover_actions(self) -> dict[str, list[ActionDescription]]:
         """Ask which actions the client may run; see `lakesync.ports.RunsActions`."""
         self._ahead.wait()
         answer = self._ask("GET", "actions", {"Accept": JSON})
-        return _read(actions_json.decode_discovery, answer)
+        return read(actions_json.decode_discovery, answer)
 
     def listen(self, hearer: Hearer) -> Listening | None:
         """Open a WebSocket and keep it; None without a ``socket_url``."""
@@ -244,13 +245,3 @@ def how_to_install(extra: str) -> str:
     if vcs := origin.get("vcs_info"):
         url = f"{vcs['vcs']}+{url}@{vcs['commit_id']}"
     return f'pip install "lakesync[{extra}]{url and " @ " + url}"'
-
-
-def _read(decode: Callable[[bytes], A], body: bytes) -> A:
-    """Decode an answer; one that does not decode is not the gateway's."""
-    try:
-        return decode(body)
-    except ValidationFailed as exc:
-        raise NotTheGateway(
-            f"the answer is of no use, as if it were not a LakeSync gateway's: {exc.message}"
-        ) from exc
