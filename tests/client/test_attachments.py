@@ -177,10 +177,12 @@ class Breaking(GatewayTransport):
         if self.coming and self.coming[0] == "nothing":
             self.coming.pop(0)
 
-    def ask_upload(self, reference: Attachment, parts: Sequence[str], upload: str) -> UploadState:
+    def ask_upload(
+        self, reference: Attachment, parts: Sequence[str], upload: str, epoch: str = ""
+    ) -> UploadState:
         """Ask."""
         self._meets("before")
-        answer = super().ask_upload(reference, parts, upload)
+        answer = super().ask_upload(reference, parts, upload, epoch)
         self._meets("after")
         self._step()
         return answer

@@ -109,7 +109,7 @@ def test_a_synced_table_of_its_name_comes_beside_it(world: World, client: Client
 def test_a_gateway_that_was_restored_takes_nothing_of_it(world: World, client: Client) -> None:
     client.execute(ADD, ("mine",)).unwrap()
     del world.gateway.commits[:]
-    world.gateway.epoch = "restored"
+    world.gateway.epoch = "here.1"
 
     client.sync().unwrap()
 

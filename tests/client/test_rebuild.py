@@ -36,7 +36,7 @@ def _immortal() -> Iterator[None]:
 def restore(world: World, kept: int) -> None:
     """Restore the gateway from a backup that holds its first commits only."""
     del world.gateway.commits[kept:]
-    world.gateway.epoch = "restored"
+    world.gateway.epoch = "here.1"
 
 
 def settled(world: World) -> Client:
@@ -69,9 +69,9 @@ def test_after_a_restore_the_rows_are_those_of_the_new_buffer(world: World) -> N
 @pytest.mark.law("K12")
 def test_a_restore_is_noticed_although_the_cursor_is_still_within_the_log(world: World) -> None:
     client = settled(world)
-    world.gateway.epoch = "first"
+    world.gateway.epoch = "here.1"
     client.pull().unwrap()
-    world.gateway.epoch = "second"
+    world.gateway.epoch = "here.2"
     world.gateway.commits[0], world.gateway.commits[1] = (
         (world.gateway.commits[0][0], world.gateway.commits[1][1]),
         (world.gateway.commits[1][0], []),
@@ -114,7 +114,7 @@ def test_a_rebuild_that_brings_an_echo_leaves_the_other_edits_of_its_row(world: 
     transport.faults.append(Fault.LOSE_ANSWER)
     assert isinstance(client.push(), Err)
     client.update("todos", "t1", {"title": "pending"}).unwrap()
-    world.gateway.epoch = "restored"
+    world.gateway.epoch = "here.1"
 
     assert client.pull().unwrap().rebuilt
 
@@ -296,8 +296,8 @@ def test_an_edit_that_a_snapshot_begun_anew_does_not_show_survives_a_restore(
         page(cursor=3, snapshot=f"{at_ms(3):x}|||", **rows),
         page(theirs, cursor=4, scope=scope, has_more=True),
         None,
-        page(theirs, cursor=4, epoch="restored", scope=scope),
-        page(theirs, cursor=4, epoch="restored", scope=scope),
+        page(theirs, cursor=4, epoch="here.1", scope=scope),
+        page(theirs, cursor=4, epoch="here.1", scope=scope),
     )
     with Client(
         tmp_path / "a.db", client_id="a", transport=transport, wall_clock=lambda: WALL_MS + 60_000
@@ -380,7 +380,7 @@ def test_what_is_not_lost_is_not_pushed_again(world: World) -> None:
     client.insert("todos", "t1", {"title": "kept"}).unwrap()
     client.sync().unwrap()
     pushes = len(world.gateway.pushes)
-    world.gateway.epoch = "restored"
+    world.gateway.epoch = "here.1"
 
     client.sync().unwrap()
 

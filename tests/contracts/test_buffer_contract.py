@@ -10,6 +10,7 @@ import pytest
 
 from lakesync.core.append import AppendMark
 from lakesync.core.config import GatewayConfig
+from lakesync.core.epoch import new_epoch, restored_at
 from lakesync.core.layout import MAIN_LANE, ONE_LANE, Layout
 from lakesync.core.schema import Column, TableSchema
 from lakesync.errors import ValidationFailed
@@ -22,7 +23,6 @@ from lakesync.ports import (
     RowPut,
     StaleRead,
     StoredRow,
-    epoch_at,
 )
 from tests.support.commits import RECORDS, Writer, renamed
 
@@ -417,9 +417,9 @@ def test_a_configuration_comes_back_and_the_main_head_carries_it(
 
 @pytest.mark.law("B6")
 def test_a_configuration_makes_the_first_head(buffer: Buffer, gateway: str) -> None:
-    buffer.save_config(gateway, PLACED, None, ONE_LANE.paused(0), 5_000)
+    buffer.save_config(gateway, PLACED, None, ONE_LANE.paused(0), 5_000, epoch="e")
 
-    expected = Head(commit=5_000, config_version=1, lanes=ONE_LANE.paused(0))
+    expected = Head(commit=5_000, config_version=1, epoch="e", lanes=ONE_LANE.paused(0))
     assert buffer.heads(gateway) == {"main": expected}
 
 
@@ -793,6 +793,8 @@ def test_a_horizon_is_never_lowered_and_makes_no_head(buffer: Buffer, writer: Wr
 
 # --- epochs
 
+RESTORED = restored_at(new_epoch("a"), 5_000)
+
 
 @pytest.mark.law("B12")
 def test_an_epoch_is_in_the_main_head_and_above_every_commit(
@@ -802,24 +804,47 @@ def test_an_epoch_is_in_the_main_head_and_above_every_commit(
     waiting = writer.prepare("main")
     lanes = ONE_LANE.opening("main", 2).closing({"main": 1}, commit.stamp)
 
-    buffer.begin_epoch(writer.gateway, writer.head("main"), lanes, 5_000, 7)
+    buffer.begin_epoch(writer.gateway, writer.head("main"), lanes, 5_000, 7, RESTORED)
 
     head = writer.head("main")
     assert head is not None
-    assert (head.commit, head.epoch, head.config_version) == (5_000, epoch_at(5_000), 7)
+    assert (head.commit, head.epoch, head.config_version) == (5_000, RESTORED, 7)
     assert (head.last_logged, head.lanes) == (commit.stamp, lanes)
     with pytest.raises(HeadMoved):
         buffer.commit(waiting)
-    buffer.commit(replace(writer.prepare("main", "main.2", at=5_010), epoch=epoch_at(5_000)))
-    for lane in ("main", "main.2"):
-        assert writer.head(lane).epoch == epoch_at(5_000)  # type: ignore[union-attr]
+    buffer.commit(replace(writer.prepare("main", "main.2", at=5_010), epoch=RESTORED))
+    assert writer.head("main").epoch == RESTORED  # type: ignore[union-attr]
+
+
+@pytest.mark.law("B19")
+@pytest.mark.parametrize("lanes", [("main",), ("main", "other")])
+def test_the_main_head_gets_the_epoch_with_the_first_commit_and_keeps_it(
+    buffer: Buffer, writer: Writer, lanes: tuple[str, ...]
+) -> None:
+    for epoch in ("first", "second"):
+        buffer.commit(replace(writer.prepare(*lanes), epoch=epoch))
+        head = writer.head("main")
+        assert head is not None
+        assert head.epoch == "first"
+        buffer.save_config(
+            writer.gateway,
+            GatewayConfig(head.config_version + 1),
+            head,
+            ONE_LANE,
+            head.commit + 1,
+            epoch="third",
+        )
+        writer.config_version, writer.stamp = head.config_version + 1, head.commit + 1
+        assert writer.head("main").epoch == "first"  # type: ignore[union-attr]
+
+    assert all(not writer.head(lane).epoch for lane in lanes[1:])  # type: ignore[union-attr]
 
 
 @pytest.mark.law("B12")
 def test_an_epoch_may_begin_where_nothing_was_ever_written(buffer: Buffer, gateway: str) -> None:
-    buffer.begin_epoch(gateway, None, ONE_LANE.paused(0), 5_000, 0)
+    buffer.begin_epoch(gateway, None, ONE_LANE.paused(0), 5_000, 0, "")
 
-    expected = Head(commit=5_000, epoch=epoch_at(5_000), lanes=ONE_LANE.paused(0))
+    expected = Head(commit=5_000, lanes=ONE_LANE.paused(0))
     assert buffer.all_heads(gateway) == {"main": expected}
     assert gateway in buffer.gateways()
 
@@ -831,7 +856,7 @@ def test_an_epoch_never_lowers_a_head(buffer: Buffer, writer: Writer) -> None:
 
     for to, head in ((5_000, seen), (6_000, seen), (7_000, None)):
         with pytest.raises(HeadMoved) as refused:
-            buffer.begin_epoch(writer.gateway, head, ONE_LANE.paused(0), to, 0)
+            buffer.begin_epoch(writer.gateway, head, ONE_LANE.paused(0), to, 0, RESTORED)
         assert refused.value.heads["main"] == seen
 
     assert writer.head("main") == seen

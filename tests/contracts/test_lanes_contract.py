@@ -11,7 +11,7 @@ import pytest
 from lakesync.core.config import GatewayConfig
 from lakesync.core.layout import LANES_MAX, ONE_LANE, lane_name
 from lakesync.log.final_log import FinalLog, read
-from lakesync.ports import Head, HeadMoved, epoch_at
+from lakesync.ports import Head, HeadMoved
 from tests.support.commits import RECORDS, Writer
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ def test_a_lane_without_a_head_is_raised_open_with_what_the_main_head_says(
 
     assert buffer.raise_head(writer.gateway, "main.1", None, 9_999, main)
 
-    assert writer.head("main.1") == Head(commit=9_999, config_version=3, epoch="e")
+    assert writer.head("main.1") == Head(commit=9_999, config_version=3)
     with pytest.raises(HeadMoved) as refused:
         buffer.commit(late)
     assert refused.value.heads == {"main.1": writer.head("main.1")}
@@ -318,7 +318,7 @@ def test_an_epoch_is_refused_to_whoever_did_not_see_the_open_lanes(
     open_lanes(writer, TWO)
 
     with pytest.raises(HeadMoved):
-        buffer.begin_epoch(writer.gateway, seen, ONE_LANE.paused(0), 5_000, 0)
+        buffer.begin_epoch(writer.gateway, seen, ONE_LANE.paused(0), 5_000, 0, "e")
 
     assert writer.head("main").epoch == ""  # type: ignore[union-attr]
 
@@ -335,11 +335,11 @@ def test_an_epoch_is_refused_to_whoever_did_not_see_the_configuration(
         buffer.save_config(writer.gateway, changed, seen, ONE_LANE.paused(0), seen.commit + 1)
 
         with pytest.raises(HeadMoved):
-            buffer.begin_epoch(writer.gateway, seen, ONE_LANE.paused(0), 1 << 40, version)
+            buffer.begin_epoch(writer.gateway, seen, ONE_LANE.paused(0), 1 << 40, version, "e")
 
         assert epoch_and_version(writer) == ("", version + 1)
-    buffer.begin_epoch(writer.gateway, writer.head("main"), ONE_LANE.paused(0), 1 << 40, 2)
-    assert epoch_and_version(writer) == (epoch_at(1 << 40), 2)
+    buffer.begin_epoch(writer.gateway, writer.head("main"), ONE_LANE.paused(0), 1 << 40, 2, "e")
+    assert epoch_and_version(writer) == ("e", 2)
 
 
 def epoch_and_version(writer: Writer) -> tuple[str, int]:

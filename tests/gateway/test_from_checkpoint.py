@@ -212,7 +212,7 @@ def test_a_part_that_is_not_there_is_refused(table: str, position: str) -> None:
     gateway = built()
     manifest = gateway.latest()
 
-    text = f"{manifest.since:x}|all|{manifest.id}||{table}|{position}"
+    text = f"{manifest.since:x}|all|{manifest.id}|{manifest.epoch}|{table}|{position}"
     error = refused(gateway, Pull("r", snapshot=text))
 
     assert isinstance(error, ValidationFailed)

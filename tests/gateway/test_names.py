@@ -102,12 +102,12 @@ def test_of_two_that_push_at_once_the_first_to_be_declared_stands(
     saving = buffer.save_config
     meanwhile = [insert("r1", table="todos", Title=1, at=at_ms(3))]
 
-    def save_config(*asked: Any) -> None:
+    def save_config(*asked: Any, **named: Any) -> None:
         if meanwhile:
             assert sent(theirs, meanwhile.pop()) == {}
-        saving(*asked)
+        saving(*asked, **named)
 
-    buffer.save_config = save_config  # type: ignore[method-assign,assignment]
+    buffer.save_config = save_config  # type: ignore[method-assign]
     refusals = sent(
         mine,
         insert("r2", table="Todos", at=at_ms(4)),

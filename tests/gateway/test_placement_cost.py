@@ -71,9 +71,7 @@ class Apart:
 
     def said(self) -> int:
         """Return what is said of a pull that brings nothing."""
-        return pull_units(
-            self.gateway, self.admin.layout(self.gateway), self.admin.epoch(self.gateway)
-        )
+        return pull_units(self.gateway, self.admin.layout(self.gateway))
 
     def write(self, table: str, text_bytes: int = 24) -> float:
         """Push one edit; returns what it writes."""
@@ -169,7 +167,7 @@ def test_a_table_is_not_put_where_a_pull_would_read_a_third_unit(model: LockedMo
     shards = apart.admin.layout(apart.gateway).shards()
     assert 20 < len(shards) < SHARDS_MAX
 
-    with pytest.raises(ValidationFailed, match="take 4,1"):
+    with pytest.raises(ValidationFailed, match="take 4,"):
         apart.admin.place_table(apart.gateway, "more", "s" * 32, dry_run=True)
     apart.admin.place_table(apart.gateway, "more", shards[-1])
     assert apart.admin.layout(apart.gateway).shards() == shards
@@ -231,8 +229,8 @@ def test_a_push_of_a_small_edit_writes_about_what_was_said(model: LockedModel, s
         for _ in range(8):
             apart.write(table)  # the first ones open lanes
         units = [apart.write(table) for _ in range(24)]
-        assert sum(units) / 24 == pytest.approx(push_units(GATEWAY, shard, layout, ""), abs=0.4)
-    assert push_units(GATEWAY, "s1", layout, "") <= 6
+        assert sum(units) / 24 == pytest.approx(push_units(GATEWAY, shard, layout), abs=0.4)
+    assert push_units(GATEWAY, "s1", layout) <= 6
 
 
 @pytest.mark.parametrize("text_bytes", [0, 500, 3_000, 20_000])

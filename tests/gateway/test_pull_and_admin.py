@@ -109,22 +109,23 @@ def test_cursors_that_this_log_cannot_honour_are_expired(
             self, gateway: str, since: Stamp = 0, *, at_once: bool = False
         ) -> dict[str, Head]:
             heads = super().heads(gateway, since, at_once=at_once)
-            return {lane: replace(head, epoch="e2", trimmed=100) for lane, head in heads.items()}
+            return {lane: replace(head, epoch="e.2", trimmed=100) for lane, head in heads.items()}
 
     restored = Restored()
     fill(restored, time, commits=1, deltas=1)
     service = puller(restored)
     top = service.pull(GATEWAY, Pull("r", since=100))
-    assert (top.epoch, top.count) == ("e2", 1)
+    assert (top.epoch, top.count) == ("e.2", 1)
 
     for pull in (
         Pull("r", since=99),
         Pull("r", since=top.cursor + 1),
-        Pull("r", since=top.cursor, epoch="e1"),
+        Pull("r", since=top.cursor, epoch="e.1"),
+        Pull("r", since=top.cursor, epoch="e"),
     ):
         with pytest.raises(CursorExpired):
             service.pull(GATEWAY, pull)
-    assert service.pull(GATEWAY, Pull("r", since=top.cursor, epoch="e2")).count == 0
+    assert service.pull(GATEWAY, Pull("r", since=top.cursor, epoch="e.2")).count == 0
 
 
 @pytest.mark.law("B7")
@@ -195,15 +196,16 @@ def test_a_configuration_changes_though_pushes_move_heads_all_the_time(
         pushed = 1
 
         def save_config(
-            self, gateway: str, config: GatewayConfig, seen: Head | None, lanes: Lanes, to: Stamp
-        ) -> None:
+            self, gateway: str, config: GatewayConfig, seen: Head | None, lanes: Lanes, to: Stamp,
+            *, epoch: str = "",
+        ) -> None:  # fmt: skip
             if config.layout.moves == 2:
                 time.now_ms += 20
                 number = int(time.now_ms)
                 mine = insert(f"busy{number}", at=at_ms(number - WALL_MS), table="busy", n=1)
                 pusher(self, time_=time).push(gateway, push(mine))
                 self.pushed += 1
-            super().save_config(gateway, config, seen, lanes, to)
+            super().save_config(gateway, config, seen, lanes, to, epoch=epoch)
 
     buffer = Busy()
     service = administrator(buffer, time_=time)
@@ -220,7 +222,7 @@ def test_a_configuration_changes_though_pushes_move_heads_all_the_time(
 
 def test_a_configuration_that_never_wins_is_answered_later(time: GivenTime) -> None:
     class Stubborn(MemoryBuffer):
-        def save_config(self, *_: object) -> None:
+        def save_config(self, *_: object, **__: object) -> None:
             raise HeadMoved({})
 
     with pytest.raises(Contention):
@@ -301,12 +303,13 @@ def test_two_administrators_both_get_their_way(buffer: MemoryBuffer, time: Given
             self.quicker = True
 
         def save_config(
-            self, gateway: str, config: GatewayConfig, seen: Head | None, lanes: Lanes, to: Stamp
-        ) -> None:
+            self, gateway: str, config: GatewayConfig, seen: Head | None, lanes: Lanes, to: Stamp,
+            *, epoch: str = "",
+        ) -> None:  # fmt: skip
             if self.quicker:
                 self.quicker = False
                 administrator(self, time_=time).place_table(gateway, "notes", "side")
-            super().save_config(gateway, config, seen, lanes, to)
+            super().save_config(gateway, config, seen, lanes, to, epoch=epoch)
 
     interleaved = Interleaved()
     config = administrator(interleaved, time_=time).place_table(GATEWAY, "todos", "hot")

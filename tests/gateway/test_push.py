@@ -382,12 +382,12 @@ class TestTables:
         meanwhile = [push(insert("r1", table=f"x{number}", at=at_ms(2)))
                      for number in range(2)]  # fmt: skip
 
-        def save_config(*asked: Any) -> None:
+        def save_config(*asked: Any, **named: Any) -> None:
             if meanwhile:
                 theirs.push(GATEWAY, meanwhile.pop())
-            saving(*asked)
+            saving(*asked, **named)
 
-        buffer.save_config = save_config  # type: ignore[method-assign,assignment]
+        buffer.save_config = save_config  # type: ignore[method-assign]
         deltas = [insert("r1", table=f"t{number}", at=at_ms(number + 2)) for number in range(3)]
         receipt = mine.push(GATEWAY, push(*deltas))
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import lakesync.client
-from lakesync.client.storage.file import NOTHING_READ
+from lakesync.client.storage.position import Position
 from lakesync.testing.memory_gateway import MemoryGateway
 from lakesync.wire.frames import encode_pull_frame
 from tests.support.repository import ROOT
@@ -111,4 +111,4 @@ def test_links_of_the_guide_lead_somewhere() -> None:
 def test_the_frame_for_wscat_is_a_pull_of_everything() -> None:
     page = (ROOT / "docs" / "realtime.md").read_text("utf-8")
     [frame] = re.findall(r"^> (\S+=)$", page, re.MULTILINE)
-    assert frame == encode_pull_frame(NOTHING_READ.pull("phone-1", 100), 1)
+    assert frame == encode_pull_frame(Position(0, "", "").pull("phone-1", 100), 1)

@@ -15,9 +15,9 @@ from lakesync.buffer import keys
 from lakesync.buffer.caller import DynamoCaller
 from lakesync.buffer.dynamo import DynamoBuffer
 from lakesync.core.clock import STAMP_MAX, stamp
+from lakesync.core.epoch import new_epoch, restored_at
 from lakesync.core.layout import MAIN_LANE, SHARDS_MAX, LaneCount, Lanes, Layout
 from lakesync.log.head_room import (
-    EPOCH_BYTES,
     HEAD_BYTES,
     READ_UNIT_BYTES,
     WRITE_UNIT_BYTES,
@@ -26,7 +26,7 @@ from lakesync.log.head_room import (
     push_units,
     room_bytes,
 )
-from lakesync.ports import Head, epoch_at
+from lakesync.ports import Head
 from tests.support.builders import WALL_MS
 from tests.support.commits import Writer
 from tests.support.modelled import LockedModel
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 GATEWAY = "g"
-EPOCH = epoch_at(stamp(WALL_MS))
+EPOCH = new_epoch("a")
+RESTORED = restored_at(EPOCH, stamp(WALL_MS))
 _names = st.text("abcdefgh_", min_size=1, max_size=32).map(lambda name: f"s{name}"[:32])
 
 
@@ -44,7 +45,7 @@ def layout_of(*shards: str) -> Layout:
     return Layout(MappingProxyType({f"t{n}": shard for n, shard in enumerate(shards)}))
 
 
-def head_item(gateway: str, lane: str, epoch: str) -> Mapping[str, Mapping[str, str]]:
+def head_item(gateway: str, lane: str, epoch: str = "") -> Mapping[str, Mapping[str, str]]:
     """Return the item of a head as large as it is without entries."""
     pk, sk = keys.head_key(gateway, lane)
     item = {"pk": {"S": pk}, "sk": {"S": sk}, "v": {"N": "9999"}, "i": {"B": ""}}
@@ -57,28 +58,26 @@ def head_item(gateway: str, lane: str, epoch: str) -> Mapping[str, Mapping[str, 
 @given(
     shards=st.lists(_names, min_size=1, max_size=SHARDS_MAX - 1, unique=True),
     gateway_chars=st.integers(1, 64),
-    epoch=st.sampled_from(["", EPOCH]),
 )
 def test_heads_with_all_that_they_have_room_for_are_what_is_said(
-    shards: list[str], gateway_chars: int, epoch: str
+    shards: list[str], gateway_chars: int
 ) -> None:
     gateway, layout = "g" * gateway_chars, layout_of(*shards)
-    main = Head(epoch=epoch)
+    main = Head(epoch=RESTORED)
     rooms = [room_bytes(gateway, shard, layout, main) for shard in shards]
-    bare = [item_bytes(head_item(gateway, shard, epoch)) for shard in shards]
+    bare = [item_bytes(head_item(gateway, shard)) for shard in shards]
 
-    assert sum(bare) == first_heads_bytes(gateway, layout, epoch)
+    assert sum(bare) == first_heads_bytes(gateway, layout)
     assert len(set(rooms)) == 1
     full = sum(bare) + sum(room or 0 for room in rooms)
-    assert 1 + -(-full // READ_UNIT_BYTES) == pull_units(gateway, layout, epoch)
-    assert 4 < push_units(gateway, shards[0], layout, epoch) <= 6
+    assert 1 + -(-full // READ_UNIT_BYTES) == pull_units(gateway, layout)
+    assert 4 < push_units(gateway, shards[0], layout) <= 6
     # No room is left over that all of them could have.
     assert full > READ_UNIT_BYTES - len(shards)
 
 
 @pytest.mark.law("B18")
-@pytest.mark.parametrize("epoch", ["", EPOCH])
-def test_a_head_that_was_written_takes_no_more_than_is_counted(epoch: str) -> None:
+def test_a_head_that_was_written_takes_no_more_than_is_counted() -> None:
     model = LockedModel()
     caller = DynamoCaller("us-east-1", credentials=lambda: ("key", "secret", None), send=model)
     buffer = DynamoBuffer("lakesync-buffer", caller)
@@ -86,21 +85,22 @@ def test_a_head_that_was_written_takes_no_more_than_is_counted(epoch: str) -> No
     writer.write(MAIN_LANE)
     for records in (b"r" * 1_000, b"r"):
         commit = writer.prepare("side", at=writer.stamp + 1, records=records)
-        buffer.commit(replace(commit, epoch=epoch))
+        buffer.commit(replace(commit, epoch=RESTORED))
         buffer.note_flushed(GATEWAY, "side", commit.stamp, 1_000)
 
     (item,) = [
         item for item, _ in model.dynamo.items._collections[f"{GATEWAY}|heads|0"].items.values()
     ]
-    counted = HEAD_BYTES + (EPOCH_BYTES if epoch else 0) + len(GATEWAY) + len("side")
+    counted = HEAD_BYTES + len(GATEWAY) + len("side")
     assert {"o", "fb", "lb", "l"} <= set(item)
     assert item_bytes(item) <= counted
 
 
 @pytest.mark.law("B18")
+@pytest.mark.parametrize("epoch", [EPOCH, RESTORED])
 @pytest.mark.parametrize("shard_chars", [2, 10, 32])
 def test_the_main_lanes_head_has_what_its_list_of_lanes_leaves_of_a_kilobyte(
-    shard_chars: int,
+    shard_chars: int, epoch: str
 ) -> None:
     shards = [f"s{n}".ljust(shard_chars, "_") for n in range(10, 10 + SHARDS_MAX - 1)]
     lanes = Lanes(
@@ -109,12 +109,12 @@ def test_the_main_lanes_head_has_what_its_list_of_lanes_leaves_of_a_kilobyte(
         quiet=STAMP_MAX,
         paused_until_ms=WALL_MS,
     )
-    main = Head(epoch=EPOCH, lanes=lanes)
+    main = Head(epoch=epoch, lanes=lanes)
     room = room_bytes(GATEWAY, MAIN_LANE, layout_of(*shards), main)
     assert room is not None
 
     bare = {
-        **head_item(GATEWAY, MAIN_LANE, EPOCH),
+        **head_item(GATEWAY, MAIN_LANE, epoch),
         "t": {"N": str(stamp(WALL_MS) + 1)},
         "ln": {"S": lanes.to_text()},
     }
@@ -126,4 +126,4 @@ def test_the_main_lanes_head_has_what_its_list_of_lanes_leaves_of_a_kilobyte(
 def test_where_all_tables_are_in_one_shard_heads_have_the_room_that_they_always_had() -> None:
     assert room_bytes(GATEWAY, MAIN_LANE, Layout(), Head()) is None
     assert room_bytes(GATEWAY, "main.7", Layout(), Head()) is None
-    assert pull_units(GATEWAY, Layout(), "") == 1
+    assert pull_units(GATEWAY, Layout()) == 1

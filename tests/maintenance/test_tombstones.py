@@ -392,10 +392,10 @@ def test_a_place_that_is_none_is_refused(odd: str) -> None:
 def test_a_store_that_is_away_is_an_error() -> None:
     gateway = old()
 
-    def save_config(*_: object) -> None:
+    def save_config(*_: object, **__: object) -> None:
         raise HeadMoved({})
 
-    gateway.buffer.save_config = save_config  # type: ignore[method-assign,assignment]
+    gateway.buffer.save_config = save_config  # type: ignore[method-assign]
     with pytest.raises(Unavailable):
         gateway.forgetter().forget(GATEWAY)
 

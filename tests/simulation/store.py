@@ -219,10 +219,11 @@ class Store(MemoryBuffer):
         return closed
 
     def save_config(
-        self, gateway: str, config: GatewayConfig, seen: Head | None, lanes: Lanes, to: int
-    ) -> None:
+        self, gateway: str, config: GatewayConfig, seen: Head | None, lanes: Lanes, to: int,
+        *, epoch: str = "",
+    ) -> None:  # fmt: skip
         """Put a configuration in force."""
-        super().save_config(gateway, config, seen, lanes, to)
+        super().save_config(gateway, config, seen, lanes, to, epoch=epoch)
         if not self._is_lost:
             self._world.rulings.saved(config.rules)
             self._world.sockets.notifier.configured()
@@ -293,10 +294,11 @@ class Store(MemoryBuffer):
         return max((int(each["since"]) for each in manifests if each["epoch"] == epoch), default=0)
 
     def begin_epoch(
-        self, gateway: str, seen: Head | None, lanes: Lanes, to: int, config_version: int
-    ) -> None:
+        self, gateway: str, seen: Head | None, lanes: Lanes, to: int, config_version: int,
+        epoch: str,
+    ) -> None:  # fmt: skip
         """Put an epoch into the main lane's head."""
-        super().begin_epoch(gateway, seen, lanes, to, config_version)
+        super().begin_epoch(gateway, seen, lanes, to, config_version, epoch)
         self._written([("head", MAIN_LANE)])
 
     # --- reads ------------------------------------------------------------------------------------

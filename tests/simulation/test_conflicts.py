@@ -57,7 +57,7 @@ def calls(buffer: DynamoBuffer, head: Head, commit: Commit) -> dict[str, Callabl
             GATEWAY, [("main", "c1")]
         ),
         "raise_horizon": lambda: buffer.raise_horizon(GATEWAY, to),
-        "begin_epoch": lambda: buffer.begin_epoch(GATEWAY, head, ONE_LANE, to, 1),
+        "begin_epoch": lambda: buffer.begin_epoch(GATEWAY, head, ONE_LANE, to, 1, "e"),
         "raise_head": lambda: buffer.raise_head(GATEWAY, "main", head, to, head),
         "change_lanes": lambda: buffer.change_lanes(GATEWAY, head, opened, to),
         "close_lane": lambda: buffer.close_lane(GATEWAY, "main", head, to),

@@ -132,6 +132,7 @@ class Acting:
     notes: list[RunNote] = field(default_factory=list)
     bugs: list[BaseException] = field(default_factory=list)
     wall_clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    epoch: str = "here"
 
     def __post_init__(self) -> None:
         self.admin = ActionAdmin(self.handlers, self.secrets, self.outside)
@@ -144,6 +145,7 @@ class Acting:
             wall_clock=self._now_ms,
             audit=self.notes.append,
             bug=self.bugs.append,
+            epoch=lambda _: self.epoch,
         )
 
     def _now_ms(self) -> int:

@@ -101,7 +101,7 @@ class Kept:
 
     def latest(self) -> Manifest:
         """Return the latest checkpoint."""
-        latest = self.checkpoints.latest(GATEWAY, "", 0)
+        latest = self.checkpoints.latest(GATEWAY, self.buffer.heads(GATEWAY)["main"].epoch, 0)
         assert latest is not None
         return latest
 

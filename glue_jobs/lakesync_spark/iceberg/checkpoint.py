@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from lakesync.checkpoint.manifest import Manifest, TableChunks, Tombstones, checkpoint_id
 from lakesync.checkpoint.store import Checkpoints, put_manifest
+from lakesync.core.epoch import was_restored
 from lakesync.errors import Conflict
 from lakesync.materialise.shape import HLC, IS_DELETED, STAMPS, STATE_TABLE
 from lakesync_spark.common.report import say
@@ -59,7 +60,7 @@ def build(
         Conflict: the lake's rows are not the buffer's, or too far behind, or another stack's.
     """
     flushed = arguments.flushed
-    if flushed.epoch:
+    if was_restored(flushed.epoch):
         raise Conflict(
             f"the buffer of {flushed.gateway} was restored, and the lake may hold what it lost;"
             " build from the row states"

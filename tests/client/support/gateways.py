@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from lakesync.buffer.memory import MemoryBuffer
 from lakesync.core.clock import check_drift, stamp
+from lakesync.core.epoch import check_identity
 from lakesync.core.messages import DeltaOutcome, OutcomeKind, PullPage, PushReceipt
 from lakesync.errors import (
     AtomicPushRefused,
@@ -45,7 +46,7 @@ class NaiveGateway:
     wall_clock: WallClock
     commits: list[tuple[int, list[Delta]]] = field(default_factory=list)
     pushes: list[Push] = field(default_factory=list)
-    epoch: str = ""
+    epoch: str = "here"
     scope: str = ""
     trimmed: int = 0
     strict: set[str] = field(default_factory=set)
@@ -62,6 +63,7 @@ class NaiveGateway:
 
     def push(self, _gateway: str, push: Push) -> PushReceipt:
         """Judge each delta, then keep those that are new."""
+        check_identity(push.epoch, self.epoch)
         self.pushes.append(push)
         if push.atomic and len(push.deltas) > COMMIT_DELTAS_MAX:
             raise AtomicPushTooLarge("too many")
@@ -82,15 +84,16 @@ class NaiveGateway:
                 for index, delta in push.deltas
                 if index not in guilty
             ]
-            return PushReceipt(self._last(), 0, tuple(refused), self.wall_clock())
+            return PushReceipt(self._last(), 0, tuple(refused), self.wall_clock(), self.epoch)
         if taken:
             now = max(self._last() + 1, stamp(self.wall_clock()))
             self.commits.append((now, [delta for _, delta in taken]))
         accepted = len(push.deltas) - len(refused)
-        return PushReceipt(self._last(), accepted, tuple(outcomes), self.wall_clock())
+        return PushReceipt(self._last(), accepted, tuple(outcomes), self.wall_clock(), self.epoch)
 
     def pull(self, _gateway: str, pull: Pull) -> PullPage:
         """Return whole commits until the page is full."""
+        check_identity(pull.epoch, self.epoch)
         foreign = pull.since > self._last() or pull.epoch not in {"", self.epoch}
         if pull.since < self.trimmed or (pull.since and foreign):
             raise CursorExpired("expired")

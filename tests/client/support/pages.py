@@ -38,5 +38,5 @@ class ScriptedPages:
 
 def page(*deltas: Delta, cursor: int, **more: Any) -> PullPage:
     """Build a page; ``cursor`` in milliseconds behind `WALL_MS`."""
-    shown: dict[str, Any] = {"has_more": False, **more}
+    shown: dict[str, Any] = {"has_more": False, "epoch": "here", **more}
     return PullPage((encode_records(deltas),), len(deltas), at_ms(cursor), **shown)

@@ -42,7 +42,8 @@ from tests.simulation.themes import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from lakesync.client.storage.file import ClientFile, Position
+    from lakesync.client.storage.file import ClientFile
+    from lakesync.client.storage.position import Position
     from lakesync.client.upload.batches import Batch
     from lakesync.client.upload.entries import Entry
     from lakesync.client.upload.receipts import BatchResult

@@ -255,9 +255,9 @@ def relaned_without_marks() -> list[Replaced]:
 def relaned_without_states() -> list[Replaced]:
     real = MemoryBuffer.save_config
 
-    def save(self: MemoryBuffer, gateway: str, config: Any, *rest: Any) -> None:
+    def save(self: MemoryBuffer, gateway: str, config: Any, *rest: Any, **named: Any) -> None:
         before = self.config(gateway).layout
-        real(self, gateway, config, *rest)
+        real(self, gateway, config, *rest, **named)
         rows = self._of(gateway).rows
         for table, row_id in list(rows):
             if before.shard_of(table) != config.layout.shard_of(table):

@@ -23,7 +23,7 @@ from tests.simulation.themes import DELETED, FORGETS, TRIMMED
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakesync.client.storage.file import Position as ClientPosition
+    from lakesync.client.storage.position import Position as ClientPosition
     from lakesync.core.messages import Pull, PullPage
     from lakesync.log.final_log import FinalLog
     from lakesync.ports import Buffer, Head

@@ -35,6 +35,7 @@
     ├── ClientTaken                CLIENT_TAKEN        another client id   Retry.NEVER
     ├── Revoked                    REVOKED             ask the operator    Retry.NEVER
     ├── GatewayDeleted             GATEWAY_DELETED     another gateway     Retry.NEVER
+    ├── AnotherGateway             ANOTHER_GATEWAY     rebind the client   Retry.NEVER
     ├── Conflict                   CONFLICT            read again          Retry.AFTER_REFRESH
     ├── CursorExpired              CURSOR_EXPIRED      fetch a checkpoint  Retry.AFTER_REFRESH
     ├── Unavailable                UNAVAILABLE         the same again      Retry.LATER
@@ -368,6 +369,18 @@ class GatewayDeleted(LakeSyncError):
     status = 410
     ANSWER: ClassVar[str] = (
         "this gateway was deleted for good; keep what is unsent, and use another gateway"
+    )
+
+
+class AnotherGateway(LakeSyncError):
+    """The client's file belongs to another gateway; go back to that one, or rebind the client."""
+
+    code = "ANOTHER_GATEWAY"
+    status = 409
+    ANSWER: ClassVar[str] = (
+        "this is not the gateway that this client has synced with: the address leads to another "
+        "one, or it was set up anew; nothing was read or written: use the client's own gateway, "
+        "or move it on purpose with client.rebind() or lakesync client move"
     )
 
 

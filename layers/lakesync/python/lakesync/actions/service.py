@@ -12,6 +12,7 @@ from lakesync.actions.engine import RUN_MS_MAX, Engine, Prepared
 from lakesync.actions.params import check_params
 from lakesync.core.actions import Action, ActionAnswers, ActionDescription, ActionOutcome, refusal
 from lakesync.core.clock import stamp
+from lakesync.core.epoch import check_identity
 from lakesync.errors import (
     ActionNotSupported,
     Forbidden,
@@ -63,6 +64,7 @@ class ActionService:
         wall_clock: the time.
         audit: receives each action.
         bug: receives faults of ours, or of a handler.
+        epoch: gives a gateway's epoch.
     """
 
     def __init__(
@@ -76,7 +78,9 @@ class ActionService:
         wall_clock: WallClock,
         audit: Callable[[RunNote], None],
         bug: Callable[[BaseException], None],
+        epoch: Callable[[str], str],
     ) -> None:
+        self._epoch = epoch
         self._store = store
         self._runs = runs
         self._secrets = secrets
@@ -99,7 +103,12 @@ class ActionService:
             asker: the caller, by a verified token.
             push: the actions.
             left_ms: how long the caller still waits; an action that does not fit is not begun.
+
+        Raises:
+            AnotherGateway: they are meant for another gateway; none was run.
         """
+        if push.epoch:
+            check_identity(push.epoch, self._epoch(gateway))
         results = tuple(
             self._one(gateway, asker, each, left_ms)
             if isinstance(each, Action)

@@ -133,10 +133,11 @@ class DynamoBuffer(Upkeep):
         return config
 
     def save_config(
-        self, gateway: str, config: GatewayConfig, seen: Head | None, lanes: Lanes, to: Stamp
-    ) -> None:
+        self, gateway: str, config: GatewayConfig, seen: Head | None, lanes: Lanes, to: Stamp,
+        *, epoch: str = "",
+    ) -> None:  # fmt: skip
         """Put a configuration in force; see `lakesync.ports.Buffer.save_config`."""
-        body = head_requests.save_config(self._table, gateway, config, seen, lanes, to)
+        body = head_requests.save_config(self._table, gateway, config, seen, lanes, to, epoch)
         self._call("PutItem", requests.register(self._table, gateway))
         try:
             self._call("TransactWriteItems", body)

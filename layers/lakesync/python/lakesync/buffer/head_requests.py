@@ -38,10 +38,7 @@ def raise_head(
     """Return the raise of an idle head, for the read barrier, if it is as it was read."""
     if seen is None:
         values = {":to": number(to), ":v": number(main.config_version)}
-        change = "SET c = :to, v = :v"
-        if main.epoch:
-            change, values = f"{change}, e = :e", {**values, ":e": text(main.epoch)}
-        return _update_head(table, gateway, lane, change, NEVER_WRITTEN, values)
+        return _update_head(table, gateway, lane, "SET c = :to, v = :v", NEVER_WRITTEN, values)
     values = {":to": number(to), ":seen": number(seen.commit)}
     return _update_head(table, gateway, lane, "SET c = :to", STANDS_AS_SEEN, values)
 
@@ -147,8 +144,9 @@ def _update_head(
 
 
 def save_config(
-    table: str, gateway: str, config: GatewayConfig, seen: Head | None, lanes: Lanes, to: Stamp
-) -> bytes:
+    table: str, gateway: str, config: GatewayConfig, seen: Head | None, lanes: Lanes, to: Stamp,
+    epoch: str,
+) -> bytes:  # fmt: skip
     """Return the transaction that puts a configuration in force: its item, and the main head."""
     values = {":d": binary(pack.pack_config(config)), ":v": number(config.version)}
     condition = NEVER_WRITTEN
@@ -162,6 +160,8 @@ def save_config(
         "ExpressionAttributeValues": values,
     }
     changes = {"c": number(to), "v": number(config.version), **lanes_attribute(lanes)}
+    if epoch and not (seen and seen.epoch):
+        changes["e"] = text(epoch)
     head = main_head(table, gateway, seen, changes)
     return encode({"TransactItems": [{"Update": document}, {"Update": head}]})
 

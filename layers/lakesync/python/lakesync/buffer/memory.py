@@ -90,7 +90,7 @@ class MemoryBuffer(MemoryUpkeep):
             conditions.check_heads(items.heads, commit)
             conditions.check_states(items.rows, items.marks, commit)
             for lane, part in commit.lanes.items():
-                items.heads[lane] = head_after(items.heads.get(lane, NO_HEAD), commit, part)
+                items.heads[lane] = head_after(items.heads.get(lane, NO_HEAD), commit, lane)
                 if part.chunk:
                     items.logs[lane].append(part.chunk)
             for key, put in commit.marks.items():
@@ -144,8 +144,9 @@ class MemoryBuffer(MemoryUpkeep):
             return self._of(gateway).config
 
     def save_config(
-        self, gateway: str, config: GatewayConfig, seen: Head | None, lanes: Lanes, to: Stamp
-    ) -> None:
+        self, gateway: str, config: GatewayConfig, seen: Head | None, lanes: Lanes, to: Stamp,
+        *, epoch: str = "",
+    ) -> None:  # fmt: skip
         """Put a configuration in force; see `lakesync.ports.Buffer.save_config`."""
         pack.pack_config(config)
         with self._lock:
@@ -153,11 +154,10 @@ class MemoryBuffer(MemoryUpkeep):
             if items.config.version != config.version - 1:
                 raise ConfigMoved
             conditions.check_lanes(items.heads.get(MAIN_LANE), seen, to)
+            head = items.heads.get(MAIN_LANE, NO_HEAD)
+            version = config.version
             items.heads[MAIN_LANE] = replace(
-                items.heads.get(MAIN_LANE, NO_HEAD),
-                commit=to,
-                config_version=config.version,
-                lanes=lanes,
+                head, commit=to, config_version=version, lanes=lanes, epoch=head.epoch or epoch
             )
             items.config = config
 

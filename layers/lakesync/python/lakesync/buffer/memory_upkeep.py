@@ -13,7 +13,7 @@ from lakesync.buffer.keys import check_gateway, gateway_of
 from lakesync.core.config import GatewayConfig
 from lakesync.core.destinations import NO_DESTINATIONS, Destinations
 from lakesync.core.layout import MAIN_LANE
-from lakesync.ports import NO_HEAD, FlushState, GatewaySlice, Head, HeadMoved, epoch_at
+from lakesync.ports import NO_HEAD, FlushState, GatewaySlice, Head, HeadMoved
 
 if TYPE_CHECKING:
     from lakesync.core.clock import Stamp
@@ -64,7 +64,7 @@ class MemoryUpkeep:
             head = heads.get(lane)
             if conditions.moved(head, seen):
                 return False
-            new = Head(config_version=main.config_version, epoch=main.epoch)
+            new = Head(config_version=main.config_version)
             heads[lane] = replace(head or new, commit=to)
             return True
 
@@ -176,8 +176,9 @@ class MemoryUpkeep:
             return True
 
     def begin_epoch(
-        self, gateway: str, seen: Head | None, lanes: Lanes, to: Stamp, config_version: int
-    ) -> None:
+        self, gateway: str, seen: Head | None, lanes: Lanes, to: Stamp, config_version: int,
+        epoch: str,
+    ) -> None:  # fmt: skip
         """Put a new epoch into the main lane; see `lakesync.ports.Buffer.begin_epoch`."""
         with self._lock:
             heads = self._of(gateway).heads
@@ -186,7 +187,7 @@ class MemoryUpkeep:
             if head.config_version != (seen or NO_HEAD).config_version:
                 raise HeadMoved({MAIN_LANE: head})
             heads[MAIN_LANE] = replace(
-                head, commit=to, epoch=epoch_at(to), lanes=lanes, config_version=config_version
+                head, commit=to, epoch=epoch, lanes=lanes, config_version=config_version
             )
 
     def count_items(self, gateway: str) -> dict[str, int]:

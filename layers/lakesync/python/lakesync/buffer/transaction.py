@@ -63,9 +63,9 @@ def _advance_head(name: str, lane: str, commit: Commit, part: LaneCommit) -> str
     )
     if seen is not None:
         values += f',":seen":{{"N":"{seen.commit}"}}'
-    if commit.epoch:
+    if epoch := commit.first_epoch(lane, seen):
         change += ", e = :e"
-        values += f',":e":{{"S":"{commit.epoch}"}}'
+        values += f',":e":{{"S":"{epoch}"}}'
     if part.chunk:
         change += " REMOVE i, x"
     else:

@@ -12,7 +12,7 @@ from lakesync.buffer.log_reads import LogReads
 from lakesync.core.destinations import NO_DESTINATIONS
 from lakesync.core.layout import MAIN_LANE
 from lakesync.errors import Contention
-from lakesync.ports import ROW_PARTS, GatewaySlice, HeadMoved, RowSlice, StoredRow, epoch_at
+from lakesync.ports import ROW_PARTS, GatewaySlice, HeadMoved, RowSlice, StoredRow
 
 if TYPE_CHECKING:
     from lakesync.core.clock import Stamp
@@ -159,14 +159,16 @@ class Upkeep(LogReads):
                 self._pause(tries)
 
     def begin_epoch(
-        self, gateway: str, seen: Head | None, lanes: Lanes, to: Stamp, config_version: int
-    ) -> None:
+        self, gateway: str, seen: Head | None, lanes: Lanes, to: Stamp, config_version: int,
+        epoch: str,
+    ) -> None:  # fmt: skip
         """Put an epoch that begins at ``to`` into the main lane's head; one write unit."""
         changes = {
             "c": requests.number(to),
-            "e": requests.text(epoch_at(to)),
             "v": requests.number(config_version),
         }
+        if epoch:
+            changes["e"] = requests.text(epoch)
         changes |= head_requests.lanes_attribute(lanes)
         body = head_requests.begin_epoch(self._table, gateway, seen, changes)
         self._call("PutItem", requests.register(self._table, gateway))

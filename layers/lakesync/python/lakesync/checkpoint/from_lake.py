@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakesync.checkpoint.replay_from import tables_with_rows
+from lakesync.core.epoch import was_restored
 from lakesync.errors import ValidationFailed
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def out_of_lake(log: FinalLog, state: FlushState, latest: Manifest | None, rows_
     It should if the latest one has many rows, and more was flushed since. Not after a restore: the
     lake may contain what the buffer lost.
     """
-    if latest is None or log.epoch or state.watermark <= latest.since:
+    if latest is None or was_restored(log.epoch) or state.watermark <= latest.since:
         return False
     return sum(chunks.rows for chunks in latest.tables.values()) >= rows_min
 

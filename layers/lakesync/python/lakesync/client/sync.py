@@ -19,11 +19,11 @@ from lakesync.client.actions.send import ActionSummary, Sender
 from lakesync.client.download.apply import Pages
 from lakesync.client.download.arrived import Arrived
 from lakesync.client.storage.failures import attempt
-from lakesync.client.storage.file import NOTHING_READ
 from lakesync.client.summaries import PullSummary, SyncSummary
 from lakesync.client.upload.push import Pusher, PushSummary
 from lakesync.core.schema_json import schemas_to_json
 from lakesync.errors import (
+    AnotherGateway,
     CursorExpired,
     InvalidCursor,
     LakeSyncError,
@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from lakesync.client.live.status import Activity
-    from lakesync.client.storage.file import ClientFile, Position
+    from lakesync.client.storage.file import ClientFile
+    from lakesync.client.storage.position import Position
     from lakesync.core.messages import Pull, PullPage
     from lakesync.ports import Transport
 
@@ -81,15 +82,16 @@ class Syncer:
         """Push, pull and send actions until nothing waits and nothing is new.
 
         A failed part does not stop the others; the ``done`` of the raised error reports all of
-        them. Without a network, actions are not attempted.
+        them. Without a network, or at another gateway, actions are not
+        attempted.
         """
         done = SyncSummary()
-        with self._turn():
+        with self.alone():
             for _ in range(ROUNDS_MAX):
                 pushed, push_error = _half(lambda: self.push(stopped), PushSummary())
                 pulled, pull_error = _half(lambda: self.pull(stopped), PullSummary())
                 acted, action_error = ActionSummary(), None
-                if not isinstance(push_error or pull_error, Unreachable):
+                if not isinstance(push_error or pull_error, Unreachable | AnotherGateway):
                     acted, action_error = _half(lambda: self.actions.send(stopped), acted)
                 done = SyncSummary(
                     *(done.pushed + pushed, done.pulled + pulled, push_error, pull_error),
@@ -110,14 +112,14 @@ class Syncer:
 
     def push(self, stopped: Callable[[], bool] = never) -> PushSummary:
         """Push until nothing waits; see `Pusher.push`."""
-        with self._turn(), self._noted("push"):
+        with self.alone(), self._noted("push"):
             return self._pusher.push(stopped)
 
     def pull(self, stopped: Callable[[], bool] = never) -> PullSummary:
         """Pull to the end, or until stopped; the ``done`` of an error is as for `sync`."""
         done = PullSummary()
         try:
-            with self._turn(), self._noted("pull"), self._activity.downloading():
+            with self.alone(), self._noted("pull"), self._activity.downloading():
                 with self._file.database.lock:
                     quarantined = self._file.outbox.count_quarantined()
                 while not stopped():
@@ -139,7 +141,7 @@ class Syncer:
 
     def hear(self, page: PullPage) -> bool:
         """Apply a broadcast that continues exactly at the file's cursor; see `Hearer.hear`."""
-        with self._turn():
+        with self.alone():
             with self._file.database.lock:
                 at = self._file.position()
             if not at.snapshot and at.cursor >= page.cursor:
@@ -155,7 +157,7 @@ class Syncer:
             return self._file.position().pull(self._file.client_id, 1)
 
     @contextlib.contextmanager
-    def _turn(self) -> Iterator[None]:
+    def alone(self) -> Iterator[None]:
         """One push or pull at a time, so that the file stays as it was when the request began."""
         self._file.database.must_be_idle()
         with self._one_at_a_time:
@@ -182,7 +184,7 @@ class Syncer:
                 return False
             if rebuilt:
                 # Other rules lose no edit; another buffer may have.
-                self._pages.resync.start(is_restored=page.epoch != at.epoch or at.shows_as(page))
+                self._pages.resync.start(is_restored=at.is_before(page) or at.shows_as(page))
             lost = self._pages.apply(page, arrived)
         self._activity.lost(lost)
         return True
@@ -222,14 +224,13 @@ class Syncer:
         said: dict[str, Any] = {"at_least": self._pusher.last_commit, "quarantined": quarantined}
         with contextlib.suppress(CursorExpired, InvalidCursor):
             page = ask(replace(at.pull(self._file.client_id, deltas_max, self._first), **said))
-            # An epoch is empty until the buffer is first restored. A client that has read nothing
-            # may still have pushed data that a restore lost.
+            # A client that has read nothing may still have pushed data that a restore lost.
             if at.is_followed_by(page):
-                return at.checked(page), page.epoch != at.epoch
-        pull = NOTHING_READ.pull(self._file.client_id, deltas_max, self._first)
-        page = ask(replace(pull, **said))
+                return at.checked(page), at.is_before(page)
+        start = at.from_the_start
+        page = ask(replace(start.pull(self._file.client_id, deltas_max, self._first), **said))
         goes_on = at.is_new or (page.snapshot and at.shows_as(page))
-        return NOTHING_READ.checked(page), not (goes_on and page.epoch == at.epoch)
+        return start.checked(page), not goes_on or at.is_before(page)
 
 
 def _schemas_version(page: PullPage) -> str:

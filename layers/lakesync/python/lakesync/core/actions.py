@@ -59,6 +59,8 @@ class ActionPush:
 
     client_id: str
     actions: tuple[Action | ActionRefused, ...]
+    epoch: str = ""
+    """The epoch of the gateway that they are meant for; empty if the client knows none."""
 
 
 @dataclass(frozen=True, slots=True)

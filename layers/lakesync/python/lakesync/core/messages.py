@@ -58,8 +58,8 @@ class Push:
     """All or nothing, in one commit: our clients request this for each local transaction."""
     unreadable: tuple[RefusedDelta, ...] = ()
     epoch: str | None = None
-    """The epoch that the client has read; a push that names another epoch is refused. None if the
-    client does not know it, or has read nothing."""
+    """The gateway's epoch, as the client knows it; a push that names another is refused. None if
+    the client knows none."""
     claims: Mapping[str, Any] = field(default_factory=lambda: NO_CLAIMS)
     """The claims of the client's token, by which sync rules decide on its writes."""
     own_cursor: bool = True
@@ -101,6 +101,8 @@ class PushReceipt:
     outcomes: tuple[DeltaOutcome, ...] = ()
     server_time_ms: int = 0
     """The gateway's wall clock, with which a client corrects its own."""
+    epoch: str = ""
+    """The gateway's epoch, which the client names from now on; empty before its first commit."""
 
 
 QUARANTINED_MAX: Final = 1_000_000_000
@@ -115,7 +117,8 @@ class Pull:
     since: Stamp = 0
     deltas_max: int = 100
     epoch: str = ""
-    """The epoch of the page that gave the cursor; empty if the client does not know it."""
+    """The gateway's epoch, as the client knows it; another gateway refuses the pull. Empty if the
+    client knows none."""
     snapshot: str = ""
     """`SNAPSHOT` to begin with the rows as they are, optionally with some tables first
     (`lakesync.core.snapshot_order`); or `PullPage.snapshot` to continue. Either way ``since`` is

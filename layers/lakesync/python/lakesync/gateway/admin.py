@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lakesync.core.layout import DEFAULT_SHARD, MAIN_LANE, check_shard
+from lakesync.core.layout import DEFAULT_SHARD, check_shard
 from lakesync.core.rules_json import read_rules
 from lakesync.core.schema import Schemas, shown_to_clients
 from lakesync.core.visibility import Viewer
@@ -15,7 +15,6 @@ from lakesync.gateway.metrics import metrics
 from lakesync.gateway.rules_dry_run import Trial
 from lakesync.log.declare import Declare
 from lakesync.log.head_room import with_table_placed
-from lakesync.ports import NO_HEAD
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -155,10 +154,6 @@ class AdminService:
     def layout(self, gateway: str) -> Layout:
         """Return the shards of the tables."""
         return self._config(gateway).layout
-
-    def epoch(self, gateway: str) -> str:
-        """Return the epoch of the buffer; empty unless it was restored from a backup."""
-        return self._buffer.lane_heads(gateway, [MAIN_LANE]).get(MAIN_LANE, NO_HEAD).epoch
 
     def place_table(
         self, gateway: str, table: str, shard: str, *, dry_run: bool = False

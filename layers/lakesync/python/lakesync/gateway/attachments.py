@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from lakesync.core.attachments import check_parts, checked_reference, references_in
 from lakesync.core.delta import check_row_id
+from lakesync.core.epoch import check_identity
+from lakesync.core.layout import MAIN_LANE
 from lakesync.core.merge import view
 from lakesync.core.messages import Pull
 from lakesync.core.names import check_identifier, check_table_name
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from lakesync.core.config import GatewayConfig
     from lakesync.core.merge import RowState
     from lakesync.core.values import CanonicalJson
-    from lakesync.ports import RowKey, SignedObjects, SignedRequest, StoredRow
+    from lakesync.ports import Head, RowKey, SignedObjects, SignedRequest, StoredRow
 
 ATTACHMENTS: Final = "attachments"
 """The prefix of the keys of attachments."""
@@ -50,6 +52,10 @@ class AttachmentRows(Protocol):
 
     def config(self, gateway: str) -> GatewayConfig:
         """Return the configuration in force."""
+        ...
+
+    def lane_heads(self, gateway: str, lanes: Sequence[str]) -> dict[str, Head]:
+        """Return the existing heads of some lanes."""
         ...
 
     def rows(self, gateway: str, rows: Iterable[RowKey]) -> dict[RowKey, StoredRow]:
@@ -72,7 +78,12 @@ class AttachmentService:
         self._bytes_max = bytes_max
 
     def upload(
-        self, gateway: str, reference: object, parts: Sequence[object] = (), upload: str = ""
+        self,
+        gateway: str,
+        reference: object,
+        parts: Sequence[object] = (),
+        upload: str = "",
+        epoch: str = "",
     ) -> UploadState:
         """Get the progress of an upload, and what to send next; end the upload once all is there.
 
@@ -84,8 +95,10 @@ class AttachmentService:
             reference: names the file.
             parts: the digests of its parts; none if it has one.
             upload: what the last answer gave.
+            epoch: the gateway that the file is meant for; empty if its client knows none.
 
         Raises:
+            AnotherGateway: the file is meant for another gateway.
             ValidationFailed: the reference is malformed, or the parts do not match it.
             BodyTooLarge: files of this size are not accepted.
             GatewayDeleted: the gateway was deleted.
@@ -99,6 +112,9 @@ class AttachmentService:
         if len(upload) > UPLOAD_CHARS_MAX:
             raise ValidationFailed("upload must be what the last answer gave", field="upload")
         self._buffer.config(gateway).check_not_deleted()
+        if epoch:
+            heads = self._buffer.lane_heads(gateway, [MAIN_LANE])
+            check_identity(epoch, heads[MAIN_LANE].epoch if heads else "")
         key = object_key(gateway, file)
         if self._is_stored(key, file):
             return UploadState(stored=True, parts_stored=file.parts)

@@ -12,6 +12,7 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
+from lakesync.core.epoch import check_identity
 from lakesync.core.layout import lane_shard
 from lakesync.core.messages import PullPage
 from lakesync.core.snapshot_order import begins, first_of
@@ -73,6 +74,7 @@ class PullService:
         KB and one round trip for each MB of a lane.
 
         Raises:
+            AnotherGateway: the client belongs to another one; nothing was written.
             CursorExpired: the log does not reach back to the cursor; begin with a snapshot.
             ValidationFailed: the request asks for something that does not exist.
             Unavailable: the buffer cannot be reached; try again.
@@ -118,6 +120,7 @@ class PullService:
 
     def _read_ahead(self, pull: Pull, log: FinalLog) -> list[Callable[[], None]]:
         """Return the calls that read the log for the first page, as `_collect` will ask for it."""
+        check_identity(pull.epoch, log.epoch)  # before any head is raised
         if pull.snapshot or pull.since < log.trimmed:
             return []
         rule_filter = RuleFilter(log.config, pull)
@@ -127,6 +130,7 @@ class PullService:
 
     def page_of(self, log: FinalLog, pull: Pull) -> PullPage:
         """Get a page of rows as they are while the client bootstraps, and otherwise of the log."""
+        check_identity(pull.epoch, log.epoch)
         rule_filter, budget = RuleFilter(log.config, pull), Budget(self._wall_clock)
         scope = rule_filter.scope.text()
         pull = scoped(pull, log, rule_filter)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from lakesync.core.clock import check_drift
 from lakesync.core.declaring import NOT_DECLARED, Declaring, admitting
+from lakesync.core.layout import MAIN_LANE
 from lakesync.core.rules import NO_RULES
 from lakesync.core.schema import check_delta
 from lakesync.core.visibility import Viewer
@@ -18,11 +19,13 @@ from lakesync.errors import (
     LakeSyncError,
     SchemaMismatch,
     TooManyTables,
+    Unavailable,
     ValidationFailed,
 )
 from lakesync.gateway.receipt import Receipt, refusal
 from lakesync.log.commit import Committer, ConfigChanged
 from lakesync.log.declare import Declare
+from lakesync.log.head_checks import check_epoch
 from lakesync.log.limits import DEFAULT_LIMITS, Limits
 from lakesync.log.plan import cut
 from lakesync.log.row_cache import RowCache
@@ -79,6 +82,7 @@ class PushService:
             The receipt, with an outcome for each delta that was not simply accepted.
 
         Raises:
+            AnotherGateway: the client belongs to another one; nothing was written.
             AtomicPushTooLarge, Backpressure, CursorExpired, Contention, Unavailable: assume that
             nothing of the push is durable; repeating it is always safe.
             GatewayDeleted: the gateway was deleted, with everything that was accepted of the push.
@@ -98,6 +102,7 @@ class PushService:
     def _push(self, gateway: str, push: Push, begun_ms: int, deadline_ms: int) -> PushReceipt:
         config = self._row_cache.gateway(gateway).config
         config.check_not_deleted()
+        self._check_gateway(gateway, config, push, deadline_ms)
         admitted, refused = self._admit(config, push, begun_ms)
         if any(isinstance(item.error, _BY_CONFIGURATION) for item in refused):
             # No condition protects a refusal, and the schemas may have changed in the meantime.
@@ -108,7 +113,8 @@ class PushService:
             return self._push(gateway, push, begun_ms, deadline_ms)
         receipt = Receipt(push, refused)
         if push.atomic and refused:
-            return receipt.refuse_all(admitted, self._wall_clock())
+            receipt.refuse_all(admitted)
+            return self._done(gateway, receipt)
         cuts = cut(admitted, config, self._limits)
         parts = deque(part._replace(epoch=push.epoch) for part in cuts)
         if push.atomic and len(parts) > 1:
@@ -129,8 +135,34 @@ class PushService:
             if push.atomic and outcome.refused:
                 guilty = {item[0] for item, _ in outcome.refused}
                 others = [item for item in admitted if item[0] not in guilty]
-                return receipt.refuse_all(others, self._wall_clock())
-        return receipt.done(self._wall_clock())
+                receipt.refuse_all(others)
+                break
+        return self._done(gateway, receipt)
+
+    def _done(self, gateway: str, receipt: Receipt) -> PushReceipt:
+        main = self._row_cache.gateway(gateway).heads.get(MAIN_LANE)
+        return receipt.done(self._wall_clock(), main.head.epoch if main and main.head else "")
+
+    def _check_gateway(
+        self, gateway: str, config: GatewayConfig, push: Push, deadline_ms: int
+    ) -> None:
+        """Refuse a push that is meant for another gateway, before anything is decided about it.
+
+        The heads that the push needs are read in one request, unless they were read just now.
+        """
+        lanes = self._row_cache.gateway(gateway).lanes
+        shards = {config.layout.shard_of(delta.table): None for _, delta in push.deltas}
+        attempt = 0
+        while True:
+            try:
+                self._row_cache.load_heads(
+                    gateway, [MAIN_LANE, *(lanes.get(shard, shard) for shard in shards)]
+                )
+                check_epoch(self._row_cache, gateway, push.epoch)
+            except Unavailable as error:
+                attempt = self._committer.wait(attempt, deadline_ms, error)
+            else:
+                break
 
     def _declares(
         self,

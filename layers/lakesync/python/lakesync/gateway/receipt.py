@@ -39,20 +39,19 @@ class Receipt:
             refusal(index, delta.delta_id, error) for (index, delta), error in outcome.refused
         ]
 
-    def refuse_all(self, others: list[Admitted], now_ms: int) -> PushReceipt:
-        """Return the receipt of an atomic push of which nothing was committed."""
+    def refuse_all(self, others: list[Admitted]) -> None:
+        """Count an atomic push of which nothing was committed."""
         self._accepted = 0
         kept = [outcome for outcome in self._outcomes if outcome.kind is OutcomeKind.REFUSED]
         self._outcomes = kept + [
             refusal(index, delta.delta_id, AtomicPushRefused(_REFUSED_WITH_OTHERS))
             for index, delta in others
         ]
-        return self.done(now_ms)
 
-    def done(self, now_ms: int) -> PushReceipt:
+    def done(self, now_ms: int, epoch: str) -> PushReceipt:
         """Return the receipt, outcomes in the order of the push."""
         outcomes = tuple(sorted(self._outcomes, key=lambda outcome: outcome.index))
-        return PushReceipt(self._stamp, self._accepted, outcomes, now_ms)
+        return PushReceipt(self._stamp, self._accepted, outcomes, now_ms, epoch)
 
 
 def refusal(index: int, delta_id: str, error: LakeSyncError) -> DeltaOutcome:

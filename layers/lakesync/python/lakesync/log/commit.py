@@ -20,6 +20,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from lakesync.core.clock import VISIBLE_MS_MAX, HybridLogicalClock, stamp, stamp_ms
+from lakesync.core.epoch import new_epoch
 from lakesync.errors import (
     AtomicPushTooLarge,
     Backpressure,
@@ -114,7 +115,7 @@ class Committer:
             ConfigChanged: check the push again by the new configuration.
             Backpressure: too much waits to be flushed; nothing was written.
             AtomicPushTooLarge: an atomic part touches more than one commit can hold.
-            CursorExpired: the client has read another epoch of the buffer.
+            AnotherGateway, CursorExpired: the client has read another epoch.
             Unavailable: lost races or the store's refusals continued until the deadline.
         """
         attempt = 0
@@ -203,13 +204,13 @@ class Committer:
             lanes[shard]: lane_commit(gateway, cached, lanes[shard], outcome)
             for shard in outcome.effective
         }
+        token = self._chance.token()
         commit = Commit(
             gateway, outcome.stamp, cached.config.version, parts, outcome.puts,
-            self._chance.token(), outcome.marks, cached.main.epoch,
+            token, outcome.marks, cached.main.epoch or new_epoch(token),
         )  # fmt: skip
         self._write_once(commit, deadline_ms)
-        before = {lane: cached.head(lane) or NO_HEAD for lane in parts}
-        heads = {lane: head_after(before[lane], commit, part) for lane, part in parts.items()}
+        heads = {lane: head_after(cached.head(lane) or NO_HEAD, commit, lane) for lane in parts}
         self._row_cache.committed(commit, heads, outcome.rows)
         if [lane for lane in parts if self._due(cached, lane)]:
             self._on_threshold(commit.gateway)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from lakesync.core.clock import STAMP_MAX, stamp
+from lakesync.core.epoch import new_epoch
 from lakesync.core.layout import DEFAULT_SHARD, MAIN_LANE
 from lakesync.errors import Contention, Unavailable
 from lakesync.log.lanes import close_lanes
@@ -94,7 +95,8 @@ class Declare:
         to = max(top + 1, stamp(now_ms)) + lead
         if wanted.logged != before.logged:
             wanted = replace(wanted, logged=replace(wanted.logged, since=to))
-        self._buffer.save_config(gateway, wanted, main, lanes.paused(0), to)
+        epoch = (main or NO_HEAD).epoch or new_epoch(self._chance.token())
+        self._buffer.save_config(gateway, wanted, main, lanes.paused(0), to, epoch=epoch)
         return wanted
 
     def _close_lanes(self, gateway: str, heads: Mapping[str, Head], now_ms: int) -> None:

@@ -39,7 +39,7 @@ class FinalLog:
 
     @property
     def epoch(self) -> str:
-        """The epoch of the buffer; empty unless it was restored from a backup."""
+        """The gateway's epoch; empty before its first commit."""
         return self.heads.get(MAIN_LANE, NO_HEAD).epoch
 
     @property

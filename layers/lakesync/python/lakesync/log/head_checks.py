@@ -1,8 +1,8 @@
 """Checks of heads before a push is merged: backpressure, and the epoch of the buffer.
 
 While flushing lags behind, pushes are refused and can be repeated later; none is dropped. A push is
-also refused if its client has not read the current epoch of the buffer. Law B12:
-``docs/spec/commit.md``.
+also refused if its client belongs to another gateway, or has not read the current epoch. Laws B12,
+B19: ``docs/spec/commit.md``.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakesync.core.clock import stamp_ms
+from lakesync.core.epoch import check_identity
 from lakesync.core.layout import MAIN_LANE
 from lakesync.errors import Backpressure, Contention, CursorExpired
 from lakesync.ports import NO_HEAD
@@ -17,7 +18,7 @@ from lakesync.ports import NO_HEAD
 if TYPE_CHECKING:
     from lakesync.log.limits import Limits
     from lakesync.log.row_cache import RowCache
-    from lakesync.ports import Head
+    from lakesync.ports import CommitLog, Head
 
 
 def unflushed_bytes(head: Head) -> int:
@@ -61,21 +62,29 @@ def check_room(row_cache: RowCache, gateway: str, lane: str, now_ms: int, limits
         check_backpressure(cached.head(lane) or NO_HEAD, now_ms, limits)
 
 
-def check_epoch(row_cache: RowCache, gateway: str, epoch: str | None) -> None:
-    """Refuse the push of a client that has read another epoch; one that names none may push.
+def epoch_of(log: CommitLog, gateway: str) -> str:
+    """Return a gateway's epoch; empty before its first commit. One read unit."""
+    return log.lane_heads(gateway, [MAIN_LANE]).get(MAIN_LANE, NO_HEAD).epoch
 
-    A restored buffer may lack earlier edits of the client. Once the client has noticed the new
-    epoch, it pushes them again, in the order in which they were made.
+
+def check_epoch(row_cache: RowCache, gateway: str, epoch: str | None) -> None:
+    """Refuse the push of a client that knows another epoch; one that names none may push.
+
+    The edits of another gateway's client are not for this one. A restored buffer may lack earlier
+    edits of the client: once the client has noticed the new epoch, it pushes them again, in the
+    order in which they were made.
 
     Raises:
+        AnotherGateway: the client belongs to another one.
         CursorExpired: the client has to pull first.
         Contention: the client is right, and the cached heads were out of date.
     """
     cached = row_cache.gateway(gateway)
-    if epoch is None or cached.head(MAIN_LANE) is None or cached.main.epoch == epoch:
+    if not epoch or cached.main.epoch == epoch:
         return
     row_cache.forget_heads(gateway, list(cached.heads))
     row_cache.load_heads(gateway, [MAIN_LANE])
+    check_identity(epoch, cached.main.epoch)
     if cached.main.epoch != epoch:
         raise CursorExpired("the buffer was restored from a backup; pull, then push again")
     raise Contention("the epoch began a moment ago; push again")

@@ -32,23 +32,20 @@ WRITE_UNIT_BYTES: Final = 1_024
 HEAD_BYTES: Final = 66
 """A head without entries and names: three stamps, two counts up to 10 GB, the version of the
 configuration up to 9,999, and the names of attributes."""
-EPOCH_BYTES: Final = 17
-"""What a head has in addition in a restored buffer."""
-_MAIN_HEAD_BYTES: Final = 10
-"""What the main lane's head has in addition, without the list of lanes: how far the log is trimmed;
-its key is shorter."""
-_AN_EPOCH: Final = "any"
+_MAIN_HEAD_BYTES: Final = 11
+"""What the main lane's head has in addition, without the epoch and the list of lanes: the name of
+the epoch, and how far the log is trimmed; its key is shorter."""
 _EDIT_BYTES: Final = 160
 """Approximate size of a small edit in a head, used to estimate the cost of its push."""
 _FULL_HEAD_BYTES: Final = 5 * _EDIT_BYTES
 """Approximate size of the entries in a head whose room is not shared."""
 
 
-def first_heads_bytes(gateway: str, layout: Layout, epoch: str = "") -> int:
+def first_heads_bytes(gateway: str, layout: Layout) -> int:
     """Get the size of all shards' first heads without entries; the main lane's is not counted."""
     shards = layout.shards()
     names = sum(map(len, shards)) - len(DEFAULT_SHARD)
-    return (len(shards) - 1) * (_bare_bytes(epoch) + len(gateway)) + names
+    return (len(shards) - 1) * (HEAD_BYTES + len(gateway)) + names
 
 
 def with_table_placed(gateway: str, layout: Layout, table: str, shard: str) -> Layout:
@@ -56,10 +53,10 @@ def with_table_placed(gateway: str, layout: Layout, table: str, shard: str) -> L
 
     Raises:
         ValidationFailed: it is no shard name, there would be too many shards, or their heads would
-            exceed their read unit, now or once the buffer is restored.
+            exceed their read unit.
     """
     placed = layout.moved(table, shard)
-    before, after = (first_heads_bytes(gateway, one, _AN_EPOCH) for one in (layout, placed))
+    before, after = (first_heads_bytes(gateway, one) for one in (layout, placed))
     if after > max(before, READ_UNIT_BYTES):
         raise ValidationFailed(
             f"the heads of {len(placed.shards())} shards with such names take {after:,} bytes, and "
@@ -86,29 +83,25 @@ def room_bytes(gateway: str, lane: str, layout: Layout, main: Head) -> int | Non
     if not others:
         return None
     if lane != MAIN_LANE:
-        return _shared_bytes(gateway, layout, main.epoch)
-    bare = _bare_bytes(main.epoch) + _MAIN_HEAD_BYTES + len(gateway) + len(lane)
+        return _shared_bytes(gateway, layout)
+    bare = HEAD_BYTES + _MAIN_HEAD_BYTES + len(gateway) + len(lane) + len(main.epoch)
     return -(bare + len(main.lanes.to_text())) % WRITE_UNIT_BYTES
 
 
-def pull_units(gateway: str, layout: Layout, epoch: str) -> int:
+def pull_units(gateway: str, layout: Layout) -> int:
     """Return the most read units of a pull without news, while shards have one lane each."""
-    size = first_heads_bytes(gateway, layout, epoch)
+    size = first_heads_bytes(gateway, layout)
     return 1 + -(-size // READ_UNIT_BYTES)
 
 
-def push_units(gateway: str, shard: str, layout: Layout, epoch: str) -> float:
+def push_units(gateway: str, shard: str, layout: Layout) -> float:
     """Return the approximate write units of a push of one small edit: head, row and entry."""
     room = _FULL_HEAD_BYTES
     if shard != DEFAULT_SHARD:
-        room = min(room, _shared_bytes(gateway, layout, epoch))
+        room = min(room, _shared_bytes(gateway, layout))
     return round(4 + 2 / (1 + room // _EDIT_BYTES), 1)
 
 
-def _shared_bytes(gateway: str, layout: Layout, epoch: str) -> int:
-    left = READ_UNIT_BYTES - first_heads_bytes(gateway, layout, epoch)
+def _shared_bytes(gateway: str, layout: Layout) -> int:
+    left = READ_UNIT_BYTES - first_heads_bytes(gateway, layout)
     return max(left, 0) // (len(layout.shards()) - 1)
-
-
-def _bare_bytes(epoch: str) -> int:
-    return HEAD_BYTES + (EPOCH_BYTES if epoch else 0)

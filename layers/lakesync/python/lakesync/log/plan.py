@@ -35,7 +35,7 @@ class Part(NamedTuple):
     since: Stamp = 0
     """The oldest stamp of all events of the push; 0 if it has none."""
     epoch: str | None = None
-    """The epoch that its client has read; None if the push does not name one."""
+    """The epoch that its client knows; None if the push does not name one."""
 
     def row_keys(self, appends: Callable[[str], bool]) -> list[RowKey]:
         """Return the rows that its edits touch; events have none."""

@@ -14,10 +14,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from lakesync.core.clock import stamp
+from lakesync.core.epoch import restored_at
 from lakesync.core.layout import DEFAULT_SHARD, MAIN_LANE, LaneCount, lane_number, lane_shard
 from lakesync.errors import Conflict, Contention
 from lakesync.log.final_log import FinalLog, read
-from lakesync.ports import NO_HEAD, HeadBusy, HeadMoved, epoch_at
+from lakesync.ports import NO_HEAD, HeadBusy, HeadMoved
 
 if TYPE_CHECKING:
     from lakesync.core.clock import Stamp
@@ -39,6 +40,10 @@ def begin_epoch(buffer: Buffer, gateway: str, *, wall_clock: WallClock) -> str:
 
     Repeating it is harmless: each time all clients read everything again.
 
+    Returns:
+        The epoch; empty where the backup is from before the gateway's first commit. To clients that
+        have read later commits it will be another gateway.
+
     Raises:
         Conflict: the restored log is incomplete.
         GatewayDeleted: it was deleted when the backup was made; continue the deletion.
@@ -47,13 +52,13 @@ def begin_epoch(buffer: Buffer, gateway: str, *, wall_clock: WallClock) -> str:
     """
     for tries in range(1, _TRIES_MAX):
         try:
-            return epoch_at(_begin(buffer, gateway, wall_clock()))
+            return _begin(buffer, gateway, wall_clock())
         except (HeadBusy, HeadMoved):
             buffer.pause(tries)
     raise Contention("the gateway is being written to; stop its functions, and try again")
 
 
-def _begin(buffer: Buffer, gateway: str, now_ms: int) -> Stamp:
+def _begin(buffer: Buffer, gateway: str, now_ms: int) -> str:
     """Close all lanes, and put the epoch into the main lane's head.
 
     The heads of a restored buffer may be from before and after a commit that opened a lane. So the
@@ -93,8 +98,10 @@ def _begin(buffer: Buffer, gateway: str, now_ms: int) -> Stamp:
         paused_until_ms=0,
     )
     began = max(top, state.watermark, state.until, stamp(now_ms)) + stamp(LEAD_MS)
-    buffer.begin_epoch(gateway, main, lanes, began, config.version)
-    return began
+    before_restore = (main or NO_HEAD).epoch
+    epoch = restored_at(before_restore, began) if before_restore else ""
+    buffer.begin_epoch(gateway, main, lanes, began, config.version, epoch)
+    return epoch
 
 
 def _check_whole(buffer: Buffer, log: FinalLog, watermark: Stamp) -> None:

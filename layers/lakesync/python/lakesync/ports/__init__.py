@@ -94,7 +94,6 @@ from lakesync.ports.entries import (
     StaleRead,
     StoredMark,
     StoredRow,
-    epoch_at,
     head_after,
 )
 from lakesync.ports.lake import (
@@ -195,6 +194,5 @@ __all__ = [
     "Usage",
     "WallClock",
     "WindowUsage",
-    "epoch_at",
     "head_after",
 ]

@@ -83,8 +83,17 @@ class SignedObjects(Protocol):
 class CarriesAttachments(Protocol):
     """What a client's `Transport` may also do: bring files to the gateway, and fetch them."""
 
-    def ask_upload(self, reference: Attachment, parts: Sequence[str], upload: str) -> UploadState:
-        """Ask for the progress of an upload, and what to send next. Idempotent."""
+    def ask_upload(
+        self, reference: Attachment, parts: Sequence[str], upload: str, epoch: str = ""
+    ) -> UploadState:
+        """Ask for the progress of an upload, and what to send next. Idempotent.
+
+        Args:
+            reference: names the file.
+            parts: the digests of its parts.
+            upload: what the last answer gave.
+            epoch: the gateway's, as far as the client knows it; another one refuses.
+        """
         ...
 
     def ask_download(

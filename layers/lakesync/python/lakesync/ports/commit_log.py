@@ -84,7 +84,8 @@ class CommitLog(Protocol):
             lane: the lane.
             seen: its head as it was read; None if there is none: then it is made, open.
             to: the stamp.
-            main: the main lane's head, from which a new one takes the configuration and epoch.
+            main: the main lane's head, from which a new one takes the version of the
+                configuration.
 
         Returns:
             False if the head was not as seen, or a commit is moving it: read it again.

@@ -23,8 +23,9 @@ class Configurations(Protocol):
         ...
 
     def save_config(
-        self, gateway: str, config: GatewayConfig, seen: Head | None, lanes: Lanes, to: Stamp
-    ) -> None:
+        self, gateway: str, config: GatewayConfig, seen: Head | None, lanes: Lanes, to: Stamp,
+        *, epoch: str = "",
+    ) -> None:  # fmt: skip
         """Put a configuration in force and its version into the main lane's head, atomically.
 
         Args:
@@ -33,6 +34,7 @@ class Configurations(Protocol):
             seen: the main lane's head, as it was read; None if there is none.
             lanes: the new lanes: all but the main lane closed.
             to: the new commit of the main lane's head, above the present one.
+            epoch: what the main lane's head gets if it was seen without an epoch.
 
         Raises:
             HeadMoved: the lanes are not as seen, or the head is at ``to`` or above.

@@ -10,7 +10,7 @@ from typing import (
     NamedTuple,
 )
 
-from lakesync.core.layout import ONE_LANE, Lanes
+from lakesync.core.layout import MAIN_LANE, ONE_LANE, Lanes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,8 +48,8 @@ class Head:
     commit: Stamp = 0
     config_version: int = 0
     epoch: str = ""
-    """Changes when the buffer is restored from a backup (`epoch_at`); cursors of another epoch are
-    void."""
+    """Of the main lane's head only: which gateway this is, and its last restore from a backup; see
+    `lakesync.core.epoch`. Empty before the first commit."""
     logged_bytes: int = 0
     """Bytes of all entries ever logged in this lane."""
     flushed_bytes: int = 0
@@ -102,11 +102,6 @@ class LogSlice:
                 return False
             after = entry.stamp
         return after >= min(last, self.until)
-
-
-def epoch_at(began: Stamp) -> str:
-    """Return the name of the epoch that began at a stamp; as text, a later one is greater."""
-    return f"{began:016x}"
 
 
 class StoredRow(NamedTuple):
@@ -186,17 +181,22 @@ class Commit:
     marks: Mapping[MarkKey, MarkPut] = field(default_factory=lambda: MappingProxyType({}))
     """The append marks."""
     epoch: str = ""
-    """The gateway's epoch."""
+    """The gateway's epoch: the main lane's head gets it with its first commit."""
+
+    def first_epoch(self, lane: str, seen: Head | None) -> str:
+        """Return the epoch that a lane's head gets with this commit; empty if it gets none."""
+        return self.epoch if lane == MAIN_LANE and not (seen and seen.epoch) else ""
 
 
-def head_after(before: Head, commit: Commit, lane_commit: LaneCommit) -> Head:
+def head_after(before: Head, commit: Commit, lane: str) -> Head:
     """Return a lane's head after a commit."""
+    lane_commit = commit.lanes[lane]
     entry = lane_commit.entry
     return replace(
         before,
         commit=commit.stamp,
         config_version=commit.config_version,
-        epoch=commit.epoch,
+        epoch=before.epoch or commit.first_epoch(lane, before),
         logged_bytes=entry.logged_bytes,
         oldest_unflushed=before.oldest_unflushed or commit.stamp,
         last_logged=entry.stamp,

@@ -170,8 +170,9 @@ class Upkeep(Protocol):
         ...
 
     def begin_epoch(
-        self, gateway: str, seen: Head | None, lanes: Lanes, to: Stamp, config_version: int
-    ) -> None:
+        self, gateway: str, seen: Head | None, lanes: Lanes, to: Stamp, config_version: int,
+        epoch: str,
+    ) -> None:  # fmt: skip
         """Put an epoch that begins at ``to`` into the main lane's head, and raise it to there.
 
         Args:
@@ -180,6 +181,7 @@ class Upkeep(Protocol):
             lanes: the new lanes: all but the main lane closed.
             to: above the main lane's head.
             config_version: that of the configuration in force, read after the head.
+            epoch: its name; empty for a gateway that never had a commit.
 
         Raises:
             HeadMoved: the lanes or the version of the configuration are not as seen, or the head is

@@ -43,10 +43,12 @@ class CarriesInMemory:
         self._gateway_name = gateway
         self._claims = claims
 
-    def ask_upload(self, reference: Attachment, parts: Sequence[str], upload: str) -> UploadState:
+    def ask_upload(
+        self, reference: Attachment, parts: Sequence[str], upload: str, epoch: str = ""
+    ) -> UploadState:
         """Ask how far an upload is, and for what is to be sent next."""
         service = self._attachments().service
-        return service.upload(self._gateway_name, str(reference), list(parts), upload)
+        return service.upload(self._gateway_name, str(reference), list(parts), upload, epoch)
 
     def ask_download(
         self, table: str, row_id: str, column: str, reference: Attachment

@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from lakesync.buffer.memory import MemoryBuffer
 from lakesync.client import AsyncClient, Client
 from lakesync.core.actions import ActionDescription
+from lakesync.core.epoch import check_identity
 from lakesync.core.merge import view
 from lakesync.errors import Unreachable, ValidationFailed
 from lakesync.gateway.admin import AdminService
 from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
+from lakesync.log.head_checks import epoch_of
 from lakesync.testing.memory_attachments import MemoryAttachments
 from lakesync.testing.memory_transport import GatewayTransport, Listeners
 from lakesync.wire.row_state import decode_row_state
@@ -187,9 +189,10 @@ class MemoryGateway:
         with self._reached():
             return self._pulls.pull(gateway, pull)
 
-    def run_actions(self, _gateway: str, push: ActionPush) -> ActionAnswers:
+    def run_actions(self, gateway: str, push: ActionPush) -> ActionAnswers:
         """Answer a client that requests actions; its functions may edit at this gateway."""
         with self._reached():
+            check_identity(push.epoch, epoch_of(self._buffer, gateway))
             acting = self._acting()
         return acting.run(push)
 

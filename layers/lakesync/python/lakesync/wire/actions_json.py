@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def decode_push(body: bytes) -> ActionPush:
-    """Read ``{clientId, actions[]}``.
+    """Read ``{clientId, actions[], epoch?}``.
 
     Raises:
         ValidationFailed: the body is not such an object; the message names the field.
@@ -35,7 +35,8 @@ def decode_push(body: bytes) -> ActionPush:
         raise ValidationFailed("actions must be a list", field="actions")
     check_count(len(items))
     client_id = check_client_id(string_of(fields, "clientId"))
-    return ActionPush(client_id, tuple(_read(item, client_id) for item in items))
+    actions = tuple(_read(item, client_id) for item in items)
+    return ActionPush(client_id, actions, string_of(fields, "epoch", ""))
 
 
 def _read(item: object, client_id: str) -> Action | ActionRefused:
@@ -59,7 +60,8 @@ def _read(item: object, client_id: str) -> Action | ActionRefused:
 def encode_push(push: ActionPush) -> bytes:
     """Write actions as `decode_push` reads them."""
     actions = [_action_json(action) for action in push.actions if isinstance(action, Action)]
-    return json_text({"clientId": push.client_id, "actions": actions})
+    own = {"epoch": push.epoch} if push.epoch else {}
+    return json_text({"clientId": push.client_id, "actions": actions, **own})
 
 
 def _action_json(action: Action) -> dict[str, Any]:

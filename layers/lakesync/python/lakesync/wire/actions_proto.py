@@ -25,7 +25,8 @@ def decode_push(body: bytes) -> ActionPush:
         raise ValidationFailed(f"the body is not an ActionPush message: {exc}") from exc
     check_count(len(message.actions))
     client_id = check_client_id(message.client_id)
-    return ActionPush(client_id, tuple(_read(item, client_id) for item in message.actions))
+    actions = tuple(_read(item, client_id) for item in message.actions)
+    return ActionPush(client_id, actions, message.epoch)
 
 
 def _read(item: pb.Action, client_id: str) -> Action | ActionRefused:

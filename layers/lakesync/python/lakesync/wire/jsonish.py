@@ -98,7 +98,7 @@ def encode_push(push: Push) -> bytes:
 
 
 def encode_receipt(receipt: PushReceipt) -> bytes:
-    """Write ``{serverHlc, accepted, deltas: [], results[], serverTimeMs}``.
+    """Write ``{serverHlc, accepted, deltas: [], results[], serverTimeMs, epoch?}``.
 
     ``deltas`` is always empty: existing clients expect the field and read nothing from it.
     """
@@ -117,6 +117,7 @@ def encode_receipt(receipt: PushReceipt) -> bytes:
         "deltas": [],
         "results": results,
         "serverTimeMs": receipt.server_time_ms,
+        **({"epoch": receipt.epoch} if receipt.epoch else {}),
     }
     return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
 

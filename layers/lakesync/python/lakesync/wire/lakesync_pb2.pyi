@@ -183,14 +183,16 @@ class Action(_message.Message):
     def __init__(self, action_id: _Optional[str] = ..., client_id: _Optional[str] = ..., hlc: _Optional[int] = ..., connector: _Optional[str] = ..., action_type: _Optional[str] = ..., params: _Optional[bytes] = ..., idempotency_key: _Optional[str] = ...) -> None: ...
 
 class ActionPush(_message.Message):
-    __slots__ = ("client_id", "actions", "request_id")
+    __slots__ = ("client_id", "actions", "request_id", "epoch")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     ACTIONS_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
     client_id: str
     actions: _containers.RepeatedCompositeFieldContainer[Action]
     request_id: int
-    def __init__(self, client_id: _Optional[str] = ..., actions: _Optional[_Iterable[_Union[Action, _Mapping]]] = ..., request_id: _Optional[int] = ...) -> None: ...
+    epoch: str
+    def __init__(self, client_id: _Optional[str] = ..., actions: _Optional[_Iterable[_Union[Action, _Mapping]]] = ..., request_id: _Optional[int] = ..., epoch: _Optional[str] = ...) -> None: ...
 
 class ActionSuccess(_message.Message):
     __slots__ = ("action_id", "data", "server_hlc")
@@ -273,18 +275,20 @@ class DeltaOutcome(_message.Message):
     def __init__(self, index: _Optional[int] = ..., delta_id: _Optional[str] = ..., outcome: _Optional[str] = ..., code: _Optional[str] = ..., message: _Optional[str] = ..., field: _Optional[str] = ...) -> None: ...
 
 class PushReceipt(_message.Message):
-    __slots__ = ("server_hlc", "accepted", "results", "server_time_ms", "request_id")
+    __slots__ = ("server_hlc", "accepted", "results", "server_time_ms", "request_id", "epoch")
     SERVER_HLC_FIELD_NUMBER: _ClassVar[int]
     ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     RESULTS_FIELD_NUMBER: _ClassVar[int]
     SERVER_TIME_MS_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
     server_hlc: int
     accepted: int
     results: _containers.RepeatedCompositeFieldContainer[DeltaOutcome]
     server_time_ms: int
     request_id: int
-    def __init__(self, server_hlc: _Optional[int] = ..., accepted: _Optional[int] = ..., results: _Optional[_Iterable[_Union[DeltaOutcome, _Mapping]]] = ..., server_time_ms: _Optional[int] = ..., request_id: _Optional[int] = ...) -> None: ...
+    epoch: str
+    def __init__(self, server_hlc: _Optional[int] = ..., accepted: _Optional[int] = ..., results: _Optional[_Iterable[_Union[DeltaOutcome, _Mapping]]] = ..., server_time_ms: _Optional[int] = ..., request_id: _Optional[int] = ..., epoch: _Optional[str] = ...) -> None: ...
 
 class Refusal(_message.Message):
     __slots__ = ("request_id", "code", "message", "field", "retry_after_s", "closes")

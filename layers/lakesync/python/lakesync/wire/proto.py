@@ -109,6 +109,7 @@ def encode_receipt(receipt: PushReceipt) -> bytes:
         server_hlc=receipt.server_hlc,
         accepted=receipt.accepted,
         server_time_ms=receipt.server_time_ms,
+        epoch=receipt.epoch,
     )
     for outcome in receipt.outcomes:
         error = outcome.error
@@ -139,7 +140,9 @@ def decode_receipt(body: bytes) -> PushReceipt:
         )
     except (DecodeError, ValueError) as exc:
         raise ValidationFailed(f"the answer is not a PushReceipt message: {exc}") from exc
-    return PushReceipt(message.server_hlc, message.accepted, outcomes, message.server_time_ms)
+    return PushReceipt(
+        message.server_hlc, message.accepted, outcomes, message.server_time_ms, message.epoch
+    )
 
 
 def _error_of(result: pb.DeltaOutcome) -> LakeSyncError | None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from lakesync.core.actions import ACTIONS_MAX, ActionPush, refusal
 from lakesync.core.values import canonical
 from lakesync.errors import (
+    AnotherGateway,
     BodyTooLarge,
     LakeSyncError,
     NotOffered,
@@ -122,10 +123,16 @@ class Sender:
     def _exchange(self, entries: list[ActionEntry]) -> tuple[ActionSummary, int]:
         """Send actions and note their outcomes; tells too how many may go next."""
         client_id = self._file.client_id
-        push = ActionPush(client_id, tuple(entry.to_send(client_id) for entry in entries))
+        with self._file.database.lock:
+            epoch = self._file.position().epoch
+        push = ActionPush(client_id, tuple(entry.to_send(client_id) for entry in entries), epoch)
         try:
             with self._activity.uploading():
                 answers = self._runner().run_actions(push)
+        except AnotherGateway:
+            with self._file.database.transaction():
+                self._file.actions.mark_unsent(entries)
+            raise
         except (ValidationFailed, BodyTooLarge, NotTheGateway) as error:
             if error.is_foreign:
                 self.discover()  # raises if it is not only these that do not get through

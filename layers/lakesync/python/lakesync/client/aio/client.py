@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lakesync.client.loop import SyncLoop
+    from lakesync.client.recovery.rebind import KeepEdits
     from lakesync.client.storage.conflicts import LostWrite
     from lakesync.client.storage.declare import DeclaredColumns
     from lakesync.client.storage.resolve import Keep
@@ -141,6 +142,10 @@ class AsyncClient(AsyncObservable):
     async def discard(self, delta_id: str) -> Result[Delta, LakeSyncError]:
         """As `Client.discard`."""
         return await self._write(lambda: self.client.discard(delta_id))
+
+    async def rebind(self, keep: KeepEdits) -> Result[int, LakeSyncError]:
+        """As `Client.rebind`."""
+        return await answered(self._threads.sync(lambda _: self.client.rebind(keep)))
 
     async def conflicts(self) -> Result[list[LostWrite], LakeSyncError]:
         """As `Client.conflicts`."""

@@ -12,7 +12,7 @@ from lakesync.errors import NotFound
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from lakesync.client.storage.device_clock import DeviceClock
     from lakesync.core.attachments import Attachment
@@ -124,6 +124,16 @@ class AttachmentTable:
     def wait(self, file: Attachment) -> None:
         """Have a file uploaded, or uploaded again."""
         self._change(file, status=AttachmentStatus.WAITING, code="", message="")
+
+    def start_elsewhere(self, wanted: Collection[Attachment], *, keep_waiting: bool) -> None:
+        """Have files uploaded to another gateway: those wanted there, and those that wait."""
+        waiting = (AttachmentStatus.WAITING, AttachmentStatus.REFUSED)
+        for entry in self._entries("true"):
+            if entry.attachment in wanted or (keep_waiting and entry.status in waiting):
+                self._change(entry.attachment, upload="")
+                self.wait(entry.attachment)
+            elif entry.status in waiting:
+                self.remove(entry.attachment)
 
     def remove(self, file: Attachment) -> None:
         """Forget a file."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from lakesync.client.attachments.entries import AttachmentStatus
 from lakesync.client.attachments.folder import disk
 from lakesync.errors import (
+    AnotherGateway,
     AuthFailed,
     DamagedOnTheWay,
     FileCorrupt,
@@ -92,7 +93,7 @@ class Uploader:
                         refused += 1
                         continue
                     first = first or error
-                    if isinstance(error, Unreachable | AuthFailed | NotOffered):
+                    if isinstance(error, Unreachable | AuthFailed | NotOffered | AnotherGateway):
                         break
                 else:
                     stored += 1
@@ -112,10 +113,12 @@ class Uploader:
         with disk():  # of one whose digests were lost with a damaged file, they are taken again
             parts = entry.parts or self._folder.digester(self._folder.file(file)).part_digests()
         table, database = self._file.attachments, self._file.database
+        with database.lock:
+            epoch = self._file.position().epoch
         for _ in range(ROUNDS_MAX):
             if stopped():
                 return False
-            state = carrier.ask_upload(file, parts, upload)
+            state = carrier.ask_upload(file, parts, upload, epoch)
             if state.stored:
                 with database.transaction():
                     table.end(file)
@@ -142,7 +145,7 @@ class Uploader:
             suspects = isinstance(error, DamagedOnTheWay) or not is_there
             if suspects and not (is_there and self._folder.is_whole(path, file)):
                 error = FileCorrupt(_DAMAGED)
-        if error.retry is not Retry.NEVER or isinstance(error, NotOffered):
+        if error.retry is not Retry.NEVER or isinstance(error, NotOffered | AnotherGateway):
             return False
         with self._file.database.transaction():
             self._file.attachments.refuse(file, error)

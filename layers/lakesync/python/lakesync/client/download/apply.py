@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from lakesync.client.download.arrived import Arrived, ArrivedRows
     from lakesync.client.storage.app_table import AppTable
     from lakesync.client.storage.conflicts import LostWrite
-    from lakesync.client.storage.file import ClientFile, Position
+    from lakesync.client.storage.file import ClientFile
+    from lakesync.client.storage.position import Position
     from lakesync.client.storage.rows import RowToStore, StoredRow
     from lakesync.core.clock import Stamp
     from lakesync.core.delta import Delta

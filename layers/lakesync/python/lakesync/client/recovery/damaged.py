@@ -50,6 +50,8 @@ class Owner(NamedTuple):
     client_id: str
     floor: Stamp
     """The greatest stamp that is known to be at the gateway."""
+    epoch: str = ""
+    """The gateway's, as far as it could be read: no other gets the edits."""
 
 
 @dataclass(slots=True)
@@ -95,8 +97,8 @@ def _read_by_sqlite(connection: sqlite3.Connection, readable: Readable) -> None:
         _save(connection, "DESC", readable.edits)
     readable.actions = read_actions(connection)
     with contextlib.suppress(sqlite3.Error, TypeError, ValueError, LakeSyncError):
-        row = connection.execute("SELECT client_id, floor FROM _lakesync_sync").fetchone()
-        readable.owner = Owner(check_client_id(row[0]), int(row[1]))
+        row = connection.execute("SELECT client_id, floor, epoch FROM _lakesync_sync").fetchone()
+        readable.owner = Owner(check_client_id(row[0]), int(row[1]), str(row[2]))
 
 
 def _save(connection: sqlite3.Connection, order: str, saved: SavedEdits) -> bool:
@@ -150,7 +152,8 @@ class _ByPages:
             elif table == _ACTIONS:
                 self._readable.actions.take(cells, was_reached=was_reached)
             elif self._readable.owner is None and isinstance(cells["layout"], int):
-                self._readable.owner = Owner(check_client_id(cells["client_id"]), cells["floor"])
+                owner = check_client_id(cells["client_id"])
+                self._readable.owner = Owner(owner, cells["floor"], str(cells["epoch"]))
 
     def _take_edit(self, cells: dict[str, Any], *, was_reached: bool) -> None:
         entry = checked_entry(*(cells[name] for name in _CHECKED))

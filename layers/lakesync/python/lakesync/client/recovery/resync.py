@@ -115,6 +115,18 @@ class Resyncer:
         mode = _Mode.RESTORE if is_restored or self.delays_pushes else _Mode.REPLACE
         self._set_state(mode, {})
 
+    def start_elsewhere(self) -> None:
+        """Make every row stale, and forget the gateway: the next one that answers is read."""
+        execute = self.file.connection.execute
+        execute(_MAKE_STALE)
+        execute("DELETE FROM _lakesync_pending_echo")
+        execute("DELETE FROM _lakesync_row_tables")
+        execute(
+            "UPDATE _lakesync_sync SET cursor = 0, epoch = '', snapshot = '', scope = '', "
+            "synced_ms = 0"
+        )
+        self._set_state(_Mode.REPLACE, {})
+
     def read_again(self, resync: Resync) -> None:
         """Make the rows of some tables stale; the cursor stays."""
         mode, horizons = self._state()

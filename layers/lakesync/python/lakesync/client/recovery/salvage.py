@@ -131,7 +131,9 @@ def _fill(file: ClientFile, path: Path, owner: Owner, readable: Readable) -> Non
     The bytes of attachments are beside it, and all of them are offered to the gateway again.
     """
     with contextlib.closing(file.database), file.database.transaction() as connection:
-        connection.execute("UPDATE _lakesync_sync SET floor = ?", (owner.floor,))
+        connection.execute(
+            "UPDATE _lakesync_sync SET floor = ?, epoch = ?", (owner.floor, owner.epoch)
+        )
         keys: dict[LocalKey, None] = {}
         for hlc, (txn, entry) in sorted(readable.edits.items()):
             delta, status, error = entry.delta, entry.status, entry.error

@@ -143,6 +143,11 @@ class Conflicts:
         ((number,),) = self._connection.execute(_KEEP, row).fetchall()
         return int(number)
 
+    def clear(self) -> None:
+        """Drop all, and the count of those dropped before: they are another gateway's."""
+        self._connection.execute("DELETE FROM _lakesync_conflicts")
+        self._connection.execute("DELETE FROM _lakesync_conflicts_dropped")
+
     def listed(self) -> list[LostWrite]:
         """Return the conflicts that wait for the app, oldest first."""
         return self._select("ORDER BY conflict.id")

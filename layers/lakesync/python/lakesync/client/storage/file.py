@@ -1,10 +1,10 @@
-"""`ClientFile`: one client's file, with an object for each kind of data; `Position`."""
+"""`ClientFile`: one client's file, with an object for each kind of data."""
 
 from __future__ import annotations
 
 import json
 import sqlite3
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from lakesync.client.actions.queue import ActionQueue
 from lakesync.client.arguments import checked_clock, checked_path, checked_text
@@ -16,17 +16,16 @@ from lakesync.client.storage.database import Database
 from lakesync.client.storage.device_clock import DeviceClock, system_clock
 from lakesync.client.storage.encryption import given_key
 from lakesync.client.storage.failures import SALVAGE, translated
+from lakesync.client.storage.position import Position
 from lakesync.client.storage.rows import Rows
 from lakesync.client.storage.tables import claim
 from lakesync.client.storage.unfolded import Unfolded
 from lakesync.client.upload.entries import Status
 from lakesync.client.upload.outbox import Outbox
 from lakesync.core.client_ids import check_own_client_id
-from lakesync.core.messages import Pull
+from lakesync.core.epoch import check_identity
 from lakesync.core.schema_json import schemas_from_json
-from lakesync.core.scope import EVERYTHING
-from lakesync.core.snapshot_order import begin_words
-from lakesync.errors import FileCorrupt, InternalError, NotFound, ValidationFailed
+from lakesync.errors import AnotherGateway, FileCorrupt, NotFound, ValidationFailed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,9 +37,7 @@ if TYPE_CHECKING:
     from lakesync.client.storage.encryption import GivenKey, Key
     from lakesync.client.storage.rows import LocalKey
     from lakesync.client.upload.entries import Entry, OutboxEntry
-    from lakesync.core.clock import Stamp
     from lakesync.core.delta import Delta
-    from lakesync.core.messages import PullPage
     from lakesync.core.schema import TableSchema
     from lakesync.errors import LakeSyncError
     from lakesync.ports import WallClock
@@ -52,66 +49,6 @@ _SQL_NAMES: Final = (
 )
 _NO_ENTRY: Final = "no {} has this id; list them again: an edit that is stamped again has another"
 _KEEP_SCHEMAS: Final = "UPDATE _lakesync_sync SET schemas = ?, schemas_of = ?"
-
-
-class Position(NamedTuple):
-    """Where a client reads on."""
-
-    cursor: Stamp
-    epoch: str
-    """What the cursor belongs to; empty unless the buffer was ever restored."""
-    snapshot: str
-    """Where a snapshot of the rows continues; empty if none is in progress."""
-    scope: str = ""
-    """What decided which rows were sent; empty if that is not known."""
-
-    @property
-    def is_new(self) -> bool:
-        """Return whether nothing was read yet."""
-        return self == NOTHING_READ
-
-    def pull(self, client_id: str, deltas_max: int, first: tuple[str, ...] = ()) -> Pull:
-        """Return the request for the next page; a client that begins asks for some tables first."""
-        cursor, epoch, snapshot, scope = self
-        if self.is_new:
-            snapshot = begin_words(first)
-        return Pull(client_id, cursor, deltas_max, epoch, snapshot, removes=True, scope=scope)
-
-    def is_followed_by(self, page: PullPage) -> bool:
-        """Return whether the rows stay true with a page that answers `pull`.
-
-        A gateway that receives a scope determines itself which tables must be read again.
-        """
-        compares = bool(self.scope) or self.shows_as(page)
-        return self.is_new or (compares and page.epoch == self.epoch)
-
-    def checked(self, page: PullPage) -> PullPage:
-        """Return a page, unless it would lead backwards or nowhere.
-
-        Raises:
-            InternalError: it would.
-        """
-        before = (self.snapshot, self.scope) if page.snapshot else (self.cursor, self.scope)
-        stays = before == (page.snapshot or page.cursor, page.scope)
-        backwards = page.cursor < self.cursor and not page.snapshot
-        if backwards or (page.has_more and stays):
-            raise InternalError(
-                f"the gateway answered the cursor {self.cursor} with the cursor {page.cursor}; "
-                "nothing was applied: report it with the time of the request"
-            )
-        return page
-
-    def may_apply(self, broadcast: PullPage) -> bool:
-        """Return whether a broadcast brings what a pull from here would."""
-        same = (broadcast.epoch, broadcast.scope) == (self.epoch, self.scope)
-        return same and not self.snapshot and not self.is_new and broadcast.follows(self.cursor)
-
-    def shows_as(self, page: PullPage) -> bool:
-        """Return whether a page was decided by the same rules and claims as all rows so far."""
-        return page.scope == self.scope or (not self.scope and page.scope == EVERYTHING)
-
-
-NOTHING_READ: Final = Position(0, "", "")
 
 
 class ClientFile:
@@ -140,6 +77,24 @@ class ClientFile:
         """Return where this client reads on."""
         row = self.connection.execute("SELECT cursor, epoch, snapshot, scope FROM _lakesync_sync")
         return Position(*row.fetchone())
+
+    def learn_epoch(self, named: str, epoch: str) -> None:
+        """Bind the file to the gateway that answered first, within the caller's transaction.
+
+        Args:
+            named: what the request named.
+            epoch: what the gateway answered.
+
+        Raises:
+            AnotherGateway: the file belongs to another one.
+        """
+        known = self.position().epoch
+        if named and not known:  # another process gave the file away while the request was open
+            raise AnotherGateway(AnotherGateway.ANSWER)
+        if epoch:
+            check_identity(known, epoch)
+            if not known:
+                self.connection.execute("UPDATE _lakesync_sync SET epoch = ?", (epoch,))
 
     def schema(self, table: str) -> TableSchema | None:
         """Return a table's schema, as committed; None if the gateway has given none."""

@@ -53,11 +53,15 @@ class CarriesOverHttp:
             self, method: str, path: str, headers: Mapping[str, str], **request: Any
         ) -> bytes: ...
 
-    def ask_upload(self, reference: Attachment, parts: Sequence[str], upload: str) -> UploadState:
+    def ask_upload(
+        self, reference: Attachment, parts: Sequence[str], upload: str, epoch: str = ""
+    ) -> UploadState:
         """Ask how far an upload is, and for what is to be sent next."""
         asked: dict[str, Any] = {"reference": str(reference), "parts": list(parts)}
         if upload:
             asked["upload"] = upload
+        if epoch:
+            asked["epoch"] = epoch
         answer = self._answered("attachments", asked)
         with _understood():
             return UploadState(

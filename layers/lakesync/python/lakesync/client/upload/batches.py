@@ -50,7 +50,7 @@ class Batch:
     units: int
     """Local transactions and single edits in the batch."""
     epoch: str | None = None
-    """The epoch that the client has read; None if it has read nothing yet."""
+    """The gateway's epoch, as the file knows it; None until a gateway has told it."""
     was_stopped: bool = False
     """Its edits were stopped before, each for itself, by somebody on the way to the gateway."""
 

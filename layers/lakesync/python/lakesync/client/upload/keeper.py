@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lakesync.client.recovery.rebind import rebind
 from lakesync.client.storage.editor import Editor
 from lakesync.client.storage.edits import amend
 from lakesync.client.storage.resolve import resolve
@@ -13,9 +14,11 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Mapping
 
+    from lakesync.client.recovery.rebind import KeepEdits
     from lakesync.client.storage.conflicts import LostWrite
     from lakesync.client.storage.file import ClientFile
     from lakesync.client.storage.resolve import Keep
+    from lakesync.client.sync import Syncer
     from lakesync.client.upload.entries import OutboxEntry
     from lakesync.core.delta import Delta
     from lakesync.errors import LakeSyncError
@@ -25,6 +28,7 @@ class OutboxKeeper(Editor):
     """The part of a client that has an outbox."""
 
     _file: ClientFile
+    _syncer: Syncer
     edited: threading.Event
 
     def pending(self) -> Result[list[OutboxEntry], LakeSyncError]:
@@ -60,6 +64,29 @@ class OutboxKeeper(Editor):
         """
         result = self._attempt(lambda: self._file.discard(delta_id))
         return heard(result, f"discard of {delta_id!r}")
+
+    def rebind(self, keep: KeepEdits) -> Result[int, LakeSyncError]:
+        """Give the file to another gateway: the next one that this client's transport reaches.
+
+        Without this, a file is bound to the gateway that answered first, and any other is refused
+        with ``ANOTHER_GATEWAY``. Everything of the new gateway is read from the start, and rows
+        that it lacks go. Actions that have not ended become dead letters; conflicts go.
+
+        Args:
+            keep: ``edits`` to push the edits that wait to the new gateway; refused ones stay
+                refused. ``nothing`` to give all of them up.
+
+        Returns:
+            The number of edits that were kept, or given up.
+        """
+
+        def rebound() -> int:
+            with self._syncer.alone(), self._file.database.transaction():
+                return rebind(self._file, keep)
+
+        result = self._attempt(rebound)
+        self.edited.set()
+        return heard(result, "rebind")
 
     def conflicts(self) -> Result[list[LostWrite], LakeSyncError]:
         """Return the conflicts that the app has not resolved, oldest first.

@@ -147,7 +147,7 @@ class Pusher:
                     return None
                 file.outbox.mark_sent(batch.entries)
                 at = file.position()
-                return batch if at.is_new else replace(batch, epoch=at.epoch)
+                return replace(batch, epoch=at.epoch or None)
 
     def _exchange(self, batch: Batch) -> BatchResult:
         """Push a batch and apply its receipt, if it is answered with one."""
@@ -171,6 +171,7 @@ class Pusher:
         received_ms = self._file.clock.device_ms()
         self.last_commit = max(self.last_commit, receipt.server_hlc)
         with self._file.database.transaction():
+            self._file.learn_epoch(batch.epoch or "", receipt.epoch)
             self._file.clock.correct(receipt.server_time_ms, sent_ms, received_ms)
             if batch.was_stopped:
                 self._file.outbox.unmark_stopped(batch.entries)

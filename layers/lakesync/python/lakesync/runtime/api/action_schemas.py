@@ -8,6 +8,7 @@ from lakesync.core.actions import ACTION_ID_BYTES_MAX, ACTIONS_MAX
 from lakesync.runtime.api.connector_schemas import ANYTHING, CONNECTOR_NAME
 from lakesync.runtime.api.shapes import (
     CLIENT_ID,
+    EPOCH,
     FLAG,
     STAMP,
     TEXT,
@@ -45,7 +46,8 @@ ACTION_COMPONENTS: Final[dict[str, Schema]] = {
         },
     ),
     "ActionPush": object_of(
-        {"clientId": CLIENT_ID, "actions": list_of(reference("Action"), maxItems=ACTIONS_MAX)}
+        {"clientId": CLIENT_ID, "actions": list_of(reference("Action"), maxItems=ACTIONS_MAX)},
+        {"epoch": EPOCH | {"description": "Refused (409) if it is another gateway's."}},
     ),
     "ActionAnswers": object_of(
         {"results": list_of(reference("ActionOutcome")), "serverHlc": STAMP}

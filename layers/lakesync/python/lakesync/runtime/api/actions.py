@@ -44,7 +44,7 @@ def action_routes(service: ActionService) -> APIRouter:
         operation_id="runActions",
         response_class=Response,
         responses=schemas.answers(
-            "ActionAnswers", "What became of the actions.", 413, protobuf=True
+            "ActionAnswers", "What became of the actions.", 409, 413, protobuf=True
         ),
         openapi_extra=schemas.takes("ActionPush", protobuf=True),
     )

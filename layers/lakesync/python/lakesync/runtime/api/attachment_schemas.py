@@ -7,7 +7,7 @@ from typing import Final
 from lakesync.core.attachments import PARTS_MAX, REFERENCE_CHARS_MAX
 from lakesync.core.delta import ROW_ID_BYTES_MAX
 from lakesync.gateway.attachments import UPLOAD_CHARS_MAX
-from lakesync.runtime.api.shapes import COUNT, FLAG, NAME, TEXT, Schema, list_of, object_of
+from lakesync.runtime.api.shapes import COUNT, EPOCH, FLAG, NAME, TEXT, Schema, list_of, object_of
 from lakesync.runtime.api.shapes import reference as component
 
 _REFERENCE: Final[Schema] = {
@@ -29,6 +29,7 @@ ATTACHMENT_COMPONENTS: Final[dict[str, Schema]] = {
                 "maxLength": UPLOAD_CHARS_MAX,
                 "description": "`upload` of the last answer, to continue it.",
             },
+            "epoch": EPOCH | {"description": "Refused (409) if it is another gateway's."},
         },
     ),
     "SignedRequest": object_of(

@@ -35,7 +35,7 @@ def attachment_routes(service: Callable[[], AttachmentService], quotas: Quotas) 
         operation_id="uploadAttachment",
         response_class=Response,
         responses=schemas.answers(
-            "AttachmentUploadState", "How far it is, and what to send next.", 410, 413, 502
+            "AttachmentUploadState", "How far it is, and what to send next.", 409, 410, 413, 502
         ),
         openapi_extra=schemas.takes("AttachmentUpload"),
     )
@@ -53,7 +53,10 @@ def attachment_routes(service: Callable[[], AttachmentService], quotas: Quotas) 
             raise ValidationFailed("parts must be a list of digests", field="parts")
         if not isinstance(last, str):
             raise ValidationFailed("upload must be what the last answer gave", field="upload")
-        state = service().upload(gateway, asked.get("reference"), parts, last)
+        epoch = asked.get("epoch", "")
+        if not isinstance(epoch, str):
+            raise ValidationFailed("epoch must be what a page or receipt gave", field="epoch")
+        state = service().upload(gateway, asked.get("reference"), parts, last, epoch)
         observe.count("AttachmentsStored", state.stored)
         return answer_json(request, _state(state))
 

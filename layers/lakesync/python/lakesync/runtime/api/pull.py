@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 from fastapi import APIRouter, Depends, Query, Request, Response
 
 from lakesync.core.clock import STAMP_MAX
+from lakesync.core.epoch import EPOCH_LENGTH_MAX
 from lakesync.core.messages import QUARANTINED_MAX, Pull
 from lakesync.core.scope import SCOPE_CHARS_MAX
 from lakesync.delivery.source_places import PLACES_CHARS_MAX
@@ -31,9 +32,12 @@ if TYPE_CHECKING:
 DELTAS_DEFAULT: Final = 100
 _REST_BYTES: Final = 5_000
 """What a page says beside its deltas: its scope, mostly."""
-_EPOCH_LENGTH_MAX: Final = 64
 _SOURCE_LENGTH_MAX: Final = 64
 _ENCODE: Final = {Encoding.JSON: jsonish.encode_page, Encoding.PROTOBUF: proto.encode_page}
+
+_ANSWERS: Final = schemas.answers(
+    "PullPage", "Whole commits, and the next cursor.", 404, 409, 410, 502, 503, protobuf=True
+)
 
 Since = Annotated[
     str,
@@ -47,7 +51,11 @@ Limit = Annotated[
     ),
 ]
 Epoch = Annotated[
-    str, Query(max_length=_EPOCH_LENGTH_MAX, description="`epoch` of the page before.")
+    str,
+    Query(
+        max_length=EPOCH_LENGTH_MAX,
+        description="`epoch` of a page or receipt. Refused (409) if it is another gateway's.",
+    ),
 ]
 Snapshot = Annotated[
     str,
@@ -135,9 +143,7 @@ def pull_routes(
         summary="Fetch what is new",
         operation_id="pull",
         response_class=Response,
-        responses=schemas.answers(
-            "PullPage", "Whole commits, and the next cursor.", 404, 410, 502, 503, protobuf=True
-        ),
+        responses=_ANSWERS,
     )
     async def pull(
         gateway: Gateway,

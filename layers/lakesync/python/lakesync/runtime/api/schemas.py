@@ -19,6 +19,7 @@ from lakesync.runtime.api.flow_schemas import FLOW_COMPONENTS
 from lakesync.runtime.api.shapes import (
     CLIENT_ID,
     COUNT,
+    EPOCH,
     FLAG,
     NAME,
     STAMP,
@@ -56,6 +57,7 @@ COMPONENTS: Final[dict[str, Schema]] = {
             "lastSeenHlc": STAMP,
             "atomic": FLAG | {"description": "One commit, or none of the deltas."},
             "ownCursor": FLAG | {"description": "Receipts do not move the client's cursor."},
+            "epoch": EPOCH | {"description": "Refused (409) if it is another gateway's."},
         },
     ),
     "DeltaOutcome": object_of(
@@ -75,6 +77,7 @@ COMPONENTS: Final[dict[str, Schema]] = {
         {
             "results": list_of(reference("DeltaOutcome")),
             "serverTimeMs": COUNT,
+            "epoch": EPOCH | {"description": "The gateway's; name it from now on."},
         },
     ),
     "Ticket": object_of({"ticket": TEXT, "expiresInS": COUNT}),
@@ -85,7 +88,7 @@ COMPONENTS: Final[dict[str, Schema]] = {
             "hasMore": FLAG,
         },
         {
-            "epoch": TEXT,
+            "epoch": EPOCH | {"description": "The gateway's; name it from now on."},
             "snapshot": TEXT | {"description": "Rows as they are; ask with it for the next page."},
             "schemaVersion": COUNT | {"description": "That of `/schema`; absent without schemas."},
             "scope": TEXT

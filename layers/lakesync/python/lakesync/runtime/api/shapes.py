@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from lakesync.core.delta import CLIENT_ID_BYTES_MAX
+from lakesync.core.epoch import EPOCH_LENGTH_MAX
 
 Schema = dict[str, Any]
 
@@ -17,6 +18,7 @@ STAMP: Final[Schema] = {
 }
 CLIENT_ID: Final[Schema] = {"type": "string", "minLength": 1, "maxLength": CLIENT_ID_BYTES_MAX}
 TEXT: Final[Schema] = {"type": "string"}
+EPOCH: Final[Schema] = {"type": "string", "maxLength": EPOCH_LENGTH_MAX}
 FLAG: Final[Schema] = {"type": "boolean"}
 COUNT: Final[Schema] = {"type": "integer", "minimum": 0}
 

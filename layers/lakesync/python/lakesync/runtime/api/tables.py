@@ -90,7 +90,7 @@ def add_table_routes(router: APIRouter, service: AdminService) -> None:
             tried(request)
         before = service.layout(gateway)
         after = service.place_table(gateway, table, shard, dry_run=dry_run).layout
-        costs = _costs(gateway, table, (before, after), service.epoch(gateway))
+        costs = _costs(gateway, table, (before, after))
         placed = {"saved": not dry_run, "table": table, "shard": shard, **costs}
         return answer_json(request, {**placed, **_shown(after)})
 
@@ -107,12 +107,10 @@ def _shown(layout: Layout) -> dict[str, object]:
     return {"tables": dict(sorted(layout.tables.items())), "shards": list(layout.shards())}
 
 
-def _costs(
-    gateway: str, table: str, layouts: tuple[Layout, Layout], epoch: str
-) -> dict[str, object]:
+def _costs(gateway: str, table: str, layouts: tuple[Layout, Layout]) -> dict[str, object]:
     """Return the most that an empty pull reads, and what a small push writes."""
-    pulls = [pull_units(gateway, layout, epoch) for layout in layouts]
-    pushes = [push_units(gateway, layout.shard_of(table), layout, epoch) for layout in layouts]
+    pulls = [pull_units(gateway, layout) for layout in layouts]
+    pushes = [push_units(gateway, layout.shard_of(table), layout) for layout in layouts]
     return {
         "pullReadUnits": {"before": pulls[0], "after": pulls[1]},
         "pushWriteUnits": {"before": pushes[0], "after": pushes[1]},

@@ -1,0 +1,193 @@
+"""A gateway has an epoch from its first commit on, and refuses whoever belongs to another one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakesync.buffer.memory import MemoryBuffer
+from lakesync.core.epoch import identity_of, new_epoch, restored_at, was_restored
+from lakesync.core.layout import MAIN_LANE
+from lakesync.core.messages import SNAPSHOT, Pull
+from lakesync.errors import AnotherGateway, CursorExpired, LakeSyncError
+from lakesync.maintenance.restore import begin_epoch
+from tests.support.builders import WALL_MS, at_ms, insert, push
+from tests.support.gateways import GivenTime, administrator, puller, pusher
+
+if TYPE_CHECKING:
+    from lakesync.core.messages import Push
+
+GATEWAY = "g"
+OTHER = new_epoch("another gateway")
+
+
+class Counted(MemoryBuffer):
+    """Counts what is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes: list[str] = []
+
+    def __getattribute__(self, name: str) -> object:
+        if name in {"commit", "save_config", "raise_head", "change_lanes", "close_lane"}:
+            super().__getattribute__("writes").append(name)
+        return super().__getattribute__(name)
+
+
+def gateway(*, tables: int = 1, buffer: MemoryBuffer | None = None) -> tuple[MemoryBuffer, str]:
+    """Return the buffer of a gateway with a row in some tables, apart; and its epoch."""
+    buffer, time = buffer or MemoryBuffer(), GivenTime(WALL_MS)
+    for number in range(1, tables):
+        administrator(buffer, time_=time).place_table(GATEWAY, f"t{number}", f"shard{number}")
+    for number in range(tables):
+        pusher(buffer, time_=time).push(GATEWAY, push(insert(at=at_ms(1), table=f"t{number}")))
+    return buffer, buffer.heads(GATEWAY)[MAIN_LANE].epoch
+
+
+@pytest.mark.law("B19")
+@pytest.mark.parametrize("begins", ["a push", "a declaration"])
+def test_a_gateway_has_an_epoch_from_its_first_commit_on(begins: str) -> None:
+    buffer, time = MemoryBuffer(), GivenTime(WALL_MS)
+    assert puller(buffer).pull(GATEWAY, Pull("r")).epoch == ""
+
+    if begins == "a push":
+        receipt = pusher(buffer, time_=time).push(GATEWAY, push(insert(at=at_ms(1), n=1)))
+        assert receipt.epoch == buffer.heads(GATEWAY)[MAIN_LANE].epoch
+    else:
+        administrator(buffer, time_=time).place_table(GATEWAY, "todos", "hot")
+
+    epoch = buffer.heads(GATEWAY)[MAIN_LANE].epoch
+    assert len(epoch) == 16
+    assert puller(buffer).pull(GATEWAY, Pull("r")).epoch == epoch
+    again = pusher(buffer, time_=time).push(
+        GATEWAY, replace(push(insert("r2", at=at_ms(2))), epoch=epoch)
+    )
+    assert (again.accepted, again.epoch) == (1, epoch)
+    administrator(buffer, time_=time).place_table(GATEWAY, "notes", "side")
+    assert buffer.heads(GATEWAY)[MAIN_LANE].epoch == epoch
+
+
+@pytest.mark.law("B19")
+def test_no_two_gateways_have_one_epoch() -> None:
+    assert len({gateway()[1] for _ in range(20)}) == 20
+
+
+@pytest.mark.law("B19")
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        push(insert("r9", at=at_ms(9), table="t0", n=1)),
+        push(insert("r9", at=at_ms(9), table="new", n=1)),
+        push(insert("r9", at=at_ms(9), table="t0", n=1), insert("r9", at=at_ms(9), table="t1")),
+        push(insert("r9", at=at_ms(10_000_000), table="t0", n=1)),
+        push(),
+    ],
+    ids=["an edit", "a new table", "two shards", "a delta that is refused anyway", "nothing"],
+)
+@pytest.mark.parametrize("named", [OTHER, restored_at(OTHER, at_ms(1))])
+@pytest.mark.parametrize("is_new", [False, True])
+def test_a_push_that_names_another_gateway_is_refused_before_anything_is_written(
+    wanted: Push, named: str, *, is_new: bool
+) -> None:
+    buffer = Counted()
+    if not is_new:
+        gateway(tables=2, buffer=buffer)
+    buffer.writes.clear()
+
+    with pytest.raises(AnotherGateway) as refused:
+        pusher(buffer).push(GATEWAY, replace(wanted, epoch=named))
+
+    assert (refused.value.code, refused.value.status) == ("ANOTHER_GATEWAY", 409)
+    assert "rebind" in refused.value.message
+    assert buffer.writes == []
+
+
+@pytest.mark.law("B19")
+@pytest.mark.parametrize("named", [OTHER, restored_at(OTHER, at_ms(1))])
+@pytest.mark.parametrize("is_new", [False, True])
+@pytest.mark.parametrize("since", ["begin", "start", "middle", "end", "behind"])
+def test_a_pull_that_names_another_gateway_is_refused_before_a_head_is_raised(
+    named: str, since: str, *, is_new: bool
+) -> None:
+    buffer = Counted()
+    if not is_new:
+        gateway(tables=3, buffer=buffer)
+    top = max((head.commit for head in buffer.heads(GATEWAY).values()), default=9)
+    cursor = {"start": 0, "middle": top - 1, "end": top, "behind": top + 9}.get(since, 0)
+    buffer.writes.clear()
+
+    with pytest.raises(AnotherGateway):
+        puller(buffer).pull(
+            GATEWAY,
+            Pull("r", cursor, 10, named, SNAPSHOT if since == "begin" else "", at_least=top),
+        )
+
+    assert buffer.writes == []
+
+
+@pytest.mark.law("B12", "B19")
+def test_a_restore_keeps_whose_the_buffer_is() -> None:
+    buffer, epoch = gateway()
+    top = buffer.heads(GATEWAY)[MAIN_LANE].commit
+    first = begin_epoch(buffer, GATEWAY, wall_clock=lambda: WALL_MS)
+    second = begin_epoch(buffer, GATEWAY, wall_clock=lambda: WALL_MS)
+
+    assert epoch < first < second
+    assert [identity_of(each) for each in (first, second)] == [epoch, epoch]
+    assert [was_restored(each) for each in (epoch, first, second)] == [False, True, True]
+    for before in (epoch, first):
+        with pytest.raises(CursorExpired):
+            puller(buffer).pull(GATEWAY, Pull("r", top, 10, before))
+        with pytest.raises(CursorExpired):
+            pusher(buffer).push(GATEWAY, replace(push(insert("r9", at=at_ms(9))), epoch=before))
+
+
+@pytest.mark.law("B12", "B19")
+def test_a_backup_from_before_the_first_commit_is_of_no_gateway_yet() -> None:
+    buffer = MemoryBuffer()
+    assert begin_epoch(buffer, GATEWAY, wall_clock=lambda: WALL_MS) == ""
+
+    pusher(buffer).push(GATEWAY, push(insert(at=at_ms(1), n=1)))
+
+    assert buffer.heads(GATEWAY)[MAIN_LANE].epoch
+
+
+@pytest.mark.law("B19")
+def test_who_names_no_epoch_is_served_as_ever() -> None:
+    buffer, epoch = gateway()
+    for named in (None, ""):
+        wanted = push(insert("r9", at=at_ms(9), n=1))
+        assert (
+            pusher(buffer, time_=GivenTime(WALL_MS))
+            .push(GATEWAY, replace(wanted, epoch=named))
+            .accepted
+            == 1
+        )
+    page = puller(buffer).pull(GATEWAY, Pull("r"))
+    assert (page.count, page.epoch) == (2, epoch)
+
+
+@pytest.mark.law("B19")
+def test_a_process_that_remembers_a_gateway_notices_that_it_was_set_up_anew() -> None:
+    buffer, epoch = gateway()
+    time = GivenTime(WALL_MS)
+    pushes, pulls = pusher(buffer, time_=time), puller(buffer, time_=time)
+    pushes.push(GATEWAY, replace(push(insert("r2", at=at_ms(2), table="t0")), epoch=epoch))
+    cursor = pulls.pull(GATEWAY, Pull("r", epoch=epoch)).cursor
+    buffer._gateways.clear()
+    time.now_ms += 5_000
+    pusher(buffer, time_=time).push(GATEWAY, push(insert("r1", at=at_ms(6_000), table="t0")))
+    now = buffer.heads(GATEWAY)[MAIN_LANE]
+    assert now.commit > cursor
+
+    def refusal(act: object) -> str:
+        with pytest.raises(LakeSyncError) as refused:
+            act()  # type: ignore[operator]
+        return refused.value.code
+
+    late = replace(push(insert("r3", at=at_ms(3), table="t0")), epoch=epoch)
+    assert refusal(lambda: pulls.pull(GATEWAY, Pull("r", cursor, 10, epoch))) == "ANOTHER_GATEWAY"
+    assert refusal(lambda: pushes.push(GATEWAY, late)) == "ANOTHER_GATEWAY"
+    assert buffer.heads(GATEWAY)[MAIN_LANE] == now
