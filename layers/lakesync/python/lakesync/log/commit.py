@@ -200,14 +200,12 @@ class Committer:
         # The stamp must be above every head that it commits to, and above all that it replaces.
         self._clock.last = max(self._clock.last, outcome.stamp, outcome.seen())
         outcome.stamp = self._clock.now(self._wall_clock())
-        parts = {
-            lanes[shard]: lane_commit(gateway, cached, lanes[shard], outcome)
-            for shard in outcome.effective
-        }
+        used = [lanes[shard] for shard in outcome.effective]
+        parts = {lane: lane_commit(gateway, cached, lane, outcome) for lane in used}
         token = self._chance.token()
         commit = Commit(
-            gateway, outcome.stamp, cached.config.version, parts, outcome.puts,
-            token, outcome.marks, cached.main.epoch or new_epoch(token),
+            gateway, outcome.stamp, cached.config.version, parts, outcome.puts, token,
+            outcome.marks, cached.main.epoch or new_epoch(token),
         )  # fmt: skip
         self._write_once(commit, deadline_ms)
         heads = {lane: head_after(cached.head(lane) or NO_HEAD, commit, lane) for lane in parts}

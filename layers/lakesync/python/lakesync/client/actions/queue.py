@@ -157,12 +157,6 @@ class ActionQueue:
                 (now_ms, entry.action_id),
             )
 
-    def mark_unsent(self, entries: Sequence[ActionEntry]) -> None:
-        """Note that another gateway refused actions: those sent for the first time still wait."""
-        for entry in entries:
-            if entry.attempts == 1:
-                self._change(entry, status="waiting", attempts=0, sent_ms=None)
-
     def answer(self, entry: ActionEntry, outcome: ActionOutcome, chance: float) -> bool:
         """Note an outcome; returns whether the action has ended with it."""
         if outcome.retryable:

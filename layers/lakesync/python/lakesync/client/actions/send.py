@@ -38,6 +38,10 @@ if TYPE_CHECKING:
 
 REQUEST_BYTES_MAX: Final = 250_000
 """Parameters of one request, unless one action alone has more: seconds on a slow line."""
+_UNSEND: Final = (
+    "UPDATE _lakesync_actions SET status = 'waiting', attempts = 0, sent_ms = NULL "
+    "WHERE action_id = ? AND status = 'sent' AND attempts = 1"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +135,7 @@ class Sender:
                 answers = self._runner().run_actions(push)
         except AnotherGateway:
             with self._file.database.transaction():
-                self._file.actions.mark_unsent(entries)
+                self._file.connection.executemany(_UNSEND, [(one.action_id,) for one in entries])
             raise
         except (ValidationFailed, BodyTooLarge, NotTheGateway) as error:
             if error.is_foreign:
