@@ -1,12 +1,13 @@
 """Run the benchmarks, print them as a table, and write ``benchmarks/results.json``.
 
 A figure that cannot be measured here, or does not reach its target, is in the table all the same.
+``--quick`` only shows that modules run: it measures next to nothing and writes nothing. ``--stale``
+names the figures whose sources have changed since they were measured (`benchmarks.sources`).
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib
 import importlib.util
 import json
 import os
@@ -14,53 +15,96 @@ import platform
 import sys
 import time
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from benchmarks.children import (
+    QUICK_SECONDS_MAX,
+    SECONDS_MAX,
+    Unmeasured,
+    ending_on_sigterm,
+    run_module,
+)
+from benchmarks.sources import RESULTS, ROOT, advice, digest_of, recorded, stale
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from benchmarks.entries import Entry
 
+SPARK: Final = ("spark_merge", "lake_merge", "lake_order", "small_merges")
+STACK: Final = ("stack", "live", "capture_lag")
 MODULES: Final = (
-    "gateway", "rules", "sparse", "buffer", "imports", "client", "watch", "broadcast",
-    "checkpoints", "simulation", "stack", "live", "spark_merge", "lake_merge", "lake_order",
-    "small_merges", "small_batches", "databases", "capture", "capture_lag", "connectors", "flows",
-    "scale",
+    "gateway", "rules", "sparse", "buffer", "client", "watch", "broadcast",
+    "checkpoints", "simulation", *STACK, "imports", *SPARK, "small_batches", "databases", "capture",
+    "connectors", "flows", "scale",
 )  # fmt: skip
-APART: Final = frozenset({"scale"})
-"""What is measured only when it is named: ``make scale``."""
-RESULTS: Final = Path(__file__).with_name("results.json")
 _PACKAGES: Final = ("lakesync", "protobuf", "pyarrow", "fastapi", "pyspark", "pyiceberg", "duckdb")
 
 
 def main() -> int:
     """Measure what was asked for; exit code 1 if a figure misses its target."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument(
-        "--only",
-        action="append",
-        metavar="NAME",
-        help=f"a module ({', '.join(MODULES)}) or a figure; may be repeated",
-    )
-    only = parser.parse_args().only or []
+    options = _options()
+    only: list[str] = options.only
+    if options.stale:
+        return _show_stale()
+    if options.quick:
+        return _quick(only or [name for name in MODULES if name not in (*SPARK, *STACK)])
     entries = [entry for module in _chosen(only) for entry in _measured(module)]
     if figures := set(only) - set(MODULES):
         entries = [entry for entry in entries if entry["name"] in figures or _is_of(entry, only)]
     _show(entries)
     RESULTS.write_text(json.dumps(_merged(entries), indent=1, ensure_ascii=False) + "\n", "utf-8")
-    print(f"\nwritten to {RESULTS.relative_to(Path.cwd())}")
+    print(f"\nwritten to {RESULTS.relative_to(ROOT)}")
     return 0 if all(entry["holds"] for entry in entries) else 1
 
 
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument(
+        "--only",
+        action="extend",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help=f"a module ({', '.join(MODULES)}) or a figure; may be repeated",
+    )
+    parser.add_argument("--quick", action="store_true", help="show that modules run; no figures")
+    parser.add_argument("--stale", action="store_true", help="name figures to be measured again")
+    return parser.parse_args()
+
+
+def _show_stale() -> int:
+    changed = stale(recorded(), MODULES)
+    print(advice(changed) if changed else "every figure is of the sources that are here")
+    return 1 if changed else 0
+
+
+def _quick(names: Sequence[str]) -> int:
+    """Run modules small, and say which do not run."""
+    faults = 0
+    for name in names:
+        begun = time.monotonic()
+        try:
+            entries = run_module(name, quick=True, seconds_max=QUICK_SECONDS_MAX)
+        except Unmeasured as exc:
+            faults += 1
+            print(f"{name}: FAILED: {exc}", file=sys.stderr, flush=True)
+        else:
+            seconds = time.monotonic() - begun
+            figures = ", ".join(entry["name"] for entry in entries)
+            print(f"{name}: runs ({seconds:.1f} s; {figures})", flush=True)
+    return 1 if faults else 0
+
+
 def _chosen(only: Sequence[str]) -> list[str]:
-    """Return the modules to run: those named, or all if a figure is named."""
-    there = [name for name in MODULES if importlib.util.find_spec(f"benchmarks.{name}")]
-    named = [name for name in there if name in only]
-    of_scale = [figure for figure in only if figure.startswith("scale_")]
-    if named and len(named) == len(only):
-        return named
-    return [name for name in there if name not in APART or of_scale]
+    """Return the modules to run: those named, and those on record for the figures named."""
+    if not only:
+        return [name for name in MODULES if importlib.util.find_spec(f"benchmarks.{name}")]
+    modules = {entry["name"]: entry["module"] for entry in recorded()}
+    if unknown := [name for name in only if name not in MODULES and name not in modules]:
+        raise SystemExit(f"no module or figure is called {', '.join(unknown)}")
+    wanted = {modules.get(name, name) for name in only}
+    return [name for name in MODULES if name in wanted]
 
 
 def _is_of(entry: Entry, only: Sequence[str]) -> bool:
@@ -70,16 +114,20 @@ def _is_of(entry: Entry, only: Sequence[str]) -> bool:
 def _measured(name: str) -> list[Entry]:
     print(f"measuring {name} …", file=sys.stderr, flush=True)
     started = time.monotonic()
+    sources = digest_of(name)
     try:
-        entries: list[Entry] = importlib.import_module(f"benchmarks.{name}").run()
-    except Exception as exc:  # noqa: BLE001 - one benchmark must not hide the others' figures
-        reason = f"could not be measured: {type(exc).__name__}: {exc}"
-        entries = [_failed(name, reason[:300])]
+        entries = run_module(name, quick=False, seconds_max=SECONDS_MAX)
+    except Unmeasured as exc:  # one benchmark must not hide the others' figures
+        entries = [_failed(name, f"could not be measured: {exc}"[:300])]
     seconds = round(time.monotonic() - started, 1)
+    print(f"  {seconds:.0f} s", file=sys.stderr, flush=True)
     return [
-        {**entry, "module": name, "module_seconds": seconds, "machine": machine()}
+        {
+            **entry, "module": name, "module_seconds": seconds, "sources": sources,
+            "machine": machine(),
+        }
         for entry in entries
-    ]
+    ]  # fmt: skip
 
 
 def _failed(name: str, reason: str) -> Entry:
@@ -106,7 +154,7 @@ def machine() -> dict[str, object]:
 
 def _merged(entries: list[Entry]) -> list[Entry]:
     """Return all figures on record, with those just measured in place of older ones."""
-    before: list[Entry] = json.loads(RESULTS.read_text("utf-8")) if RESULTS.exists() else []
+    before = recorded() if RESULTS.exists() else []
     names = {entry["name"] for entry in entries}
     modules = {entry["module"] for entry in entries}
     failed = {module for module in modules if module in names}
@@ -147,4 +195,5 @@ def _cells(entry: Entry) -> tuple[str, str, str, str]:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    with ending_on_sigterm():
+        raise SystemExit(main())

@@ -11,7 +11,7 @@ import os
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from unittest.mock import patch
 
-from benchmarks.entries import at_most, cpu_us
+from benchmarks.entries import at_most, cpu_us, sized
 from benchmarks.flights import WALL_MS
 from lakesync.buffer.caller import DynamoCaller
 from lakesync.buffer.connection_items import connection_item
@@ -38,10 +38,21 @@ if TYPE_CHECKING:
 
     from benchmarks.entries import Entry
 
+MEASURES: Final = (
+    "layers/lakesync/python/lakesync/buffer/connections.py",
+    "layers/lakesync/python/lakesync/buffer/connection_items.py",
+    "layers/lakesync/python/lakesync/core/visibility.py",
+    "layers/lakesync/python/lakesync/gateway/broadcast.py",
+    "layers/lakesync/python/lakesync/gateway/connected.py",
+    "layers/lakesync/python/lakesync/gateway/delivery.py",
+    "layers/lakesync/python/lakesync/gateway/pull.py",
+    "layers/lakesync/python/lakesync/runtime/realtime",
+    "layers/lakesync/python/lakesync/wire",
+)
 GATEWAY: Final = "bench"
 SCOPES: Final = 50
 TARGET_US: Final = 60
-SIZES: Final = (1_000, 10_000, 100_000)
+SIZES: Final = sized((1_000, 10_000, 100_000), (100,))
 TARGET_USD: Final = 1.25
 TARGET_IDLE_USD: Final = 0.05
 MONTH_MIN: Final = 30 * 24 * 60

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import boto3
 
-from benchmarks.entries import Entry, at_most, cpu_us
+from benchmarks.entries import Entry, at_most, cpu_us, sized
 from benchmarks.flights import BATCH, DISTINCT, WALL_MS, Chance, batches
 from benchmarks.units import batch_read_units, read_units, transaction_units
 from lakesync.buffer.caller import DynamoCaller
@@ -37,18 +37,27 @@ if TYPE_CHECKING:
     from lakesync.core.clock import Stamp
     from lakesync.ports import Buffer, Commit, Head, RowKey, StoredRow
 
+MEASURES: Final = (
+    "layers/lakesync/python/lakesync/buffer",
+    "layers/lakesync/python/lakesync/core",
+    "layers/lakesync/python/lakesync/gateway/push.py",
+    "layers/lakesync/python/lakesync/gateway/pull.py",
+    "layers/lakesync/python/lakesync/log",
+    "layers/lakesync/python/lakesync/ports",
+    "layers/lakesync/python/lakesync/wire",
+)
 COST_RATIO_TARGET: Final = 1.2
 PUSH_WRU_TARGET: Final = 2.5
 APPEND_WRU_TARGET: Final = 0.3
 PUSH_RRU_TARGET: Final = 1.0
 CURRENT_PULL_RRU_TARGET: Final = 2.0
 FEW: Final = 1_000
-MANY: Final = 1_000_000
+MANY: Final = sized(1_000_000, 4_000)
 _ROWS: Final = range(300)
 """The rows that are pushed to: they are there before the first figure is taken."""
 _OTHER_ROWS: Final = range(300, 200_000)
 """The rows that fill the buffer."""
-_PUSHES: Final = 40
+_PUSHES: Final = sized(40, 2)
 _ROUNDS: Final = 5
 _GATEWAY: Final = "bench"
 _TABLE: Final = "lakesync-buffer"

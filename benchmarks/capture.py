@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from benchmarks.entries import at_least
+from benchmarks.entries import at_least, sized
 from lakesync.connectors import FEED
 from lakesync.connectors.deltas import deltas_of
 from lakesync.connectors.poll import PAGE_ROWS_MAX
@@ -15,9 +15,14 @@ from tools.local_stack.databases import start_postgres
 if TYPE_CHECKING:
     from benchmarks.entries import Entry
 
-_TRANSACTIONS: Final = 200
+MEASURES: Final = (
+    "layers/lakesync/python/lakesync/connectors",
+    "layers/lakesync/python/lakesync/core/delta.py",
+    "layers/lakesync/python/lakesync/core/values.py",
+)
+_TRANSACTIONS: Final = sized(200, 3)
 _ROWS: Final = 100
-_ROUNDS: Final = 3
+_ROUNDS: Final = sized(3, 1)
 _TABLE: Final = "id int PRIMARY KEY, name text, amount numeric(10,2), at timestamptz, flag boolean"
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import httpx
 
-from benchmarks.entries import at_most
+from benchmarks.entries import at_most, sized
 from benchmarks.live import address_of, token_of
 from benchmarks.stack import running_stack
 from lakesync.client import Client, HttpTransport, SyncLoop
@@ -33,8 +33,20 @@ if TYPE_CHECKING:
     from lakesync.client import Watch
     from tools.local_stack.stack import Stack
 
-COMMITS: Final = 60
-WARM_UP: Final = 5
+MEASURES: Final = (
+    "functions/ingest",
+    "stepfunctions",
+    "tools/local_stack/emulator",
+    "layers/lakesync/python/lakesync/client/loop.py",
+    "layers/lakesync/python/lakesync/client/transport",
+    "layers/lakesync/python/lakesync/client/transport",
+    "layers/lakesync/python/lakesync/connectors",
+    "layers/lakesync/python/lakesync/gateway/broadcast.py",
+    "layers/lakesync/python/lakesync/gateway/push.py",
+    "layers/lakesync/python/lakesync/runtime/realtime",
+)
+COMMITS: Final = sized(60, 2)
+WARM_UP: Final = sized(5, 1)
 NAME: Final = "shop"
 POLL_S: Final = 1.0
 POLLED_S_MAX: Final = 60

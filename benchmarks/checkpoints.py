@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from benchmarks.entries import at_least, at_most, cpu_us
+from benchmarks.entries import at_least, at_most, cpu_us, sized
 from benchmarks.first_sync import COLUMNS, GATEWAY, ROWS, MadeRows
 from lakesync.checkpoint.store import Checkpoints
 from lakesync.errors import NotFound
@@ -25,8 +25,17 @@ if TYPE_CHECKING:
     from benchmarks.entries import Entry
     from lakesync.ports import RowSlice
 
+MEASURES: Final = (
+    "layers/lakesync/python/lakesync/checkpoint",
+    "layers/lakesync/python/lakesync/client",
+    "layers/lakesync/python/lakesync/core",
+    "layers/lakesync/python/lakesync/gateway/pull.py",
+    "layers/lakesync/python/lakesync/maintenance/checkpoint_build.py",
+    "layers/lakesync/python/lakesync/runtime/api",
+    "layers/lakesync/python/lakesync/wire",
+)
 BUILD_TARGET: Final = 50_000
-BUILD_ROWS: Final = 100_000
+BUILD_ROWS: Final = sized(100_000, 1_000)
 SYNC_TARGET: Final = 50_000
 CLIENT_MB_TARGET: Final = 200
 SERVER_MB_TARGET: Final = 512

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from benchmarks.entries import at_least, at_most
+from benchmarks.entries import at_least, at_most, sized
 from lakesync.client import Client
 from lakesync.core.clock import stamp
 from lakesync.core.delta import Op, make_delta
@@ -28,16 +28,22 @@ if TYPE_CHECKING:
     from lakesync.client.storage.database import Durability
     from lakesync.core.delta import Delta
 
-EDITS: Final = 3_000
+MEASURES: Final = (
+    "layers/lakesync/python/lakesync/client",
+    "layers/lakesync/python/lakesync/core",
+    "layers/lakesync/python/lakesync/wire",
+)
+EDITS: Final = sized(3_000, 50)
 EDITS_TARGET: Final = 5_000
-PAGES: Final = 40
+PAGES: Final = sized(40, 1)
 PAGE_DELTAS: Final = 1_000
 APPLIED_TARGET: Final = 60_000
 SHARE_TARGET: Final = 0.8
 FILE_TARGET: Final = 2
-FILE_ROWS: Final = 100_000
-_ROUNDS: Final = 3
-_SHARE_ROUNDS: Final = 7
+FILE_ROWS: Final = sized(100_000, 1_000)
+_ROUNDS: Final = sized(3, 1)
+_SHARE_ROUNDS: Final = sized(7, 1)
+SYNCS: Final = sized(1_500, 20)
 _SLICE_EDITS: Final = 50
 """Edits that the one makes before it is the other's turn."""
 _COMMIT_DELTAS: Final = 100
@@ -201,7 +207,7 @@ def _file_over_sqlite(folder: Path) -> float:
     return synced.stat().st_size / plain.stat().st_size
 
 
-def _syncs_per_s(path: Path, count: int = 1_500) -> float:
+def _syncs_per_s(path: Path, count: int = SYNCS) -> float:
     """Write and sync as SQLite's log does, with nothing around it."""
     block = b"\1" * _SYNC_BYTES
     file = os.open(path, os.O_CREAT | os.O_WRONLY)

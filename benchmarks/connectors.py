@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.broadcast import USD_PER_CALL, USD_PER_GB_S, USD_PER_RRU, USD_PER_WRU
-from benchmarks.entries import at_least, at_most
+from benchmarks.entries import at_least, at_most, sized
 from lakesync.buffer.memory import MemoryBuffer
 from lakesync.connectors import Storage
 from lakesync.connectors.dead_letters import DeadLetters
@@ -31,9 +31,16 @@ if TYPE_CHECKING:
     from lakesync.core.messages import Push
     from tools.local_stack.databases import Database
 
-ROWS: Final = 40_000
-ROWS_OF_MEMORY: Final = 10_000_000
-ROUNDS: Final = 3
+MEASURES: Final = (
+    "layers/lakesync/python/lakesync/connectors",
+    "layers/lakesync/python/lakesync/core/delta.py",
+    "layers/lakesync/python/lakesync/core/values.py",
+    "layers/lakesync/python/lakesync/gateway/push.py",
+    "layers/lakesync/python/lakesync/log",
+)
+ROWS: Final = sized(40_000, 400)
+ROWS_OF_MEMORY: Final = sized(3_000_000, 1_000)
+ROUNDS: Final = sized(3, 1)
 POLLS_A_MONTH: Final = 43_200
 USD_PER_EXPRESS: Final = 1.00 / 1e6
 """A request of an Express state machine in us-east-1, by list price."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-from benchmarks.entries import at_least, at_most
+from benchmarks.entries import at_least, at_most, sized
 from benchmarks.flights import batches
 from lakesync.adapters.database import PlacedDelta, Position, TableBatch
 from lakesync.adapters.sql.adapter import SqlAdapter
@@ -27,8 +27,16 @@ if TYPE_CHECKING:
     from lakesync.adapters.sql.dialect import Dialect
     from lakesync.core.delta import Delta
 
-BATCH_DELTAS: Final = 20_000
-BATCHES: Final = 5
+MEASURES: Final = (
+    "layers/lakesync/python/lakesync/adapters/database",
+    "layers/lakesync/python/lakesync/adapters/sql",
+    "layers/lakesync/python/lakesync/core/delta.py",
+    "layers/lakesync/python/lakesync/core/merge.py",
+    "layers/lakesync/python/lakesync/core/values.py",
+    "layers/lakesync/python/lakesync/wire/row_state.py",
+)
+BATCH_DELTAS: Final = sized(20_000, 200)
+BATCHES: Final = sized(5, 2)
 ROWS: Final = 50_000
 _TYPES: Final = {
     "carrier": "string", "tailnum": "string", "dep_delay": "number", "air_time": "number",

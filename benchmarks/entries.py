@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import gc
+import os
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+T = TypeVar("T")
 Entry = dict[str, Any]
 """``name``, ``value``, ``unit``, ``target``, ``holds``, ``detail``."""
+QUICK: Final = "LAKESYNC_BENCHMARKS_QUICK"
+"""Set for a process that is to show that a module runs; what it gives is no figure."""
+
+
+def sized(full: T, quick: T) -> T:
+    """Return how much is measured: next to nothing where only running counts."""
+    return quick if os.environ.get(QUICK) else full
 
 
 def at_most(name: str, value: float, unit: str, target: float, detail: str) -> Entry:

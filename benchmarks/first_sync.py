@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from benchmarks.entries import sized
 from benchmarks.memory import peak_mb
 from lakesync.buffer.keys import row_place
 from lakesync.buffer.memory import MemoryBuffer
@@ -41,9 +42,9 @@ if TYPE_CHECKING:
 
 GATEWAY: Final = "g1"
 TABLE: Final = "todos"
-ROWS: Final = int(os.environ.get("FIRST_SYNC_ROWS", "1000000"))
+ROWS: Final = sized(1_000_000, 2_000)
 COLUMNS: Final = 5
-AFTER: Final = 2_000
+AFTER: Final = sized(2_000, 200)
 """Deltas that are pushed after the checkpoint, for the pull behind it."""
 _COMMIT_DELTAS: Final = 80
 _SLICE_ROWS: Final = 2_000

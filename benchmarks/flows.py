@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from benchmarks.connectors import fill, settings_of
-from benchmarks.entries import at_least
+from benchmarks.entries import at_least, sized
 from lakesync.buffer.memory import MemoryBuffer
 from lakesync.flows.routes import keeper
 from lakesync.gateway.destinations import DestinationAdmin
@@ -26,8 +26,17 @@ if TYPE_CHECKING:
     from benchmarks.entries import Entry
     from tools.local_stack.databases import Database
 
-ROWS: Final = 40_000
-ROUNDS: Final = 3
+MEASURES: Final = (
+    "layers/lakesync/python/lakesync/adapters/database",
+    "layers/lakesync/python/lakesync/adapters/sql",
+    "layers/lakesync/python/lakesync/connectors",
+    "layers/lakesync/python/lakesync/core/delta.py",
+    "layers/lakesync/python/lakesync/core/merge.py",
+    "layers/lakesync/python/lakesync/core/values.py",
+    "layers/lakesync/python/lakesync/flows",
+)
+ROWS: Final = sized(40_000, 400)
+ROUNDS: Final = sized(3, 1)
 _GATEWAY: Final = "bench"
 
 

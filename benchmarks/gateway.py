@@ -5,20 +5,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import replace
+from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
-from benchmarks.entries import Entry, at_most, cpu_us
+from benchmarks.entries import Entry, at_most, cpu_us, sized
 from benchmarks.flights import BATCH, DISTINCT, WALL_MS, Chance, batches
-from lakesync.buffer import keys, pack, requests
+from benchmarks.scale.dynamo import Dynamo
+from benchmarks.scale.ports import OneCaller
 from lakesync.buffer.caller import DynamoCaller
 from lakesync.buffer.dynamo import DynamoBuffer
 from lakesync.buffer.memory import MemoryBuffer
-from lakesync.buffer.transaction import transact
-from lakesync.core.config import GatewayConfig
-from lakesync.core.declaring import admitting
 from lakesync.core.messages import Pull
 from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
@@ -26,11 +24,22 @@ from lakesync.log.log_cache import Tails
 from lakesync.wire import jsonish, proto
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lakesync.buffer.caller import Send
     from lakesync.core.messages import Push
     from lakesync.ports import Buffer, Commit
 
-PUSHES: Final = 60
+MEASURES: Final = (
+    "layers/lakesync/python/lakesync/buffer",
+    "layers/lakesync/python/lakesync/core",
+    "layers/lakesync/python/lakesync/gateway/push.py",
+    "layers/lakesync/python/lakesync/gateway/pull.py",
+    "layers/lakesync/python/lakesync/log",
+    "layers/lakesync/python/lakesync/ports",
+    "layers/lakesync/python/lakesync/wire",
+)
+PUSHES: Final = sized(60, 2)
 ROWS: Final = range(1_500)
 PAGE_DELTAS: Final = 1_000
 PUSH_TARGET: Final = 40
@@ -39,8 +48,8 @@ PULL_TARGET: Final = 5
 PULL_JSON_TARGET: Final = 15
 _TABLE: Final = "lakesync-buffer"
 GATEWAY: Final = "bench"
-_ROUNDS: Final = 5
-_PAGES: Final = 20
+_ROUNDS: Final = sized(5, 1)
+_PAGES: Final = sized(20, 1)
 
 
 def run() -> list[Entry]:
@@ -52,17 +61,38 @@ def run() -> list[Entry]:
 
 
 class _Discarding(MemoryBuffer):
-    """Takes any commit and keeps none: what is left is the gateway's own cost."""
+    """Takes any commit, and keeps none once it is told so: what is left is the gateway's own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stands_still = False
 
     def commit(self, commit: Commit) -> None:
         """Take a commit."""
+        if not self.stands_still:
+            super().commit(commit)
+
+
+class _TakesAnything:
+    """Takes any transaction, and forgets it once it is told so; before, a model of DynamoDB."""
+
+    def __init__(self) -> None:
+        self.stands_still = False
+        self._model = Dynamo(OneCaller(), Random(0))
+
+    def __call__(self, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
+        """Answer an operation."""
+        if self.stands_still and headers["X-Amz-Target"].endswith(".TransactWriteItems"):
+            return 200, b"{}"
+        return self._model(headers, body)
 
 
 def _push_entries() -> list[Entry]:
     turns = [list(batches(PUSHES, ROWS, first=turn * PUSHES)) for turn in range(_ROUNDS + 1)]
-    to_wire = _push_us(dynamo(_TakesAnything()), proto, turns)
-    to_port = _push_us(_Discarding(), proto, turns)
-    from_json = _push_us(dynamo(_TakesAnything()), jsonish, turns)
+    emulated, memory, answering = _TakesAnything(), _Discarding(), _TakesAnything()
+    to_wire = _push_us(emulated, dynamo(emulated), proto, turns)
+    to_port = _push_us(memory, memory, proto, turns)
+    from_json = _push_us(answering, dynamo(answering), jsonish, turns)
     warm = f"batches of {BATCH}, 5 columns, {DISTINCT} distinct rows a commit, a warm process"
     return [
         at_most(
@@ -82,7 +112,9 @@ def _push_entries() -> list[Entry]:
     ]
 
 
-def _push_us(buffer: Buffer, wire: Any, turns: list[list[Push]]) -> float:
+def _push_us(
+    store: _TakesAnything | _Discarding, buffer: Buffer, wire: Any, turns: list[list[Push]]
+) -> float:
     bodies = [[wire.encode_push(push) for push in turn] for turn in turns]
     service = PushService(
         buffer, wall_clock=lambda: WALL_MS + 1_000_000, sleep_ms=lambda _: None, chance=Chance()
@@ -91,10 +123,12 @@ def _push_us(buffer: Buffer, wire: Any, turns: list[list[Push]]) -> float:
     def push_all(turn: int) -> int:
         for body in bodies[turn + 1]:
             receipt = service.push(GATEWAY, wire.decode_push(body))
+            assert receipt.accepted == BATCH
             wire.encode_receipt(receipt)
         return PUSHES * BATCH
 
-    push_all(-1)  # from here on the process knows the rows
+    push_all(-1)  # the tables are declared, and from here on the process knows the rows
+    store.stands_still = True
     return cpu_us(push_all, _ROUNDS)
 
 
@@ -105,35 +139,11 @@ def dynamo(send: Send) -> DynamoBuffer:
     return DynamoBuffer(_TABLE, DynamoCaller("eu-west-1", send=send))
 
 
-class _TakesAnything:
-    """Takes any commit, and answers as a DynamoDB that has a table declared and no rows."""
-
-    def __init__(self) -> None:
-        deltas = [delta for _, delta in next(batches(1, ROWS)).deltas]
-        config = replace(admitting(GatewayConfig(), None, deltas), version=1)
-        head = {
-            **requests.key(*keys.head_key(GATEWAY, "main")),
-            "c": requests.number(1),
-            "v": requests.number(config.version),
-        }
-        document = {"d": requests.binary(pack.pack_config(config))}
-        self._config = json.dumps({"Item": document}).encode()
-        self._head = json.dumps({"Responses": {_TABLE: [head]}}).encode()
-
-    def __call__(self, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
-        """Answer an operation."""
-        if headers["X-Amz-Target"].endswith(".GetItem"):
-            return 200, self._config
-        if f'"{GATEWAY}|head"'.encode() in body:
-            return 200, self._head
-        return 200, b'{"Responses":{}}'
-
-
 # --- pull
 
 
 def _pull_entries() -> list[Entry]:
-    send = StoredLog(with_a_page(KeptCommits()))
+    send = StandsStill(with_a_page)
     pull = Pull("reader", deltas_max=PAGE_DELTAS)
     detail = f"pages of {PAGE_DELTAS:,}, commits of {BATCH}, 5 columns; DynamoDB's answer to bytes"
     return [
@@ -150,53 +160,36 @@ def _pull_entries() -> list[Entry]:
     ]
 
 
-class StoredLog:
-    """Answers as DynamoDB does for a log of one full page."""
+class StandsStill:
+    """A DynamoDB whose content does not change: each request is answered as it was before."""
 
-    def __init__(self, buffer: KeptCommits) -> None:
-        commits = buffer.commits
-        last = commits[-1]
-        config = buffer.config(GATEWAY)
-        head = {
-            **requests.key(*keys.head_key(GATEWAY, "main")),
-            "c": requests.number(last.stamp),
-            "l": requests.number(last.stamp),
-            "v": requests.number(config.version),
-        }
-        document = {"d": requests.binary(pack.pack_config(config))}
-        items = [json.loads(transact(_TABLE, commit)[0])["TransactItems"][1] for commit in commits]
-        self._head = json.dumps({"Item": head}).encode()
-        self._config = json.dumps({"Item": document}).encode()
-        self._log = json.dumps({"Items": [item["Put"]["Item"] for item in items]}).encode()
+    def __init__(self, *fill: Callable[[Buffer], None]) -> None:
+        self._model = Dynamo(OneCaller(), Random(0))
+        self._answers: dict[tuple[str, bytes], tuple[int, bytes]] = {}
+        for step in fill:
+            step(dynamo(self._model))
 
     def __call__(self, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
         """Answer an operation."""
-        if headers["X-Amz-Target"].endswith(".Query"):
-            return 200, self._log
-        return 200, self._config if f'"{keys.CONFIG}"'.encode() in body else self._head
+        asked = headers["X-Amz-Target"], body
+        if asked not in self._answers:
+            self._answers[asked] = self._model(headers, body)
+        return self._answers[asked]
 
 
-class KeptCommits(MemoryBuffer):
-    """Keeps commits as they were made."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.commits: list[Commit] = []
-
-    def commit(self, commit: Commit) -> None:
-        """Commit, and keep it."""
-        super().commit(commit)
-        self.commits.append(commit)
-
-
-def with_a_page(buffer: KeptCommits) -> KeptCommits:
+def with_a_page(buffer: Buffer) -> None:
     """Push a page of deltas into a buffer."""
+    push_flights(buffer, PAGE_DELTAS // BATCH)
+
+
+def push_flights(buffer: Buffer, pushes: int) -> None:
+    """Push so many batches into a buffer, whatever its sync rules say."""
     service = PushService(
         buffer, wall_clock=lambda: WALL_MS + 1_000_000, sleep_ms=lambda _: None, chance=Chance()
     )
-    for push in batches(PAGE_DELTAS // BATCH, ROWS):
-        service.push(GATEWAY, push)
-    return buffer
+    for push in batches(pushes, ROWS):
+        receipt = service.push(GATEWAY, replace(push, trusted=True))
+        assert receipt.accepted == BATCH, receipt.outcomes[0].error
 
 
 def pull_us(send: Send, wire: Any, pull: Pull) -> float:
@@ -211,7 +204,7 @@ def pull_us(send: Send, wire: Any, pull: Pull) -> float:
             page = service.pull(GATEWAY, pull)
             wire.encode_page(page)
             count += page.count
-        assert count == _PAGES * PAGE_DELTAS
+        assert count == _PAGES * PAGE_DELTAS, count
         return count
 
     return cpu_us(pull_all, _ROUNDS)

@@ -15,11 +15,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.entries import sized
+from tests.support.function_environment import ENVIRONMENT
 from tools.local_stack import paths
 
+MEASURES: Final = (
+    "functions/push",
+    "functions/pull",
+    "layers/lakesync/python/lakesync/buffer",
+    "layers/lakesync/python/lakesync/core",
+    "layers/lakesync/python/lakesync/gateway",
+    "layers/lakesync/python/lakesync/log",
+    "layers/lakesync/python/lakesync/runtime",
+    "layers/lakesync/python/lakesync/wire",
+)
 IMPORT_MS_TARGET: Final = 400
 PACKAGE_MB_TARGET: Final = 60
-ROUNDS: Final = 9
+ROUNDS: Final = sized(9, 1)
 _BUILD: Final = paths.ROOT / ".aws-sam" / "build"
 _LAYERS: Final = {
     "push": ("LakesyncLayer", "WebLayer"),
@@ -30,24 +42,6 @@ _CODE: Final = (
     "import time; clocks = time.perf_counter, time.process_time; began = [at() for at in clocks]; "
     "import app; print(*[(at() - start) * 1000 for at, start in zip(clocks, began)])"
 )
-# What the functions' settings ask for; nothing is called while they are imported.
-_SETTINGS: Final = {
-    "AWS_REGION": "eu-west-1",
-    "AWS_DEFAULT_REGION": "eu-west-1",
-    "AWS_ACCESS_KEY_ID": "none",
-    "AWS_SECRET_ACCESS_KEY": "none",
-    "BUFFER_TABLE": "buffer",
-    "LAKE_BUCKET": "lake",
-    "FLUSH_QUEUE_URL": "https://sqs.eu-west-1.amazonaws.com/1/flush",
-    "FLUSH_THRESHOLD_BYTES": "8388608",
-    "BACKPRESSURE_BYTES_MAX": "268435456",
-    "BACKPRESSURE_AGE_S_MAX": "21600",
-    "QUOTA_PUSHES_PER_S": "0",
-    "QUOTA_DELTAS_PER_S": "0",
-    "QUOTA_BYTES_PER_S": "0",
-    "POWERTOOLS_METRICS_NAMESPACE": "LakeSync",
-    "POWERTOOLS_SERVICE_NAME": "benchmark",
-}
 
 
 @dataclass(frozen=True)
@@ -105,7 +99,7 @@ def _package(name: str) -> Package:
 def _import_ms(package: Package) -> tuple[float, float]:
     """Return the wall time and the processor time of one import."""
     environment = {
-        **_SETTINGS,
+        **ENVIRONMENT,
         "PATH": os.environ["PATH"],
         "PYTHONPATH": os.pathsep.join(map(str, package.folders)),
         "PYTHONDONTWRITEBYTECODE": "1",  # Lambda's folders are read-only

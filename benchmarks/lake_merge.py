@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "glue_jobs"))
 
 from benchmarks import lake_upsert
-from benchmarks.entries import at_least, at_most
+from benchmarks.entries import at_least, at_most, sized
 from benchmarks.spark_merge import cpu_s, spark_session
 from lakesync.core.clock import stamp
 from lakesync.core.schema import Column, TableSchema
@@ -38,6 +38,12 @@ if TYPE_CHECKING:
     from lakesync_spark.iceberg.tables import TableName
     from lakesync_spark.iceberg.workbench import Workbench
 
+MEASURES: Final = (
+    "glue_jobs/lakesync_spark/common",
+    "glue_jobs/lakesync_spark/iceberg",
+    "layers/lakesync/python/lakesync/materialise",
+    "layers/lakesync/python/lakesync/maintenance/batches.py",
+)
 ROWS: Final = (1_000_000, 10_000_000)
 DELTAS: Final = 1_000_000
 OBJECTS: Final = 20

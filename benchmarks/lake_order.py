@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from benchmarks.entries import at_most
+from benchmarks.entries import at_most, sized
 from benchmarks.lake_merge import GATEWAY, STACK, TABLE, lake_name, make_table, stage_batch
 from benchmarks.spark_merge import cpu_s, spark_session
 from tests.glue.support.files import FileStore
@@ -25,6 +25,14 @@ if TYPE_CHECKING:
     from benchmarks.entries import Entry
     from lakesync_spark.iceberg.workbench import Workbench
 
+MEASURES: Final = (
+    "glue_jobs/lakesync_spark/common",
+    "glue_jobs/lakesync_spark/iceberg",
+    "layers/lakesync/python/lakesync/cli/lake.py",
+    "layers/lakesync/python/lakesync/cli/sql_query.py",
+    "layers/lakesync/python/lakesync/materialise",
+    "layers/lakesync/python/lakesync/maintenance/batches.py",
+)
 FLUSHES: Final = 40
 FLUSH_DELTAS: Final = 1_000
 ROWS: Final = 500_000

@@ -17,7 +17,7 @@ from uuid import uuid4
 import boto3
 from websockets.asyncio.client import ClientConnection, connect
 
-from benchmarks.entries import at_most
+from benchmarks.entries import at_most, sized
 from benchmarks.stack import running_stack
 from lakesync.cli.tokens import sign
 from lakesync.client import Client, HttpTransport
@@ -28,12 +28,26 @@ if TYPE_CHECKING:
     from benchmarks.entries import Entry
     from tools.local_stack.stack import Stack
 
-EDITS: Final = 100
-WARM_UP: Final = 10
+MEASURES: Final = (
+    "functions/push",
+    "functions/notify",
+    "tools/local_stack/emulator",
+    "layers/lakesync/python/lakesync/buffer/connections.py",
+    "layers/lakesync/python/lakesync/client/loop.py",
+    "layers/lakesync/python/lakesync/client/transport",
+    "layers/lakesync/python/lakesync/gateway/broadcast.py",
+    "layers/lakesync/python/lakesync/gateway/delivery.py",
+    "layers/lakesync/python/lakesync/gateway/push.py",
+    "layers/lakesync/python/lakesync/log",
+    "layers/lakesync/python/lakesync/runtime/realtime",
+    "layers/lakesync/python/lakesync/wire",
+)
+EDITS: Final = sized(100, 3)
+WARM_UP: Final = sized(10, 1)
 P50_TARGET_MS: Final = 150
 P99_TARGET_MS: Final = 500
-SOCKETS: Final = 1_000
-ROUNDS: Final = 4
+SOCKETS: Final = sized(1_000, 10)
+ROUNDS: Final = sized(4, 1)
 ROUND_S_MAX: Final = 60
 HANDSHAKES: Final = 16
 """Sockets that are opened at once."""

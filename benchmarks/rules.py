@@ -8,9 +8,9 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any, Final
 
-from benchmarks.entries import at_most, cpu_us
+from benchmarks.entries import at_most, cpu_us, sized
 from benchmarks.flights import WALL_MS, Chance
-from benchmarks.gateway import GATEWAY, PAGE_DELTAS, KeptCommits, StoredLog, pull_us, with_a_page
+from benchmarks.gateway import GATEWAY, PAGE_DELTAS, StandsStill, pull_us, with_a_page
 from lakesync.core.messages import Pull
 from lakesync.core.rules_json import rules_from_json
 from lakesync.core.schema import Column, TableSchema
@@ -21,10 +21,18 @@ from lakesync.wire import jsonish, proto
 
 if TYPE_CHECKING:
     from benchmarks.entries import Entry
+    from lakesync.ports import Buffer
 
+MEASURES: Final = (
+    "layers/lakesync/python/lakesync/core",
+    "layers/lakesync/python/lakesync/gateway/pull.py",
+    "layers/lakesync/python/lakesync/gateway/rule_filter.py",
+    "layers/lakesync/python/lakesync/log",
+    "layers/lakesync/python/lakesync/wire",
+)
 DECISION_TARGET_US: Final = 1
 PULL_TARGET: Final = 2
-DECISIONS: Final = 20_000
+DECISIONS: Final = sized(20_000, 200)
 CLAIMS: Final = {"sub": "reader", "carriers": ["UA", "AA", "DL", "B6"]}
 _COLUMNS: Final = {
     "carrier": "string", "tailnum": "string", "dep_delay": "integer", "air_time": "number",
@@ -106,13 +114,14 @@ def _decision_us() -> float:
 
 
 def _pull_us(wire: Any, *, ruled: bool) -> float:
-    buffer = KeptCommits()
-    admin = AdminService(
-        buffer, wall_clock=lambda: WALL_MS, sleep_ms=lambda _: None, chance=Chance()
-    )
-    admin.register_schema(GATEWAY, _SCHEMA)
-    if ruled:
-        admin.save_rules(GATEWAY, RULES)
-    send = StoredLog(with_a_page(buffer))
+    def govern(buffer: Buffer) -> None:
+        admin = AdminService(
+            buffer, wall_clock=lambda: WALL_MS, sleep_ms=lambda _: None, chance=Chance()
+        )
+        admin.register_schema(GATEWAY, _SCHEMA)
+        if ruled:
+            admin.save_rules(GATEWAY, RULES)
+
+    send = StandsStill(govern, with_a_page)
     pull = Pull("reader", deltas_max=PAGE_DELTAS, claims=CLAIMS, removes=True)
     return pull_us(send, wire, pull)

@@ -32,7 +32,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from benchmarks.entries import at_most
+from benchmarks.entries import at_most, sized
 from lakesync.adapters.lake.parquet import ParquetEncoder
 from lakesync.core.clock import stamp
 from lakesync.core.delta import Op, make_delta
@@ -62,9 +62,18 @@ if TYPE_CHECKING:
     from lakesync.materialise.shape import Kind
     from tools.local_stack.aws_emulator import Emulator
 
-ROWS: Final = 100_000
-DELTAS: Final = 1_000
-TRIES: Final = 3
+MEASURES: Final = (
+    "layers/lakesync/python/lakesync/adapters/lake",
+    "layers/lakesync/python/lakesync/core/claims.py",
+    "layers/lakesync/python/lakesync/core/merge.py",
+    "layers/lakesync/python/lakesync/core/values.py",
+    "layers/lakesync/python/lakesync/maintenance/batches.py",
+    "layers/lakesync/python/lakesync/materialise",
+    "layers/lakesync/python/lakesync/runtime/wiring_materialise.py",
+)
+ROWS: Final = sized(100_000, 2_000)
+DELTAS: Final = sized(1_000, 60)
+TRIES: Final = sized(3, 1)
 SECONDS_TARGET: Final = 15.0
 DOLLARS_TARGET: Final = 0.001
 MEMORY_GB: Final = 1769 / 1024

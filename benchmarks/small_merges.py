@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from benchmarks.entries import at_most
+from benchmarks.entries import at_most, sized
 from benchmarks.spark_merge import cpu_s, spark_session
 from lakesync.core.clock import stamp
 from lakesync.core.schema import Column, TableSchema
@@ -27,9 +27,15 @@ from tests.glue.support.files import FileStore
 if TYPE_CHECKING:
     from benchmarks.entries import Entry
 
+MEASURES: Final = (
+    "glue_jobs/lakesync_spark/common",
+    "glue_jobs/lakesync_spark/iceberg",
+    "layers/lakesync/python/lakesync/materialise",
+    "layers/lakesync/python/lakesync/maintenance/batches.py",
+)
 FIGURE: Final = "small_merge_cpu_s"
 TARGET: Final = 4.0
-TABLES: Final = 24
+TABLES: Final = sized(24, 2)
 DELTAS: Final = 100
 ROWS: Final = {FIGURE: 50, "small_merge_into_larger_cpu_s": 1_000}
 """Of the tables before the merge that is measured."""

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, Final
 # Glue puts the job's packages on the path; here this does.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "glue_jobs"))
 
-from benchmarks.entries import at_most
+from benchmarks.entries import at_most, sized
 from benchmarks.jvm import cpu_s as jvm_cpu_s
 from lakesync.core.clock import stamp
 from lakesync.core.names import lake_database
@@ -51,9 +51,15 @@ if TYPE_CHECKING:
 
     from benchmarks.entries import Entry
 
+MEASURES: Final = (
+    "glue_jobs/lakesync_spark/common",
+    "glue_jobs/lakesync_spark/iceberg",
+    "layers/lakesync/python/lakesync/materialise",
+    "layers/lakesync/python/lakesync/maintenance/batches.py",
+)
 TARGET: Final = 3.0
 BYTES_TARGET: Final = 1.6
-ROUNDS: Final = 3
+ROUNDS: Final = sized(2, 1)
 BATCH_DELTAS: Final = 50_000
 """What a flush writes into one object, about."""
 CORES: Final = 2

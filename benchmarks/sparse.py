@@ -8,20 +8,36 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from benchmarks.entries import at_least, cpu_us
-from benchmarks.flights import BATCH, WALL_MS, Chance, batches
-from benchmarks.gateway import GATEWAY, PAGE_DELTAS, ROWS, KeptCommits, StoredLog, dynamo
+from benchmarks.entries import at_least, cpu_us, sized
+from benchmarks.flights import BATCH, WALL_MS, Chance
+from benchmarks.gateway import (
+    GATEWAY,
+    PAGE_DELTAS,
+    StandsStill,
+    dynamo,
+    push_flights,
+    with_a_page,
+)
+from lakesync.buffer.memory import MemoryBuffer
 from lakesync.core.messages import Pull
 from lakesync.gateway.admin import AdminService
 from lakesync.gateway.pull import PullService
-from lakesync.gateway.push import PushService
 from lakesync.log.log_cache import Tails
 
 if TYPE_CHECKING:
     from benchmarks.entries import Entry
+    from lakesync.ports import Buffer, Commit
 
+MEASURES: Final = (
+    "layers/lakesync/python/lakesync/core",
+    "layers/lakesync/python/lakesync/gateway/pull.py",
+    "layers/lakesync/python/lakesync/gateway/rule_filter.py",
+    "layers/lakesync/python/lakesync/log",
+    "layers/lakesync/python/lakesync/wire",
+)
 SCAN_TARGET_MB_PER_S: Final = 100
-_PUSHES: Final = 400
+_PUSHES: Final = sized(400, 20)
+_PULLS: Final = sized(20, 1)
 _RULES: Final = {
     "version": 1,
     "buckets": [
@@ -47,12 +63,10 @@ _READER: Final = Pull("nobody", deltas_max=PAGE_DELTAS, claims={"sub": "nobody"}
 
 def run() -> list[Entry]:
     """Measure, and give one entry for each figure."""
-    buffer = _ruled(_PUSHES)
-    size_mb = (
-        sum(len(part.entry.records) for commit in buffer.commits for part in commit.lanes.values())
-        / 1e6
-    )
-    from_memory = size_mb / (cpu_us(lambda _: _scan(buffer)) / 1e6)
+    buffer = _Counted()
+    _govern(buffer)
+    push_flights(buffer, _PUSHES)
+    from_memory = buffer.mb / (cpu_us(lambda _: _scan(buffer)) / 1e6)
     return [
         at_least(
             "sparse_pull_log_mb_per_s",
@@ -62,24 +76,30 @@ def run() -> list[Entry]:
             f"{_PUSHES * BATCH:,} deltas of others, each with another value in the column that "
             f"the one rule looks at, passed by requests of 16 MB at the most out of the memory of "
             f"a warm function; out of DynamoDB's answers, which are decoded and inflated first, "
-            f"{_from_dynamo():.0f} MB/s",
+            f"{_from_dynamo(buffer.mb / _PUSHES):.0f} MB/s",
         )
     ]
 
 
-def _ruled(pushes: int) -> KeptCommits:
-    buffer = KeptCommits()
+class _Counted(MemoryBuffer):
+    """Counts the bytes of its log."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mb = 0.0
+
+    def commit(self, commit: Commit) -> None:
+        """Commit, and count."""
+        super().commit(commit)
+        self.mb += sum(len(part.entry.records) for part in commit.lanes.values()) / 1e6
+
+
+def _govern(buffer: Buffer) -> None:
     admin = AdminService(
         buffer, wall_clock=lambda: WALL_MS, sleep_ms=lambda _: None, chance=Chance()
     )
     admin.register_schema(GATEWAY, _SCHEMA)
     admin.save_rules(GATEWAY, _RULES)
-    service = PushService(
-        buffer, wall_clock=lambda: WALL_MS + 1_000_000, sleep_ms=lambda _: None, chance=Chance()
-    )
-    for push in batches(pushes, ROWS):
-        service.push(GATEWAY, push)
-    return buffer
 
 
 def _scan(buffer: Any) -> int:
@@ -93,19 +113,14 @@ def _scan(buffer: Any) -> int:
         pull = replace(pull, since=page.cursor)
 
 
-def _from_dynamo() -> float:
-    kept = _ruled(PAGE_DELTAS // BATCH)
-    size_mb = (
-        sum(len(part.entry.records) for commit in kept.commits for part in commit.lanes.values())
-        / 1e6
-    )
-    buffer = dynamo(StoredLog(kept))
+def _from_dynamo(mb_of_push: float) -> float:
+    buffer = dynamo(StandsStill(_govern, with_a_page))
     service = PullService(buffer, wall_clock=lambda: WALL_MS)
 
     def pull_once(_: int) -> int:
-        for _ in range(20):
+        for _ in range(_PULLS):
             service._tails = Tails(buffer)  # noqa: SLF001 - what is measured is its absence
             assert service.pull(GATEWAY, _READER).count == 0
-        return 20
+        return _PULLS
 
-    return size_mb / (cpu_us(pull_once) / 1e6)
+    return mb_of_push * PAGE_DELTAS / BATCH / (cpu_us(pull_once) / 1e6)

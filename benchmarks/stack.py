@@ -21,6 +21,7 @@ from uuid import uuid4
 
 import boto3
 
+from benchmarks.entries import sized
 from lakesync.cli.tokens import sign
 from lakesync.core.clock import HybridLogicalClock
 from lakesync.core.delta import Op, make_delta
@@ -36,16 +37,28 @@ if TYPE_CHECKING:
 
     from benchmarks.entries import Entry
 
+MEASURES: Final = (
+    "functions/push",
+    "functions/pull",
+    "tools/local_stack/emulator",
+    "layers/lakesync/python/lakesync/buffer",
+    "layers/lakesync/python/lakesync/core",
+    "layers/lakesync/python/lakesync/gateway/push.py",
+    "layers/lakesync/python/lakesync/gateway/pull.py",
+    "layers/lakesync/python/lakesync/log",
+    "layers/lakesync/python/lakesync/runtime",
+    "layers/lakesync/python/lakesync/wire",
+)
 PUSH_TARGET: Final = 3_000
 PULL_TARGET: Final = 30_000
 BATCH_DELTAS: Final = 100
 CONNECTIONS: Final = 4
-BUFFERED: Final = 10_000
-PUSHES: Final = 240
-WARM_PUSHES: Final = 240
+BUFFERED: Final = sized(10_000, 200)
+PUSHES: Final = sized(240, 8)
+WARM_PUSHES: Final = sized(240, 4)
 """The emulator and the functions take so many until each push costs them the same."""
 PAGE_DELTAS: Final = 1_000
-PULL_ROUNDS: Final = 3
+PULL_ROUNDS: Final = sized(3, 1)
 _PROTOBUF: Final = "application/x-protobuf"
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 

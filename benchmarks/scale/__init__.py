@@ -13,6 +13,17 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from benchmarks.entries import Entry
 
+MEASURES: Final = (
+    "layers/lakesync/python/lakesync/buffer",
+    "layers/lakesync/python/lakesync/core",
+    "layers/lakesync/python/lakesync/gateway",
+    "layers/lakesync/python/lakesync/log",
+    "layers/lakesync/python/lakesync/maintenance",
+    "layers/lakesync/python/lakesync/runtime/schedule.py",
+    "layers/lakesync/python/lakesync/runtime/tasks.py",
+    "layers/lakesync/python/lakesync/runtime/wiring.py",
+    "layers/lakesync/python/lakesync/wire",
+)
 SCENARIOS: Final = (
     "writers", "readers", "same_row", "devices", "gateways", "backpressure", "lake", "single",
 )  # fmt: skip

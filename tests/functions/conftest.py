@@ -26,59 +26,13 @@ from lakesync.runtime import (
     wiring_attachments,
     wiring_connectors,
 )
+from tests.support.function_environment import ENVIRONMENT
 from tests.support.logs import logged
 from tests.support.repository import ROOT
 
 if TYPE_CHECKING:
     import io
     from collections.abc import Callable, Iterator
-
-ENVIRONMENT = {
-    "AWS_REGION": "eu-central-1",
-    "AWS_DEFAULT_REGION": "eu-central-1",
-    "AWS_ACCESS_KEY_ID": "test",
-    "AWS_SECRET_ACCESS_KEY": "test",
-    "BUFFER_TABLE": "buffer",
-    "FLUSH_QUEUE_URL": "unset",
-    "FLUSH_THRESHOLD_BYTES": "1000000",
-    "BACKPRESSURE_BYTES_MAX": "10000000",
-    "BACKPRESSURE_AGE_S_MAX": "3600000000",
-    "QUOTA_PUSHES_PER_S": "100",
-    "QUOTA_DELTAS_PER_S": "0",
-    "QUOTA_BYTES_PER_S": "0",
-    "FLUSH_FUNCTION": "flush",
-    "ACTIONS_FUNCTION": "actions",
-    "RETAIN_FUNCTION": "retain",
-    "SOURCE_FUNCTION": "pull_source",
-    "FLOW_FUNCTION": "flow",
-    "LAKE_FLOW_FUNCTION": "lake-flow",
-    "LAKE_BUCKET": "lake",
-    "CONNECTOR_SECRETS": "stack/connectors/",
-    "POLL_MACHINE": "arn:aws:states:eu-central-1:123456789012:stateMachine:poll",
-    "POLL_SCHEDULE_GROUP": "polls",
-    "POLL_SCHEDULE_ROLE": "arn:aws:iam::123456789012:role/poll",
-    "ACTION_SECRETS": "stack/actions/",
-    "AUDIT_TABLE": "audit",
-    "CONNECTIONS_TABLE": "connections",
-    "SOCKET_HOST": "api.execute-api.eu-central-1.amazonaws.com",
-    "SOCKET_STAGE": "live",
-    "ACTION_HOSTS": "*",
-    "CONNECTOR_HOSTS": "*",
-    "ACTIONS_TABLE": "actions",
-    "ATTACHMENT_BYTES_MAX": "1000000",
-    "ANNOUNCE_QUEUE_URL": "unset",
-    "DELIVER_QUEUE_URL": "unset",
-    "SECRET_PREFIX": "stack/destinations/",
-    "GLUE_JOB": "materialise",
-    "RUNS_MAX": "4",
-    "SMALL_BATCH_DELTAS": "0",
-    "MERGE_AFTER_MINUTES": "0",
-    "DATABASE_PREFIX": "ls",
-    "LAKE_CATALOGUE": '{"kind": "glue"}',
-    "STACK_ID": "arn:aws:cloudformation:eu-central-1:123456789012:stack/one/1",
-    "JWT_ALGORITHMS": "HS256",
-    "JWT_SECRET_ARN": "jwt",
-}
 
 
 def event(name: str) -> dict[str, Any]:

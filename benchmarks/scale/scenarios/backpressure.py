@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 from unittest.mock import patch
 
-from benchmarks.entries import at_most
+from benchmarks.entries import at_most, sized
 from benchmarks.scale.devices import Device, push_function, push_once
 from benchmarks.scale.measures import Answers
 from benchmarks.scale.scenarios.gateways import TICK_MS, Flushes, Lags
@@ -18,7 +18,7 @@ from lakesync.runtime.settings import PushSettings
 if TYPE_CHECKING:
     from benchmarks.entries import Entry
 
-GATEWAYS: Final = 1_000
+GATEWAYS: Final = sized(1_000, 20)
 ASKED_AGAIN_MS: Final = 10_000
 """After a refusal, by each device: as long as the answer asks for, and jitter."""
 TICKS: Final = 4

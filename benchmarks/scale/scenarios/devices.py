@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from benchmarks.entries import at_least
+from benchmarks.entries import at_least, sized
 from benchmarks.scale import latency
 from benchmarks.scale.devices import Device, pull_function, push_function, push_until_taken
 from benchmarks.scale.lambdas import CONCURRENCY_MAX
@@ -34,12 +34,12 @@ GATEWAY: Final = "crowd"
 EDIT_EVERY_S: Final = 300
 ASK_EVERY_MS: Final = 30_000
 TEAM: Final = 100
-STEPS: Final = (12_500, 25_000, 50_000, 100_000, 200_000)
+STEPS: Final = sized((12_500, 25_000, 50_000, 100_000, 200_000), (100, 1_000, 2_000))
 """Numbers of devices that are tried."""
-FIRST: Final = 100_000
+FIRST: Final = sized(100_000, 1_000)
 WARM_UP_MS: Final = 35_000
 MEASURED_MS: Final = 10_000
-REAL_READERS: Final = 40
+REAL_READERS: Final = sized(40, 4)
 """Devices whose asking is carried out: each passes the log of half a minute, which takes half a
 second of the machine's time at 100,000 devices."""
 P99_MS_MAX: Final = 1_000

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from unittest.mock import patch
 
-from benchmarks.entries import at_most
+from benchmarks.entries import at_most, sized
 from benchmarks.scale.devices import Device, push_function, push_until_taken
 from benchmarks.scale.lambdas import Function
 from benchmarks.scale.measures import Answers, percentile
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from lakesync.maintenance.flush import FlushReport
     from lakesync.runtime.tasks import Handler
 
-GATEWAYS: Final = 10_000
-BUSY: Final = 1_000
+GATEWAYS: Final = sized(10_000, 50)
+BUSY: Final = sized(1_000, 10)
 EDIT_EVERY_MS: Final = 10_000
 """Of each busy gateway, one edit."""
 TICK_MS: Final = 60_000

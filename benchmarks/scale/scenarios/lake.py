@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks import small_merges
-from benchmarks.entries import at_most
+from benchmarks.entries import at_most, sized
 from benchmarks.scale import latency
 from benchmarks.scale.measures import percentile
 from benchmarks.scale.world import World
@@ -25,7 +25,7 @@ from lakesync_spark.iceberg.run import TABLES_AT_ONCE_MAX
 if TYPE_CHECKING:
     from benchmarks.entries import Entry
 
-GATEWAYS: Final = 1_000
+GATEWAYS: Final = sized(1_000, 20)
 TABLES: Final = 3
 INTERVAL_S: Final = 900
 FLUSHED_WITHIN_S: Final = 16

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from benchmarks.entries import at_most
+from benchmarks.entries import at_most, sized
 from benchmarks.scale import latency
 from benchmarks.scale.devices import declare, pull_function, push_function
 from benchmarks.scale.measures import Answers, percentile
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lakesync.core.clock import Stamp
     from lakesync.core.messages import PullPage
 
-READERS: Final = 50
+READERS: Final = sized(50, 5)
 EVERY_MS: Final = 500
 SECONDS: Final = MEASURED_MS / 1000
 APART_MS: Final = 5_000

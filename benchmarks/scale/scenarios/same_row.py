@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from benchmarks.entries import at_least
+from benchmarks.entries import at_least, sized
 from benchmarks.scale.devices import Device, declare, push_function, push_until_taken
 from benchmarks.scale.measures import Answers
 from benchmarks.scale.world import World
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 GATEWAY: Final = "row"
 WRITERS: Final = 16
-WARM_UP_MS: Final = 3_000
-MEASURED_MS: Final = 20_000
+WARM_UP_MS: Final = sized(3_000, 200)
+MEASURED_MS: Final = sized(20_000, 500)
 STARVED_SHARE: Final = 0.25
 """A writer that gets less than this part of its fair share counts as starved."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from benchmarks.entries import at_least, at_most
+from benchmarks.entries import at_least, at_most, sized
 from benchmarks.scale.devices import Device, declare, push_function, push_until_taken
 from benchmarks.scale.measures import Answers
 from benchmarks.scale.world import World
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 GATEWAY: Final = "busy"
 WRITERS: Final = 64
-WARM_UP_MS: Final = 4_000
-MEASURED_MS: Final = 6_000
+WARM_UP_MS: Final = sized(4_000, 200)
+MEASURED_MS: Final = sized(6_000, 300)
 
 
 def start_writers(
