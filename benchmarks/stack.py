@@ -260,7 +260,7 @@ def _get(connection: http.client.HTTPConnection, path: str, headers: dict[str, s
 
 def _emulator_cpu_s() -> float:
     """Return the processor time of the emulator's process, without its functions'."""
-    pid = read_record(paths.LOCAL / "emulator.json")["pid"]
+    pid = read_record(_folder() / "emulator.json")["pid"]
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
 
@@ -312,14 +312,22 @@ def _output(stack: Stack, name: str) -> str:
 
 @contextmanager
 def running_stack() -> Iterator[Stack]:
-    """The local stack; one that was not running is stopped again."""
-    ran_before = status() is not None
-    stack = up()
+    """The local stack, or the one that ``LAKESYNC_STACK_JSON`` names.
+
+    One that was not running is stopped again.
+    """
+    folder = _folder()
+    running = status(folder)
     try:
-        yield stack
+        yield running or up(folder)
     finally:
-        if not ran_before:
-            down()
+        if running is None:
+            down(folder)
+
+
+def _folder() -> Path:
+    named = os.environ.get("LAKESYNC_STACK_JSON")
+    return Path(named).parent if named else paths.LOCAL
 
 
 def _entry(name: str, value: float, target: float, detail: str) -> Entry:

@@ -210,6 +210,30 @@ def test_a_commit_into_a_quiet_gateway_is_in_the_next_page_though_clocks_are_apa
         cursor = page.cursor
 
 
+@pytest.mark.law("B15", "B17")
+def test_a_page_right_after_a_raise_says_that_it_may_end_before_a_commit_and_the_next_has_it() -> (
+    None
+):
+    """Stamps ahead of all clocks show no age: one commit looks like a lane in use."""
+    world = World([APART_MS, 0, 0], [0])
+    cursor = pulled_to(world)
+    world.time.now_ms += 2 * SEEN_MS
+    world.push(0)
+    cursor = world.pull(0, cursor).cursor  # raises the other heads
+    assert cursor == world.newest
+    world.time.now_ms += 50
+    world.push(1)
+    world.time.now_ms += 40
+
+    page = world.pull(0, cursor)
+
+    assert page.cursor < world.newest
+    assert page.behind_ms > 0
+    world.time.now_ms += RAISED_EVERY_MS + SEEN_MS
+    page = world.pull(0, page.cursor)
+    assert (page.cursor, page.has_more, page.behind_ms) == (world.newest, False, 0)
+
+
 CLOCKS = st.lists(
     st.sampled_from([-APART_MS, -1_000, -RAISED_EVERY_MS, 0, 400, APART_MS]),
     min_size=2, max_size=3,

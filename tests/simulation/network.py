@@ -330,7 +330,7 @@ class Container:
         before = history.settled_by(world.scheduler.now_ms - RAISED_EVERY_MS)
         began = Began(
             history.settled, history.whole, latest, *world.store.void(GATEWAY), before,
-            world.store.is_quiet(self._clock()), self._seen(),
+            self._is_quiet(), self._seen(),
         )  # fmt: skip
         heads_read = self._buffer.heads_read
         lanes, conflicts = world.store.lanes(), world.counts["conflict: raise_head"]
@@ -339,7 +339,7 @@ class Container:
         except LakeSyncError as error:
             world.count(f"pull answered {error.code}")
             raise
-        if world.store.lanes() != lanes or not world.store.is_quiet(self._clock()):
+        if world.store.lanes() != lanes or not self._is_quiet():
             began = began._replace(is_quiet=False)
         if world.counts["conflict: raise_head"] > conflicts:
             # Somebody is at a head, who may yet commit: it is not raised, as under load.
@@ -357,6 +357,12 @@ class Container:
         if page.snapshot or page.resync is not None:
             world.losses.sent_whole_rows(pull.client_id)
         return page
+
+    def _is_quiet(self) -> bool:
+        """Get whether the next page has to be exact, as far as its process can tell."""
+        elapsed_ms = self._world.scheduler.elapsed_ms
+        is_watched = any(elapsed_ms - ms < RAISED_EVERY_MS for ms, _ in self._looks[-1:])
+        return self._world.store.is_quiet(self._clock(), is_watched=is_watched)
 
     def _seen(self) -> int:
         """Return what was settled when heads were read that have to count by now."""

@@ -105,13 +105,15 @@ class Store(MemoryBuffer):
         main = self._of(gateway).heads.get(MAIN_LANE, NO_HEAD)
         return main.trimmed, main.epoch
 
-    def is_quiet(self, now_ms: int) -> bool:
+    def is_quiet(self, now_ms: int, *, is_watched: bool) -> bool:
         """Get whether at most one commit, or change of lanes, is of the last moment, and visible.
 
         Stamps tell that, unless they are ahead of the clock of who asks: then real time does.
 
         Args:
             now_ms: the time, by the clock of who asks.
+            is_watched: who asks has read the heads within `RAISED_EVERY_MS`. If stamps are ahead,
+                one young commit may then be a lane in use.
         """
         if self._hidden:
             return False
@@ -121,7 +123,8 @@ class Store(MemoryBuffer):
         newest_ms = max(map(stamp_ms, stamps))
         if newest_ms >= now_ms + CLOCKS_APART_MS:
             since_ms = self._world.scheduler.elapsed_ms - SEEN_AGAIN_MS
-            return sum(happened_ms > since_ms for happened_ms in self._happened_ms) <= 1
+            young = sum(happened_ms > since_ms for happened_ms in self._happened_ms)
+            return young <= (0 if is_watched else 1)
         since_ms = max(now_ms, newest_ms) - RAISED_EVERY_MS
         return sum(stamp_ms(stamp) > since_ms for stamp in stamps) <= 1
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
+import threading
 import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -47,12 +49,23 @@ def run_chunk(first_and_last: tuple[int, int], changes: Mapping[str, object]) ->
 
 
 def workers(processes: int) -> ProcessPoolExecutor:
-    """Return worker processes, which end what they do when somebody presses Ctrl-C."""
-    # Ctrl-C is for this process to answer: a worker ends with its chunk.
+    """Return worker processes: Ctrl-C is for this process to answer, and they end with it."""
     return ProcessPoolExecutor(
-        processes, multiprocessing.get_context("spawn"), signal.signal,
-        (signal.SIGINT, signal.SIG_IGN),
-    )  # fmt: skip
+        processes, multiprocessing.get_context("spawn"), initializer=_end_with_the_parent
+    )
+
+
+def _end_with_the_parent() -> None:
+    """Leave Ctrl-C to the parent, and end this worker as soon as it is gone, however it went."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def wait() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def run_many(first: int, seeds: int, processes: int, changes: Mapping[str, object]) -> int:

@@ -1,0 +1,158 @@
+"""A figure is stale once the code that it measures has changed, and by nothing else."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from benchmarks import __main__ as command
+from benchmarks import sources
+from benchmarks.sources import advice, code_of, digest_of, measures, recorded, stale
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SOURCE = '''"""What it is for."""
+
+import os  # noqa
+
+
+# A comment.
+def f(text: str) -> str:
+    """Return it."""
+    return f"{text} # {os.sep}"
+
+
+LIMIT = 5
+"""Of what."""
+QUERY = """
+    SELECT 1 -- # é
+"""
+'''
+
+
+def test_figures_are_of_the_sources_that_are_here() -> None:
+    """If this fails, measure again what it names: the message says by which command."""
+    changed = stale(recorded(), command.MODULES)
+    assert not changed, advice(changed)
+
+
+def test_every_figure_has_a_module() -> None:
+    assert {entry["module"] for entry in recorded()} <= set(command.MODULES)
+
+
+@pytest.mark.parametrize("module", command.MODULES)
+def test_what_a_module_measures_is_there(module: str) -> None:
+    assert measures(module)
+    assert digest_of(module) == digest_of(module)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("# A comment.", "# Another comment, and é."),
+        ("# noqa", "# noqa: F401"),
+        ('"""Return it."""', '"""Return\n\n    the text.\n    """'),
+        ('"""Of what."""', '"""Of everything."""'),
+        ('"""What it is for."""', ""),
+        ("import os", "\n\nimport os"),
+    ],
+)
+def test_wording_changes_no_digest(old: str, new: str) -> None:
+    assert old in SOURCE
+    assert code_of(SOURCE.replace(old, new)) == code_of(SOURCE)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("LIMIT = 5", "LIMIT = 6"),
+        ("SELECT 1", "SELECT 2"),
+        ("{text} # {", "{text} - {"),
+        ("    return", "    del os\n    return"),
+        ("-- # é", "-- é"),
+    ],
+)
+def test_code_changes_the_digest(old: str, new: str) -> None:
+    assert old in SOURCE
+    assert code_of(SOURCE.replace(old, new)) != code_of(SOURCE)
+
+
+def test_what_is_left_of_a_source_is_the_same_in_every_python() -> None:
+    """Each line as it stands: no release's own form of it is in a digest."""
+    assert code_of(SOURCE) == (
+        "import os\n"
+        "def f(text: str) -> str:\n"
+        '    return f"{text} # {os.sep}"\n'
+        "LIMIT = 5\n"
+        'QUERY = """\n'
+        "    SELECT 1 -- # é\n"
+        '"""\n'
+    )
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository with one benchmark, its helper and what it measures."""
+    for name, text in {
+        "benchmarks/one.py": 'MEASURES = ("product",)\nfrom benchmarks import helper\n',
+        "benchmarks/helper.py": "from tests.made import rows\n",
+        "benchmarks/other.py": 'MEASURES = ("product/a.py",)\n',
+        "tests/made.py": "rows = 1\n",
+        "product/a.py": "x = 1\n",
+        "product/sub/b.py": "y = 1\n",
+        "product/note.md": "no code\n",
+    }.items():
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    monkeypatch.setattr(sources, "ROOT", tmp_path)
+    monkeypatch.setattr(sources, "FOLDER", tmp_path / "benchmarks")
+    return tmp_path
+
+
+def forget() -> None:
+    """Read files anew."""
+    for read in (sources._tree, sources._digest, sources._helpers):
+        read.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("changed", "stale_modules"),
+    [
+        ("benchmarks/one.py", ["one"]),
+        ("benchmarks/helper.py", ["one"]),
+        ("tests/made.py", ["one"]),
+        ("product/a.py", ["one", "other"]),
+        ("product/sub/b.py", ["one"]),
+        ("product/note.md", []),
+    ],
+)
+def test_a_change_makes_the_figures_of_what_it_touches_stale(
+    repository: Path, changed: str, stale_modules: list[str]
+) -> None:
+    modules = ["one", "other"]
+    entries = [
+        {"name": f"{name}_s", "module": name, "sources": digest_of(name), "module_seconds": 4.0}
+        for name in modules
+    ]
+    assert stale(entries, modules) == []
+    with (repository / changed).open("a") as file:
+        file.write("z = 2\n")
+    forget()
+    now_stale = stale(entries, modules)
+    forget()
+    assert [one.module for one in now_stale] == stale_modules
+    assert all(name in advice(now_stale) for name in stale_modules)
+
+
+def test_a_module_that_was_never_measured_is_stale(repository: Path) -> None:
+    [one] = stale([], ["one"])
+    assert advice([one]).endswith('run: make bench ONLY="one"')
+    shutil.rmtree(repository / "product")
+    forget()
+    with pytest.raises(FileNotFoundError, match="product"):
+        digest_of("one")
+    forget()
