@@ -49,7 +49,6 @@ COMMITS: Final = sized(60, 2)
 WARM_UP: Final = sized(5, 1)
 NAME: Final = "shop"
 POLL_S: Final = 1.0
-POLLED_S_MAX: Final = 60
 ARRIVES_S_MAX: Final = 60
 _SQL: Final = "SELECT value FROM items WHERE _row_id = ?"
 
@@ -101,7 +100,7 @@ def _polled_each_second(aws: Aws, gateway: str) -> Iterator[None]:
     def polls() -> None:
         due = time.monotonic()
         while not ends.wait(max(due - time.monotonic(), 0)):
-            executed(aws, "PollStateMachineArn", POLLED_S_MAX, {"gateway": gateway, "name": NAME})
+            executed(aws, "PollStateMachineArn", {"gateway": gateway, "name": NAME})
             due = max(due + POLL_S, time.monotonic())
 
     thread = threading.Thread(target=polls, daemon=True)

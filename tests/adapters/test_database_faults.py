@@ -36,6 +36,7 @@ from tests.support.failing_databases import (
     FailingPostgres,
     small_disk,
 )
+from tests.support.waiting import PATIENCE_S, waited
 from tools.local_stack.databases import start_mariadb
 
 if TYPE_CHECKING:
@@ -207,12 +208,9 @@ def midway(work: Work, then: Callable[[], None]) -> LakeSyncError:
     """Do something while the second batch is being written; returns what became of that."""
     with work.database.locked(work.table), ThreadPoolExecutor(1) as threads:
         written = threads.submit(work.failure)
-        deadline = time.monotonic() + 30
-        while not work.database.waiting():
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        assert waited(work.database.waiting)
         then()
-        return written.result(timeout=60)
+        return written.result(timeout=PATIENCE_S)
 
 
 @pytest.mark.law("P2", "P4", "P8")

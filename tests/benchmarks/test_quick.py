@@ -30,12 +30,6 @@ def test_a_benchmark_runs_and_ends(name: str) -> None:
     assert_runs(name)
 
 
-@pytest.mark.spark
-@pytest.mark.parametrize("name", command.SPARK)
-def test_a_benchmark_of_spark_runs_and_ends(name: str) -> None:
-    assert_runs(name)
-
-
 def assert_runs(name: str) -> None:
     """Run a module small; it gives figures, each of another name."""
     entries = run_module(name, quick=True, seconds_max=QUICK_SECONDS_MAX)

@@ -13,6 +13,7 @@ import pytest
 
 from lakesync.client.transport import http
 from tests.support.repository import ROOT
+from tests.support.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,7 +41,7 @@ def test_without_its_extra_the_command_line_says_what_to_install(
         [sys.executable, "-c", WITHOUT.format(module=module, words=words)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
         env={"PYTHONPATH": ":".join(sys.path)},
         cwd=ROOT,

@@ -27,11 +27,12 @@ from lakesync.errors import (
 from lakesync.result import Err, Ok, Result
 from tests.client.support.acting import Shop, until
 from tests.client.support.world import World, check_sound, reopened
+from tests.support.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from lakesync.core.actions import ActionPush
 
-SOON_S = 10.0
+SOON_S = PATIENCE_S
 
 
 @pytest.fixture

@@ -27,6 +27,7 @@ from lakesync.result import Err, Ok
 from tests.client.support.acting import Shop
 from tests.client.support.gateways import GATEWAY
 from tests.client.support.world import check_sound
+from tests.support.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from lakesync.result import Result
     from tests.client.support.world import World
 
-SOON_S = 10.0
+SOON_S = PATIENCE_S
 
 
 def run(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -18,6 +18,7 @@ from lakesync.errors import BodyTooLarge, DamagedOnTheWay, LakeSyncError, Unreac
 from lakesync.result import Err, Ok, Result
 from lakesync.testing.memory_gateway import MemoryGateway
 from lakesync.testing.memory_transport import GatewayTransport
+from tests.support.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -342,14 +343,14 @@ def test_the_loop_uploads_beside_its_syncs(gateway: MemoryGateway) -> None:
     class Slow(GatewayTransport):
         def send_bytes(self, request: SignedRequest, content: bytes) -> None:
             sending.set()
-            assert go_on.wait(10)
+            assert go_on.wait(PATIENCE_S)
             super().send_bytes(request, content)
 
     with closing(Client(Path(client._path).with_name("slow.db"), client_id="slow",
                         transport=Slow(gateway, {}))) as slow:  # fmt: skip
         with SyncLoop(slow, every_s=600):
             with_photo(slow)
-            assert sending.wait(10)
+            assert sending.wait(PATIENCE_S)
             slow.update("todos", "t1", {"title": "while it is uploaded"}).unwrap()
             for status in slow.watch_status():
                 if not status.pending:

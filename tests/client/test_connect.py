@@ -20,12 +20,13 @@ from lakesync.errors import LakeSyncError, Unreachable, ValidationFailed
 from lakesync.result import Err, Ok, Result
 from lakesync.testing.memory_gateway import MemoryGateway
 from tests.support.repository import ROOT
+from tests.support.waiting import PATIENCE_S, waited
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
-SOON_S = 20.0
+SOON_S = PATIENCE_S
 OWN_ROWS = {
     "version": 1,
     "buckets": [
@@ -36,13 +37,6 @@ OWN_ROWS = {
         }
     ],
 }
-
-
-def waited(for_what: Callable[[], object]) -> bool:
-    ends = time.monotonic() + SOON_S
-    while not for_what() and time.monotonic() < ends:
-        time.sleep(0.01)
-    return bool(for_what())
 
 
 @pytest.fixture
@@ -298,7 +292,7 @@ def test_nothing_keeps_a_program_from_ending(program: str, tmp_path: Path) -> No
             env={"PYTHONPATH": str(ROOT / "layers" / "lakesync" / "python")},
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=PATIENCE_S,
             check=False,
         )
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "ended\n", "")

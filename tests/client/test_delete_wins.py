@@ -15,6 +15,7 @@ from lakesync.core.delta import Op
 from lakesync.core.merge import as_read, fold, view
 from lakesync.testing.memory_gateway import MemoryGateway
 from tests.support.builders import WALL_MS
+from tests.support.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -108,7 +109,7 @@ def test_the_app_hears_of_the_edit_that_was_deleted(world: World) -> None:
     b.update("todos", "r1", {"title": "Bread"}).unwrap()
     sync(a, b)
 
-    reported = lost.get(timeout=10.0)
+    reported = lost.get(timeout=PATIENCE_S)
     assert reported == LostWrite(
         "todos", "r1", "title", "Bread", None, "a", deleted=True, base="Milk",
         own_stamp=reported.own_stamp, other_stamp=reported.other_stamp, id=reported.id,
@@ -138,7 +139,7 @@ def test_a_client_that_learns_of_it_late_reads_its_rows_anew(world: World) -> No
     changed: queue.Queue[frozenset[str]] = queue.Queue()
     a.on_change(changed.put)
     a.sync().unwrap()
-    assert "todos" in changed.get(timeout=10.0)
+    assert "todos" in changed.get(timeout=PATIENCE_S)
 
     assert shown(a) == world.gateway.rows("todos") == {"r2": {"title": "Milk"}}
     a.close()

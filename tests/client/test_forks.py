@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.support.waiting import PATIENCE_S
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -43,7 +45,7 @@ def said(operation):
 def run(folder: Path, body: str) -> Any:
     """Run a program that forks, in a process of its own; returns what its child printed."""
     program = [sys.executable, "-c", OPENED + body, str(folder)]
-    ended = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run(program, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert ended.returncode == 0, ended.stderr
     return json.loads(ended.stdout)
 
@@ -59,10 +61,10 @@ def write():
     with client.transaction() as tx:
         tx.insert("todos", "t2").unwrap()
         holds.set()
-        done.wait(30)
+        done.wait(120)
 writer = threading.Thread(target=write)
 writer.start()
-holds.wait(30)
+holds.wait(120)
 
 def child():
     answers = [

@@ -31,6 +31,7 @@ from tests.client.support.acting import Shop
 from tests.client.support.gateways import GATEWAY
 from tests.client.support.world import check_sound, rows_of
 from tests.support.builders import insert
+from tests.support.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -401,7 +402,7 @@ def test_time_outs_are_set_by_phase() -> None:
 def test_an_app_that_only_edits_does_not_import_httpx() -> None:
     code = "import lakesync.client, sys; sys.exit('httpx' in sys.modules)"
 
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=PATIENCE_S)
 
 
 def test_a_push_over_http_whose_answer_is_lost_is_safe_to_repeat(world: World) -> None:

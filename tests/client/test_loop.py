@@ -17,6 +17,7 @@ from lakesync.client.loop import GATHER_S, GATHER_S_MAX
 from lakesync.errors import Backpressure, Forbidden, LakeSyncError, Unavailable, Unreachable
 from lakesync.result import Err, Ok, Result
 from tests.client.support.world import rows_of
+from tests.support.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +45,7 @@ class Ear:
 
     def next(self) -> Heard:
         """Wait for one more."""
-        assert self._came.acquire(timeout=10)
+        assert self._came.acquire(timeout=PATIENCE_S)
         return self.results[-1]
 
 
@@ -148,7 +149,7 @@ def test_the_loop_can_be_stopped_from_its_own_callback_and_started_again(world: 
     ear.next()
     thread = loop._thread
     assert thread is not None
-    thread.join(10)
+    thread.join(PATIENCE_S)
     assert not thread.is_alive()
     assert len(ear.results) == 1
 
@@ -208,7 +209,7 @@ class Gate:
         """Pull, when the test lets it."""
         self.pulls += 1
         self.asked.release()
-        assert self.open.acquire(timeout=10)
+        assert self.open.acquire(timeout=PATIENCE_S)
         return self._inner.pull(pull)
 
 
@@ -223,13 +224,13 @@ def test_a_stop_takes_effect_between_two_pages(world: World) -> None:
     ear = Ear()
     loop = SyncLoop(client, on_result=ear)
     loop.start()
-    assert gate.asked.acquire(timeout=10)
+    assert gate.asked.acquire(timeout=PATIENCE_S)
     stopping = threading.Thread(target=loop.stop)
     stopping.start()
-    assert loop._stopped.wait(10)
+    assert loop._stopped.wait(PATIENCE_S)
     for _ in range(100):
         gate.open.release()
-    stopping.join(10)
+    stopping.join(PATIENCE_S)
 
     assert not running(loop)
     assert gate.pulls == 1

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from lakesync.client.live import callbacks
+from tests.support.waiting import PATIENCE_S, waited
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lakesync.client import Client
     from tests.client.support.world import World
 
-SOON_S = 10.0
+SOON_S = PATIENCE_S
 NEVER_S = 0.3
 
 
@@ -112,15 +112,11 @@ def test_a_callback_that_blocks_is_reported_and_keeps_nothing_waiting(
         assert next(watch) == [{"n": 5}]
     client.sync().unwrap()
     with caplog.at_level(logging.WARNING):
-        until_s = time.monotonic() + SOON_S
-        while not caplog.records and time.monotonic() < until_s:
-            time.sleep(0.01)
+        assert waited(lambda: caplog.records)
     assert ["blocks has run for" in record.getMessage() for record in caplog.records] == [True]
     assert calls == [{"todos"}]
     go_on.set()
-    until_s = time.monotonic() + SOON_S
-    while len(calls) < 2 and time.monotonic() < until_s:
-        time.sleep(0.01)
+    assert waited(lambda: len(calls) == 2)
     assert calls == [{"todos"}, {"notes"}]
 
 

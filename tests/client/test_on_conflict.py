@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakesync.client import AsyncClient, Client, LostWrite
+from tests.support.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from tests.client.support.world import World
 
-SOON_S = 10.0
+SOON_S = PATIENCE_S
 NEVER_S = 0.3
 ME = "a"
 ROW = ("todos", "r1")

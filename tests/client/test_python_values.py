@@ -23,6 +23,7 @@ from lakesync.result import Err
 from lakesync.testing.memory_gateway import MemoryGateway
 from tests.client.support.world import World, reopened
 from tests.support.strategies import json_values
+from tests.support.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -515,7 +516,7 @@ def test_a_write_that_lost_is_reported_in_such_values(world: World, client: Clie
         other.insert("todos", "t1", {"due": "2026-05-18"}).unwrap()
         other.sync().unwrap()
         client.sync().unwrap()
-        assert told.wait(5)
+        assert told.wait(PATIENCE_S)
     assert [(one.own, one.other) for one in lost] == [(date(2026, 5, 17), date(2026, 5, 18))]
 
 

@@ -11,6 +11,7 @@ from lakesync.client import Client, MemoryTransport, SyncLoop
 from lakesync.result import Ok, Result
 from tests.client.support.gateways import GATEWAY
 from tests.client.support.world import World, check_sound, rows_of
+from tests.support.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,7 +54,7 @@ def in_threads(*bodies: object) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE_S)
     if failures:
         raise failures[0]
 
@@ -100,7 +101,7 @@ def test_a_transaction_of_one_thread_is_not_joined_by_another(world: World) -> N
     inside, done = threading.Event(), threading.Event()
 
     def outsider() -> None:
-        inside.wait(10)
+        inside.wait(PATIENCE_S)
         assert client.query("SELECT count(*) AS c FROM _lakesync_outbox").unwrap() == [{"c": 0}]
         done.set()
         client.insert("todos", "outside", {"n": 1}).unwrap()
@@ -109,7 +110,7 @@ def test_a_transaction_of_one_thread_is_not_joined_by_another(world: World) -> N
         with client.transaction() as edits:
             edits.insert("todos", "inside1", {"n": 1}).unwrap()
             inside.set()
-            done.wait(10)
+            done.wait(PATIENCE_S)
             edits.insert("todos", "inside2", {"n": 1}).unwrap()
 
     in_threads(insider, outsider)

@@ -12,12 +12,13 @@ from lakesync.client import ClientStatus, Fault, MemoryTransport
 from lakesync.errors import SchemaMismatch, Unreachable
 from tests.client.support.gateways import GATEWAY
 from tests.client.support.world import reopened
+from tests.support.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from lakesync.core.messages import Pull, PullPage
     from tests.client.support.world import World
 
-SOON_S = 10.0
+SOON_S = PATIENCE_S
 
 
 @pytest.mark.law("K23")

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from lakesync.errors import TransactionOpen, ValidationFailed
 from lakesync.result import Err, Ok
 from tests.client.support.world import check_sound, reopened, rows_of
+from tests.support.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -112,7 +113,7 @@ def test_an_edit_of_another_thread_waits_until_the_transaction_ended(client: Cli
         with suppress(_Undone), client.transaction() as tx:
             tx.insert("todos", "t1", {"n": 1}).unwrap()
             waiting = pool.submit(edit)
-            assert begun.wait(10)
+            assert begun.wait(PATIENCE_S)
             assert not waiting.done()
             raise _Undone
         assert isinstance(waiting.result(10), Ok)

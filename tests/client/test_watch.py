@@ -6,7 +6,6 @@ import gc
 import subprocess
 import sys
 import threading
-import time
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
@@ -19,6 +18,7 @@ from lakesync.client import Client
 from lakesync.client.live.watch import Unchanged
 from lakesync.errors import LakeSyncError, ValidationFailed
 from lakesync.result import Err
+from tests.support.waiting import PATIENCE_S, waited
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from lakesync.client import Watch
     from tests.client.support.world import World
 
-SOON_S = 10.0
+SOON_S = PATIENCE_S
 """Longer than anything here takes, so that a test that fails does so by its assertion."""
 ELSEWHERE = """
 import sqlite3, sys
@@ -54,10 +54,7 @@ def following(watch: Watch[Any], wanted: Callable[[Any], bool]) -> Any:
 
 def wait_until(holds: Callable[[], bool]) -> None:
     """Wait until something holds that another thread brings about."""
-    until_s = time.monotonic() + SOON_S
-    while not holds():
-        assert time.monotonic() < until_s
-        time.sleep(0.01)
+    assert waited(holds)
 
 
 @pytest.mark.law("K21")

@@ -20,6 +20,7 @@ from lakesync.wire.row_state import decode_row_state
 from tests.support.builders import at_ms, push, update
 from tests.support.gateways import administrator, deltas_of, pulled, puller, pusher
 from tests.support.oracle import expected_row
+from tests.support.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from lakesync.core.delta import Delta
@@ -149,7 +150,7 @@ def test_a_table_is_placed_anew_while_everyone_pushes_and_pulls(
     mover = threading.Thread(target=place)
     mover.start()
     crowd.run()
-    mover.join(60)
+    mover.join(PATIENCE_S)
 
     config = buffer.config(gateway)
     assert config.layout.moves == len(shards)
@@ -184,7 +185,7 @@ def test_lanes_are_closed_while_everyone_pushes_and_pulls(
         crowd.run()
     finally:
         done.set()
-        closer.join(60)
+        closer.join(PATIENCE_S)
 
     assert closed
     effective = Counter(delta.delta_id for delta in pulled(buffer, gateway))

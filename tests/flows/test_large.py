@@ -22,6 +22,7 @@ from lakesync.flows.routes import keeper
 from tests.flows.world import GATEWAY, SOURCE_TABLE, World
 from tests.support.builders import at_ms, insert
 from tests.support.gateways import administrator
+from tests.support.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from lakesync.adapters.database import Inserted, TableBatch
@@ -273,7 +274,7 @@ def test_a_gathered_write_waits_for_its_destination_and_keeps_its_lease_meanwhil
     faults = [AdapterUnreachable("away")]
 
     def push(given: Any) -> Any:
-        assert kept.wait(30)
+        assert kept.wait(PATIENCE_S)
         if faults:
             raise faults.pop()
         return service(given)

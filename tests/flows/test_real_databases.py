@@ -21,6 +21,7 @@ from tests.support.destinations import (
     postgres_dialect,
 )
 from tests.support.sources import SqlSource
+from tests.support.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -150,7 +151,7 @@ def test_a_transaction_that_commits_late_brings_no_row_back(
         def waiting(cursor: Any, ledger: Any) -> Any:
             done = work(cursor, ledger)
             arrived.set()
-            released.wait(20)  # its commit is under way
+            released.wait(PATIENCE_S)  # its commit is under way
             return done
 
         return run(waiting)
@@ -160,12 +161,12 @@ def test_a_transaction_that_commits_late_brings_no_row_back(
     world.admin.declare(GATEWAY, world.body(tables=[table]))
     first = Thread(target=world.poll)
     first.start()
-    assert arrived.wait(20)
+    assert arrived.wait(PATIENCE_S)
 
     world.commit(delete("r1", table=table, at=2))
     after = destination.adapter(named)
     world.by_hand.databases["warehouse", keeper(GATEWAY, "flow")] = after
     Timer(0.5, released.set).start()
     assert world.poll() == "done"
-    first.join(20)
+    first.join(PATIENCE_S)
     assert not any(view(one) for one in after.rows_of(table, ["r1"]).unwrap().values())

@@ -17,6 +17,7 @@ from lakesync.materialise.lease import LEASE_S, Lease
 from lakesync_spark.iceberg import apply, branch_write, retype, state_merge, table_run
 from tests.glue.support.spark import BESIDE
 from tests.support.builders import delete, insert, update
+from tests.support.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -262,7 +263,7 @@ def test_a_merge_that_another_run_overtakes_midway_fails(
     def slow(*arguments: Any, **named: Any) -> None:
         if next(late, False):
             merging.set()
-            assert overtaken.wait(120)
+            assert overtaken.wait(PATIENCE_S)
         real(*arguments, **named)
 
     def run_slowly() -> None:
@@ -272,11 +273,11 @@ def test_a_merge_that_another_run_overtakes_midway_fails(
     monkeypatch.setattr(state_merge, name, slow)
     first = Thread(target=run_slowly)
     first.start()
-    assert merging.wait(120)
+    assert merging.wait(PATIENCE_S)
     lake.store.pause(LEASE_S + 1)
     assert lake.run().problem() == ""
     overtaken.set()
-    first.join(120)
+    first.join(PATIENCE_S)
     current = {row["snapshot_id"] for row in lake.read(f"{lake.name.rows}.history").collect()}
     snapshots = lake.read(f"{lake.name.rows}.snapshots").orderBy("committed_at").collect()
     seen = [snapshot["summary"] for snapshot in snapshots if snapshot["snapshot_id"] in current]

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,7 @@ from tests.simulation.scenario import Faults
 from tests.simulation.shrink import shrunk
 from tests.support.pages import marks_in
 from tests.support.repository import ROOT, modules
+from tests.support.waiting import waited
 
 SEEDS = 300
 CHUNK = 20
@@ -90,6 +92,26 @@ def test_many_seeds_run_in_worker_processes_and_are_summed_up() -> None:
     assert re.search(r"^ +[\d,]+  commit$", ran, re.MULTILINE)
     assert re.search(r"^20 seeds in \d+ s", ran, re.MULTILINE)
     assert "0 broke a promise" in ran
+
+
+def test_the_workers_end_with_their_parent_however_it_ends() -> None:
+    parent = subprocess.Popen(
+        [sys.executable, "-m", "tools.simulate", "--seeds", "100000", "--processes", "2"],
+        cwd=ROOT, stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        assert waited(lambda: len(children_of(parent.pid)) >= 2)
+        workers = children_of(parent.pid)
+    finally:
+        parent.kill()
+        parent.wait()
+    assert waited(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))
+
+
+def children_of(pid: int) -> list[int]:
+    """Return the processes that a process has started and not yet buried."""
+    children = Path(f"/proc/{pid}/task/{pid}/children")
+    return [int(child) for child in children.read_text().split()]
 
 
 def test_a_failing_seed_says_how_to_see_it_again_and_shrinks() -> None:

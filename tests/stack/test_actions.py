@@ -15,6 +15,7 @@ from lakesync.wire import frames
 from lakesync.wire import lakesync_pb2 as pb
 from lakesync.wire.frames import Tag
 from tests.support.deployed import Tenant
+from tests.support.waiting import DEPLOYED_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -125,7 +126,7 @@ def test_a_client_queues_an_action_and_its_socket_gives_the_same(
         client.insert("orders", "o7", {"total": 3}).unwrap()
         queued = client.actions.run("ships", "ship", {"order": "o7"}).unwrap()
         with SyncLoop(client):
-            done = queued.result(timeout_s=60).unwrap()
+            done = queued.result(timeout_s=DEPLOYED_S).unwrap()
         assert client.actions.discover().unwrap()["ships"][0].action_type == "ship"
     (message,) = messages(sqs, queue)
     assert message["data"] == {"order": "o7"}
@@ -137,7 +138,7 @@ def test_a_client_queues_an_action_and_its_socket_gives_the_same(
     protocols: Any = ["lakesync.v1", f"bearer.{tenant.token('phone-1')}"]
     with connect(f"{socket_url}?clientId=phone-1", subprotocols=protocols, proxy=None) as socket:
         socket.send(frames.encode_action_frame(asked.SerializeToString(), 5))
-        tag, body = frames.decode_frame(str(socket.recv(timeout=60)))
+        tag, body = frames.decode_frame(str(socket.recv(timeout=DEPLOYED_S)))
     assert (tag, frames.answered_id_of(tag, body)) == (Tag.ACTION_RESPONSE, 5), body
     (result,) = pb.ActionResponse.FromString(body).results
     assert json.loads(result.success.data) == done

@@ -18,14 +18,13 @@ from tests.support.deployed import Tenant
 from tests.support.sources import SqlSource
 from tests.support.vendors.jira import EMAIL, TOKEN, JiraServer
 from tests.support.vendors.salesforce import CLIENT_ID, CLIENT_SECRET, SalesforceServer
+from tests.support.waiting import answered
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from tools.local_stack.databases import Database
     from tools.local_stack.stack import Stack
-
-ARRIVED_S_MAX = 60
 
 
 @pytest.fixture
@@ -34,15 +33,6 @@ def source(postgres: Database) -> Iterator[SqlSource]:
     table = SqlSource(postgres, "postgres", by_time=False)
     yield table
     table.close()
-
-
-def until(read: Callable[[], Any], wanted: Callable[[Any], bool]) -> Any:
-    """Ask until it is as wanted."""
-    ends = time.monotonic() + ARRIVED_S_MAX
-    while not wanted(answer := read()):
-        assert time.monotonic() < ends, answer
-        time.sleep(0.3)
-    return answer
 
 
 def rows_of(tenant: Tenant, table: str, column: str) -> dict[str, Any]:
@@ -92,15 +82,15 @@ def test_rows_of_a_database_arrive_in_a_clients_pull(
         assert done.status_code == 200, done.text
 
     run()
-    until(rows, lambda shown: shown == {"1": "one", "2": "two"})
+    answered(rows, lambda shown: shown == {"1": "one", "2": "two"})
     source.put({"2": "other", "3": "three"})
     source.delete("1")
-    until(
+    answered(
         lambda: tenant.call("GET", f"{path}/shop", token=admin).json(),
         lambda shown: shown["polls"] == 1 and not shown["isReading"],
     )
     run()
-    until(rows, lambda shown: shown == {"2": "other", "3": "three"})
+    answered(rows, lambda shown: shown == {"2": "other", "3": "three"})
     shown = tenant.call("GET", f"{path}/shop", token=admin)
     assert "password" not in shown.json()["configuration"]
     assert "lastError" not in shown.json(), shown.text
@@ -171,12 +161,12 @@ def test_jira_salesforce_and_captured_changes_arrive_in_a_clients_pull(
                 return dict(shown)
 
             run()
-            until(seen, lambda shown: shown == {
+            answered(seen, lambda shown: shown == {
                 "tickets": {"10001": "broken"}, "accounts": {"1": "Acme"},
                 "orders": {"1": "one", "2": "two"},
             })  # fmt: skip
             for name in registered:
-                until(
+                answered(
                     lambda name=name: at_rest(name),  # type: ignore[misc]
                     lambda shown: shown["polls"] == 1 and not shown["isReading"],
                 )
@@ -186,7 +176,7 @@ def test_jira_salesforce_and_captured_changes_arrive_in_a_clients_pull(
             source.put({"2": "other"})
             source.delete("1")
             run()
-            until(seen, lambda shown: shown == {
+            answered(seen, lambda shown: shown == {
                 "tickets": {"10001": "mended", "10002": "new"}, "accounts": {"2": "Zenith"},
                 "orders": {"2": "other"},
             })  # fmt: skip

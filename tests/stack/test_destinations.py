@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, LiteralString
 from uuid import uuid4
@@ -13,6 +12,7 @@ from psycopg import sql
 
 from lakesync.core.delta import Op
 from tests.support.deployed import Tenant
+from tests.support.waiting import answered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,16 +21,12 @@ if TYPE_CHECKING:
     from tools.local_stack.databases import Database
     from tools.local_stack.stack import Stack
 
-ARRIVED_S_MAX = 90
 SCHEMA = {"table": "todos", "columns": [{"name": "n", "type": "integer"}]}
 
 
 def until(read: Callable[[], Any], wanted: Any, every_s: float = 0.3) -> None:
     """Ask until it is as wanted."""
-    ends = time.monotonic() + ARRIVED_S_MAX
-    while (answer := read()) != wanted:
-        assert time.monotonic() < ends, answer
-        time.sleep(every_s)
+    answered(read, lambda answer: answer == wanted, every_s=every_s)
 
 
 @dataclass

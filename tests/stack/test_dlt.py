@@ -11,9 +11,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.stack.test_connectors import rows_of, until
+from tests.stack.test_connectors import rows_of
 from tests.support.deployed import Tenant
 from tests.support.dlt_sources import Api
+from tests.support.waiting import answered
 from tools.local_stack import paths
 from tools.local_stack.deploy import architecture, python_runtime
 
@@ -123,8 +124,8 @@ def test_a_connector_of_dlt_polls_where_its_layer_is_and_is_refused_where_it_is_
             assert added.status_code == 200, added.text
             try:
                 run()
-                until(rows, lambda shown: shown == {f"{n}": f"order {n}" for n in range(7)})
-                until(
+                answered(rows, lambda shown: shown == {f"{n}": f"order {n}" for n in range(7)})
+                answered(
                     lambda: tenant.call("GET", f"{path}/shop", token=admin).json(),
                     lambda shown: shown["polls"] == 1 and not shown["isReading"],
                 )
@@ -133,7 +134,7 @@ def test_a_connector_of_dlt_polls_where_its_layer_is_and_is_refused_where_it_is_
                 run()
                 wanted = {f"{n}": f"order {n}" for n in range(7)} | {"1": "changed", "9": "new"}
                 del wanted["2"]
-                until(rows, lambda shown: shown == wanted)
+                answered(rows, lambda shown: shown == wanted)
             finally:
                 removed = tenant.call("DELETE", f"{path}/shop", token=admin)
             assert removed.status_code == 200, removed.text

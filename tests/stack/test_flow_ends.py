@@ -11,11 +11,11 @@ from lakesync.adapters.batches import values_of
 from lakesync.adapters.database import Position
 from lakesync.flows.routes import keeper
 from lakesync.materialise.opening import opened_database
-from tests.stack.test_connectors import until
 from tests.stack.test_flows import Flows
 from tests.support.deployed import Glue
 from tests.support.destinations import SqlDestination, mariadb_dialect, mariadb_url
 from tests.support.sources import SqlSource
+from tests.support.waiting import answered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -170,7 +170,7 @@ def test_a_large_table_is_moved_by_a_run_of_the_job_and_followed(
     ended = job.ended(run["Id"])
     assert ended["JobRunState"] == "SUCCEEDED", ended.get("ErrorMessage")
     # What the job left goes on at once, in pages.
-    shown = until(lambda: flows.status("large"), lambda shown: shown["polls"] > 0)
+    shown = answered(lambda: flows.status("large"), lambda shown: shown["polls"] > 0)
     assert (shown["rows"], shown["deadLetters"]) == (total, 0), shown
 
     source.run(f"UPDATE {source.table} SET value = 'new', changed = now() WHERE id = 17")  # noqa: S608 - ours

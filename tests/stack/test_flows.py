@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 from lakesync.runtime.poll_schedules import schedule_name
-from tests.stack.test_connectors import rows_of, until
+from tests.stack.test_connectors import rows_of
 from tests.support.deployed import executed
 from tests.support.destinations import (
     SqlDestination,
@@ -18,6 +18,7 @@ from tests.support.destinations import (
     mariadb_url,
 )
 from tests.support.sources import SqlSource
+from tests.support.waiting import answered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from lakesync.cli.aws import Aws
     from tests.support.deployed import Tenant
     from tools.local_stack.databases import Database
-
-POLLED_S_MAX = 60
 
 
 @dataclass
@@ -64,14 +63,14 @@ class Flows:
     def poll(self, name: str) -> None:
         """Do what its schedule does, to the end."""
         given = {"gateway": self.tenant.gateway, "name": name}
-        done = executed(self.aws, "PollStateMachineArn", POLLED_S_MAX, given)
+        done = executed(self.aws, "PollStateMachineArn", given)
         assert done["status"] == "SUCCEEDED", done
 
     def run(self, name: str) -> None:
         """Have the state machine poll it, and wait for the end of that poll."""
         before = self.status(name)["polls"]
         self.ask("POST", f"/{name}/run", {})
-        shown = until(lambda: self.status(name), lambda shown: shown["polls"] > before)
+        shown = answered(lambda: self.status(name), lambda shown: shown["polls"] > before)
         assert "lastError" not in shown, shown
 
 
@@ -112,7 +111,7 @@ def lives(flows: Flows, source: SqlSource, name: str, rows: Any) -> None:
     assert (flows.status(name)["state"], flows.schedule(name)) == ("filling", "ENABLED")
     source.put({"1": "a", "2": "b", "3": "z"})
     flows.run(name)
-    until(rows, lambda shown: shown == {"1": "a", "2": "b"})
+    answered(rows, lambda shown: shown == {"1": "a", "2": "b"})
 
     source.put({"2": "x", "3": "c"})
     source.delete("1")

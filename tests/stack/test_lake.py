@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from tools.local_stack.stack import Stack
 
 CLIENTS = ("c1", "c2", "c3")
-SWEEP_S_MAX = 180
 KILLS_TRIED_MAX = 8
 """Runs that are killed, until one was not done before."""
 
@@ -175,7 +174,7 @@ def lake_files(tenant: Tenant) -> set[str]:
 
 def sweep(aws: Aws) -> dict[str, Any]:
     """Do what the schedule does; returns the execution at its end."""
-    return executed(aws, "SweepStateMachineArn", SWEEP_S_MAX)
+    return executed(aws, "SweepStateMachineArn")
 
 
 # --- what comes of it -----------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -18,6 +17,7 @@ from lakesync.cli.commands import erase, gateways
 from lakesync.core.attachments import attachment
 from lakesync.core.delta import Op
 from tests.support.deployed import Tenant, executed
+from tests.support.waiting import drained
 
 if TYPE_CHECKING:
     from typer.testing import Result
@@ -27,18 +27,12 @@ if TYPE_CHECKING:
     from tests.support.deployed import Glue
     from tools.local_stack.stack import Stack
 
-EXECUTION_S_MAX = 600
-MATERIALISED_S_MAX = 400
-
 
 def materialised(tenant: Tenant, glue: Glue) -> None:
     # An announcement that comes while a run is at work waits out the queue's visibility time-out.
     glue.settle()
     tenant.flush()
-    deadline = time.monotonic() + MATERIALISED_S_MAX
-    while tenant.waiting():
-        assert time.monotonic() < deadline
-        time.sleep(0.5)
+    drained(tenant.waiting)
 
 
 def reports(stack: Stack, tenant: Tenant, *words: str) -> list[Any]:
@@ -117,7 +111,7 @@ def test_dead_rows_are_written_away_and_the_lake_goes_on(
 
     tenant.push([tenant.make(Op.DELETE, "r59")])
     materialised(tenant, glue)
-    assert executed(aws, "MaintainStateMachineArn", EXECUTION_S_MAX)["status"] == "SUCCEEDED"
+    assert executed(aws, "MaintainStateMachineArn")["status"] == "SUCCEEDED"
     assert tenant.lake_rows() == tenant.expected()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from lakesync.core.delta import Op
 from lakesync.wire.records import decode_records
 from tests.support.deployed import Tenant, executed
+from tests.support.waiting import drained
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,14 +18,12 @@ if TYPE_CHECKING:
     from lakesync.cli.aws import Aws
     from tools.local_stack.stack import Stack
 
-EXECUTION_S_MAX = 180
-MATERIALISED_S_MAX = 180
 ROWS = 40
 
 
 def retained(aws: Aws) -> dict[str, Any]:
     """Do what the schedule does; returns the execution at its end."""
-    return executed(aws, "RetentionStateMachineArn", EXECUTION_S_MAX)
+    return executed(aws, "RetentionStateMachineArn")
 
 
 @pytest.fixture(scope="module")
@@ -96,10 +94,7 @@ def test_a_large_gateways_checkpoint_comes_out_of_the_lake(kept: Tenant, aws: Aw
     before = streamed(kept).headers["x-checkpoint-hlc"]
     kept.push([kept.make(Op.INSERT, "newer", {"n": 1})])
     kept.flush()
-    deadline = time.monotonic() + MATERIALISED_S_MAX
-    while kept.waiting():
-        assert time.monotonic() < deadline
-        time.sleep(0.5)
+    drained(kept.waiting)
 
     assert retained(aws)["status"] == "SUCCEEDED"
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from lakesync.core.delta import Op
 from tests.infrastructure.stack import functions
+from tests.support.waiting import drained
 from tools.local_stack.paths import ROOT
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from tests.support.deployed import Glue, Tenant
     from tools.local_stack.stack import Stack
 
-TAKEN_S_MAX = 60
 UNZIPPED_BYTES_MAX = 250 << 20
 """Of a function with its layers, as Lambda has it."""
 
@@ -26,10 +25,7 @@ def push_and_wait(tenant: Tenant, turn: int) -> None:
     """Change rows, and wait until they are in the lake."""
     tenant.push([tenant.make(Op.UPDATE, f"r{n}", {"turn": turn}) for n in range(turn, 20)])
     tenant.flush()
-    deadline = time.monotonic() + TAKEN_S_MAX
-    while tenant.waiting():
-        assert time.monotonic() < deadline, "the batch is not in the lake yet"
-        time.sleep(0.2)
+    drained(tenant.waiting)
 
 
 @pytest.mark.law("L1", "L19")

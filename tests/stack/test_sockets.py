@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,15 +13,14 @@ from lakesync.core.delta import Op
 from lakesync.core.messages import Pull, Push
 from lakesync.wire import frames, proto
 from lakesync.wire.frames import Tag
+from tests.support.waiting import DEPLOYED_S, waited
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from tests.support.deployed import Tenant
 
-ARRIVES_S_MAX = 60
-"""Functions start cold, on a machine that does much else."""
+ARRIVES_S_MAX = DEPLOYED_S
 
 
 def opened(url: str, tenant: Tenant, client: str = "c1", **token: Any) -> Any:
@@ -43,13 +41,6 @@ def next_answer(socket: Any) -> tuple[Tag, bytes]:
         tag, body = next_frame(socket)
         if tag is not Tag.BROADCAST:
             return tag, body
-
-
-def waited(for_what: Callable[[], object]) -> bool:
-    ends = time.monotonic() + ARRIVES_S_MAX
-    while not for_what() and time.monotonic() < ends:
-        time.sleep(0.02)
-    return bool(for_what())
 
 
 @pytest.mark.law("T1", "T4")

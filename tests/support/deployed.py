@@ -28,6 +28,7 @@ from lakesync.core.delta import Op, make_delta
 from lakesync.core.messages import Pull, Push
 from lakesync.wire.records import decode_records
 from tests.support.oracle import expected_row
+from tests.support.waiting import DEPLOYED_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from tools.local_stack.stack import Stack
 
 AT_WORK = frozenset({"STARTING", "RUNNING", "STOPPING", "WAITING"})
-ENDED_S_MAX = 150
 _JOB_FIELDS = (
     "Role",
     "Command",
@@ -82,7 +82,12 @@ class Tenant:
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
         return httpx.request(
-            method, self.stack.http + path, headers=headers, timeout=60, verify=trusted(), **request
+            method,
+            self.stack.http + path,
+            headers=headers,
+            timeout=DEPLOYED_S,
+            verify=trusted(),
+            **request,
         )
 
     def transport(self, client: str = "c1") -> HttpTransport:
@@ -219,7 +224,7 @@ class Glue:
 
     def ended(self, run_id: str) -> dict[str, Any]:
         """Wait for a run's end; returns its record."""
-        deadline = time.monotonic() + ENDED_S_MAX
+        deadline = time.monotonic() + DEPLOYED_S
         while True:
             run: dict[str, Any] = self.client.get_job_run(JobName=self.job, RunId=run_id)["JobRun"]
             if run["JobRunState"] not in AT_WORK:
@@ -242,24 +247,21 @@ class Glue:
         return run
 
 
-def executed(
-    aws: Aws, output: str, seconds_max: int, given: dict[str, Any] | None = None
-) -> dict[str, Any]:
+def executed(aws: Aws, output: str, given: dict[str, Any] | None = None) -> dict[str, Any]:
     """Execute a state machine, as its schedule does; returns the execution at its end.
 
     Args:
         aws: the account.
         output: the stack's output that names the machine.
-        seconds_max: how long it may take.
         given: what the schedule hands it.
     """
     client = aws.client("stepfunctions")
     request = {"stateMachineArn": aws.output(output), "input": json.dumps(given or {})}
     execution = client.start_execution(**request)["executionArn"]
-    deadline = time.monotonic() + seconds_max
+    deadline = time.monotonic() + DEPLOYED_S
     while True:
         described: dict[str, Any] = client.describe_execution(executionArn=execution)
         if described["status"] != "RUNNING":
             return described
-        assert time.monotonic() < deadline
+        assert time.monotonic() < deadline, described
         time.sleep(0.2)

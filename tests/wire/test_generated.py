@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import PATIENCE_S
+
 SOURCES = Path(__file__).parents[2] / "layers" / "lakesync" / "python"
 SCHEMA = "lakesync/wire/lakesync.proto"
 
@@ -20,7 +22,7 @@ RELEASE = re.compile(r"^# Protobuf Python Version: .*$|^    \d+,$", re.MULTILINE
 def test_the_generated_code_is_current(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "grpc_tools.protoc", "-I", str(SOURCES)]
     outputs = [f"--python_out={tmp_path}", f"--pyi_out={tmp_path}", SCHEMA]
-    subprocess.run([*command, *outputs], check=True, timeout=60)
+    subprocess.run([*command, *outputs], check=True, timeout=PATIENCE_S)
 
     for name in ("lakesync_pb2.py", "lakesync_pb2.pyi"):
         fresh = (tmp_path / "lakesync" / "wire" / name).read_text("utf-8")

@@ -9,7 +9,7 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tests.simulation.deliberate import FAULTS
 from tests.simulation.replay import run_scenario
@@ -58,14 +58,14 @@ def workers(processes: int) -> ProcessPoolExecutor:
 def _end_with_the_parent() -> None:
     """Leave Ctrl-C to the parent, and end this worker as soon as it is gone, however it went."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = multiprocessing.parent_process()
-    assert parent is not None
+    threading.Thread(
+        target=_exit_after, args=[multiprocessing.parent_process()], daemon=True
+    ).start()
 
-    def wait() -> None:
-        parent.join()
-        os._exit(1)
 
-    threading.Thread(target=wait, daemon=True).start()
+def _exit_after(parent: Any) -> None:
+    parent.join()
+    os._exit(1)
 
 
 def run_many(first: int, seeds: int, processes: int, changes: Mapping[str, object]) -> int:

@@ -183,7 +183,7 @@ def _entry(lake: Lake, lags_s: list[float], merge_cpu_s: float) -> Entry:
 
 def _measured_s() -> float:
     """Return what a small merge takes of a core, as it was measured last."""
-    from benchmarks.__main__ import RESULTS  # noqa: PLC0415 - which imports the scenarios' package
+    from benchmarks.sources import RESULTS  # noqa: PLC0415 - which imports the scenarios' package
 
     entries = json.loads(RESULTS.read_text("utf-8")) if RESULTS.exists() else []
     for entry in entries:

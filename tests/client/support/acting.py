@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,7 @@ from lakesync.client import MemoryTransport
 from lakesync.core.actions import ActionDescription
 from lakesync.testing.memory_actions import MemoryActions
 from tests.client.support.gateways import GATEWAY
+from tests.support.waiting import waited
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -65,9 +65,6 @@ class Shop:
         return [params["order"] for params in self.shipped]
 
 
-def until(is_so: Callable[[], bool], for_s: float = 10.0) -> None:
+def until(is_so: Callable[[], bool]) -> None:
     """Wait for something that another thread does."""
-    ends_s = time.monotonic() + for_s
-    while not is_so():
-        assert time.monotonic() < ends_s
-        time.sleep(0.005)
+    assert waited(is_so)
