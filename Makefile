@@ -29,9 +29,9 @@ down: ## stop the local stack and forget its data
 	@tools/bootstrap.sh dev
 	@$(python) -m tools.local_stack down
 
-bench: ## measure speed and memory against the targets; writes benchmarks/results.json
+bench: ## measure speed and memory against the targets; writes results.json (ONLY="client gateway")
 	@tools/bootstrap.sh
-	@$(python) -m benchmarks
+	@$(python) -m benchmarks $(if $(ONLY),--only $(ONLY))
 
 scale: ## the real code on a model of DynamoDB and Lambda: writers, readers, devices, gateways (5 minutes)
 	@tools/bootstrap.sh dev
