@@ -9,6 +9,7 @@ from lakesync.client.download.apply import Pages
 from lakesync.client.download.pending_echo import PendingEcho
 from lakesync.client.recovery import resync
 from lakesync.client.recovery.resync import Resyncer
+from lakesync.client.upload import receipts
 from lakesync.core import comparing
 from lakesync.core.config import GatewayConfig
 from lakesync.core.delta import Op
@@ -16,6 +17,7 @@ from lakesync.core.merge import EMPTY
 from lakesync.core.row_deltas import deltas_of
 from lakesync.core.transition import Transition, transition_of
 from lakesync.core.visibility import Viewer, rule_columns
+from lakesync.errors import WrongKey
 from lakesync.gateway import rule_filter as rule_filter_module
 from lakesync.gateway.bootstrap_tables import ChangedTables
 from lakesync.gateway.pull import PullService
@@ -242,3 +244,8 @@ def numbers_are_compared_as_text() -> list[Replaced]:
 @deliberate("the gateway takes a deleted row for one that is there, once it is updated", FINAL)
 def deletes_do_not_win_at_the_gateway() -> list[Replaced]:
     return [(GatewayConfig, "as_read", lambda _, __, state: state)]
+
+
+@deliberate("an edit of a table that nothing names keeps all others waiting", RULES)
+def undeclared_edits_wait() -> list[Replaced]:
+    return [(receipts, "TableNotDeclared", WrongKey)]
