@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from lakesync.core.declaring import admitting
+from lakesync.log.declare import Declare
 from tests.cli.test_declaring import gateway, run
+from tests.support.builders import insert
+from tests.support.gateways import SeededChance
+from tests.support.local_gateway import GATEWAY
 
 if TYPE_CHECKING:
     from tests.support.local_gateway import LocalGateway
@@ -39,3 +44,28 @@ def test_what_is_no_name_is_refused(gateway: LocalGateway, table: str, shard: st
     assert refused.exit_code == 1
     assert "name" in refused.stderr
     assert gateway.url
+
+
+@pytest.mark.law("S7")
+def test_a_table_is_removed_where_nothing_is_left_of_it(gateway: LocalGateway) -> None:
+    deltas = [insert(table="Scratch", Title=1)]
+    declare = Declare(
+        gateway.buffer, wall_clock=lambda: 0, sleep_ms=lambda _: None, chance=SeededChance()
+    )
+    declare(GATEWAY, lambda config: admitting(config, None, deltas))
+
+    assert "may be removed" in run("tables", "remove", "Scratch", "--dry-run").stdout
+    assert json.loads(run("tables", "remove", "Scratch", "--json").stdout)["removed"] is True
+    gone = run("tables", "remove", "Scratch")
+    assert (gone.exit_code, "no table Scratch" in gone.stderr) == (1, True)
+
+
+@pytest.mark.law("S5")
+@pytest.mark.usefixtures("gateway")
+def test_a_schema_says_which_spellings_it_adopted() -> None:
+    pushed = run("push", "--table", "Notes", "--row", "n1", "--insert", "--set", "Title=a")
+    assert pushed.exit_code == 0, pushed.stderr
+    saved = run("schema", "put", "--table", "notes", "--column", "title:string")
+
+    assert "Notes: schema version 1 is in force" in saved.stdout
+    assert "notes as Notes, title as Title" in saved.stdout
