@@ -17,6 +17,7 @@ from lakesync.cli.commands.audit import audit
 from lakesync.cli.commands.checkpoint import build
 from lakesync.cli.commands.checkpoint import list_ as list_checkpoints
 from lakesync.cli.commands.checkpoint import show as show_checkpoint
+from lakesync.cli.commands.client_file import move
 from lakesync.cli.commands.clients import disconnect
 from lakesync.cli.commands.clients import list_ as list_clients
 from lakesync.cli.commands.clients import revoke as revoke_client
@@ -148,6 +149,11 @@ clients.command("list")(list_clients)
 clients.command()(disconnect)
 clients.command("revoke")(revoke_client)
 app.add_typer(clients, name="clients")
+client = typer.Typer(
+    no_args_is_help=True, help="Move a client's file on this machine to another gateway."
+)
+client.command()(move)
+app.add_typer(client, name="client")
 gateways = typer.Typer(
     no_args_is_help=True, help="Export or delete a gateway; find or erase a row."
 )

@@ -7,7 +7,7 @@ page brings are removed in the end. Law K36: ``docs/spec/client.md``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast, get_args
 
 from lakesync.client.actions.entries import ActionStatus
 from lakesync.client.recovery.resync import Resyncer
@@ -45,6 +45,17 @@ def edits_to_move(file: ClientFile) -> int:
     return int(number)
 
 
+def checked_keep(keep: str) -> KeepEdits:
+    """Return what becomes of the edits.
+
+    Raises:
+        ValidationFailed: it is none of both words.
+    """
+    if keep not in get_args(KeepEdits):
+        raise ValidationFailed('keep must be "edits" or "nothing"', field="keep")
+    return cast("KeepEdits", keep)
+
+
 def rebind(file: ClientFile, keep: KeepEdits) -> int:
     """Give a file to the next gateway that answers; returns how many edits it kept or gave up.
 
@@ -53,10 +64,8 @@ def rebind(file: ClientFile, keep: KeepEdits) -> int:
     Raises:
         ValidationFailed: ``keep`` is none of both.
     """
-    if keep not in get_args(KeepEdits):
-        raise ValidationFailed('keep must be "edits" or "nothing"', field="keep")
     number = edits_to_move(file)
-    going = _THERE_ONCE if keep == "edits" else tuple(Status)
+    going = _THERE_ONCE if checked_keep(keep) == "edits" else tuple(Status)
     marks = ", ".join("?" * len(going))
     left = file.connection.execute(f"{_OUTBOX} WHERE status IN ({marks})", going).fetchall()
     file.outbox.remove(hlc for hlc, *_ in left)
