@@ -112,8 +112,8 @@ class SimulatedBuffer:
         gate, writes = self._gate, name in WRITES
         conflict = functools.partial(self._conflict, name) if name in CONFLICTS else None
 
-        def call(*arguments: Any) -> Any:
-            return gate.call(name, lambda: act(*arguments), writes=writes, conflict=conflict)
+        def call(*given: Any, **named: Any) -> Any:
+            return gate.call(name, lambda: act(*given, **named), writes=writes, conflict=conflict)
 
         self.__dict__[name] = call
         return call
