@@ -90,13 +90,13 @@ VALUES: list[tuple[object, object]] = [
     (True, True),
     (False, False),
     (None, None),
-    ([1, "two", None], '[1,"two",null]'),
-    ({"b": 1, "a": {}}, '{"a":{},"b":1}'),
+    ([1, "two", None], [1, "two", None]),
+    ({"b": 1, "a": {}}, {"b": 1, "a": {}}),
 ]
 
 
 @pytest.mark.parametrize(("value", "stored"), VALUES)
-def test_values_are_natural_in_sqlite_and_exact_by_get(
+def test_values_are_read_as_they_were_written(
     client: Client, value: object, stored: object
 ) -> None:
     client.insert("t", "r", {"c": value}).unwrap()
@@ -297,10 +297,10 @@ def test_declared_columns_have_types_and_indexes(client: Client) -> None:
     columns = client.query("SELECT name, type FROM pragma_table_info('todos')").unwrap()
     assert {row["name"]: row["type"] for row in columns} == {
         "_row_id": "TEXT",
-        "title": "TEXT",
-        "n": "INTEGER",
+        "title": "",  # so that SQLite converts nothing
+        "n": "",
         "price": "DECIMAL_TEXT",
-        "done": "INTEGER",
+        "done": "",
     }
     plan = client.query("EXPLAIN QUERY PLAN SELECT * FROM todos WHERE title = 'x'").unwrap()
     assert "_lakesync_index_" in plan[0]["detail"]
@@ -323,7 +323,7 @@ def test_columns_can_be_declared_after_rows_exist(world: World) -> None:
 
     rows = client.query("SELECT _row_id, n, other FROM todos ORDER BY n").unwrap()
     assert rows == [
-        {"_row_id": "t1", "n": 12, "other": "[1]"},
+        {"_row_id": "t1", "n": 12, "other": [1]},
         {"_row_id": "t2", "n": 13, "other": None},
     ]
     assert client.query("SELECT * FROM titles WHERE title = 'x'").unwrap() == [{"title": "x"}]

@@ -106,11 +106,10 @@ def test_any_json_reads_as_it_was_written(
     world.close()
 
     read = queried["tags"]
-    given_as_text = isinstance(value, str) and value[:1] in {"[", "{"}
-    assert given_as_text or read == value or canonical(read) == canonical(value)
-    assert row["tags"] == read
+    assert canonical(read) == canonical(value)
+    assert same(row["tags"], read)
+    assert same(queried["other"], read)
     assert not isinstance(value, list | dict) or isinstance(queried["text"], str)
-    assert queried["other"] == queried["text"]
 
 
 @pytest.mark.law("K34")
@@ -248,7 +247,7 @@ def test_what_somebody_else_wrote_of_another_type_is_as_it_was_written(
     assert client.get("todos", "t1").unwrap() == written
     names = ", ".join(written)
     (row,) = client.query(f"SELECT {names} FROM todos").unwrap()  # noqa: S608
-    assert row == written | {"at": "7"}
+    assert row == written
 
 
 @pytest.mark.law("K34")

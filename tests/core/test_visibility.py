@@ -58,7 +58,7 @@ class TestBuckets:
         assert not eyes.sees("users", row())
 
     @pytest.mark.parametrize("op", OPERATORS)
-    @pytest.mark.parametrize("claim", ["\ud800", 2**53 + 1, float("inf"), float("nan")])
+    @pytest.mark.parametrize("claim", ["\ud800", 10**400, float("inf"), float("nan")])
     def test_a_claim_that_no_column_can_hold_matches_nothing(self, claim: object, op: str) -> None:
         eyes = viewer(
             bucket(Filter("owner", op, Claim(("team",)))), claims={"team": claim, "sub": "ann"}
@@ -66,6 +66,18 @@ class TestBuckets:
 
         assert not eyes.sees("todos", row(owner="ann"))
         assert not eyes.may_see("todos")
+
+    @pytest.mark.parametrize("claim", [2**53 + 1, 1 - 2**63, 10**200 + 1])
+    def test_a_claim_of_more_digits_than_a_double_has_is_the_text_that_rows_have(
+        self, claim: int
+    ) -> None:
+        eyes = viewer(
+            bucket(Filter("owner", "eq", Claim(("team",)))), claims={"team": [claim], "sub": "ann"}
+        )
+
+        assert eyes.sees("todos", row(owner=str(claim)))
+        assert not eyes.sees("todos", row(owner=str(claim + 1)))
+        assert not eyes.sees("todos", row(owner=float(claim)))
 
     @pytest.mark.parametrize(
         ("path", "value", "seen"),

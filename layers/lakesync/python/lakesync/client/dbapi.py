@@ -32,6 +32,8 @@ from sqlite3 import (
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeAlias, TypeVar
 
 from lakesync.client.storage.failures import query_result
+from lakesync.client.storage.parameters import as_cells as cells_of
+from lakesync.client.storage.shapes import shape
 from lakesync.errors import LakeSyncError, Unavailable, ValidationFailed
 from lakesync.result import Err
 
@@ -88,10 +90,10 @@ def connect(client: Client) -> Connection:
 
 
 class Connection:
-    """A connection as PEP 249 describes it; for one thread at a time, like `sqlite3`'s own."""
+    """A connection as PEP 249 describes it, of what `Client.query` gives, or of SQLite's cells."""
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
+    def __init__(self, client: Client, *, as_cells: bool = False) -> None:
+        self._client, self._as_cells = client, as_cells
         self._block: AbstractContextManager[Transaction] | None = None
         self._transaction: Transaction | None = None
         self._is_closed = False
@@ -111,7 +113,7 @@ class Connection:
             self._end(_RolledBack())
 
     def close(self) -> None:
-        """Close the connection, and roll back what was not committed; safe to repeat."""
+        """Close the connection, rolling back what was not committed; safe to repeat."""
         if not self._is_closed:
             self.rollback()
             self._is_closed = True
@@ -131,8 +133,14 @@ class Connection:
         """Run a query; for cursors."""
         self._must_be_open()
         editor: Editor = self._transaction or self._client
-        # Not `query`: the columns' names are needed even if there are no rows.
-        return _value(query_result(lambda: editor._read(sql, parameters)))  # noqa: SLF001
+
+        def answer() -> Answer:  # not `query`: the columns' names are needed even without rows
+            given = cells_of(parameters)
+            names, rows = editor._read(sql, given)  # noqa: SLF001
+            kinds = {} if self._as_cells else editor._kinds(names, sql, given)  # noqa: SLF001
+            return names, shape(tuple)(names, rows, kinds)
+
+        return _value(query_result(answer))
 
     def write(self, sql: str, parameters: Parameters) -> int:
         """Run a statement that writes; for cursors."""
@@ -195,8 +203,7 @@ class Cursor:
 
     def fetchmany(self, size: int | None = None) -> list[tuple[object, ...]]:
         """Return the next rows."""
-        wanted = self.arraysize if size is None else size
-        return list(islice(self._rows, wanted))
+        return list(islice(self._rows, self.arraysize if size is None else size))
 
     def fetchall(self) -> list[tuple[object, ...]]:
         """Return all rows that are left."""
@@ -205,11 +212,10 @@ class Cursor:
     def __iter__(self) -> Iterator[tuple[object, ...]]:
         return self._rows
 
-    def setinputsizes(self, sizes: object) -> None:
+    def setinputsizes(self, *_: object) -> None:
         """Do nothing, as PEP 249 allows."""
 
-    def setoutputsize(self, size: int, column: int | None = None) -> None:
-        """Do nothing, as PEP 249 allows."""
+    setoutputsize = setinputsizes
 
     def close(self) -> None:
         """Discard the remaining rows."""

@@ -29,6 +29,7 @@ TYPES: Final = (
 DECIMAL_DIGITS_MAX: Final = 38
 """Digits of a decimal: what Iceberg, Spark and Athena store in 128 bits."""
 _DECIMAL = re.compile(r"decimal\(([0-9]{1,2}),([0-9]{1,2})\)")
+_INTEGER = re.compile(rb"0|-?[1-9][0-9]{0,18}")
 _DECIMAL_VALUE = re.compile(r"-?([0-9]+)(?:\.([0-9]+))?")
 # Narrower than Python's ISO 8601: the form that every store of the lake reads alike (RFC 3339).
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
@@ -75,9 +76,9 @@ def fits(type_name: str, value: CanonicalJson) -> bool:
 
 
 def _fits_integer(value: CanonicalJson) -> bool:
-    text = value.strip(b'"').removeprefix(b"-")
-    # Integers beyond 2^53, which a JSON number cannot carry, travel as text.
-    return text.isdigit() and len(text) < 20 and int(value.strip(b'"')) in _INT64  # noqa: PLR2004
+    # Integers beyond 2^53, which a JSON number cannot carry, travel as text. "007" is another text.
+    text = value.strip(b'"')
+    return _INTEGER.fullmatch(text) is not None and int(text) in _INT64
 
 
 def _fits_decimal(value: CanonicalJson, precision: int, scale: int) -> bool:

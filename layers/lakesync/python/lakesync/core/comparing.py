@@ -125,7 +125,7 @@ def is_operand(value: object) -> bool:
     """Return whether a column could hold a scalar; half a surrogate pair or 2^53 + 1 it could not.
 
     Rules with such a literal are refused. A claim with such a value comes from the token's issuer,
-    so it matches nothing, as if it were missing.
+    so it matches nothing, as if it were missing; only a large integer is taken for its text.
     """
     if not isinstance(value, str | int | float):
         return False

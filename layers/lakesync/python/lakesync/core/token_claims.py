@@ -6,14 +6,18 @@ A missing, null or non-scalar claim matches nothing. Law V1: ``docs/spec/visibil
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from lakesync.core.comparing import condition, is_operand
+from lakesync.core.comparing import RULE_VALUE_BYTES_MAX, condition, is_operand
 from lakesync.core.rules import Claim
 from lakesync.core.values import canonical
 
 if TYPE_CHECKING:
     from lakesync.core.rules import ClaimFilter, Literal, Operand
+
+_EXACT_BITS: Final = 53
+_LARGEST_BITS: Final = 3 * RULE_VALUE_BYTES_MAX
+"""Longer integers are longer than any value that is compared."""
 
 Claims: TypeAlias = "Mapping[str, Any]"
 """The token's claims, ``sub`` and ``gw`` included."""
@@ -27,7 +31,15 @@ def resolved(operand: Operand, claims: Claims) -> tuple[Literal, ...]:
     for name in operand.path:
         claimed = claimed.get(name) if isinstance(claimed, Mapping) else None
     values = claimed if isinstance(claimed, list) else [claimed]
-    return tuple(value for value in values if is_operand(value))
+    return tuple(value for value in map(_exact, values) if is_operand(value))
+
+
+def _exact(value: object) -> object:
+    """Return an integer that no JSON number of a row can be as the text that rows have for it."""
+    is_large = type(value) is int and value.bit_length() > _EXACT_BITS
+    if not is_large:
+        return value
+    return str(value) if value.bit_length() <= _LARGEST_BITS else None  # type: ignore[attr-defined]
 
 
 def passes(item: ClaimFilter, claims: Claims) -> bool:

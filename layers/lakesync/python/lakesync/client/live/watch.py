@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
 
 from lakesync.client.live.changes import Subscriber, folded_names
 from lakesync.client.storage.failures import query_result
-from lakesync.client.storage.python_values import as_cells
+from lakesync.client.storage.parameters import as_cells
 from lakesync.client.storage.shapes import shape
 
 if TYPE_CHECKING:

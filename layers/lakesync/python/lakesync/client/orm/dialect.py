@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import sqlalchemy
 from sqlalchemy.dialects import registry
-from sqlalchemy.dialects.sqlite.base import SQLiteDialect
+from sqlalchemy.dialects.sqlite.base import SQLiteCompiler, SQLiteDialect
 from sqlalchemy.pool import NullPool
 
 from lakesync.client import dbapi
@@ -16,6 +17,25 @@ if TYPE_CHECKING:
     from lakesync.client.client import Client
 
 NAME: Final = "lakesync"
+_QUOTED: Final = "JSON_QUOTE("
+
+
+class _Compiler(SQLiteCompiler):
+    """SQLite's, with a part of a JSON value as a column of its own would have it."""
+
+    def visit_json_getitem_op_binary(self, binary: Any, *given: Any, **options: Any) -> str:
+        """Return the SQL of a part of a value."""
+        sql = super().visit_json_getitem_op_binary(binary, *given, **options)  # type: ignore[no-untyped-call]
+        return _unquoted(sql)
+
+    def visit_json_path_getitem_op_binary(self, binary: Any, *given: Any, **options: Any) -> str:
+        """Return the SQL of a part of a value."""
+        sql = super().visit_json_path_getitem_op_binary(binary, *given, **options)  # type: ignore[no-untyped-call]
+        return _unquoted(sql)
+
+
+def _unquoted(sql: str) -> str:
+    return sql[len(_QUOTED) : -1] if sql.startswith(_QUOTED) else sql
 
 
 class LakeSyncDialect(SQLiteDialect):
@@ -24,6 +44,7 @@ class LakeSyncDialect(SQLiteDialect):
     driver = "client"
     supports_statement_cache = True
     colspecs = STORED_AS
+    statement_compiler = _Compiler
     # A writing statement makes edits, and returns no rows: ids are the app's own.
     insert_returning = False
     update_returning = False
@@ -58,4 +79,5 @@ def engine(client: Client, **options: Any) -> sqlalchemy.Engine:
     optional; the app closes the client.
     """
     options.setdefault("poolclass", NullPool)  # a connection costs nothing
-    return sqlalchemy.create_engine(f"{NAME}://", creator=lambda: dbapi.connect(client), **options)
+    creator = partial(dbapi.Connection, client, as_cells=True)
+    return sqlalchemy.create_engine(f"{NAME}://", creator=creator, **options)

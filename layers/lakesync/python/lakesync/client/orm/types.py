@@ -1,29 +1,30 @@
 """How SQLAlchemy's types are stored: as a synced table's values are, so that others read them.
 
-What SQLite itself stores differently is here: instants in ISO 8601 with a ``T``, decimals and large
-integers as exact text, bytes in base64, JSON as its text.
+What SQLite itself stores differently is here: instants in ISO 8601 with a ``T``, decimals as
+exact text, bytes in base64, JSON as `lakesync.client.storage.cells` has it.
 """
 
 from __future__ import annotations
 
 import base64
-import json
 from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import types
+from sqlalchemy import cast, func, type_coerce, types
 from sqlalchemy.dialects.sqlite import base
+from sqlalchemy.sql.operators import json_getitem_op, json_path_getitem_op
 
-from lakesync.core.values import canonical
+from lakesync.client.storage.cells import reader
+from lakesync.client.storage.parameters import AsJson
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sqlalchemy.types import TypeEngine
 
-_EXACT_MAX: Final = 1 << 53
-"""Larger integers are text, because JSON numbers cannot represent them."""
+
+_PARTS: Final = (json_getitem_op, json_path_getitem_op)
 
 
 def _both(
@@ -41,13 +42,8 @@ def _both(
 
 
 def _read_json(cell: Any) -> Any:
-    """Return a JSON value; a cell that is a text or a number in itself is stored as that."""
-    if not isinstance(cell, str):
-        return cell
-    try:
-        return json.loads(cell)
-    except ValueError:
-        return cell
+    """Return a JSON value; of a part of one, SQLite gives its JSON text as bytes."""
+    return reader("json")(cell)
 
 
 class Instant(types.DateTime):
@@ -61,7 +57,7 @@ class Exact(types.Numeric[Any]):
 
     def bind_processor(self, _dialect: object) -> Callable[[Any], Any]:
         """Return the function that writes a value."""
-        return lambda value: None if value is None else format(Decimal(str(value)), "f")
+        return lambda value: None if value is None else Decimal(str(value))
 
     def result_processor(self, _dialect: object, _type: object) -> Callable[[Any], Any]:
         """Return the function that reads a cell."""
@@ -78,9 +74,7 @@ class Number(types.Float[Any]):
 class Whole(types.Integer):
     """An ``integer`` column."""
 
-    bind_processor, result_processor = _both(
-        lambda value: value if abs(value) <= _EXACT_MAX else str(value), int
-    )
+    bind_processor, result_processor = _both(int, int)
 
 
 class Base64(types.LargeBinary):
@@ -94,7 +88,14 @@ class Base64(types.LargeBinary):
 class Json(types.JSON):
     """A ``json`` column."""
 
-    bind_processor, result_processor = _both(lambda value: canonical(value).decode(), _read_json)
+    bind_processor, result_processor = _both(AsJson, _read_json)
+
+    def column_expression(self, colexpr: Any) -> Any:
+        """Have a part of a value read as its JSON text, which says whether it is text itself."""
+        is_part = getattr(colexpr, "operator", None) in _PARTS
+        if not is_part:
+            return colexpr
+        return type_coerce(cast(func.json_quote(colexpr), types.BLOB), types.JSON())
 
 
 STORED_AS: Final[dict[type[TypeEngine[Any]], type[TypeEngine[Any]]]] = {

@@ -17,7 +17,7 @@ from lakesync.client.attachments.entries import AttachmentStatus
 from lakesync.client.attachments.folder import Folder
 from lakesync.client.private_files import copy_file
 from lakesync.client.recovery.damaged import checked_entry, read_damaged
-from lakesync.client.storage.app_table import cell
+from lakesync.client.storage.cells import cell
 from lakesync.client.storage.encryption import given_key
 from lakesync.client.storage.failures import attempt
 from lakesync.client.storage.file import open_file

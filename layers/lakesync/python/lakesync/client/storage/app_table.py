@@ -1,8 +1,8 @@
 """One table of the app: what its cells contain, and the SQL statements that write its rows.
 
-Text, integers and reals are stored unchanged, booleans as 1 and 0, objects and arrays as JSON text,
-null as NULL. The exact value stays in the row state: a cell is for reading, never for merging. A
-column that is declared ``decimal(p,s)`` is text with the collation `COLLATION`, so that
+What cells say is in `lakesync.client.storage.cells`. The exact value stays in the row state: a cell
+is for reading, never for merging. A column that is declared ``decimal(p,s)`` is text with the
+collation `COLLATION`, so that
 comparisons, sorting and indexes are exact; SQLite's own command line has a collation of this name
 that does the same. Values that are not decimals sort after all decimals, as text.
 """
@@ -10,28 +10,25 @@ that does the same. Values that are not decimals sort after all decimals, as tex
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from dataclasses import dataclass, field
 from decimal import Decimal
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
+from lakesync.client.storage.cells import FORMS, cell, value_of, writer
 from lakesync.client.storage.python_values import kind_of, read_value
 from lakesync.client.storage.row_names import Places
 from lakesync.client.storage.tables import PREFIX
 from lakesync.core.merge import as_read
-from lakesync.core.values import NULL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from lakesync.client.storage.app_objects import Trigger
+    from lakesync.client.storage.cells import Cell
     from lakesync.core.merge import RowState
     from lakesync.core.values import CanonicalJson
     from lakesync.errors import LakeSyncError
-
-Cell: TypeAlias = "str | int | float | None"
 
 COLLATION: Final = "decimal"
 DECIMAL: Final = "DECIMAL_TEXT"
@@ -39,13 +36,8 @@ DECIMAL: Final = "DECIMAL_TEXT"
 _DECIMAL: Final = re.compile(
     r"[+-]?([0-9]{1,64}(\.[0-9]{0,64})?|\.[0-9]{1,64})([eE][+-]?[0-9]{1,3})?"
 )
-_WORDS: Final[dict[bytes, int | None]] = {b"null": None, b"true": 1, b"false": 0}
 _QUOTE: Final = ord('"')
 _ESCAPE: Final = b"\\"
-_BRACKETS: Final = b"[{"
-_INT64 = range(-(1 << 63), 1 << 63)
-_REMEMBERED: Final = 4_096
-_BOOLEANS: Final = frozenset({b"true", b"false"})
 RESERVED: Final = ("sqlite_", PREFIX)
 """How no SQLite name begins that a name of the wire is given."""
 RESERVED_TABLES: Final = (*RESERVED, "pragma_")
@@ -69,20 +61,24 @@ class AppTable:
     insert_new: str = ""
     """The same for a row that has neither an app's row nor a state; if it has, it does nothing."""
     delete: str = ""
-    booleans: dict[str, bool | None] = field(default_factory=dict)
-    """Columns whose values so far are only booleans, or (None) only nulls."""
+    forms: dict[str, int] = field(default_factory=dict)
+    """Of each column which of the values that look alike it has held; see
+    `lakesync.client.storage.cells`.
+    """
     declared: dict[str, str] = field(default_factory=dict)
     """The types that the app declared."""
-    kinds: dict[str, bool] = field(default_factory=dict)
-    """Decisions of `booleans` that were made again and are not stored yet."""
+    keep_forms: Callable[[AppTable, str, int], None] = lambda *_: None
+    """Stores a column's forms, before it first holds a value of a new one."""
     places: Places = field(default_factory=lambda: Places(()))
     """The columns as row states name them."""
     delete_wins: bool = False
     """The table's schema at the gateway."""
     templates: dict[tuple[object, ...], Any] = field(default_factory=dict)
-    """By operation and columns, as given or in order: an `EditTemplate`, valid while names, columns
-    and ``booleans`` stay the same.
+    """By operation and columns, as given or in order: an `EditTemplate`, valid while names, types
+    and ``forms`` stay the same.
     """
+    _writers: list[tuple[int, str, Callable[[CanonicalJson], Cell]]] = field(default_factory=list)
+    """Columns of which not all cells are plain: their places in ``shown``, and what makes them."""
     barred: Callable[[], LakeSyncError] | None = None
     """Makes the error of every edit, where an object of the app stands in the way; there are no
     templates then.
@@ -101,7 +97,15 @@ class AppTable:
 
     def value(self, name: str, raw: CanonicalJson) -> Any:
         """Return the value of a column as Python has it."""
-        return read_value(kind_of(self.declared.get(name, "")), raw)
+        return read_value(self.kind(name), raw)
+
+    def kind(self, name: str) -> str:
+        """Return the kind that a column is declared as; empty if it is not."""
+        return kind_of(self.declared.get(name, ""))
+
+    def written(self, name: str, content: Any, kind: str) -> Any:
+        """Return the JSON value that a cell stands for, as SQL wrote it to a column."""
+        return value_of(content, kind, self.forms.get(name, 0))
 
     def prepare(self) -> None:
         """Compose the statements for the columns as they are now."""
@@ -121,34 +125,57 @@ class AppTable:
             f"WHERE table_id = {self.id} AND row_id = ?1) ON CONFLICT ({key}) DO NOTHING"
         )
         self.delete = f"DELETE FROM {table} WHERE {key} = ?"  # noqa: S608 - quoted names
+        self._find_writers()
 
-    def note_kinds(self, name: str, kinds: Collection[type]) -> None:
-        """Note the kinds of the values of a column that are about to be written."""
-        others = set(kinds) - {type(None)}
-        if others and name in self.booleans:
-            known, only = self.booleans[name], others == {bool}
-            if only is not known:
-                self.kinds[name] = only and known is None and self.kinds.get(name, True)
+    def _find_writers(self) -> None:
+        self.templates.clear()
+        each = ((place, name, self.writer(name)) for place, name in enumerate(self.shown))
+        self._writers = [(place, name, make) for place, name, make in each if make]
 
-    def note_values(self, values: Mapping[str, CanonicalJson]) -> None:
-        """Do the same for the values of one row."""
-        for name, is_boolean in self.booleans.items():
-            value = values.get(name, NULL)
-            if value != NULL and (value in _BOOLEANS) is not is_boolean:
-                self.kinds[name] = value in _BOOLEANS and is_boolean is None
+    def writer(self, name: str) -> Callable[[CanonicalJson], Cell] | None:
+        """Return the function that makes a column's cells; None if all are plain."""
+        return writer(self.kind(name), self.forms.get(name, 0))
+
+    def learn(self, name: str, forms: int) -> None:
+        """Note the forms of values of a column that are about to be written."""
+        before = self.forms.get(name, 0)
+        if forms & ~before:
+            self.keep_forms(self, name, before | forms)
+            self.forms[name] = before | forms
+            self._find_writers()
 
     def cells(self, row_id: str, values: Mapping[str, CanonicalJson]) -> list[Cell]:
         """Return the parameters of ``upsert`` for a row. A column that the row lacks is NULL."""
-        self.note_values(values)
-        value_of = values.get
+        self._look_at(values)
+        return self._cells(row_id, values)
+
+    def rows(self, rows: Sequence[tuple[str, Mapping[str, CanonicalJson]]]) -> list[list[Cell]]:
+        """Do the same for several rows, which are written before any others."""
+        for _, values in rows:  # one may change what the cells of another are
+            self._look_at(values)
+        return [self._cells(*row) for row in rows]
+
+    def _look_at(self, values: Mapping[str, CanonicalJson]) -> None:
+        known, form_of = self.forms.get, FORMS.get
+        for name, value in values.items():
+            form = form_of(value[:2])
+            if form and form & ~known(name, 0):
+                self.learn(name, form)
+
+    def _cells(self, row_id: str, values: Mapping[str, CanonicalJson]) -> list[Cell]:
+        value_of_column = values.get
         cells: list[Cell] = [row_id]
         cells += [
             # Most cells are plain text: a call for each costs as much as its text.
             (value[1:-1].decode() if value[0] == _QUOTE and _ESCAPE not in value else cell(value))
             if value
             else None
-            for value in map(value_of, self.shown)
+            for value in map(value_of_column, self.shown)
         ]
+        for place, name, make in self._writers:
+            value = value_of_column(name)
+            if value:
+                cells[place + 1] = make(value)
         return cells
 
 
@@ -185,29 +212,6 @@ def free_name(name: str, taken: Collection[str], kept: tuple[str, ...] = RESERVE
         if candidate.lower() not in taken:
             return candidate
         attempt += "+"
-
-
-def cell(value: CanonicalJson) -> Cell:
-    """Return what SQLite stores for a value."""
-    first = value[0]
-    if first == _QUOTE:
-        return value[1:-1].decode() if _ESCAPE not in value else str(json.loads(value))
-    return value.decode() if first in _BRACKETS else _scalar(value)
-
-
-# Columns repeat the same few short numbers and words, so remembering them is cheap.
-@lru_cache(_REMEMBERED)
-def _scalar(value: CanonicalJson) -> int | float | None:
-    if value in _WORDS:
-        return _WORDS[value]
-    if b"." in value:  # most texts that are not integers; an exception costs more than this
-        return float(value)
-    try:
-        number = int(value)
-    except ValueError:
-        return float(value)
-    # Canonical JSON prints a double such as 1e20 in digits; SQLite's integers end at 2^63.
-    return number if number in _INT64 else float(value)
 
 
 def compare(left: str, right: str) -> int:

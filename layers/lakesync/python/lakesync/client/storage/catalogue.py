@@ -9,7 +9,7 @@ that SQLite reserves, or that the app already uses, gets a short digest appended
 from __future__ import annotations
 
 import json
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final
 
 from lakesync.client.arguments import checked_text
@@ -22,6 +22,7 @@ from lakesync.client.storage.app_table import (
     quote,
     table_sql,
 )  # fmt: skip
+from lakesync.client.storage.filling import keep_forms
 from lakesync.client.storage.respell import respell_column, respell_table, was_refused
 from lakesync.core.names import check_identifier, first_spellings, folded, name_taken
 from lakesync.core.schema_json import schemas_from_json
@@ -50,13 +51,8 @@ class Catalogue:
         self._delete_wins: frozenset[str] = frozenset()  # folded names
 
     def note_change(self, table: AppTable) -> None:
-        """Note that the current transaction changes rows or columns of a table.
-
-        Decisions that were made about its columns are stored.
-        """
+        """Note that the current transaction changes rows or columns of a table."""
         self._changed[table.id] = table
-        if table.kinds:
-            self._keep_kinds(table)
 
     def note_local_change(self, sql_name: str) -> None:
         """Note that the current transaction changes a local table."""
@@ -85,13 +81,12 @@ class Catalogue:
         for row in tables.fetchall():
             self._remember(AppTable(*row))
         columns = self._connection.execute(
-            "SELECT table_id, name, sql_name, is_boolean, declared FROM _lakesync_columns "
+            "SELECT table_id, name, sql_name, forms, declared FROM _lakesync_columns "
             "ORDER BY table_id, place"
         )
-        for table_id, name, sql_name, is_boolean, declared in columns.fetchall():
+        for table_id, name, sql_name, forms, declared in columns.fetchall():
             self._by_id[table_id].columns[name] = sql_name
-            if is_boolean != 0:
-                self._by_id[table_id].booleans[name] = is_boolean and True
+            self._by_id[table_id].forms[name] = forms or 0
             if declared:
                 self._by_id[table_id].declared[name] = declared.replace(" ", "")
         for table in self._tables.values():
@@ -133,7 +128,7 @@ class Catalogue:
     def keep_declared(self, table: AppTable, types: Mapping[str, str]) -> None:
         """Store the types that the app declared."""
         table.declared |= types
-        table.templates.clear()  # values are written by their types
+        table.prepare()  # values are written by their types
         self._connection.executemany(
             "UPDATE _lakesync_columns SET declared = ? WHERE table_id = ? AND name = ?",
             [(type_name, table.id, name) for name, type_name in types.items()],
@@ -175,20 +170,6 @@ class Catalogue:
         if not received and not was_refused(self._connection, table):
             raise name_taken(name, first, of)
 
-    def _keep_kinds(self, table: AppTable) -> None:
-        """Store what was decided about a table's columns, which changes how answers are read."""
-        for name, is_boolean in table.kinds.items():
-            self._connection.execute(
-                "UPDATE _lakesync_columns SET is_boolean = ? WHERE table_id = ? AND name = ?",
-                (is_boolean, table.id, name),
-            )
-            if is_boolean:
-                table.booleans[name] = True
-            else:
-                del table.booleans[name]
-        table.kinds.clear()
-        table.templates.clear()  # they know which columns are to be decided
-
     def _create(self, name: str, columns: Mapping[str, str], *, received: bool) -> AppTable:
         check_identifier(name, "table")
         sql_name = self.objects.free_name(name, received=received)
@@ -223,16 +204,17 @@ class Catalogue:
                 taken.add(sql_name.lower())
                 added.append((sql_name, sql_type))
             self._connection.execute(
-                "INSERT INTO _lakesync_columns VALUES (?, ?, ?, ?, NULL, NULL)",
+                "INSERT INTO _lakesync_columns VALUES (?, ?, ?, ?, 0, NULL)",
                 (table.id, len(table.columns), name, sql_name),
             )
             table.columns[name] = sql_name
-            table.booleans[name] = None
+            table.forms[name] = 0
         table.prepare()
         return added
 
     def _remember(self, table: AppTable) -> None:
         table.delete_wins = folded(table.name) in self._delete_wins
+        table.keep_forms = partial(keep_forms, self._connection)
         self._tables[folded(table.name)] = table
         self._by_id[table.id] = table
 

@@ -15,7 +15,7 @@ from json.encoder import encode_basestring
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
-from lakesync.client.storage.app_table import cell
+from lakesync.client.storage.cells import FORMS, cell
 from lakesync.client.storage.python_values import encoder, plain_classes, undeclared
 from lakesync.core.clock import STAMP_MAX
 from lakesync.core.delta import (
@@ -34,7 +34,8 @@ from lakesync.wire.records import RecordTemplate
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from lakesync.client.storage.app_table import AppTable, Cell
+    from lakesync.client.storage.app_table import AppTable
+    from lakesync.client.storage.cells import Cell
     from lakesync.client.storage.stored_state import States
     from lakesync.core.clock import Stamp
     from lakesync.core.delta import Op
@@ -44,12 +45,13 @@ Encoded: TypeAlias = "tuple[Delta, bytes, list[CanonicalJson], list[Cell]]"
 """An edit that was not refused: its delta, the run of that, its values, and the cells of a row that
 has only these: `EditTemplate.row` puts them in the table's order.
 """
-Column: TypeAlias = "tuple[str, Collection[type], Callable[[object], CanonicalJson]]"
+Column: TypeAlias = (
+    "tuple[str, Collection[type], Callable[[object], CanonicalJson], Callable[[bytes], Cell]]"
+)
 _BYTE_MAX: Final = 255
 _delta_of: Final = tuple.__new__  # as `Delta` does, without the function that it wraps it in
 _TRUE: Final[tuple[CanonicalJson, Cell]] = b"true", 1
 _FALSE: Final[tuple[CanonicalJson, Cell]] = b"false", 0
-_WORDS: Final = frozenset({b"true", b"false"})
 _EXACT_INT_MAX: Final = (1 << 53) - 1
 
 
@@ -65,7 +67,7 @@ class EditTemplate:
     """
 
     __slots__ = (
-        *("_arrange", "_client_id", "_columns", "_id", "_may_be_kinds", "_names", "_op"),
+        *("_arrange", "_client_id", "_columns", "_forms", "_id", "_names", "_op"),
         *("_opening", "_run", "_shown", "_states", "_table"),
     )
 
@@ -83,9 +85,7 @@ class EditTemplate:
         if names and len(members) <= _BYTE_MAX:
             self._opening = states.opening(client_id, members)
         places = {name: place for place, name in enumerate(names)}
-        self._may_be_kinds = [
-            (places[name], only) for name, only in table.booleans.items() if name in places
-        ]
+        self._forms = [~table.forms.get(name, 0) for name in names]
         shown = list(map(places.get, table.shown))
         self._shown = None if shown == list(range(len(names))) else shown
 
@@ -104,12 +104,12 @@ class EditTemplate:
         values: list[CanonicalJson] = []
         cells: list[Cell] = [row_id]
         try:
-            for name, plain, encode in self._columns:
+            for name, plain, encode, cell_of in self._columns:
                 value = columns[name]
                 kind = value.__class__
                 if kind not in plain:
                     raw = encode(value)
-                    shown = cell(raw)
+                    shown = cell_of(raw)
                 elif kind is str:
                     is_sure = value.isascii()  # else it may hold half of a surrogate pair
                     raw = encode_basestring(value).encode() if is_sure else canonical(value)
@@ -121,7 +121,7 @@ class EditTemplate:
                     shown = value
                 else:
                     raw = canonical(value)
-                    shown = cell(raw)
+                    shown = cell_of(raw)
                 values.append(raw)
                 cells.append(shown)
         except InvalidInput as error:
@@ -138,10 +138,9 @@ class EditTemplate:
 
     def row(self, values: Sequence[CanonicalJson], cells: list[Cell]) -> list[Cell]:
         """Return the parameters of the table's ``upsert`` for a row of one insert, as encoded."""
-        for place, only in self._may_be_kinds:
-            if (values[place] in _WORDS) is not only:
-                self._table.note_values(dict(zip(self._names, values, strict=True)))
-                break
+        for value, new in zip(values, self._forms, strict=True):
+            if FORMS.get(value[:2], 0) & new:
+                return self._table.cells(cells[0], dict(zip(self._names, values, strict=True)))  # type: ignore[arg-type]
         if self._shown is None:
             return cells
         return [cells[0], *[None if at is None else cells[at + 1] for at in self._shown]]
@@ -169,4 +168,6 @@ def _column(table: AppTable, name: str) -> Column:
     """Get a column's name, the classes whose values are plain there, and an encoder for others."""
     declared = table.declared.get(name, "")
     encode = encoder(table.name, name, declared) if declared else canonical
-    return name, plain_classes(declared), encode
+    write = table.writer(name)
+    # Values whose cells are not plain are encoded by the general way.
+    return name, () if write else plain_classes(declared), encode, write or cell

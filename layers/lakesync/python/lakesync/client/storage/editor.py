@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 from lakesync.client.arguments import checked_text
 from lakesync.client.storage.catalogue import checked_name, delete_wins_in
 from lakesync.client.storage.failures import query_result
-from lakesync.client.storage.python_values import as_cells, kind_of, read_value
+from lakesync.client.storage.parameters import as_cells
+from lakesync.client.storage.python_values import kind_of, read_value
 from lakesync.client.storage.row_names import Places
 from lakesync.client.storage.shapes import shape
 from lakesync.client.storage.statements import execute
@@ -18,7 +19,6 @@ from lakesync.client.storage.stored_state import decode
 from lakesync.core.delta import Op, check_row_id
 from lakesync.core.merge import as_read, fold, view
 from lakesync.core.names import folded
-from lakesync.core.values import parse
 from lakesync.errors import ValidationFailed
 from lakesync.wire.records import decode_records
 
@@ -73,7 +73,7 @@ def _state(stored: bytes, names: str | None, schemas: str | None, table: str) ->
 def _values(columns: Mapping[str, CanonicalJson], declared: str) -> dict[str, Any]:
     """Return a row's values as Python has them."""
     if declared == "{}":
-        return {name: parse(raw) for name, raw in columns.items()}
+        return {name: read_value("", raw) for name, raw in columns.items()}
     types = json.loads(declared)
     return {name: read_value(kind_of(types.get(name, "")), raw) for name, raw in columns.items()}
 

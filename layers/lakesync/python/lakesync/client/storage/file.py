@@ -16,6 +16,7 @@ from lakesync.client.storage.database import Database
 from lakesync.client.storage.device_clock import DeviceClock, system_clock
 from lakesync.client.storage.encryption import given_key
 from lakesync.client.storage.failures import SALVAGE, translated
+from lakesync.client.storage.filling import bring_up
 from lakesync.client.storage.position import Position
 from lakesync.client.storage.rows import Rows
 from lakesync.client.storage.tables import claim
@@ -192,6 +193,7 @@ def open_file(
         database = Database(path, durability, connection_class, given_key(key))
         try:
             claim(database.writer, client_id)
+            return bring_up(ClientFile(database, client_id, wall_clock))
         except BaseException:
             database.close()
             raise
@@ -201,4 +203,3 @@ def open_file(
         raise FileCorrupt(f"{SALVAGE} ({exc})") from exc
     except ValueError as exc:  # a null character, half of a surrogate pair
         raise ValidationFailed(f"{str(path)!r} is not a path: {exc}") from exc
-    return ClientFile(database, client_id, wall_clock)

@@ -12,7 +12,9 @@ import sqlite3
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from lakesync.client.storage.python_values import holds_bytes, kind_of, with_base64
+from lakesync.client.storage.cells import reading
+from lakesync.client.storage.parameters import holds_bytes, with_base64
+from lakesync.client.storage.python_values import kind_of
 from lakesync.client.storage.reading import answer_of, only_reads, reads_of
 
 if TYPE_CHECKING:
@@ -21,23 +23,23 @@ if TYPE_CHECKING:
     from lakesync.client.storage.reading import Answer, ColumnKey
 
 Kinds: TypeAlias = "Mapping[str, str]"
-"""By the name of an answer's column, its `kind_of`, if it is read as a Python type."""
+"""By the name of an answer's column, as what its cells are read; not those that are the values. See
+`lakesync.client.storage.cells.reader`.
+"""
 
 _QUERIES_REMEMBERED: Final = 512
 _COLUMNS: Final = (
-    "SELECT lower(tables.sql_name), lower(columns.sql_name), is_boolean, declared "
+    "SELECT lower(tables.sql_name), lower(columns.sql_name), forms, declared "
     "FROM _lakesync_columns AS columns JOIN _lakesync_tables AS tables ON id = table_id "
-    "WHERE columns.sql_name IS NOT NULL AND (is_boolean = 1 "
-    "OR declared IN ('boolean', 'date', 'timestamp', 'bytes', 'json') OR declared LIKE 'decimal%')"
+    "WHERE columns.sql_name IS NOT NULL AND (forms <> 0 OR declared IS NOT NULL)"
 )
-_PYTHON: Final = frozenset({"boolean", "date", "timestamp", "bytes", "decimal", "json"})
 
 
 class StoredKinds(NamedTuple):
     """The columns of the app's tables that are read as types of Python's."""
 
     columns: Mapping[ColumnKey, str]
-    """Their types: declared, or booleans because they have held nothing else."""
+    """Their types, declared or by what they have held."""
     names: frozenset[str]
     """What those are called."""
     tables: frozenset[str]
@@ -61,7 +63,7 @@ class StoredKinds(NamedTuple):
         Bytes are base64 if the query reads a column that is declared so, and only synced tables.
         Other tables hold bytes unchanged, and SQLite does not report what is compared with what.
         """
-        is_base64 = any(self.columns.get(key) == "bytes" for key in read)
+        is_base64 = any(self.columns.get(key, "").startswith("bytes") for key in read)
         is_synced = all(table in self.tables for table, _ in read)
         return with_base64(parameters) if is_base64 and is_synced else parameters
 
@@ -70,12 +72,12 @@ NO_KINDS: Final = StoredKinds({}, frozenset(), frozenset())
 
 
 def stored_kinds(connection: sqlite3.Connection) -> StoredKinds:
-    """Read which columns have such types; declarations take precedence over written values."""
+    """Read which columns have such types; declarations take precedence over what was written."""
     columns = {}
-    for table, column, is_boolean, declared in connection.execute(_COLUMNS).fetchall():
-        kind = kind_of(declared) if declared else ""
-        if kind in _PYTHON or (not kind and is_boolean):
-            columns[table, column] = kind or "boolean"
+    for table, column, forms, declared in connection.execute(_COLUMNS).fetchall():
+        name = reading(kind_of(declared or ""), forms)
+        if name:
+            columns[table, column] = name
     if not columns:
         return NO_KINDS
     tables = connection.execute("SELECT lower(sql_name) FROM _lakesync_tables").fetchall()

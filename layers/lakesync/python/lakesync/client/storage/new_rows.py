@@ -12,13 +12,15 @@ from collections import defaultdict
 from itertools import repeat
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from lakesync.client.storage.app_table import cell
+from lakesync.client.storage.cells import BIT, FORMS, cell
 from lakesync.core.merge import fold
 
 if TYPE_CHECKING:
+    import sqlite3
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from lakesync.client.storage.app_table import AppTable, Cell
+    from lakesync.client.storage.app_table import AppTable
+    from lakesync.client.storage.cells import Cell
     from lakesync.client.storage.rows import Rows
     from lakesync.core.clock import Stamp
     from lakesync.core.delta import Delta
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 _INT64: Final = range(-(1 << 63), 1 << 63)
 _PLAIN: Final = {str, float, type(None)}
 """Kinds of values that are cells as they are."""
-_KINDS_OF_WORDS: Final[dict[bytes, type]] = {b"true": bool, b"false": bool, b"null": type(None)}
+_INTEGERS: Final = {int, float, type(None)}
 _INSERT_ROW: Final = (
     "INSERT INTO _lakesync_rows (table_id, row_id, state, waiting) VALUES (?, ?, ?, 0) "
     "ON CONFLICT (table_id, row_id) DO NOTHING"
@@ -74,7 +76,7 @@ def insert_new(
         columns = merged.columns
         seen[tuple(columns)][row_id] = [value for _, _, value in columns.values()]
         stored.append((table.id, row_id, states.encode(places, merged)))
-    if not rows.insert_all(_INSERT_ROW, stored):
+    if not _insert_all(rows.connection, stored):
         return False
     for alike in inserts:
         rows.show(table, cells_by_column(table, alike.names, alike.row_ids, alike.values))
@@ -82,6 +84,16 @@ def insert_new(
         values = list(zip(*by_row.values(), strict=True))
         rows.show(table, cells_by_column(table, names, by_row, values))
     return True
+
+
+def _insert_all(connection: sqlite3.Connection, stored: Sequence[tuple[object, ...]]) -> bool:
+    """Insert rows, all of them or, if any is there already, none."""
+    connection.execute("SAVEPOINT _lakesync_new")
+    is_new = connection.executemany(_INSERT_ROW, stored).rowcount == len(stored)
+    if not is_new:
+        connection.execute("ROLLBACK TO _lakesync_new")
+    connection.execute("RELEASE _lakesync_new")
+    return is_new
 
 
 def cells_by_column(
@@ -96,17 +108,40 @@ def cells_by_column(
     """
     columns: dict[str, Iterable[Cell]] = {}
     for name, raw in zip(names, values, strict=True):
+        joined = b"[%b]" % b",".join(raw)
         try:
-            parsed = json.loads(b"[%b]" % b",".join(raw))
+            parsed = json.loads(joined)
         except (ValueError, RecursionError):  # too many digits, too deep
-            table.note_kinds(name, {_KINDS_OF_WORDS.get(value, str) for value in raw})
-            columns[name] = map(cell, raw)
-            continue
-        kinds = set(map(type, parsed))
-        table.note_kinds(name, kinds)
-        columns[name] = parsed if kinds <= _PLAIN else _cells(parsed, raw)
+            parsed, kinds = None, _INTEGERS | {str, list}
+        else:
+            kinds = set(map(type, parsed))
+        _learn(table, name, raw, joined, parsed, kinds)
+        write = table.writer(name)
+        if parsed is None or write:
+            columns[name] = map(write or cell, raw)
+        else:
+            columns[name] = parsed if kinds <= _PLAIN else _cells(parsed, raw)
     nulls: list[Cell] = [None] * len(row_ids)
     return zip(row_ids, *[columns.get(name, nulls) for name in table.shown], strict=True)
+
+
+def _learn(
+    table: AppTable,
+    name: str,
+    raw: Sequence[CanonicalJson],
+    joined: bytes,
+    parsed: Sequence[object] | None,
+    kinds: set[type],
+) -> None:
+    """Note the forms of a column's values, looking at each only where any may have one."""
+    if kinds <= _INTEGERS and parsed is not None:
+        if int in kinds and not table.forms.get(name, 0) & BIT and (0 in parsed or 1 in parsed):
+            table.learn(name, BIT)
+    elif not kinds <= _PLAIN or b'"[' in joined or b'"{' in joined:
+        forms = 0
+        for value in {value[:2] for value in raw}:
+            forms |= FORMS.get(value, 0)
+        table.learn(name, forms)
 
 
 def _cells(column: Iterable[object], raw: Iterable[CanonicalJson]) -> Iterator[Cell]:

@@ -8,8 +8,6 @@ another client, is returned as it was written.
 from __future__ import annotations
 
 import base64
-import json
-from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
@@ -19,13 +17,14 @@ from lakesync.core.values import NULL, canonical, parse
 from lakesync.errors import SchemaMismatch, ValidationFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Mapping
 
     from lakesync.core.values import CanonicalJson
 
 _EXACT_INTS: Final = range(-(1 << 53) + 1, 1 << 53)
-_NUMBER_START: Final = b"-0123456789"
-_OPENS: Final = frozenset("[{")
+_INT64: Final = range(-(1 << 63), 1 << 63)
+_PLAIN_EXPONENT_MAX: Final = 100
+"""Decimals further from 1 than this power of ten are no declared decimals, however printed."""
 BINARY: Final = (bytes, bytearray, memoryview)
 """What stands for bytes, in an edit and as a parameter."""
 _DECLARED_AS: Final[tuple[tuple[type[Any], str], ...]] = (
@@ -101,53 +100,23 @@ def undeclared(column: str, value: object) -> ValidationFailed | None:
 
 def read_value(kind: str, raw: CanonicalJson) -> Any:
     """Return the Python value of a declared column, by its `kind_of`."""
-    if kind == "decimal" and raw[0] in _NUMBER_START:
-        return _decimal(raw.decode())
     value = parse(raw)
+    if value.__class__ is int:
+        if kind == "decimal":
+            return _decimal_of(raw, value)
+        if kind == "number" or value not in _INT64:  # a double, as SQLite holds it too
+            return float(value)
+    elif kind == "decimal" and value.__class__ is float:
+        return _decimal_of(raw, value)
     read = READ.get(kind)
     return value if read is None else read(value)
 
 
-def as_cells(parameters: object, as_text: tuple[type, ...] = ()) -> Any:
-    """Return parameters as SQLite takes them: dates and decimals as they are stored.
-
-    Those of the types ``as_text`` become their JSON text.
-    """
-
-    def cell(value: object) -> object:
-        if isinstance(value, date):  # a datetime too
-            return _timestamp_as_json(value) if isinstance(value, datetime) else value.isoformat()
-        if isinstance(value, Decimal):
-            return str(value)
-        return json.dumps(value) if type(value) in as_text else value
-
-    if isinstance(parameters, Mapping):
-        return {name: cell(value) for name, value in parameters.items()}
-    return tuple(map(cell, parameters)) if isinstance(parameters, list | tuple) else parameters
-
-
-def holds_bytes(parameters: object) -> bool:
-    """Return whether bytes are among what `as_cells` gave."""
-    return any(isinstance(value, BINARY) for value in _values(parameters))
-
-
-def base64_texts(parameters: object) -> frozenset[str]:
-    """Return what `with_base64` makes of bytes that are not empty."""
-    given = (value for value in _values(parameters) if isinstance(value, BINARY))
-    return frozenset(base64.b64encode(value).decode() for value in given if len(value))
-
-
-def _values(parameters: object) -> Iterable[object]:
-    if isinstance(parameters, tuple):  # most are, and that is known sooner than a mapping
-        return parameters
-    return parameters.values() if isinstance(parameters, Mapping) else ()
-
-
-def with_base64(parameters: Any) -> Any:
-    """Return what `as_cells` gave with bytes as declared columns store them."""
-    if isinstance(parameters, Mapping):
-        return {name: _bytes_as_json(value) for name, value in parameters.items()}
-    return tuple(map(_bytes_as_json, parameters))
+def _decimal_of(raw: CanonicalJson, value: float) -> Decimal | float:
+    try:
+        return decimal_of(raw.decode())
+    except ValueError:  # it has an exponent
+        return value
 
 
 def _date_as_json(value: object) -> object:
@@ -155,7 +124,8 @@ def _date_as_json(value: object) -> object:
     return value.isoformat() if is_date else value  # type: ignore[attr-defined]
 
 
-def _timestamp_as_json(value: object) -> object:
+def timestamp_as_json(value: object) -> object:
+    """Return the text of a datetime; anything else unchanged."""
     if not isinstance(value, datetime):
         return value
     offset = value.utcoffset()
@@ -165,14 +135,21 @@ def _timestamp_as_json(value: object) -> object:
 
 
 def _decimal_as_json(value: object) -> object:
-    return format(value, "f") if isinstance(value, Decimal) else _integer_as_json(value)
+    return decimal_text(value) if isinstance(value, Decimal) else _integer_as_json(value)
+
+
+def decimal_text(value: Decimal) -> str:
+    """Return a decimal's text, without an exponent."""
+    is_near = value.is_finite() and abs(value.adjusted()) <= _PLAIN_EXPONENT_MAX
+    return format(value, "f") if is_near else str(value)
 
 
 def _integer_as_json(value: object) -> object:
     return str(int(value)) if isinstance(value, int) and value not in _EXACT_INTS else value
 
 
-def _bytes_as_json(value: object) -> object:
+def bytes_as_json(value: object) -> object:
+    """Return the base64 text of bytes; anything else unchanged."""
     if isinstance(value, BINARY):
         return base64.b64encode(value).decode()
     return value
@@ -209,26 +186,17 @@ _ALWAYS_FIT: Final[Mapping[str, tuple[type, ...]]] = {
 _PYTHON_ONLY: Final = tuple(python_type for python_type, _ in _DECLARED_AS)
 _AS_JSON: Final[Mapping[str, Callable[[object], object]]] = {
     "date": _date_as_json,
-    "timestamp": _timestamp_as_json,
+    "timestamp": timestamp_as_json,
     "decimal": _decimal_as_json,
     "integer": _integer_as_json,
-    "bytes": _bytes_as_json,
+    "bytes": bytes_as_json,
 }
-_decimal: Final = _text_as(decimal_of)
 READ: Final[Mapping[str, Callable[[Any], Any]]] = {
     "boolean": lambda cell: cell == 1 if cell.__class__ is int and 0 <= cell <= 1 else cell,
     "date": _text_as(date_of),
     "timestamp": _text_as(timestamp_of),
-    "decimal": _decimal,
+    "decimal": _text_as(decimal_of),
     "integer": _integer,
     "bytes": _text_as(bytes_of),
 }
 """By `kind_of`, what reads a value, or the cell that SQLite stores for it."""
-_json: Final = _text_as(json.loads)
-CELLS: Final[Mapping[str, Callable[[Any], Any]]] = {
-    **READ,
-    "json": lambda cell: _json(cell) if cell.__class__ is str and cell[:1] in _OPENS else cell,
-}
-"""By `kind_of`, the function that reads a cell. Text is stored unchanged in a ``json`` column too:
-so a text that looks like an object or a list is read as one.
-"""

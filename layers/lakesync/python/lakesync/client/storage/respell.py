@@ -49,7 +49,7 @@ def respell_column(connection: sqlite3.Connection, table: AppTable, old: str, ne
     )
     spelled = {old: new}
     table.columns = _with_names(table.columns, spelled) | {new: sql_name}
-    table.booleans = _with_names(table.booleans, spelled)
+    table.forms = _with_names(table.forms, spelled)
     table.declared = _with_names(table.declared, spelled)
     table.prepare()
     _respell_edits(connection, table, spelled)

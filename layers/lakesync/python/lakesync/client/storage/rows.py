@@ -25,10 +25,12 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from lakesync.client.storage.app_table import AppTable, Cell
+    from lakesync.client.storage.app_table import AppTable
     from lakesync.client.storage.catalogue import Catalogue
+    from lakesync.client.storage.cells import Cell
     from lakesync.core.clock import Stamp
     from lakesync.core.delta import Delta
+    from lakesync.core.values import CanonicalJson
 
 LocalKey: TypeAlias = tuple[int, str]
 """``(table_id, row_id)``."""
@@ -79,13 +81,13 @@ class Rows:
     """The rows of one file. Used within the caller's transaction."""
 
     def __init__(self, connection: sqlite3.Connection, catalogue: Catalogue) -> None:
-        self._connection = connection
+        self.connection = connection
         self._catalogue = catalogue
         self.states = States(connection)
 
     def one(self, key: LocalKey) -> StoredRow:
         """Return a row; `NOT_STORED` if there is none."""
-        row = self._connection.execute(SELECT_ROW, key).fetchone()
+        row = self.connection.execute(SELECT_ROW, key).fetchone()
         return self.stored(key[0], *row) if row else NOT_STORED
 
     def stored(self, table_id: int, state: bytes, base: bytes | None, waiting: int) -> StoredRow:
@@ -114,7 +116,7 @@ class Rows:
             part += part[-1:] * (size - len(part))
             marks = ",".join("?" * size)
             sql = f"SELECT {what} WHERE table_id = ? AND row_id IN ({marks})"
-            yield from self._connection.execute(sql, (table_id, *part)).fetchall()
+            yield from self.connection.execute(sql, (table_id, *part)).fetchall()
 
     def grouped(self, deltas: Iterable[Delta]) -> dict[int, dict[str, list[Delta]]]:
         """Sort deltas by table and row."""
@@ -127,8 +129,7 @@ class Rows:
         """Write rows, including the app's tables; a row of which nothing is left is removed."""
         upserts: list[tuple[int, str, bytes, bytes | None, int, int | None]] = []
         forgotten: list[LocalKey] = []
-        shown: dict[int, list[list[Cell]]] = defaultdict(list)
-        hidden: dict[int, list[tuple[str]]] = defaultdict(list)
+        shown: list[tuple[AppTable, str, RowState]] = []
         for table, row_id, state, base, waiting in rows:
             if base is None and state == EMPTY:
                 forgotten.append((table.id, row_id))
@@ -137,26 +138,35 @@ class Rows:
                 encoded = self.states.encode(table.places, state)
                 below = None if base is None else self.states.encode(table.places, base)
                 upserts.append((table.id, row_id, encoded, below, waiting, mark))
+            shown.append((table, row_id, state))
+        many = self.connection.executemany
+        many(UPSERT_ROW, upserts)
+        many("DELETE FROM _lakesync_rows WHERE table_id = ? AND row_id = ?", forgotten)
+        self.show_states(shown)
+
+    def show_states(self, rows: Iterable[tuple[AppTable, str, RowState]]) -> None:
+        """Write the app's rows as their states are; those that do not exist are deleted."""
+        shown: dict[int, list[tuple[str, Mapping[str, CanonicalJson]]]] = defaultdict(list)
+        hidden: dict[int, list[tuple[str]]] = defaultdict(list)
+        for table, row_id, state in rows:
             values = view(table.as_read(state))
             if values is None:
                 hidden[table.id].append((row_id,))
             else:
-                shown[table.id].append(table.cells(row_id, values))
-        many = self._connection.executemany
-        many(UPSERT_ROW, upserts)
-        many("DELETE FROM _lakesync_rows WHERE table_id = ? AND row_id = ?", forgotten)
-        for table_id, parameters in shown.items():
-            self.show(self._catalogue.by_id(table_id), parameters)
+                shown[table.id].append((row_id, values))
+        for table_id, seen in shown.items():
+            table = self._catalogue.by_id(table_id)
+            self.show(table, table.rows(seen))
         for table_id, row_ids in hidden.items():
             table = self._catalogue.by_id(table_id)
             self._catalogue.note_change(table)
-            with suspended(self._connection, table):
-                many(table.delete, row_ids)
+            with suspended(self.connection, table):
+                self.connection.executemany(table.delete, row_ids)
 
     def of_table(self, table_id: int) -> Iterator[tuple[str, StoredRow]]:
         """Return all rows of a table, one by one; write none of them meanwhile."""
         sql = "SELECT row_id, state, base, waiting FROM _lakesync_rows WHERE table_id = ?"
-        every = self._connection.execute(sql, (table_id,))
+        every = self.connection.execute(sql, (table_id,))
         return ((row_id, self.stored(table_id, *rest)) for row_id, *rest in every)
 
     def read_anew(self, table: AppTable) -> None:
@@ -174,18 +184,8 @@ class Rows:
     def show(self, table: AppTable, cells: Iterable[Sequence[Cell]]) -> None:
         """Write rows of the app's table, whose cells were composed just now."""
         self._catalogue.note_change(table)
-        with suspended(self._connection, table):
-            self._connection.executemany(table.upsert, cells)
-
-    def insert_all(self, insert: str, rows: Sequence[tuple[object, ...]]) -> bool:
-        """Insert rows by a statement that skips existing ones; all of them or none."""
-        run = self._connection.execute
-        run("SAVEPOINT _lakesync_new")
-        is_new = self._connection.executemany(insert, rows).rowcount == len(rows)
-        if not is_new:
-            run("ROLLBACK TO _lakesync_new")
-        run("RELEASE _lakesync_new")
-        return is_new
+        with suspended(self.connection, table):
+            self.connection.executemany(table.upsert, cells)
 
     def acknowledge(
         self, table_id: int, accepted: Mapping[str, Sequence[Delta]], stored: dict[str, StoredRow]
@@ -202,7 +202,7 @@ class Rows:
             known = fold(deltas, row.known) if waiting else None
             base = None if known is None else self.states.encode(places, known)
             updates.append((base, waiting, table_id, row_id))
-        self._connection.executemany(
+        self.connection.executemany(
             "UPDATE _lakesync_rows SET base = ?, waiting = ? WHERE table_id = ? AND row_id = ?",
             updates,
         )
@@ -228,7 +228,7 @@ class Rows:
         """Return the outbox entries of some rows, by one scan: an index would cost each edit."""
         waiting: dict[LocalKey, list[Delta]] = defaultdict(list)
         if keys:
-            outbox = self._connection.execute("SELECT table_id, row_id, run FROM _lakesync_outbox")
+            outbox = self.connection.execute("SELECT table_id, row_id, run FROM _lakesync_outbox")
             for table_id, row_id, run in outbox:
                 if (table_id, row_id) in keys:
                     waiting[table_id, row_id] += decode_records(run)
@@ -241,10 +241,10 @@ class Rows:
         only so that a restored buffer can recover the deletion.
         """
         until = cursor - stamp(TOMBSTONE_KEPT_DAYS * 86_400_000)
-        self._connection.execute(
+        self.connection.execute(
             "UPDATE _lakesync_rows SET tombstone = ? WHERE base IS NULL AND tombstone = 0",
             (cursor,),
         )
-        self._connection.execute(
+        self.connection.execute(
             "DELETE FROM _lakesync_rows WHERE base IS NULL AND tombstone BETWEEN 1 AND ?", (until,)
         )

@@ -16,7 +16,7 @@ from functools import lru_cache
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, Union, get_args, get_origin
 
-from lakesync.client.storage.python_values import CELLS
+from lakesync.client.storage.cells import reader, unmarked
 from lakesync.core.column_types import bytes_of
 from lakesync.errors import ValidationFailed
 
@@ -30,6 +30,8 @@ Shape: TypeAlias = "Callable[[list[str], list[tuple[object, ...]], Kinds], list[
 """Makes rows of the names of an answer, its rows, and the kinds of its columns."""
 
 _CLASSES_REMEMBERED: Final = 256
+_UNMARKED: Final = "unmarked"
+"""The kind of a column whose cells are only brought to their plain form."""
 
 
 def _by_text(made: Callable[[str], Any]) -> Callable[[Any], Any]:
@@ -87,7 +89,8 @@ def _dicts(
     rows: list[dict[str, Any]] = list(map(dict, map(zip, repeat(distinct), answer)))
     for name, shown in zip(names, distinct, strict=True):
         if name in kinds:
-            read = CELLS[kinds[name]]
+            kind = kinds[name]
+            read = unmarked if kind == _UNMARKED else reader(kind)
             for row in rows:
                 row[shown] = read(row[shown])
     return rows
@@ -124,7 +127,7 @@ def _dataclasses(cls: Any) -> Shape:
             )
         return [
             _made(lambda row=row: cls(**_converted(row, convert, fields)), cls)  # type: ignore[misc]
-            for row in _dicts(names, answer, _without(kinds, convert))
+            for row in _dicts(names, answer, _left_to(kinds, convert))
         ]
 
     return rows
@@ -145,7 +148,7 @@ def _pydantic_models(cls: Any) -> Shape:
     convert = _of_fields(hints, _CONVERTED_FOR_PYDANTIC)
     return lambda names, answer, kinds: [
         _made(lambda row=row: cls.model_validate(_converted(row, convert, row)), cls)  # type: ignore[misc]
-        for row in _dicts(names, answer, _without(kinds, convert))
+        for row in _dicts(names, answer, _left_to(kinds, convert))
     ]
 
 
@@ -161,8 +164,9 @@ def _is_known(hint: Any, converted: Mapping[Any, object]) -> bool:
     return isinstance(hint, type) and hint in converted
 
 
-def _without(kinds: Kinds, names: Collection[str]) -> Kinds:
-    return {name: kind for name, kind in kinds.items() if name not in names} if kinds else kinds
+def _left_to(kinds: Kinds, names: Collection[str]) -> Kinds:
+    """Return the kinds of an answer of which some columns' cells are left to fields to convert."""
+    return {name: _UNMARKED if name in names else kind for name, kind in kinds.items()}
 
 
 def _converted(

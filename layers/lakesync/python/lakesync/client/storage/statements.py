@@ -6,6 +6,8 @@ Rules of this module
     2. Columns that the statement leaves unchanged are not written: others may have changed them
        meanwhile.
     3. A statement that cannot become deltas is refused with the reason before anything is written.
+    4. What its cells stand for is determined before any of them is written, by what their columns
+       hold until then.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.client.storage.app_table import ROW_ID, quote
+from lakesync.client.storage.cells import is_mark
 from lakesync.client.storage.failures import query_result
 from lakesync.client.storage.kinds import stored_kinds
 from lakesync.client.storage.local_tables import (
@@ -24,12 +27,14 @@ from lakesync.client.storage.local_tables import (
     run_local,
     targets_of,
 )
-from lakesync.client.storage.python_values import as_cells, base64_texts, holds_bytes
+from lakesync.client.storage.parameters import Origins, as_cells, holds_bytes, same
+from lakesync.client.storage.python_values import BINARY, kind_of
 from lakesync.core.delta import Op
 from lakesync.core.values import parse
-from lakesync.errors import ValidationFailed
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from lakesync.client.storage.app_table import AppTable
     from lakesync.client.storage.capture import Note
     from lakesync.client.storage.file import ClientFile
@@ -39,8 +44,6 @@ if TYPE_CHECKING:
 _MISSING: Final = object()
 _TARGETS_REMEMBERED: Final = 512
 _NOTHING: Final = frozenset[Any]()
-_AS_TEXT: Final = (list, dict)
-"""Parameters that are written as their JSON text."""
 
 
 def execute(file: ClientFile, writer: Writer, sql: str, parameters: object) -> int:
@@ -48,7 +51,7 @@ def execute(file: ClientFile, writer: Writer, sql: str, parameters: object) -> i
 
     Of a synced table they are edits; a local one is written as it is.
     """
-    given = as_cells(parameters, _AS_TEXT)
+    given = as_cells(parameters, takes_lists=True)
     prepared = file.capture.targets
     name, read = prepared.get(str(sql), ("", _NOTHING))
     table = file.catalogue.by_sql_name(name)
@@ -68,10 +71,12 @@ def execute(file: ClientFile, writer: Writer, sql: str, parameters: object) -> i
     compared = given
     if read and holds_bytes(given):
         compared = stored_kinds(file.connection).compared(read, given)
-    notes = query_result(lambda: _noted(file, table, sql, compared), "statement").unwrap()
-    texts = frozenset() if compared is given else base64_texts(given)
-    for note in notes:
-        _write(file, writer, table, note, texts)
+    again = partial(_noted, file, table, sql)
+    notes = query_result(lambda: again(compared), "statement").unwrap()
+    origins = Origins(parameters, compared, again)
+    kinds = _kinds(file, table)
+    for note, values in zip(notes, _values(table, kinds, notes, origins), strict=True):
+        _write(file, writer, table, kinds, note, values)
     return len(notes)
 
 
@@ -106,10 +111,52 @@ def _noted(file: ClientFile, table: AppTable, sql: str, parameters: Any) -> list
     return notes
 
 
+def _values(
+    table: AppTable, kinds: Mapping[str, str], notes: Sequence[Note], origins: Origins
+) -> list[dict[str, object]]:
+    """Return the values that the cells of notes stand for."""
+    names = [(place, name, kinds.get(name, "")) for place, name in enumerate(table.shown)]
+    read: list[dict[str, object]] = []
+    doubtful: list[tuple[int, int, str]] = []
+    for row, note in enumerate(notes):
+        values: dict[str, object] = {}
+        for place, name, kind in names if note.cells else ():
+            content = note.cells[place]
+            values[name] = value = _value(table, name, kind, content)
+            if origins.is_doubtful(content, value, kind):
+                doubtful.append((row, place, name))
+        read.append(values)
+    origin_of = origins.of(notes) if doubtful else {}
+    for row, place, name in doubtful:
+        read[row][name] = origin_of.get((row, place), read[row][name])
+    for values in read:
+        for name, value in values.items():
+            if isinstance(value, BINARY):
+                raise refused(
+                    f"the column {name} is given bytes, which need the type bytes: declare it so, "
+                    "or write text"
+                )
+    return read
+
+
+def _value(table: AppTable, name: str, kind: str, content: object) -> object:
+    """Return the value that a cell stands for; bytes if it can be nothing else."""
+    if isinstance(content, bytes):
+        if kind == "bytes":
+            return base64.b64encode(content).decode()
+        return parse(content) if is_mark(content, kind, table.forms.get(name, 0)) else content
+    return table.written(name, content, kind)
+
+
 def _write(
-    file: ClientFile, writer: Writer, table: AppTable, note: Note, texts: frozenset[str]
+    file: ClientFile,
+    writer: Writer,
+    table: AppTable,
+    kinds: Mapping[str, str],
+    note: Note,
+    values: Mapping[str, object],
 ) -> None:
-    """Write a note as an edit; ``texts`` are bytes that became base64, to be compared."""
+    """Write a note as an edit of the columns that it changes."""
     if note.row_id != note.old_id:
         raise refused("a row keeps its _row_id: delete it, and insert another one")
     if not isinstance(note.row_id, str):
@@ -118,60 +165,33 @@ def _write(
     if note.op is Op.DELETE:
         writer.write(Op.DELETE, table.name, row_id, {})
         return
-    before = _before(file, table, row_id)
-    kinds = _kinds(file, table)
+    before = _before(file, table, kinds, row_id)
     columns = {
-        name: _value(name, value, kinds.get(name), table, before.get(name))
-        for name, value in zip(table.shown, note.cells, strict=True)
-        if (value is not None or name in before) and not _same(value, before.get(name, _MISSING))
+        name: value
+        for name, value in values.items()
+        if (value is not None or name in before) and not same(value, before.get(name, _MISSING))
     }
-    for name, value in columns.items():
-        if texts and isinstance(value, str) and value in texts and kinds.get(name) != "bytes":
-            raise _no_bytes(name)
     if columns or note.op is Op.INSERT:
         writer.write(note.op, table.name, row_id, columns)
 
 
-def _same(one: object, other: object) -> bool:
-    return one == other and type(one) is type(other)
-
-
-def _before(file: ClientFile, table: AppTable, row_id: str) -> dict[str, object]:
-    """Return the cells of a row before a note of it is written; none if there is no row."""
+def _before(
+    file: ClientFile, table: AppTable, kinds: Mapping[str, str], row_id: str
+) -> dict[str, object]:
+    """Return the values of a row before a note of it is written; none if there is no row."""
     names = ", ".join(quote(c) for c in table.columns.values() if c) or "NULL"
     row = file.connection.execute(
         f"SELECT {names} FROM {quote(table.sql_name)} WHERE {quote(ROW_ID)} = ?",  # noqa: S608 - quoted
         (row_id,),
     ).fetchone()
-    return dict(zip(table.shown, row, strict=False)) if row else {}
+    return {
+        name: _value(table, name, kinds.get(name, ""), content)
+        for name, content in zip(table.shown, row or (), strict=False)
+    }
 
 
 def _kinds(file: ClientFile, table: AppTable) -> dict[str, str]:
-    """Return the types of columns: the schema's, or what the app declared."""
+    """Return the kinds of columns: the schema's, or what the app declared."""
     schema = file.schema(table.name)
     registered = {column.name: column.type for column in schema.columns} if schema else {}
-    return table.declared | registered
-
-
-def _no_bytes(name: str) -> ValidationFailed:
-    return refused(
-        f"the column {name} is given bytes, which need the type bytes: declare it so, or write text"
-    )
-
-
-def _value(name: str, cell: object, kind: str | None, table: AppTable, before: object) -> object:
-    """Return the value that a cell stands for."""
-    if isinstance(cell, bytes):
-        if kind != "bytes":
-            raise _no_bytes(name)
-        return base64.b64encode(cell).decode()
-    if isinstance(cell, int) and cell in (0, 1):
-        is_boolean = table.booleans.get(name) is True if kind is None else kind == "boolean"
-        return bool(cell) if is_boolean else cell
-    looks_like_json = kind is None and isinstance(before, str) and before[:1] in {"[", "{"}
-    if isinstance(cell, str) and (kind == "json" or looks_like_json):
-        try:
-            return parse(cell.encode())
-        except ValidationFailed:
-            return cell
-    return cell
+    return {name: kind_of(kind) for name, kind in (table.declared | registered).items()}

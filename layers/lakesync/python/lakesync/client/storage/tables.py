@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lakesync.client.storage.upgrade import FROM_LAYOUTS, WITH_NAMES, number_names
+from lakesync.client.storage.upgrade import FROM_LAYOUTS, upgrade
 from lakesync.errors import Conflict
 
 if TYPE_CHECKING:
     import sqlite3
 
 PREFIX: Final = "_lakesync_"
-LAYOUT: Final = 4
-"""The layout of these tables. Files of the two layouts before are upgraded, others are refused."""
+LAYOUT: Final = 5
+"""The layout of these tables. Files of the three before are upgraded, others are refused."""
 
 # Clients by the numbers that row states name them by.
 CLIENTS: Final = """CREATE TABLE _lakesync_clients (
@@ -55,14 +55,15 @@ TABLES: Final = (
         name TEXT NOT NULL UNIQUE COLLATE NOCASE,
         sql_name TEXT NOT NULL UNIQUE COLLATE NOCASE)""",
     # A column without sql_name had no room in the app's table; it is kept in the row state.
-    # is_boolean: all of its values so far are booleans or null; null if there was no value.
+    # forms: which of the values that look alike it has held; see `lakesync.client.storage.cells`.
+    # Null where its cells are those of an earlier layout.
     # declared: the type that the app declared, if any.
     """CREATE TABLE _lakesync_columns (
         table_id INTEGER NOT NULL,
         place INTEGER NOT NULL,
         name TEXT NOT NULL COLLATE NOCASE,
         sql_name TEXT COLLATE NOCASE,
-        is_boolean INTEGER,
+        forms INTEGER,
         declared TEXT,
         PRIMARY KEY (table_id, place),
         UNIQUE (table_id, name)) WITHOUT ROWID""",
@@ -199,10 +200,7 @@ def claim(connection: sqlite3.Connection, client_id: str) -> None:
             "SELECT layout, client_id FROM _lakesync_sync"
         ).fetchone()
         if layout in FROM_LAYOUTS and owner == client_id:
-            if layout == WITH_NAMES:
-                connection.execute(CLIENTS)
-                number_names(connection)
-            connection.execute(f"ALTER TABLE _lakesync_sync ADD COLUMN {_FOLDED}")
+            upgrade(connection, layout, CLIENTS, _FOLDED)
             connection.execute("UPDATE _lakesync_sync SET layout = ?", (LAYOUT,))
             layout = LAYOUT
         if (layout, owner) == (LAYOUT, client_id):

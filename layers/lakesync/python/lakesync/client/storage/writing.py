@@ -22,7 +22,8 @@ from lakesync.core.names import check_table_name
 from lakesync.errors import ValidationFailed
 
 if TYPE_CHECKING:
-    from lakesync.client.storage.app_table import AppTable, Cell
+    from lakesync.client.storage.app_table import AppTable
+    from lakesync.client.storage.cells import Cell
     from lakesync.client.storage.file import ClientFile
     from lakesync.core.clock import Stamp
     from lakesync.core.delta import Delta
