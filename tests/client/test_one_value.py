@@ -39,7 +39,7 @@ OTHERS = [
     b"", b"\0\xff", b"[1]", b"true", Decimal("1E+3"), Decimal("1.10"), Decimal("NaN"),
     Decimal("-0"), date(2026, 5, 17), datetime(2026, 5, 17, 8, tzinfo=UTC),
 ]  # fmt: skip
-PULLED = [*TEXTS, 0, 1, 0.5, 2**53 - 1, 1e21, True, False, None, [1], {}]
+PULLED: list[Any] = [*TEXTS, 0, 1, 0.5, 2**53 - 1, 1e21, True, False, None, [1], {}]
 KINDS = [
     None, "string", "number", "boolean", "integer", "decimal(38,20)", "timestamp", "date", "bytes",
     "json",
@@ -111,13 +111,14 @@ def seen(client: Client, row: str = ROW) -> Seen:
     sql, given_ = "SELECT c FROM t WHERE _row_id = ?", (row,)
     (queried,) = client.query(sql, given_).unwrap()
     with client.watch(sql, given_) as watch:
-        (watched,) = watch.next(5)
+        shown = watch.next(5)
+    assert shown is not None
     with client.transaction() as tx:
         assert repr(tx.query(sql, given_).unwrap()) == repr([queried])
     connection = dbapi.connect(client)
     fetched = connection.cursor().execute(sql, given_).fetchone()
     assert fetched is not None
-    return Seen((got or {}).get("c"), queried["c"], fetched[0], watched["c"])
+    return Seen((got or {}).get("c"), queried["c"], fetched[0], shown[0]["c"])
 
 
 def sent(client: Client, row: str = ROW) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakesync.client import Client, MemoryTransport
-from lakesync.client.storage.app_table import cell
+from lakesync.client.storage.cells import cell
 from lakesync.client.storage.tables import PREFIX
 from lakesync.core.delta import Op
 from lakesync.core.merge import fold, view

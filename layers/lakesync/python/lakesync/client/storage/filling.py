@@ -47,13 +47,14 @@ def fill_again(file: ClientFile, table: AppTable) -> None:
         connection.execute(sql)
 
 
-def bring_up(file: ClientFile) -> None:
-    """Fill the tables again whose cells an earlier layout wrote."""
+def bring_up(file: ClientFile) -> ClientFile:
+    """Fill the tables again whose cells an earlier layout wrote; returns the file."""
     if not file.database.read(_OLD_CELLS)[1]:
-        return
+        return file
     with file.database.transaction() as connection:
         for (table_id,) in connection.execute(_OLD_CELLS).fetchall():
             fill_again(file, file.catalogue.by_id(table_id))
+    return file
 
 
 def keep_forms(connection: sqlite3.Connection, table: AppTable, name: str, forms: int) -> None:
