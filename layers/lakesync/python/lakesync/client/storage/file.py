@@ -76,8 +76,8 @@ class ClientFile:
 
     def position(self) -> Position:
         """Return where this client reads on."""
-        sql = "SELECT cursor, epoch, snapshot, scope FROM _lakesync_sync"
-        return Position(*self.connection.execute(sql).fetchone())
+        row = self.connection.execute("SELECT cursor, epoch, snapshot, scope FROM _lakesync_sync")
+        return Position(*row.fetchone())
 
     def learn_epoch(self, named: str, epoch: str) -> None:
         """Bind the file to the gateway that answered first, within the caller's transaction.
