@@ -34,12 +34,12 @@ def resolved(operand: Operand, claims: Claims) -> tuple[Literal, ...]:
     return tuple(value for value in map(_exact, values) if is_operand(value))
 
 
-def _exact(value: object) -> object:
+def _exact(value: Any) -> Any:
     """Return an integer that no JSON number of a row can be as the text that rows have for it."""
     is_large = type(value) is int and value.bit_length() > _EXACT_BITS
     if not is_large:
         return value
-    return str(value) if value.bit_length() <= _LARGEST_BITS else None  # type: ignore[attr-defined]
+    return str(value) if value.bit_length() <= _LARGEST_BITS else None
 
 
 def passes(item: ClaimFilter, claims: Claims) -> bool:

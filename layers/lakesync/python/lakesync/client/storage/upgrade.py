@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterator
 
-_WITH_NAMES: Final = 2
+WITH_NAMES: Final = 2
 """The layout whose row states name columns and clients."""
 _WITHOUT_FORMS: Final = 4
 """The layout in whose app tables SQLite converted values; they are filled again from the states."""
-FROM_LAYOUTS: Final = (_WITH_NAMES, 3, _WITHOUT_FORMS)
+FROM_LAYOUTS: Final = (WITH_NAMES, 3, _WITHOUT_FORMS)
 _FORGET_CELLS: Final = (
     "ALTER TABLE _lakesync_columns RENAME COLUMN is_boolean TO forms",
     "UPDATE _lakesync_columns SET forms = NULL",
@@ -42,7 +42,7 @@ def upgrade(connection: sqlite3.Connection, layout: int, clients: str, folded: s
         clients: makes the table of clients, which layout 2 lacks.
         folded: the column that layouts 2 and 3 lack.
     """
-    if layout == _WITH_NAMES:
+    if layout == WITH_NAMES:
         connection.execute(clients)
         number_names(connection)
     if layout < _WITHOUT_FORMS:
