@@ -143,7 +143,7 @@ def run() -> list[Entry]:
 def _cpu_us(size: int) -> float:
     bench = _Bench(size)
     bench.tell()
-    return cpu_us(lambda _: bench.tell(), rounds=3)
+    return cpu_us(lambda _: bench.tell(), rounds=2)
 
 
 class _Bill(NamedTuple):

@@ -130,7 +130,7 @@ def _synced(folder: Path) -> list[Entry]:
             served = json.loads(server.stderr.readline())
         finally:
             server.kill()
-    assert client["rows"] == ROWS
+    assert client["rows"] == ROWS, client
     what = f"{ROWS:,} rows of {COLUMNS} columns from a checkpoint over HTTP, and the log behind it"
     return [
         at_least(

@@ -81,7 +81,7 @@ class MadeRows(MemoryBuffer):
     def __init__(self, rows: int) -> None:
         super().__init__()
         stored = self._of(GATEWAY)
-        stored.heads["main"] = Head(_COMMIT, trimmed=_COMMIT, last_logged=_COMMIT)
+        stored.heads["main"] = Head(_COMMIT, epoch="made", trimmed=_COMMIT, last_logged=_COMMIT)
         stored.flush = FlushState(_COMMIT)
         stored.flushed[TABLE] = _COMMIT
         self._parts: list[array[int]] = [array("I") for _ in range(ROW_PARTS)]

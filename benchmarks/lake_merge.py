@@ -47,7 +47,7 @@ MEASURES: Final = (
 ROWS: Final = sized((1_000_000, 10_000_000), (2_000, 2_000))
 DELTAS: Final = sized(1_000_000, 200)
 OBJECTS: Final = sized(20, 1)
-MERGES: Final = sized(3, 2)
+MERGES: Final = 2
 UPSERTED: Final = sized(100_000, 200)
 """Rows of an upsert: it holds the table's rows that may match in memory, and looks for each."""
 WARM_TARGET: Final = 26_000.0

@@ -33,7 +33,7 @@ MEASURES: Final = (
     "layers/lakesync/python/lakesync/materialise",
     "layers/lakesync/python/lakesync/maintenance/batches.py",
 )
-FLUSHES: Final = sized(40, 2)
+FLUSHES: Final = sized(20, 2)
 FLUSH_DELTAS: Final = sized(1_000, 100)
 ROWS: Final = sized(500_000, 2_000)
 PARTITIONED_ROWS: Final = sized(1_000_000, 20_000)

@@ -35,7 +35,7 @@ MEASURES: Final = (
 )
 FIGURE: Final = "small_merge_cpu_s"
 TARGET: Final = 4.0
-TABLES: Final = sized(24, 2)
+TABLES: Final = sized(16, 2)
 DELTAS: Final = 100
 ROWS: Final = sized({FIGURE: 50, "small_merge_into_larger_cpu_s": 1_000}, {FIGURE: 50})
 """Of the tables before the merge that is measured."""
