@@ -16,6 +16,7 @@ import pytest
 
 from lakesync.client import salvage
 from lakesync.client.recovery.damaged import read_damaged
+from lakesync.client.storage.encryption import Key
 from tests.client.support.world import World, check_sound, rows_of
 
 if TYPE_CHECKING:
@@ -191,3 +192,43 @@ def test_edits_that_left_the_outbox_do_not_come_back(world: World, tmp_path: Pat
 
     assert not {one.delta_id for one in gone} & set(ids)
     assert set(ids) <= {one.delta_id for one in waiting}
+
+
+@pytest.mark.law("K20")
+@pytest.mark.law("K31")
+def test_of_an_encrypted_file_the_edits_of_all_pages_that_can_be_decrypted_are_saved(
+    world: World, tmp_path: Path
+) -> None:
+    key = b"k" * 32
+    client = world.client(key=key)
+    for place in range(100):
+        client.insert("todos", f"t{place}", {"title": f"<{place}>" * 100}).unwrap()
+    with client._file.database.reading() as connection:
+        (root,) = connection.execute(
+            "SELECT rootpage FROM sqlite_master WHERE name = '_lakesync_outbox'"
+        ).fetchone()
+    client.close()
+    content = (world.folder / "a.db").read_bytes()
+    count = len(content) // 4_096
+    copy = tmp_path / "broken.db"
+
+    def saved(broken: set[int]) -> int:
+        pages = [content[n * 4_096 : (n + 1) * 4_096] for n in range(count)]
+        copy.write_bytes(
+            b"".join(b"\xff" * 4_096 if n + 1 in broken else page for n, page in enumerate(pages))
+        )
+        return len(read_damaged(copy, Key(key)).edits)
+
+    assert saved({root}) == 100
+    lost = {number: 100 - saved({number}) for number in range(2, count + 1)}
+    of_schema = [number for number, edits in lost.items() if edits == 100]
+    of_outbox = [number for number, edits in lost.items() if 0 < edits < 100]
+    assert len(of_schema) < 4
+    assert len(of_outbox) > 10
+    assert sum(lost[number] for number in of_outbox) == 100  # each is lost with its page alone
+    several = {of_outbox[0], of_outbox[5], of_outbox[-1]}
+    assert saved(several) == 100 - sum(lost[number] for number in several)
+    copy.write_bytes(content[: -4_096 * 3])
+    cut = {count, count - 1, count - 2}
+    assert not cut & set(of_schema)
+    assert len(read_damaged(copy, Key(key)).edits) == 100 - sum(lost[number] for number in cut)

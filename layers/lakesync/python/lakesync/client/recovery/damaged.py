@@ -1,16 +1,21 @@
 """What can still be read of a damaged file: its owner, the edits that wait, the queued actions.
 
 SQLite reads a damaged table up to the damage, from both ends, and of a file that was cut nothing.
-So the pages of a plain file are read one by one as well (`lakesync.client.recovery.pages`). An edit
-contains a digest of itself, so only what was written is saved.
+So the pages of a plain file are read one by one as well (`lakesync.client.recovery.pages`), those
+of an encrypted one by SQLCipher. An edit contains a digest of itself, so only what was written is
+saved.
 """
 
 from __future__ import annotations
 
 import contextlib
 import re
+import shutil
 import sqlite3
 from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from lakesync.client.recovery.pages import NO_ROWS, Pages
@@ -21,8 +26,6 @@ from lakesync.core.delta import check_client_id, known_delta
 from lakesync.errors import InternalError, LakeSyncError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from lakesync.client.recovery.pages import Cells
     from lakesync.client.storage.encryption import Key
     from lakesync.core.clock import Stamp
@@ -39,6 +42,7 @@ _MADE: Final = {
     if f"TABLE {name} " in sql or f"EXISTS {name} " in sql
 }
 """How the tables that are read page by page are made; the file itself says so, while it can."""
+_ROOT: Final = "UPDATE sqlite_master SET rootpage = ? WHERE name = '_lakesync_outbox'"
 _NAMES: Final = re.compile(r"[(,]\s*(\w+) (?:INTEGER|TEXT|BLOB)")
 SavedEdits: TypeAlias = "dict[Stamp, tuple[int | None, OutboxEntry]]"
 """Entries of a damaged outbox with their local transactions, by stamp."""
@@ -78,12 +82,14 @@ def read_damaged(path: Path, key: Key | None) -> Readable:
     """Read what can be read of a damaged file; raises nothing for what cannot."""
     readable = Readable()
     uri = f"{path.absolute().as_uri()}?mode=ro"
-    connect = key.connect if key else sqlite3.connect
+    connect = partial(key.connect, is_damaged=True) if key else sqlite3.connect
     with contextlib.closing(connect(uri, uri=True, isolation_level=None)) as connection:
         _read_by_sqlite(connection, readable)
     if key is None:
         with contextlib.closing(Pages(path)) as pages:
             _ByPages(pages, readable)
+    elif not readable.is_complete:
+        _read_each_page(path, key, readable)
     if readable.owner is None and readable.edits:
         first = readable.edits[min(readable.edits)]
         readable.owner = Owner(first[1].delta.client_id, 0)
@@ -153,7 +159,7 @@ class _ByPages:
                 self._readable.actions.take(cells, was_reached=was_reached)
             elif self._readable.owner is None and isinstance(cells["layout"], int):
                 owner = check_client_id(cells["client_id"])
-                self._readable.owner = Owner(owner, cells["floor"], str(cells["epoch"]))
+                self._readable.owner = Owner(owner, int(cells["floor"]), str(cells["epoch"]))
 
     def _take_edit(self, cells: dict[str, Any], *, was_reached: bool) -> None:
         entry = checked_entry(*(cells[name] for name in _CHECKED))
@@ -161,3 +167,32 @@ class _ByPages:
             # It may be of a page that was freed since, so the gateway may hold it.
             entry = replace(entry, status=Status.SENT)
         self._readable.edits.setdefault(cells["hlc"], (cells["txn"], entry))
+
+
+def _read_each_page(path: Path, key: Key, readable: Readable) -> None:
+    """Read an encrypted outbox page by page: in a copy of the file, each in turn is its root.
+
+    After a page that is damaged SQLCipher refuses all others, so the copy is opened again.
+    """
+    with TemporaryDirectory(prefix="lakesync-") as folder:
+        copy = Path(folder, "copy.db")
+        for ending in ("", "-wal"):
+            beside = path.with_name(f"{path.name}{ending}")
+            if beside.exists():
+                shutil.copyfile(beside, f"{copy}{ending}")
+        number, count = 0, 1
+        while number < count:
+            connection = key.connect(str(copy), isolation_level=None, is_damaged=True)
+            with contextlib.closing(connection):
+                try:
+                    ((count,),) = connection.execute("PRAGMA page_count").fetchall()
+                    connection.execute("PRAGMA synchronous = OFF").close()
+                    is_read = True
+                    while is_read and number < count:
+                        number += 1
+                        connection.execute(_ROOT, (number,)).close()
+                        connection.execute("PRAGMA writable_schema = RESET").close()
+                        connection.execute("PRAGMA writable_schema = ON").close()
+                        is_read = _save(connection, "ASC", readable.edits)
+                except sqlite3.Error:  # the schema itself is damaged
+                    return

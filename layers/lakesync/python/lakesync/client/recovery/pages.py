@@ -28,7 +28,7 @@ _SCHEMA_COLUMNS: Final = 5
 PAYLOAD_BYTES_MAX: Final = 16 << 20
 """The size of a row that is read; a larger one is damage."""
 _INTEGERS: Final = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
-_FAULTS: Final = (ValueError, IndexError, struct.error, UnicodeError)
+_FAULTS: Final = (ValueError, LookupError, struct.error)
 
 Cells: TypeAlias = "tuple[object, ...]"
 
@@ -65,7 +65,6 @@ class Pages:
         reserved = header[20] if size in _SIZES else 0
         self._usable = self._size - reserved
         self._logged = dict(self._frames(content))
-        self.count = max(len(self._file) // self._size, *self._logged, 0)
 
     def close(self) -> None:
         """Close the file."""
@@ -120,9 +119,10 @@ class Pages:
 
     def leaves(self, without: set[int]) -> Iterator[tuple[int, Cells]]:
         """Yield the rows of all tables' pages but some, whichever table they are of."""
-        for number in range(1, self.count + 1):
+        in_file = range(1, len(self._file) // self._size + 1)
+        for number in sorted({*in_file, *self._logged} - without):
             page, start = self._page(number)
-            if number not in without and page and page[start] == _LEAF:
+            if page and page[start] == _LEAF:
                 rows: dict[int, Cells] = {}
                 self._leaf(page, start, rows)
                 yield from rows.items()
@@ -174,15 +174,17 @@ class Pages:
         least = (self._usable - 12) * 32 // 255 - 23
         local = least + (size - least) % (self._usable - 4)
         local = size if size <= largest else local if local <= largest else least
-        payload = page[place : place + local]
+        payload = bytearray(page[place : place + local])
         following = int.from_bytes(page[place + local : place + local + 4], "big")
+        read: set[int] = set()
         while len(payload) < size:
-            more, _ = self._page(following) if following else (b"", 0)
+            more, _ = self._page(following) if following and following not in read else (b"", 0)
             if not more:
                 raise ValueError("a part of the row is missing")
+            read.add(following)
             following = int.from_bytes(more[:4], "big")
             payload += more[4 : self._usable][: size - len(payload)]
-        return row_id - (1 << 64 if row_id >> 63 else 0), payload
+        return row_id - (1 << 64 if row_id >> 63 else 0), bytes(payload)
 
 
 def _varint(data: bytes, place: int) -> tuple[int, int]:

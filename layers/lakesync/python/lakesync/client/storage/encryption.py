@@ -66,8 +66,8 @@ class Key:
             )
         self._pragma = f"PRAGMA hexkey = '{text.hex()}'"
 
-    def unlock(self, connection: sqlite3.Connection) -> None:
-        """Tell SQLCipher the key, and see whether it opens the file.
+    def unlock(self, connection: sqlite3.Connection, *, is_damaged: bool = False) -> None:
+        """Tell SQLCipher the key, and see whether it opens the file, even one that was cut.
 
         Raises:
             WrongKey: it does not.
@@ -75,10 +75,14 @@ class Key:
         # The connection does not keep a script among its statements. SQLCipher would write the
         # exception's text to the app's standard error.
         connection.executescript(f"PRAGMA cipher_log_level = NONE; {self._pragma}")
+        if is_damaged:
+            connection.execute("PRAGMA writable_schema = ON").close()
         try:
             connection.execute("SELECT count(*) FROM sqlite_master").close()
         except sqlite3.DatabaseError as exc:
             if getattr(exc, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_NOTADB:
+                if is_damaged:
+                    return
                 raise
             raise WrongKey(
                 "this key does not open the client's file: it has another one, or is not "
@@ -86,8 +90,10 @@ class Key:
                 field="key",
             ) from None
 
-    def connect(self, target: str, *, factory: object = None, **options: Any) -> sqlite3.Connection:
-        """Open a file, as `sqlite3.connect` does.
+    def connect(
+        self, target: str, *, factory: object = None, is_damaged: bool = False, **options: Any
+    ) -> sqlite3.Connection:
+        """Open a file, as `sqlite3.connect` does; a damaged one as far as it can be read.
 
         Raises:
             ImportError: SQLCipher is not installed.
@@ -102,7 +108,7 @@ class Key:
         except module.Error as exc:
             raise _same(exc) from exc
         try:
-            self.unlock(connection)
+            self.unlock(connection, is_damaged=is_damaged)
         except BaseException:
             connection.close()
             raise
