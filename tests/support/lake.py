@@ -110,13 +110,13 @@ class Life:
     def step(self, act: Any) -> Any:
         """Return a write, or death before it, or right after it."""
 
-        def call(*arguments: Any) -> Any:
+        def call(*arguments: Any, **named: Any) -> Any:
             self._left -= 1
             if self._left < 0:
                 if self._last_happens:
-                    act(*arguments)
+                    act(*arguments, **named)
                 raise Killed
-            return act(*arguments)
+            return act(*arguments, **named)
 
         return call
 
