@@ -9,8 +9,9 @@ import pytest
 
 from lakesync.client import Client
 from lakesync.core.delta import Op, make_delta
-from lakesync.core.messages import Resync
+from lakesync.core.messages import Push, Resync
 from lakesync.core.values import parse
+from lakesync.result import Err
 from lakesync.wire.row_state import decode_row_state
 from tests.client.support.gateways import GATEWAY, RealGateway
 from tests.client.support.pages import ScriptedPages, page
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from lakesync.core.messages import Pull, PullPage, Push, PushReceipt
+    from lakesync.core.messages import Pull, PullPage, PushReceipt
 
 MINE = {"column": "owner", "op": "eq", "value": "jwt:owner"}
 
@@ -173,6 +174,68 @@ class TestSight:
         assert world.titles("ann") == {"t2": "b"}
         assert not ann.pull().unwrap().rebuilt
 
+    def test_a_row_of_ones_own_that_rules_hide_goes_with_the_page_that_passes_its_commit(
+        self, world: World
+    ) -> None:
+        world.rules({"filters": [MINE]})
+        ann, bob = world.client("ann"), world.client("bob")
+        sync(ann)
+        ann.declare("todos", {"owner": "string", "title": "string"}).unwrap()
+        seen: list[Any] = []
+        with ann.watch("SELECT title FROM todos") as titles:
+            seen.append(next(titles))
+            ann.insert("todos", "t1", {"owner": "bob", "title": "for bob"}).unwrap()
+            seen.append(next(titles))
+            sync(ann)
+            seen.append(next(titles))
+        sync(bob)
+
+        assert seen == [[], [{"title": "for bob"}], []]
+        assert ann.get("todos", "t1").unwrap() is None
+        assert world.titles("bob") == {"t1": "for bob"}
+        assert ann.query("SELECT * FROM _lakesync_rows").unwrap() == []
+        assert isinstance(ann.query("SELECT * FROM _lakesync_journal"), Err)
+        check_sound(ann)
+
+    def test_it_comes_when_rules_show_it(self, world: World) -> None:
+        world.rules({"filters": [MINE]})
+        ann, bob = world.client("ann"), world.client("bob")
+        sync(ann)
+        ann.insert("todos", "t1", {"owner": "bob", "title": "for bob"}).unwrap()
+        sync(ann, bob)
+        assert world.titles("ann") == {}
+        bob.update("todos", "t1", {"owner": "ann"}).unwrap()
+        sync(bob, ann)
+
+        assert world.titles("ann") == {"t1": "for bob"}
+        check_sound(ann)
+
+    def test_an_edit_that_waits_stays_when_the_rest_of_its_row_goes(self, world: World) -> None:
+        world.rules({"filters": [MINE], "write": []})
+        ann = world.client("ann")
+        sync(ann)
+        ann.insert("todos", "t1", {"owner": "bob", "title": "for bob"}).unwrap()
+        ann.push().unwrap()
+        ann.update("todos", "t1", {"title": "still waits"}).unwrap()
+        ann.pull().unwrap()
+
+        assert ann.get("todos", "t1").unwrap() == {"title": "still waits"}
+        check_sound(ann)
+        sync(ann)
+        assert ann.get("todos", "t1").unwrap() is None
+
+    def test_one_whose_receipt_was_lost_goes_too(self, world: World) -> None:
+        world.rules({"filters": [MINE]})
+        ann = world.client("ann")
+        sync(ann)
+        ann.insert("todos", "t1", {"owner": "bob", "title": "for bob"}).unwrap()
+        [entry] = ann.pending().unwrap()
+        world.clients["ann"][1].push(Push("ann", ((0, entry.delta),)))
+        sync(ann, ann)
+
+        assert ann.get("todos", "t1").unwrap() is None
+        check_sound(ann)
+
     def test_a_write_that_rules_refuse_is_set_aside_with_its_reason(self, world: World) -> None:
         world.rules({"filters": [], "write": [MINE]})
         ann = world.client("ann")
@@ -278,7 +341,7 @@ def test_what_was_written_before_the_first_page_is_judged_like_what_was_written_
         client.insert("todos", "t1", {"title": "mine"}).unwrap()
         client.push().unwrap()
         client.pull().unwrap()
-        assert client.get("todos", "t1").unwrap() == {"title": "mine"}
+        assert client.get("todos", "t1").unwrap() is None, "its page has passed without the row"
 
         client.pull().unwrap()
 
@@ -333,3 +396,81 @@ def test_what_a_page_has_told_stays_when_the_next_tells_of_something_else(tmp_pa
 
 def _opened(folder: Path, transport: ScriptedPages) -> Client:
     return Client(folder / "a.db", client_id="a", transport=transport, wall_clock=lambda: WALL_MS)
+
+
+@pytest.mark.law("K13", "K15")
+@pytest.mark.parametrize("removed", [False, True], ids=["never shown", "taken away"])
+def test_what_rules_hide_comes_back_to_the_outbox_when_the_buffer_was_restored(
+    tmp_path: Path, *, removed: bool
+) -> None:
+    """Perhaps nobody else has it."""
+    gone = make_delta(Op.REMOVE, "todos", "t1", client_id="_", hlc=at_ms(6))
+    transport = ScriptedPages(
+        page(cursor=2, scope="ruled", epoch="a"),
+        page(*[gone] * removed, cursor=6, scope="ruled", epoch="a"),
+        page(cursor=3, scope="ruled", epoch="b"),
+        page(cursor=3, scope="ruled", epoch="b"),
+        page(cursor=9, scope="ruled", epoch="b"),
+    )
+    with _opened(tmp_path, transport) as client:
+        client.pull().unwrap()
+        made = client.insert("todos", "t1", {"title": "mine"}).unwrap()
+        client.push().unwrap()
+        client.pull().unwrap()
+        assert (client.get("todos", "t1").unwrap(), client.pending().unwrap()) == (None, [])
+
+        assert client.pull().unwrap().rebuilt
+
+        assert [entry.delta for entry in client.pending().unwrap()] == [made]
+        check_sound(client)
+        transport.commit = at_ms(8)
+        client.push().unwrap()
+        client.pull().unwrap()
+        assert (client.get("todos", "t1").unwrap(), client.pending().unwrap()) == (None, [])
+        check_sound(client)
+
+
+@pytest.mark.law("K33")
+def test_the_journal_keeps_nothing_of_a_column_that_is_left_out(tmp_path: Path) -> None:
+    transport = ScriptedPages(
+        page(cursor=2, scope="ruled"),
+        page(cursor=6, scope="ruled"),
+        page(
+            cursor=6, scope="other", snapshot=f"{at_ms(6):x}|||", has_more=True,
+            resync=Resync(("todos",), omitted={"todos": ("title",)}),
+        ),
+        page(cursor=7, scope="other"),
+        page(cursor=3, scope="other", epoch="b"),
+        page(cursor=3, scope="other", epoch="b"),
+    )  # fmt: skip
+    with _opened(tmp_path, transport) as client:
+        client.pull().unwrap()
+        client.insert("todos", "t1", {"title": "mine", "n": 1}).unwrap()
+        client.insert("todos", "t2", {}).unwrap()
+        client.update("todos", "t2", {"title": "mine"}).unwrap()
+        client.push().unwrap()
+        for _ in range(3):
+            client.pull().unwrap()
+
+        assert [entry.delta.columns for entry in client.pending().unwrap()] == [(("n", b"1"),), ()]
+        check_sound(client)
+
+
+@pytest.mark.law("K13")
+def test_the_journal_is_as_old_as_a_backup_at_most(tmp_path: Path) -> None:
+    later = 36 * 86_400_000
+    transport = ScriptedPages(
+        page(cursor=2, scope="ruled"),
+        page(cursor=6, scope="ruled"),
+        page(cursor=later, scope="ruled"),
+        page(cursor=3, scope="ruled", epoch="b"),
+        page(cursor=3, scope="ruled", epoch="b"),
+    )
+    with _opened(tmp_path, transport) as client:
+        client.pull().unwrap()
+        client.insert("todos", "t1", {"title": "mine"}).unwrap()
+        client.push().unwrap()
+        for _ in range(3):
+            client.pull().unwrap()
+
+        assert client.pending().unwrap() == []

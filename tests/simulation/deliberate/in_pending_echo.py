@@ -8,7 +8,7 @@ from lakesync.client.download import pending_echo
 from lakesync.client.download.pending_echo import PendingEcho
 from lakesync.client.upload import receipts
 from tests.simulation.deliberate.registry import Replaced, deliberate
-from tests.simulation.themes import EAGER, FORGOTTEN, PARTED
+from tests.simulation.themes import EAGER, FORGOTTEN, PARTED, RULES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -68,3 +68,8 @@ def writes_behind_a_deletion_stay() -> list[Replaced]:
         real(self, table_id, unseen, stored, accepted)
 
     return [(PendingEcho, "note", note)]
+
+
+@deliberate("what its author may not see stays on the author's device", RULES)
+def hidden_writes_stay() -> list[Replaced]:
+    return [(PendingEcho, "hide", lambda *_: None)]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from lakesync.client.download.lost_writes import LostWrites
 from lakesync.client.download.pending_echo import PendingEcho
+from lakesync.client.recovery.journal import Journal
 from lakesync.client.recovery.resync import Resyncer
 from lakesync.client.storage.new_rows import insert_new
 from lakesync.client.storage.rows import NOT_STORED
@@ -48,6 +49,7 @@ class Pages:
         self.file = file
         self.resync = Resyncer(file)
         self.pending_echo = PendingEcho(file)
+        self.journal = Journal(file)
 
     def is_news(self, page: PullPage, at: Position) -> bool:
         """Return whether a page that answers a position changes anything in the file.
@@ -62,7 +64,7 @@ class Pages:
             "SELECT 1 FROM _lakesync_sync WHERE resync_mode OR NOT synced_ms OR EXISTS "
             "(SELECT 1 FROM _lakesync_outbox WHERE status IN ('sent', 'late'))"
         )
-        return row.fetchone() is not None
+        return row.fetchone() is not None or self.pending_echo.has_passed(page.cursor)
 
     def apply(self, page: PullPage, arrived: Arrived) -> tuple[LostWrite, ...]:
         """Merge a page, which follows the position, and move the cursor; safe to repeat.
@@ -88,6 +90,7 @@ class Pages:
             ruled = page.scope not in {"", EVERYTHING}
             self.file.clock.follow(newest, max(page.cursor, newest) if ruled else page.cursor)
         if not page.snapshot:
+            self.pending_echo.hide(page.cursor)
             lost.unread.end(page.cursor)
         if page.scope != self.file.position().scope:
             self.file.outbox.release_undeclared()  # other rules may name their tables
@@ -103,6 +106,7 @@ class Pages:
             )
             self.resync.finish()
             self.file.rows.drop_tombstones(page.cursor)
+            self.journal.expire(page.cursor)
             self.file.outbox.settle_doubts(page.cursor + stamp(DRIFT_MS_MAX))
         return lost.keep()
 
@@ -156,7 +160,9 @@ class Pages:
             by_row[row_id] = _after_removal(by_row[row_id])
             bases[row_id] = EMPTY
         if hidden:
-            lost.unread.hide(table, {row_id: stored.get(row_id, NOT_STORED) for row_id in hidden})
+            removed = {row_id: stored.get(row_id, NOT_STORED) for row_id in hidden}
+            lost.unread.hide(table, removed)
+            self.pending_echo.keep_removed(table.id, removed, until)
         for row_id, writes in self.pending_echo.on_page(table.id, by_row, until).items():
             if row_id in stored:
                 base = bases.get(row_id, stored[row_id].known)

@@ -3,8 +3,9 @@
 With sync rules a row may be hidden from this client, and then no page reports it: not even its
 deletion. When it becomes visible it is sent whole. A write that was accepted before then and is
 missing from that row was deleted meanwhile, so it is dropped here too; a write that was accepted
-later is still to arrive. Each accepted write is noted until the first page that shows its row. Law
-K15: ``docs/spec/client.md``.
+later is still to arrive. Each accepted write is noted until the first page that shows its row, or
+the first page of the log that passes its commit: if that one does not show it, rules hide the row,
+and the write goes from the app's rows into the journal. Law K15: ``docs/spec/client.md``.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from lakesync.client.recovery.journal import Journal
 from lakesync.client.storage.rows import NOT_STORED
 from lakesync.core.merge import EMPTY, RowState, fold
 from lakesync.core.scope import EVERYTHING, scope_of
@@ -21,10 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from lakesync.client.storage.file import ClientFile
-    from lakesync.client.storage.rows import StoredRow
+    from lakesync.client.storage.rows import LocalKey, StoredRow
     from lakesync.core.clock import Stamp
     from lakesync.core.delta import Delta
 
+_PASSED: Final = "FROM _lakesync_pending_echo WHERE accepted <= ?"
 _DROP: Final = "DELETE FROM _lakesync_pending_echo WHERE table_id = ? AND row_id = ? AND hlc = ?"
 
 
@@ -98,6 +101,34 @@ class PendingEcho:
             done += [(table_id, row_id, hlc) for hlc in sorted(shown)]
         self.file.connection.executemany(_DROP, done)
         return drop
+
+    def has_passed(self, until: Stamp) -> bool:
+        """Return whether a write was accepted by the commit ``until``, and no page has shown it."""
+        row = self.file.connection.execute(f"SELECT 1 {_PASSED} LIMIT 1", (until,))
+        return row.fetchone() is not None
+
+    def hide(self, until: Stamp) -> None:
+        """Hide the writes that were accepted by the commit ``until``: all pages up to it are there.
+
+        A row of which nothing else is known is then no longer in the app's table.
+        """
+        execute = self.file.connection.execute
+        hidden: dict[LocalKey, set[Stamp]] = defaultdict(set)
+        noted = f"SELECT table_id, row_id, hlc {_PASSED}"
+        for table_id, row_id, hlc in execute(noted, (until,)).fetchall():
+            hidden[table_id, row_id].add(hlc)
+        if hidden:
+            execute(f"DELETE {_PASSED}", (until,))
+            known = {key: self.file.rows.one(key).known for key in hidden}
+            for key, state in known.items():
+                Journal(self.file).keep(key, state, hidden[key], until)
+            bases = {key: self.without(state, hidden[key]) for key, state in known.items()}
+            self.file.rows.refold(bases)
+
+    def keep_removed(self, table_id: int, rows: Mapping[str, StoredRow], until: Stamp) -> None:
+        """Keep the noted writes of rows that a removal takes away, as it came in place of them."""
+        for row_id, noted in self._noted(table_id, rows).items():
+            Journal(self.file).keep((table_id, row_id), rows[row_id].known, noted.keys(), until)
 
     @property
     def is_empty(self) -> bool:

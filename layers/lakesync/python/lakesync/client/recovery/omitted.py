@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lakesync.client.recovery.journal import Journal
 from lakesync.core.omission import state_without
 
 if TYPE_CHECKING:
@@ -32,3 +33,4 @@ def leave_out(file: ClientFile, table_id: int, omitted: Omitted) -> None:
             rest[table_id, row_id] = left
     file.rows.refold(rest)
     file.conflicts.omit(table_id, omitted)
+    Journal(file).leave_out(table_id, omitted)

@@ -35,6 +35,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
 from lakesync.client.download.pending_echo import ruled_tables
+from lakesync.client.recovery.journal import Journal
 from lakesync.client.recovery.omitted import leave_out
 from lakesync.client.upload.entries import Status
 from lakesync.core.clock import DRIFT_MS_MAX, stamp
@@ -109,6 +110,7 @@ class Resyncer:
         execute = self.file.connection.execute
         if is_restored:
             self.hold_back()
+            Journal(self.file).give_back()
         execute(_MAKE_STALE)
         execute("DELETE FROM _lakesync_pending_echo")
         execute("UPDATE _lakesync_sync SET cursor = 0")
@@ -229,11 +231,8 @@ class Resyncer:
             "SELECT count(*), table_id, row_id FROM _lakesync_outbox GROUP BY table_id, row_id"
         ).fetchall()
         # The base has them too, until the row is dropped: then it is merged again.
-        connection.executemany(
-            "UPDATE _lakesync_rows SET base = coalesce(base, state), waiting = ? "
-            "WHERE table_id = ? AND row_id = ?",
-            counted,
-        )
+        base = "UPDATE _lakesync_rows SET base = coalesce(base, state), waiting = ? "
+        connection.executemany(f"{base}WHERE table_id = ? AND row_id = ?", counted)
 
     def _own_writes(self, rows: str, *, anonymous: bool) -> Iterator[tuple[int, int, str, bytes]]:
         me = self.file.client_id

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from typing import Any, Final, TypeAlias
 
-from lakesync.client.storage.tables import PREFIX
+from lakesync.client.storage.tables import JOURNAL, PREFIX
 
 Answer: TypeAlias = "tuple[list[str], list[tuple[object, ...]]]"
 """The column names and the rows of a query."""
@@ -71,6 +71,8 @@ def only_reads(action: int, subject: str | None, detail: str | None, *_: object)
 
 def is_reading(action: int, subject: str | None, detail: str | None) -> bool:
     """Return whether something that SQLite is about to prepare reads, and nothing else."""
+    if action == sqlite3.SQLITE_READ and subject == JOURNAL:
+        return False
     return action in _READING or (
         (action == sqlite3.SQLITE_FUNCTION and detail != "load_extension")
         or (action == sqlite3.SQLITE_PRAGMA and subject in _PRAGMAS)

@@ -18,6 +18,8 @@ LAYOUT: Final = 5
 """The layout of these tables. Files of the three before are upgraded, others are refused."""
 
 # Clients by the numbers that row states name them by.
+JOURNAL: Final = "_lakesync_journal"
+"""What rules hide from the app: no query reads it."""
 CLIENTS: Final = """CREATE TABLE _lakesync_clients (
     number INTEGER PRIMARY KEY,
     client_id TEXT NOT NULL UNIQUE)"""
@@ -159,6 +161,15 @@ ADDED: Final = (
         known BLOB,
         PRIMARY KEY (table_id, row_id)) WITHOUT ROWID""",
     """CREATE INDEX IF NOT EXISTS _lakesync_unread_accepted ON _lakesync_unread (accepted)""",
+    # Own writes that were accepted and that rules hide: `lakesync.client.recovery.journal`.
+    # hidden_at: the commit of the page that showed it.
+    f"""CREATE TABLE IF NOT EXISTS {JOURNAL} (
+        hlc INTEGER NOT NULL,
+        table_id INTEGER NOT NULL,
+        row_id TEXT NOT NULL,
+        hidden_at INTEGER NOT NULL,
+        run BLOB NOT NULL,
+        PRIMARY KEY (hlc, table_id, row_id)) WITHOUT ROWID""",
     # Two writes of a value that did not know each other: `lakesync.client.storage.conflicts`.
     # place: of the column. own, other, base: canonical values, null where there is none.
     """CREATE TABLE IF NOT EXISTS _lakesync_conflicts (

@@ -193,6 +193,14 @@ class Outbox:
         """Keep deltas that were accepted until everything was read; see `Resyncer`."""
         self._move(deltas, Status.HELD_BACK, "1", "txn = NULL")
 
+    def add_held_back(self, delta: Delta, table_id: int) -> None:
+        """Add an own write that was accepted, until everything was read; see `Resyncer`."""
+        self._connection.execute(
+            "INSERT OR IGNORE INTO _lakesync_outbox (hlc, txn, status, table_id, row_id, run) "
+            "VALUES (?, NULL, 'held_back', ?, ?, ?)",
+            (delta.hlc, table_id, delta.row_id, encode_records((delta,))),
+        )
+
     def make_new(self, entries: Iterable[Entry]) -> None:
         """Let lost entries be stamped again like any other, since they are too late."""
         self._move(entries, Status.PENDING, "status = 'lost'")
