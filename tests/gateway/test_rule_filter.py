@@ -416,7 +416,7 @@ class TestWrites:
         ann.sync(world)
         assert ann.seen() == {}
 
-        assert world.push(update("r1", owner="ann", at=6), sub="ann") == []
+        assert world.push(insert("r1", owner="ann", at=6), sub="ann") == []
         ann.sync(world)
         assert ann.seen() == {("todos", "r1"): {"owner": "ann"}}
         assert world.push(update("r1", title="late", at=7), sub="bob") == ["FORBIDDEN"]
@@ -486,6 +486,107 @@ class TestWrites:
         both = insert("r1", owner="ann", at=4), update("l1", table="lists", title="x", at=5)
 
         assert world.push(*both, sub="ann") == []
+
+
+@pytest.mark.law("V5")
+class TestDeletedRows:
+    @pytest.fixture
+    def world(self, world: World) -> World:
+        """A gateway of which somebody has deleted a row of Ann's."""
+        world.rules(bucket(MINE))
+        world.push(insert("r1", owner="ann", title="a", at=1))
+        world.push(delete("r1", at=5))
+        return world
+
+    def test_of_an_update_alone_a_deleted_row_does_not_come_back(self, world: World) -> None:
+        """Nobody could tell whose it is: its author alone would see it."""
+        late = update("r1", title="b", at=6)
+
+        assert world.push(late, sub="ann") == ["ROW_DELETED"]
+        assert world.push(late, insert("r2", owner="ann", at=7), sub="ann", atomic=True) == [
+            "ROW_DELETED",
+            "ATOMIC_PUSH_REFUSED",
+        ]
+        assert truth(world) == {}
+
+    def test_an_insert_just_above_the_delete_brings_all_of_it(self, world: World) -> None:
+        ann = Reader("ann")
+        rest, late = insert("r1", owner="ann", title="a", at=5), update("r1", title="b", at=6)
+        rest = rest._replace(hlc=rest.hlc + 1)
+
+        assert world.push(rest, late, sub="ann", atomic=True) == []
+        ann.sync(world)
+
+        assert ann.seen() == {("todos", "r1"): {"owner": "ann", "title": "b"}}
+
+    @pytest.mark.parametrize("atomic", [True, False])
+    def test_a_push_that_inserts_it_later_may_update_it_before(
+        self, world: World, *, atomic: bool
+    ) -> None:
+        made = delete("r1", at=6), update("r1", title="b", at=7), insert("r1", owner="ann", at=8)
+
+        assert world.push(*made, sub="ann", atomic=atomic) == []
+        assert truth(world) == {("todos", "r1"): {"owner": "ann", "title": "b"}}
+
+    def test_an_insert_that_is_older_than_the_delete_is_none(self, world: World) -> None:
+        made = update("r1", title="b", at=7), insert("r1", owner="ann", at=4)
+
+        assert world.push(*made, sub="ann") == ["ROW_DELETED"]
+
+    def test_what_was_accepted_before_is_a_duplicate(self, world: World) -> None:
+        world.push(insert("r2", owner="ann", at=1))
+        early, late = update("r2", title="b", at=2), update("r2", title="c", at=9)
+        assert world.push(early, late, sub="ann") == []
+        world.push(delete("r2", at=5))
+        world.push(insert("r3", owner="ann", at=1), update("r3", title="b", at=2), sub="ann")
+        world.push(delete("r3", at=5))
+
+        assert world.push(early, late, update("r3", title="b", at=2), sub="ann") == []
+
+    @pytest.mark.parametrize("removes", [True, False])
+    def test_a_late_delete_with_an_older_stamp_hides_the_row_from_all(
+        self, world: World, *, removes: bool
+    ) -> None:
+        """What is left of it has no owner. Its readers are told of the delete as well."""
+        readers = [Reader("ann", removes=removes), Reader("bob")]
+        world.push(insert("r2", owner="ann", title="a", at=1))
+        world.push(update("r2", title="b", at=9), sub="ann")
+        for reader in readers:
+            reader.sync(world)
+        world.push(delete("r2", at=5), sub="ann")
+        for reader in readers:
+            reader.sync(world)
+
+        assert [reader.seen() for reader in readers] == [{}, {}]
+        assert readers[0].sent[-2] == delete("r2", at=5)
+        assert readers[1].sent == []
+
+    def test_where_nothing_is_filtered_it_comes_back_as_before(self, world: World) -> None:
+        world.rules(bucket(MINE), {"tables": [], "filters": []})
+
+        assert world.push(update("r1", title="b", at=6), sub="ann") == []
+
+    def test_a_connector_is_not_asked(self, world: World) -> None:
+        assert world.push(update("r1", title="b", at=6), trusted=True) == []
+
+    def test_a_row_that_never_was_may_begin_with_an_update(self, world: World) -> None:
+        assert world.push(update("r7", owner="ann", at=6), sub="ann") == []
+
+    def test_where_deletions_were_forgotten_an_update_must_show_its_row(self, world: World) -> None:
+        config = world.buffer.config(GATEWAY)
+        forgetting = replace(config, version=config.version + 1, tombstone_horizons={"todos": 3})
+        head = world.buffer.heads(GATEWAY)["main"]
+        world.buffer.save_config(GATEWAY, forgetting, head, head.lanes, head.commit + 1)
+
+        assert world.push(update("r7", title="b", at=6), sub="ann") == ["ROW_DELETED"]
+        assert world.push(update("r8", owner="ann", at=7), sub="ann") == []
+
+    def test_an_insert_of_one_who_is_not_sent_what_rules_read_is_none(self, world: World) -> None:
+        hidden = {"tables": ["todos"], "columns": ["owner"], "except": []}
+        world.rules(bucket(MINE), omit=[hidden])
+
+        assert world.push(insert("r1", title="b", at=6), sub="ann") == ["ROW_DELETED"]
+        assert world.push(insert("r9", title="b", at=7), sub="ann") == []
 
 
 @pytest.mark.law("V4", "V10")

@@ -22,6 +22,7 @@
     │   ├── NameTaken              NAME_TAKEN
     │   ├── TableNotDeclared       TABLE_NOT_DECLARED  rules or a schema   Retry.AFTER_REFRESH
     │   ├── RowForgotten           ROW_FORGOTTEN
+    │   ├── RowDeleted             ROW_DELETED         pull, insert it     Retry.AFTER_REFRESH
     │   ├── EditRefused            EDIT_REFUSED
     │   ├── ActionInvalid          ACTION_VALIDATION_ERROR
     │   ├── ActionNotSupported     ACTION_NOT_SUPPORTED
@@ -276,6 +277,14 @@ class RowForgotten(InvalidInput):
 
     code = "ROW_FORGOTTEN"
     status = 409
+
+
+class RowDeleted(InvalidInput):
+    """An update's row was deleted, and rules filter its table; pull, then insert the whole row."""
+
+    code = "ROW_DELETED"
+    status = 409
+    retry = Retry.AFTER_REFRESH
 
 
 class EditRefused(InvalidInput):

@@ -60,7 +60,7 @@ class FollowingPushes:
         if not is_follower(push):
             return self._pushes.push(gateway, push)
         config = self._buffer.config(gateway)
-        push = as_meant(self._buffer, gateway, config, push)
+        push = replace(as_meant(self._buffer, gateway, config, push), revives=True)
         receipt = self._pushes.push(gateway, push)
         known = self._note(gateway, push, self._left_behind(gateway, config, push, receipt))
         _check_accepted(receipt)

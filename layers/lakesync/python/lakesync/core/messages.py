@@ -67,6 +67,9 @@ class Push:
     typed: bool = True
     """Values must fit the types of their columns; if False, values that do not are accepted
     unchanged."""
+    revives: bool = False
+    """An update brings back what is newer than its row's delete, also where rules filter the table.
+    Never read from the wire."""
     trusted: bool = False
     """Sync rules do not apply to its writes: a connector's, which an administrator set up. Never
     read from the wire."""

@@ -116,7 +116,7 @@ class PushService:
             receipt.refuse_all(admitted)
             return self._done(gateway, receipt)
         cuts = cut(admitted, config, self._limits)
-        parts = deque(part._replace(epoch=push.epoch) for part in cuts)
+        parts = deque(part._replace(epoch=push.epoch, revives=push.revives) for part in cuts)
         if push.atomic and len(parts) > 1:
             raise AtomicPushTooLarge(
                 f"an atomic push must fit one commit: {self._limits.commit_items_max} items and "
@@ -129,6 +129,9 @@ class PushService:
             outcome = self._committer.commit(
                 gateway, part, viewer, deadline_ms=deadline_ms, atomic=push.atomic
             )
+            if outcome.refused:
+                # Nor does one protect these, and rules may allow them by now.
+                self._check_current(gateway)
             receipt.add(outcome)
             if outcome.rest:
                 parts.appendleft(part._replace(shards=outcome.rest))

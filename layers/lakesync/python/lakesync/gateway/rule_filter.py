@@ -203,33 +203,34 @@ class RuleFilter:
                 all_visible and decode_records(run)[0].table in all_visible
             ):
                 continue
-            sent = run
-            if transition is not Transition.CHANGE:
-                sent = self._in_place_of(run, transition, entry.stamp, rows)
-            if sent:
-                runs.append(sent)
+            if transition is Transition.CHANGE:
+                runs.append(run)
+            else:
+                runs += self._in_place_of(run, transition, entry.stamp, rows)
         return Records((b"".join(runs),), len(runs)) if runs else NO_RECORDS
 
     def _in_place_of(
         self, run: bytes, transition: Transition | None, at: Stamp, rows: RowsToRead
-    ) -> bytes:
+    ) -> Sequence[bytes]:
         """Return what is sent in a delta's place; nothing if its row has to be read first."""
         (delta,) = decode_records(run)
         key = (delta.table, delta.row_id)
         if self.viewer.sees_rows_of(delta.table):
-            return run
+            return (run,)
         if transition is Transition.LEAVE:
             rows.removed.add(key)
-            return encode_records([self._removal(*key, at)])
+            # Of a delete that leaves newer writes, which are hidden: why the row is gone.
+            removal = encode_records([self._removal(*key, at)])
+            return (run, removal) if delta.op is Op.DELETE else (removal,)
         if transition is Transition.END:
-            return run if delta.op is Op.DELETE else b""
+            return (run,) if delta.op is Op.DELETE else ()
         if self._config.appends(delta.table):
             # An event that was logged before there were rules; it is its own row.
             values = rule_columns(delta.columns, self.columns(delta.table))
-            return run if self.viewer.sees(delta.table, values) else b""
+            return (run,) if self.viewer.sees(delta.table, values) else ()
         if self.scope.of(delta.table) != NOTHING:
             rows.want(key)
-        return b""
+        return ()
 
     def _removal(self, table: str, row_id: str, at: Stamp) -> Delta:
         if self._removes:

@@ -94,12 +94,12 @@ def merge_part(
     outcome = Outcome()
     config, rows = cached.config, cached.rows
     appends = config.appends
-    rules = WriteRules(config, viewer, limits) if config.is_judged else None
+    rules = WriteRules(config, viewer, limits, revives=part.revives) if config.is_judged else None
     for name, admitted in part.shards.items():
         events = [item for item in admitted if appends(item[1].table)]
         edits = [item for item in admitted if not appends(item[1].table)] if events else admitted
         if rules:
-            rules.begin()
+            rules.begin(edits)
         read = next((n for n, (_, d) in enumerate(edits) if (d.table, d.row_id) not in rows), None)
         edits, unread = edits[:read], edits[read:] if read is not None else []
         effective = _merge_edits(
@@ -139,7 +139,7 @@ def _merge_edits(
             if delta.hlc <= old and delta.op is not Op.DELETE:
                 outcome.unproved.add(key)
             continue
-        refusal = rules.refusal(delta, before, after) if rules else None
+        refusal = rules.refusal(delta, before, after, place) if rules else None
         if not refusal and may_undo_a_deletion(delta, before, horizons.get(delta.table, 0)):
             if delta.op is Op.DELETE:
                 outcome.duplicates.append(item)  # it would hide nothing that exists

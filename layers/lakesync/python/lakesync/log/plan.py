@@ -36,6 +36,8 @@ class Part(NamedTuple):
     """The oldest stamp of all events of the push; 0 if it has none."""
     epoch: str | None = None
     """The epoch that its client knows; None if the push does not name one."""
+    revives: bool = False
+    """`lakesync.core.messages.Push.revives`."""
 
     def row_keys(self, appends: Callable[[str], bool]) -> list[RowKey]:
         """Return the rows that its edits touch; events have none."""

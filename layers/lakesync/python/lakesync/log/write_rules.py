@@ -5,26 +5,34 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from lakesync.core.delta import Op
 from lakesync.core.merge import EMPTY, state_of
+from lakesync.core.names import folded
 from lakesync.core.visibility import rule_values
-from lakesync.errors import ColumnOmitted, Forbidden
+from lakesync.errors import ColumnOmitted, Forbidden, RowDeleted
 from lakesync.wire.rule_rows import RuleRowsWriter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from lakesync.core.clock import Stamp
     from lakesync.core.config import GatewayConfig
     from lakesync.core.delta import Delta
     from lakesync.core.merge import RowState
     from lakesync.core.visibility import RuleValues, Viewer
     from lakesync.errors import LakeSyncError
     from lakesync.log.limits import Limits
+    from lakesync.log.plan import Admitted
     from lakesync.ports import RowKey
 
 _FORBIDDEN: Final = "the sync rules do not let you change this row, before or after the change"
 _OMITTED: Final = (
     "the sync rules leave a column out of what you are sent, which you cannot write either; leave "
     "it out of the change"
+)
+_DELETED: Final = (
+    "the row was deleted, and rules filter its table: of an update alone they cannot tell who may "
+    "see it; sync, and insert the whole row if it is still wanted"
 )
 _FRAME_BYTES: Final = 8
 """An upper bound of a row's or column's cost besides its name and value."""
@@ -33,16 +41,21 @@ _FRAME_BYTES: Final = 8
 class WriteRules:
     """Decides on the deltas of one part of a push, shard by shard."""
 
-    def __init__(self, config: GatewayConfig, viewer: Viewer, limits: Limits) -> None:
+    def __init__(
+        self, config: GatewayConfig, viewer: Viewer, limits: Limits, *, revives: bool = False
+    ) -> None:
         self._config = config
         self._rules = config.rules
         self._viewer = viewer
+        self._revives = revives
         self._bytes_max = limits.entry_rules_bytes_max
         self._columns: dict[str, tuple[frozenset[str], frozenset[str]]] = {}
-        self.begin()
+        self.begin(())
 
-    def begin(self) -> None:
-        """Begin another shard's entry."""
+    def begin(self, edits: Sequence[Admitted]) -> None:
+        """Begin another shard's entry, of these edits in their order."""
+        self._edits = edits
+        self._inserts: dict[RowKey, tuple[Stamp, int]] | None = None
         self._before: dict[RowKey, RowState] = {}
         self._size_bytes = 0
 
@@ -65,15 +78,55 @@ class WriteRules:
         rows = (rule_values(before, columns), rule_values(after, columns))
         return self._viewer.may_write(key[0], *rows)
 
-    def refusal(self, delta: Delta, before: RowState, after: RowState) -> LakeSyncError | None:
+    def refusal(
+        self, delta: Delta, before: RowState, after: RowState, place: int = 0
+    ) -> LakeSyncError | None:
         """Return why the client may not make a change; None if it may.
 
         A client may not write a column that is left out of what it is sent, whatever the row is.
+        ``place``: the delta's among the entry's edits.
         """
         if self._viewer.shown(delta) is not delta:
             return ColumnOmitted(_OMITTED, field="columns")
-        may_write = self.may_write((delta.table, delta.row_id), before, after)
-        return None if may_write else Forbidden(_FORBIDDEN)
+        if not self.may_write((delta.table, delta.row_id), before, after):
+            return Forbidden(_FORBIDDEN)
+        if self._lacks_the_rest(delta, before, after) and not self._is_inserted(
+            delta, before.deleted, place
+        ):
+            return RowDeleted(_DELETED)
+        return None
+
+    def _lacks_the_rest(self, delta: Delta, before: RowState, after: RowState) -> bool:
+        """Return whether a change would make a row of which too little is left for the rules.
+
+        An update of a deleted row has only its own columns. So has one of a row that is not there,
+        if the table's deletions may have been forgotten. An INSERT is a whole row, unless its
+        writer is not sent the columns that rules read.
+        """
+        table = delta.table
+        exists = before.alive or before.columns
+        if exists or self._revives or self._viewer.sees_rows_of(table):
+            return False
+        if delta.op is Op.UPDATE and before.deleted:
+            return not self._config.delete_wins(table)
+        was_there = before.deleted or self._config.tombstone_horizons.get(table)
+        if not was_there or self._config.as_read(table, after) is not after:
+            return False
+        columns = self._rules.columns(table)
+        if delta.op is Op.INSERT and not self._viewer.omitted(table) & set(map(folded, columns)):
+            return False
+        return not self._viewer.sees(table, rule_values(after, columns))
+
+    def _is_inserted(self, delta: Delta, deleted: Stamp, place: int) -> bool:
+        """Return whether the same entry inserts the row later, behind its delete."""
+        if self._inserts is None:
+            self._inserts = {}
+            for number, (_, edit) in enumerate(self._edits):
+                if edit.op is Op.INSERT:
+                    before = self._inserts.get((edit.table, edit.row_id), (0, 0))
+                    self._inserts[edit.table, edit.row_id] = max(before, (edit.hlc, number))
+        hlc, number = self._inserts.get((delta.table, delta.row_id), (0, 0))
+        return hlc > deleted and number > place
 
     def note(self, key: RowKey, before: RowState, after: RowState) -> None:
         """Note that the entry changes a row."""
