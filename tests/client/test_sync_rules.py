@@ -474,3 +474,91 @@ def test_the_journal_is_as_old_as_a_backup_at_most(tmp_path: Path) -> None:
             client.pull().unwrap()
 
         assert client.pending().unwrap() == []
+
+
+@pytest.mark.law("K36")
+class TestDeletedMeanwhile:
+    @pytest.fixture
+    def both(self, world: World) -> tuple[Client, Client]:
+        """Two clients of one owner, with a row that the second has deleted."""
+        world.rules({"filters": [MINE]})
+        ann, bob = world.client("ann"), world.client("bob", owner="ann")
+        ann.insert("todos", "t1", {"owner": "ann", "title": "a"}).unwrap()
+        sync(ann, bob)
+        bob.delete("todos", "t1").unwrap()
+        bob.push().unwrap()
+        return ann, bob
+
+    @pytest.mark.parametrize("pulls_first", [True, False])
+    @pytest.mark.parametrize("together", [True, False])
+    def test_a_later_edit_brings_the_row_back_whole_for_all_who_may_see_it(
+        self, both: tuple[Client, Client], *, pulls_first: bool, together: bool
+    ) -> None:
+        ann, bob = both
+        with ann.transaction() as tx:
+            tx.update("todos", "t1", {"title": "later"}).unwrap()
+            if together:
+                tx.insert("todos", "t2", {"owner": "ann", "title": "other"}).unwrap()
+        if pulls_first:
+            ann.pull().unwrap()
+        ann.sync().unwrap()
+        bob.sync().unwrap()
+
+        row = {"owner": "ann", "title": "later"}
+        assert ann.get("todos", "t1").unwrap() == bob.get("todos", "t1").unwrap() == row
+        assert ann.pending().unwrap() == ann.quarantined().unwrap() == []
+        check_sound(ann)
+
+    def test_what_was_not_edited_loses_to_any_later_write(
+        self, both: tuple[Client, Client], world: World
+    ) -> None:
+        ann, bob = both
+        bob.insert("todos", "t1", {"owner": "ann", "title": "of bob"}).unwrap()
+        ann.update("todos", "t1", {"owner": "ann"}).unwrap()
+        ann.pull().unwrap()
+        bob.push().unwrap()
+        ann.sync().unwrap()
+        bob.sync().unwrap()
+
+        assert world.titles("ann") == world.titles("bob") == {"t1": "of bob"}
+
+    def test_an_edit_made_knowing_of_the_delete_waits_for_its_app(
+        self, both: tuple[Client, Client]
+    ) -> None:
+        """Of the row nothing is left that it could be inserted with."""
+        ann, _ = both
+        ann.pull().unwrap()
+        ann.update("todos", "t1", {"title": "later"}).unwrap()
+        ann.sync().unwrap()
+
+        [entry] = ann.quarantined().unwrap()
+        assert entry.code == "ROW_DELETED"
+        ann.discard(entry.delta.delta_id).unwrap()
+        assert ann.get("todos", "t1").unwrap() is None
+        check_sound(ann)
+
+    def test_a_delete_of_ones_own_that_follows_stays(self, both: tuple[Client, Client]) -> None:
+        ann, _ = both
+        ann.update("todos", "t1", {"title": "later"}).unwrap()
+        ann.delete("todos", "t1").unwrap()
+        ann.sync().unwrap()
+
+        assert ann.get("todos", "t1").unwrap() is None
+        assert ann.pending().unwrap() == []
+
+    def test_a_delete_that_comes_late_takes_the_row_from_its_last_author_too(
+        self, world: World
+    ) -> None:
+        world.rules({"filters": [MINE]})
+        ann, bob = world.client("ann"), world.client("bob", owner="ann")
+        ann.insert("todos", "t1", {"owner": "ann", "title": "a"}).unwrap()
+        sync(ann, bob)
+        bob.delete("todos", "t1").unwrap()
+        ann.update("todos", "t1", {"title": "later"}).unwrap()
+        sync(ann, bob, ann)
+
+        assert ann.get("todos", "t1").unwrap() is None
+        assert bob.get("todos", "t1").unwrap() is None
+        [conflict] = ann.conflicts().unwrap()
+        assert (conflict.column, conflict.own, conflict.other) == ("title", "later", None)
+        check_sound(ann)

@@ -28,6 +28,7 @@ from lakesync.errors import (
     InvalidCursor,
     LakeSyncError,
     OutOfOrder,
+    RowDeleted,
     Unreachable,
 )
 from lakesync.ports import TellsSchemas
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 ROUNDS_MAX: Final = 10
 """How often one sync pushes again, while other threads keep editing."""
 
+_PULL_HELPS: Final = (OutOfOrder, CursorExpired, RowDeleted)
 _SCHEMAS_OF: Final = "SELECT schemas_of FROM _lakesync_sync"
 
 
@@ -98,8 +100,8 @@ class Syncer:
                     *(stopped(), done.acted + acted, action_error),
                 )
                 # The pull has shown which late deltas had arrived after all; the others can be
-                # pushed now. So can entries that waited until another buffer was read.
-                may_go_on = push_error is None or isinstance(push_error, OutOfOrder | CursorExpired)
+                # pushed now. So can entries that waited for a delete, or for another buffer.
+                may_go_on = push_error is None or isinstance(push_error, _PULL_HELPS)
                 if done.stopped or pull_error is not None or not may_go_on:
                     break
                 if push_error is None and self._is_quiet():

@@ -14,8 +14,10 @@ from lakesync.client.download.lost_writes import LostWrites
 from lakesync.client.download.pending_echo import PendingEcho
 from lakesync.client.recovery.journal import Journal
 from lakesync.client.recovery.resync import Resyncer
+from lakesync.client.storage.conflicts import Clash
 from lakesync.client.storage.new_rows import insert_new
 from lakesync.client.storage.rows import NOT_STORED
+from lakesync.client.upload.whole_again import insert_again
 from lakesync.core.clock import DRIFT_MS_MAX, stamp
 from lakesync.core.delta import Op
 from lakesync.core.merge import EMPTY, fold
@@ -155,14 +157,7 @@ class Pages:
         # Whole rows do not say which of two writes came first.
         not_compared = by_row.keys() if log_start is None else set(bases)
         lost.unread.begin(table, by_row, not_compared)
-        hidden = {delta.row_id for row in by_row.values() for delta in row if delta.op is Op.REMOVE}
-        for row_id in hidden:
-            by_row[row_id] = _after_removal(by_row[row_id])
-            bases[row_id] = EMPTY
-        if hidden:
-            removed = {row_id: stored.get(row_id, NOT_STORED) for row_id in hidden}
-            lost.unread.hide(table, removed)
-            self.pending_echo.keep_removed(table.id, removed, until)
+        self._hide(table, by_row, stored, bases, lost, until)
         for row_id, writes in self.pending_echo.on_page(table.id, by_row, until).items():
             if row_id in stored:
                 base = bases.get(row_id, stored[row_id].known)
@@ -179,6 +174,24 @@ class Pages:
                 lost.compare(table, row_id, before, after, by_row[row_id], until)
 
         rows.save(_merged(table, by_row, stored, echoed, compare))
+        insert_again(self.file, table, by_row, seen)
+
+    def _hide(
+        self, table: AppTable, by_row: dict[str, list[Delta]], stored: dict[str, StoredRow],
+        bases: dict[str, RowState], lost: LostWrites, until: Stamp,
+    ) -> None:  # fmt: skip
+        """Give rows that a page removes an empty base, and leave what the page brings after it."""
+        hidden = {delta.row_id for row in by_row.values() for delta in row if delta.op is Op.REMOVE}
+        if not hidden:
+            return
+        removed = {row_id: stored.get(row_id, NOT_STORED) for row_id in hidden}
+        lost.unread.hide(table, removed)
+        for row_id, row in removed.items():
+            for clash in _deleted_late(table.id, row, by_row[row_id], self.file.client_id):
+                lost.add(clash)
+            by_row[row_id] = _after_removal(by_row[row_id])
+            bases[row_id] = EMPTY
+        self.pending_echo.keep_removed(table.id, removed, until)
 
     def _acknowledge_echoes(self, own: list[Delta]) -> Echoed:
         """Remove from the outbox what the page proves to be at the gateway: a receipt was lost."""
@@ -186,6 +199,17 @@ class Pages:
         known = {delta.delta_id: delta for delta in self.file.outbox.known(own)}
         self.file.outbox.remove(delta.hlc for delta in known.values())
         return Counter((delta.table, delta.row_id) for delta in known.values())
+
+
+def _deleted_late(table_id: int, row: StoredRow, deltas: list[Delta], me: str) -> Iterator[Clash]:
+    """Yield the own writes that are gone with a row of which a late delete left too little."""
+    for late in deltas:
+        if late.op is Op.DELETE and late.client_id != me:
+            for name, (hlc, client_id, value) in row.state.columns.items():
+                if client_id == me and hlc > late.hlc:
+                    other = (None, late.hlc, late.client_id)
+                    row_id = late.row_id
+                    yield Clash(table_id, row_id, name, value, hlc, *other, None, False, True)
 
 
 def _after_removal(deltas: list[Delta]) -> list[Delta]:

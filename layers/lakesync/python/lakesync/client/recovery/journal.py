@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakesync.client.storage.rows import TOMBSTONE_KEPT_DAYS
+from lakesync.client.upload.entries import Status
 from lakesync.core.clock import stamp
 from lakesync.core.delta import known_delta
 from lakesync.core.omission import delta_without
@@ -60,7 +61,7 @@ class Journal:
             table = self.file.catalogue.by_id(table_id)  # its spelling may be another by now
             (old,) = decode_records(run)
             delta = known_delta(old.op, table.name, row_id, old.client_id, hlc, old.columns)
-            self.file.outbox.add_held_back(delta, table_id)
+            self.file.outbox.add(delta, table_id, Status.HELD_BACK)
         self.file.rows.refold(
             dict.fromkeys([(table_id, row_id) for _, table_id, row_id, _ in rows])
         )

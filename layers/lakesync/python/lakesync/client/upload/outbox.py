@@ -89,19 +89,20 @@ class Outbox:
         Ids are not stored, since that would slow down each edit. One pass remembers all of them,
         for an app that iterates over its entries.
         """
-        entry = self._at(self._by_id.get(delta_id, 0))
+        entry = self.at(self._by_id.get(delta_id, 0))
         if entry is None or entry.delta.delta_id != delta_id:
             rows = self._connection.execute("SELECT hlc, run FROM _lakesync_outbox")
             self._by_id = {decode_records(run)[0].delta_id: hlc for hlc, run in rows}
-            entry = self._at(self._by_id.get(delta_id, 0))
+            entry = self.at(self._by_id.get(delta_id, 0))
         return entry
 
     def known(self, deltas: Iterable[Delta]) -> list[Delta]:
         """Return those of this client's deltas that are still in the outbox, by stamp and id."""
-        at = ((delta, self._at(delta.hlc)) for delta in deltas)
+        at = ((delta, self.at(delta.hlc)) for delta in deltas)
         return [delta for delta, entry in at if entry and entry.delta.delta_id == delta.delta_id]
 
-    def _at(self, hlc: Stamp) -> Entry | None:
+    def at(self, hlc: Stamp) -> Entry | None:
+        """Return the entry of a stamp."""
         row = self._connection.execute(f"{_ENTRY}hlc = ?", (hlc,)).fetchone()
         return Entry(*row) if row else None
 
@@ -193,12 +194,12 @@ class Outbox:
         """Keep deltas that were accepted until everything was read; see `Resyncer`."""
         self._move(deltas, Status.HELD_BACK, "1", "txn = NULL")
 
-    def add_held_back(self, delta: Delta, table_id: int) -> None:
-        """Add an own write that was accepted, until everything was read; see `Resyncer`."""
+    def add(self, delta: Delta, table_id: int, status: Status = Status.PENDING) -> None:
+        """Add a delta that stands alone, unless there is one of its stamp."""
         self._connection.execute(
             "INSERT OR IGNORE INTO _lakesync_outbox (hlc, txn, status, table_id, row_id, run) "
-            "VALUES (?, NULL, 'held_back', ?, ?, ?)",
-            (delta.hlc, table_id, delta.row_id, encode_records((delta,))),
+            "VALUES (?, NULL, ?, ?, ?, ?)",
+            (delta.hlc, status, table_id, delta.row_id, encode_records((delta,))),
         )
 
     def make_new(self, entries: Iterable[Entry]) -> None:

@@ -18,7 +18,7 @@ from lakesync.client.download.pending_echo import PendingEcho, ruled_tables
 from lakesync.client.download.unread import Unread
 from lakesync.client.upload.entries import IN_DOUBT, Status
 from lakesync.core.clock import DRIFT_MS_MAX, stamp, stamp_ms
-from lakesync.core.delta import known_delta
+from lakesync.core.delta import Op, known_delta
 from lakesync.core.messages import OutcomeKind
 from lakesync.errors import (
     AtomicPushRefused,
@@ -28,6 +28,7 @@ from lakesync.errors import (
     LakeSyncError,
     OutOfOrder,
     Retry,
+    RowDeleted,
     TableNotDeclared,
 )
 
@@ -91,7 +92,7 @@ class Receipts:
                 unsure.append(entry)
                 result.blocked = error
             elif not isinstance(error, ClockDrift | OutOfOrder):
-                _sort_out(entry, error, result)
+                _sort_out(entry, error, result, is_final=self._is_final(entry, error))
             elif doubtful:
                 result.blocked = error
                 if entry.status == Status.PENDING:
@@ -108,6 +109,14 @@ class Receipts:
         if late:
             result.restamped = self._restamp(batch, late, result, receipt.server_time_ms)
         return result
+
+    def _is_final(self, entry: Entry, error: LakeSyncError) -> bool:
+        """Return whether a refusal stays; not if a pull brings the delete, and an answer to it."""
+        if not isinstance(error, RowDeleted):
+            return error.retry is Retry.NEVER or isinstance(error, TableNotDeclared)
+        key = (self.file.catalogue.known(entry.delta.table).id, entry.delta.row_id)
+        known = self.file.rows.one(key).known
+        return entry.delta.op is not Op.UPDATE or not (known.alive or known.columns)
 
     def _acknowledge(self, entries: list[Entry], by: Stamp) -> None:
         file = self.file
@@ -200,13 +209,13 @@ def _future_but_maybe_in_flight(entry: Entry, error: LakeSyncError, server_ms: i
     return drifted and ahead_ms <= UNDER_WAY_MS_MAX
 
 
-def _sort_out(entry: Entry, error: LakeSyncError, result: BatchResult) -> None:
+def _sort_out(entry: Entry, error: LakeSyncError, result: BatchResult, *, is_final: bool) -> None:
     if isinstance(error, AtomicPushRefused):
         result.kept.append(entry)
     elif isinstance(error, AtomicPushTooLarge):
         result.kept.append(entry)
         result.refused = error
-    elif error.retry is Retry.NEVER or isinstance(error, TableNotDeclared):
+    elif is_final:
         result.quarantined.append((entry, error))
     else:
         result.kept.append(entry)
