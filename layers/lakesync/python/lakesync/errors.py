@@ -19,8 +19,8 @@
     │   ├── AtomicPushRefused      ATOMIC_PUSH_REFUSED
     │   ├── TooManyTables          TOO_MANY_TABLES
     │   ├── TooManyColumns         TOO_MANY_COLUMNS
-    │   ├── NameTaken              NAME_TAKEN
     │   ├── TableNotDeclared       TABLE_NOT_DECLARED  rules or a schema   Retry.AFTER_REFRESH
+    │   ├── NameTaken              NAME_TAKEN
     │   ├── RowForgotten           ROW_FORGOTTEN
     │   ├── RowDeleted             ROW_DELETED         pull, insert it     Retry.AFTER_REFRESH
     │   ├── EditRefused            EDIT_REFUSED
