@@ -406,11 +406,11 @@ def test_what_rules_hide_comes_back_to_the_outbox_when_the_buffer_was_restored(
     """Perhaps nobody else has it."""
     gone = make_delta(Op.REMOVE, "todos", "t1", client_id="_", hlc=at_ms(6))
     transport = ScriptedPages(
-        page(cursor=2, scope="ruled", epoch="a"),
-        page(*[gone] * removed, cursor=6, scope="ruled", epoch="a"),
-        page(cursor=3, scope="ruled", epoch="b"),
-        page(cursor=3, scope="ruled", epoch="b"),
-        page(cursor=9, scope="ruled", epoch="b"),
+        page(cursor=2, scope="ruled", epoch="here"),
+        page(*[gone] * removed, cursor=6, scope="ruled", epoch="here"),
+        page(cursor=3, scope="ruled", epoch="here.1"),
+        page(cursor=3, scope="ruled", epoch="here.1"),
+        page(cursor=9, scope="ruled", epoch="here.1"),
     )
     with _opened(tmp_path, transport) as client:
         client.pull().unwrap()
@@ -440,8 +440,8 @@ def test_the_journal_keeps_nothing_of_a_column_that_is_left_out(tmp_path: Path) 
             resync=Resync(("todos",), omitted={"todos": ("title",)}),
         ),
         page(cursor=7, scope="other"),
-        page(cursor=3, scope="other", epoch="b"),
-        page(cursor=3, scope="other", epoch="b"),
+        page(cursor=3, scope="other", epoch="here.1"),
+        page(cursor=3, scope="other", epoch="here.1"),
     )  # fmt: skip
     with _opened(tmp_path, transport) as client:
         client.pull().unwrap()
@@ -463,8 +463,8 @@ def test_the_journal_is_as_old_as_a_backup_at_most(tmp_path: Path) -> None:
         page(cursor=2, scope="ruled"),
         page(cursor=6, scope="ruled"),
         page(cursor=later, scope="ruled"),
-        page(cursor=3, scope="ruled", epoch="b"),
-        page(cursor=3, scope="ruled", epoch="b"),
+        page(cursor=3, scope="ruled", epoch="here.1"),
+        page(cursor=3, scope="ruled", epoch="here.1"),
     )
     with _opened(tmp_path, transport) as client:
         client.pull().unwrap()
@@ -476,7 +476,7 @@ def test_the_journal_is_as_old_as_a_backup_at_most(tmp_path: Path) -> None:
         assert client.pending().unwrap() == []
 
 
-@pytest.mark.law("K36")
+@pytest.mark.law("K37")
 class TestDeletedMeanwhile:
     @pytest.fixture
     def both(self, world: World) -> tuple[Client, Client]:
@@ -562,3 +562,24 @@ class TestDeletedMeanwhile:
         [conflict] = ann.conflicts().unwrap()
         assert (conflict.column, conflict.own, conflict.other) == ("title", "later", None)
         check_sound(ann)
+
+
+@pytest.mark.law("K36")
+def test_the_journal_does_not_go_to_another_gateway(tmp_path: Path) -> None:
+    transport = ScriptedPages(
+        page(cursor=2, scope="ruled", epoch="here"),
+        page(cursor=6, scope="ruled", epoch="here"),
+        page(cursor=2, scope="ruled", epoch="there"),
+        page(cursor=2, scope="ruled", epoch="there.1"),
+        page(cursor=2, scope="ruled", epoch="there.1"),
+    )
+    with _opened(tmp_path, transport) as client:
+        client.pull().unwrap()
+        client.insert("todos", "t1", {"title": "mine"}).unwrap()
+        client.push().unwrap()
+        client.pull().unwrap()
+        client.rebind(keep="edits").unwrap()
+        for _ in range(2):
+            client.pull().unwrap()
+
+        assert client.pending().unwrap() == []

@@ -81,6 +81,10 @@ class Journal:
                     (left and encode_records((left,)), hlc, table_id, row_id),
                 )
 
+    def clear(self) -> None:
+        """Forget all of it: the file goes to another gateway, which this is no business of."""
+        self.file.connection.execute("DELETE FROM _lakesync_journal")
+
     def expire(self, cursor: Stamp) -> None:
         """Forget what no backup can have lost by now."""
         until = cursor - stamp(TOMBSTONE_KEPT_DAYS * 86_400_000)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast, get_args
 
 from lakesync.client.actions.entries import ActionStatus
+from lakesync.client.recovery.journal import Journal
 from lakesync.client.recovery.resync import Resyncer
 from lakesync.client.upload.entries import Status
 from lakesync.core.attachments import references_in
@@ -73,6 +74,7 @@ def rebind(file: ClientFile, keep: KeepEdits) -> int:
     file.connection.execute(_WAIT)
     Resyncer(file).start_elsewhere()
     file.conflicts.clear()
+    Journal(file).clear()
     for action in file.actions.listed(dead=False):
         was_sent = action.status is ActionStatus.SENT
         file.actions.end(action, AnotherGateway(_MAYBE_DONE if was_sent else _NOT_SENT))

@@ -3,7 +3,7 @@
 Of an update alone the gateway cannot tell who may see the row, so it refuses it (`ROW_DELETED`). So
 when a page brings the delete of a row of which a newer update waits, the row as it was is put into
 the outbox as an INSERT: just above the delete, so that it loses to any later write, and below the
-update, whose cells keep their stamp. Law K36: ``docs/spec/client.md``.
+update, whose cells keep their stamp. Law K37: ``docs/spec/client.md``.
 """
 
 from __future__ import annotations
