@@ -133,6 +133,7 @@ def test_a_conflict_is_kept_over_restarts_until_it_is_resolved(
     again = a.resolve(conflict.id, keep, value)
     assert isinstance(again, Err)
     assert again.error.code == "NOT_FOUND"
+    assert clash(a, b, own="mine, later").id > conflict.id
 
 
 @pytest.mark.law("K27")

@@ -5,14 +5,24 @@ from __future__ import annotations
 import asyncio
 import queue
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lakesync.client import AsyncClient, Client, LostWrite
+from lakesync.client.download.lost_writes import LostWrites
+from lakesync.client.storage.app_table import AppTable
+from lakesync.client.storage.rows import StoredRow
+from lakesync.core.merge import EMPTY, fold
+from tests.support.builders import delete, insert, update
 from tests.support.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
+    from lakesync.client.storage.file import ClientFile
+    from lakesync.core.delta import Delta
     from tests.client.support.world import World
 
 SOON_S = PATIENCE_S
@@ -168,3 +178,57 @@ def test_a_client_for_asyncio_is_told_in_its_loop(two: Both) -> None:
             return await asyncio.wait_for(lost.get(), SOON_S)
 
     assert asyncio.run(story()).own == "mine"
+
+
+writes = st.lists(
+    st.builds(
+        lambda client, at, value: (client, at, value),
+        st.sampled_from(["a", "b", "c"]),
+        st.integers(1, 9),
+        st.integers(0, 2),
+    ),
+    min_size=1, max_size=6, unique_by=lambda write: write[:2],
+)  # fmt: skip
+
+
+@pytest.mark.law("K27")
+@given(
+    page=writes,
+    at=st.integers(1, 9),
+    value=st.integers(0, 2),
+    deletes=st.booleans(),
+    delete_wins=st.booleans(),
+)
+def test_what_is_reported_is_what_the_row_shows_instead(
+    *, page: list[tuple[str, int, int]], at: int, value: int, deletes: bool, delete_wins: bool
+) -> None:
+    """Whatever a page brings: a report names a value that is gone, and who is to thank for it."""
+    mine = (insert if delete_wins else update)(client=ME, at=at, n=value)
+    deltas = [
+        delete(client=client, at=stamp) if deletes and n == 0
+        else update(client=client, at=stamp, n=n)
+        for client, stamp, n in page
+    ]  # fmt: skip
+    before = fold([mine], EMPTY)
+    after = fold(deltas, before)
+    table = AppTable(1, "todos", "todos", delete_wins=delete_wins)
+    lost = LostWrites(cast("ClientFile", SimpleNamespace(client_id=ME)))
+    lost.compare(table, "r1", StoredRow(before, EMPTY, 1), after, deltas, 5)
+    for clash in lost._clashes:
+        if clash.won:
+            assert (clash.other_hlc, clash.other_client) in set(map(stamped, deltas))
+            assert clash.own != clash.other
+            assert clash.deleted or clash.own_hlc >= clash.other_hlc
+            continue
+        assert clash.own == str(value).encode()
+        assert clash.other_client != ME
+        if clash.deleted:
+            assert after.deleted >= mine.hlc
+        else:
+            assert after.columns["n"][:2] > (mine.hlc, ME)
+            assert after.columns["n"] == (clash.other_hlc, clash.other_client, clash.other)
+            assert clash.other != clash.own
+
+
+def stamped(delta: Delta) -> tuple[int, str]:
+    return delta.hlc, delta.client_id

@@ -222,7 +222,7 @@ _COUNTS = (
     "(SELECT count(*) FROM _lakesync_attachments WHERE status = 'waiting'), "
     "(SELECT count(*) FROM _lakesync_attachments WHERE status = 'refused'), "
     "(SELECT count(*) FROM _lakesync_conflicts), "
-    "coalesce((SELECT number FROM _lakesync_conflicts_dropped), 0), "
+    "coalesce((SELECT dropped FROM _lakesync_conflict_counts), 0), "
     "snapshot, resync_mode, "
     "(SELECT json_group_array(name) FROM _lakesync_tables), "
     "(SELECT json_group_array(name) FROM _lakesync_row_tables), "

@@ -46,7 +46,8 @@ _SELECT: Final = (
 )
 _KEEP: Final = (
     f"INSERT INTO _lakesync_conflicts ({_COLUMNS}) "  # noqa: S608 - ours
-    "VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0) "
+    "VALUES ((SELECT coalesce(max(last), 0) + 1 FROM _lakesync_conflict_counts), "
+    "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0) "
     # One own write has one conflict, with the latest write of the others.
     "ON CONFLICT (table_id, row_id, place, own_hlc) DO UPDATE SET other = excluded.other, "
     "other_hlc = excluded.other_hlc, other_client = excluded.other_client, won = excluded.won, "
@@ -56,9 +57,9 @@ _DROP: Final = (
     "DELETE FROM _lakesync_conflicts WHERE id <= "
     "(SELECT id FROM _lakesync_conflicts ORDER BY id DESC LIMIT 1 OFFSET ?)"
 )
-_COUNT_DROPPED: Final = (
-    "INSERT INTO _lakesync_conflicts_dropped VALUES (1, ?1) "
-    "ON CONFLICT (id) DO UPDATE SET number = number + ?1"
+_COUNT: Final = (
+    "INSERT INTO _lakesync_conflict_counts VALUES (1, ?1, ?2) "
+    "ON CONFLICT (id) DO UPDATE SET dropped = dropped + ?1, last = max(last, ?2)"
 )
 _HIDE_ANY: Final = (
     "UPDATE _lakesync_conflicts SET other = NULL, other_hlc = 0, other_client = '', base = NULL, "
@@ -133,14 +134,14 @@ class Conflicts:
             return ()
         reported = tuple(one for each in ids for one in self._select("WHERE conflict.id = ?", each))
         dropped = self._connection.execute(_DROP, (CONFLICTS_MAX,)).rowcount
-        if dropped:
-            self._connection.execute(_COUNT_DROPPED, (dropped,))
+        self._connection.execute(_COUNT, (dropped, 0))
         return reported
 
     def _keep(self, clash: Clash) -> int:
         place = list(self._catalogue.by_id(clash.table_id).columns).index(clash.column)
         row = (*clash[:2], place, *clash[3:])
         ((number,),) = self._connection.execute(_KEEP, row).fetchall()
+        self._connection.execute(_COUNT, (0, number))
         return int(number)
 
     def clear(self) -> None:

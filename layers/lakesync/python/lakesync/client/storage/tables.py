@@ -173,7 +173,7 @@ ADDED: Final = (
     # Two writes of a value that did not know each other: `lakesync.client.storage.conflicts`.
     # place: of the column. own, other, base: canonical values, null where there is none.
     """CREATE TABLE IF NOT EXISTS _lakesync_conflicts (
-        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        id INTEGER PRIMARY KEY,
         table_id INTEGER NOT NULL,
         row_id TEXT NOT NULL,
         place INTEGER NOT NULL,
@@ -187,10 +187,11 @@ ADDED: Final = (
         deleted INTEGER NOT NULL,
         hidden INTEGER NOT NULL,
         UNIQUE (table_id, row_id, place, own_hlc))""",
-    # How many conflicts were dropped, as there were too many.
-    """CREATE TABLE IF NOT EXISTS _lakesync_conflicts_dropped (
+    # How many conflicts were dropped, as there were too many; the last id, which is not used again.
+    """CREATE TABLE IF NOT EXISTS _lakesync_conflict_counts (
         id INTEGER PRIMARY KEY CHECK (id = 1),
-        number INTEGER NOT NULL)""",
+        dropped INTEGER NOT NULL,
+        last INTEGER NOT NULL)""",
 )
 """Tables that files of the same layout may lack: they are made when one is opened."""
 
