@@ -59,4 +59,4 @@ def check_identity(named: str | None, epoch: str) -> None:
         AnotherGateway: it is another gateway's.
     """
     if named and identity_of(named) != identity_of(epoch):
-        raise AnotherGateway(AnotherGateway.ANSWER)
+        raise AnotherGateway(AnotherGateway.ANSWER, field="epoch")
