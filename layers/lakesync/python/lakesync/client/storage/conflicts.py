@@ -147,7 +147,7 @@ class Conflicts:
     def clear(self) -> None:
         """Drop all, and the count of those dropped before: they are another gateway's."""
         self._connection.execute("DELETE FROM _lakesync_conflicts")
-        self._connection.execute("DELETE FROM _lakesync_conflicts_dropped")
+        self._connection.execute("UPDATE _lakesync_conflict_counts SET dropped = 0")
 
     def listed(self) -> list[LostWrite]:
         """Return the conflicts that wait for the app, oldest first."""
