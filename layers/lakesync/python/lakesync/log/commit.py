@@ -175,7 +175,7 @@ class Committer:
         old = stamp(max(self._wall_clock() - VISIBLE_MS_MAX, 0))
         outcome = merge_part(part, cached, self._limits, viewer, old)
         heads = [cached.main, *(cached.head(lane) or NO_HEAD for lane in lanes.values())]
-        outcome.stamp = max(head.commit for head in heads)
+        outcome.stamp = max(outcome.stamp, *(head.commit for head in heads))
         return outcome
 
     def _lost(self, gateway: str, part: Part, lanes: Mapping[str, str], race: Exception) -> None:

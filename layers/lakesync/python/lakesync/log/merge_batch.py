@@ -150,6 +150,7 @@ def _merge_edits(
         if refusal:
             outcome.refused.append((item, refusal))
             outcome.unproved.add(key)
+            outcome.stamp = max(outcome.stamp, seen)
             continue
         size = outcome.puts_bytes + len(encoded)
         if key in puts:

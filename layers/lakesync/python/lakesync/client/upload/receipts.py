@@ -92,7 +92,9 @@ class Receipts:
                 unsure.append(entry)
                 result.blocked = error
             elif not isinstance(error, ClockDrift | OutOfOrder):
-                _sort_out(entry, error, result, is_final=self._is_final(entry, error))
+                _sort_out(
+                    entry, error, result, is_final=self._is_final(entry, error, receipt.server_hlc)
+                )
             elif doubtful:
                 result.blocked = error
                 if entry.status == Status.PENDING:
@@ -110,13 +112,17 @@ class Receipts:
             result.restamped = self._restamp(batch, late, result, receipt.server_time_ms)
         return result
 
-    def _is_final(self, entry: Entry, error: LakeSyncError) -> bool:
-        """Return whether a refusal stays; not if a pull brings the delete, and an answer to it."""
+    def _is_final(self, entry: Entry, error: LakeSyncError, at: Stamp) -> bool:
+        """Return whether a refusal stays, as of the commit ``at``.
+
+        It does not if the next pull brings the row's delete, and an answer to it.
+        """
         if not isinstance(error, RowDeleted):
             return error.retry is Retry.NEVER or isinstance(error, TableNotDeclared)
         key = (self.file.catalogue.known(entry.delta.table).id, entry.delta.row_id)
         known = self.file.rows.one(key).known
-        return entry.delta.op is not Op.UPDATE or not (known.alive or known.columns)
+        is_read = self.file.position().cursor >= at or not (known.alive or known.columns)
+        return entry.delta.op is not Op.UPDATE or is_read
 
     def _acknowledge(self, entries: list[Entry], by: Stamp) -> None:
         file = self.file
