@@ -9,8 +9,9 @@ import pytest
 
 from lakesync.client import Client
 from lakesync.core.delta import Op, make_delta
-from lakesync.core.messages import Push, Resync
+from lakesync.core.messages import DeltaOutcome, OutcomeKind, Push, PushReceipt, Resync
 from lakesync.core.values import parse
+from lakesync.errors import RowDeleted
 from lakesync.result import Err
 from lakesync.wire.row_state import decode_row_state
 from tests.client.support.gateways import GATEWAY, RealGateway
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from lakesync.core.messages import Pull, PullPage, PushReceipt
+    from lakesync.core.messages import Pull, PullPage
 
 MINE = {"column": "owner", "op": "eq", "value": "jwt:owner"}
 
@@ -562,6 +563,31 @@ class TestDeletedMeanwhile:
         [conflict] = ann.conflicts().unwrap()
         assert (conflict.column, conflict.own, conflict.other) == ("title", "later", None)
         check_sound(ann)
+
+
+class Refusing(ScriptedPages):
+    """Says of every edit that its row was deleted, at a commit that was read long ago."""
+
+    def push(self, push: Push) -> PushReceipt:
+        outcomes = tuple(
+            DeltaOutcome(index, delta.delta_id, OutcomeKind.REFUSED, RowDeleted("gone"))
+            for index, delta in push.deltas
+        )
+        return PushReceipt(at_ms(1), 0, outcomes, server_time_ms=WALL_MS)
+
+
+@pytest.mark.law("K37")
+def test_an_update_does_not_wait_for_a_delete_that_no_page_will_bring(tmp_path: Path) -> None:
+    """The client has read past it, and shows the row all the same."""
+    theirs = make_delta(Op.INSERT, "todos", "t1", {"title": "a"}, client_id="b", hlc=at_ms(1))
+    transport = Refusing(page(theirs, cursor=2, scope="ruled"))
+    with _opened(tmp_path, transport) as client:
+        client.pull().unwrap()
+        client.update("todos", "t1", {"title": "mine"}).unwrap()
+        client.push().unwrap()
+
+        [entry] = client.quarantined().unwrap()
+        assert entry.code == "ROW_DELETED"
 
 
 @pytest.mark.law("K36")

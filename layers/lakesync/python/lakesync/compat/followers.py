@@ -93,9 +93,8 @@ class FollowingPulls:
         self, gateway: str, pull: Pull, at: Follower, config: GatewayConfig, viewer: Viewer
     ) -> tuple[PullPage, Follower]:
         """Get the page that begins at `Follower.page_from`, and the follower's state after it."""
-        again = at.holds_rows and (
-            at.page_from.since < at.again_until or bool(at.page_from.snapshot)
-        )
+        begins = at.page_from
+        again = at.holds_rows and (begins.since < at.again_until or bool(begins.snapshot))
 
         def may_know(table: str) -> bool:
             # An app cannot apply a change of a table that it was made without, not even a delete.
@@ -111,8 +110,8 @@ class FollowingPulls:
                 self._buffer, gateway, config, viewer,
                 again=again, mine=pull.client_id if at.holds_rows and at.holds_own else "",
             )  # fmt: skip
-            logged = [delta for page in pages for delta in _shown(page, viewer)]
-            logged = [delta for delta in logged if may_know(delta.table)]
+            shown = [delta for page in pages for delta in _shown(page, viewer)]
+            logged = [delta for delta in shown if may_know(delta.table)]
             if is_rows:
                 groups = rows_of(logged, config, again=at.rows_again or bool(resend))
             else:
