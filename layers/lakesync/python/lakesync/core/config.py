@@ -14,7 +14,6 @@ from lakesync.core.names import first_spellings, folded, name_taken
 from lakesync.core.rules import NO_RULES, SyncRules, rules_from_stored, rules_to_json
 from lakesync.core.schema_json import schema_to_json
 from lakesync.core.stored import (
-    FORMAT_2,
     STORED_FIELDS,
     WRITES,
     Unknown,
@@ -146,13 +145,11 @@ def config_to_json(config: GatewayConfig) -> dict[str, Any]:
         name: [noted.by, dict(sorted(noted.columns.items()))]
         for name, noted in sorted(config.declared.items())
     }
-    delete_wins = any(schema.delete_wins for schema in config.schemas.values())
-    is_guarded = deleted or delete_wins or config.rules.omit
     return {
         **unknown.fields,
         **deleted,
         **({"declared": declared} if declared else {}),
-        "format": max(unknown.format, FORMAT_2 if is_guarded else WRITES),
+        "format": max(unknown.format, WRITES),
         "version": config.version,
         "schemas": schemas,
         "layout": dict(config.layout.tables),
@@ -173,9 +170,8 @@ def config_from_json(body: Mapping[str, Any]) -> GatewayConfig:
     Raises:
         UpgradeRequired: only a later release can read it.
     """
-    needed = body.get("format", 1)
+    needed = body["format"]
     check_format(needed, "the configuration")
-    kept = WRITES if needed == FORMAT_2 else needed  # what that one is for is read below
     schemas = {item["table"]: schema_from_stored(item) for item in body["schemas"]}
     layout = Layout(MappingProxyType(body["layout"]), body["moves"], frozenset(body["former"]))
     rules = rules_from_stored(body["rules"]) if "rules" in body else NO_RULES
@@ -196,7 +192,7 @@ def config_from_json(body: Mapping[str, Any]) -> GatewayConfig:
             {name: Declared(by, noted) for name, (by, noted) in body.get("declared", {}).items()}
         ),
         deleted_ms=body.get("deletedMs", 0),
-        unknown=replace(_unknown_of(body, rules), format=kept),
+        unknown=replace(_unknown_of(body, rules), format=needed),
     )
 
 

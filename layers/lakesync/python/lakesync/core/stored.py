@@ -32,12 +32,9 @@ if TYPE_CHECKING:
 
     T = TypeVar("T", bound=DataclassInstance)
 
-FORMAT_2: Final = 2
-"""The format of a deleted gateway, of anything that concerns a delete-wins table, and of rules that
-leave columns out. A release that does not know these refuses it."""
-READS: Final = FORMAT_2
-"""The latest format that this release reads."""
-WRITES: Final = 1
+READS: Final = 3
+"""The latest format that this release reads. No release wrote formats 1 and 2."""
+WRITES: Final = 3
 """The format that this release writes: one that the release before it can read."""
 
 STORED_FIELDS: Final = {

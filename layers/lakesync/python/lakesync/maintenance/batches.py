@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from lakesync.core.claims import CLAIMS, STAGING, deliveries_of
 from lakesync.core.names import staged_column
 from lakesync.core.schema_json import schema_to_json
-from lakesync.core.stored import FORMAT_2, WRITES
+from lakesync.core.stored import WRITES
 from lakesync.ports import BatchRow
 from lakesync.wire.records import decode_records
 
@@ -65,7 +65,7 @@ class Batch:
     def claim(self, schema: TableSchema | None, size_bytes: int) -> str:
         """Return the claim: everything that must be known to apply the batch."""
         body = {
-            "version": FORMAT_2 if schema and schema.delete_wins else WRITES,
+            "version": WRITES,
             "gateway": self.gateway,
             "table": self.table,
             "after": str(self.after),
