@@ -130,18 +130,7 @@ class FollowingPulls:
         once_more = set() if is_rows else _once_more(at, pull, logged, config) - left
         at = resending(at, [Resend(*key) for key in left if key not in resend])
         at = resending(at, [Resend(*key, 0, SKIPPED_DELIVERIES, True) for key in once_more])
-        until = Position(min(page.cursor for page in pages))
-        if is_rows:
-            until = Position(snapshot=pages[0].snapshot)
-        has_more = any(page.has_more or page.cursor > until.since for page in pages)
-        after = given(
-            at, until, sent={group[0].table for group in groups}, has_more=has_more,
-            given_until=pages[0].cursor if is_rows else 0,
-        )  # fmt: skip
-        page = replace(
-            pages[0], cursor=after.page_cursor, has_more=has_more, snapshot="", resync=None,
-        )  # fmt: skip
-        return _filled(page, groups), after
+        return _given(pages, at, groups)
 
     def _read(
         self, gateway: str, pull: Pull, at: Follower, config: GatewayConfig
@@ -193,6 +182,28 @@ def _shown(page: PullPage, viewer: Viewer) -> list[Delta]:
     """Return a page's deltas: what a replaced policy did not leave out may be left out now."""
     each = (viewer.shown(delta) for run in page.records for delta in decode_records(run))
     return [delta for delta in each if delta is not None]
+
+
+def _given(
+    pages: list[PullPage], at: Follower, groups: list[list[Delta]]
+) -> tuple[PullPage, Follower]:
+    """Return the page that is given in place of what was read, and the follower's state after it.
+
+    It ends where the first of the pages ends.
+    """
+    is_rows = bool(pages[0].snapshot)
+    until = Position(min(page.cursor for page in pages))
+    if is_rows:
+        until = Position(snapshot=pages[0].snapshot)
+    has_more = any(page.has_more or page.cursor > until.since for page in pages)
+    after = given(
+        at, until, sent={group[0].table for group in groups}, has_more=has_more,
+        given_until=pages[0].cursor if is_rows else 0,
+    )  # fmt: skip
+    page = replace(
+        pages[0], cursor=after.page_cursor, has_more=has_more, snapshot="", resync=None,
+    )  # fmt: skip
+    return _filled(page, groups), after
 
 
 def _filled(page: PullPage, groups: _Groups) -> PullPage:

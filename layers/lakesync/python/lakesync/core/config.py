@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from lakesync.core.declaring import Declared
 from lakesync.core.layout import Layout
 from lakesync.core.logged import LoggedColumns, logged_from_json, logged_to_json
 from lakesync.core.merge import as_read
@@ -34,6 +33,15 @@ CONFIG_BYTES_MAX: Final = 350 * 1024
 """The whole document, as JSON. It is one item, and a DynamoDB item holds 400 KB."""
 
 
+class Declared(NamedTuple):
+    """Who declared a table that no schema names; see `lakesync.core.declaring`."""
+
+    by: str = ""
+    """The user, as `lakesync.core.declaring.user_digest` gives it; empty for a connector's."""
+    columns: Mapping[str, int] = MappingProxyType({})
+    """By user, how many of its columns."""
+
+
 @dataclass(frozen=True, slots=True)
 class GatewayConfig:
     """Everything that a push or a pull must know before it acts.
@@ -57,7 +65,7 @@ class GatewayConfig:
     """Tables without a schema that were admitted, each with its columns. A table or column must be
     listed here or have a schema before it is written, so the two together name all that exist."""
     declared: Mapping[str, Declared] = field(default_factory=lambda: MappingProxyType({}))
-    """Of tables without a schema that clients declared, by whom; see `lakesync.core.declaring`."""
+    """Of tables without a schema that clients declared, by whom."""
     deleted_ms: int = 0
     """When the gateway was deleted, permanently; 0 if it was not."""
 

@@ -19,13 +19,14 @@ import hashlib
 from contextlib import suppress
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
+from lakesync.core.config import Declared
 from lakesync.core.names import first_spellings, folded, name_taken
 from lakesync.errors import NameTaken, TableNotDeclared, TooManyColumns, TooManyTables
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from lakesync.core.config import GatewayConfig
     from lakesync.core.delta import Delta
@@ -55,15 +56,6 @@ _DIGEST_LENGTH: Final = 16
 
 NOT_DECLARED: Final = (NameTaken, TableNotDeclared, TooManyTables, TooManyColumns)
 """Why names are not declared."""
-
-
-class Declared(NamedTuple):
-    """Who declared a table that no schema names."""
-
-    by: str = ""
-    """The user, as `user_digest` gives it; empty for a connector's."""
-    columns: Mapping[str, int] = MappingProxyType({})
-    """By user, how many of its columns."""
 
 
 def user_digest(user: str) -> str:

@@ -14,9 +14,15 @@ import contextlib
 import re
 import sqlite3
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
-from lakesync.client.storage.app_table import RESERVED_TABLES, ROW_ID, free_name, quote
+from lakesync.client.storage.app_table import (
+    RESERVED_TABLES,
+    ROW_ID,
+    Trigger,
+    free_name,
+    quote,
+)
 from lakesync.client.storage.tables import PREFIX
 from lakesync.errors import NameTaken, ValidationFailed
 
@@ -55,14 +61,6 @@ _SKIPS: Final = (
     "a trigger of the app, {trigger}, leaves out rows of the synced table {target} "
     "(RAISE(IGNORE)), which would be edits all the same: drop it, or let it RAISE(ABORT, …)"
 )
-
-
-class Trigger(NamedTuple):
-    """A trigger of the app that may not fire, and why."""
-
-    name: str
-    sql: str
-    sentence: str
 
 
 class AppObjects:

@@ -13,7 +13,7 @@ import hashlib
 import re
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lakesync.client.storage.cells import FORMS, cell, value_of, writer
 from lakesync.client.storage.python_values import kind_of, read_value
@@ -24,7 +24,6 @@ from lakesync.core.merge import as_read
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from lakesync.client.storage.app_objects import Trigger
     from lakesync.client.storage.cells import Cell
     from lakesync.core.merge import RowState
     from lakesync.core.values import CanonicalJson
@@ -44,6 +43,14 @@ RESERVED_TABLES: Final = (*RESERVED, "pragma_")
 """The same for tables; SQLite has a table for each pragma."""
 ROW_ID: Final = "_row_id"
 """The column of every app table that holds the row's id."""
+
+
+class Trigger(NamedTuple):
+    """A trigger of the app that may not fire, and why."""
+
+    name: str
+    sql: str
+    sentence: str
 
 
 @dataclass(slots=True)

@@ -22,7 +22,7 @@ from lakesync.client.storage.app_table import (
     quote,
     table_sql,
 )  # fmt: skip
-from lakesync.client.storage.filling import keep_forms
+from lakesync.client.storage.forms import keep_forms
 from lakesync.client.storage.respell import respell_column, respell_table, was_refused
 from lakesync.core.names import check_identifier, first_spellings, folded, name_taken
 from lakesync.core.schema_json import schemas_from_json

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 from lakesync.client.arguments import checked_text
 from lakesync.client.storage.app_table import quote
-from lakesync.client.storage.filling import fill_again, sql_type
+from lakesync.client.storage.filling import fill_again
+from lakesync.client.storage.forms import sql_type
 from lakesync.client.storage.python_values import kind_of
 from lakesync.client.storage.row_class import column_types
 from lakesync.core.column_types import precision_scale
@@ -55,7 +56,7 @@ def declare(
         file.catalogue.keep_declared(declared, types)
         file.catalogue.note_change(declared)
         if set(changed) - new.keys():
-            fill_again(file, declared)
+            fill_again(file.connection, file.rows, declared)
         for index in indexes:
             _index(connection, declared, index)
 

@@ -193,10 +193,13 @@ def open_file(
         database = Database(path, durability, connection_class, given_key(key))
         try:
             claim(database.writer, client_id)
-            return bring_up(ClientFile(database, client_id, wall_clock))
+            file = ClientFile(database, client_id, wall_clock)
+            bring_up(database, file.catalogue, file.rows)
         except BaseException:
             database.close()
             raise
+        else:
+            return file
     except sqlite3.Error as exc:
         raise translated(exc) from exc
     except UnicodeDecodeError as exc:  # SQLite's message describes the damage

@@ -9,23 +9,23 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from lakesync.client.storage.app_objects import suspended
-from lakesync.client.storage.app_table import DECIMAL, ROW_ID, quote, table_sql
-from lakesync.client.storage.cells import rewriter
+from lakesync.client.storage.app_table import quote, table_sql
+from lakesync.client.storage.forms import sql_type
 
 if TYPE_CHECKING:
     import sqlite3
 
     from lakesync.client.storage.app_table import AppTable
-    from lakesync.client.storage.file import ClientFile
+    from lakesync.client.storage.catalogue import Catalogue
+    from lakesync.client.storage.database import Database
+    from lakesync.client.storage.rows import Rows
 
 _ROWS_AT_ONCE: Final = 1_000
 _OLD_CELLS: Final = "SELECT DISTINCT table_id FROM _lakesync_columns WHERE forms IS NULL"
 
 
-def fill_again(file: ClientFile, table: AppTable) -> None:
+def fill_again(connection: sqlite3.Connection, rows: Rows, table: AppTable) -> None:
     """Create a table of the app again, by its columns' types, with the rows of its states."""
-    connection = file.connection
     dependants = connection.execute(
         "SELECT sql FROM sqlite_master "
         "WHERE tbl_name = ? COLLATE NOCASE AND type IN ('index', 'trigger') AND sql IS NOT NULL",
@@ -39,49 +39,18 @@ def fill_again(file: ClientFile, table: AppTable) -> None:
     table.forms = dict.fromkeys(table.columns, 0)
     table.prepare()
     barred, table.barred_triggers = table.barred_triggers, ()  # no trigger is there now
-    rows = file.rows.of_table(table.id)
-    while part := list(islice(rows, _ROWS_AT_ONCE)):
-        file.rows.show_states((table, row_id, row.state) for row_id, row in part)
+    stored = rows.of_table(table.id)
+    while part := list(islice(stored, _ROWS_AT_ONCE)):
+        rows.show_states((table, row_id, row.state) for row_id, row in part)
     table.barred_triggers = barred
     for (sql,) in dependants:
         connection.execute(sql)
 
 
-def bring_up(file: ClientFile) -> ClientFile:
-    """Fill the tables again whose cells an earlier layout wrote; returns the file."""
-    if not file.database.read(_OLD_CELLS)[1]:
-        return file
-    with file.database.transaction() as connection:
-        for (table_id,) in connection.execute(_OLD_CELLS).fetchall():
-            fill_again(file, file.catalogue.by_id(table_id))
-    return file
-
-
-def keep_forms(connection: sqlite3.Connection, table: AppTable, name: str, forms: int) -> None:
-    """Store the forms of a column, and mark the cells that these change the reading of."""
-    connection.execute(
-        "UPDATE _lakesync_columns SET forms = ? WHERE table_id = ? AND name = ?",
-        (forms, table.id, name),
-    )
-    sql_name = table.columns.get(name)
-    now = rewriter(table.kind(name), table.forms.get(name, 0), forms)
-    if sql_name is None or now is None:
+def bring_up(database: Database, catalogue: Catalogue, rows: Rows) -> None:
+    """Fill the tables again whose cells an earlier layout wrote."""
+    if not database.read(_OLD_CELLS)[1]:
         return
-    where, mark = now
-    column, key, shown = quote(sql_name), quote(ROW_ID), quote(table.sql_name)
-    rows = connection.execute(
-        f"SELECT {column}, {key} FROM {shown} WHERE {where.format(column)}"  # noqa: S608 - quoted
-    ).fetchall()
-    with suspended(connection, table):
-        connection.executemany(
-            f"UPDATE {shown} SET {column} = ? WHERE {key} = ?",  # noqa: S608 - quoted
-            [(mark(content), row_id) for content, row_id in rows],
-        )
-
-
-def sql_type(kind: str) -> str:
-    """Return the SQL type of a column of a declared kind; mostly none, so SQLite converts nothing.
-
-    That of decimals makes text of what they are compared with.
-    """
-    return DECIMAL if kind == "decimal" else ""
+    with database.transaction() as connection:
+        for (table_id,) in connection.execute(_OLD_CELLS).fetchall():
+            fill_again(connection, rows, catalogue.by_id(table_id))
