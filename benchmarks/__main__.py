@@ -2,7 +2,8 @@
 
 A figure that cannot be measured here, or does not reach its target, is in the table all the same.
 ``--quick`` only shows that modules run: it measures next to nothing and writes nothing. ``--stale``
-names the figures whose sources have changed since they were measured (`benchmarks.sources`).
+names the figures whose sources have changed since they were measured (`benchmarks.sources`), and
+``--drop-stale`` removes these: no figure is better than one of other code.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from benchmarks.children import (
     ending_on_sigterm,
     run_module,
 )
-from benchmarks.sources import RESULTS, ROOT, advice, digest_of, recorded, stale
+from benchmarks.sources import RESULTS, ROOT, advice, current, digest_of, recorded, stale
 from benchmarks.stack import running_stack
 
 if TYPE_CHECKING:
@@ -48,6 +49,10 @@ def main() -> int:
     """Measure what was asked for; exit code 1 if a figure misses its target."""
     options = _options()
     only: list[str] = options.only
+    if options.drop_stale:
+        _write(kept := current(recorded(), MODULES))
+        print(f"{len(kept)} figures are of the sources that are here, and stay")
+        return 0
     if options.stale:
         return _show_stale()
     if options.quick:
@@ -60,7 +65,7 @@ def main() -> int:
     if figures := set(only) - set(MODULES):
         entries = [entry for entry in entries if entry["name"] in figures or _is_of(entry, only)]
     _show(entries)
-    RESULTS.write_text(json.dumps(_merged(entries), indent=1, ensure_ascii=False) + "\n", "utf-8")
+    _write(_merged(entries))
     print(f"\nwritten to {RESULTS.relative_to(ROOT)}")
     return 0 if all(entry["holds"] for entry in entries) else 1
 
@@ -77,7 +82,12 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--quick", action="store_true", help="show that modules run; no figures")
     parser.add_argument("--stale", action="store_true", help="name figures to be measured again")
+    parser.add_argument("--drop-stale", action="store_true", help="remove them from the results")
     return parser.parse_args()
+
+
+def _write(entries: Sequence[Entry]) -> None:
+    RESULTS.write_text(json.dumps(entries, indent=1, ensure_ascii=False) + "\n", "utf-8")
 
 
 def _show_stale() -> int:

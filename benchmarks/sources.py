@@ -64,6 +64,12 @@ def stale(entries: Iterable[dict[str, Any]], modules: Sequence[str]) -> list[Sta
     return changed
 
 
+def current(entries: Iterable[dict[str, Any]], modules: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the figures that were measured on the sources that are here."""
+    digests = {module: digest_of(module) for module in modules}
+    return [entry for entry in entries if entry.get("sources") == digests.get(entry["module"])]
+
+
 def advice(changed: Sequence[Stale]) -> str:
     """Return what to run so that no figure is stale any more."""
     lines = [
@@ -72,8 +78,12 @@ def advice(changed: Sequence[Stale]) -> str:
     ]
     names = " ".join(one.module for one in changed)
     return "\n".join(
-        ["figures of sources that have changed since:", *lines, f'run: make bench ONLY="{names}"']
-    )
+        [
+            "figures of sources that have changed since:", *lines,
+            "to remove these figures: python -m benchmarks --drop-stale",
+            f'run: make bench ONLY="{names}"',
+        ]
+    )  # fmt: skip
 
 
 def recorded() -> list[dict[str, Any]]:
