@@ -27,6 +27,7 @@ from tests.simulation.losses import check_losses
 from tests.simulation.model import NOTHING, Key, Row, at_least, deletes_win, held_row, row_of, seen
 from tests.simulation.session import edit_of, states
 from tests.simulation.sights import check_sight, has_read_everything, is_in_lake_only
+from tests.simulation.values import KINDS, check_values
 
 if TYPE_CHECKING:
     from lakesync.client import Client
@@ -191,6 +192,7 @@ def _check_client(device: Device, expected: dict[Key, Row], world: World) -> Non
                 "clients converge", f"{device.client_id} {key}: {shown.get(key)}, {row}"
             )
         _check_seen(client, key, row, names[key[0]])
+    check_values(client, device.workload.values.kinds)
 
 
 def _is_taken_for_held(history: History, key: Key) -> bool:
@@ -246,7 +248,7 @@ def _check_seen(client: Client, key: Key, row: Row, table: str | None) -> None:
     if client.schema(key[0]).unwrap() is not None:  # who may see no row of a table is told none
         row = seen(key[0], row)
     due = None if row.values is None else {name: parse(raw) for name, raw in row.values.items()}
-    if shown != due:
+    if _undeclared(shown) != _undeclared(due):
         raise Violation("the app sees the row", f"{key}: {shown}, not {due}")
     if table is None:
         return
@@ -255,6 +257,11 @@ def _check_seen(client: Client, key: Key, row: Row, table: str | None) -> None:
         raise Violation("the app sees the row", f"{key}: {rows}, not {due}")
     if due is not None and rows[0].get("title") != due.get("title"):
         raise Violation("the app sees the row", f"{key}: {rows}, not {due}")
+
+
+def _undeclared(values: dict[str, object] | None) -> dict[str, object] | None:
+    """Return the columns that apps do not declare; `check_values` holds the others."""
+    return values and {name: value for name, value in values.items() if name not in KINDS}
 
 
 def _check_gateway(world: World, expected: dict[Key, Row]) -> None:

@@ -84,7 +84,7 @@ class Device:
         self._world = world
         self._folder = folder
         self._random = world.stream(f"client {number}")
-        self._workload = workload
+        self.workload = workload
         self.installs = 0
         """How often it was reinstalled."""
         self.number = number
@@ -145,7 +145,7 @@ class Device:
         body = functools.partial(loop._run, loop._stopped)
         scheduler.spawn(self.process, f"{self.client_id} sync", body)
         self.client.listen(loop.wake)
-        self._workload.run(self)
+        self.workload.run(self)
         self.done = True
 
     def _opened(self) -> Client:

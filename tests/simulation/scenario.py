@@ -38,6 +38,7 @@ from tests.simulation.themes import (
     THEMES,
     UNKNOWING,
     UNKNOWING_RULED,
+    VALUES,
 )
 
 if TYPE_CHECKING:
@@ -184,6 +185,8 @@ class Scenario:
     """Clients may begin with a long time without a network."""
     hostile: bool = False
     """Values are as an enemy would choose them, and rules compare with such."""
+    by_sql: bool = False
+    """Apps edit by SQL too, values look like others, and columns are declared anew."""
     deleted: bool = False
     """The gateway is deleted in the middle."""
     sockets: bool = False
@@ -253,6 +256,7 @@ RARE_THEMES = {
     "flows": (FLOWS, 0.06),
     "large flows": (LARGE_FLOWS, 0.03),
     "slow flows": (SLOW_FLOWS, 0.03),
+    "values by SQL": (VALUES, 0.05),
 }
 """Themes of seeds that have no other, each with its share of those."""
 

@@ -284,6 +284,18 @@ HOSTILE: dict[str, Any] = {
     "tables": ({"name": "table0", "typed": True}, {"name": "table1"}),
 }
 """Values as an enemy would choose them, under rules that compare them."""
+VALUES: dict[str, Any] = {
+    "by_sql": True,
+    "bursts": 8,
+    "burst_edits_max": 6,
+    "rows": 3,
+    "rulings": 0,
+    "widenings": 0,
+    "destinations": 0,
+    "firewall": 0.0,
+    "tables": ({"name": "table0"}, {"name": "table1"}),
+}
+"""Apps edit by SQL too, values look like others, and columns are declared anew in between."""
 FUNCTIONS: dict[str, Any] = {
     "tables": (
         {"name": "json_each", "typed": True},

@@ -9,6 +9,7 @@ from lakesync.result import Err, Ok
 from tests.simulation.oracle import HOSTILE
 from tests.simulation.others import check_quarantined
 from tests.simulation.rulings import TEAMS
+from tests.simulation.values import Values
 
 if TYPE_CHECKING:
     from lakesync.client.storage.editor import Editor
@@ -45,10 +46,12 @@ class Workload:
         self._left = world.scenario.bursts
         self._made = 0
         self._begun = -1
+        self.values = Values(world, number)
 
     def run(self, device: Device) -> None:
         """Edit until the user has had enough."""
         scenario, scheduler = self._world.scenario, self._world.scheduler
+        self.values.start(device)
         if scenario.offline and self._left == scenario.bursts and self._random.random() < 0.5:
             self._world.count("long offline")
             away_ms = int(scenario.span_ms * self._random.random())
@@ -72,6 +75,8 @@ class Workload:
     def _burst(self, device: Device) -> None:
         assert device.client is not None
         for _ in range(self._random.randint(1, self._world.scenario.burst_edits_max)):
+            if self._world.scenario.by_sql:
+                self.values.act(device)
             drawn = self._random.random()
             if drawn < 0.12:
                 self._transaction(device, self._random.randint(2, 6))

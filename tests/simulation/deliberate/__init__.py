@@ -16,6 +16,7 @@ from tests.simulation.deliberate import (
     in_rules,
     in_sockets,
     in_upkeep,
+    in_values,
 )
 from tests.simulation.deliberate.registry import FAULTS, Deliberate, broken
 
@@ -38,4 +39,5 @@ __all__ = [
     "in_rules",
     "in_sockets",
     "in_upkeep",
+    "in_values",
 ]
