@@ -214,6 +214,7 @@ def test_new_rows_are_shown_as_any_others(rows: list[dict[str, Any]]) -> None:
     for made in (table, one):
         made.prepare()
     arrived = Arrived(page(*deltas, cursor=1), "me").tables["t"]
+    known: dict[Any, list[Any]] = {}
     for _ in range(2):  # the first time they learn what the columns hold
         known = {
             cells[0]: list(cells)
