@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakesync.client import Client
+from lakesync.core.clock import DRIFT_MS_MAX
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.messages import DeltaOutcome, OutcomeKind, Push, PushReceipt, Resync
 from lakesync.core.values import parse
@@ -347,6 +348,32 @@ def test_what_was_written_before_the_first_page_is_judged_like_what_was_written_
         client.pull().unwrap()
 
         assert client.get("todos", "t1").unwrap() == {"owner": "a"}
+        check_sound(client)
+
+
+@pytest.mark.law("K15")
+def test_what_was_accepted_before_rules_began_to_decide_is_judged_by_them(
+    tmp_path: Path,
+) -> None:
+    """No page has shown it; the log shows what its row was before, and then nothing of it."""
+    gone = make_delta(Op.DELETE, "todos", "t1", client_id="b", hlc=at_ms(1 - DRIFT_MS_MAX))
+    transport = ScriptedPages(
+        page(cursor=2, scope="*"),
+        page(
+            cursor=2, scope="new", snapshot=f"{at_ms(-9 - DRIFT_MS_MAX):x}|||",
+            resync=Resync(("todos",)), has_more=True,
+        ),
+        page(gone, cursor=4, scope="new", has_more=True),
+        page(cursor=6, scope="new"),
+    )  # fmt: skip
+    with _opened(tmp_path, transport) as client:
+        client.pull().unwrap()
+        client.insert("todos", "t1", {"title": "mine"}).unwrap()
+        client.push().unwrap()
+
+        client.pull().unwrap()
+
+        assert client.get("todos", "t1").unwrap() is None
         check_sound(client)
 
 

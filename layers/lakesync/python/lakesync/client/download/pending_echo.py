@@ -14,6 +14,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from lakesync.client.download.unread import Unread
 from lakesync.client.recovery.journal import Journal
 from lakesync.client.storage.rows import NOT_STORED
 from lakesync.core.merge import EMPTY, RowState, fold
@@ -22,12 +23,14 @@ from lakesync.core.scope import EVERYTHING, scope_of
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from lakesync.client.storage.app_table import AppTable
     from lakesync.client.storage.file import ClientFile
     from lakesync.client.storage.rows import LocalKey, StoredRow
     from lakesync.core.clock import Stamp
     from lakesync.core.delta import Delta
 
 _PASSED: Final = "FROM _lakesync_pending_echo WHERE accepted <= ?"
+_NOTE: Final = "INSERT OR IGNORE INTO _lakesync_pending_echo VALUES (?, ?, ?, ?)"
 _DROP: Final = "DELETE FROM _lakesync_pending_echo WHERE table_id = ? AND row_id = ? AND hlc = ?"
 
 
@@ -60,8 +63,17 @@ class PendingEcho:
             new += [(table_id, row_id, hlc, accepted) for hlc in sorted(own)]
             gone += [(table_id, row_id, hlc) for hlc in sorted(noted[row_id].keys() - after)]
         many = self.file.connection.executemany
-        many("INSERT OR IGNORE INTO _lakesync_pending_echo VALUES (?, ?, ?, ?)", new)
+        many(_NOTE, new)
         many(_DROP, gone)
+
+    def note_unread(self, table: AppTable) -> None:
+        """Note the own writes that no page has shown yet of a table that rules begin to filter."""
+        new: list[tuple[int, str, Stamp, Stamp]] = []
+        for row_id, note in list(Unread(self.file).of_table(table)):
+            own = self._own(self.file.rows.one((table.id, row_id)).known)
+            own -= self._own(note.known or EMPTY) | {0}
+            new += [(table.id, row_id, hlc, note.accepted) for hlc in sorted(own)]
+        self.file.connection.executemany(_NOTE, new)
 
     def _own(self, state: RowState) -> set[Stamp]:
         """Return the stamps in a row that may be this client's own."""

@@ -13,7 +13,7 @@ from lakesync.client.storage.rows import NOT_STORED
 from lakesync.core.merge import fold
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from lakesync.client.storage.app_table import AppTable
     from lakesync.client.storage.file import ClientFile
@@ -100,6 +100,14 @@ class Unread:
     def end(self, cursor: Stamp) -> None:
         """Forget the notes that a page of the log, which ends at a commit, has made superfluous."""
         self._file.connection.execute("DELETE FROM _lakesync_unread WHERE accepted <= ?", (cursor,))
+
+    def of_table(self, table: AppTable) -> Iterator[tuple[str, Note]]:
+        """Yield the rows of a table that have a note, and their notes."""
+        decode = self._file.rows.states.decode
+        of_table = f"SELECT {_UNREAD} WHERE table_id = ?"
+        for row_id, accepted, known, waits in self._file.connection.execute(of_table, (table.id,)):
+            if waits:
+                yield row_id, Note(accepted, known and decode(table.places, known))
 
     def note(self, row_id: str) -> Note | None:
         """Return the note of a row that the page brings."""

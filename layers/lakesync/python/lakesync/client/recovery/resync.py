@@ -34,7 +34,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
-from lakesync.client.download.pending_echo import ruled_tables
+from lakesync.client.download.pending_echo import PendingEcho, ruled_tables
 from lakesync.client.recovery.journal import Journal
 from lakesync.client.recovery.omitted import leave_out
 from lakesync.client.upload.entries import Status
@@ -134,7 +134,10 @@ class Resyncer:
         mode, horizons = self._state()
         tables = self.file.connection.execute("SELECT id, name FROM _lakesync_tables").fetchall()
         concerned = [(table_id, name) for table_id, name in tables if resync.concerns(name)]
+        ruled = ruled_tables(self.file)
         for table_id, name in concerned:
+            if mode not in _REPLACING and table_id not in ruled:  # rules may filter it from now on
+                PendingEcho(self.file).note_unread(self.file.catalogue.by_id(table_id))
             leave_out(self.file, table_id, frozenset(resync.omitted_of(name)))
         if mode in _REPLACING:
             # An edit that was accepted since the re-sync began is not held back, but replaced with
