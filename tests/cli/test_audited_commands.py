@@ -26,7 +26,7 @@ READ = {
     "rules try", "schema list", "schema show", "secret", "status", "tables list",
 }  # fmt: skip
 """They change nothing."""
-OF_THIS_MACHINE = {"codegen", "connectors new", "databases copy", "token"}
+OF_THIS_MACHINE = {"client move", "codegen", "connectors new", "databases copy", "token"}
 """They write files, sign tokens, or write to databases that the caller names and has keys for."""
 AS_A_CLIENT = {"actions run", "push", "rows restore", "smoke"}
 """They write rows, or have actions run, whose record is the history; `smoke` in a gateway of its
@@ -39,6 +39,7 @@ BY_ROUTE = {
     "destinations remove", "destinations replay", "destinations resume", "flows apply",
     "flows backfill", "flows pause", "flows remove", "flows resume", "flows run", "flush",
     "gateways delete", "rules put", "schema put", "schema strict", "tables place",
+    "tables remove",
 }  # fmt: skip
 """They ask routes below ``/admin/``, each of which records its changes (tests/compat)."""
 BY_CREDENTIALS = {

@@ -10,7 +10,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from lakesync.client.storage.app_table import quote, table_sql
+from lakesync.client.storage.failures import SALVAGE
 from lakesync.client.storage.forms import sql_type
+from lakesync.errors import FileCorrupt
 
 if TYPE_CHECKING:
     import sqlite3
@@ -48,9 +50,15 @@ def fill_again(connection: sqlite3.Connection, rows: Rows, table: AppTable) -> N
 
 
 def bring_up(database: Database, catalogue: Catalogue, rows: Rows) -> None:
-    """Fill the tables again whose cells an earlier layout wrote."""
+    """Fill the tables again whose cells an earlier layout wrote.
+
+    Raises:
+        FileCorrupt: the file is damaged. It is read through before it is changed.
+    """
     if not database.read(_OLD_CELLS)[1]:
         return
+    if database.read("PRAGMA quick_check(1)")[1] != [("ok",)]:
+        raise FileCorrupt(SALVAGE)
     with database.transaction() as connection:
         for (table_id,) in connection.execute(_OLD_CELLS).fetchall():
             fill_again(connection, rows, catalogue.by_id(table_id))
