@@ -19,6 +19,7 @@ from tests.simulation.oracle import Moments
 if TYPE_CHECKING:
     from lakesync.client import Client, LostWrite
     from lakesync.core.delta import Delta
+    from lakesync.core.messages import Pull, PullPage
     from tests.simulation.clients import Device
     from tests.simulation.model import Key
     from tests.simulation.world import World
@@ -42,7 +43,9 @@ class Losses:
         self._made: dict[str, Made] = {}
         self._whole_ms: dict[str, int] = defaultdict(int)
         self._read_whole: set[str] = set()
-        """Clients that are sent whole rows, and have not read to the end yet."""
+        """Clients that are sent whole rows, or read the log again, and are not at the end yet."""
+        self._answered: set[str] = set()
+        """Clients that a page was sent to."""
 
     def edited(self, client: Client, delta: Delta, ms: int) -> None:
         """Note an edit, just after it was made."""
@@ -52,9 +55,17 @@ class Losses:
         if not (snapshot or mode):
             self._made[delta.delta_id] = Made(cursor, ms)
 
-    def sent_whole_rows(self, client_id: str) -> None:
-        """Note that a page did not say which of two writes came first."""
-        self._read_whole.add(client_id)
+    def paged(self, pull: Pull, page: PullPage) -> None:
+        """Note a page that does not say which of two writes came first.
+
+        It is of whole rows, or its client reads the log again, as after a restore, even of a buffer
+        that lost nothing: each page then replaces the rows that the client has.
+        """
+        client_id = pull.client_id
+        is_again = not pull.since and client_id in self._answered
+        self._answered.add(client_id)
+        if page.snapshot or page.resync is not None or is_again:
+            self._read_whole.add(client_id)
 
     def read_to_the_end(self, client_id: str, ms: int) -> None:
         """Note that a sync went well."""

@@ -354,8 +354,7 @@ class Container:
             world.count("checkpoint page" if is_checkpoint else "snapshot page")
         eyes = world.rulings.eyes(pull.claims, began.rules)
         world.history.paged(pull, page, began, eyes)
-        if page.snapshot or page.resync is not None:
-            world.losses.sent_whole_rows(pull.client_id)
+        world.losses.paged(pull, page)
         return page
 
     def _is_quiet(self) -> bool:
