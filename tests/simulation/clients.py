@@ -13,7 +13,7 @@ from lakesync.client import Client
 from lakesync.client.loop import SyncLoop
 from lakesync.client.storage.tables import claim
 from lakesync.client.sync import never
-from lakesync.errors import LakeSyncError
+from lakesync.errors import AnotherGateway, LakeSyncError
 from lakesync.result import Err, Ok, Result
 from tests.simulation.history import bugs_are_told
 from tests.simulation.listening import TaskLock
@@ -43,6 +43,10 @@ LOOKED_AT: Final = 0.5
 
 COPIED: Final = 0.95
 """The share of new files that are copied instead of made, statement by statement."""
+
+
+REBINDS_WITHIN_MS: Final = 120_000
+"""How long an app takes, at the most, to give its file to another gateway on purpose."""
 
 
 @functools.cache
@@ -101,6 +105,8 @@ class Device:
         """Keeps a killed app's log beside its file: whoever closes it last would fold it in."""
         self.knows: object = None
         """The rules and claims by which its last sync that went well was decided."""
+        self._will_rebind = False
+        """Its app knows that the gateway is another one, and gives the file to that one soon."""
         self.done = False
         """Its app has made all its edits."""
         self._path = folder / f"{number}-0.db"
@@ -121,11 +127,15 @@ class Device:
 
         def watched(*, stopped: Callable[[], bool] = never) -> Result[SyncSummary, LakeSyncError]:
             settled, decides = self._world.history.settled, self.decides
+            before = self._world.counts["set up anew"]
             with bugs_are_told():
                 result = sync(stopped=stopped)
             if isinstance(result, Ok) and self.client is not None:
-                behind_ms = self._world.history.behind_ms[self.client_id]
-                self.session.caught_up(self.client, settled, behind_ms)
+                history = self._world.history
+                if before == self._world.counts["set up anew"]:
+                    behind_ms = history.behind_ms[self.client_id]
+                    self.session.caught_up(self.client, settled, behind_ms)
+                    history.told.update({self.client_id} if settled else ())
                 self.knows = decides
                 self._world.losses.read_to_the_end(self.client_id, self._world.scheduler.now_ms)
                 self._look()
@@ -212,6 +222,7 @@ class Device:
         # The statement under way must not meet a closed file: it is closed when that has unwound.
         self._world.later("close", self._bury, 0)
         self._dead, self.client = self.client, None
+        self._will_rebind = False
         installs = self.installs
 
         def restart() -> None:
@@ -255,6 +266,21 @@ class Device:
             self.client.close()
             self.client = None
 
+    def _rebind(self, process: Process) -> None:
+        """Have the app give its file to the new gateway, unless it died since it meant to."""
+
+        def rebind() -> None:
+            assert self.client is not None
+            self._world.count("rebound")
+            self._world.history.elsewhere.discard(self.client_id)
+            self.session.rebinds(self.client)
+            with bugs_are_told():
+                self.client.rebind("edits").unwrap()
+            self._will_rebind = False
+
+        if process.alive:
+            self._world.scheduler.spawn(process, f"{self.client_id} rebind", rebind)
+
     def _synced(self, result: object) -> None:
         with bugs_are_told():
             self._check_result(result)
@@ -265,6 +291,10 @@ class Device:
             assert isinstance(error, LakeSyncError)
             self._world.count(f"sync: {error.code}")
             self._world.note(self.client_id, "sync: %s %s", error.code, error)
+            if isinstance(error, AnotherGateway) and not self._will_rebind:
+                self._will_rebind = True
+                after_ms = int(self._random.random() * REBINDS_WITHIN_MS)
+                self._world.later("rebind", functools.partial(self._rebind, self.process), after_ms)
         if self.client is None or not self.process.alive or self._random.random() > CHECKED:
             return
         if not self._world.upkeep.is_down:

@@ -101,6 +101,12 @@ class History:
         """The code of every refusal, by delta id."""
         self.set_aside: set[tuple[str, bytes]] = set()
         """Client and size of every edit that waited for its app: it may be stamped again later."""
+        self.told: set[str] = set()
+        """Clients of which it is sure that they were told which gateway this is."""
+        self.elsewhere: set[str] = set()
+        """Clients that belong to the gateway that had the name before, as far as that is sure."""
+        self.before: dict[str, Delta] = {}
+        """What that one had logged, by id."""
         self._logged_by: dict[str, Push] = {}
         self.blind: set[str] = set()
         """Clients that a restored buffer took a push from before they had read anything of any."""
@@ -166,6 +172,7 @@ class History:
             deltas = decode_records(part.entry.records)
             before = {key: self.row(key) for key in {(one.table, one.row_id) for one in deltas}}
             for delta in deltas:
+                self._check_gateway(delta.client_id, delta)
                 if push is not None:
                     self._check_write(delta, push, before[delta.table, delta.row_id])
                 self._logged(delta, stamp)
@@ -213,6 +220,21 @@ class History:
         # What an earlier restore had lost may be back.
         back = {(self.commit_of[delta_id], delta_id) for delta_id in self.deltas}
         self.lost = [item for item in self.lost if (item[0], item[1].delta_id) not in back]
+
+    def set_up_anew(self) -> None:
+        """Note that from now on another gateway has the name: it knows of nothing before."""
+        self.elsewhere, self.told = self.elsewhere | self.told, set()
+        self.before.update(self.deltas)
+        for known in (
+            self.log, self.deltas, self.commit_of, self.of_row, self.accepted_of, self._settled_at,
+            self._unsettled, self.horizons, self.seen_ahead, self.behind_ms, self._last, self._rows,
+        ):  # fmt: skip
+            known.clear()
+        self.handed_out = self.settled = 0
+
+    def _check_gateway(self, client_id: str, what: object) -> None:
+        if client_id in self.elsewhere:
+            raise Violation("a file belongs to one gateway", f"{client_id}: {what}")
 
     def _is_parted(self, lost: Delta) -> bool:
         push = self._logged_by.get(lost.delta_id)
@@ -279,6 +301,7 @@ class History:
 
     def answered(self, push: Push, receipt: PushReceipt) -> None:
         """Hold a receipt against the log: what it calls accepted must be there."""
+        self._check_gateway(push.client_id, push)
         outcome = {item.index: item for item in receipt.outcomes}
         accepted = 0
         for index, delta in push.deltas:
@@ -314,6 +337,7 @@ class History:
             began: what was true when the request began.
             eyes: the client's claims, with all rules that were in force meanwhile.
         """
+        self._check_gateway(pull.client_id, pull)
         if not page.snapshot:  # there it only tells the time of the rows
             self.handed_out = max(self.handed_out, page.cursor)
         is_whole = all(each.see_everything for each in eyes)

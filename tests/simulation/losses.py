@@ -5,7 +5,8 @@ is its cursor at that moment; what its edit replaced is decided by the order of 
 
 Verified for columns whose values no two edits share, in rows that nobody deleted, and between edits
 behind which neither client was sent whole rows. Not verified: deletions, whole rows, edits that
-were stamped again, rows that rules hid from one of the two, files and buffers that were lost.
+were stamped again, rows that rules hid from one of the two, files and buffers that were lost,
+gateways that were set up anew.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ class Losses:
 def check_losses(world: World) -> None:
     """Hold what clients were told against what was lost."""
     history = world.history
-    if history.lost:
+    if history.lost or world.scenario.anew:
         return
     devices = {device.client_id: device for device in world.devices if device.is_original}
     told = {

@@ -21,6 +21,7 @@ PROMISES: Final[dict[str, tuple[str, ...]]] = {
     "pages reach the present": ("B1", "B8", "B15", "B17"),
     "void cursors are refused": ("B10", "B12"),
     "snapshots are whole": ("B11", "M8"),
+    "a file belongs to one gateway": ("B19", "K36"),
     # what goes out of the log: tests.simulation.store
     "nothing is trimmed too early": ("B10",),
     # each client's own rows, while it works: tests.simulation.session

@@ -34,6 +34,7 @@ from tests.simulation.themes import (
     PLAIN,
     READERS,
     RETURNING,
+    SET_UP_ANEW,
     SLOW_FLOWS,
     THEMES,
     UNKNOWING,
@@ -168,6 +169,8 @@ class Scenario:
     """How old deletions are that retention forgets; 0 if it forgets none."""
     restores: int = 0
     """How often the buffer is restored to an earlier moment."""
+    anew: bool = False
+    """The gateway is set up anew under the same name, in the middle, before anything is flushed."""
     rulings: int = 0
     """How often sync rules are saved; 0 means that there are none."""
     shared: bool = False
@@ -246,6 +249,7 @@ RARE_THEMES = {
     "many tables": (MANY_TABLES, 0.04),
     "deletion": (DELETED, 0.06),
     "deletion and restore": (DELETED_AND_RESTORED, 0.04),
+    "a new gateway": (SET_UP_ANEW, 0.04),
     "readers": (READERS, 0.04),
     "final deletes": (FINAL, 0.04),
     "final deletes without rules": (FINAL_UNRULED, 0.04),

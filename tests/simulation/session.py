@@ -85,6 +85,25 @@ class Session:
         self._client_id = client_id
         self._cursor = 0
 
+    def rebinds(self, client: Client) -> None:
+        """Note that the app gives the file to another gateway, which has cursors of its own.
+
+        What waits has to get there, whatever became of it at the old one; what the file knows to
+        be there stays there.
+        """
+        self._cursor = 0
+        history = self._history
+        runs = client._file.database._reader.execute(
+            "SELECT run FROM _lakesync_outbox WHERE status NOT IN ('held_back', 'offered')"
+        )
+        waiting = {delta.delta_id for (run,) in runs for delta in decode_records(run)}
+        for delta_id, delta in history.before.items():
+            is_settled = delta_id not in waiting and delta_id not in history.accepted
+            if is_settled and delta.client_id == self._client_id:
+                self.gone[edit_of(delta)] += 1
+        for delta_id in waiting:
+            history.accepted.pop(delta_id, None)
+
     def lost(self, path: Path) -> None:
         """Note what goes with a file: edits that the gateway may never have seen."""
         with closing(sqlite3.connect(path)) as connection:

@@ -16,6 +16,7 @@ PLAIN = Scenario(0)
 NUMBERS = ("clients", "bursts", "burst_edits_max", "rows", "functions", "flows", "flow_writes")
 LEFT_OUT = (
     "restores",
+    "anew",
     "rulings",
     "reclaims",
     "widenings",

@@ -37,7 +37,11 @@ def receipt_of_json(body: bytes) -> PushReceipt:
             DeltaOutcome(item["index"], item["deltaId"], OutcomeKind(item["outcome"]), error)
         )
     return PushReceipt(
-        int(fields["serverHlc"]), fields["accepted"], tuple(outcomes), fields["serverTimeMs"]
+        int(fields["serverHlc"]),
+        fields["accepted"],
+        tuple(outcomes),
+        fields["serverTimeMs"],
+        fields.get("epoch", ""),
     )
 
 

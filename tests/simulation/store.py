@@ -85,6 +85,11 @@ class Store(MemoryBuffer):
         self._world.rulings.saved(backup.config.rules)
         return restored
 
+    def emptied(self) -> Store:
+        """Return the buffer of a new gateway in place of this one."""
+        self._is_lost = True
+        return Store(self._world)
+
     def lanes(self) -> tuple[Any, ...]:
         """Return what changes with the lanes that are open, and with each commit."""
         heads = self._of("g1").heads

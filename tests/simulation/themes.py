@@ -460,6 +460,37 @@ DELETED: dict[str, Any] = {
 """The gateway is deleted while clients push and pull, and flushes and retention go on."""
 DELETED_AND_RESTORED: dict[str, Any] = {**DELETED, "restores": 1}
 """The same, and the buffer is restored to an earlier moment, before, during or after it."""
+SET_UP_ANEW: dict[str, Any] = {
+    "anew": True,
+    "bursts": 10,
+    "clients": 3,
+    "burst_edits_max": 3,
+    "offline": True,
+    "span_ms": 600_000,
+    "poll_s": 20.0,
+    # Nothing of the old gateway is in the lake, or on its way to it.
+    "flush_every_s": 600,
+    "flush_threshold_bytes": 8_388_608,
+    "trim_every_s": 0,
+    "retain_every_s": 0,
+    "restores": 0,
+    "relanings": 0,
+    "reinstalls": 0,
+    "rogue": 0,
+    "rulings": 0,
+    "reclaims": 0,
+    "widenings": 0,
+    "destinations": 0,
+    "deleted": False,
+    "sockets": False,
+    "firewall": 0.0,
+    "backpressure_bytes_max": 268_435_456,
+    "faults.torn_commit": 0.0,
+    # A copy of a push that named no gateway yet may reach either.
+    "faults.duplicate_request": 0.0,
+    "faults.slow_request": 0.0,
+}
+"""The gateway is set up anew under the same name, and clients of the old one meet it."""
 DESTINATIONS: dict[str, Any] = {
     "destinations": 2,
     "destination_changes": 4,

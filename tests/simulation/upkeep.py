@@ -1,4 +1,4 @@
-"""What operators do to the buffer as a whole: its log is trimmed, and it is restored from backups.
+"""What operators do to the buffer: its log is trimmed, it is restored, or it is another gateway's.
 
 A restore is what ``docs/operations.md`` says: functions are stopped, the table is put back under
 another name, a new epoch begins, and functions start anew. What was under way to the old table
@@ -56,6 +56,9 @@ class Upkeep:
         for _ in range(scenario.restores):
             first, second = sorted(self._random.random() * scenario.span_ms for _ in range(2))
             world.later("backup", partial(self._back_up, second - first), int(first))
+        if scenario.anew:
+            after_ms = int((0.2 + 0.6 * self._random.random()) * scenario.span_ms)
+            world.later("set up anew", self._set_up_anew, after_ms)
 
     # --- trimming ---------------------------------------------------------------------------------
 
@@ -115,6 +118,17 @@ class Upkeep:
         forgetter = Forgetter(buffer, checkpoints, declare, wall_clock=clock, keep_ms=keep_ms)
         for _ in range(forgetter.forget(GATEWAY).rows):
             world.count("forgotten row")
+
+    # --- another gateway under the same name ------------------------------------------------------
+
+    def _set_up_anew(self) -> None:
+        world = self._world
+        world.count("set up anew")
+        world.functions.stop()
+        world.front.stop()
+        world.store = world.store.emptied()
+        world.history.set_up_anew()
+        world.declare()
 
     # --- restoring --------------------------------------------------------------------------------
 

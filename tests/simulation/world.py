@@ -184,7 +184,7 @@ class World:
         self.stream_of_crashes = self.stream("crashes")
         folder = Path(tempfile.mkdtemp(dir=MEMORY if MEMORY.is_dir() else None))
         try:
-            self._declare()
+            self.declare()
             self._begin(folder)
             span_ms = START_MS + self.scenario.span_ms
             self.scheduler.run(span_ms)
@@ -204,10 +204,14 @@ class World:
 
     def _service(self) -> AdminService:
         return AdminService(
-            self.store, wall_clock=lambda: START_MS, sleep_ms=lambda _: None, chance=_NoChance()
+            self.store,
+            wall_clock=lambda: START_MS,
+            sleep_ms=lambda _: None,
+            chance=_NoChance(f"setup {self.counts['set up anew']}"),
         )
 
-    def _declare(self) -> None:
+    def declare(self) -> None:
+        """Have the operator set the gateway up."""
         service = self._service()
         for table in self.scenario.tables:
             if table.typed:
@@ -294,11 +298,14 @@ def bounds(scenario: Scenario) -> list[tuple[object, str, int]]:
 
 
 class _NoChance:
+    def __init__(self, token: str) -> None:
+        self._token = token
+
     def jitter(self) -> float:
         return 0.0
 
     def token(self) -> str:
-        return "setup"
+        return self._token
 
 
 __all__ = ["LakeSyncError", "World"]

@@ -9,15 +9,17 @@ from lakesync.client import client
 from lakesync.client.download import apply as apply_module
 from lakesync.client.download.apply import Pages
 from lakesync.client.loop import SyncLoop
+from lakesync.client.recovery import rebind as rebind_module
 from lakesync.client.recovery.resync import Resyncer
 from lakesync.client.storage import edits, writing
 from lakesync.client.storage.app_objects import AppObjects
 from lakesync.client.storage.app_table import AppTable
 from lakesync.client.storage.device_clock import DeviceClock
+from lakesync.client.storage.position import Position
 from lakesync.client.storage.rows import NOT_STORED, Rows
 from lakesync.client.sync import Syncer
 from lakesync.client.transport import answers
-from lakesync.client.upload import outbox, receipts
+from lakesync.client.upload import keeper, outbox, receipts
 from lakesync.client.upload.outbox import Outbox
 from lakesync.client.upload.push import Pusher, PushSummary
 from lakesync.client.upload.receipts import Receipts
@@ -36,6 +38,7 @@ from tests.simulation.themes import (
     REFUSED_LATE,
     RESTARTS,
     RETURNING,
+    SET_UP_ANEW,
     SKEWED,
 )
 
@@ -43,12 +46,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from lakesync.client.storage.file import ClientFile
-    from lakesync.client.storage.position import Position
     from lakesync.client.upload.batches import Batch
     from lakesync.client.upload.entries import Entry
     from lakesync.client.upload.receipts import BatchResult
     from lakesync.core.delta import Delta, Op
-    from lakesync.core.messages import PullPage, PushReceipt
+    from lakesync.core.messages import Pull, PullPage, PushReceipt
     from lakesync.errors import LakeSyncError
 
 
@@ -274,3 +276,26 @@ def deletes_do_not_win_in_the_file() -> list[Replaced]:
 @deliberate("a client that learns that deletes win leaves its rows as they are", FINAL_UNRULED)
 def rows_are_not_read_anew() -> list[Replaced]:
     return [(Rows, "read_anew", lambda *_: None)]
+
+
+@deliberate("a file that is given to another gateway loses the edits that wait", SET_UP_ANEW)
+def no_edit_moves() -> list[Replaced]:
+    def rebind(file: ClientFile, keep: str) -> int:
+        del keep
+        return rebind_module.rebind(file, "nothing")
+
+    return [(keeper, "rebind", rebind)]
+
+
+@deliberate("a client does not name the gateway that it belongs to", SET_UP_ANEW)
+def no_gateway_is_named() -> list[Replaced]:
+    leave, pull = Pusher._leave, Position.pull
+
+    def nameless_push(self: Pusher, pace: Any) -> Batch | None:
+        batch = leave(self, pace)
+        return batch and replace(batch, epoch=None)
+
+    def nameless_pull(self: Position, *arguments: Any) -> Pull:
+        return replace(pull(self, *arguments), epoch="")
+
+    return [(Pusher, "_leave", nameless_push), (Position, "pull", nameless_pull)]

@@ -25,7 +25,7 @@ from lakesync.maintenance.flush import Flusher
 from lakesync.ports import NO_HEAD, Head, HeadBusy, HeadMoved, LogSlice
 from lakesync.wire.records import decode_records
 from tests.simulation.deliberate.registry import Replaced, deliberate
-from tests.simulation.themes import CONFLICTING, LANES, SKEWED
+from tests.simulation.themes import CONFLICTING, LANES, SET_UP_ANEW, SKEWED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,6 +34,19 @@ if TYPE_CHECKING:
     from lakesync.core.messages import Pull, PullPage, Push, PushReceipt
     from lakesync.log.final_log import FinalLog
     from lakesync.ports import Commit
+
+# --- whose gateway it is --------------------------------------------------------------------------
+
+
+@deliberate("a gateway does not look which gateway a push names", SET_UP_ANEW)
+def any_push_is_taken() -> list[Replaced]:
+    return [(module, "check_epoch", lambda *_: None) for module in (push_module, commit_module)]
+
+
+@deliberate("a gateway does not look which gateway a pull names", SET_UP_ANEW)
+def any_pull_is_answered() -> list[Replaced]:
+    return [(pull_module, "check_identity", lambda *_: None)]
+
 
 # --- pulls ----------------------------------------------------------------------------------------
 
