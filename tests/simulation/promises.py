@@ -57,6 +57,7 @@ PROMISES: Final[dict[str, tuple[str, ...]]] = {
     # at the end: tests.simulation.checkers
     "clients converge": ("K6", "K12", "K14", "M4", "M5"),
     "the app sees the row": ("K1", "M6", "M10"),
+    "a value is one value": ("K34",),
     "no name breaks a client": ("K9",),
     "the gateway converges": ("B3", "M4", "M7"),
     "the lake converges": ("D1", "M4"),
