@@ -328,3 +328,26 @@ def test_an_edit_of_a_table_that_nothing_names_is_sent_again_once_something_does
         assert phone.quarantined().unwrap() == []
         assert set(gateway.rows("notes")) == {"n1"}
         assert phone.get("notes", "n1").unwrap() == {"owner": "phone"}
+
+
+@pytest.mark.law("K9", "S7")
+def test_an_edit_of_a_table_that_rules_name_in_another_spelling_is_sent_with_that(
+    tmp_path: Path,
+) -> None:
+    with (
+        MemoryGateway(tmp_path) as gateway,
+        gateway.client("phone") as phone,
+        gateway.client("tablet") as tablet,
+    ):
+        gateway.put_rules({"buckets": [{"name": "all", "tables": ["notes"], "filters": []}]})
+        phone.insert("Notes", "n1", {"text": "mine"}).unwrap()
+        phone.sync()
+        assert [entry.code for entry in phone.quarantined().unwrap()] == ["TABLE_NOT_DECLARED"]
+
+        tablet.insert("notes", "n2", {"text": "theirs"}).unwrap()
+        tablet.sync()
+        phone.sync()
+        phone.sync()
+
+        assert phone.quarantined().unwrap() == []
+        assert set(gateway.rows("notes")) == {"n1", "n2"}

@@ -136,7 +136,9 @@ def _left_to(device: Device, world: World) -> str:
         {schema.table for schema in world.schemas_for(device.link.claims).tables} if final else ()
     )
     knows = [name for name in final if device.client.schema(name).unwrap() is not None]
-    return "" if knows == [name for name in final if name in told] else "schemas to learn"
+    if knows != [name for name in final if name in told]:
+        return "schemas to learn"
+    return world.declarations.left_to_do(device.client)
 
 
 def check_end(world: World) -> None:
@@ -179,7 +181,6 @@ def _check_client(device: Device, expected: dict[Key, Row], world: World) -> Non
     for sql in _FUNCTIONS:
         if client.query(sql, as_=tuple) != Ok([(1,)]):
             raise Violation("no name breaks a client", f"{device.client_id}: {client.query(sql)}")
-    names = {table.name: client.sql_name(table.name).unwrap() for table in world.scenario.tables}
     for key in {*shown, *expected}:
         row = expected.get(key) or row_of(())
         if is_in_lake_only(world.history, device.client_id, key, shown.get(key, row_of(()))):
@@ -191,7 +192,7 @@ def _check_client(device: Device, expected: dict[Key, Row], world: World) -> Non
             raise Violation(
                 "clients converge", f"{device.client_id} {key}: {shown.get(key)}, {row}"
             )
-        _check_seen(client, key, row, names[key[0]])
+        _check_seen(client, key, row, client.sql_name(key[0]).unwrap())
     check_values(client, device.workload.values.kinds)
 
 

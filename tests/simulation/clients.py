@@ -179,8 +179,9 @@ class Device:
         return client
 
     def _transport(self) -> type[SimulatedTransport]:
-        final = any(deletes_win(table.name) for table in self._world.scenario.tables)
-        return SchemaTransport if final else SimulatedTransport
+        scenario = self._world.scenario
+        reads = scenario.made_up or any(deletes_win(table.name) for table in scenario.tables)
+        return SchemaTransport if reads else SimulatedTransport
 
     def _connect(self, *arguments: Any, **options: Any) -> sqlite3.Connection:
         if not self._world.faults.crash_statement:

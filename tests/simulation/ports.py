@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from lakesync.core.clock import Stamp
+    from lakesync.core.config import GatewayConfig
     from lakesync.ports import Commit, Head
     from tests.simulation.scheduler import Clock, Process
     from tests.simulation.world import World
@@ -155,6 +156,19 @@ class SimulatedBuffer:
         )  # fmt: skip
         if window_ms:
             self._world.scheduler.sleep(window_ms + 1)
+
+    def save_config(self, gateway: str, config: GatewayConfig, *given: Any, **named: Any) -> None:
+        """Put a configuration in force, and have what it declares watched."""
+        push = self._gate.process.pushing
+        store, declarations = self._world.store, self._world.declarations
+
+        def save() -> None:
+            before = store.config(gateway)
+            store.save_config(gateway, config, *given, **named)
+            declarations.saved(before, config, push)
+
+        conflict = functools.partial(self._conflict, "save_config")
+        self._gate.call("save_config", save, writes=True, conflict=conflict)
 
 
 CONFLICTS: dict[str, Any] = {

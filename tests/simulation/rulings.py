@@ -149,6 +149,10 @@ class Rulings:
             _bucket(random, f"{number}.{place}", tables, hostile=self._world.scenario.hostile)
             for place in range(random.choice([0, 1, 1, 2, 2, 3]))
         ]
+        if made_up := self._world.declarations.names:
+            for bucket in buckets:
+                bucket["tables"] += random.sample(made_up, 3) if bucket["tables"] else []
+                bucket["filters"] = random.choice([bucket["filters"], []])
         body = {"version": 1, "buckets": buckets} if buckets else NO_RULES
         if self._world.scenario.shared:
             body = {"version": 1, "buckets": [SHARED | {"name": str(number)}]}

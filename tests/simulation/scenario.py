@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakesync.core.messages import PAGE_BYTES_MAX
 from tests.simulation.themes import (
+    DECLARATIONS,
     DELETED,
     DELETED_AND_RESTORED,
     FINAL,
@@ -190,6 +191,8 @@ class Scenario:
     """Values are as an enemy would choose them, and rules compare with such."""
     by_sql: bool = False
     """Apps edit by SQL too, values look like others, and columns are declared anew."""
+    made_up: int = 0
+    """Tables that apps make up, in several spellings, and schemas come to name."""
     deleted: bool = False
     """The gateway is deleted in the middle."""
     sockets: bool = False
@@ -261,6 +264,7 @@ RARE_THEMES = {
     "large flows": (LARGE_FLOWS, 0.03),
     "slow flows": (SLOW_FLOWS, 0.03),
     "values by SQL": (VALUES, 0.05),
+    "made up tables": (DECLARATIONS, 0.05),
 }
 """Themes of seeds that have no other, each with its share of those."""
 

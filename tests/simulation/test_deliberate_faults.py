@@ -40,6 +40,7 @@ def test_there_are_faults_in_every_part() -> None:
         "in_checkpoints",
         "in_client",
         "in_conflicts",
+        "in_declarations",
         "in_destinations",
         "in_flows",
         "in_flush",

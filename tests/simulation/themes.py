@@ -296,6 +296,22 @@ VALUES: dict[str, Any] = {
     "tables": ({"name": "table0"}, {"name": "table1"}),
 }
 """Apps edit by SQL too, values look like others, and columns are declared anew in between."""
+DECLARATIONS: dict[str, Any] = {
+    **RULES,
+    "made_up": 8,
+    "bursts": 6,
+    "burst_edits_max": 4,
+    "rulings": 3,
+    "reclaims": 1,
+    "reinstalls": 0,
+    "restores": 0,
+    "deleted": False,
+    "destinations": 0,
+    "span_ms": 600_000,
+    "poll_s": 60.0,
+    "tables": ({"name": "table0", "typed": True},),
+}
+"""Apps write to many tables and spellings, which rules and schemas come to name."""
 FUNCTIONS: dict[str, Any] = {
     "tables": (
         {"name": "json_each", "typed": True},

@@ -75,6 +75,8 @@ class Workload:
     def _burst(self, device: Device) -> None:
         assert device.client is not None
         for _ in range(self._random.randint(1, self._world.scenario.burst_edits_max)):
+            if self._world.scenario.made_up:
+                self._world.declarations.edit(device)
             if self._world.scenario.by_sql:
                 self.values.act(device)
             drawn = self._random.random()

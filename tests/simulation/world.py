@@ -19,7 +19,7 @@ from lakesync.maintenance import flush
 from lakesync.maintenance.restore import begin_epoch
 from lakesync.runtime import observe
 from lakesync.wire import row_records
-from tests.simulation import checkers, flows
+from tests.simulation import checkers, declarations, flows
 from tests.simulation.chaos import Chaos
 from tests.simulation.clients import Device
 from tests.simulation.deletion import Deletion
@@ -78,6 +78,7 @@ class World:
         self.rulings = Rulings(self)
         self.history = History(appends.__contains__, self.rulings)
         self.losses = Losses()
+        self.declarations = declarations.Declarations(self)
         self.watch = checkers.Watch(self)
         self.store = Store(self)
         self.gate = Gate(self)
@@ -237,6 +238,7 @@ class World:
         if self.scenario.deleted:
             self.deletion.plan()
         self.rulings.plan()
+        self.declarations.plan()
         self.sockets.plan()
         self.destinations.plan()
         self.flows.plan()
@@ -293,6 +295,7 @@ def bounds(scenario: Scenario) -> list[tuple[object, str, int]]:
     return [
         (flush, "RANGE_BYTES_MAX", scenario.range_bytes_max),
         (flush, "RANGE_TABLES_MAX", scenario.range_tables_max),
+        *declarations.bounds(scenario),
         *((module, "DELTA_BYTES_MAX", large) for module in (delta, row_deltas, row_records)),
     ]
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from lakesync.client.storage.app_table import quote
 from lakesync.client.upload.entries import Status
 from lakesync.core.delta import known_delta
-from lakesync.errors import NameTaken
+from lakesync.errors import NameTaken, TableNotDeclared
 from lakesync.wire.records import decode_records, encode_records
 
 if TYPE_CHECKING:
@@ -81,9 +81,10 @@ def _respell_edits(
         changed.append((encode_records((delta,)), hlc))
     connection.executemany("UPDATE _lakesync_outbox SET run = ? WHERE hlc = ?", changed)
     connection.execute(
-        f"UPDATE _lakesync_outbox SET status = '{Status.PENDING}', code = NULL, message = NULL, "  # noqa: S608
-        f"field = NULL WHERE {_REFUSED}",
-        (table.id,),
+        "UPDATE _lakesync_outbox SET status = ?, code = NULL, message = NULL, "
+        "field = NULL WHERE table_id = ? AND status = ? AND code IN (?, ?)",
+        # Rules may name the table in this spelling, and in no other.
+        (Status.PENDING, table.id, Status.QUARANTINED, NameTaken.code, TableNotDeclared.code),
     )
 
 
