@@ -109,11 +109,14 @@ def due() -> Kept:
 def left(gateway: Kept) -> dict[str, Any]:
     """Return what is left of a gateway."""
     stored = gateway.buffer._gateways[GATEWAY]
+    identity = stored.heads["main"].epoch.encode()  # each gateway's own
     return {
         "rows": gateway.rows(),
         "log": [entry.stamp for chunk in stored.logs["main"] for entry in chunk],
         "horizons": (stored.heads["main"].trimmed, *stored.config.tombstone_horizons.values()),
-        "objects": gateway.objects.bodies,
+        "objects": {
+            key: body.replace(identity, b"") for key, body in gateway.objects.bodies.items()
+        },
     }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sqlite3
 from pathlib import Path  # noqa: TC003 - typer reads it
 from typing import Annotated
 
@@ -57,6 +56,8 @@ def _client_id(file: Path) -> str:
     Raises:
         UsageFault: it is no client's file.
     """
+    import sqlite3
+
     try:
         uri = f"{file.absolute().as_uri()}?mode=ro"
         with contextlib.closing(sqlite3.connect(uri, uri=True)) as connection:
