@@ -127,7 +127,7 @@ def loaded(number: int) -> tuple[Kept, dict[str, Any]]:
 
 
 def plain(kept: Kept) -> dict[str, Any]:
-    """Return what is stored without what differs from one gateway, or deflating library, to another.
+    """Return what is stored without what differs between gateways and between deflating libraries.
 
     A gateway's identity is random.
     """
