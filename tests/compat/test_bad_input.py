@@ -37,6 +37,7 @@ ROUTES = [
     ("GET", "/admin/sync-rules/{}"),
     ("POST", "/admin/tables/{}"),
     ("GET", "/admin/tables/{}"),
+    ("DELETE", "/admin/tables/{}/warehouse"),
     ("POST", "/admin/access/{}"),
     ("GET", "/admin/access/{}"),
     ("POST", "/admin/connectors/{}"),
