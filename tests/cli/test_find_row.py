@@ -71,9 +71,9 @@ def test_a_row_that_was_deleted_is_found_until_the_last_copy_is_gone() -> None:
         flush(kept)
         kept.build()
     kept.time.now_ms += 2 * KEEP_MS
-    keeper.clean(GATEWAY, "")
+    keeper.clean(GATEWAY, kept.epoch())
     assert counted(kept) == NONE | {"log": 1, "batches": 1}
-    kept.trim(keeper.covered(GATEWAY, ""))
+    kept.trim(keeper.covered(GATEWAY, kept.epoch()))
     assert counted(kept) == NONE | {"batches": 1}
     for key in kept.objects.list_objects("staging/"):
         kept.objects.delete_object(key)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -128,9 +129,9 @@ def test_a_build_that_dies_anywhere_is_finished_by_the_next_with_the_same_bytes(
             gateway.builder(Life(calls, last_happens=last_happens)).build(GATEWAY)
         except Killed:
             gateway.build()
-            assert gateway.objects.bodies == whole.objects.bodies
+            assert gateway.bodies() == whole.bodies()
         else:
-            assert gateway.objects.bodies == whole.objects.bodies
+            assert gateway.bodies() == whole.bodies()
             return
     pytest.fail("a build takes more calls than this test allows")
 
@@ -151,7 +152,7 @@ def test_a_build_whose_time_is_up_goes_on_where_it_stopped(monkeypatch: pytest.M
     assert len(reports) > 2
     assert {report.checkpoint for report in reports} == {gateway.latest().id}
     assert sum(report.rows for report in reports) == len(gateway.rows())
-    assert gateway.latest() == whole.latest()
+    assert replace(gateway.latest(), epoch=whole.epoch()) == whole.latest()
 
 
 @pytest.mark.law("R2")

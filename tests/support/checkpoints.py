@@ -101,9 +101,21 @@ class Kept:
 
     def latest(self) -> Manifest:
         """Return the latest checkpoint."""
-        latest = self.checkpoints.latest(GATEWAY, self.buffer.heads(GATEWAY)["main"].epoch, 0)
+        latest = self.checkpoints.latest(GATEWAY, self.epoch(), 0)
         assert latest is not None
         return latest
+
+    def epoch(self) -> str:
+        """Return the gateway's epoch; empty before its first commit."""
+        head = self.buffer.heads(GATEWAY).get("main")
+        return head.epoch if head else ""
+
+    def bodies(self) -> dict[str, bytes]:
+        """Return all objects as any gateway with these commits has them: each has its own epoch."""
+        epoch = self.epoch().encode()
+        assert epoch
+        bodies = self.objects.bodies.items()
+        return {key: body.replace(epoch, b"(epoch)") for key, body in bodies}
 
     def rows(self) -> dict[RowKey, bytes]:
         """Return all rows as the buffer holds them."""
