@@ -531,12 +531,17 @@ def test_who_runs_actions_reads_none_of_the_rows_and_reaches_what_the_operator_n
     may = {action: one["Resource"] for one in own for action in as_list(one["Action"])}
 
     assert of_buffer == {
-        "dynamodb:GetItem": ["|action|*", "|revoked|*", "|user|*"],
-        "dynamodb:Query": ["|action|*", "|revoked|*", "|user|*"],
+        "dynamodb:GetItem": ["*|head", "|action|*", "|revoked|*", "|user|*"],
+        "dynamodb:Query": ["*|head", "|action|*", "|revoked|*", "|user|*"],
         "dynamodb:UpdateItem": ["|user|*"],
     }
-    for pk in (keys.config_pk("g"), keys.log_pk("g", "|action|"), *keys.row_pks("g", "|user|")):
+    unread = (keys.config_pk("g"), keys.destinations_pk("g"), keys.heads_pk("g", 0))
+    logs = (keys.log_pk("g", "|action|"), keys.log_pk("g", "main"))
+    rows = (*keys.row_pks("g", "|user|"), *keys.row_pks("g", "head"))
+    for pk in (*unread, *logs, *rows):
         assert not any(fnmatchcase(pk, each) for each in of_buffer["dynamodb:Query"])
+    main, _ = keys.head_key("g", "main")  # its epoch is the gateway's identity
+    assert [each for each in of_buffer["dynamodb:GetItem"] if fnmatchcase(main, each)] == ["*|head"]
     for action in ("events:PutEvents", "sqs:SendMessage", "states:StartExecution"):
         assert may[action] == {"Ref": "ActionTargets"}
     secrets = may["secretsmanager:GetSecretValue"]["Fn::Sub"]

@@ -30,7 +30,7 @@ _SPARK_TYPES: Final[Mapping[str, str]] = {
     "bytes": "BINARY",
 }
 # The forms that the gateway accepts (lakesync.core.column_types): Spark itself accepts more.
-_INTEGER: Final = '"-?[0-9]{1,19}"'
+_INTEGER: Final = '"(0|-?[1-9][0-9]{0,18})"'
 _YEAR: Final = "(?!0000)[0-9]{4}"
 _DATE: Final = f'"{_YEAR}-[0-9]{{2}}-[0-9]{{2}}"'
 _LOCAL: Final = (
