@@ -300,6 +300,10 @@ def test_a_foreign_refusal_of_the_token_renews_it_once_until_the_gateway_answers
     world: World,
 ) -> None:
     way, given = Way(world), []
+    # A gateway has an identity from its first commit on, and thereafter a cursor.
+    writer = world.client("writer")
+    writer.insert("todos", "t1", {"n": 1}).unwrap()
+    writer.sync().unwrap()
 
     def give() -> str:
         given.append(1)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakesync.client import Client, MemoryTransport
 from lakesync.client.storage.cells import cell
+from lakesync.client.storage.python_values import kind_of, read_value
 from lakesync.client.storage.tables import PREFIX
 from lakesync.core.delta import Op
 from lakesync.core.merge import fold, view
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from lakesync.core.delta import Delta
     from lakesync.core.merge import RowState
+    from lakesync.core.values import CanonicalJson
 
 
 @dataclass
@@ -115,7 +117,7 @@ def states_of(client: Client) -> list[tuple[Any, ...]]:
 
 
 def check_sound(client: Client) -> None:
-    """Prove a file sound: states are bases and outbox merged; app tables show the states."""
+    """Prove a file sound: states are bases and outbox merged; app tables read as the states."""
     waiting: dict[tuple[int, str], list[Delta]] = {}
     for entry in client.query("SELECT table_id, row_id, hlc, run FROM _lakesync_outbox").unwrap():
         (delta,) = decode_records(entry["run"])
@@ -123,7 +125,7 @@ def check_sound(client: Client) -> None:
         waiting.setdefault((entry["table_id"], entry["row_id"]), []).append(delta)
     tables = {row["id"]: row for row in client.query("SELECT * FROM _lakesync_tables").unwrap()}
     rows = client_rows(client)
-    shown: dict[int, dict[str, dict[str, object]]] = {table_id: {} for table_id in tables}
+    shown: dict[int, dict[str, Mapping[str, CanonicalJson]]] = {table_id: {} for table_id in tables}
     for row in rows:
         deltas = waiting.pop((row.table_id, row.row_id), [])
         assert row.waiting == len(deltas)
@@ -132,12 +134,12 @@ def check_sound(client: Client) -> None:
             assert row.state == fold(deltas, row.base)
         seen = view(row.state)
         if seen is not None:
-            shown[row.table_id][row.row_id] = {name: cell(value) for name, value in seen.items()}
+            shown[row.table_id][row.row_id] = seen
     assert waiting == {}
     _check_unfolded(client)
     for table_id, table in tables.items():
-        of_table = {row.row_id: row.state for row in rows if row.table_id == table_id}
-        assert _app_rows(client, table_id, table["sql_name"], of_table) == shown[table_id]
+        states = {row.row_id: row.state for row in rows if row.table_id == table_id}
+        _check_app_table(client, table_id, table["sql_name"], states, shown[table_id])
 
 
 def _check_unfolded(client: Client) -> None:
@@ -152,23 +154,41 @@ def _check_unfolded(client: Client) -> None:
     assert len({entry["row_id"] for entry in entries}) == len(entries)
 
 
-def _app_rows(
-    client: Client, table_id: int, sql_name: str, states: Mapping[str, RowState]
-) -> dict[Any, dict[str, object]]:
-    names = client.query(
-        "SELECT name, sql_name FROM _lakesync_columns WHERE table_id = ?", (table_id,)
+def _check_app_table(
+    client: Client,
+    table_id: int,
+    sql_name: str,
+    states: Mapping[str, RowState],
+    shown: Mapping[str, Mapping[str, CanonicalJson]],
+) -> None:
+    """Prove that an app's table has the rows, and that each cell reads as its value (K34)."""
+    columns = client.query(
+        "SELECT name, sql_name, declared FROM _lakesync_columns "
+        "WHERE table_id = ? AND sql_name IS NOT NULL",
+        (table_id,),
     ).unwrap()
-    # As SQLite stores them: a query reads some as Python's types.
-    row_names, cells = client._file.database.read(f'SELECT * FROM "{sql_name}"')  # noqa: S608 - our own name
-    rows = [dict(zip(row_names, row, strict=True)) for row in cells]
-    views = {}
-    for row in rows:
-        known = states[str(row["_row_id"])].columns
-        values = {name["name"]: row[name["sql_name"]] for name in names if name["sql_name"]}
-        # A column that the row does not have must be NULL; one that is null is, too.
-        assert all(value is None for name, value in values.items() if name not in known)
-        views[row["_row_id"]] = {name: value for name, value in values.items() if name in known}
-    return views
+    kinds = {column["name"]: kind_of(column["declared"] or "") for column in columns}
+    select = f'SELECT * FROM "{sql_name}" ORDER BY _row_id'  # noqa: S608 - our own name
+    sql_names, cells = client._file.database.read(select)  # as SQLite stores them
+    stored_rows = [dict(zip(sql_names, row, strict=True)) for row in cells]
+    read_rows = client.query(select).unwrap()
+    assert [row["_row_id"] for row in stored_rows] == sorted(shown)
+    for stored, read in zip(stored_rows, read_rows, strict=True):
+        row_id = str(stored["_row_id"])
+        assert read["_row_id"] == stored["_row_id"]
+        values, known = shown[row_id], states[row_id].columns
+        assert values.keys() <= kinds.keys()
+        for column in columns:
+            name, at = column["name"], column["sql_name"]
+            if name not in known:
+                # A column that the row does not have must be NULL; one that is null is, too.
+                assert (stored[at], read[at]) == (None, None)
+                continue
+            value = values[name]
+            # With its type: 1 is not true, and text is no list that looks like it.
+            assert repr(read[at]) == repr(read_value(kinds[name], value))
+            # It is plain, or marked: a BLOB of its JSON. A declaration may have it otherwise.
+            assert kinds[name] or stored[at] in (cell(value), value)
 
 
 def user_tables(client: Client) -> list[str]:
