@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from lakesync.cli.audited import listed
 from lakesync.cli.commands import gateways
 from lakesync.cli.lake import Lake
 from lakesync.core.config import GatewayConfig
+from lakesync.core.epoch import new_epoch
 from lakesync.core.gateway_secret import gateway_secret
 from lakesync.core.names import lake_columns, lake_tables
 from lakesync.errors import Unavailable
@@ -636,8 +638,9 @@ def test_restored_protects_a_table_and_begins_an_epoch_in_each_of_its_gateways(
 ) -> None:
     monkeypatch.delenv("LAKESYNC_GATEWAY")
     buffer = with_table(emulator.client_options()).buffer()
-    Writer(buffer, "acme").write("main")
-    Writer(buffer, "other").write("main")
+    for gateway in ("acme", "other"):
+        first_commit = Writer(buffer, gateway).prepare("main")
+        buffer.commit(replace(first_commit, epoch=new_epoch(gateway)))
 
     (protected, *first), (again, *second) = (
         lines(run("restored", TABLE, "--json")) for _ in range(2)
