@@ -1,5 +1,7 @@
 """Run the benchmarks, print them as a table, and write ``benchmarks/results.json``.
 
+Each module's figures are written as it ends: a run that is interrupted keeps what it measured, and
+a later module finds the figures of those before it. A module that fails hides no other's figures.
 A figure that cannot be measured here, or does not reach its target, is in the table all the same.
 ``--quick`` only shows that modules run: it measures next to nothing and writes nothing. ``--stale``
 names the figures whose sources have changed since they were measured (`benchmarks.sources`), and
@@ -9,13 +11,12 @@ names the figures whose sources have changed since they were measured (`benchmar
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import os
 import platform
 import sys
 import time
-from contextlib import nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from importlib.metadata import PackageNotFoundError, version
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
@@ -31,7 +32,7 @@ from benchmarks.sources import RESULTS, ROOT, advice, current, digest_of, record
 from benchmarks.stack import running_stack
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from benchmarks.entries import Entry
 
@@ -58,16 +59,29 @@ def main() -> int:
     if options.quick:
         return _quick(only or [name for name in MODULES if name not in (*SPARK, *STACK)])
     entries: list[Entry] = []
-    for of_stack, modules in groupby(_chosen(only), STACK.__contains__):
-        with running_stack() if of_stack else nullcontext():  # one stack for all of them
-            for module in modules:
-                entries += _measured(module)
-    if figures := set(only) - set(MODULES):
-        entries = [entry for entry in entries if entry["name"] in figures or _is_of(entry, only)]
-    _show(entries)
-    _write(_merged(entries))
-    print(f"\nwritten to {RESULTS.relative_to(ROOT)}")
+    chosen = _chosen(only)
+    try:
+        for of_stack, modules in groupby(enumerate(chosen, 1), lambda each: each[1] in STACK):
+            with _one_stack() if of_stack else nullcontext():
+                for number, module in modules:
+                    print(f"[{number}/{len(chosen)}] {module} …", file=sys.stderr, flush=True)
+                    entries += (measured := _measured(module))
+                    _write(merged(recorded(), module, measured))
+    finally:  # if it is interrupted, too
+        _show(entries)
+        print(f"\nwritten to {RESULTS.relative_to(ROOT)}")
     return 0 if all(entry["holds"] for entry in entries) else 1
+
+
+@contextmanager
+def _one_stack() -> Iterator[None]:
+    """Let one stack serve all modules that need one; if none starts, each of them says so."""
+    with ExitStack() as running:
+        try:
+            running.enter_context(running_stack())
+        except Exception as exc:  # noqa: BLE001 - it must not hide the others' figures
+            print(f"no stack: {exc}", file=sys.stderr, flush=True)
+        yield
 
 
 def _options() -> argparse.Namespace:
@@ -78,7 +92,7 @@ def _options() -> argparse.Namespace:
         nargs="+",
         default=[],
         metavar="NAME",
-        help=f"a module ({', '.join(MODULES)}) or a figure; may be repeated",
+        help=f"a module ({', '.join(MODULES)}); may be repeated",
     )
     parser.add_argument("--quick", action="store_true", help="show that modules run; no figures")
     parser.add_argument("--stale", action="store_true", help="name figures to be measured again")
@@ -87,7 +101,9 @@ def _options() -> argparse.Namespace:
 
 
 def _write(entries: Sequence[Entry]) -> None:
-    RESULTS.write_text(json.dumps(entries, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    written = RESULTS.with_suffix(".new")
+    written.write_text(json.dumps(entries, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    written.replace(RESULTS)  # whole or not at all
 
 
 def _show_stale() -> int:
@@ -115,22 +131,13 @@ def _quick(names: Sequence[str]) -> int:
 
 
 def _chosen(only: Sequence[str]) -> list[str]:
-    """Return the modules to run: those named, and those on record for the figures named."""
-    if not only:
-        return [name for name in MODULES if importlib.util.find_spec(f"benchmarks.{name}")]
-    modules = {entry["name"]: entry["module"] for entry in recorded()}
-    if unknown := [name for name in only if name not in MODULES and name not in modules]:
-        raise SystemExit(f"no module or figure is called {', '.join(unknown)}")
-    wanted = {modules.get(name, name) for name in only}
-    return [name for name in MODULES if name in wanted]
-
-
-def _is_of(entry: Entry, only: Sequence[str]) -> bool:
-    return entry.get("module") in only
+    """Return the modules to run, those first whose figures others take."""
+    if unknown := [name for name in only if name not in MODULES]:
+        raise SystemExit(f"no module is called {', '.join(unknown)}")
+    return [name for name in MODULES if name in only or not only]
 
 
 def _measured(name: str) -> list[Entry]:
-    print(f"measuring {name} …", file=sys.stderr, flush=True)
     started = time.monotonic()
     sources = digest_of(name)
     try:
@@ -170,19 +177,19 @@ def machine() -> dict[str, object]:
     }
 
 
-def _merged(entries: list[Entry]) -> list[Entry]:
-    """Return all figures on record, with those just measured in place of older ones."""
-    before = recorded() if RESULTS.exists() else []
-    names = {entry["name"] for entry in entries}
-    modules = {entry["module"] for entry in entries}
-    failed = {module for module in modules if module in names}
+def merged(before: list[Entry], module: str, measured: list[Entry]) -> list[Entry]:
+    """Return all figures on record, with those of a module in place of its older ones.
+
+    A module that failed says so beside the older ones: they are of the sources they name.
+    """
+    failed = all(entry["name"] == module for entry in measured)
     kept = [
         entry
         for entry in before
-        if entry["name"] not in names | modules or entry["module"] in failed
+        if entry["module"] != module or (failed and entry["name"] != module)
     ]
     order = {name: place for place, name in enumerate(MODULES)}
-    return sorted(kept + entries, key=lambda entry: order.get(entry.get("module", ""), 99))
+    return sorted(kept + measured, key=lambda entry: order.get(entry["module"], len(order)))
 
 
 def _show(entries: list[Entry]) -> None:

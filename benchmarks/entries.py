@@ -19,7 +19,12 @@ QUICK: Final = "LAKESYNC_BENCHMARKS_QUICK"
 
 def sized(full: T, quick: T) -> T:
     """Return how much is measured: next to nothing where only running counts."""
-    return quick if os.environ.get(QUICK) else full
+    return quick if is_quick() else full
+
+
+def is_quick() -> bool:
+    """Return whether only running counts."""
+    return bool(os.environ.get(QUICK))
 
 
 def at_most(name: str, value: float, unit: str, target: float, detail: str) -> Entry:

@@ -34,10 +34,11 @@ _DIGEST_CHARACTERS: Final = 16
 
 
 class Stale(NamedTuple):
-    """A module whose figures are of sources that have changed."""
+    """A module whose figures are of sources that have changed, or that has none."""
 
     module: str
     figures: tuple[str, ...]
+    """Those of other sources; none if it was never measured."""
     seconds: float
     """How long it took to measure them."""
 
@@ -51,8 +52,11 @@ def digest_of(module: str) -> str:
 
 
 def stale(entries: Iterable[dict[str, Any]], modules: Sequence[str]) -> list[Stale]:
-    """Return the modules with a figure that was measured on other sources, or with none at all."""
-    entries = list(entries)
+    """Return the modules with a figure that was measured on other sources, or with none at all.
+
+    A figure has a value: that a module failed is on record too, and is none.
+    """
+    entries = [entry for entry in entries if entry["value"] is not None]
     changed = []
     for module in modules:
         of_it = [entry for entry in entries if entry.get("module") == module]
@@ -72,24 +76,26 @@ def current(entries: Iterable[dict[str, Any]], modules: Sequence[str]) -> list[d
 
 def advice(changed: Sequence[Stale]) -> str:
     """Return what to run so that no figure is stale any more."""
-    lines = [
-        f"  {one.module}: {', '.join(one.figures) or 'never measured'} (about {one.seconds:.0f} s)"
-        for one in changed
-    ]
+    lines = ["figures of sources that have changed since, or that were never measured:"]
+    for one in changed:
+        took = f" (took {one.seconds:.0f} s)" if one.seconds else ""
+        lines.append(f"  {one.module}: {', '.join(one.figures) or 'never measured'}{took}")
+    if any(one.figures for one in changed):
+        lines.append("to remove figures of other sources: python -m benchmarks --drop-stale")
     names = " ".join(one.module for one in changed)
-    return "\n".join(
-        [
-            "figures of sources that have changed since:", *lines,
-            "to remove these figures: python -m benchmarks --drop-stale",
-            f'run: make bench ONLY="{names}"',
-        ]
-    )  # fmt: skip
+    return "\n".join([*lines, f'run: make bench ONLY="{names}"'])
 
 
 def recorded() -> list[dict[str, Any]]:
     """Return the figures on record."""
     entries: list[dict[str, Any]] = json.loads(RESULTS.read_text("utf-8"))
     return entries
+
+
+def figure_on_record(name: str) -> float | None:
+    """Return a figure as it was measured last, on whatever sources; None if it never was."""
+    values = [entry["value"] for entry in recorded() if entry["name"] == name]
+    return next((value for value in values if value is not None), None)
 
 
 def measures(module: str) -> tuple[str, ...]:

@@ -39,6 +39,12 @@ def test_figures_are_of_the_sources_that_are_here() -> None:
     assert not changed, advice(changed)
 
 
+def test_every_module_has_figures() -> None:
+    """If this fails, measure what it names: an empty file says nothing of the code."""
+    unmeasured = [one for one in stale(recorded(), command.MODULES) if not one.figures]
+    assert not unmeasured, advice(unmeasured)
+
+
 def test_every_figure_has_a_module() -> None:
     assert {entry["module"] for entry in recorded()} <= set(command.MODULES)
 
@@ -135,9 +141,10 @@ def test_a_change_makes_the_figures_of_what_it_touches_stale(
 ) -> None:
     modules = ["one", "other"]
     entries = [
-        {"name": f"{name}_s", "module": name, "sources": digest_of(name), "module_seconds": 4.0}
+        {"name": f"{name}_s", "module": name, "sources": digest_of(name), "module_seconds": 4.0,
+         "value": 1.5}
         for name in modules
-    ]
+    ]  # fmt: skip
     assert stale(entries, modules) == []
     with (repository / changed).open("a") as file:
         file.write("z = 2\n")
@@ -151,8 +158,11 @@ def test_a_change_makes_the_figures_of_what_it_touches_stale(
 
 
 def test_a_module_that_was_never_measured_is_stale(repository: Path) -> None:
-    [one] = stale([], ["one"])
-    assert advice([one]).endswith('run: make bench ONLY="one"')
+    failed = {"name": "one", "module": "one", "sources": digest_of("one"), "value": None}
+    for entries in ([], [failed]):
+        [one] = stale(entries, ["one"])
+        assert one.figures == ()
+        assert advice([one]).endswith('run: make bench ONLY="one"')
     shutil.rmtree(repository / "product")
     forget()
     with pytest.raises(FileNotFoundError, match="product"):
