@@ -533,6 +533,53 @@ class TestDeletedRows:
 
         assert world.push(*made, sub="ann") == ["ROW_DELETED"]
 
+    @pytest.mark.parametrize(
+        ("left_out", "row", "code"),
+        [
+            ("state", {"owner": "ann", "state": "open"}, "COLUMN_OMITTED"),
+            ("state", {"owner": "bob"}, "FORBIDDEN"),
+            ("owner", {"title": "a"}, "ROW_DELETED"),
+        ],
+    )
+    def test_an_insert_that_is_refused_itself_is_none(
+        self, world: World, left_out: str, row: dict[str, str], code: str
+    ) -> None:
+        hidden = {"tables": ["todos"], "columns": [left_out], "except": []}
+        write = [] if left_out == "owner" else [MINE]
+        world.rules(bucket(MINE, write=write), omit=[hidden])
+        kept = {} if left_out == "owner" else {"owner": "ann"}
+        made = update("r1", title="b", at=7, **kept), insert("r1", **row, at=8)
+
+        assert sorted(world.push(*made, sub="ann")) == sorted(["ROW_DELETED", code])
+        assert truth(world) == {}
+
+    def test_an_insert_that_does_not_fit_is_none(self) -> None:
+        world = World(limits=Limits(row_state_bytes_max=300))
+        world.rules(bucket(MINE))
+        world.push(insert("r1", owner="ann", at=1), delete("r1", at=5))
+        made = update("r1", title="b", at=7), insert("r1", owner="ann", state="x" * 300, at=6)
+
+        assert sorted(world.push(*made, sub="ann")) == ["ROW_DELETED", "ROW_TOO_LARGE"]
+        assert truth(world) == {}
+
+    @pytest.mark.parametrize("rows_bytes_max", [1, 10_000])
+    def test_an_insert_of_the_next_commit_of_the_same_push_is_one(
+        self, rows_bytes_max: int
+    ) -> None:
+        """Rows are large: the second commit takes what the first has no room for, in order."""
+        world = World(limits=Limits(commit_rows_bytes_max=rows_bytes_max))
+        world.rules(bucket(MINE))
+        world.push(insert("r1", owner="ann", at=1), delete("r1", at=5))
+        made = (
+            update("r1", title="b", at=7),
+            insert("r2", owner="ann", at=6),
+            insert("r3", owner="ann", at=6),
+            insert("r1", owner="ann", at=6),
+        )
+
+        assert world.push(*made, sub="ann") == []
+        assert truth(world)["todos", "r1"] == {"owner": "ann", "title": "b"}
+
     def test_what_was_accepted_before_is_a_duplicate(self, world: World) -> None:
         world.push(insert("r2", owner="ann", at=1))
         early, late = update("r2", title="b", at=2), update("r2", title="c", at=9)

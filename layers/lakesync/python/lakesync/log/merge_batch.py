@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from lakesync.core.append import Admission, Gate, advanced
@@ -10,7 +11,7 @@ from lakesync.core.delta import COLUMNS_MAX, Op
 from lakesync.core.forgetting import may_undo_a_deletion
 from lakesync.core.layout import lane_shard
 from lakesync.core.merge import EMPTY, apply, state_of
-from lakesync.errors import OutOfOrder, RowForgotten, RowTooLarge
+from lakesync.errors import OutOfOrder, RowDeleted, RowForgotten, RowTooLarge
 from lakesync.log.head_room import room_bytes
 from lakesync.log.write_rules import WriteRules
 from lakesync.ports import NO_HEAD, LaneCommit, LogEntry, MarkPut, RowPut
@@ -99,7 +100,7 @@ def merge_part(
         events = [item for item in admitted if appends(item[1].table)]
         edits = [item for item in admitted if not appends(item[1].table)] if events else admitted
         if rules:
-            rules.begin(edits)
+            rules.begin()
         read = next((n for n, (_, d) in enumerate(edits) if (d.table, d.row_id) not in rows), None)
         edits, unread = edits[:read], edits[read:] if read is not None else []
         effective = _merge_edits(
@@ -128,7 +129,8 @@ def _merge_edits(
 ) -> list[Delta]:
     effective: list[Delta] = []
     rows, puts = outcome.rows, outcome.puts
-    for place, item in enumerate(edits):
+    late: list[Admitted] = []  # what waits for an INSERT behind it, in case that is accepted
+    for place, item in enumerate(chain(edits, late)):
         delta = item[1]
         key = (delta.table, delta.row_id)
         kept, seen = remembered[key]
@@ -139,7 +141,10 @@ def _merge_edits(
             if delta.hlc <= old and delta.op is not Op.DELETE:
                 outcome.unproved.add(key)
             continue
-        refusal = rules.refusal(delta, before, after, place) if rules else None
+        refusal = rules.refusal(delta, before, after) if rules else None
+        if isinstance(refusal, RowDeleted) and place < len(edits):
+            late.append(item)
+            continue
         if not refusal and may_undo_a_deletion(delta, before, horizons.get(delta.table, 0)):
             if delta.op is Op.DELETE:
                 outcome.duplicates.append(item)  # it would hide nothing that exists
@@ -156,7 +161,7 @@ def _merge_edits(
         if key in puts:
             size -= len(puts[key].state)
         if rows and (size > limits.commit_rows_bytes_max or (rules and rules.is_full())):
-            outcome.rest[name] = edits[place:]
+            outcome.rest[name] = sorted([*edits, *late][place:], key=lambda rest: rest[0])
             break
         if rules:
             rules.note(key, before, after)

@@ -15,14 +15,12 @@ from lakesync.wire.rule_rows import RuleRowsWriter
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lakesync.core.clock import Stamp
     from lakesync.core.config import GatewayConfig
     from lakesync.core.delta import Delta
     from lakesync.core.merge import RowState
     from lakesync.core.visibility import RuleValues, Viewer
     from lakesync.errors import LakeSyncError
     from lakesync.log.limits import Limits
-    from lakesync.log.plan import Admitted
     from lakesync.ports import RowKey
 
 _FORBIDDEN: Final = "the sync rules do not let you change this row, before or after the change"
@@ -50,12 +48,10 @@ class WriteRules:
         self._revives = revives
         self._bytes_max = limits.entry_rules_bytes_max
         self._columns: dict[str, tuple[frozenset[str], frozenset[str]]] = {}
-        self.begin(())
+        self.begin()
 
-    def begin(self, edits: Sequence[Admitted]) -> None:
-        """Begin another shard's entry, of these edits in their order."""
-        self._edits = edits
-        self._inserts: dict[RowKey, tuple[Stamp, int]] | None = None
+    def begin(self) -> None:
+        """Begin another shard's entry."""
         self._before: dict[RowKey, RowState] = {}
         self._size_bytes = 0
 
@@ -78,21 +74,17 @@ class WriteRules:
         rows = (rule_values(before, columns), rule_values(after, columns))
         return self._viewer.may_write(key[0], *rows)
 
-    def refusal(
-        self, delta: Delta, before: RowState, after: RowState, place: int = 0
-    ) -> LakeSyncError | None:
+    def refusal(self, delta: Delta, before: RowState, after: RowState) -> LakeSyncError | None:
         """Return why the client may not make a change; None if it may.
 
         A client may not write a column that is left out of what it is sent, whatever the row is.
-        ``place``: the delta's among the entry's edits.
+        `RowDeleted` is of the row as it is by now: an INSERT behind may still make it.
         """
         if self._viewer.shown(delta) is not delta:
             return ColumnOmitted(_OMITTED, field="columns")
         if not self.may_write((delta.table, delta.row_id), before, after):
             return Forbidden(_FORBIDDEN)
-        if self._lacks_the_rest(delta, before, after) and not self._is_inserted(
-            delta, before.deleted, place
-        ):
+        if self._lacks_the_rest(delta, before, after):
             return RowDeleted(_DELETED)
         return None
 
@@ -116,17 +108,6 @@ class WriteRules:
         if delta.op is Op.INSERT and not self._viewer.omitted(table) & set(map(folded, columns)):
             return False
         return not self._viewer.sees(table, rule_values(after, columns))
-
-    def _is_inserted(self, delta: Delta, deleted: Stamp, place: int) -> bool:
-        """Return whether the same entry inserts the row later, behind its delete."""
-        if self._inserts is None:
-            self._inserts = {}
-            for number, (_, edit) in enumerate(self._edits):
-                if edit.op is Op.INSERT:
-                    before = self._inserts.get((edit.table, edit.row_id), (0, 0))
-                    self._inserts[edit.table, edit.row_id] = max(before, (edit.hlc, number))
-        hlc, number = self._inserts.get((delta.table, delta.row_id), (0, 0))
-        return hlc > deleted and number > place
 
     def note(self, key: RowKey, before: RowState, after: RowState) -> None:
         """Note that the entry changes a row."""
