@@ -14,12 +14,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from lakesync.core.clock import stamp_ms
+from lakesync.core.delta import Op
 from lakesync.core.messages import log_behind
 from lakesync.core.snapshot_order import begins
 from lakesync.errors import Retry
 from lakesync.gateway.resume_token import Reads, resume_token_of
 from lakesync.wire.records import decode_records
-from tests.simulation.model import NOTHING, Key, Row, at_least, row_of
+from tests.simulation.model import NOTHING, Key, Row, at_least, deletes_win, row_of
 from tests.simulation.oracle import Eyes, Moments, may_be_sent
 
 if TYPE_CHECKING:
@@ -176,10 +177,8 @@ class History:
                 if push is not None:
                     self._check_write(delta, push, before[delta.table, delta.row_id])
                 self._logged(delta, stamp)
-                if push is not None:
-                    self._logged_by[delta.delta_id] = push
-                    if self.lost and push.epoch is None:
-                        self.blind.add(delta.client_id)
+            if push is not None:
+                self._pushed(deltas, push, before)
         self._unsettled.add(stamp)
         self._check_whole(push)
 
@@ -274,6 +273,25 @@ class History:
             raise Violation("nobody writes what is left out", f"{delta}: {eyes}")
         if not eyes.may_write(delta.table, before, after):
             raise Violation("writes keep to the rules", f"{delta}: {before}, {after}, {eyes}")
+
+    def _pushed(self, deltas: list[Delta], push: Push, before: dict[Key, Row]) -> None:
+        for delta in deltas:
+            self._logged_by[delta.delta_id] = push
+            if self.lost and push.epoch is None:
+                self.blind.add(delta.client_id)
+        self._check_revived(deltas, push, before)
+
+    def _check_revived(self, deltas: list[Delta], push: Push, before: dict[Key, Row]) -> None:
+        """Check that a commit made no deleted row anew of nothing but updates, under rules."""
+        (eyes,) = self.rulings.eyes(push.claims)
+        inserted = {(delta.table, delta.row_id) for delta in deltas if delta.op is not Op.UPDATE}
+        for key, row in before.items():
+            if key in inserted or row.exists or not row.deleted or deletes_win(key[0]):
+                continue
+            if self.may_be_forgotten(key[0], row.deleted):
+                continue  # the gateway may not know that it was there
+            if not (self.appends(key[0]) or eyes.see_all_of(key[0])) and self.row(key).exists:
+                raise Violation("deleted rows come back whole", f"{key}: {row}, {self.row(key)}")
 
     def _check_whole(self, push: Push | None) -> None:
         if push is None or not push.atomic:

@@ -146,6 +146,11 @@ def removals_take_edits_along() -> list[Replaced]:
     return [(Pages, "_bring", bring)]
 
 
+@deliberate("an update makes a deleted row anew of its own columns", RULES)
+def deleted_rows_come_back_in_part() -> list[Replaced]:
+    return [(WriteRules, "_lacks_the_rest", lambda *_: False)]
+
+
 @deliberate("a delta that makes a deleted row anew is taken for all of it", RULES)
 def deletes_are_no_part_of_rows() -> list[Replaced]:
     real = RuleRowsWriter.add
