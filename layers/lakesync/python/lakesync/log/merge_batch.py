@@ -157,9 +157,8 @@ def _merge_edits(
             outcome.unproved.add(key)
             outcome.stamp = max(outcome.stamp, seen)
             continue
-        size = outcome.puts_bytes + len(encoded)
-        if key in puts:
-            size -= len(puts[key].state)
+        replaced_bytes = len(puts[key].state) if key in puts else 0
+        size = outcome.puts_bytes + len(encoded) - replaced_bytes
         if rows and (size > limits.commit_rows_bytes_max or (rules and rules.is_full())):
             outcome.rest[name] = sorted([*edits, *late][place:], key=lambda rest: rest[0])
             break
