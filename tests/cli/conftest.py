@@ -1,7 +1,9 @@
-"""How the tests of the command line run it."""
+"""How the tests of the command line run it, and the gateway that commands lead to."""
 
 from __future__ import annotations
 
+import json
+import os
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -9,8 +11,11 @@ import pytest
 from typer import testing
 from typer.main import get_command
 
+from tests.support.local_gateway import GATEWAY, SECRET, LocalGateway, serve_gateway
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -19,3 +24,30 @@ def commands_are_made_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(testing, "_get_command", cache(get_command))
         yield
+
+
+@pytest.fixture
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder to run in, and no variable of ours or of AWS."""
+    for name in list(os.environ):
+        if name.startswith(("LAKESYNC_", "AWS_")):
+            monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def gateway() -> Iterator[LocalGateway]:
+    """A gateway for all tests of a module, each with tables of its own."""
+    with serve_gateway() as served:
+        yield served
+
+
+@pytest.fixture
+def stack_file(gateway: LocalGateway, empty_folder: Path) -> Path:
+    """A stack file that leads to the gateway, with nothing beside it or above it."""
+    (empty_folder / ".local").mkdir()
+    stack = {"http": gateway.url, "gateway": GATEWAY, "jwt_secret": SECRET}
+    file = empty_folder / ".local" / "stack.json"
+    file.write_text(json.dumps(stack), "utf-8")
+    return file

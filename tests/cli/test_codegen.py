@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import subprocess
 import sys
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
@@ -19,12 +19,9 @@ from lakesync.cli.app import app
 from lakesync.cli.commands.codegen import module_text
 from lakesync.client.storage.row_class import column_types
 from lakesync.testing.memory_gateway import MemoryGateway
-from tests.support.local_gateway import GATEWAY, SECRET, serve_gateway
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
 TYPES = {
     "title": "string",
@@ -122,21 +119,14 @@ def test_whatever_tables_and_columns_are_called_the_module_is_python(
     assert scope["TABLES"] == dict(tables)
 
 
-def test_the_command_asks_the_gateway(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in list(os.environ):
-        if name.startswith(("LAKESYNC_", "AWS_")):
-            monkeypatch.delenv(name)
-    monkeypatch.chdir(tmp_path)
-    with serve_gateway() as served:
-        stack = {"http": served.url, "gateway": GATEWAY, "jwt_secret": SECRET}
-        (tmp_path / ".local").mkdir()
-        (tmp_path / ".local" / "stack.json").write_text(json.dumps(stack))
-        empty = CliRunner().invoke(app, ["codegen"])
-        assert empty.exit_code == 0
-        assert "no table has a schema" in empty.stderr
-        (tmp_path / "schema.json").write_text(json.dumps(SCHEMA))
-        assert CliRunner().invoke(app, ["schema", "put", "schema.json"]).exit_code == 0
-        done = CliRunner().invoke(app, ["codegen"])
-        assert imported(done.stdout, tmp_path).TABLES == {"my_todos": TYPES}
-        [answer] = CliRunner().invoke(app, ["codegen", "--json"]).stdout.splitlines()
-        assert json.loads(answer)["table"] == "my_todos"
+@pytest.mark.usefixtures("stack_file")
+def test_the_command_asks_the_gateway(tmp_path: Path) -> None:
+    empty = CliRunner().invoke(app, ["codegen"])
+    assert empty.exit_code == 0
+    assert "no table has a schema" in empty.stderr
+    (tmp_path / "schema.json").write_text(json.dumps(SCHEMA))
+    assert CliRunner().invoke(app, ["schema", "put", "schema.json"]).exit_code == 0
+    done = CliRunner().invoke(app, ["codegen"])
+    assert imported(done.stdout, tmp_path).TABLES == {"my_todos": TYPES}
+    [answer] = CliRunner().invoke(app, ["codegen", "--json"]).stdout.splitlines()
+    assert json.loads(answer)["table"] == "my_todos"

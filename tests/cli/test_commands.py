@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import jwt
 import pytest
@@ -20,28 +18,9 @@ from lakesync.cli.output import Output
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.destinations import Destination
 from lakesync.testing.batches import batch
-from tests.support.local_gateway import GATEWAY, SECRET, LocalGateway, serve_gateway
+from tests.support.local_gateway import GATEWAY, SECRET, LocalGateway
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-
-@pytest.fixture(scope="module")
-def gateway() -> Iterator[LocalGateway]:
-    with serve_gateway() as served:
-        yield served
-
-
-@pytest.fixture(autouse=True)
-def elsewhere(gateway: LocalGateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder with nothing above it but a stack file that leads to the gateway."""
-    for name in list(os.environ):
-        if name.startswith(("LAKESYNC_", "AWS_")):
-            monkeypatch.delenv(name)
-    (tmp_path / ".local").mkdir()
-    stack = {"http": gateway.url, "gateway": GATEWAY, "jwt_secret": SECRET}
-    (tmp_path / ".local" / "stack.json").write_text(json.dumps(stack))
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("stack_file")
 
 
 def run(*words: str, text: str | None = None) -> Result:

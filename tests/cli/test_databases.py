@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -33,12 +32,9 @@ def url(database: Database) -> str:
 
 
 @pytest.fixture(autouse=True)
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def place(empty_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty folder, and no gateway but the one that is named."""
-    for name in list(os.environ):
-        if name.startswith(("LAKESYNC_", "AWS_")):
-            monkeypatch.delenv(name)
-    monkeypatch.chdir(tmp_path)
+    assert list(empty_folder.iterdir()) == []
     monkeypatch.setenv("LAKESYNC_GATEWAY", GATEWAY)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from lakesync.cli.app import app
-from tests.support.local_gateway import GATEWAY, SECRET, LocalGateway, serve_gateway
+from tests.support.local_gateway import GATEWAY, LocalGateway, serve_gateway
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,26 +28,26 @@ BROKEN = {"buckets": [{"name": "", "tables": ["Flights"], "filters": [MINE | {"o
 
 
 @pytest.fixture
-def gateway(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalGateway]:
-    """A gateway with a table and rows, found by a stack file."""
-    for name in list(os.environ):
-        if name.startswith(("LAKESYNC_", "AWS_")):
-            monkeypatch.delenv(name)
-    monkeypatch.chdir(tmp_path)
+def gateway() -> Iterator[LocalGateway]:
+    """One for each test: a schema put twice is another one."""
+    with serve_gateway() as served:
+        yield served
+
+
+@pytest.fixture(autouse=True)
+def flights(stack_file: Path) -> None:
+    """A table with rows in the gateway, and what declares it in the folder."""
+    assert stack_file.exists()
     write("flights.json", FLIGHTS)
     write("rules.json", RULES)
     write("broken.json", BROKEN)
-    with serve_gateway() as served:
-        (tmp_path / ".local").mkdir()
-        write(".local/stack.json", {"http": served.url, "gateway": GATEWAY, "jwt_secret": SECRET})
-        assert run("schema", "put", "flights.json").exit_code == 0
-        rows = [
-            {"op": "INSERT", "table": "flights", "rowId": f"{carrier}{n}",
-             "columns": {"carrier": carrier, "delay": n}}
-            for carrier in ("UA", "DL") for n in range(8)
-        ]  # fmt: skip
-        assert run("push", "-", text=json.dumps(rows)).exit_code == 0
-        yield served
+    assert run("schema", "put", "flights.json").exit_code == 0
+    rows = [
+        {"op": "INSERT", "table": "flights", "rowId": f"{carrier}{n}",
+         "columns": {"carrier": carrier, "delay": n}}
+        for carrier in ("UA", "DL") for n in range(8)
+    ]  # fmt: skip
+    assert run("push", "-", text=json.dumps(rows)).exit_code == 0
 
 
 def write(name: str, body: object) -> None:
@@ -71,7 +70,6 @@ def fields_of(done: Result, name: str) -> list[str]:
 # --- schema ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("gateway")
 def test_schemas_are_listed_with_what_is_declared() -> None:
     run("schema", "put", "--table", "airports", "--column", "name:string")
     listed = run("schema", "list")
@@ -84,7 +82,6 @@ def test_schemas_are_listed_with_what_is_declared() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.usefixtures("gateway")
 def test_a_schema_is_shown_and_what_is_shown_can_be_put_again() -> None:
     shown = run("schema", "show", "flights")
     assert shown.stdout.startswith("flights, version 1: ")
@@ -97,7 +94,6 @@ def test_a_schema_is_shown_and_what_is_shown_can_be_put_again() -> None:
     assert missing.stderr.startswith("error: no schema is registered for table nobody")
 
 
-@pytest.mark.usefixtures("gateway")
 def test_a_change_that_is_refused_says_how_to_get_there() -> None:
     write("other.json", FLIGHTS | {"append": True})
     done = run("schema", "put", "other.json")
@@ -105,7 +101,6 @@ def test_a_change_that_is_refused_says_how_to_get_there() -> None:
     assert "make a new table and copy the rows" in done.stderr
 
 
-@pytest.mark.usefixtures("gateway")
 def test_a_gateway_may_demand_schemas() -> None:
     edit = ("push", "--table", "free", "--row", "f1", "--set", "a=1")
     assert run("schema", "strict", "on").stdout == "tables without a schema are refused\n"
@@ -142,7 +137,6 @@ def test_rules_without_a_fault_say_which_tables_they_concern(gateway: LocalGatew
 
 
 @pytest.mark.parametrize("offline", [(), ("--schema", "flights.json")])
-@pytest.mark.usefixtures("gateway")
 def test_all_faults_are_told_each_with_its_path(offline: tuple[str, ...]) -> None:
     checked = run("rules", "check", "broken.json", *offline)
     assert checked.exit_code == 1
@@ -209,7 +203,6 @@ def test_rules_are_tried_as_a_client(gateway: LocalGateway) -> None:
     assert (answer["saved"], answer["tables"][0]["enter"]["count"]) == (False, 16)
 
 
-@pytest.mark.usefixtures("gateway")
 def test_what_cannot_be_tried_is_one_sentence() -> None:
     for words, code in (
         (("rules.json", "--as", "carrier"), 2),
@@ -249,7 +242,6 @@ def test_every_command_has_help_with_an_example(words: tuple[str, ...]) -> None:
         *("flows apply", "actions add", "destinations add w", "push"),
     ],
 )
-@pytest.mark.usefixtures("gateway")
 def test_a_file_that_is_no_text_is_named(command: str) -> None:
     Path("photo.jpg").write_bytes(b"\xff\xd8\xff\xe0")
 

@@ -3,38 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from lakesync.cli.app import app
-from tests.support.local_gateway import GATEWAY, SECRET, LocalGateway, serve_gateway
+from tests.support.local_gateway import GATEWAY, LocalGateway
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-
-@pytest.fixture(scope="module")
-def gateway() -> Iterator[LocalGateway]:
-    with serve_gateway() as served:
-        yield served
-
-
-@pytest.fixture(autouse=True)
-def elsewhere(gateway: LocalGateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder with nothing above it but a stack file that leads to the gateway."""
-    for name in list(os.environ):
-        if name.startswith(("LAKESYNC_", "AWS_")):
-            monkeypatch.delenv(name)
-    (tmp_path / ".local").mkdir()
-    stack = {"http": gateway.url, "gateway": GATEWAY, "jwt_secret": SECRET}
-    (tmp_path / ".local" / "stack.json").write_text("\ufeff" + json.dumps(stack), "utf-8")
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("stack_file")
 
 
 def run(*words: str, text: str | bytes | None = None) -> Result:
@@ -129,6 +108,12 @@ def test_lines_end_where_json_lines_end_and_nowhere_else(mark: str, end: str, ho
 
     assert done.exit_code == 0, done.output
     assert sorted(str(row["text"]) for row in rows(table)) == sorted(texts)
+
+
+def test_a_stack_file_with_a_byte_order_mark_is_read(stack_file: Path) -> None:
+    stack_file.write_text("\ufeff" + stack_file.read_text("utf-8"), "utf-8")
+
+    assert run("push", "--table", "marked_stack", "--row", "r", "--set", "a=1").exit_code == 0
 
 
 def test_a_token_out_of_a_file_with_a_byte_order_mark_is_taken(

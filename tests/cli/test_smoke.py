@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,7 +13,7 @@ from lakesync.cli.app import app
 from lakesync.cli.smoke import RULES, SCRATCH, Job
 from lakesync.errors import Unavailable
 from lakesync.wire.row_state import decode_row_state
-from tests.support.local_gateway import SECRET, LocalGateway, serve_gateway
+from tests.support.local_gateway import GATEWAY, LocalGateway, serve_gateway
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,23 +21,14 @@ if TYPE_CHECKING:
 
 STEPS = ["rules", "push", "pull", "edit", "flush", "clean up"]
 
+pytestmark = pytest.mark.usefixtures("stack_file")
+
 
 @pytest.fixture
 def gateway() -> Iterator[LocalGateway]:
+    """One for each test, which counts what is on it."""
     with serve_gateway() as served:
         yield served
-
-
-@pytest.fixture(autouse=True)
-def elsewhere(gateway: LocalGateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stack file leads to the gateway; another gateway is the one in use."""
-    for name in list(os.environ):
-        if name.startswith(("LAKESYNC_", "AWS_")):
-            monkeypatch.delenv(name)
-    (tmp_path / ".local").mkdir()
-    stack = {"http": gateway.url, "gateway": "in-use", "jwt_secret": SECRET}
-    (tmp_path / ".local" / "stack.json").write_text(json.dumps(stack))
-    monkeypatch.chdir(tmp_path)
 
 
 def run(*words: str) -> Result:
@@ -75,9 +65,9 @@ def test_a_gateway_that_is_named_stays_without_its_rows(gateway: LocalGateway) -
 
 
 def test_the_gateway_in_use_is_not_touched(gateway: LocalGateway) -> None:
-    assert run("--gateway", "in-use", "--scratch", "smoke-2").exit_code == 0
-    asked = [line for line in gateway.requests if "/in-use/" in line or line.endswith("/in-use")]
-    assert asked == []
+    assert run("--gateway", GATEWAY, "--scratch", "smoke-2").exit_code == 0
+    assert gateway.requests
+    assert not [line for line in gateway.requests if GATEWAY in line.split("/")]
     assert gateway.buffer.gateways() == ["smoke-2"]
 
 
@@ -155,9 +145,9 @@ def test_rows_that_could_not_be_deleted_are_no_success(
     assert rows(gateway) == 2
 
 
-def test_a_gateway_that_does_not_answer_is_told_once(tmp_path: Path) -> None:
-    stack = {"http": "http://127.0.0.1:9", "gateway": "in-use", "jwt_secret": SECRET}
-    (tmp_path / ".local" / "stack.json").write_text(json.dumps(stack))
+def test_a_gateway_that_does_not_answer_is_reported_once(stack_file: Path) -> None:
+    stack = json.loads(stack_file.read_text("utf-8")) | {"http": "http://127.0.0.1:9"}
+    stack_file.write_text(json.dumps(stack))
     done = run()
     assert done.exit_code == 1
     assert done.stdout.startswith("FAILED rules: the gateway did not answer")
