@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import boto3
 
+from benchmarks import gateway
 from benchmarks.entries import Entry, at_most, cpu_us, sized
 from benchmarks.flights import BATCH, DISTINCT, WALL_MS, Chance, batches
 from benchmarks.units import batch_read_units, read_units, transaction_units
@@ -37,15 +38,7 @@ if TYPE_CHECKING:
     from lakesync.core.clock import Stamp
     from lakesync.ports import Buffer, Commit, Head, RowKey, StoredRow
 
-MEASURES: Final = (
-    "layers/lakesync/python/lakesync/buffer",
-    "layers/lakesync/python/lakesync/core",
-    "layers/lakesync/python/lakesync/gateway/push.py",
-    "layers/lakesync/python/lakesync/gateway/pull.py",
-    "layers/lakesync/python/lakesync/log",
-    "layers/lakesync/python/lakesync/ports",
-    "layers/lakesync/python/lakesync/wire",
-)
+MEASURES: Final = gateway.MEASURES
 COST_RATIO_TARGET: Final = 1.2
 PUSH_WRU_TARGET: Final = 2.5
 APPEND_WRU_TARGET: Final = 0.3

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 # Glue puts the job's packages on the path; here this does.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "glue_jobs"))
 
-from benchmarks import lake_upsert
+from benchmarks import lake_upsert, spark_merge
 from benchmarks.entries import at_least, at_most, sized
 from benchmarks.spark_merge import cpu_s, spark_session
 from lakesync.core.clock import stamp
@@ -38,12 +38,7 @@ if TYPE_CHECKING:
     from lakesync_spark.iceberg.tables import TableName
     from lakesync_spark.iceberg.workbench import Workbench
 
-MEASURES: Final = (
-    "glue_jobs/lakesync_spark/common",
-    "glue_jobs/lakesync_spark/iceberg",
-    "layers/lakesync/python/lakesync/materialise",
-    "layers/lakesync/python/lakesync/maintenance/batches.py",
-)
+MEASURES: Final = spark_merge.MEASURES
 ROWS: Final = sized((1_000_000, 10_000_000), (2_000, 2_000))
 DELTAS: Final = sized(1_000_000, 200)
 OBJECTS: Final = sized(20, 1)

@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from benchmarks import spark_merge
 from benchmarks.entries import at_most, sized
 from benchmarks.spark_merge import cpu_s, spark_session
 from lakesync.core.clock import stamp
@@ -27,12 +28,7 @@ from tests.glue.support.files import FileStore
 if TYPE_CHECKING:
     from benchmarks.entries import Entry
 
-MEASURES: Final = (
-    "glue_jobs/lakesync_spark/common",
-    "glue_jobs/lakesync_spark/iceberg",
-    "layers/lakesync/python/lakesync/materialise",
-    "layers/lakesync/python/lakesync/maintenance/batches.py",
-)
+MEASURES: Final = spark_merge.MEASURES
 FIGURE: Final = "small_merge_cpu_s"
 TARGET: Final = 4.0
 TABLES: Final = sized(16, 2)

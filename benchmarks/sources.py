@@ -1,9 +1,9 @@
 """Which sources a module's figures are of, and whether they have changed since.
 
 A module names in ``MEASURES`` the files and packages whose work it times: folders or files, from
-the root of the repository. Its figures are of these, of itself, and of all helpers in `benchmarks`
-and `tests` that it imports, and theirs. The digest of all this is kept beside each figure; a figure
-with another one than today's is stale.
+the root of the repository, or another module's ``MEASURES``. Its figures are of these, of itself,
+and of all helpers in `benchmarks` and `tests` that it imports, and theirs. The digest of all this
+is kept beside each figure; a figure with another one than today's is stale.
 
 Comments, docstrings, blank lines and what stands at the ends of lines count for nothing, so that
 wording makes no figure stale. No module is imported, and every Python gives the same digest.
@@ -99,12 +99,14 @@ def figure_on_record(name: str) -> float | None:
 
 
 def measures(module: str) -> tuple[str, ...]:
-    """Return what a module declares in ``MEASURES``."""
+    """Return what a module declares in ``MEASURES``: its own, or another module's."""
     for node in _tree(_module_file(f"benchmarks.{module}")).body:
         if isinstance(node, ast.AnnAssign | ast.Assign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             names = [target.id for target in targets if isinstance(target, ast.Name)]
             if DECLARED in names and node.value is not None:
+                if isinstance(node.value, ast.Attribute) and isinstance(node.value.value, ast.Name):
+                    return measures(node.value.value.id)
                 declared: tuple[str, ...] = ast.literal_eval(node.value)
                 return declared
     raise LookupError(f"benchmarks.{module} names in {DECLARED} no sources that it measures")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from benchmarks import rules
 from benchmarks.entries import at_least, cpu_us, sized
 from benchmarks.flights import BATCH, WALL_MS, Chance
 from benchmarks.gateway import (
@@ -28,13 +29,7 @@ if TYPE_CHECKING:
     from benchmarks.entries import Entry
     from lakesync.ports import Buffer, Commit
 
-MEASURES: Final = (
-    "layers/lakesync/python/lakesync/core",
-    "layers/lakesync/python/lakesync/gateway/pull.py",
-    "layers/lakesync/python/lakesync/gateway/rule_filter.py",
-    "layers/lakesync/python/lakesync/log",
-    "layers/lakesync/python/lakesync/wire",
-)
+MEASURES: Final = rules.MEASURES
 SCAN_TARGET_MB_PER_S: Final = 100
 _PUSHES: Final = sized(400, 20)
 _PULLS: Final = sized(20, 1)

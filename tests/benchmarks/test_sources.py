@@ -125,6 +125,11 @@ def forget() -> None:
         read.cache_clear()
 
 
+def test_a_module_may_measure_what_another_does(repository: Path) -> None:
+    (repository / "benchmarks/third.py").write_text("MEASURES = one.MEASURES\n")
+    assert measures("third") == measures("one") == ("product",)
+
+
 @pytest.mark.parametrize(
     ("changed", "stale_modules"),
     [
