@@ -24,6 +24,7 @@ from lakesync.wire import actions_json, proto
 from tests.client.support.acting import Shop
 from tests.client.support.gateways import GATEWAY
 from tests.client.support.world import Clock, check_sound, reopened, rows_of
+from tests.support.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -347,17 +348,20 @@ def test_after_a_foreign_answer_the_next_try_is_soon(world: World) -> None:
 
 
 @pytest.mark.law("K17")
-def test_an_edit_behind_a_login_page_is_tried_at_once(world: World) -> None:
+def test_an_edit_behind_a_login_page_is_tried_at_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     way, tried = Way(world), threading.Event()
     way.answers = lambda _: httpx.Response(200, content=LOGIN)
     client = world.client(transport=way.transport())
-    with SyncLoop(client, chance=lambda: 0.999, on_result=lambda _: tried.set()) as loop:
-        assert tried.wait(10)
-        loop._failures = 1_000
+    loop = SyncLoop(client, on_result=lambda _: tried.set())
+    monkeypatch.setattr(loop, "backoff_s", lambda _: 10 * PATIENCE_S)
+    with loop:
+        assert tried.wait(PATIENCE_S)
         way.answers = lambda _: None
         tried.clear()
         client.insert("todos", "t1", {"n": 1}).unwrap()
-        assert tried.wait(5), "an edit ends the wait"
+        assert tried.wait(PATIENCE_S), "an edit ends the wait"
     assert len(world.rows()) == 1
 
 

@@ -37,12 +37,13 @@ def told(lost: LostWrite) -> LostWrite:
 
 
 class Both:
-    """Two clients that have the same row, and what the first is told."""
+    """Two clients that have the same row, and the conflicts that the first is called with."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.a, self.b = world.client("a", gather_ms=0), world.client("b", gather_ms=0)
         self.lost: queue.Queue[LostWrite] = queue.Queue()
+        self.calls = 0
         self.b.insert("todos", "r1", {"title": "old", "done": False}).unwrap()
         for client in (self.b, self.a):
             client.sync().unwrap()
@@ -54,9 +55,13 @@ class Both:
         client.update("todos", "r1", columns).unwrap()
 
     def heard(self) -> LostWrite:
-        return self.lost.get(timeout=SOON_S)
+        lost = self.lost.get(timeout=SOON_S)
+        self.calls += 1
+        return lost
 
     def nothing(self) -> None:
+        """No conflict beyond those that it was called with: none is in the file either."""
+        assert len(self.a.conflicts().unwrap()) == self.calls
         with pytest.raises(queue.Empty):
             self.lost.get(timeout=NEVER_S)
 
@@ -112,6 +117,7 @@ def test_the_same_value_and_another_column_are_no_conflict(two: Both) -> None:
     two.later(two.b, title="same", done=True)
     two.b.push().unwrap()
     two.a.sync().unwrap()
+    assert two.a.get("todos", "r1").unwrap() == {"title": "same", "done": True}
     two.nothing()
 
 

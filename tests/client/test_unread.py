@@ -64,9 +64,13 @@ def test_an_edit_of_a_transaction_is_heard_by_its_end_and_not_twice(client: Clie
 
 
 def test_what_happened_needs_no_looking_at(client: Client) -> None:
-    client.insert("t", "r", {"c": 1})
-    client.sync()
-    client.query("nonsense")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        client.insert("t", "r", {"c": 1})
+        client.sync()
+        client.query("nonsense")
+        gc.collect()
+    assert caught == []
 
 
 def _matched(result: Result[Any, Exception]) -> bool:

@@ -80,6 +80,7 @@ def test_columns_never_meet_and_what_comes_later_renames_none(
 def test_every_table_has_two_safe_names_and_none_is_what_is_made_of_another(
     name: str,
 ) -> None:
+    assert len(lake_tables(name)) == 2
     for table in lake_tables(name):
         assert SAFE.fullmatch(table)
         assert not table.endswith(KEPT_SUFFIXES)

@@ -12,6 +12,7 @@ import pytest
 from lakesync import errors
 from lakesync.errors import BY_CODE, LakeSyncError, Retry
 from tests.support.repository import product_modules
+from tests.support.some import some
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -140,9 +141,9 @@ def test_the_drawing_is_the_tree() -> None:
 
 
 def test_the_drawing_says_when_to_try_again() -> None:
-    for line in DRAWN.finditer(errors.__doc__ or ""):
-        if line["retry"]:
-            assert getattr(errors, line["name"]).retry is Retry[line["retry"]]
+    drawn = [line for line in DRAWN.finditer(errors.__doc__ or "") if line["retry"]]
+    for line in some(drawn):
+        assert getattr(errors, line["name"]).retry is Retry[line["retry"]]
 
 
 def test_there_is_no_error_outside_the_tree() -> None:

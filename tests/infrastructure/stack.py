@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from tests.support.repository import ROOT
+from tests.support.some import some
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,9 +41,9 @@ def template() -> dict[str, Any]:
 
 
 def resources(kind: str) -> dict[str, dict[str, Any]]:
-    """Return the resources of one type, by logical id."""
+    """Return the resources of one type, by logical id; there are some."""
     every: dict[str, dict[str, Any]] = template()["Resources"]
-    return {name: resource for name, resource in every.items() if resource["Type"] == kind}
+    return dict(some((name, each) for name, each in every.items() if each["Type"] == kind))
 
 
 def functions() -> dict[str, dict[str, Any]]:

@@ -11,6 +11,7 @@ import subprocess
 from typing import Any
 
 from tests.infrastructure.stack import template
+from tests.support.some import some
 from tools.local_stack.emulator.template_patches import with_values
 from tools.local_stack.paths import EMULATOR_PYTHON
 
@@ -98,9 +99,12 @@ def _after_sam(source: dict[str, Any], parameters: dict[str, str]) -> dict[str, 
 
 
 def made(kind: str) -> dict[str, dict[str, Any]]:
-    """Return the properties of each resource of a type that the stack really has, by logical id."""
-    return {
-        name: resource.get("Properties", {})
-        for name, resource in transformed()["Resources"].items()
-        if resource["Type"] == kind
-    }
+    """Return the properties of each resource of a type that the stack really has, by logical id.
+
+    There are some.
+    """
+    every: dict[str, dict[str, Any]] = transformed()["Resources"]
+    return dict(
+        some((name, each.get("Properties", {})) for name, each in every.items()
+             if each["Type"] == kind)
+    )  # fmt: skip

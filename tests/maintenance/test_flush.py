@@ -25,6 +25,7 @@ from lakesync.maintenance.flush import Flusher
 from tests.support.builders import WALL_MS, at_ms, insert, push, update
 from tests.support.gateways import GivenTime, administrator, pulled, pusher
 from tests.support.lake import Killed, Life, Messages, Objects, unflushed
+from tests.support.some import some
 
 if TYPE_CHECKING:
     from lakesync.core.delta import Delta
@@ -162,8 +163,9 @@ def test_a_row_of_a_batch_is_its_delta(lake: Lake) -> None:
     lake.flusher().flush(GATEWAY)
     logged = {delta.delta_id: delta for delta in pulled(lake.buffer, GATEWAY)}
 
-    for batch in lake.announced().values():
-        for row in pq.read_table(io.BytesIO(lake.objects.bodies[batch["object"]])).to_pylist():
+    for batch in some(lake.announced().values()):
+        rows = pq.read_table(io.BytesIO(lake.objects.bodies[batch["object"]])).to_pylist()
+        for row in some(rows):
             delta = logged[row["_delta_id"]]
             assert (row["_op"], row["_row_id"]) == (delta.op.name, delta.row_id)
             assert (row["_client_id"], row["_hlc"]) == (delta.client_id, delta.hlc)
