@@ -39,13 +39,12 @@ MEASURES: Final = (
     "tools/local_stack/emulator",
     "layers/lakesync/python/lakesync/client/loop.py",
     "layers/lakesync/python/lakesync/client/transport",
-    "layers/lakesync/python/lakesync/client/transport",
     "layers/lakesync/python/lakesync/connectors",
     "layers/lakesync/python/lakesync/gateway/broadcast.py",
     "layers/lakesync/python/lakesync/gateway/push.py",
     "layers/lakesync/python/lakesync/runtime/realtime",
 )
-COMMITS: Final = sized(60, 2)
+COMMITS: Final = sized(40, 2)
 WARM_UP: Final = sized(5, 1)
 NAME: Final = "shop"
 POLL_S: Final = 1.0

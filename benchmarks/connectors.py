@@ -39,7 +39,7 @@ MEASURES: Final = (
     "layers/lakesync/python/lakesync/log",
 )
 ROWS: Final = sized(40_000, 400)
-ROWS_OF_MEMORY: Final = sized(3_000_000, 1_000)
+ROWS_OF_MEMORY: Final = sized(1_000_000, 1_000)
 ROUNDS: Final = sized(3, 1)
 POLLS_A_MONTH: Final = 43_200
 USD_PER_EXPRESS: Final = 1.00 / 1e6

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 MEASURES: Final = spark_merge.MEASURES
 FIGURE: Final = "small_merge_cpu_s"
 TARGET: Final = 4.0
-TABLES: Final = sized(16, 2)
+TABLES: Final = sized(10, 2)
 DELTAS: Final = 100
 ROWS: Final = sized({FIGURE: 50, "small_merge_into_larger_cpu_s": 1_000}, {FIGURE: 50})
 """Of the tables before the merge that is measured."""

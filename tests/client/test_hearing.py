@@ -153,6 +153,7 @@ class Server:
         self.offered: list[list[str]] = []
         self.paths: list[str] = []
         self.open: list[Any] = []
+        self.refused = 0
         self.asked: list[Pull] = []
         self.status, self.location = 0, ""
         self.first = ""
@@ -175,6 +176,7 @@ class Server:
         response = connection.respond(self.status, "")
         if self.location:
             response.headers["Location"] = self.location
+        self.refused += 1
         return response
 
     def send(self, page: PullPage) -> None:
@@ -287,7 +289,7 @@ def test_a_token_that_is_refused_is_asked_for_anew(
         serving(server) as url,
         listening(client, url, lambda: next(given)),
     ):
-        time.sleep(0.1)
+        assert waited(lambda: server.refused)
         server.status = 0
         assert waited(lambda: server.offered)
         assert server.offered[0][1] != "bearer.token-0"
@@ -305,7 +307,7 @@ def test_a_handshake_that_others_answer_renews_the_token_once_at_most(
         serving(server) as url,
         listening(client, url, lambda: next(given)),
     ):
-        time.sleep(0.2)
+        assert waited(lambda: server.refused > 2)
         server.status = 0
         assert waited(lambda: server.offered)
         assert server.offered[0][1] == f"bearer.token-{renewals}"
@@ -323,7 +325,7 @@ def test_a_redirect_of_a_handshake_is_not_followed_with_the_token(
     ):
         server.status, server.location = 302, elsewhere
         with listening(client, url):
-            time.sleep(0.3)
+            assert waited(lambda: server.refused > 1)
         assert (there.paths, there.offered) == ([], [])
 
 
