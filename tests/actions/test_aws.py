@@ -83,7 +83,7 @@ def test_an_event_is_put_on_its_bus() -> None:
     [("ThrottlingException", AdapterQuotaExceeded), ("InternalFailure", OutcomeUnknown),
      ("NotAuthorizedForSourceException", ActionFailed)],
 )  # fmt: skip
-def test_an_event_that_was_not_taken_is_told_so(code: str, error: type[LakeSyncError]) -> None:
+def test_an_event_that_was_not_taken_is_reported(code: str, error: type[LakeSyncError]) -> None:
     client = Client({"FailedEntryCount": 1, "Entries": [{"ErrorCode": code}]})
     made = handler(EVENTBRIDGE, client, bus=ARN.format("events", "event-bus/apps"), source="shop")
 

@@ -163,7 +163,7 @@ def test_of_many_who_ask_at_once_one_runs_it(world: World) -> None:
 
 
 @pytest.mark.law("X1")
-def test_who_asks_while_it_is_run_is_told_so_and_gets_the_outcome_later(world: World) -> None:
+def test_who_asks_while_it_is_run_is_notified_and_gets_the_outcome_later(world: World) -> None:
     seen: list[ActionOutcome] = []
 
     def meanwhile(_: object) -> None:
@@ -197,7 +197,7 @@ def test_what_is_refused_for_good_is_remembered_and_what_may_be_tried_again_is_n
 
 
 @pytest.mark.law("X2")
-def test_what_lies_behind_is_not_told(world: World) -> None:
+def test_what_lies_behind_is_not_reported(world: World) -> None:
     world.outside.refuses = AdapterUnreachable("10.0.0.7:5432 refuses user root")
 
     assert "10.0.0.7" not in world.ask(n=1).message
@@ -279,7 +279,7 @@ def test_a_handler_that_breaks_may_have_done_it(world: World) -> None:
 
 
 @pytest.mark.law("X2")
-def test_an_outcome_that_cannot_be_written_down_is_told_all_the_same(world: World) -> None:
+def test_an_outcome_that_cannot_be_written_down_is_reported_all_the_same(world: World) -> None:
     world.runs.fault = "end answer lost"
     assert world.ask(n=1) == world.ask(n=1)
     world.runs.fault = "begin answer lost"
@@ -367,7 +367,7 @@ class Once(RuleBasedStateMachine):
 
 
 @pytest.mark.law("X1", "X2", "X3")
-def test_whoever_dies_wherever_nothing_is_done_twice_and_what_is_final_stays(
+def test_who_dies_wherever_nothing_is_done_twice_and_what_is_final_stays(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Machine(Once):

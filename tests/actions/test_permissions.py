@@ -161,7 +161,7 @@ def test_a_client_runs_so_many_a_minute_and_the_next_minute_again(world: World) 
 
 
 @pytest.mark.law("X5")
-def test_a_caller_is_told_of_what_he_may_run(world: World) -> None:
+def test_a_caller_is_shown_what_he_may_run(world: World) -> None:
     world.allow({"actions": ["drop"], "params": [{"param": "to", "op": "eq", "value": "c1"}]})
     bob = Asker("bob", BOB, is_administrator=False)
     shown = world.acting.service.discover(G, bob)

@@ -115,7 +115,7 @@ def test_rows_are_updated_by_their_id_and_upserted_by_an_external_one(
 
 
 @pytest.mark.law("X2", "X3", "X16")
-def test_what_salesforce_says_is_told_and_what_it_did_not_begin_may_be_tried_again(
+def test_what_salesforce_says_is_reported_and_what_it_did_not_begin_may_be_tried_again(
     org: SalesforceServer, handler: SalesforceActions
 ) -> None:
     for action, params, words in (

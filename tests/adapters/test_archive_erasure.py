@@ -134,7 +134,7 @@ def test_many_rows_are_erased_at_once() -> None:
 
 @pytest.mark.law("E9", "P15")
 @pytest.mark.parametrize("last_happens", [False, True])
-def test_whoever_dies_anywhere_is_followed_by_one_that_does_it(*, last_happens: bool) -> None:
+def test_who_dies_anywhere_is_followed_by_one_that_does_it(*, last_happens: bool) -> None:
     for writes in range(40):
         objects = fill(MemoryAdapter())
         erase(objects, "cid-3")
@@ -367,7 +367,7 @@ def test_who_keeps_rows_and_may_have_the_erased_one_reads_them_again() -> None:
 
 
 @pytest.mark.law("P15")
-def test_an_object_that_somebody_took_away_is_a_gap_that_is_told() -> None:
+def test_an_object_that_somebody_took_away_is_a_gap_that_is_reported() -> None:
     objects = fill(MemoryAdapter())
     erase(objects)
     gone = next(key for key in objects.list_objects("") if f"{6:020d}.0" in key)

@@ -165,7 +165,7 @@ def test_a_reader_between_whose_looks_history_was_moved_reads_on_in_the_archive(
 
 
 @pytest.mark.law("P15")
-def test_history_that_nobody_has_any_more_is_a_gap_that_is_told() -> None:
+def test_history_that_nobody_has_any_more_is_a_gap_that_is_reported() -> None:
     database, _ = filled(4)
     archive = archive_on(MemoryAdapter())
     moved(database, archive, until=2)
@@ -214,7 +214,7 @@ def test_what_is_forgotten_is_gone_and_the_mark_stays(until: int) -> None:
 
 
 @pytest.mark.law("P15")
-def test_who_read_a_part_of_a_commit_that_is_forgotten_is_told() -> None:
+def test_who_read_a_part_of_a_commit_that_is_forgotten_is_notified() -> None:
     database, _ = filled()
     archive = archive_on(MemoryAdapter())
     moved(database, archive, until=4)

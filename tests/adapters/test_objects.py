@@ -244,7 +244,7 @@ def test_too_many_rows_that_do_not_fit_stop_the_batch(monkeypatch: pytest.Monkey
     deltas=changed_rows(TABLE), size=st.integers(1, 3),
     cut=st.integers(1, 12), behind=st.booleans(), part=st.integers(1, 4),
 )  # fmt: skip
-def test_whoever_dies_at_any_request_is_made_up_for(
+def test_who_dies_at_any_request_is_made_up_for(
     deltas: list[Delta], size: int, cut: int, part: int, *, behind: bool
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:

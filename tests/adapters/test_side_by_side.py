@@ -60,7 +60,7 @@ def batch_of(
 
 
 @pytest.mark.law("P13")
-def test_a_row_is_told_by_how_many_lie_before_it(database: Any) -> None:
+def test_a_row_is_found_by_how_many_lie_before_it(database: Any) -> None:
     table = new_table()
     assert isinstance(database, SideBySide)
     database.insert_apart(batch_of(table, 0, 9)).unwrap()

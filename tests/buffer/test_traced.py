@@ -65,7 +65,7 @@ def caller(status: int = 200, content: bytes = b"{}") -> DynamoCaller:
     return DynamoCaller("eu-west-1", send=TracedSend(answers, "eu-west-1"))
 
 
-def test_a_call_is_told_with_its_operation_its_time_and_how_it_ended(daemon: Daemon) -> None:
+def test_a_call_is_traced_with_its_operation_its_time_and_how_it_ended(daemon: Daemon) -> None:
     caller()("TransactWriteItems", b"{}")
     segment = daemon.segment()
 
@@ -115,7 +115,7 @@ def test_a_call_that_nobody_answered_is_shown_too(daemon: Daemon) -> None:
 @pytest.mark.parametrize(
     "trace", ["", f"Root={ROOT};Parent={PARENT};Sampled=0", f"Root={ROOT}", "Sampled=1", ";;=x"]
 )
-def test_what_nobody_will_see_is_not_told(
+def test_what_nobody_will_see_is_not_traced(
     daemon: Daemon, monkeypatch: pytest.MonkeyPatch, trace: str
 ) -> None:
     monkeypatch.setenv(TRACE, trace)
@@ -125,7 +125,7 @@ def test_what_nobody_will_see_is_not_told(
 
 
 @pytest.mark.parametrize("address", ["", "nobody", "127.0.0.1:no", "256.256.256.256:2000"])
-def test_a_trace_that_cannot_be_told_costs_no_request(
+def test_a_trace_that_cannot_be_written_costs_no_request(
     daemon: Daemon, monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:
     monkeypatch.setenv(DAEMON, address)

@@ -65,7 +65,7 @@ def test_an_action_is_asked_about_by_its_id(outside: MemoryOutside, file: str) -
     assert (refused.exit_code, "no such mailbox" in refused.stderr) == (1, True)
 
 
-def test_what_may_be_tried_again_is_and_in_the_end_its_id_is_told(
+def test_what_may_be_tried_again_is_and_in_the_end_its_id_is_shown(
     outside: MemoryOutside, file: str
 ) -> None:
     run("actions", "add", file)

@@ -127,9 +127,9 @@ def test_what_the_rows_ever_referred_to_goes_and_what_others_refer_to_stays(
     edited: list[tuple[Op, str, str, dict[str, Any]]], rows: set[str], died: int, removals: int
 ) -> None:
     """Killed behind any step, and between any two removals; then repeated."""
-    held = Gateway(edited)
-    _, steps = held.steps(rows)
-    real, left = held.objects.delete_object, removals
+    edited_gateway = Gateway(edited)
+    _, steps = edited_gateway.steps(rows)
+    real, left = edited_gateway.objects.delete_object, removals
 
     def delete_object(key: str) -> None:
         nonlocal left
@@ -138,24 +138,24 @@ def test_what_the_rows_ever_referred_to_goes_and_what_others_refer_to_stays(
         left -= 1
         real(key)
 
-    held.objects.delete_object = delete_object  # type: ignore[method-assign]
+    edited_gateway.objects.delete_object = delete_object  # type: ignore[method-assign]
     try:
         for step in steps[:died]:
             step()
     except Killed:
         pass
-    held.objects.delete_object = real  # type: ignore[method-assign]
+    edited_gateway.objects.delete_object = real  # type: ignore[method-assign]
 
-    files, steps = held.steps(rows)
+    files, steps = edited_gateway.steps(rows)
     for step in steps:
         step()
 
     named = set().union(
-        *(named_in(delta) for delta in held.deltas
+        *(named_in(delta) for delta in edited_gateway.deltas
           if delta.table == "todos" and delta.row_id in rows)
     )  # fmt: skip
-    others = held.others(rows)
-    assert held.objects.list_objects("") == sorted({*KEYS} - (named - others))
+    others = edited_gateway.others(rows)
+    assert edited_gateway.objects.list_objects("") == sorted({*KEYS} - (named - others))
     assert files.left() == 0
     assert {f"attachments/g1/{name}" for name in files.shared} <= named & others
 

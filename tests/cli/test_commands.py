@@ -217,7 +217,7 @@ def test_a_bad_token_is_one_sentence_and_is_never_printed(words: tuple[str, ...]
 # --- administration -------------------------------------------------------------------------------
 
 
-def test_rules_are_put_in_force_shown_and_every_fault_is_told(tmp_path: Path) -> None:
+def test_rules_are_put_in_force_shown_and_every_fault_is_reported(tmp_path: Path) -> None:
     run("schema", "put", "--table", "ruled", "--column", "owner:string")
     rules = {"version": 1, "buckets": [
         {"name": "mine", "tables": ["ruled"],

@@ -73,7 +73,7 @@ def test_settings_are_tested_without_registering(shop: str, tmp_path: Path) -> N
     assert (bad.exit_code, "token" in bad.stderr) == (1, True)
 
 
-def test_a_poll_that_fails_is_told(source: MemorySource, shop: str) -> None:
+def test_a_poll_that_fails_is_reported(source: MemorySource, shop: str) -> None:
     run("connectors", "add", shop)
     source.fails = [AdapterRefused("the token has expired")]
     done = run("connectors", "run", "shop", "--follow")
@@ -93,7 +93,7 @@ def test_other_settings_are_given_by_a_file(
 
 
 @pytest.mark.parametrize(("text", "exit_code"), [("", 2), ("[]", 1), ("{", 2)])
-def test_a_file_that_holds_no_connector_is_told(
+def test_a_file_that_holds_no_connector_is_reported(
     gateway: LocalGateway, tmp_path: Path, text: str, exit_code: int
 ) -> None:
     (tmp_path / "bad.json").write_text(text)

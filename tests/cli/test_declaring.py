@@ -137,7 +137,7 @@ def test_rules_without_a_fault_say_which_tables_they_concern(gateway: LocalGatew
 
 
 @pytest.mark.parametrize("offline", [(), ("--schema", "flights.json")])
-def test_all_faults_are_told_each_with_its_path(offline: tuple[str, ...]) -> None:
+def test_all_faults_are_reported_each_with_its_path(offline: tuple[str, ...]) -> None:
     checked = run("rules", "check", "broken.json", *offline)
     assert checked.exit_code == 1
     assert checked.stdout.startswith("3 faults")

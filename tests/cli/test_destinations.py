@@ -157,7 +157,7 @@ def test_a_destination_that_is_not_there_is_one_sentence(verb: str) -> None:
 
 @pytest.mark.usefixtures("gateway")
 @pytest.mark.parametrize("text", ["", "{", None])
-def test_a_file_that_holds_no_declaration_is_told(text: str | None) -> None:
+def test_a_file_that_holds_no_declaration_is_reported(text: str | None) -> None:
     if text is not None:
         Path("bad.json").write_text(text)
     for verb in ("check", "add"):

@@ -88,7 +88,7 @@ def test_rows_of_lake_and_log_come_in_order_each_with_all_of_its_past(tmp_path: 
 
 
 @pytest.mark.law("H3")
-def test_what_changed_is_told_alike_by_time_stamp_and_snapshot(
+def test_what_changed_is_shown_alike_by_time_stamp_and_snapshot(
     gateway: LocalGateway, past: FolderLake
 ) -> None:
     edit("t1", 'title="Milk"', "n=1")

@@ -59,7 +59,7 @@ def test_what_was_not_checked_is_no_success_and_what_is_wrong_counts_first(
     ("seconds", "text"),
     [(0, "0 s"), (119, "119 s"), (1500, "25 min"), (21_600, "6 h"), (5e5, "6 days")],
 )
-def test_times_are_told_as_people_say_them(seconds: float, text: str) -> None:
+def test_times_are_shown_as_people_say_them(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 
@@ -82,7 +82,7 @@ def test_a_stack_that_is_deployed_whole_is_well() -> None:
         ("UPDATE_IN_PROGRESS", "a deployment is under way"),
     ],
 )
-def test_a_deployment_that_failed_or_goes_on_is_told(status: str, finding: str) -> None:
+def test_a_deployment_that_failed_or_goes_on_is_reported(status: str, finding: str) -> None:
     assert faults(stacks.stack_state(status, stacks.OUTPUTS)) == [f"{finding}: {status}"]
 
 
@@ -194,7 +194,7 @@ def test_a_function_with_another_release_s_layer_is_named() -> None:
     ]
 
 
-def test_a_runtime_is_told_of_before_it_ends() -> None:
+def test_a_runtime_is_reported_before_it_ends() -> None:
     ends = functions.RUNTIME_ENDS["python3.13"]
     for days, count in ((91, 0), (90, 1), (-1, 1)):
         every = functions.functions_state([function()], [LAYER], ends - timedelta(days=days))
@@ -258,7 +258,7 @@ def test_a_topic_has_a_listener(topic: alarms.Topic, finding: str | None) -> Non
     assert faults(alarms.listeners([topic])) == ([finding] if finding else [])
 
 
-def test_alarms_without_any_topic_are_told() -> None:
+def test_alarms_without_any_topic_are_reported() -> None:
     assert faults(alarms.listeners([])) == ["no alarm notifies a topic"]
 
 
@@ -320,7 +320,7 @@ def test_the_lake_is_behind_if_a_claim_waits_beyond_sweep_and_run() -> None:
     ]
 
 
-def test_dead_letters_and_old_messages_are_told() -> None:
+def test_dead_letters_and_old_messages_are_reported() -> None:
     assert faults(queues.queue_state(queues.Queue("flush", 40, 0, 3_600))) == []
     assert faults(queues.queue_state(queues.Queue("flush", 1, 2, 3_601))) == [
         "flush: 2 messages given up",

@@ -69,7 +69,7 @@ def claim(destination: str, age_s: float, *, failed: bool = False) -> str:
     return f"{kind}/acme/{destination}/todos/{last - 1:020d}-{last:020d}.json"
 
 
-def test_what_waits_for_a_destination_is_told_by_its_oldest_claim() -> None:
+def test_what_waits_for_a_destination_is_reported_by_its_oldest_claim() -> None:
     keys = [
         claim("down", 60), claim("down", 7_300), claim("fine", 30), claim("paused", 9_000),
         "deliveries/acme/new/fill.json", claim("down", 10, failed=True),

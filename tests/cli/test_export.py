@@ -138,7 +138,7 @@ def test_it_writes_nothing() -> None:
         WholeGateway(GATEWAY, Kept().reader, print).push(push(insert()))
 
 
-def test_events_are_told_to_begin_with_the_log(tmp_path: Path) -> None:
+def test_events_are_said_to_begin_with_the_log(tmp_path: Path) -> None:
     kept = Kept()
     kept.admin.register_schema(
         GATEWAY, {"table": "events", "append": True, "columns": [{"name": "n", "type": "number"}]}

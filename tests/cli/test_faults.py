@@ -71,5 +71,5 @@ def test_an_expired_cursor_says_how_to_go_on() -> None:
     assert fault_of(CursorExpired("the cursor is too old")).sentence.endswith("--since 0")
 
 
-def test_a_bug_shows_nothing_of_what_it_held() -> None:
+def test_a_bug_shows_nothing_of_its_values() -> None:
     assert "sesame" not in fault_of(ValueError("the secret is sesame")).sentence

@@ -164,7 +164,7 @@ def test_a_flow_that_is_declared_otherwise_is_replaced_when_that_is_asked_for() 
 
 @pytest.mark.law("Y4")
 @pytest.mark.usefixtures("source")
-def test_a_connector_that_has_no_room_beside_iceberg_is_told_the_way_round() -> None:
+def test_a_connector_that_has_no_room_beside_iceberg_is_shown_the_way_round() -> None:
     to_lake = FLOWS.replace(
         "destination: gateway", "destination: {database: iceberg, secret: lake}"
     )

@@ -30,7 +30,7 @@ def test_nothing_is_deleted_without_a_yes(gateway: LocalGateway) -> None:
 
 
 @pytest.mark.law("E1", "E3")
-def test_a_deleted_gateway_is_told_to_be_gone_and_refuses_all(gateway: LocalGateway) -> None:
+def test_a_deleted_gateway_is_said_to_be_gone_and_refuses_all(gateway: LocalGateway) -> None:
     run("push", "-", text=ROW)
     run("flush")
     done = run("gateways", "delete", GATEWAY, "--yes", "--json")

@@ -69,7 +69,7 @@ def test_cells_lead_from_nothing_to_the_row_that_the_core_merges(
 
 
 @pytest.mark.law("H2")
-def test_a_write_that_came_late_is_told_and_is_lost() -> None:
+def test_a_write_that_came_late_is_reported_and_is_lost() -> None:
     listed = list(cells(placed(update(at=5, n=1), update(at=3, client="b", n=2), delete(at=7))))
 
     assert [(cell.before, cell.after, cell.effect) for cell in listed] == [
@@ -77,7 +77,7 @@ def test_a_write_that_came_late_is_told_and_is_lost() -> None:
     ]  # fmt: skip
 
 
-def test_a_delta_that_concerns_no_column_is_told_too() -> None:
+def test_a_delta_that_concerns_no_column_is_reported_too() -> None:
     listed = list(cells(placed(insert(at=2), delete(at=1), delete(at=3))))
 
     assert [(cell.column, cell.delta.op, cell.effect) for cell in listed] == [
@@ -89,7 +89,7 @@ def test_a_delta_that_concerns_no_column_is_told_too() -> None:
 
 
 @pytest.mark.law("H1")
-def test_a_row_is_told_alike_wherever_its_deltas_are(
+def test_a_row_is_shown_alike_wherever_its_deltas_are(
     gateway: LocalGateway, past: FolderLake
 ) -> None:
     """Before the flush, with some of it in the lake, and with all of it there."""

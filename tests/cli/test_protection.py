@@ -98,7 +98,7 @@ def test_a_table_that_is_not_there_is_named(client: Any, stub: Stubber) -> None:
         protect(client, TABLE)
 
 
-def test_any_other_refusal_is_told_as_it_is(client: Any, stub: Stubber) -> None:
+def test_any_other_refusal_is_reported_as_it_is(client: Any, stub: Stubber) -> None:
     stub.add_client_error("describe_table", "AccessDeniedException")
     with pytest.raises(client.exceptions.ClientError, match="AccessDeniedException"):
         protect(client, TABLE)

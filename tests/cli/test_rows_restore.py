@@ -230,7 +230,7 @@ def test_only_the_rows_that_are_named_are_restored(
     assert {row: now.get(row) for row in restored} == {row: BEFORE.get(row) for row in restored}
 
 
-def test_what_the_rules_refuse_is_told_and_its_neighbours_go_on(moment: str) -> None:
+def test_what_the_rules_refuse_is_reported_and_its_neighbours_go_on(moment: str) -> None:
     mine = {"column": "n", "op": "eq", "value": 1}
     write("rules.json", {"buckets": [{"name": "mine", "tables": ["todos"], "filters": [mine]}]})
     assert run("rules", "put", "rules.json").exit_code == 0

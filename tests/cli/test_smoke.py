@@ -46,7 +46,7 @@ def rows(gateway: LocalGateway, name: str = "") -> int:
     return sum(bool(decode_row_state(row.state).alive) for some in scanned for _, row in some)
 
 
-def test_every_step_is_done_and_told_and_nothing_stays(gateway: LocalGateway) -> None:
+def test_every_step_is_done_and_reported_and_nothing_stays(gateway: LocalGateway) -> None:
     for _ in range(2):
         done = run("--json")
         assert done.exit_code == 0, done.output

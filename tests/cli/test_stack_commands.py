@@ -578,7 +578,7 @@ def test_a_table_that_is_made_anew_is_recorded_with_what_it_consists_of(
 
 
 @pytest.mark.usefixtures("lake")
-def test_maintenance_is_told_before_it_is_started() -> None:
+def test_maintenance_is_reported_before_it_is_started() -> None:
     [plan] = lines(run("lake", "maintain", "--dry-run", "--json"))
     assert (plan["table"], plan["pays"], plan["small_files"]) == (WIRE_NAME, [], plan["files"])
     assert "nothing was started" in run("lake", "maintain", "--dry-run").stderr

@@ -333,12 +333,14 @@ def test_an_action_of_a_transaction_is_queued_with_its_edits_or_not_at_all(shop:
 
 
 @pytest.mark.law("X13")
-def test_its_end_is_told_to_who_waits_by_callback_and_in_the_table(shop: Shop) -> None:
+def test_its_end_is_reported_to_who_waits_by_callback_and_in_the_table(shop: Shop) -> None:
     client = opened(shop)
-    told: list[Any] = []
+    reported: list[Any] = []
     watched: list[str] = []
     watch = client.watch("SELECT status FROM _lakesync_actions")
-    queued = client.actions.run("shipping", "ship", {"order": 1}, on_result=told.append).unwrap()
+    queued = client.actions.run(
+        "shipping", "ship", {"order": 1}, on_result=reported.append
+    ).unwrap()
     assert error_of(queued.result(0.01)).code == "ACTION_RUNNING"
     waiting: list[Any] = []
     waiter = threading.Thread(target=lambda: waiting.append(queued.result(SOON_S)))
@@ -348,26 +350,26 @@ def test_its_end_is_told_to_who_waits_by_callback_and_in_the_table(shop: Shop) -
     client.sync().unwrap()
 
     waiter.join()
-    until(lambda: len(told) == 1)
+    until(lambda: len(reported) == 1)
     while watched[-1:] != ["done"]:
         watched += [row["status"] for row in watch.next(SOON_S) or []]
-    assert waiting == told == [Ok({"shipment": 1})]
+    assert waiting == reported == [Ok({"shipment": 1})]
     rows = client.query("SELECT data, params FROM _lakesync_actions").unwrap()
     assert rows == [{"data": '{"shipment":1}', "params": '{"order":1}'}]
     client.insert("todos", "t1", {}).unwrap()
-    assert told == [Ok({"shipment": 1})], "once"
+    assert reported == [Ok({"shipment": 1})], "once"
 
 
 @pytest.mark.law("X13")
 def test_a_failure_for_good_is_a_dead_letter_until_the_app_decides(shop: Shop) -> None:
     client = opened(shop)
     shop.fails += [ActionFailed("no such order"), ActionFailed("still not")]
-    told: list[Any] = []
-    first = ship(client, 1, on_result=told.append, idempotency_key="k")
+    reported: list[Any] = []
+    first = ship(client, 1, on_result=reported.append, idempotency_key="k")
     second = ship(client, 2)
     assert client.sync().unwrap().acted.dead == 2
-    until(lambda: len(told) == 1)
-    error = error_of(told[0])
+    until(lambda: len(reported) == 1)
+    error = error_of(reported[0])
     assert (type(error), str(error)) == (ActionFailed, "no such order")
     client = reopened(shop.world, client, transport=shop.transport())
     assert client.status.actions_dead == 2
@@ -387,29 +389,31 @@ def test_a_failure_for_good_is_a_dead_letter_until_the_app_decides(shop: Shop) -
 
 
 @pytest.mark.law("X13")
-def test_what_was_discarded_is_told_to_who_waits_and_is_not_sent(shop: Shop) -> None:
+def test_what_was_discarded_is_reported_to_who_waits_and_is_not_sent(shop: Shop) -> None:
     client = opened(shop)
-    told: list[Any] = []
-    queued = client.actions.run("shipping", "ship", on_result=told.append).unwrap()
+    reported: list[Any] = []
+    queued = client.actions.run("shipping", "ship", on_result=reported.append).unwrap()
     client.actions.discard(queued.action_id).unwrap()
     client.sync().unwrap()
     assert isinstance(error_of(queued.result(SOON_S)), NotFound)
     assert isinstance(error_of(client.actions.discard(queued.action_id)), NotFound)
-    assert (shop.shipped, told) == ([], [])
+    assert (shop.shipped, reported) == ([], [])
 
 
 @pytest.mark.law("X13")
 def test_another_process_with_the_same_file_may_send_it(shop: Shop) -> None:
     client, other = opened(shop), opened(shop)
-    told: list[Any] = []
-    queued = client.actions.run("shipping", "ship", {"order": 1}, on_result=told.append).unwrap()
+    reported: list[Any] = []
+    queued = client.actions.run(
+        "shipping", "ship", {"order": 1}, on_result=reported.append
+    ).unwrap()
     other.sync().unwrap()
     assert queued.result(SOON_S) == Ok({"shipment": 1})
-    until(lambda: len(told) == 1)
+    until(lambda: len(reported) == 1)
 
 
 @pytest.mark.law("X13")
-def test_who_waits_for_a_client_that_is_closed_is_told_so(shop: Shop) -> None:
+def test_who_waits_for_a_client_that_is_closed_is_notified(shop: Shop) -> None:
     client = opened(shop)
     queued = client.actions.run("shipping", "ship").unwrap()
     waiting: list[Any] = []
@@ -502,8 +506,8 @@ def test_edits_refused_by_one_schema_error_name_it(shop: Shop) -> None:
     shop.world.gateway.judge = lambda delta: SchemaMismatch("no") if delta.row_id == "bad" else None
     client = opened(shop)
     client.insert("todos", "bad", {}).unwrap()
-    told: list[Any] = []
-    ship(client, on_result=told.append)
+    reported: list[Any] = []
+    ship(client, on_result=reported.append)
     client.sync().unwrap()
-    until(lambda: len(told) == 1)
-    assert error_of(told[0]).code == "EDIT_REFUSED"
+    until(lambda: len(reported) == 1)
+    assert error_of(reported[0]).code == "EDIT_REFUSED"

@@ -129,10 +129,10 @@ def test_each_action_is_done_once_and_behind_its_edits(
     story: list[tuple[str, Any]], skew_ms: int
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        told = Story(Path(folder), skew_ms)
+        played = Story(Path(folder), skew_ms)
         for step in story:
-            told.step(*step)
-        told.end()
+            played.step(*step)
+        played.end()
 
 
 class Life:

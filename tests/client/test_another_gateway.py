@@ -100,7 +100,7 @@ def test_a_gateway_that_is_set_up_anew_is_noticed_though_the_cursor_lies_below_i
 
 
 @pytest.mark.law("K36")
-def test_a_file_that_read_a_gateway_before_its_first_commit_takes_the_first_epoch_that_it_is_told(
+def test_a_file_that_read_a_gateway_before_its_first_commit_takes_the_first_epoch_that_it_is_sent(
     tmp_path: Path, old: MemoryGateway, new: MemoryGateway
 ) -> None:
     with opened(tmp_path, old) as client:
@@ -211,7 +211,7 @@ def test_a_refused_edit_stays_in_quarantine_at_another_gateway(
 
 
 @pytest.mark.law("K36")
-def test_whoever_keeps_an_unanswered_edit_pushes_it_to_the_new_gateway(
+def test_who_keeps_an_unanswered_edit_pushes_it_to_the_new_gateway(
     tmp_path: Path, old: MemoryGateway, new: MemoryGateway
 ) -> None:
     at_the_old(tmp_path, old)

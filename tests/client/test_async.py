@@ -379,11 +379,11 @@ def test_a_status_is_awaited_and_streamed(world: World) -> None:
 def test_actions_are_awaited(world: World) -> None:
     async def scenario() -> None:
         shop = Shop(world)
-        told: list[Any] = []
+        reported: list[Any] = []
         came = asyncio.Event()
 
         async def hear(result: Any) -> None:
-            told.append(result)
+            reported.append(result)
             came.set()
 
         async with opened(world, transport=shop.transport()) as client:
@@ -396,7 +396,7 @@ def test_actions_are_awaited(world: World) -> None:
             (await client.sync()).unwrap()
             assert await asyncio.gather(*waiting) == [Ok({"shipment": 1})] * 3
             await came.wait()
-            assert told == [Ok({"shipment": 1})]
+            assert reported == [Ok({"shipment": 1})]
             shop.fails.append(ActionFailed("no"))
             async with client.transaction() as tx:
                 (await tx.insert("todos", "t1", {})).unwrap()

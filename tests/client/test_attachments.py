@@ -220,7 +220,7 @@ FAULTY = settings(
 @pytest.mark.usefixtures("_small_parts")
 @FAULTY
 @given(faults, st.integers(0, 200))
-def test_an_upload_ends_whatever_breaks_and_whoever_is_killed(
+def test_an_upload_ends_whatever_breaks_and_who_is_killed(
     tmp_path_factory: pytest.TempPathFactory, coming: list[str], size: int
 ) -> None:
     folder = tmp_path_factory.mktemp("world")

@@ -42,12 +42,12 @@ def two(world: World, request: pytest.FixtureRequest) -> tuple[Client, Client]:
     return a, b
 
 
-def told(lost: LostWrite) -> LostWrite:
+def reported(lost: LostWrite) -> LostWrite:
     return replace(lost, own_stamp=0, other_stamp=0, id=0)
 
 
 def kept(client: Client) -> list[LostWrite]:
-    return [told(lost) for lost in client.conflicts().unwrap()]
+    return [reported(lost) for lost in client.conflicts().unwrap()]
 
 
 LOST = LostWrite("todos", "t1", "title", "mine", "theirs", "b", base="old")
@@ -56,7 +56,9 @@ WON = replace(LOST, won=True)
 
 @pytest.mark.law("K27")
 @pytest.mark.parametrize("first", ["pull", "push"])
-def test_the_loser_is_told_with_rules_as_without(two: tuple[Client, Client], first: str) -> None:
+def test_the_loser_is_notified_with_rules_as_without(
+    two: tuple[Client, Client], first: str
+) -> None:
     a, b = two
     heard: queue.Queue[LostWrite] = queue.Queue()
     a.on_conflict(heard.put)
@@ -67,13 +69,13 @@ def test_the_loser_is_told_with_rules_as_without(two: tuple[Client, Client], fir
     a.sync().unwrap()
     sync(b, a)
 
-    assert told(heard.get(timeout=10.0)) == LOST
+    assert reported(heard.get(timeout=10.0)) == LOST
     assert (kept(a), kept(b)) == ([LOST], [])
 
 
 @pytest.mark.law("K27")
 @pytest.mark.parametrize("first", ["pull", "push"])
-def test_the_winner_is_told_where_the_loser_has_read_on(
+def test_the_winner_is_notified_where_the_loser_has_read_on(
     two: tuple[Client, Client], first: str
 ) -> None:
     a, b = two
@@ -88,7 +90,7 @@ def test_the_winner_is_told_where_the_loser_has_read_on(
 
 
 @pytest.mark.law("K27")
-def test_who_overwrites_what_he_has_read_is_told_nothing(two: tuple[Client, Client]) -> None:
+def test_who_overwrites_what_he_has_read_hears_nothing(two: tuple[Client, Client]) -> None:
     a, b = two
     b.update("todos", "t1", {"title": "theirs"}).unwrap()
     sync(b, a)
@@ -162,7 +164,7 @@ def test_an_edit_of_a_row_that_was_deleted_brings_it_back_if_the_app_says_so(
     b.delete("todos", "t1").unwrap()
     sync(b, a)
     (conflict,) = a.conflicts().unwrap()
-    assert told(conflict) == replace(LOST, other=None, deleted=True)
+    assert reported(conflict) == replace(LOST, other=None, deleted=True)
 
     edit = a.resolve(conflict.id, "mine").unwrap()
     assert edit is not None
@@ -176,13 +178,13 @@ def test_what_others_wrote_goes_when_rules_hide_the_row(world: World) -> None:
     a, b = world.client("a", "us"), world.client("b", "us")
     b.insert("todos", "t1", {"owner": "us", "title": "old"}).unwrap()
     sync(b, a)
-    assert told(clash(a, b)) == LOST
+    assert reported(clash(a, b)) == LOST
     b.update("todos", "t1", {"owner": "them"}).unwrap()
     sync(b, a)
 
     (conflict,) = a.conflicts().unwrap()
     hidden = replace(LOST, other=None, other_client="", base=None, hidden=True)
-    assert told(conflict) == hidden
+    assert reported(conflict) == hidden
     rows = a.query("SELECT * FROM _lakesync_conflicts").unwrap()
     assert b"theirs" not in repr(rows).encode()
     assert b"old" not in repr(rows).encode()
@@ -269,7 +271,7 @@ def test_a_crash_between_receipt_and_page_loses_no_conflict(
 
 
 @pytest.mark.law("K27")
-def test_who_replaced_a_value_is_told_although_others_have_gone_on_since(
+def test_who_replaced_a_value_is_notified_although_others_have_gone_on_since(
     two: tuple[Client, Client],
 ) -> None:
     a, b = two

@@ -53,7 +53,7 @@ def silent() -> Iterator[str]:
 
 
 @pytest.mark.law("K17")
-def test_connected_clients_are_told_of_each_others_edits_and_of_nothing_offline(
+def test_connected_clients_hear_of_each_others_edits_and_of_nothing_offline(
     gateway: MemoryGateway,
 ) -> None:
     phone, laptop = gateway.client("phone"), gateway.client("laptop")
@@ -146,7 +146,7 @@ def test_a_loop_takes_either_client_and_refuses_what_cannot_be_called(
         SyncLoop(gateway.client("laptop"), on_result=nothing)
 
 
-def test_a_socket_that_cannot_be_opened_is_told_before_a_thread_begins(
+def test_a_socket_that_cannot_be_opened_is_reported_before_a_thread_begins(
     gateway: MemoryGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = gateway.client("phone")

@@ -218,7 +218,7 @@ def test_an_action_whose_edits_may_be_lost_is_a_dead_letter(world: World) -> Non
 @pytest.mark.parametrize(
     "damage", ["params = '{'", "queued_ms = 'x'", "status = 'gone'", "queued_ms = 1 << 62"]
 )
-def test_whoever_asks_for_a_damaged_action_is_answered(world: World, damage: str) -> None:
+def test_who_asks_for_a_damaged_action_is_answered(world: World, damage: str) -> None:
     client = world.client()
     queued = client.actions.run("shipping", "ship", {"order": 1}).unwrap()
     with client._file.database.transaction() as connection:

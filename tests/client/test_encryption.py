@@ -61,7 +61,9 @@ def test_nothing_on_the_disk_can_be_read_and_the_key_opens_it_again(
 
 @pytest.mark.law("K31")
 @pytest.mark.parametrize("key", [OTHER, "another", RAW.hex(), ""])
-def test_another_key_is_told_from_damage_and_changes_nothing(world: World, key: Any) -> None:
+def test_another_key_is_distinguished_from_damage_and_changes_nothing(
+    world: World, key: Any
+) -> None:
     client = world.client(key=RAW)
     client.insert("todos", "t1", {"title": SECRET}).unwrap()
     client.close()
@@ -119,17 +121,17 @@ def test_a_key_is_in_no_log_no_error_and_no_repr(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     client = world.client(key=RAW)
-    told = repr(vars(client)) + repr(vars(client._file)) + repr(vars(client._file.database))
+    shown = repr(vars(client)) + repr(vars(client._file)) + repr(vars(client._file.database))
     client.query("SELECT nonsense FROM nowhere")
     client.close()
     with pytest.raises(WrongKey) as caught:
         world.client(key=OTHER)
     written = "".join(capfd.readouterr())
-    told += caplog.text + written + repr(caught.value) + repr(Key(RAW)) + str(caught.value)
+    shown += caplog.text + written + repr(caught.value) + repr(Key(RAW)) + str(caught.value)
 
     for key in (RAW, OTHER):
-        assert key.hex() not in told.lower()
-        assert repr(key) not in told
+        assert key.hex() not in shown.lower()
+        assert repr(key) not in shown
     assert written == "", "SQLCipher's own log says nothing that the error does not"
 
 
@@ -159,7 +161,7 @@ def test_an_encrypted_client_is_a_client_like_any_other(both: World) -> None:
 
 
 @pytest.mark.law("K31")
-def test_what_goes_wrong_is_told_as_without_a_key(world: World) -> None:
+def test_what_goes_wrong_is_reported_as_without_a_key(world: World) -> None:
     client = world.client(key=RAW)
     client.insert("todos", "t1", {"n": 1}).unwrap()
     plain = world.client("plain")

@@ -196,7 +196,7 @@ def test_a_disk_without_room_for_the_log_takes_edits_all_the_same(
     check_sound(client)
 
 
-def test_a_file_held_by_another_process_is_an_err(
+def test_a_file_that_another_process_has_open_is_an_err(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lakesync.client.storage.connections.BUSY_TIMEOUT_S", 0.05)

@@ -113,16 +113,16 @@ def test_a_table_is_synced_once_the_snapshot_has_left_it_behind_and_over_restart
         page(cursor=11),
     )
     client = world.client(transport=stopping, first_tables=["todos"])
-    told = [client.status.synced_tables]
+    shown = [client.status.synced_tables]
     for _ in range(6):
         assert isinstance(client.pull(), Err) or client.status.has_synced
         client.close()
         client = world.client(transport=stopping, first_tables=["notes"])
-        told.append(client.status.synced_tables)
+        shown.append(client.status.synced_tables)
 
     whole = frozenset({"todos", "notes"})
     none = frozenset[str]()
-    assert told == [none, none, {"todos"}, {"todos"}, whole, whole, whole]
+    assert shown == [none, none, {"todos"}, {"todos"}, whole, whole, whole]
     assert stopping.asked[0] == "begin:todos"
 
 
@@ -139,12 +139,12 @@ def test_of_what_only_the_log_has_a_table_is_not_synced_before_its_end(world: Wo
     )
     client = world.client(transport=stopping, first_tables=["todos", "events"])
     client.insert("events", "mine", {"n": 2}).unwrap()
-    told = []
+    shown = []
     for _ in range(4):
         assert isinstance(client.pull(), Err) or client.status.has_synced
-        told.append(client.status.synced_tables)
+        shown.append(client.status.synced_tables)
 
-    assert told == [{"todos"}, {"todos"}, {"todos"}, {"todos", "events"}]
+    assert shown == [{"todos"}, {"todos"}, {"todos"}, {"todos", "events"}]
 
 
 @pytest.mark.law("K30")
@@ -153,11 +153,11 @@ def test_the_status_says_how_far_a_checkpoint_is_read_and_nothing_where_nobody_k
 ) -> None:
     begun = {"has_more": True, "resync": Resync(("todos",))}
     on = {"has_more": True}
-    told: list[Progress | None] = []
+    shown: list[Progress | None] = []
 
     class Watched(ScriptedPages):
         def pull(self, pull: Pull) -> PullPage:
-            told.append(client.status.progress)
+            shown.append(client.status.progress)
             return super().pull(pull)
 
     todo = insert("t1", at=at_ms(1), n=1)
@@ -170,7 +170,7 @@ def test_the_status_says_how_far_a_checkpoint_is_read_and_nothing_where_nobody_k
     )
     client = world.client(transport=pages)
     client.pull().unwrap()
-    assert told == [None, Progress(5, 20), Progress(20, 20), None]
+    assert shown == [None, Progress(5, 20), Progress(20, 20), None]
     assert client.status.progress is None
 
 

@@ -453,7 +453,7 @@ def is_calm(results: list[Any]) -> bool:
     return len(results) <= polled + 1
 
 
-def test_a_sync_loop_is_told_and_hardly_polls(world: World, tmp_path: Path) -> None:
+def test_a_sync_loop_is_notified_and_hardly_polls(world: World, tmp_path: Path) -> None:
     server = Server()
     transport = Telling(GATEWAY, world.pushes, world.pulls)
     results: list[Any] = []

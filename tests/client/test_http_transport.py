@@ -163,14 +163,14 @@ MALFORMED = [
 ]
 
 
-def everything_told(error: BaseException) -> str:
+def everything_logged(error: BaseException) -> str:
     """Return all that a log would hold of an error: its traceback, with its causes."""
     return "".join(traceback.format_exception(error))
 
 
 @pytest.mark.law("K18")
 @pytest.mark.parametrize("token", MALFORMED, ids=repr)
-def test_a_malformed_token_is_refused_before_it_is_used_and_nowhere_told(
+def test_a_malformed_token_is_refused_before_it_is_used_and_nowhere_shown(
     world: World, token: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = Server(world)
@@ -190,7 +190,7 @@ def test_a_malformed_token_is_refused_before_it_is_used_and_nowhere_told(
         assert isinstance(result, Err)
         error = result.error
         assert (type(error), error.field, error.retry) == (AuthFailed, "token", Retry.AFTER_REFRESH)
-        assert SECRET not in everything_told(error)
+        assert SECRET not in everything_logged(error)
         assert SECRET not in repr(error)
     assert SECRET not in caplog.text
     assert server.requests == []
@@ -206,7 +206,7 @@ def test_a_malformed_token_that_stays_is_refused_at_once(world: World, token: st
         transport(Server(world), token=token)
 
     assert raised.value.field == "token"
-    assert SECRET not in everything_told(raised.value)
+    assert SECRET not in everything_logged(raised.value)
 
 
 @pytest.mark.law("K18")

@@ -380,7 +380,7 @@ def test_a_burst_of_edits_costs_few_requests(world: World) -> None:
     assert rows_of(client) == world.rows()
 
 
-def test_the_loop_syncs_soon_after_an_edit_and_stops_when_told(world: World) -> None:
+def test_the_loop_syncs_soon_after_an_edit_and_stops_when_asked(world: World) -> None:
     client = world.client()
     ear = Ear()
     with SyncLoop(client, every_s=600, on_result=ear):

@@ -31,7 +31,7 @@ ME = "a"
 ROW = ("todos", "r1")
 
 
-def told(lost: LostWrite) -> LostWrite:
+def reported(lost: LostWrite) -> LostWrite:
     """Return what the app is told of a lost write, without its stamps and its id."""
     return replace(lost, own_stamp=0, other_stamp=0, id=0)
 
@@ -81,7 +81,9 @@ def test_an_edit_that_lost_to_one_made_without_knowing_it_is_reported(
     two.b.push().unwrap()
     getattr(two.a, first)().unwrap()
     two.a.sync().unwrap()
-    assert told(two.heard()) == LostWrite("todos", "r1", "title", "mine", "theirs", "b", base="old")
+    assert reported(two.heard()) == LostWrite(
+        "todos", "r1", "title", "mine", "theirs", "b", base="old"
+    )
     assert two.a.get("todos", "r1").unwrap() == {"title": "theirs", "done": True}
     two.a.sync().unwrap()
     two.nothing()
@@ -94,7 +96,7 @@ def test_an_edit_of_a_row_that_another_client_deleted_is_reported(two: Both) -> 
     two.b.delete("todos", "r1").unwrap()
     two.b.push().unwrap()
     two.a.sync().unwrap()
-    assert told(two.heard()) == LostWrite(
+    assert reported(two.heard()) == LostWrite(
         "todos", "r1", "title", "mine", None, "b", deleted=True, base="old"
     )
 
@@ -123,7 +125,7 @@ def test_the_same_value_and_another_column_are_no_conflict(two: Both) -> None:
 
 @pytest.mark.law("K27")
 @pytest.mark.parametrize("first", ["pull", "push"])
-def test_who_replaced_a_value_that_he_had_never_read_is_told_where_its_author_cannot_know(
+def test_who_replaced_a_value_that_he_had_never_read_is_notified_where_its_author_cannot_know(
     two: Both, first: str
 ) -> None:
     two.later(two.b, title="theirs")
@@ -131,7 +133,7 @@ def test_who_replaced_a_value_that_he_had_never_read_is_told_where_its_author_ca
     two.b.sync().unwrap()
     getattr(two.a, first)().unwrap()
     two.a.sync().unwrap()
-    assert told(two.heard()) == LostWrite(
+    assert reported(two.heard()) == LostWrite(
         "todos", "r1", "title", "mine", "theirs", "b", base="old", won=True
     )
     two.a.sync().unwrap()
@@ -140,13 +142,13 @@ def test_who_replaced_a_value_that_he_had_never_read_is_told_where_its_author_ca
 
 
 @pytest.mark.law("K27")
-def test_who_deleted_a_row_with_a_value_that_he_had_never_read_is_told(two: Both) -> None:
+def test_who_deleted_a_row_with_a_value_that_he_had_never_read_is_notified(two: Both) -> None:
     two.later(two.b, title="theirs")
     two.world.clock.ms += 10
     two.a.delete("todos", "r1").unwrap()
     two.b.push().unwrap()
     two.a.sync().unwrap()
-    assert told(two.heard()) == LostWrite(
+    assert reported(two.heard()) == LostWrite(
         "todos", "r1", "title", None, "theirs", "b", deleted=True, base="old", won=True
     )
     two.nothing()
@@ -166,7 +168,7 @@ def test_who_asked_for_other_tables_or_has_closed_hears_nothing(two: Both) -> No
     assert others.empty()
 
 
-def test_a_client_for_asyncio_is_told_in_its_loop(two: Both) -> None:
+def test_a_client_for_asyncio_is_notified_in_its_loop(two: Both) -> None:
     two.a.close()
 
     async def story() -> LostWrite:

@@ -260,7 +260,7 @@ def test_what_sql_writes_over_a_text_that_looks_like_json_is_text(
 
 
 @pytest.mark.law("K34")
-def test_values_that_look_alike_are_told_apart_in_one_column(world: World) -> None:
+def test_values_that_look_alike_are_distinguished_in_one_column(world: World) -> None:
     client = world.client()
     values = {"a": True, "b": [1], "c": 1, "d": "[1]", "e": 0, "f": {}, "g": "{", "h": False}
     for row, value in values.items():

@@ -503,11 +503,11 @@ def test_a_refused_edit_is_amended_by_such_values(world: World) -> None:
 def test_a_write_that_lost_is_reported_in_such_values(world: World, client: Client) -> None:
     other = world.client("b")
     lost: list[LostWrite] = []
-    told = threading.Event()
+    reported = threading.Event()
 
     def tell(write: LostWrite) -> None:
         lost.append(write)
-        told.set()
+        reported.set()
 
     with client.on_conflict(tell):
         client.insert("todos", "t1", {"due": date(2026, 5, 17)}).unwrap()
@@ -515,7 +515,7 @@ def test_a_write_that_lost_is_reported_in_such_values(world: World, client: Clie
         other.insert("todos", "t1", {"due": "2026-05-18"}).unwrap()
         other.sync().unwrap()
         client.sync().unwrap()
-        assert told.wait(PATIENCE_S)
+        assert reported.wait(PATIENCE_S)
     assert [(one.own, one.other) for one in lost] == [(date(2026, 5, 17), date(2026, 5, 18))]
 
 

@@ -109,7 +109,7 @@ def test_what_is_no_sql_is_an_err(client: Client, sql: Any) -> None:
     assert result.error.code == "VALIDATION_ERROR"
 
 
-def test_columns_of_one_name_are_told_apart(client: Client) -> None:
+def test_columns_of_one_name_are_distinguished(client: Client) -> None:
     client.insert("notes", "n1", {"todo": "t1", "title": "about x"}).unwrap()
 
     rows = client.query("SELECT * FROM todos JOIN notes ON todo = todos._row_id").unwrap()

@@ -146,7 +146,7 @@ def test_rows_stay_readable_while_a_rebuild_waits_for_its_next_page(world: World
 
 
 @pytest.mark.law("K12")
-def test_a_row_of_which_only_a_refused_edit_was_held_comes_with_the_pages(world: World) -> None:
+def test_a_row_of_which_only_a_refused_edit_was_there_comes_with_the_pages(world: World) -> None:
     client = settled(world)
     world.gateway.only_text_in("todos")
     bad = client.insert("todos", "t9", {"title": 7}).unwrap()

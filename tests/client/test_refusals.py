@@ -354,11 +354,11 @@ def test_a_push_that_was_refused_for_its_size_leaves_nothing_in_doubt(world: Wor
 
 @pytest.mark.law("U7")
 def test_each_pull_tells_how_many_edits_wait_for_the_app(both: World) -> None:
-    told: list[int | None] = []
+    reported: list[int | None] = []
     real: Callable[[str, Pull], PullPage] = both.gateway.pull
 
     def pull(gateway: str, asked: Pull) -> PullPage:
-        told.append(asked.quarantined)
+        reported.append(asked.quarantined)
         return real(gateway, asked)
 
     both.gateway.pull = pull
@@ -370,4 +370,4 @@ def test_each_pull_tells_how_many_edits_wait_for_the_app(both: World) -> None:
     client.discard(bad.delta_id).unwrap()
     client.sync().unwrap()
 
-    assert [told[0], told[1], told[-1]] == [0, 1, 0]
+    assert [reported[0], reported[1], reported[-1]] == [0, 1, 0]

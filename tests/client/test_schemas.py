@@ -137,7 +137,7 @@ def test_what_it_knows_is_in_its_file(world: World) -> None:
 
 
 @pytest.mark.law("S6")
-def test_rules_and_claims_decide_of_which_tables_it_is_told(world: World) -> None:
+def test_rules_and_claims_decide_which_tables_it_is_sent(world: World) -> None:
     world.register("todos", "team")
     world.register("notes", "team")
     ann = world.client("ann")

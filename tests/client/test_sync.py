@@ -341,7 +341,7 @@ def test_a_remote_row_with_names_of_its_own_is_queried_like_any_other(both: Worl
     check_sound(second)
 
 
-def test_who_is_told_nothing_new_writes_nothing(both: World) -> None:
+def test_who_hears_nothing_new_writes_nothing(both: World) -> None:
     client = both.client()
     client.insert("todos", "t1", {"title": "x"}).unwrap()
     client.sync().unwrap()

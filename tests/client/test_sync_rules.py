@@ -282,7 +282,7 @@ def test_a_row_that_only_the_log_tells_of_after_it_was_read_again_is_no_more_tha
 @pytest.mark.parametrize(
     ("cursor", "more"), [(4, {"title": "mine"}), (6, {})], ids=["still to come", "judged"]
 )
-def test_a_row_that_comes_into_sight_is_what_is_told_of_it_not_what_was_written_out_of_sight(
+def test_a_row_that_comes_into_sight_is_what_is_sent_of_it_not_what_was_written_out_of_sight(
     tmp_path: Path, cursor: int, more: dict[str, Any]
 ) -> None:
     """It was deleted out of sight, the deletion was forgotten, and another made it anew."""
@@ -405,7 +405,7 @@ def test_what_was_accepted_behind_a_deletion_is_out_of_sight_though_the_row_was_
 
 
 @pytest.mark.law("K15")
-def test_what_a_page_has_told_stays_when_the_next_tells_of_something_else(tmp_path: Path) -> None:
+def test_what_a_page_has_brought_stays_when_the_next_brings_something_else(tmp_path: Path) -> None:
     seen = make_delta(Op.UPDATE, "todos", "t1", {"owner": "a"}, client_id="b", hlc=at_ms(1))
     other = make_delta(Op.UPDATE, "todos", "t1", {"title": "x"}, client_id="b", hlc=at_ms(8))
     transport = ScriptedPages(page(seen, cursor=2, scope="ruled"))

@@ -157,6 +157,6 @@ def test_a_trigger_that_writes_local_tables_or_refuses_rows_stays(world: World) 
     other.insert("todos", "t5", {"title": "c"}).unwrap()
     other.sync().unwrap()
     client.sync().unwrap()
-    told = client.query("SELECT what FROM log ORDER BY rowid", as_=tuple).unwrap()
-    assert told == [("a",), ("b",), ("c",)]
+    logged = client.query("SELECT what FROM log ORDER BY rowid", as_=tuple).unwrap()
+    assert logged == [("a",), ("b",), ("c",)]
     check_sound(client)

@@ -96,7 +96,7 @@ LOOKS: list[Callable[[Result[Any, Exception]], object]] = [
 
 
 @pytest.mark.parametrize("look", LOOKS)
-def test_whoever_looks_has_heard(look: Callable[[Result[Any, Exception]], object]) -> None:
+def test_who_looks_has_heard(look: Callable[[Result[Any, Exception]], object]) -> None:
     look(heard(Err(FAULT), "an edit"))
 
 

@@ -205,7 +205,7 @@ def test_what_is_no_query_is_refused_at_once(client: Client, sql: Any, parameter
     assert len(client._feed._subscribers) == 0
 
 
-def test_a_table_that_is_not_there_yet_is_told_of(client: Client) -> None:
+def test_a_table_that_is_not_there_yet_is_watched_for(client: Client) -> None:
     with pytest.raises(ValidationFailed, match="declare it first"):
         client.watch("SELECT * FROM nowhere")
 

@@ -400,7 +400,7 @@ class TestInOrder:
 
 @pytest.mark.law("F6")
 class TestRefusals:
-    def test_what_is_refused_is_told_and_then_taken_back(self, world: World) -> None:
+    def test_what_is_refused_is_reported_and_then_taken_back(self, world: World) -> None:
         a = world.client("a", "x")
         world.save_rules(RULES)
         a.sync()
@@ -466,7 +466,7 @@ class TestRefusals:
         assert not a.given_up
         assert world.visible("a", ["r1"]) == a.rows
 
-    def test_a_clock_that_is_far_ahead_is_told_and_taken_back(self, world: World) -> None:
+    def test_a_clock_that_is_far_ahead_is_reported_and_taken_back(self, world: World) -> None:
         a = world.client("a", ahead_ms=3_600_000)
         a.sync()
         a.insert(TABLE, "r1", title="mine")
@@ -699,7 +699,7 @@ def test_a_push_with_a_mark_of_ours_is_answered_by_its_commit(
 
 
 @pytest.mark.law("F5")
-def test_what_held_nothing_is_not_read_again(world: World) -> None:
+def test_what_was_empty_is_not_read_again(world: World) -> None:
     world.save_rules(RULES)
     a = world.client("a", "x")
     for number in range(50):

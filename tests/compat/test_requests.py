@@ -113,7 +113,7 @@ class TestPush:
         assert len(gateway.pull(client="client-2").json()["deltas"]) == 1
 
     @pytest.mark.parametrize("value", ["x" * 262_144, "half \ud83d"])
-    def test_a_malformed_edit_is_told_and_its_row_sent_back(
+    def test_a_malformed_edit_is_reported_and_its_row_sent_back(
         self, gateway: Asker, value: str
     ) -> None:
         gateway.push(row("r1"))
@@ -295,7 +295,7 @@ class TestOtherRoutes:
 
         assert gateway.administer("sync-rules", rules).json()["saved"] is True
 
-    def test_a_flush_is_told(self, gateway: Asker) -> None:
+    def test_a_flush_is_reported(self, gateway: Asker) -> None:
         assert gateway.administer("flush", {}).json()["flushed"] is True
 
     @pytest.mark.parametrize(

@@ -109,7 +109,7 @@ def test_a_connector_is_registered_once_and_polled_at_its_interval(world: World)
 
 
 @pytest.mark.law("N8")
-def test_secrets_are_stored_as_secrets_and_told_to_nobody_but_the_connector(world: World) -> None:
+def test_secrets_are_stored_as_secrets_and_shown_to_nobody_but_the_connector(world: World) -> None:
     world.add()
     world.poll()
     stored = world.by_hand.store.connector(G, "shop")
@@ -401,7 +401,7 @@ def test_a_gateway_has_so_many_connectors_and_no_more(world: World) -> None:
         ({"more": 1}, None),
     ],
 )
-def test_a_registration_that_is_none_is_told_where(
+def test_a_registration_that_is_none_is_reported_with_its_place(
     world: World, change: dict[str, Any], field: str | None
 ) -> None:
     with pytest.raises((ValidationFailed, NotFound)) as refused:
@@ -410,7 +410,7 @@ def test_a_registration_that_is_none_is_told_where(
     assert refused.value.field == field
 
 
-def test_the_types_are_told_with_secrets_marked() -> None:
+def test_the_types_are_shown_with_secrets_marked() -> None:
     described = {
         name: registry.described(registry.connector_type(name)) for name in registry.type_names()
     }

@@ -98,7 +98,7 @@ def insert(*rows: bytes) -> bytes:
 
 
 @pytest.mark.law("N12")
-def test_a_transaction_of_mysql_is_told_with_the_microsecond_of_its_commit() -> None:
+def test_a_transaction_of_mysql_comes_with_the_microsecond_of_its_commit() -> None:
     parts, again = read(*transaction(6, insert(row(1, "é", {"a": [False]}), row(2, "", False))))
 
     (part,) = parts
@@ -197,7 +197,7 @@ def test_ids_of_transactions_are_gathered_whatever_their_order(numbers: list[int
     assert len(data) == 8 + 2 * 24 + 16 * sum(map(len, ranges.values()))
 
 
-def test_positions_of_mariadb_grow_by_domain_and_tags_are_told() -> None:
+def test_positions_of_mariadb_grow_by_domain_and_tags_are_reported() -> None:
     assert gtids.mariadb_grown("0-1-5,2-1-7", "0-3-6") == "0-3-6,2-1-7"
     assert gtids.mariadb_grown("", "0-1-1") == "0-1-1"
     with pytest.raises(ValueError, match="invalid literal"):

@@ -149,7 +149,7 @@ def test_a_table_that_cannot_be_captured_harms_no_other(world: BinlogWorld) -> N
     assert mended is None
 
 
-def test_a_log_that_does_not_tell_rows_is_told_with_what_to_set(world: BinlogWorld) -> None:
+def test_a_log_that_does_not_tell_rows_is_reported_with_what_to_set(world: BinlogWorld) -> None:
     only: tuple[tuple[str, str, str], ...] = (("binlog_row_metadata", "NO_LOG", "FULL"),)
     if world.database.is_mysql:
         only = (
@@ -164,7 +164,7 @@ def test_a_log_that_does_not_tell_rows_is_told_with_what_to_set(world: BinlogWor
         assert f"set {setting} = {usual}" in answer.error.message
 
 
-def test_a_user_who_may_not_is_told_what_to_run(world: BinlogWorld) -> None:
+def test_a_user_who_may_not_is_shown_what_to_run(world: BinlogWorld) -> None:
     user = f"reader_{world.schema}"
     world.run(
         f"CREATE USER {user}@'127.0.0.1' IDENTIFIED BY 'p'",

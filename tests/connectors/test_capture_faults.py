@@ -258,7 +258,7 @@ def test_without_an_identity_check_says_what_to_run(world: CaptureWorld) -> None
     assert "REPLICA IDENTITY DEFAULT" in checked.error.message
 
 
-def test_a_user_who_may_not_is_told_what_to_run(world: CaptureWorld) -> None:
+def test_a_user_who_may_not_is_shown_what_to_run(world: CaptureWorld) -> None:
     role = f"reader_{world.schema}"
     world.run(
         f"CREATE ROLE {role} LOGIN PASSWORD 'p'",
@@ -307,7 +307,7 @@ def test_somebody_elses_slot_and_publication_are_not_touched(world: CaptureWorld
     world.run(f"DROP PUBLICATION theirs_{slot}", f"DROP PUBLICATION IF EXISTS {publication}")
 
 
-def test_a_log_that_is_not_logical_is_told(world: CaptureWorld) -> None:
+def test_a_log_that_is_not_logical_is_reported(world: CaptureWorld) -> None:
     row = ("replica", "0/1", 0, False, None, "", 0, True, False)
     cursor = SimpleNamespace(execute=lambda *_: None, fetchone=lambda: row)
 
@@ -315,7 +315,7 @@ def test_a_log_that_is_not_logical_is_told(world: CaptureWorld) -> None:
         world.slot.look(cursor)
 
 
-def test_a_source_that_is_away_when_it_is_removed_is_told(world: CaptureWorld) -> None:
+def test_a_source_that_is_away_when_it_is_removed_is_reported(world: CaptureWorld) -> None:
     world.poll()
     gone = PostgresSettings.model_validate(
         world.settings.model_dump(by_alias=True) | {"port": 1, "password": "p"}

@@ -89,7 +89,7 @@ DEEDS = st.lists(
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=8)
 @given(DEEDS, DEEDS, st.lists(st.integers(1, 25), max_size=4))
-def test_whoever_is_killed_wherever_the_rows_are_those_of_the_source(
+def test_who_is_killed_wherever_the_rows_are_those_of_the_source(
     kind: str, first: list[tuple[str, int]], second: list[tuple[str, int]], kills: list[int]
 ) -> None:
     with source(kind) as vendor, pytest.MonkeyPatch.context() as patch:
@@ -504,7 +504,7 @@ def test_objects_of_a_bucket_are_read_by_the_stacks_own_client() -> None:
             made(settings_, storage, Outside(("*", "s3://acme/i"), lambda _: client))
 
 
-def test_settings_are_read_without_dlt_and_its_absence_is_told() -> None:
+def test_settings_are_read_without_dlt_and_its_absence_is_reported() -> None:
     program = """
 import sys
 sys.modules["dlt"] = None

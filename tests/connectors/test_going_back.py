@@ -192,11 +192,11 @@ def test_tables_that_were_emptied_and_altered_meanwhile_are_as_they_are(world: B
 
 
 @pytest.mark.law("N17")
-def test_a_position_with_tags_is_told_from_one_without() -> None:
-    told = (  # by MySQL 9.7, behind a transaction with a tagged id
+def test_a_position_with_tags_is_distinguished_from_one_without() -> None:
+    position = (  # by MySQL 9.7, behind a transaction with a tagged id
         "0102000000000001e6e7bda0ea5611f1b32502fc0000000100010000000000000001000000000000008c09000000"
         "000000e6e7bda0ea5611f1b32502fc000000010c746167676564010000000000000001000000000000000400000000"
         "000000"
     )
     with pytest.raises(ValueError, match="the position has tags"):
-        mysql_position(bytes.fromhex(told))
+        mysql_position(bytes.fromhex(position))

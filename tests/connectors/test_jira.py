@@ -74,7 +74,7 @@ def do(site: JiraServer, deed: str, number: int) -> None:
 @pytest.mark.law("N1", "N2", "N10")
 @settings(max_examples=8)
 @given(DEEDS, DEEDS, st.lists(st.integers(1, 40), max_size=4))
-def test_whoever_is_killed_wherever_the_rows_are_those_of_the_site(
+def test_who_is_killed_wherever_the_rows_are_those_of_the_site(
     first: list[tuple[str, int]], second: list[tuple[str, int]], kills: list[int]
 ) -> None:
     with JiraServer() as site:
@@ -210,7 +210,7 @@ def test_a_page_whose_token_is_no_longer_taken_is_searched_for_again(site: JiraS
 
 
 @pytest.mark.law("N4", "N10")
-def test_credentials_that_end_midway_delete_nothing_and_are_told(site: JiraServer) -> None:
+def test_credentials_that_end_midway_delete_nothing_and_are_reported(site: JiraServer) -> None:
     site.put({f"{number}": "first" for number in range(250)})
     world = World(site, TABLES)
     world.poll_to_the_end()
@@ -446,7 +446,7 @@ def test_custom_fields_are_columns_by_their_names(site: JiraServer) -> None:
     assert (types["story_points"], types["team_10021"], types["due"]) == ("number", "json", "date")
 
 
-def test_what_is_not_there_is_told_before_anything_is_read(site: JiraServer) -> None:
+def test_what_is_not_there_is_reported_before_anything_is_read(site: JiraServer) -> None:
     site.projects = {"1": {"id": "1", "key": "ACME", "name": "Acme"}}
     for more, message in (
         ({"customFields": ["Story points"]}, "no custom field Story points"),

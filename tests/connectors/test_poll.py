@@ -165,7 +165,7 @@ class KeepingSource(MemorySource):
     st.lists(st.tuples(st.integers(1, 12), st.sampled_from(FAULTS)), max_size=6),
     st.sampled_from([3, 999]),
 )
-def test_whoever_is_killed_wherever_everything_is_there_once(
+def test_who_is_killed_wherever_everything_is_there_once(
     changes: list[tuple[str, int | None]],
     kills: list[tuple[int, tuple[LakeSyncError | None, LakeSyncError | None]]],
     pages: int,
@@ -358,7 +358,7 @@ def test_a_table_that_cannot_be_read_harms_no_other() -> None:
     ],
     ids=repr,
 )
-def test_a_connector_that_misbehaves_is_told_as_a_fault_and_harms_no_other_table(
+def test_a_connector_that_misbehaves_is_reported_as_a_fault_and_harms_no_other_table(
     given: object,
 ) -> None:
     class Broken(MemorySource):

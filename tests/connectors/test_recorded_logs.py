@@ -85,7 +85,7 @@ def test_behind_a_transaction_with_a_tagged_id_the_position_is_a_file_and_an_off
 
 
 @pytest.mark.law("N12", "N13")
-def test_a_table_of_which_a_part_of_a_document_is_told_is_read_again() -> None:
+def test_a_table_of_which_a_part_of_a_document_is_logged_is_read_again() -> None:
     parts, again = read(recorded("a part of a document"))
     assert again == ["t"]
     assert rows(parts).keys() == {"1"}

@@ -53,7 +53,7 @@ DEEDS = st.lists(st.tuples(st.booleans(), st.integers(1, 5)), min_size=1, max_si
 @pytest.mark.law("N1", "N2", "N11")
 @settings(max_examples=5)
 @given(DEEDS, DEEDS, st.lists(st.integers(1, 20), max_size=4), st.sampled_from([0, 999]))
-def test_whoever_is_killed_wherever_the_rows_are_those_of_the_organisation(
+def test_who_is_killed_wherever_the_rows_are_those_of_the_organisation(
     first: list[tuple[bool, int]], second: list[tuple[bool, int]], kills: list[int], bulk: int
 ) -> None:
     with SalesforceServer() as org:
@@ -288,7 +288,7 @@ def test_a_session_that_ends_midway_is_renewed(org: SalesforceServer) -> None:
 
 
 @pytest.mark.law("N4", "N11")
-def test_a_secret_that_is_no_longer_taken_is_told_and_nothing_is_lost(
+def test_a_secret_that_is_no_longer_taken_is_reported_and_nothing_is_lost(
     org: SalesforceServer,
 ) -> None:
     org.put({"1": "a"})
@@ -323,7 +323,7 @@ def test_a_share_of_the_days_requests_is_left_to_others(org: SalesforceServer) -
     assert names(world) == expected(org)
 
 
-def test_what_cannot_be_read_is_told_before_anything_is_read(org: SalesforceServer) -> None:
+def test_what_cannot_be_read_is_reported_before_anything_is_read(org: SalesforceServer) -> None:
     checked = org.connector().check()
     assert checked == Ok(f"{org.url} answers, and has Account, Contact.")
     discovered = org.connector().discover().unwrap()

@@ -271,7 +271,7 @@ def test_values_of_every_type_are_json_of_their_columns_types(by_difference: Sql
 
 
 @pytest.mark.emulator
-def test_a_row_that_json_cannot_hold_is_told_and_its_neighbours_are_read(
+def test_a_row_that_json_cannot_hold_is_reported_and_its_neighbours_are_read(
     by_difference: SqlSource,
 ) -> None:
     by_difference.run(f"ALTER TABLE {by_difference.table} ADD COLUMN f double precision")
@@ -296,7 +296,7 @@ def test_a_row_that_json_cannot_hold_is_told_and_its_neighbours_are_read(
         ({"columns": ["value", "elsewhere"]}, "no column elsewhere"),
     ],
 )
-def test_what_cannot_be_read_is_told_by_check(
+def test_what_cannot_be_read_is_reported_by_check(
     by_difference: SqlSource, asked: dict[str, Any], message: str
 ) -> None:
     body = by_difference.settings.model_dump(by_alias=True)
@@ -312,7 +312,7 @@ def test_what_cannot_be_read_is_told_by_check(
 
 
 @pytest.mark.emulator
-def test_a_source_that_is_away_or_refuses_is_told_without_the_password(
+def test_a_source_that_is_away_or_refuses_is_reported_without_the_password(
     by_difference: SqlSource,
 ) -> None:
     body = by_difference.settings.model_dump(by_alias=True) | {"password": "not-this-one"}
@@ -350,7 +350,7 @@ def test_a_column_that_appears_is_read_by_the_next_poll(by_difference: SqlSource
     assert page.changes[0].columns["more"] == 5
 
 
-def test_every_fault_of_a_configuration_is_told_and_no_value() -> None:
+def test_every_fault_of_a_configuration_is_reported_and_no_value() -> None:
     table = {"name": "t", "as": "no name"}
     body = {"host": "", "user": "u", "password": "hidden", "tables": [table], "x": 1}
     with pytest.raises(ValidationError) as refused:
@@ -371,7 +371,7 @@ def test_every_fault_of_a_configuration_is_told_and_no_value() -> None:
         ("double precision", "number"), ("interval", "string"), ("bigint", "integer"),
     ],
 )  # fmt: skip
-def test_sql_types_are_told_as_those_of_columns(sql: str, ours: str) -> None:
+def test_sql_types_are_shown_as_those_of_columns(sql: str, ours: str) -> None:
     assert column_type(sql) == ours
 
 

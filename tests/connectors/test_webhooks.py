@@ -174,7 +174,7 @@ def test_a_stranger_learns_nothing(world: World, source: MemorySource) -> None:
 
 @pytest.mark.law("N14")
 @pytest.mark.parametrize("ago_s", [STANDARD_AGE_S_MAX + 1, -AHEAD_S_MAX - 1])
-def test_what_was_signed_too_long_ago_or_ahead_is_refused_and_the_reason_told(
+def test_what_was_signed_too_long_ago_or_ahead_is_refused_with_the_reason(
     world: World, ago_s: int
 ) -> None:
     edge_s = STANDARD_AGE_S_MAX if ago_s > 0 else -AHEAD_S_MAX
@@ -262,7 +262,7 @@ def test_what_has_no_time_of_its_own_is_as_old_as_it_was_sent(
 
 
 @pytest.mark.law("N4", "N14")
-def test_a_refused_row_is_told_its_neighbours_go_on_and_a_poll_keeps_it(
+def test_a_refused_row_is_reported_its_neighbours_go_on_and_a_poll_keeps_it(
     world: World, source: MemorySource
 ) -> None:
     source.log.append(Change("bad", {"no column": 1}, source.clock_us))
@@ -293,7 +293,7 @@ def test_a_paused_connector_takes_none_and_too_many_wait(world: World) -> None:
 
 
 @pytest.mark.law("N14")
-def test_a_body_that_cannot_be_read_is_told_and_a_connector_that_breaks_is_our_fault(
+def test_a_body_that_cannot_be_read_is_reported_and_a_connector_that_breaks_is_our_fault(
     world: World,
 ) -> None:
     body = b"no JSON"

@@ -149,7 +149,7 @@ def test_whatever_the_name_it_is_given_back(access: AccessStore, gateway: str, n
     assert access.revocations(gateway) == [revocation]
 
 
-def test_the_last_who_revoked_is_told(access: AccessStore, gateway: str) -> None:
+def test_the_last_who_revoked_is_shown(access: AccessStore, gateway: str) -> None:
     access.revoke(gateway, Revocation("user", "ann", 1, "ops"))
     access.revoke(gateway, Revocation("user", "ann", 2, "sec"))
 

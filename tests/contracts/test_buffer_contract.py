@@ -424,9 +424,7 @@ def test_a_configuration_makes_the_first_head(buffer: Buffer, gateway: str) -> N
 
 
 @pytest.mark.law("B6")
-def test_whoever_commits_by_an_older_configuration_is_refused(
-    buffer: Buffer, writer: Writer
-) -> None:
+def test_who_commits_by_an_older_configuration_is_refused(buffer: Buffer, writer: Writer) -> None:
     writer.write("main")
     late = writer.prepare("main", at=6_000)
     first = Writer(buffer, f"{writer.gateway}-new").prepare("main", at=6_000)
@@ -740,9 +738,7 @@ def test_a_row_is_forgotten_only_as_it_was_seen(buffer: Buffer, writer: Writer) 
 
 
 @pytest.mark.law("R5")
-def test_whoever_commits_by_a_row_that_was_forgotten_is_refused(
-    buffer: Buffer, writer: Writer
-) -> None:
+def test_who_commits_by_a_row_that_was_forgotten_is_refused(buffer: Buffer, writer: Writer) -> None:
     written = writer.write(rows={R1: b"old"})
     prepared = writer.prepare(rows={R1: b"new"})
     buffer.forget_row(writer.gateway, *R1, written.stamp)

@@ -270,7 +270,7 @@ def test_rows_are_merged_and_removed_with_the_mark(
 
 
 @pytest.mark.law("P11")
-def test_rows_wait_for_the_batch_before_them_and_their_history_is_told_to_be_gone(
+def test_rows_wait_for_the_batch_before_them_and_their_history_is_said_to_be_gone(
     make: Callable[[], DatabaseAdapter], table: str
 ) -> None:
     adapter = fillable(make())

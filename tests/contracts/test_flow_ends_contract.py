@@ -172,7 +172,7 @@ def test_rows_are_brought_followed_filtered_and_mapped(ends: Ends) -> None:
 
 
 @pytest.mark.law("Y5")
-def test_whoever_dies_between_any_two_steps_is_made_up_for(ends: Ends) -> None:
+def test_who_dies_between_any_two_steps_is_made_up_for(ends: Ends) -> None:
     ends.commit(ends.row(1), ends.row(2))
     ends.declare()
     deaths, number = 0, 2

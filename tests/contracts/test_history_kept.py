@@ -129,7 +129,7 @@ def test_what_is_refused_stays_so_while_its_history_goes(database: SqlDestinatio
 
 
 @pytest.mark.law("P12", "P4")
-def test_whoever_is_cut_off_anywhere_forgot_all_of_its_part_or_none(
+def test_who_is_cut_off_anywhere_forgot_all_of_its_part_or_none(
     database: SqlDestination,
 ) -> None:
     """Deltas, mark, what is gone and up to where: of one transaction."""
@@ -155,7 +155,7 @@ def test_whoever_is_cut_off_anywhere_forgot_all_of_its_part_or_none(
 
 
 @pytest.mark.law("P12", "P9")
-def test_who_reads_while_history_is_forgotten_is_told_or_misses_nothing(
+def test_who_reads_while_history_is_forgotten_is_notified_or_misses_nothing(
     database: SqlDestination, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It goes as the reader looks for where it begins, and between two of its reads."""

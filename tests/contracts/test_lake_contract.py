@@ -133,7 +133,7 @@ def test_what_s3_says_is_one_of_our_errors(
         assert caught.value.retry is retry
 
 
-def test_one_object_that_is_not_removed_is_told() -> None:
+def test_one_object_that_is_not_removed_is_reported() -> None:
     client = boto3.client("s3", region_name=REGION)
     with Stubber(client) as stub:
         stub.add_response(
@@ -152,7 +152,7 @@ def test_one_object_that_is_not_removed_is_told() -> None:
         (boto.EndpointConnectionError(endpoint_url="x"), AdapterUnreachable),
     ],
 )
-def test_a_store_that_does_not_answer_is_told(
+def test_a_store_that_does_not_answer_is_reported(
     theirs: Exception, ours: type[AdapterFailed], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Silent:

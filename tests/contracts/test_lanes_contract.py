@@ -104,7 +104,7 @@ def test_lanes_are_changed_though_commits_happened_since_they_were_read(
 
 
 @pytest.mark.law("B7")
-def test_whoever_saw_the_main_head_before_lanes_were_listed_above_it_cannot_commit(
+def test_who_saw_the_main_head_before_lanes_were_listed_above_it_cannot_commit(
     buffer: Buffer, writer: Writer
 ) -> None:
     writer.write("main")
@@ -257,7 +257,7 @@ def test_a_lane_that_is_not_as_seen_is_not_closed(buffer: Buffer, writer: Writer
 
 
 @pytest.mark.law("B7")
-def test_closing_again_stops_whoever_opened_it_meanwhile(buffer: Buffer, writer: Writer) -> None:
+def test_closing_again_stops_who_opened_it_meanwhile(buffer: Buffer, writer: Writer) -> None:
     assert buffer.close_lane(writer.gateway, "main.1", None, 2_000)
     late = writer.prepare("main.1", at=9_000)
 
@@ -288,7 +288,7 @@ def test_a_commit_to_a_closed_lane_opens_it_and_its_log_goes_on(
 
 
 @pytest.mark.law("B6")
-def test_a_configuration_is_refused_by_whoever_did_not_see_the_open_lanes(
+def test_a_configuration_is_refused_by_who_did_not_see_the_open_lanes(
     buffer: Buffer, writer: Writer
 ) -> None:
     writer.write("main")
@@ -310,7 +310,7 @@ def test_a_configuration_is_refused_by_whoever_did_not_see_the_open_lanes(
 
 
 @pytest.mark.law("B12")
-def test_an_epoch_is_refused_to_whoever_did_not_see_the_open_lanes(
+def test_an_epoch_is_refused_to_who_did_not_see_the_open_lanes(
     buffer: Buffer, writer: Writer
 ) -> None:
     writer.write("main")
@@ -324,7 +324,7 @@ def test_an_epoch_is_refused_to_whoever_did_not_see_the_open_lanes(
 
 
 @pytest.mark.law("B12")
-def test_an_epoch_is_refused_to_whoever_did_not_see_the_configuration(
+def test_an_epoch_is_refused_to_who_did_not_see_the_configuration(
     buffer: Buffer, writer: Writer
 ) -> None:
     for version in (0, 1):

@@ -32,7 +32,7 @@ def quotas(store: str, request: pytest.FixtureRequest) -> QuotaStore:
 
 
 @pytest.mark.law("Q1")
-def test_all_that_is_reported_in_a_window_is_told(quotas: QuotaStore, gateway: str) -> None:
+def test_all_that_is_reported_in_a_window_is_returned(quotas: QuotaStore, gateway: str) -> None:
     assert quotas.report(gateway, 7, ONE) == WindowUsage(7, ONE, UNSET)
     assert quotas.report(gateway, 7, ONE) == WindowUsage(7, Usage(2, 40, 600), UNSET)
     assert quotas.report(gateway, 7, Usage()).usage == Usage(2, 40, 600)
@@ -67,7 +67,7 @@ def test_of_many_reports_at_once_none_is_lost(quotas: QuotaStore, gateway: str) 
     assert quotas.report(gateway, 7, Usage()).usage == Usage(40, 800, 12_000)
 
 
-def test_what_was_set_for_a_gateway_is_told_with_each_report(
+def test_what_was_set_for_a_gateway_is_reported_with_each_report(
     quotas: QuotaStore, gateway: str
 ) -> None:
     assert quotas.quota(gateway) == UNSET

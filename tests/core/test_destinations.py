@@ -53,7 +53,7 @@ def test_a_declaration_says_what_goes_where() -> None:
 
 
 @pytest.mark.law("D12")
-def test_every_fault_is_told_with_its_path() -> None:
+def test_every_fault_is_reported_with_its_path() -> None:
     faulty = {
         "kind": "oracle",
         "secret": "a/b",
@@ -129,7 +129,7 @@ def test_an_archive_is_declared_stored_and_read_again() -> None:
         ({"secret": "cold", "afterDays": 31}, ["archive.afterDays"]),
     ],
 )  # fmt: skip
-def test_all_faults_of_an_archive_are_told_at_once(archive: object, paths: list[str]) -> None:
+def test_all_faults_of_an_archive_are_reported_at_once(archive: object, paths: list[str]) -> None:
     body = {"kind": "postgres", "secret": "w", "archive": archive}
     with pytest.raises(DestinationRefused) as refused:
         read_destination("warehouse", body, CONFIG)

@@ -195,7 +195,7 @@ def test_what_is_no_list_of_schemas_is_refused(body: object) -> None:
 
 
 @given(table_schemas())
-def test_a_client_is_told_nothing_of_the_lake_or_of_other_systems(schema: TableSchema) -> None:
+def test_a_client_is_sent_nothing_of_the_lake_or_of_other_systems(schema: TableSchema) -> None:
     shown = shown_to_clients(schema)
     assert shown is not None
     fields = schema_to_json(shown)

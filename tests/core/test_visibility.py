@@ -96,21 +96,21 @@ class TestBuckets:
     def test_claims_are_found_by_path_and_lists_are_alternatives(
         self, path: str, value: object, *, seen: bool
     ) -> None:
-        seer = viewer(bucket(Filter("held", "eq", Claim(tuple(path.split("."))))))
+        seer = viewer(bucket(Filter("kept", "eq", Claim(tuple(path.split("."))))))
 
-        assert seer.sees("todos", row(held=value)) == seen
+        assert seer.sees("todos", row(kept=value)) == seen
 
     def test_claims_may_be_any_mapping(self) -> None:
         claims = MappingProxyType({"org": MappingProxyType({"id": 7})})
-        seer = Viewer(SyncRules(1, (bucket(Filter("held", "eq", Claim(("org", "id")))),)), claims)
+        seer = Viewer(SyncRules(1, (bucket(Filter("kept", "eq", Claim(("org", "id")))),)), claims)
 
-        assert seer.sees("todos", row(held=7))
+        assert seer.sees("todos", row(kept=7))
 
     @pytest.mark.parametrize("op", OPERATORS)
     def test_a_missing_claim_matches_nothing(self, op: str) -> None:
-        seer = viewer(bucket(Filter("held", op, Claim(("nobody",)))))
+        seer = viewer(bucket(Filter("kept", op, Claim(("nobody",)))))
 
-        assert not seer.sees("todos", row(held="x"))
+        assert not seer.sees("todos", row(kept="x"))
 
 
 @pytest.mark.law("V4")
@@ -225,7 +225,7 @@ class TestScope:
         text = viewer(*many).scope().text()
 
         assert len(text) <= SCOPE_CHARS_MAX
-        assert not scope_of(text).is_told
+        assert not scope_of(text).is_listed
 
 
 values = st.sampled_from(["ann", "bob", "7", "x", 7, 3, True, None])

@@ -44,7 +44,7 @@ def world_with_history() -> World:
     return world
 
 
-def rows_told(world: World) -> list[str]:
+def rows_of(world: World) -> list[str]:
     """Return the rows of the history, read through both as one."""
     declared = world.buffer.destinations(GATEWAY).by_name["warehouse"]
     both = Lifecycle(world.databases["warehouse"], world.archive(GATEWAY, declared))
@@ -54,7 +54,7 @@ def rows_told(world: World) -> list[str]:
 @pytest.mark.law("P15")
 def test_what_is_old_moves_and_what_is_new_stays() -> None:
     world = world_with_history()
-    before = rows_told(world)
+    before = rows_of(world)
     assert before == ["old", "old", "new"]
 
     assert world.archiver().announce() == 1
@@ -70,7 +70,7 @@ def test_what_is_old_moves_and_what_is_new_stays() -> None:
     world.deliver()
     assert world.buffer.delivery_states(GATEWAY, "warehouse")["todos"].archived == noted.archived
     before.append("newer")
-    assert rows_told(world) == before
+    assert rows_of(world) == before
     forgotten = world.databases["warehouse"].query_deltas_since("todos", Position(), 9)
     assert isinstance(forgotten, Err)
     world.check()
@@ -164,7 +164,7 @@ def test_of_an_archive_an_erasure_removes_the_row_alone() -> None:
 
 @pytest.mark.law("E9", "P15")
 @pytest.mark.parametrize("last_happens", [False, True])
-def test_whoever_erases_and_dies_anywhere_is_followed_by_one_that_does_it(
+def test_who_erases_and_dies_anywhere_is_followed_by_one_that_does_it(
     *, last_happens: bool
 ) -> None:
     for writes in range(30):
@@ -254,7 +254,7 @@ def test_who_is_declared_anew_has_another_archive() -> None:
 
 
 @pytest.mark.law("P15")
-def test_a_database_that_is_away_is_told_and_nothing_is_moved() -> None:
+def test_a_database_that_is_away_is_reported_and_nothing_is_moved() -> None:
     world = world_with_history()
     world.databases["warehouse"].is_away = True
     with pytest.raises(AdapterUnreachable):

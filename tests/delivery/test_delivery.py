@@ -158,9 +158,7 @@ def test_a_flush_that_began_before_the_declaration_leaves_no_gap() -> None:
 
 @pytest.mark.law("D8", "D9")
 @pytest.mark.parametrize("last_happens", [False, True])
-def test_whoever_dies_anywhere_is_followed_by_one_that_makes_up_for_it(
-    *, last_happens: bool
-) -> None:
+def test_who_dies_anywhere_is_followed_by_one_that_makes_up_for_it(*, last_happens: bool) -> None:
     for writes in range(60):
         world = World()
         world.push(*some(4), *some(2, table="notes"))

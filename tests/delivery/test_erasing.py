@@ -128,7 +128,7 @@ def test_one_that_is_away_or_paused_does_it_later_and_is_named_until_then() -> N
 
 @pytest.mark.law("E9")
 @pytest.mark.parametrize("last_happens", [False, True])
-def test_whoever_dies_anywhere_is_followed_by_one_that_does_it(*, last_happens: bool) -> None:
+def test_who_dies_anywhere_is_followed_by_one_that_does_it(*, last_happens: bool) -> None:
     for writes in range(20):
         world = world_with("first")
         life = Life(writes, last_happens=last_happens)

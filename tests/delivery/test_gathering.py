@@ -160,7 +160,7 @@ def test_what_failed_counts_as_written() -> None:
 
 
 @pytest.mark.law("D15", "D8")
-def test_whoever_dies_while_he_writes_what_was_gathered_is_made_up_for() -> None:
+def test_who_dies_while_he_writes_what_was_gathered_is_made_up_for() -> None:
     for writes in range(1, 30):
         world = GatheringWorld()
         for number in range(4):

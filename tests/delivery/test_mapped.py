@@ -72,7 +72,7 @@ def test_rows_are_decided_as_they_are_and_arrive_as_they_are_mapped(buckets: Any
 
 @pytest.mark.law("Y5")
 @pytest.mark.parametrize("last_happens", [False, True])
-def test_whoever_dies_anywhere_is_made_up_for(*, last_happens: bool) -> None:
+def test_who_dies_anywhere_is_made_up_for(*, last_happens: bool) -> None:
     for writes in range(60):
         world = World()
         world.push(*some(4))

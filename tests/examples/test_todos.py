@@ -101,11 +101,11 @@ def ada_id(pane: Pane) -> str:
     return pane._rows[0].id
 
 
-def test_who_lost_a_change_is_told(tmp_path: Path) -> None:
+def test_who_lost_a_change_is_notified(tmp_path: Path) -> None:
     assert asyncio.run(both_rename(tmp_path)) == ["bob wrote 'milk?' over your 'milk!'"]
 
 
-def test_who_names_no_token_is_told_what_is_missing() -> None:
+def test_who_names_no_token_is_shown_what_is_missing() -> None:
     command = [sys.executable, "-m", "examples.todos", "--url", "https://127.0.0.1:1"]
     answer = subprocess.run(command, capture_output=True, text=True, check=False, env={})
 

@@ -128,7 +128,7 @@ STEPS = st.lists(
 @pytest.mark.parametrize("to", [{}, TO_GATEWAY])
 @settings(max_examples=60, deadline=None)
 @given(STEPS, st.sampled_from([[], MINE]))
-def test_whoever_dies_wherever_the_rows_are_there_once(
+def test_who_dies_wherever_the_rows_are_there_once(
     to: dict[str, Any], steps: list[tuple[str, str, int, str, int]], buckets: Any
 ) -> None:
     world = World()
@@ -514,7 +514,7 @@ def test_a_row_that_is_out_of_sight_is_a_dead_letter_no_more(how: str) -> None:
 @pytest.mark.law("Y9")
 @pytest.mark.parametrize("then", ["mended before", "mended then"])
 @pytest.mark.parametrize("writes", range(1, 9))
-def test_whoever_dies_dead_letters_are_counted_as_they_are(writes: int, then: str) -> None:
+def test_who_dies_dead_letters_are_counted_as_they_are(writes: int, then: str) -> None:
     """Of a refused row, and of one that is accepted since; whether it dies after the last write."""
     for last_happens in (False, True):
         world = World()

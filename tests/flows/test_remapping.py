@@ -70,7 +70,7 @@ def test_of_another_map_no_column_and_no_value_stays(to: dict[str, Any], *, move
 @pytest.mark.law("Y5", "Y6")
 @pytest.mark.parametrize("to", [{}, TO_GATEWAY])
 @pytest.mark.parametrize("after", [False, True])
-def test_whoever_dies_while_rows_are_put_anew_is_made_up_for(
+def test_who_dies_while_rows_are_put_anew_is_made_up_for(
     to: dict[str, Any], *, after: bool
 ) -> None:
     for step in range(1, 8):

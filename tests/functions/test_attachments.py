@@ -53,7 +53,7 @@ def test_a_file_is_uploaded_and_downloaded(functions: Functions) -> None:
     assert b"".join(functions.attachments.receive_bytes(reads, 0)) == b"a photograph"
 
 
-def test_a_row_before_its_file_is_told_apart(functions: Functions) -> None:
+def test_a_row_before_its_file_is_distinguished(functions: Functions) -> None:
     pusher(functions.buffer).push("demo", push(insert("t1", at=at_ms(1), photo=REFERENCE)))
     answer = functions.http("attachments", "attachments_download")
 

@@ -159,7 +159,7 @@ def test_a_client_that_is_revoked_is_refused_and_its_users_others_are_not(
 
 
 @pytest.mark.law("Q1")
-def test_a_gateway_over_its_quota_is_answered_429_and_told_when_to_come_again(
+def test_a_gateway_over_its_quota_is_answered_429_and_when_to_come_again(
     functions: Functions,
 ) -> None:
     functions.quotas.set_quota("demo", Quota(1, None, None))
@@ -385,7 +385,7 @@ def test_a_limit_beyond_the_greatest_page_is_that_page(functions: Functions) -> 
     assert _pull(functions, limit="9" * 30).status == 200
 
 
-def test_whoever_only_reads_may_do_so_under_any_name(functions: Functions) -> None:
+def test_who_only_reads_may_do_so_under_any_name(functions: Functions) -> None:
     functions.http("push", "push_json")
     page = _pull(functions, since="0", clientId="phone-9")
 
@@ -642,7 +642,7 @@ def test_metrics_are_for_administrators_and_clients(functions: Functions, name: 
     assert answer.json["unflushedBytes"] > 0
 
 
-def test_a_client_is_told_nothing_of_tables_that_the_rules_hide_from_it(
+def test_a_client_is_sent_nothing_of_tables_that_the_rules_hide_from_it(
     functions: Functions,
 ) -> None:
     functions.http("admin", "admin_schema")
@@ -830,7 +830,7 @@ def test_an_unknown_address_is_answered_in_our_words(functions: Functions) -> No
     assert (answer.status, answer.json["code"]) == (404, "NOT_FOUND")
 
 
-def test_a_wrong_method_is_told_from_an_unknown_address(functions: Functions) -> None:
+def test_a_wrong_method_is_distinguished_from_an_unknown_address(functions: Functions) -> None:
     answer = functions.http("open", "open_wrong_method")
 
     assert (answer.status, answer.json["code"]) == (405, "METHOD_NOT_ALLOWED")

@@ -255,7 +255,7 @@ class World:
             history = self.here.query_deltas_since("things", Position(), 9_999).unwrap().deltas
             ids = [placed.delta.delta_id for placed in history]
         else:
-            deltas = self.told(refused)
+            deltas = self.logged(refused)
             rows = {row_id: fold(each for each in deltas if each.row_id == row_id)
                     for row_id in {delta.row_id for delta in deltas}}  # fmt: skip
             stored = self.buffer.scan_rows(GATEWAY, "things", "", 999).rows
@@ -268,7 +268,7 @@ class World:
             assert {*ids} <= {delta.delta_id for delta in deltas}
         assert len(ids) == len({*ids}), "nothing comes twice"
 
-    def told(self, refused: frozenset[str]) -> list[Delta]:
+    def logged(self, refused: frozenset[str]) -> list[Delta]:
         """Return the deltas of all that the source told, but for rows that are refused."""
         changes = (one for one in self.source.log if isinstance(one, Change))
         client, now_ms = client_id_of(NAME), self.time.wall_clock()

@@ -145,7 +145,7 @@ def test_a_gateway_is_deleted_and_left_alone_from_then_on(
     assert run("names") == {"gateways": []}
 
 
-def test_who_deletes_what_is_not_there_is_told(
+def test_who_deletes_what_is_not_there_is_notified(
     run: Callable[..., dict[str, Any]], gateway: Kept, functions: Functions,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip

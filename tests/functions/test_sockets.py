@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 NAME = "L0SM9cOFvHcCIhw="
 GATEWAY = "demo"
-NOTHING_TOLD: dict[str, Any] = {"gateways": 0, "batchItemFailures": []}
+NOBODY_NOTIFIED: dict[str, Any] = {"gateways": 0, "batchItemFailures": []}
 
 
 class Api:
@@ -325,7 +325,7 @@ def test_a_frame_of_actions_is_refused_as_a_request_would_be(
 
 
 @pytest.mark.law("X9")
-def test_what_the_function_refuses_or_breaks_at_is_told(
+def test_what_the_function_refuses_or_breaks_at_is_reported(
     api: Api, outside: MemoryOutside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     revoked = json.dumps({"error": "revoked", "code": "REVOKED"})
@@ -505,7 +505,7 @@ def socket_event(headers: dict[str, str], query: dict[str, str] | None = None) -
 
 
 @pytest.mark.law("T1")
-def test_a_commit_is_told_to_who_is_connected(api: Api) -> None:
+def test_a_commit_is_broadcast_to_who_is_connected(api: Api) -> None:
     api.connect()
     service = wiring_realtime.frame_service(wiring.load(FramesSettings))
     service._pushes.push(GATEWAY, some_push("laptop"))
@@ -545,8 +545,8 @@ def test_a_batch_without_time_for_all_comes_again_and_each_gateway_has_its_share
 
     first = sent["Records"][0]["dynamodb"]["SequenceNumber"]
     assert answer["batchItemFailures"] == [{"itemIdentifier": first}]
-    told = sum(name.startswith("demo-") for name in api.sockets.sent)
-    assert 0 < told < 200
+    notified = sum(name.startswith("demo-") for name in api.sockets.sent)
+    assert 0 < notified < 200
     assert sum(name.startswith("other-") for name in api.sockets.sent) == 3
     again = notify(sent, Context())
     assert again["batchItemFailures"] == []
@@ -572,10 +572,10 @@ def test_records_that_tell_nothing_are_passed_over(api: Api) -> None:
     for pk, sk in keys:
         record = json.loads(json.dumps(sent["Records"][0]))
         record["dynamodb"]["Keys"] = {"pk": {"S": pk}, "sk": {"S": sk}}
-        assert api.call("notify", {"Records": [record]}) == NOTHING_TOLD
+        assert api.call("notify", {"Records": [record]}) == NOBODY_NOTIFIED
     removal = json.loads(json.dumps(sent["Records"][0]))
     del removal["dynamodb"]["NewImage"]
-    assert api.call("notify", {"Records": [removal]}) == NOTHING_TOLD
+    assert api.call("notify", {"Records": [removal]}) == NOBODY_NOTIFIED
     assert api.sockets.sent == {}
 
 

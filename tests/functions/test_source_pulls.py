@@ -82,7 +82,7 @@ def test_a_source_is_read_by_the_function_that_has_the_drivers(
 
 
 @pytest.mark.law("D13")
-def test_a_page_of_a_source_is_told_in_protobuf_too(
+def test_a_page_of_a_source_is_sent_in_protobuf_too(
     functions: Functions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database = filled()

@@ -152,7 +152,7 @@ def test_the_sender_gets_no_echo(world: World) -> None:
 
 
 @pytest.mark.law("T4")
-def test_of_what_others_wrote_as_well_the_sender_is_only_told(world: World) -> None:
+def test_of_what_others_wrote_as_well_the_sender_is_only_notified(world: World) -> None:
     world.connect("bob")
     settled(world)
     world.write("bob", "r1", title="Buy milk")
@@ -251,7 +251,7 @@ def test_a_connection_does_not_outlive_its_token(world: World) -> None:
 
 @pytest.mark.law("T6")
 @pytest.mark.parametrize("kind", ["user", "client"])
-def test_who_is_revoked_is_told_so_and_closed(world: World, kind: str) -> None:
+def test_who_is_revoked_is_notified_and_closed(world: World, kind: str) -> None:
     world.connect("ann")
     world.connect("bob")
     world.broadcaster.close_revoked(GATEWAY, kind, "ann")
@@ -272,7 +272,7 @@ def test_all_connections_of_a_deleted_gateway_are_closed(world: World) -> None:
 
 
 @pytest.mark.law("T6")
-def test_the_sweep_closes_what_nobody_was_told_of(world: World) -> None:
+def test_the_sweep_closes_what_nobody_heard_of(world: World) -> None:
     world.connect("ann", expires_s=world.time.now_ms / 1000 - 1)
     world.connect("bob")
     world.connect("carl")
@@ -421,7 +421,7 @@ def some_readers(world: World, count: int) -> list[str]:
 
 
 @pytest.mark.law("T8")
-def test_whoever_has_no_time_for_all_hands_the_rest_on(world: World) -> None:
+def test_who_has_no_time_for_all_hands_the_rest_on(world: World) -> None:
     names = some_readers(world, 6)
     world.write("bob", "r1", title="first")
     first = world.newest()
@@ -441,14 +441,14 @@ def test_whoever_has_no_time_for_all_hands_the_rest_on(world: World) -> None:
 @pytest.mark.law("T8")
 def test_nobody_waits_for_ever_while_commits_go_on_and_time_never_suffices(world: World) -> None:
     names = some_readers(world, 7)
-    told: set[str] = set()
+    notified: set[str] = set()
     for number in range(7):
         world.write("bob", f"r{number}", title="x")
         commit = world.newest()
         assert not world.process().notify(GATEWAY, commit, f"batch-{number}", Running(world, 1))
-        told |= {name for name in names if world.sockets.pages(name)}
+        notified |= {name for name in names if world.sockets.pages(name)}
 
-    assert told == set(names)
+    assert notified == set(names)
 
 
 @pytest.mark.law("T1", "T8")
@@ -483,7 +483,7 @@ def test_without_time_nothing_is_begun_and_nothing_lost(world: World) -> None:
 
 
 @pytest.mark.law("T8")
-def test_a_commit_that_was_left_to_whoever_had_no_time_is_handed_on_too(world: World) -> None:
+def test_a_commit_that_was_left_to_who_had_no_time_is_handed_on_too(world: World) -> None:
     (name,) = some_readers(world, 1)
     world.write("bob", "r1", title="first")
     first = world.newest()
@@ -504,7 +504,7 @@ def test_a_commit_that_was_left_to_whoever_had_no_time_is_handed_on_too(world: W
 
 
 @pytest.mark.law("T8")
-def test_a_broadcast_that_fails_is_made_anew_by_whoever_is_next(
+def test_a_broadcast_that_fails_is_made_anew_by_who_is_next(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (name,) = some_readers(world, 1)

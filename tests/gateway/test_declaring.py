@@ -83,7 +83,7 @@ def test_one_user_declares_a_few_tables_however_many_clients_it_has(
 
 
 @pytest.mark.law("S7")
-def test_some_tables_are_left_for_schemas_whoever_declares_the_others(
+def test_some_tables_are_left_for_schemas_who_declares_the_others(
     buffer: MemoryBuffer, time: GivenTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(declaring, "TABLES_MAX", 4)

@@ -117,8 +117,8 @@ def test_whatever_becomes_of_a_frame_keeps_nobody_elses(
     monkeypatch.setattr(world.sockets, "send", failing)
     world.send()
 
-    told = [one.id for one in world.open if world.sockets.sent[one.id] == ["frame"]]
-    assert told == [one.id for one in world.open if one.id not in {"c0", "c7"}]
+    reached = [one.id for one in world.open if world.sockets.sent[one.id] == ["frame"]]
+    assert reached == [one.id for one in world.open if one.id not in {"c0", "c7"}]
     assert world.failures == [failure], "it is told of once"
 
 
@@ -145,8 +145,8 @@ def test_those_there_is_no_time_for_are_the_last_ones() -> None:
     sent = world.delivery.send(outgoing, lambda: next(asked) < 450)
 
     assert 400 < sent <= 450
-    told = [bool(world.sockets.sent[one.id]) for one in world.open]
-    assert told == [True] * sent + [False] * (1_000 - sent)
+    reached = [bool(world.sockets.sent[one.id]) for one in world.open]
+    assert reached == [True] * sent + [False] * (1_000 - sent)
 
 
 @pytest.mark.law("T5")

@@ -99,12 +99,12 @@ def test_each_page_of_a_checkpoint_says_how_far_it_is_read(deltas_max: int, sub:
     reader = Reader(gateway, deltas_max=deltas_max, claims={"sub": sub} if sub else {})
     reader.read()
 
-    told = [page.progress for page in reader.pages if is_of_checkpoint(page)]
-    assert None not in told
-    read = [each.read for each in told if each]
+    shown = [page.progress for page in reader.pages if is_of_checkpoint(page)]
+    assert None not in shown
+    read = [each.read for each in shown if each]
     of_all = sum(table.rows for table in gateway.latest().tables.values())
     total = 100 if sub else of_all  # a reader from which rules hide rows cannot count those
-    assert {each.total for each in told if each} == {total}
+    assert {each.total for each in shown if each} == {total}
     assert read == sorted(read)
     assert read[-1] == total
     assert any(0 < each < total for each in read)

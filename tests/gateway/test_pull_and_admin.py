@@ -129,7 +129,7 @@ def test_cursors_that_this_log_cannot_honour_are_expired(
 
 
 @pytest.mark.law("B7")
-def test_an_edit_stamped_last_week_reaches_whoever_pulled_yesterday(
+def test_an_edit_stamped_last_week_reaches_who_pulled_yesterday(
     buffer: MemoryBuffer, time: GivenTime
 ) -> None:
     service = pusher(buffer, time_=time)
@@ -241,7 +241,7 @@ def test_registering_again_and_placing_again_change_nothing(
     assert buffer.config(GATEWAY).version == 2
 
 
-def test_a_client_is_told_of_the_tables_that_it_may_see_and_an_administrator_of_all(
+def test_a_client_is_sent_the_tables_that_it_may_see_and_an_administrator_all(
     buffer: MemoryBuffer, time: GivenTime
 ) -> None:
     admin = administrator(buffer, time_=time)

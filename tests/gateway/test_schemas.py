@@ -69,7 +69,7 @@ def test_schemas_are_listed_with_their_versions_and_can_be_registered_again(
     assert registry.admin.schemas(GATEWAY) == registered
 
 
-def test_one_table_is_told_of_or_is_not_there(registry: Registry) -> None:
+def test_one_table_is_sent_or_is_not_there(registry: Registry) -> None:
     registry.register("todos", "title:string")
     registry.register("notes", "body:json")
 
@@ -166,7 +166,7 @@ def test_to_be_strict_twice_changes_nothing(registry: Registry) -> None:
 
 
 @pytest.mark.law("S6")
-def test_a_client_is_told_of_the_tables_that_the_rules_can_show_it(registry: Registry) -> None:
+def test_a_client_is_sent_the_tables_that_the_rules_can_show_it(registry: Registry) -> None:
     for table in ("flights", "crews", "airports", "secrets"):
         registry.register(table, "carrier:string", sourceTable="dbo.x")
     assert registry.names({"sub": "c1"}) == ["airports", "crews", "flights", "secrets"]

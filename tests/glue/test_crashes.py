@@ -119,7 +119,7 @@ def refs(lake: Lake) -> list[str]:
 
 
 @pytest.mark.law("L7", "L16")
-def test_a_merge_begins_again_behind_whoever_compacts_the_table_meanwhile(
+def test_a_merge_begins_again_behind_who_compacts_the_table_meanwhile(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(state_merge, "REWRITE_DELTAS_PER_ROW", math.inf)
@@ -308,7 +308,7 @@ def test_a_run_that_finds_another_at_work_goes_home_in_peace(lake: Lake) -> None
     report = lake.run()
 
     assert other is not None
-    assert report.held_by_another
+    assert report.leased_by_another
     assert report.problem() == ""
     assert len(lake.pending()) == 1
     assert table_run.WAIT_S_MAX > LEASE_S

@@ -97,9 +97,9 @@ class Flow:
 def flow(emulator: Emulator, postgres: Database, mariadb: Database) -> Iterator[Flow]:
     ids = STACK.ids()
     [job] = boto3.client("glue").get_jobs()["Jobs"]
-    told = json.loads(job["DefaultArguments"]["--settings"])
+    given = json.loads(job["DefaultArguments"]["--settings"])
     where = {"AWS_REGION": emulator.region, "AWS_ENDPOINT_URL": emulator.endpoint}
-    settings = load(PollSettings, told | where)
+    settings = load(PollSettings, given | where)
     source, table = SqlSource(postgres, "postgres", by_time=True), new_table()
     destination = SqlDestination(mariadb_dialect(mariadb))
     boto3.client("secretsmanager").create_secret(

@@ -100,7 +100,7 @@ class _Overtaken:
 
 
 @pytest.mark.law("L7", "L16")
-def test_a_tag_that_another_run_is_moving_is_left_to_whoever_is_first(lake: Lake) -> None:
+def test_a_tag_that_another_run_is_moving_is_left_to_who_is_first(lake: Lake) -> None:
     lake.put([insert("r1", at=5, n=1)])
     lake.run()
     first = snapshot_ids(lake, lake.name.rows)[-1]

@@ -117,7 +117,7 @@ CONTRACT: dict[str, Callable[..., None]] = {
         for step in ("delete_replaced", "publish")
     },
     "compacted meanwhile": (
-        test_crashes.test_a_merge_begins_again_behind_whoever_compacts_the_table_meanwhile
+        test_crashes.test_a_merge_begins_again_behind_who_compacts_the_table_meanwhile
     ),
     "killed while columns are converted": partial(
         test_crashes.test_a_run_killed_while_it_converts_columns_is_healed_by_the_next,

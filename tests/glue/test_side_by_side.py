@@ -112,7 +112,7 @@ def test_a_group_whose_run_was_killed_is_taken_by_the_run_beside_it(lake: Lake) 
     began = lake.store.now
     report = lake.run()
 
-    assert not report.held_by_another
+    assert not report.leased_by_another
     assert all(is_whole(one) for one in many)
     assert (lake.store.now - began).total_seconds() < LEASE_S + 5
 
@@ -126,7 +126,7 @@ def test_a_run_leaves_the_group_of_another_alone_and_does_the_rest(lake: Lake) -
     lake.store.meanwhile = other.check
     report = lake.run()
 
-    assert report.held_by_another
+    assert report.leased_by_another
     assert [is_whole(one) for one in many[1:]] == [True, True]
     assert {entry.key.split("/")[1] for entry in lake.store.claims()} == {many[0].gateway}
 

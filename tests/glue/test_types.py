@@ -174,7 +174,7 @@ def test_a_schema_that_comes_later_gives_the_same_rows(lake: Lake) -> None:
 
 @spark_test
 @pytest.mark.law("L2")
-def test_json_null_and_absent_are_told_apart_by_the_text(lake: Lake) -> None:
+def test_json_null_and_absent_are_distinguished_by_the_text(lake: Lake) -> None:
     lake.put(
         [insert("r1", at=5, n=None)],
         schema=TableSchema("todos", (Column("n", "number"), Column("m", "number"))),
@@ -271,9 +271,7 @@ def test_a_table_is_partitioned_by_its_schema_and_rows_move_between_partitions(
 
 @spark_test
 @pytest.mark.law("L2", "L3", "L4")
-def test_changes_are_the_same_whoever_writes_them(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_changes_are_the_same_who_writes_them(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """By Arrow, and by Spark, as in tables that somebody partitioned; in turns, and overlapping."""
     values: list[dict[str, Any]] = [*GOOD.values(), *BAD.values()]
     samples = [insert(f"{n}", at=n, **row) for n, row in enumerate(values, 1)]

@@ -84,7 +84,7 @@ def test_stripe_is_left_alone_as_long_as_it_asks(account: StripeServer) -> None:
 
 
 @pytest.mark.law("N1")
-def test_whoever_is_killed_wherever_the_customers_are_stripes(account: StripeServer) -> None:
+def test_who_is_killed_wherever_the_customers_are_stripes(account: StripeServer) -> None:
     class Vendor:
         storage = Storage(Objects(), "g", "c")
 

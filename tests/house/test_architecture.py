@@ -13,7 +13,7 @@ PARTED = "client"
 """The one folder whose folders are told by themselves."""
 
 
-def test_each_folder_of_the_library_is_told_in_one_sentence() -> None:
+def test_each_folder_of_the_library_is_described_in_one_sentence() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
     _, ideas = page.split("## The idea")
     listed = TABLE.findall(ideas.split("## ")[0])

@@ -208,7 +208,7 @@ def test_under_lake_formation_one_role_makes_and_reads_the_tables() -> None:
     assert grant["Properties"]["Principal"] == {"DataLakePrincipalIdentifier": maker}
 
 
-def test_under_lake_formation_whoever_reads_the_lake_may_ask_for_its_data() -> None:
+def test_under_lake_formation_who_reads_the_lake_may_ask_for_its_data() -> None:
     stack = template()["Resources"]
     grant = stack["ReadsGovernedData"]
     roles = {role["Ref"] for role in grant["Properties"]["Roles"]}

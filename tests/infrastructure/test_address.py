@@ -97,7 +97,7 @@ def test_the_front_has_a_firewall_that_reads_no_bodies() -> None:
     assert config["WebACLId"]["Fn::If"][0] == "MakesWebAcl"
 
 
-def test_clients_are_told_the_address_that_is_in_use() -> None:
+def test_clients_get_the_address_that_is_in_use() -> None:
     value = template()["Outputs"]["HttpUrl"]["Value"]["Fn::If"]
 
     assert value[:2] == ["HasDomain", {"Fn::Sub": "https://${DomainName}"}]

@@ -71,7 +71,7 @@ def test_without_a_name_the_stacks_own_table_is_in_use() -> None:
 
 
 @pytest.mark.parametrize("name", buffer_functions())
-def test_each_function_is_told_and_allowed_the_table_in_use_alone(name: str) -> None:
+def test_each_function_is_given_and_allowed_the_table_in_use_alone(name: str) -> None:
     allowed = [
         statement["Resource"]
         for owner, statement in statements()

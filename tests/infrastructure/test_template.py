@@ -217,7 +217,7 @@ def s3_statements(owner: str) -> tuple[dict[str, set[str]], list[str]]:
     return actions, listed
 
 
-def test_who_reads_objects_is_told_of_one_that_it_is_missing_rather_than_forbidden() -> None:
+def test_who_reads_objects_hears_of_one_that_it_is_missing_rather_than_forbidden() -> None:
     """S3 says 404 only to who may list the bucket: a reader of one object names no prefix."""
     lake = {"Fn::GetAtt": ["LakeBucket", "Arn"]}
     readers, listers = set(), set()
@@ -500,7 +500,7 @@ def test_the_catalogue_is_described_once_and_can_be_read() -> None:
     assert variables["LAKE_CATALOGUE"] == template()["Outputs"]["LakeCatalogue"]["Value"] == source
 
 
-def test_secrets_of_connectors_are_below_the_name_that_the_functions_are_told() -> None:
+def test_secrets_of_connectors_are_below_the_name_that_the_functions_are_given() -> None:
     prefix = "${AWS::StackName}/connectors/"
     users = {
         owner: as_list(statement["Action"])
@@ -619,7 +619,7 @@ def test_every_route_but_the_open_ones_asks_for_a_token() -> None:
 
 
 @pytest.mark.law("W9")
-def test_every_function_is_told_whether_a_body_is_text_or_base64() -> None:
+def test_every_function_knows_whether_a_body_is_text_or_base64() -> None:
     """An HTTP API decides that by itself: it has no list of binary types, as a REST API has."""
     resources_after = transformed()["Resources"]
     (api,) = [one for one in resources_after.values() if one["Type"] == "AWS::ApiGatewayV2::Api"
@@ -870,11 +870,11 @@ def test_jobs_write_and_read_by_the_versions_that_functions_have(job: str) -> No
 
 
 @pytest.mark.law("Y11")
-def test_the_job_of_flows_is_told_what_their_function_is_told_and_reaches_the_same() -> None:
+def test_the_job_of_flows_is_given_what_their_function_is_given_and_reaches_the_same() -> None:
     job = resources("AWS::Glue::Job")["FlowJob"]["Properties"]
-    told = json.dumps(job["DefaultArguments"]["--settings"]).replace("\\", "")
+    given = json.dumps(job["DefaultArguments"]["--settings"]).replace("\\", "")
     function = functions()["FlowFunction"]["Environment"]["Variables"]
-    assert set(re.findall(r'"([A-Z_]+)":"', told)) == function.keys() - {"POWERTOOLS_SERVICE_NAME"}
+    assert set(re.findall(r'"([A-Z_]+)":"', given)) == function.keys() - {"POWERTOOLS_SERVICE_NAME"}
     assert job["Connections"]["Fn::If"][0] == "HasFlowConnection"
     assert function["FLOW_JOB_ROWS"]["Fn::If"] == ["HasFlowJob", {"Ref": "FlowJobRows"}, "0"]
     assert template()["Parameters"]["FlowJobRows"]["Default"] == 1_000_000
@@ -961,7 +961,7 @@ def test_every_folder_and_every_event_belongs_to_a_function() -> None:
         ("NotifyFunction", settings_realtime.NotifySettings),
     ],
 )
-def test_each_function_is_told_what_it_asks_and_no_more(name: str, kind: Any) -> None:
+def test_each_function_is_given_what_it_asks_and_no_more(name: str, kind: Any) -> None:
     own = functions()[name]["Environment"]["Variables"].keys() - {"POWERTOOLS_SERVICE_NAME"}
     known = {field.metadata["variable"] for field in fields(kind)}
     needed = {field.metadata["variable"] for field in fields(kind) if field.default is MISSING}

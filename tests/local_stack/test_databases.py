@@ -112,7 +112,7 @@ def test_a_machine_has_a_section_of_the_lock(name: str, system: str, machine: st
     assert section(name, system, machine) == f"{name}-{system}-{machine}".lower()
 
 
-def test_a_machine_that_a_database_was_not_built_for_is_told_so() -> None:
+def test_a_machine_that_a_database_was_not_built_for_is_reported() -> None:
     with pytest.raises(LocalStackError, match=r"no mariadb for Linux \(aarch64\)"):
         section(MARIADB, "Linux", "aarch64")
 

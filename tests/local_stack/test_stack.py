@@ -118,9 +118,11 @@ class TestStack:
     def test_no_byte_of_a_body_is_replaced(
         self, stack: Stack, kind: str, body: bytes, *, is_base64: bool
     ) -> None:
-        told = httpx.post(f"{stack.http}/echo", content=body, headers={"content-type": kind}).json()
-        assert told["isBase64Encoded"] is is_base64
-        text = told["body"]
+        answer = httpx.post(
+            f"{stack.http}/echo", content=body, headers={"content-type": kind}
+        ).json()
+        assert answer["isBase64Encoded"] is is_base64
+        text = answer["body"]
         assert (base64.b64decode(text) if is_base64 else text.encode()) == body
 
     def test_up_again_changes_nothing(self, stack: Stack, folder: Path, project: Path) -> None:

@@ -264,7 +264,7 @@ def test_it_is_done_slice_by_slice() -> None:
 
 @pytest.mark.law("E1")
 @given(st.lists(st.integers(0, 63), max_size=200))
-def test_whoever_pushes_meanwhile(choices: list[int]) -> None:
+def test_pushes_meanwhile(choices: list[int]) -> None:
     steps = Steps(choices)
     buffer, access, objects = SteppedBuffer(steps), MemoryAccess(), Objects()
     accepted: list[int] = []

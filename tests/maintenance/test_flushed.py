@@ -87,7 +87,7 @@ def test_only_what_is_large_and_grew_comes_out_of_the_lake() -> None:
 
 
 @pytest.mark.law("L13")
-def test_a_job_is_told_of_the_merged_tables_that_were_flushed() -> None:
+def test_a_job_is_given_the_merged_tables_that_were_flushed() -> None:
     gateway = Kept()
     gateway.push(insert("r1"))
     gateway.flushed()

@@ -403,7 +403,7 @@ def test_a_store_that_is_away_is_an_error() -> None:
 
 
 @pytest.mark.law("R5", "R1")
-def test_whoever_begins_afterwards_holds_what_is_left() -> None:
+def test_who_begins_afterwards_holds_what_is_left() -> None:
     gateway = old()
     gateway.forgetter().forget(GATEWAY)
     reader = Reader(gateway)

@@ -38,7 +38,7 @@ def described(**given: str) -> LakeCatalogue:
     return LakeCatalogue.from_json(json.dumps(given))
 
 
-def told(catalogue: LakeCatalogue, **secret: str) -> dict[str, str]:
+def settings_of(catalogue: LakeCatalogue, **secret: str) -> dict[str, str]:
     """Return what Spark is told, without what all names begin with."""
     settings = catalogue.spark_settings("lake", REGION, secret)
     assert settings.pop("spark.sql.catalog.lake") == SPARK
@@ -49,7 +49,7 @@ def test_glue_is_what_it_was() -> None:
     catalogue = described(kind="glue", warehouse="s3://b/warehouse", uri="", secret="", signing="")
 
     assert catalogue.is_glue
-    assert told(catalogue) == {
+    assert settings_of(catalogue) == {
         "catalog-impl": "org.apache.iceberg.aws.glue.GlueCatalog",
         "io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
         "warehouse": "s3://b/warehouse",
@@ -61,14 +61,14 @@ def test_glue_is_what_it_was() -> None:
 
 
 @pytest.mark.law("L21")
-def test_spark_and_pyiceberg_are_told_the_same_of_a_rest_catalogue() -> None:
+def test_spark_and_pyiceberg_get_the_same_settings_of_a_rest_catalogue() -> None:
     catalogue = described(kind="rest", uri="https://c/api", warehouse="w", secret=SECRET)
     said = {
         "type": "rest", "uri": "https://c/api", "warehouse": "w", "credential": "me:mine",
         "scope": "ALL", "header.X-Iceberg-Access-Delegation": "vended-credentials",
     }  # fmt: skip
     secret = catalogue.read_secret(lambda: Keeper('{"credential": "me:mine", "scope": "ALL"}'))
-    spark = told(catalogue, **secret)
+    spark = settings_of(catalogue, **secret)
 
     assert "mine" not in catalogue.as_json()
     assert "credential" in spark.pop("spark.redaction.regex")
@@ -85,11 +85,11 @@ def test_s3_tables_is_asked_in_the_region_of_the_table_bucket_and_signed_for() -
         "rest.signing-region": "us-west-2",
     }  # fmt: skip
 
-    assert told(catalogue) == said
+    assert settings_of(catalogue) == said
     assert catalogue.python_settings(REGION, None, {}) == said | {"client.region": REGION}
     assert not catalogue.deletes_files
     china = described(kind="s3tables", warehouse=BUCKET.replace("arn:aws:", "arn:aws-cn:"))
-    assert told(china)["uri"] == "https://s3tables.us-west-2.amazonaws.com.cn/iceberg"
+    assert settings_of(china)["uri"] == "https://s3tables.us-west-2.amazonaws.com.cn/iceberg"
 
 
 @pytest.mark.emulator
@@ -113,8 +113,8 @@ def test_what_pyiceberg_sends_is_signed_as_s3_tables_asks(tmp_path: Path) -> Non
 def test_requests_to_any_other_catalogue_are_signed_in_the_stacks_region() -> None:
     catalogue = described(kind="rest", uri="https://glue.x.amazonaws.com/iceberg", signing="glue")
 
-    assert told(catalogue)["rest.signing-name"] == "glue"
-    assert told(catalogue)["rest.signing-region"] == REGION
+    assert settings_of(catalogue)["rest.signing-name"] == "glue"
+    assert settings_of(catalogue)["rest.signing-region"] == REGION
 
 
 @pytest.mark.parametrize(

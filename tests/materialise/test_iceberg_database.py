@@ -193,7 +193,7 @@ def test_what_flows_keep_is_apart_from_gateways_and_from_each_other(lake: LakeDa
 
 @pytest.mark.law("P2", "P3", "P4")
 @pytest.mark.parametrize("behind", [False, True])
-def test_whoever_dies_at_any_request_leaves_nothing_by_halves(
+def test_who_dies_at_any_request_leaves_nothing_by_halves(
     lake: LakeDatabases, monkeypatch: pytest.MonkeyPatch, *, behind: bool
 ) -> None:
     """A commit of the catalogue that fails, or whose answer is lost; then the same comes again."""
@@ -271,7 +271,7 @@ def test_of_two_writers_one_is_first_and_the_other_begins_again(
         (CommitStateUnknownException("HTTP 400 Bad Request"), "HTTP 400 Bad Request"),
     ],
 )
-def test_who_is_never_first_is_told(
+def test_who_is_never_first_is_notified(
     lake: LakeDatabases, monkeypatch: pytest.MonkeyPatch, error: Exception, reason: str
 ) -> None:
     """And why the last attempt failed: the catalogue may be the one that does not take it."""

@@ -168,7 +168,7 @@ def test_a_document_that_others_change_loses_nobody(store: FileStore) -> None:
 
 
 @pytest.mark.emulator
-def test_a_fault_of_a_share_is_told_and_stops_no_table(store: FileStore, glue: Any) -> None:
+def test_a_fault_of_a_share_is_reported_and_stops_no_table(store: FileStore, glue: Any) -> None:
     glue.create_database(DatabaseInput={"Name": "ls_wide"})
     wide = tuple(LakeColumn(f"column_{n:03}", "timestamp", f"c{n}") for n in range(500))
     faults = dict(a_run(store, glue).keep(table("wide", *wide)))

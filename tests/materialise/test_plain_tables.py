@@ -139,7 +139,7 @@ def test_whatever_is_done_to_a_table_the_copy_has_its_rows(lake: LakeDatabases, 
 
 
 @pytest.mark.law("Y12")
-def test_a_commit_costs_what_it_wrote_whoever_else_has_rows_there(lake: LakeDatabases) -> None:
+def test_a_commit_costs_what_it_wrote_who_else_has_rows_there(lake: LakeDatabases) -> None:
     copy, table = Copy(lake), lake.catalogue.create_table(f"raw.{NAME}", SCHEMA)
     table.append(rows_of(dict.fromkeys(range(50), "old")))
     copy.follow(20)
@@ -154,7 +154,7 @@ def test_a_commit_costs_what_it_wrote_whoever_else_has_rows_there(lake: LakeData
 def test_what_compaction_wrote_is_not_read_again() -> None:
     operations = [Operation.APPEND, Operation.APPEND, Operation.REPLACE, Operation.APPEND]
 
-    def told(operations: list[Operation]) -> list[Step]:
+    def steps_of(operations: list[Operation]) -> list[Step]:
         snapshots = {
             at: SimpleNamespace(snapshot_id=at, parent_snapshot_id=at - 1 or None, timestamp_ms=at,
                                 summary=SimpleNamespace(operation=operation))
@@ -166,11 +166,11 @@ def test_what_compaction_wrote_is_not_read_again() -> None:
         place: Any = SimpleNamespace(catalogue=SimpleNamespace(load_table=lambda _: table))
         return PlainTable(place, "raw.orders").steps(1)
 
-    added, same, last = told(operations)
+    added, same, last = steps_of(operations)
     assert [added, same, last] == [
         Step(1, 2, 2, ADDED), Step(2, 3, 3, SAME), Step(3, 4, 4, ADDED)
     ]  # fmt: skip
-    assert told([*operations, Operation.DELETE]) == [Step(1, 5, 5, CHANGED)]
+    assert steps_of([*operations, Operation.DELETE]) == [Step(1, 5, 5, CHANGED)]
     assert list(PlainTable(None, "raw.orders").rows(same, ["id"])) == []  # type: ignore[arg-type]
 
 
@@ -241,7 +241,7 @@ def test_a_table_that_was_rolled_back_is_followed(lake: LakeDatabases) -> None:
 
 
 @pytest.mark.law("Y12")
-def test_values_are_those_of_the_columns_types_and_rows_without_a_key_are_told(
+def test_values_are_those_of_the_columns_types_and_rows_without_a_key_are_reported(
     lake: LakeDatabases,
 ) -> None:
     moment = datetime(2026, 2, 3, 4, 5, 6, 7, tzinfo=UTC)

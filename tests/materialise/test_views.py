@@ -195,7 +195,7 @@ def test_views_follow_their_table_and_are_touched_only_then(glue: Any) -> None:
 
 
 @pytest.mark.emulator
-def test_what_somebody_else_made_stays_and_a_fault_is_told(glue: Any) -> None:
+def test_what_somebody_else_made_stays_and_a_fault_is_reported(glue: Any) -> None:
     views, table = GlueViews(glue), viewed(name="theirs")
     other = {"Name": "theirs__live", "TableType": "EXTERNAL_TABLE"}
     glue.create_table(DatabaseName="lakesync_acme", TableInput=other)

@@ -191,7 +191,7 @@ def test_other_prefixes_are_unknown(path: str) -> None:
     assert (answer.status_code, answer.json()["code"]) == (404, "NOT_FOUND")
 
 
-def test_a_wrong_method_is_told() -> None:
+def test_a_wrong_method_is_reported() -> None:
     answer = client(lambda: 7).post("/thing")
 
     assert (answer.status_code, answer.json()["code"]) == (405, "METHOD_NOT_ALLOWED")

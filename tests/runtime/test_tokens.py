@@ -109,7 +109,7 @@ def test_a_short_secret_is_refused_before_it_verifies_anything() -> None:
         ({"role": 1}, "role"),
     ],
 )
-def test_a_token_that_lacks_something_is_refused_and_told_what(
+def test_a_token_that_lacks_something_is_refused_with_what_it_lacks(
     claims: dict[str, Any], sentence: str
 ) -> None:
     with pytest.raises(AuthFailed, match=sentence):

@@ -273,7 +273,7 @@ def test_a_token_of_a_cancelled_transaction_may_be_tried_again(dynamo: Dynamo) -
     assert ask(dynamo, "TransactWriteItems", first)[0] == 200
 
 
-def test_a_token_that_is_at_work_is_told() -> None:
+def test_a_token_that_is_at_work_is_reported() -> None:
     race = Race()
     same = transaction(put("r"), token="t1")
     race.at(0, "first", "TransactWriteItems", same)

@@ -82,10 +82,10 @@ def test_the_schedule_asks_for_a_flush_of_what_is_due(
     )
     name = resource["StackResourceDetail"]["PhysicalResourceId"]
     answer = aws.client("lambda").invoke(FunctionName=name, Payload=b"{}")
-    told = json.loads(answer["Payload"].read())
+    answered_with = json.loads(answer["Payload"].read())
 
-    assert "FunctionError" not in answer, told
-    assert told["due"] >= 1
+    assert "FunctionError" not in answer, answered_with
+    assert answered_with["due"] >= 1
     answered(tenant.waiting, bool)
 
 

@@ -250,9 +250,9 @@ def test_a_column_that_is_left_out_is_in_no_page_no_broadcast_and_no_file(
         )
         assert page.json()["deltas"]
         assert ("secret" in page.text) is sees
-        told = tenant.call("GET", schema, token=tenant.token(name, **claims))
-        assert told.status_code == 200, told.text
-        assert ("title" in told.text) is sees
+        answer = tenant.call("GET", schema, token=tenant.token(name, **claims))
+        assert answer.status_code == 200, answer.text
+        assert ("title" in answer.text) is sees
 
     with Client(tmp_path / "ann.db", client_id="ann", transport=holder) as ann:
         sync(ann)

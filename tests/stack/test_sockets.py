@@ -122,7 +122,7 @@ def test_a_ticket_opens_one_connection_without_header_or_sub_protocol(
 
 
 @pytest.mark.law("T6")
-def test_who_is_revoked_is_told_so_and_closed(tenant: Tenant, socket_url: str) -> None:
+def test_who_is_revoked_is_notified_and_closed(tenant: Tenant, socket_url: str) -> None:
     with opened(socket_url, tenant, "c1") as socket:
         answer = tenant.call(
             "POST",

@@ -41,8 +41,8 @@ def table_map(
     meta = b"".join(each for _, each in types)
     body += bytes([len(types), *(kind for kind, _ in types), len(meta)]) + meta
     body += bytes((len(types) + 7) // 8)
-    told = b"".join(bytes([len(each)]) + each.encode() for each in names)
-    for kind, data in ((2, b"\xfc\xff\x00"), (4, told), (8, b"\0")):
+    packed = b"".join(bytes([len(each)]) + each.encode() for each in names)
+    for kind, data in ((2, b"\xfc\xff\x00"), (4, packed), (8, b"\0")):
         body += bytes([kind, len(data)]) + data
     return body
 

@@ -77,11 +77,12 @@ class Recorded(NamedTuple):
 
 def recorded(name: str) -> Recorded:
     """Return a log of the file."""
-    told = json.loads(FILE.read_text())["logs"][name]
-    look = TableLook(**told["look"])._replace(
-        primary_key=tuple(told["look"]["primary_key"]), computed=frozenset(told["look"]["computed"])
+    recorded = json.loads(FILE.read_text())["logs"][name]
+    look = TableLook(**recorded["look"])._replace(
+        primary_key=tuple(recorded["look"]["primary_key"]),
+        computed=frozenset(recorded["look"]["computed"]),
     )
-    return Recorded(look, [bytes.fromhex(each) for each in told["packets"]], told["rows"])
+    return Recorded(look, [bytes.fromhex(each) for each in recorded["packets"]], recorded["rows"])
 
 
 def _record(database: Database, columns: str, statements: Sequence[str]) -> dict[str, Any]:

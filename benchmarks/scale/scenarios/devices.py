@@ -71,7 +71,7 @@ class Outcome(NamedTuple):
     refused: int
     processes: float
     """Of both functions, at once."""
-    told_ms: list[float]
+    lags_ms: list[float]
     """From an edit's being accepted to a device's having it."""
     detail: str
 
@@ -90,7 +90,7 @@ class Crowd:
         self._random = world.stream("crowd")
         self.pushes, self.pulls = push_function(world), pull_function(world)
         self.pushed, self.pulled = Answers(world, WARM_UP_MS), Answers(world, WARM_UP_MS)
-        self.told_ms: list[float] = []
+        self.lags_ms: list[float] = []
         self._stamps: list[Stamp] = []
         """Of all that was accepted, in order."""
         self._of_team: dict[int, list[tuple[Stamp, float]]] = defaultdict(list)
@@ -160,7 +160,7 @@ class Crowd:
         first = bisect_left(edits, (before + 1, 0.0))
         if before and now_ms >= WARM_UP_MS:
             new = edits[first : bisect_left(edits, (cursor + 1, 0.0))]
-            self.told_ms += [now_ms - at_ms for _, at_ms in new]
+            self.lags_ms += [now_ms - at_ms for _, at_ms in new]
 
 
 def run() -> list[Entry]:
@@ -179,7 +179,10 @@ def run() -> list[Entry]:
         if further.is_served != (devices > FIRST):
             break
     value = best.devices if best else 0
-    latency = percentile(outcome.told_ms, 0.5) / 1000, percentile(outcome.told_ms, 0.99) / 1000
+    latency = (
+        percentile(outcome.lags_ms, 0.5) / 1000,
+        percentile(outcome.lags_ms, 0.99) / 1000,
+    )
     detail = (
         f"of {', '.join(f'{n:,}' for n in STEPS)}; with {outcome.devices:,}: {outcome.detail}; "
         f"told after {latency[0]:.0f} s (p99 {latency[1]:.0f})"
@@ -233,4 +236,4 @@ def _try(devices: int) -> Outcome:
     )
     refused = crowd.pushed.refused + crowd.pulled.refused
     p99_ms = crowd.pushed.percentile_ms(0.99)
-    return Outcome(devices, p99_ms, refused, processes, crowd.told_ms, detail)
+    return Outcome(devices, p99_ms, refused, processes, crowd.lags_ms, detail)

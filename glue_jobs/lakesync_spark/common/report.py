@@ -32,7 +32,7 @@ class Report:
     overdue: set[str] = field(default_factory=set)
     """Tables of `waiting` that have waited too long."""
     failed: list[Failure] = field(default_factory=list)
-    held_by_another: bool = False
+    leased_by_another: bool = False
     """Another run is at work on what this one left."""
 
     def add_applied(self, table: str, *, batches: int, deltas: int, commit: int) -> None:

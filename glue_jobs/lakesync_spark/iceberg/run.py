@@ -154,7 +154,7 @@ class _Run:
                 self._make_ready(group, waiting[group])
             else:
                 self._not_ours.add(group)
-                self._report.held_by_another = True
+                self._report.leased_by_another = True
                 say("held by another run", group=group)
         return bool(self._ready)
 

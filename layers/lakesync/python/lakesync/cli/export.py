@@ -45,7 +45,7 @@ MANIFEST: Final = "export.json"
 _UNFINISHED: Final = "unfinished.db"
 _STATES: Final = """SELECT table_id, row_id, state FROM _lakesync_rows
     WHERE table_id = (SELECT id FROM _lakesync_tables WHERE name = ?) ORDER BY row_id"""
-_TOLD_EVERY: Final = 100_000
+_REPORTED_EVERY: Final = 100_000
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class WholeGateway:
         whole = replace(pull, rules=NO_RULES, claims={}, at_least=STAMP_MAX)
         page = self._pulls.pull(self._gateway, whole)
         before, self._deltas = self._deltas, self._deltas + page.count
-        if before // _TOLD_EVERY < self._deltas // _TOLD_EVERY:
+        if before // _REPORTED_EVERY < self._deltas // _REPORTED_EVERY:
             self._on_progress(self._deltas)
         return page
 

@@ -47,7 +47,7 @@ class Scope:
         return self.tables.get(table, self.others)
 
     @property
-    def is_told(self) -> bool:
+    def is_listed(self) -> bool:
         """Return whether the text was short enough to list digests by table."""
         return not self.others.startswith(_WHOLE)
 

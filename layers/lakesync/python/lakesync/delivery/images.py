@@ -74,11 +74,13 @@ class Images:
             row_id: as_read(decode_row_state(row.state), delete_wins=self._delete_wins)
             for row_id, row in stored.items()
         }
-        return {row_id: state if self._is_told(state) else None for row_id, state in states.items()}
+        return {
+            row_id: state if self._is_shown(state) else None for row_id, state in states.items()
+        }
 
     def of_events(self, rows: Mapping[str, RowState]) -> dict[str, RowState | None]:
         """Return rows of an append table, each a complete event, with None for hidden ones."""
-        return {row_id: state if self._is_told(state) else None for row_id, state in rows.items()}
+        return {row_id: state if self._is_shown(state) else None for row_id, state in rows.items()}
 
     def shows_event(self, delta: Delta) -> bool:
         """Return whether the destination may see a row of an append table, by its only delta."""
@@ -86,7 +88,7 @@ class Images:
             self._table, rule_columns(delta.columns, self._columns)
         )
 
-    def _is_told(self, state: RowState) -> bool:
+    def _is_shown(self, state: RowState) -> bool:
         row = view(state)
         if row is None or not self.is_filtered:
             return True

@@ -157,7 +157,7 @@ class Bootstraps:
         """Refuse tables that cannot be read again one by one; reads the unflushed log."""
         visible = [unit for unit in tables.units() if tables.now.of(unit) != NOTHING]
         # Events are only in the log. A scope that was too long names no tables.
-        readable = tables.are_told and not any(log.config.appends(unit) for unit in visible)
+        readable = tables.are_listed and not any(log.config.appends(unit) for unit in visible)
         if readable and OTHERS in visible:
             unflushed = (self._buffer.flush_state(log.gateway).watermark, since)
             entries = read_all(self._buffer, log, unflushed, _LOG_DELTAS_MAX)

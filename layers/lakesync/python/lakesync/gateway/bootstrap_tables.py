@@ -79,9 +79,9 @@ class ChangedTables:
         self._begun: list[str] = []
 
     @property
-    def are_told(self) -> bool:
+    def are_listed(self) -> bool:
         """Return whether both scopes were short enough to list digests by table."""
-        return self._progress.is_told and self.now.is_told
+        return self._progress.is_listed and self.now.is_listed
 
     def units(self) -> list[str]:
         """Return the unfinished units, in order."""

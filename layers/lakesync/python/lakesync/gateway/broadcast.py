@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lakesync.errors import GatewayDeleted, LakeSyncError, Revoked
 from lakesync.gateway.broadcast_pages import BroadcastPages
-from lakesync.gateway.connected import concerned, poke_at, told_apart
+from lakesync.gateway.connected import classified, concerned, poke_at
 from lakesync.gateway.delivery import Outgoing, always
 from lakesync.ports import GATEWAY_KIND, NotifyState
 
@@ -107,8 +107,8 @@ class Broadcaster:
         if not rules_changed and self._done.get(gateway, 0) >= commit:
             return True
         connections, state = self._connections.of_gateway(gateway)
-        is_told = state.notified >= max(commit, state.wanted) and not state.place
-        if not connections or (is_told and not rules_changed):
+        is_notified = state.notified >= max(commit, state.wanted) and not state.place
+        if not connections or (is_notified and not rules_changed):
             return True
         while not self._began(gateway, owner):
             if self._connections.leave(gateway, commit, self._wall_clock()):
@@ -160,7 +160,7 @@ class Broadcaster:
         """Send what is new to all connections, first to those that the last broadcast missed."""
         since, place = state.notified, state.place
         log = self._pulls.final_log(gateway, since, commit)
-        allowed, refused, _ = told_apart(connections, self._access, self._wall_clock() / 1000)
+        allowed, refused, _ = classified(connections, self._access, self._wall_clock() / 1000)
         poke = poke_at(log.top)
         late = [Outgoing(one, poke, poke) for one in allowed if place and one.id > place]
         waiting = [one for one in allowed if not place or one.id <= place]

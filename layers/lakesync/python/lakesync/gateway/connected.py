@@ -70,7 +70,7 @@ def concerned(connections: Sequence[Connection], kind: str, name: str) -> list[C
     ]
 
 
-class ToldApart(NamedTuple):
+class Classified(NamedTuple):
     """A gateway's connections, classified."""
 
     allowed: list[Connection]
@@ -80,7 +80,7 @@ class ToldApart(NamedTuple):
     """Those that API Gateway has ended, whether it reported that or not."""
 
 
-def told_apart(connections: Sequence[Connection], access: Access, now_s: float) -> ToldApart:
+def classified(connections: Sequence[Connection], access: Access, now_s: float) -> Classified:
     """Return which of a gateway's connections may be served, which may not, and which are gone."""
     allowed, refused = [], []
     oldest_ms = 1000 * (now_s - CONNECTION_S_MAX)
@@ -95,7 +95,7 @@ def told_apart(connections: Sequence[Connection], access: Access, now_s: float) 
             allowed.append(connection)
         else:
             refused.append((connection, error))
-    return ToldApart(allowed, refused, dead)
+    return Classified(allowed, refused, dead)
 
 
 def surplus_of(connections: Sequence[Connection]) -> dict[str, LakeSyncError]:

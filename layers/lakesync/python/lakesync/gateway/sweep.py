@@ -8,7 +8,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from lakesync.gateway.connected import told_apart
+from lakesync.gateway.connected import classified
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,6 +60,6 @@ class ConnectionSweep:
 
     def _sweep_gateway(self, connections: list[Connection], has_time: Callable[[], bool]) -> int:
         now_s = self._wall_clock() / 1000
-        _, refused, dead = told_apart(connections, self._access, now_s)
+        _, refused, dead = classified(connections, self._access, now_s)
         forgotten = self._delivery.forget(dead, has_time)
         return forgotten + self._delivery.refuse(refused, has_time)

@@ -166,7 +166,7 @@ class DatabaseContract:
         assert adapter.rows_of(table, ["B", "é", "none"]).unwrap() == wanted
         assert adapter.rows_of(table, []).unwrap() == {}
 
-    def test_what_is_forgotten_of_history_is_told_and_rows_stay(self, make: Make) -> None:
+    def test_what_is_forgotten_of_history_is_reported_and_rows_stay(self, make: Make) -> None:
         """A reader that requests it, or has read part of a commit, gets an error, not gaps."""
         adapter, table = make(), new_table()
         deltas = numbered(table, 6)

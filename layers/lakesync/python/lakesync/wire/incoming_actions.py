@@ -7,7 +7,7 @@ import json
 from lakesync.core.actions import ACTIONS_MAX, Action, ActionRefused
 from lakesync.errors import ActionInvalid, InvalidInput, ValidationFailed
 
-_ID_CHARACTERS_TOLD_MAX = 128
+_ID_CHARACTERS_SHOWN_MAX = 128
 
 
 def check_count(count: int) -> None:
@@ -37,7 +37,7 @@ def own(action: Action, client_id: str) -> Action:
 def refused(action_id: str, error: InvalidInput) -> ActionRefused:
     """Return the refusal of a malformed action, with the id that it claims."""
     # The claimed id is returned to the client, and half a surrogate pair could not be encoded.
-    claimed = action_id[:_ID_CHARACTERS_TOLD_MAX].encode("utf-8", "replace").decode()
+    claimed = action_id[:_ID_CHARACTERS_SHOWN_MAX].encode("utf-8", "replace").decode()
     if not isinstance(error, ActionInvalid):
         error = ActionInvalid(error.message, field=error.field)
     return ActionRefused(claimed, error)
