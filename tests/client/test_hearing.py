@@ -26,15 +26,18 @@ from lakesync.core.messages import PullPage
 from lakesync.errors import AuthFailed, RateLimited, Revoked
 from lakesync.wire import frames, proto
 from tests.support.builders import at_ms, insert, push
-from tests.support.gateways import puller, pusher
+from tests.support.gateways import administrator, puller, pusher
 from tests.support.sockets import GATEWAY, Hub
 from tests.support.waiting import waited
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from lakesync.core.messages import Pull
+
+
+TEAM = {"column": "team", "op": "eq", "value": "red"}
 
 
 class World(Hub):
@@ -435,6 +438,68 @@ def again_s(listener: SocketListener, error: RateLimited | None) -> float:
     """Return the wait behind one more failure."""
     listener._failures += 1
     return listener._backoff_s(error)
+
+
+class ScriptedSocket:
+    """Brings its frames at once, and then lets the time pass."""
+
+    def __init__(self, arriving: list[Callable[[], str]]) -> None:
+        self._arriving = arriving
+        self.now_s = 0.0
+
+    def recv(self, timeout: float) -> str:
+        """Return the next frame; without one, wait."""
+        if not self._arriving:
+            self.now_s += timeout
+            raise TimeoutError
+        return self._arriving.pop(0)()
+
+    def send(self, frame: str) -> None:
+        """Take a heartbeat."""
+
+
+def woken_at_s(client: Client, random: Random, arriving: list[Callable[[], str]]) -> list[float]:
+    """Return when a client that receives frames within two minutes is woken."""
+    times: list[float] = []
+    hearing = Hearing(
+        client.client_id, client._syncer, client._activity, lambda: times.append(socket.now_s)
+    )
+    listener = SocketListener(
+        "ws://nowhere", hearing, Token("a-token"), chance=random.random,
+        monotonic_s=lambda: socket.now_s,
+    )  # fmt: skip
+    socket = listener._socket = ScriptedSocket(arriving)
+    listener._hear(120)
+    return times
+
+
+@pytest.mark.law("T6", "V10")
+def test_clients_that_are_told_of_other_rules_do_not_all_read_again_at_once(
+    world: World, tmp_path: Path
+) -> None:
+    with world.client(tmp_path) as client:
+        client.sync().unwrap()
+        by_team = {"name": "team", "tables": [], "filters": [TEAM]}
+        administrator(world.buffer, time_=world.time).save_rules(GATEWAY, {"buckets": [by_team]})
+        world.notify(rules_changed=True)
+        world.write("r1", title="second", team="red")
+        told, heard = world.sockets.sent["to-ann"][-2:]
+        random = Random(7)
+        # Told of the rules, and of commits that they decided: none is a reason to hurry.
+        busy = [lambda: told, *(20 * [lambda: heard])]
+        times = [woken_at_s(client, random, [*busy]) for _ in range(600)]
+
+        assert all(len(each) == 1 and each[0] <= module.REREAD_S_MAX for each in times)
+        in_second = Counter(int(each[0]) for each in times)
+        assert len(in_second) >= module.REREAD_S_MAX
+        assert max(in_second.values()) < 3 * 600 / module.REREAD_S_MAX
+
+        # Whoever has read again meanwhile, as after an edit, is not woken once more.
+        def heard_after_a_sync() -> str:
+            client.sync().unwrap()
+            return heard
+
+        assert woken_at_s(client, random, [lambda: told, heard_after_a_sync]) == []
 
 
 class Telling(MemoryTransport):

@@ -231,7 +231,10 @@ def test_whom_other_rules_concern_is_poked_and_only_those(world: World) -> None:
     world.save_rules(RULES)
     world.notify(rules_changed=True)
 
-    assert only(world.sockets.pages("to-ann")).is_poke
+    poke = only(world.sockets.pages("to-ann"))
+    assert poke.is_poke
+    pulled, _ = world.pull("ann", 0)
+    assert (poke.scope, poke.epoch) == (pulled.scope, pulled.epoch), "so its reader can see why"
     world.notify(rules_changed=True)
     assert world.sockets.pages("to-ann") == []
 
@@ -435,6 +438,7 @@ def test_who_has_no_time_for_all_hands_the_rest_on(world: World) -> None:
     assert world.process().notify(GATEWAY, first, "batch")
     pages = [only(world.sockets.pages(name)) for name in names]
     assert [page.is_poke for page in pages] == [False, False, True, True, True, True]
+    assert len({page.scope for page in pages}) == 1
     assert all(page.cursor >= first for page in pages)
 
 

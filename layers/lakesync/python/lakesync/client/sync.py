@@ -153,6 +153,11 @@ class Syncer:
             self._activity.reached_end(self._file.clock.server_ms())
             return self._file.database.read(_SCHEMAS_OF)[1] == [(_schemas_version(page),)]
 
+    def reads_again(self, page: PullPage) -> bool:
+        """Return whether a broadcast shows that the next pull reads tables again."""
+        with self._file.database.lock:
+            return self._file.position().reads_again(page)
+
     def next_pull(self) -> Pull:
         """Return the request for one delta behind the cursor."""
         with self._file.database.lock:

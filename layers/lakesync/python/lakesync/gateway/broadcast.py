@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lakesync.errors import GatewayDeleted, LakeSyncError, Revoked
 from lakesync.gateway.broadcast_pages import BroadcastPages
-from lakesync.gateway.connected import classified, concerned, poke_at
-from lakesync.gateway.delivery import Outgoing, always
+from lakesync.gateway.connected import classified, concerned
+from lakesync.gateway.delivery import always
 from lakesync.ports import GATEWAY_KIND, NotifyState
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from lakesync.core.clock import Stamp
     from lakesync.gateway.access import Access
-    from lakesync.gateway.delivery import Delivery
+    from lakesync.gateway.delivery import Delivery, Outgoing
     from lakesync.gateway.pull import PullService
     from lakesync.ports import Connection, Connections, WallClock
 
@@ -161,17 +161,16 @@ class Broadcaster:
         since, place = state.notified, state.place
         log = self._pulls.final_log(gateway, since, commit)
         allowed, refused, _ = classified(connections, self._access, self._wall_clock() / 1000)
-        poke = poke_at(log.top)
-        late = [Outgoing(one, poke, poke) for one in allowed if place and one.id > place]
+        passed_by = self._pages.decide(log, (one for one in allowed if place and one.id > place), 0)
         waiting = [one for one in allowed if not place or one.id <= place]
         decided = self._pages.decide(log, waiting, since)
-        fresh = sorted(decided.outgoing, key=lambda each: each.connection.id)
-        late.sort(key=lambda each: each.connection.id)
+        late, fresh = _in_order(passed_by.outgoing), _in_order(decided.outgoing)
+        rescoped = passed_by.rescoped + decided.rescoped
         sent = self._delivery.send(late + fresh, has_time)
         self._delivery.refuse(
             refused[:REFUSED_MAX], has_time
         )  # the others are handled by the next broadcast, or the sweep
-        self._delivery.side_by_side(self._rescope, decided.rescoped[:RESCOPED_MAX], has_time)
+        self._delivery.side_by_side(self._rescope, rescoped[:RESCOPED_MAX], has_time)
         top = max(log.top, since)
         if sent == len(late) + len(fresh):
             return _Round(NotifyState(top), is_whole=True)
@@ -188,3 +187,7 @@ class Broadcaster:
             self._connections.rescope(connection)
         except LakeSyncError:
             return
+
+
+def _in_order(outgoing: list[Outgoing]) -> list[Outgoing]:
+    return sorted(outgoing, key=lambda each: each.connection.id)

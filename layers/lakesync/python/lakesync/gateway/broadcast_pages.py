@@ -137,7 +137,7 @@ class BroadcastPages:
         self, log: FinalLog, group: Group, page: PullPage | None, moved: set[str]
     ) -> list[Outgoing]:
         """Return what is sent to each connection of a group."""
-        poke = poke_at(log.top)
+        poke = poke_at(log.top, log.epoch, group.scope)
         if page is None:
             return [Outgoing(connection, poke, poke) for connection in group.connections]
         outgoing = [

@@ -140,9 +140,13 @@ def scoped(connection: Connection, config: GatewayConfig, rules: str) -> Connect
     return replace(connection, scope=scope, rules=rules)
 
 
-def poke_at(top: Stamp) -> str:
-    """Return the frame that asks a reader to pull."""
-    return encode_broadcast(PullPage((), 0, top, has_more=True))
+def poke_at(top: Stamp, epoch: str, scope: str) -> str:
+    """Return the frame that asks a group's readers to pull.
+
+    By its scope they see whether other rules decide now, so that not all of them read again at the
+    same moment.
+    """
+    return encode_broadcast(PullPage((), 0, top, has_more=True, epoch=epoch, scope=scope))
 
 
 def writers_of(records: Sequence[bytes]) -> set[str]:

@@ -61,6 +61,13 @@ class Hearer(Protocol):
         """Apply a broadcast that fits the cursor; True if it leaves nothing to pull."""
         ...
 
+    def reads_again(self, page: PullPage) -> bool:
+        """Return whether a broadcast shows that the next pull reads tables again.
+
+        All clients that are told so by one change of rules would do it at the same moment.
+        """
+        ...
+
     def wake(self) -> None:
         """Sync now."""
         ...

@@ -37,6 +37,10 @@ class Hearing:
         """Apply a broadcast that fits; returns whether it makes a pull unnecessary."""
         return self._syncer.hear(page)
 
+    def reads_again(self, page: PullPage) -> bool:
+        """Return whether a broadcast shows that the next pull reads tables again."""
+        return self._syncer.reads_again(page)
+
     def wake(self) -> None:
         """Sync now."""
         self._wake()

@@ -79,6 +79,11 @@ class Position(NamedTuple):
         same = (broadcast.epoch, broadcast.scope) == (self.epoch, self.scope)
         return same and not self.snapshot and not self.is_new and broadcast.follows(self.cursor)
 
+    def reads_again(self, broadcast: PullPage) -> bool:
+        """Return whether a pull from here will read tables again, as other rules decide now."""
+        begins = not self.is_new and not self.snapshot
+        return begins and bool(broadcast.scope) and not self.shows_as(broadcast)
+
     def shows_as(self, page: PullPage) -> bool:
         """Return whether a page was decided by the same rules and claims as all rows so far."""
         return page.scope == self.scope or (not self.scope and page.scope == EVERYTHING)

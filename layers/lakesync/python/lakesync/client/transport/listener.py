@@ -3,7 +3,8 @@
 Rules of this module
     1. It only accelerates: a client without it, or that receives only part of its frames, has the
        same rows. A broadcast that fits the cursor is applied; anything else, and each new
-       connection, wakes the sync loop.
+       connection, wakes the sync loop. A broadcast that other rules decided reaches all clients at
+       the same moment, and each reads tables again: it wakes the loop after a random time.
     2. The thread ends only when it is stopped, or when the gateway refuses the client for good.
        After a failure the wait doubles, with jitter.
     3. A handshake is refused by the gateway, or by somebody on the way, as `answers` tells them
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import random
 import threading
 import time
@@ -56,6 +58,9 @@ OPEN_S_MAX: Final = 10.0
 """How long opening a connection may take."""
 CLOSE_S_MAX: Final = 2.0
 """How long `SocketListener.stop` waits; a connection that is being opened is closed later."""
+REREAD_S_MAX: Final = 30.0
+"""How long a client that is told of other rules may wait before it reads again, by chance: all
+clients are told at once. One that polls waits as long."""
 _SPREAD: Final = 0.2
 _UNAUTHORISED: Final = 401
 _log = logging.getLogger("lakesync.client")
@@ -96,6 +101,7 @@ class SocketListener:
         self._is_renewed = False
         """The token was renewed since the last frame came, so it is not renewed again."""
         self._requests = 0
+        self._rereads_at_s = math.inf
         self._stopped = threading.Event()
         self._socket: Any = None
         self._thread = threading.Thread(target=self._run, name="lakesync-socket", daemon=True)
@@ -148,6 +154,7 @@ class SocketListener:
             while not self._stopped.is_set():
                 # Whatever was committed before it was open is pulled.
                 self._hearer.on_connected(is_open=True)
+                self._rereads_at_s = math.inf
                 self._hearer.wake()
                 self._hear(self._monotonic_s() + self._about(RENEWED_S))
                 old, self._socket = self._socket, self._open()
@@ -195,7 +202,12 @@ class SocketListener:
                 # One that is not answered is not forgotten by asking again.
                 asked_at_s, heartbeat_s = asked_at_s or now_s, now_s + self._about(HEARTBEAT_S)
                 self._ask()
-            ends_s = min(until_s, heartbeat_s, asked_at_s + ANSWER_S_MAX if asked_at_s else until_s)
+            if now_s >= self._rereads_at_s:
+                self._rereads_at_s = math.inf
+                self._hearer.wake()
+            ends_s = min(until_s, heartbeat_s, self._rereads_at_s)
+            if asked_at_s:
+                ends_s = min(ends_s, asked_at_s + ANSWER_S_MAX)
             try:
                 frame = self._socket.recv(timeout=max(ends_s - now_s, 0.01))
             except TimeoutError:
@@ -234,5 +246,10 @@ class SocketListener:
             is_done = self._hearer.hear(page)
         except LakeSyncError:
             is_done = False  # the next sync reports the reason if it persists
-        if not is_done:
+        if is_done:
+            self._rereads_at_s = math.inf  # it was read again meanwhile
+        elif self._hearer.reads_again(page):
+            if self._rereads_at_s == math.inf:  # the earliest of many draws is no spread
+                self._rereads_at_s = self._monotonic_s() + self._chance() * REREAD_S_MAX
+        else:
             self._hearer.wake()
