@@ -120,15 +120,18 @@ class Story:
 
     def push(self, delta: Delta) -> None:
         self.world.pushes.push(GATEWAY, Push("w", ((0, delta),)))
+        self.world.note_seen([delta.row_id])
 
     def change_claims(self) -> None:
         client = self.chance.choice(self.clients)
         teams = self.chance.sample(OWNERS, self.chance.randrange(3))
         self.world.claims[client.client_id] = {"sub": client.client_id, "teams": teams}
+        self.world.note_seen(self.rows)
 
     def change_rules(self) -> None:
         if self.seed % 3:
             self.world.save_rules(self.chance.choice(self.rules))
+            self.world.note_seen(self.rows)
 
     def trim(self) -> None:
         # What left its sight meanwhile would stay with a follower: see "not promised".
@@ -210,6 +213,39 @@ def test_who_follows_from_a_cursor_of_its_own_making_learns_of_no_hidden_row() -
     page = world.pull("a", first)
 
     assert {delta.row_id for delta in deltas_of(page)} == {"r1"}
+
+
+@pytest.mark.law("F3", "V4")
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_by_the_rules_of_before_no_row_is_named_that_was_made_after_them(*, is_lost: bool) -> None:
+    world = World()
+    world.save_rules(RULES)
+    client = world.client("a", "x")
+    connector(world, Op.INSERT, "r0", owner="x", state="open")
+    connector(world, Op.INSERT, "r1", owner="x", state="open")
+    client.sync()
+    if is_lost:  # so what it holds is known less exactly
+        connector(world, Op.INSERT, "r2", owner="x", state="open")
+        world.pull("a", client.cursor)
+
+    world.save_rules(OTHER_RULES)
+    connector(world, Op.UPDATE, "r1", state="hidden")
+    connector(world, Op.INSERT, "later", owner="x", state="hidden")
+    connector(world, Op.INSERT, "gone", owner="x", state="hidden")
+    connector(world, Op.DELETE, "gone")
+
+    named = set()
+    for _ in range(4):
+        named |= {delta.row_id for delta in deltas_of(world.pull("a", client.cursor))}
+        client.sync()
+    assert named == {"r0", "r1", *(["r2"] if is_lost else [])}
+    assert {row_id for _, row_id in client.rows} == named - {"r1"}
+
+
+def connector(world: World, op: Op, row_id: str, **columns: str) -> None:
+    """Write as a connector, whom no rule concerns."""
+    hlc = world.time.wall_clock() << 16
+    world.write(make_delta(op, TABLE, row_id, columns, client_id="w", hlc=hlc), trusted=True)
 
 
 def ends_with_what_it_may_see(story: Story) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ from tests.support.lake import Objects
 
 if TYPE_CHECKING:
     import random
+    from collections.abc import Iterable
 
     from lakesync.core.clock import Stamp
     from lakesync.core.delta import Delta
@@ -69,6 +71,10 @@ class World:
     rules: dict[str, Any] = field(default_factory=dict)
     delete_wins: bool = False
     """What the schema of the table says."""
+    seen: dict[str, set[str]] = field(default_factory=dict)
+    """By client, the rows of which it may know: rules that it had showed what they were by then."""
+    past: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    """What each row has been."""
 
     def __post_init__(self) -> None:
         self.pushes = FollowingPushes(pusher(self.buffer, time_=self.time), self.buffer)
@@ -122,34 +128,51 @@ class World:
         stored = self.buffer.rows(GATEWAY, [(TABLE, row_id)])
         return decode_row_state(stored[TABLE, row_id].state)
 
-    def visible(self, client_id: str, row_ids: list[str]) -> dict[tuple[str, str], dict[str, Any]]:
-        """Return what a client may see, said in other words than the product's."""
+    def rows(self, row_ids: Iterable[str]) -> dict[tuple[str, str], dict[str, Any]]:
+        """Return the rows that exist, whoever sees them, said in other words than the product's."""
         stored_rows = self.buffer.rows(GATEWAY, [(TABLE, row_id) for row_id in row_ids])
         states = {key: decode_row_state(stored.state) for key, stored in stored_rows.items()}
         views = {
             key: None if self.delete_wins and not state.alive else view(state)
             for key, state in states.items()
         }
-        rows = {
+        return {
             key: {name: parse(value) for name, value in row.items()}
             for key, row in views.items()
             if row is not None
         }
-        if not self.rules:
-            return rows
-        teams = self.claims[client_id]["teams"]
+
+    def sees(self, client_id: str, row: dict[str, Any]) -> bool:
+        """Return whether the rules show a row to a client."""
         hides = self.rules is OTHER_RULES
-        seen = {
-            key: row
-            for key, row in rows.items()
-            if row.get("owner") in teams and (not hides or row.get("state") not in {None, "hidden"})
-        }
+        is_mine = row.get("owner") in self.claims[client_id]["teams"]
+        return not self.rules or (
+            is_mine and (not hides or row.get("state") not in {None, "hidden"})
+        )
+
+    def visible(self, client_id: str, row_ids: list[str]) -> dict[tuple[str, str], dict[str, Any]]:
+        """Return what a client may see."""
+        rows = self.rows(row_ids)
+        seen = {key: row for key, row in rows.items() if self.sees(client_id, row)}
         if self.rules is not OMITTING or client_id == "b":
             return seen
         return {
             key: {name: value for name, value in row.items() if name != "state"}
             for key, row in seen.items()
         }
+
+    def note_seen(self, row_ids: Iterable[str]) -> None:
+        """Note who may know of rows, after a change of them, or of rules or claims."""
+        for (_, row_id), row in self.rows(row_ids).items():
+            self.past.setdefault(row_id, []).append(row)
+        for client in self.claims:
+            known = {
+                row_id
+                for row_id in row_ids
+                if not self.rules
+                or any(self.sees(client, row) for row in self.past.get(row_id, []))
+            }
+            self.seen.setdefault(client, set()).update(known)
 
 
 @dataclass
@@ -160,6 +183,8 @@ class Direct:
     client_id: str
     chance: random.Random | None = None
     refusals: list[LakeSyncError] = field(default_factory=list)
+    pushed: set[str] = field(default_factory=set)
+    """Rows that it wrote, or tried to."""
 
     def now_ms(self) -> int:
         return self.world.time.wall_clock()
@@ -179,6 +204,9 @@ class Direct:
         if self.world.rules is OMITTING and self.client_id == "a":
             sent = [name for delta in deltas_of(page) for name, _ in delta.columns]
             assert "state" not in sent, "what is left out is sent to nobody"
+        named = {delta.row_id for delta in deltas_of(page)}
+        unseen = named - self.world.seen.get(self.client_id, named) - self.pushed
+        assert not unseen, "of a row that it never saw it learns nothing"
         return None if self._loses() else (deltas_of(page), page.cursor)
 
     def _loses(self) -> bool:
@@ -187,6 +215,7 @@ class Direct:
     def push(self, deltas: list[Delta]) -> Stamp | None:
         self.world.time.now_ms += 1
         numbered = list(enumerate(deltas))
+        self.pushed |= {delta.row_id for delta in deltas}
         broken = [item for item in numbered if UNREADABLE in dict(item[1].columns)]
         push = Push(
             self.client_id,
@@ -203,6 +232,12 @@ class Direct:
         except LakeSyncError as error:
             self.refusals.append(error)
             return None
+        finally:
+            times = Counter(delta.row_id for delta in deltas)
+            self.world.note_seen([*times])
+            within_one_commit = {row_id for row_id, number in times.items() if number > 1}
+            for seen in self.world.seen.values():
+                seen.update(within_one_commit)
         if self._loses():
             return None
         assert not any(outcome.error for outcome in receipt.outcomes)

@@ -42,6 +42,7 @@ from lakesync.errors import Contention, CursorExpired
 from lakesync.wire.records import decode_records, encode_records
 
 if TYPE_CHECKING:
+    from lakesync.core.clock import Stamp
     from lakesync.core.config import GatewayConfig
     from lakesync.core.delta import Delta
     from lakesync.gateway.pull import PullService
@@ -145,15 +146,31 @@ class FollowingPulls:
             return [self._pulls.pull(gateway, asked)]
         # What it was sent is known, and by which policy: so each pull has a scope. Where the log
         # cannot decide an entry's row by a policy, nobody was sent the row because of that entry.
-        now = replace(pull, since=since, scope=at.scope)
-        before = [
-            replace(
-                pull, since=since, rules=rules, claims=claims,
-                scope=Viewer(rules, claims, config.logged.generation).scope().text(),
+        pages = [self._pulls.pull(gateway, replace(pull, since=since, scope=at.scope))]
+        for policy in replaced_policies(at.replaced):
+            scope = Viewer(policy.rules, policy.claims, config.logged.generation).scope().text()
+            by_policy = replace(
+                pull, since=since, rules=policy.rules, claims=policy.claims, scope=scope
             )
-            for rules, claims in replaced_policies(at.replaced)
-        ]  # fmt: skip
-        return [self._pulls.pull(gateway, asked) for asked in (now, *before)]
+            pages.append(self._replaced(gateway, by_policy, policy.until))
+        return pages
+
+    def _replaced(self, gateway: str, pull: Pull, until: Stamp) -> PullPage:
+        """Read the next page by a policy that was replaced, and brought nothing behind a commit.
+
+        Behind it the follower may hold what it wrote itself. Of a row that others made since, not
+        even a delete is sent.
+        """
+        none = PullPage((), 0, pull.since, has_more=False)
+        page = self._pulls.pull(gateway, replace(pull, until=until)) if pull.since < until else none
+        if page.has_more:
+            return page
+        behind = self._pulls.pull(gateway, replace(pull, since=max(pull.since, until)))
+        deltas = [delta for run in behind.records for delta in decode_records(run)]
+        mine = {(one.table, one.row_id) for one in deltas if one.client_id == pull.client_id}
+        own = [delta for delta in deltas if (delta.table, delta.row_id) in mine]
+        records = (*page.records, *([encode_records(own)] if own else []))
+        return replace(behind, records=records, count=page.count + len(own))
 
     def _due(self, at: Follower) -> dict[RowKey, None]:
         now_ms = self._wall_clock()

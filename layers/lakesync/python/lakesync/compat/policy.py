@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lakesync.compat.progress import begin_again
+from lakesync.core.clock import STAMP_MAX
 from lakesync.core.messages import Pull
 from lakesync.core.rules import rules_from_stored, rules_to_json
 from lakesync.core.visibility import Viewer
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from lakesync.compat.follower_state import Follower
+    from lakesync.core.clock import Stamp
     from lakesync.core.config import GatewayConfig
     from lakesync.core.messages import Push
     from lakesync.core.rules import SyncRules
@@ -48,11 +50,13 @@ def visible_tables(config: GatewayConfig, viewer: Viewer) -> list[str]:
 def in_scope(at: Follower, scope: str, policy: str) -> Follower:
     """Note the scope and policy of a request; if they changed, everything is sent again."""
     if at.scope not in {"", scope} and at.holds_rows:
-        replaced = (at.policy, *at.replaced)[:REPLACED_MAX]
         # The cursor of this request may be the only evidence of how much it has.
         again_until = max(at.again_until, at.page_from.since)
-        at = replace(begin_again(at), replaced=replaced)
+        before, earlier = at.policy, at.replaced
+        at = begin_again(at)
         at = replace(at, again_until=max(at.again_until, again_until))
+        replaced = (_until(before, at.again_until), *earlier)[:REPLACED_MAX]
+        at = replace(at, replaced=replaced)
     elif not at.proven.snapshot and at.proven.since >= at.again_until:
         at = replace(at, replaced=())
     return replace(at, scope=scope, policy=policy)
@@ -66,10 +70,23 @@ def policy_of(rules: SyncRules, claims: Mapping[str, Any]) -> str:
     return json.dumps(policy, sort_keys=True, separators=(",", ":"))
 
 
-def replaced_policies(
-    policies: Iterable[str],
-) -> Iterator[tuple[SyncRules, Mapping[str, Any]]]:
-    """Read what `policy_of` gave."""
+class ReplacedPolicy(NamedTuple):
+    """A policy that was in force before."""
+
+    rules: SyncRules
+    claims: Mapping[str, Any]
+    until: Stamp
+    """The last commit of which a page could bring anything by this policy."""
+
+
+def _until(policy: str, until: Stamp) -> str:
+    """Return a policy as it is stored once another has replaced it."""
+    return json.dumps(json.loads(policy) | {"until": until}, separators=(",", ":"))
+
+
+def replaced_policies(policies: Iterable[str]) -> Iterator[ReplacedPolicy]:
+    """Read the policies that were replaced."""
     for policy in policies:
         read = json.loads(policy)
-        yield rules_from_stored(read["rules"]), read["claims"]
+        until = read.get("until", STAMP_MAX)
+        yield ReplacedPolicy(rules_from_stored(read["rules"]), read["claims"], until)

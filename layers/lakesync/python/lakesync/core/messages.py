@@ -7,6 +7,8 @@ from enum import Enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from lakesync.core.clock import STAMP_MAX
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -145,6 +147,8 @@ class Pull:
 
     rules: SyncRules | None = None
     """Rules that are applied in place of those in force; never set by a client."""
+    until: Stamp = STAMP_MAX
+    """The log is read up to here at the most; never set by a client."""
     bytes_max: int = PAGE_BYTES_MAX
     """Bytes of deltas that the answer can carry, in their stored form."""
 

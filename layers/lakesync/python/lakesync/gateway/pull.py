@@ -165,6 +165,7 @@ class PullService:
     ) -> PullPage:  # fmt: skip
         """Read the log until something is visible, the log ends, or the budget is spent."""
         deltas_max = self._deltas_max(pull, rule_filter)
+        log = replace(log, top=min(log.top, pull.until))
         since = pull.since
         while since < log.top and budget.allows_read():
             entries, until = self._collect(log, since, deltas_max, rule_filter)
