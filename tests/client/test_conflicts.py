@@ -15,6 +15,7 @@ from lakesync.client.storage.conflicts import CONFLICTS_MAX
 from lakesync.result import Err
 from tests.client.support.gateways import GATEWAY
 from tests.client.test_sync_rules import MINE, World, sync
+from tests.support.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,7 +70,7 @@ def test_the_loser_is_notified_with_rules_as_without(
     a.sync().unwrap()
     sync(b, a)
 
-    assert reported(heard.get(timeout=10.0)) == LOST
+    assert reported(heard.get(timeout=PATIENCE_S)) == LOST
     assert (kept(a), kept(b)) == ([LOST], [])
 
 

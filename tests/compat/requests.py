@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
+from tests.support.waiting import PATIENCE_S
+
 if TYPE_CHECKING:
     from tests.support.local_gateway import LocalGateway
 
-_SENDER = httpx.Client(timeout=30)
+_SENDER = httpx.Client(timeout=PATIENCE_S)
 HLC = str((1_700_000_000_000 << 16) | 3)
 
 

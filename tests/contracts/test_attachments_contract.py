@@ -20,6 +20,7 @@ from lakesync.adapters.attachments.s3 import S3SignedObjects
 from lakesync.errors import LakeSyncError
 from lakesync.runtime.settings_attachments import AttachmentSettings
 from lakesync.runtime.wiring_attachments import signed_objects
+from tests.support.waiting import PATIENCE_S
 from tools.local_stack.aws_emulator import start_emulator
 
 if TYPE_CHECKING:
@@ -78,12 +79,14 @@ def on_s3(options: dict[str, Any]) -> World:
     client.create_bucket(Bucket=bucket)
 
     def send(signed: SignedRequest, content: bytes) -> bool:
-        answer = httpx.put(signed.url, headers=dict(signed.headers), content=content)
+        answer = httpx.put(
+            signed.url, headers=dict(signed.headers), content=content, timeout=PATIENCE_S
+        )
         return answer.status_code in {200, 412}
 
     def receive(signed: SignedRequest, start: int) -> bytes:
         ranged = {"range": f"bytes={start}-"} if start else {}
-        answer = httpx.get(signed.url, headers=dict(signed.headers) | ranged)
+        answer = httpx.get(signed.url, headers=dict(signed.headers) | ranged, timeout=PATIENCE_S)
         answer.raise_for_status()
         return answer.content
 

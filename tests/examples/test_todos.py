@@ -11,6 +11,7 @@ from textual.widgets import DataTable, Input, Label
 
 from examples.todos.app import TodosApp
 from lakesync.testing.memory_gateway import MemoryGateway
+from tests.support.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,11 +21,9 @@ if TYPE_CHECKING:
 
     from examples.todos.pane import Pane
 
-WAIT_S = 20.0
-
 
 async def until(pilot: Pilot[None], holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(WAIT_S):
+    async with asyncio.timeout(PATIENCE_S):
         while not holds():
             await pilot.pause(0.02)
 

@@ -27,6 +27,7 @@ from tests.support.destinations import (
     new_table,
 )
 from tests.support.gateways import GivenTime, administrator, pusher, real_wall_clock
+from tests.support.waiting import DEPLOYED_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from tools.local_stack.aws_emulator import Emulator
     from tools.local_stack.bigquery import BigQueryServer
 
-pytestmark = [pytest.mark.spark, pytest.mark.emulator, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.emulator, pytest.mark.timeout(DEPLOYED_S)]
 
 LARGE = 4
 """From so many deltas on a table is the job's."""

@@ -30,6 +30,7 @@ from tests.support.machines import definition_of
 from tests.support.polling import PollingByHand
 from tests.support.repository import ROOT
 from tests.support.sources import SqlSource
+from tests.support.waiting import DEPLOYED_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from tools.local_stack.aws_emulator import Emulator
     from tools.local_stack.databases import Database
 
-pytestmark = [pytest.mark.spark, pytest.mark.emulator, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.emulator, pytest.mark.timeout(DEPLOYED_S)]
 
 GATEWAY, NAME = "acme", "moved"
 LARGE, ROWS = 2_000, 9_500

@@ -18,13 +18,12 @@ from lakesync_spark.iceberg import apply, run, state_merge
 from tests.glue.support.lake import Lake
 from tests.glue.support.spark import BESIDE
 from tests.support.builders import insert, update
+from tests.support.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lakesync_spark.common.report import Report
-
-WAIT_S = 60.0
 
 
 def lakes(lake: Lake, count: int) -> list[Lake]:
@@ -51,7 +50,7 @@ def is_whole(one: Lake) -> bool:
 def in_threads(*runs: Any) -> list[Report]:
     """Do runs at once, each as its own process would."""
     with ThreadPoolExecutor(len(runs)) as pool:
-        return [one.result(WAIT_S) for one in [pool.submit(one) for one in runs]]
+        return [one.result(PATIENCE_S) for one in [pool.submit(one) for one in runs]]
 
 
 # --- without Spark
@@ -80,7 +79,7 @@ def test_two_runs_side_by_side_share_the_groups_and_no_delta_counts_twice(
     # Whoever waits lets the others' renewals happen, as they do in the time that it waits for.
     monkeypatch.setattr(lease, "RENEW_S", 0.02)
     lake.store.meanwhile = lambda: time.sleep(0.2)
-    both = threading.Barrier(2, timeout=WAIT_S)
+    both = threading.Barrier(2, timeout=PATIENCE_S)
     met: set[str] = set()
     real = state_merge.merge_state
 
@@ -171,7 +170,7 @@ def test_a_slow_table_delays_no_other_and_not_what_comes_while_it_is_at_work(
         table = chain.links[0].batch.table
         pools[table] = pool_of(bench.spark)
         if table == "slow":
-            assert is_done.wait(WAIT_S), "the quick table waits for the slow one"
+            assert is_done.wait(PATIENCE_S), "the quick table waits for the slow one"
         real(bench, target, chain)
         if table == "quick" and not quick.batches[1:]:
             quick.put([update("r1", at=6, n=2), insert("r2", at=7, n=1)])

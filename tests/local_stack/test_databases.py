@@ -11,6 +11,7 @@ import psycopg
 import pymysql
 import pytest
 
+from tests.support.waiting import DEPLOYED_S
 from tools.local_stack import binaries, databases, paths
 from tools.local_stack.binaries import MARIADB, POSTGRES, ensure_binaries, section
 from tools.local_stack.databases import Database, start_mariadb, start_postgres
@@ -43,7 +44,7 @@ def first_row(connection: Any, query: str) -> Any:
 
 
 @pytest.mark.emulator
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(DEPLOYED_S)
 @pytest.mark.parametrize(
     ("start", "connect", "folder_query"),
     [
@@ -76,7 +77,7 @@ def test_a_database_answers_and_is_gone_afterwards(
 
 
 @pytest.mark.emulator
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(DEPLOYED_S)
 def test_postgres_is_in_utc_and_checks_passwords(postgres: Database) -> None:
     with closing(connect_to_postgres(postgres)) as connection:
         assert first_row(connection, "show timezone") == ("UTC",)
@@ -87,7 +88,7 @@ def test_postgres_is_in_utc_and_checks_passwords(postgres: Database) -> None:
 
 
 @pytest.mark.emulator
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(DEPLOYED_S)
 def test_mariadb_is_in_utc_and_checks_passwords(mariadb: Database) -> None:
     with closing(connect_to_mariadb(mariadb)) as connection:
         assert first_row(connection, "select @@time_zone") == ("+00:00",)

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 
+from tests.support.waiting import DEPLOYED_S
 from tools.local_stack.aws_emulator import Emulator, start_emulator
 from tools.local_stack.jars import SPARK_ICEBERG, SPARK_S3, ensure_jars
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = [pytest.mark.emulator, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.emulator, pytest.mark.timeout(DEPLOYED_S)]
 
 ROLE = "glue-runs"
 ICEBERG = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import boto3
 import pytest
 
+from tests.support.waiting import DEPLOYED_S
 from tools.local_stack import paths
 from tools.local_stack.dynamodb_local import start_dynamodb_local
 from tools.local_stack.jars import DYNAMODB_LOCAL, SPARK_ICEBERG, SPARK_S3, locked
@@ -25,7 +26,7 @@ def test_a_section_ends_where_the_next_begins() -> None:
 
 
 @pytest.mark.emulator
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(DEPLOYED_S)
 def test_dynamodb_local_starts_and_refuses_what_aws_refuses() -> None:
     with start_dynamodb_local() as local:
         client = boto3.client("dynamodb", **local.client_options())

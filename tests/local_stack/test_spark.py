@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.waiting import DEPLOYED_S
 from tools.local_stack import paths
 from tools.local_stack.spark import spark_variables
 
@@ -23,7 +24,7 @@ assert spark.conf.get("spark.sql.shuffle.partitions") == "3"
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(DEPLOYED_S)
 def test_a_session_has_iceberg_and_its_settings(tmp_path: Path) -> None:
     settings = (
         "spark.sql.shuffle.partitions=3"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
+from tests.support.waiting import DEPLOYED_S, PATIENCE_S
 from tools.local_stack.aws_emulator import find_emulator
 from tools.local_stack.processes import is_running, write_record
 from tools.local_stack.sources import build_outputs, declared_parameters, fingerprint
@@ -93,13 +94,13 @@ def stack(folder: Path, project: Path) -> Stack:
 
 
 @pytest.mark.emulator
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(DEPLOYED_S)
 class TestStack:
     def test_a_function_sees_its_package_and_boto3_only(self, stack: Stack) -> None:
-        assert httpx.get(f"{stack.http}/hello").text == "boto3"
+        assert httpx.get(f"{stack.http}/hello", timeout=PATIENCE_S).text == "boto3"
 
     def test_a_function_may_do_only_what_its_role_allows(self, stack: Stack, folder: Path) -> None:
-        answer = httpx.get(f"{stack.http}/buckets")
+        answer = httpx.get(f"{stack.http}/buckets", timeout=PATIENCE_S)
         assert answer.status_code == httpx.codes.INTERNAL_SERVER_ERROR
         assert answer.json() == {"message": "Internal Server Error"}
         assert "AccessDenied" in (folder / "logs" / "emulator.log").read_text()
@@ -119,7 +120,7 @@ class TestStack:
         self, stack: Stack, kind: str, body: bytes, *, is_base64: bool
     ) -> None:
         answer = httpx.post(
-            f"{stack.http}/echo", content=body, headers={"content-type": kind}
+            f"{stack.http}/echo", content=body, headers={"content-type": kind}, timeout=PATIENCE_S
         ).json()
         assert answer["isBase64Encoded"] is is_base64
         text = answer["body"]
@@ -134,10 +135,10 @@ class TestStack:
     ) -> None:
         logs = [folder / "logs" / f"sam-{verb}.log" for verb in ("build", "package")]
         made = [log.stat().st_mtime_ns for log in logs]
-        assert httpx.get(f"{stack.http}/word").text == "first"
+        assert httpx.get(f"{stack.http}/word", timeout=PATIENCE_S).text == "first"
         with_it = {"Word": "second"}
         assert up(folder, port=0, stack="small", project=project, parameters=with_it) == stack
-        assert httpx.get(f"{stack.http}/word").text == "second"
+        assert httpx.get(f"{stack.http}/word", timeout=PATIENCE_S).text == "second"
         assert [log.stat().st_mtime_ns for log in logs] == made
 
     def test_up_after_a_crash_deploys_again(
@@ -149,7 +150,7 @@ class TestStack:
         assert status(folder) is None
         again = up(folder, port=emulator.port, stack="small", project=project)
         assert again.stack == stack.stack
-        assert httpx.get(f"{again.http}/hello").status_code == httpx.codes.OK
+        assert httpx.get(f"{again.http}/hello", timeout=PATIENCE_S).status_code == httpx.codes.OK
 
 
 def test_down_without_a_stack_says_so(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from lakesync.core.messages import Push
 from lakesync.wire import jsonish, proto
 from tests.support import local_gateway
 from tests.support.local_gateway import GATEWAY, LocalGateway, serve_gateway
+from tests.support.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -47,7 +48,7 @@ def pushed(served: LocalGateway, body: bytes, **headers: str) -> httpx.Response:
     own = {"Authorization": f"Bearer {served.token('phone')}", "content-type": JSON}
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     url = f"{served.url}/v1/sync/{GATEWAY}/push"
-    return httpx.post(url, content=body, headers=own | named)
+    return httpx.post(url, content=body, headers=own | named, timeout=PATIENCE_S)
 
 
 def a_push(row: str, text: str) -> Push:
@@ -58,7 +59,7 @@ def a_push(row: str, text: str) -> Push:
 def stored(served: LocalGateway) -> str:
     token = {"Authorization": f"Bearer {served.token('phone')}", "Accept": JSON}
     url = f"{served.url}/v1/sync/{GATEWAY}/pull?clientId=other&since=0&limit=1000"
-    return httpx.get(url, headers=token).text
+    return httpx.get(url, headers=token, timeout=PATIENCE_S).text
 
 
 @pytest.mark.law("W9")

@@ -18,7 +18,7 @@ from tests.support.deployed import Tenant
 from tests.support.sources import SqlSource
 from tests.support.vendors.jira import EMAIL, TOKEN, JiraServer
 from tests.support.vendors.salesforce import CLIENT_ID, CLIENT_SECRET, SalesforceServer
-from tests.support.waiting import answered
+from tests.support.waiting import PATIENCE_S, answered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -208,7 +208,7 @@ def test_a_signed_webhook_is_in_a_clients_pull_once_and_another_is_refused(stack
     def send(key: str) -> httpx.Response:
         digest = hmac.new(key.encode(), event, hashlib.sha256).hexdigest()
         headers = {"x-hub-signature": f"sha256={digest}"}
-        return httpx.post(url, content=event, headers=headers, timeout=30)
+        return httpx.post(url, content=event, headers=headers, timeout=PATIENCE_S)
 
     refused = send("another secret of theirs")
     assert (refused.status_code, refused.json()["code"]) == (401, "AUTH_ERROR")

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis.checks import not_a_server_error
 
 from tests.support.deployed import Tenant
+from tests.support.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from tools.local_stack.stack import Stack
@@ -66,7 +67,9 @@ def ask(tenant: Tenant, case: Any, session: requests.Session) -> int:
     if isinstance(case.body, dict) and "clientId" in case.body and len(str(case.body)) % 4:
         case.body["clientId"] = CLIENT
     headers = {"Authorization": f"Bearer {tenant.token(CLIENT, role='admin')}"}
-    answer = case.call(base_url=tenant.stack.http, session=session, headers=headers, timeout=30)
+    answer = case.call(
+        base_url=tenant.stack.http, session=session, headers=headers, timeout=PATIENCE_S
+    )
     case.validate_response(answer, checks=[not_a_server_error])
     if answer.status_code >= 400:
         body = answer.json()

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import httpx
 
+from tests.support.waiting import PATIENCE_S
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -101,7 +103,7 @@ def door_to(behind: str, word: str) -> Iterator[Door]:
     """Yield the door to a catalogue for as long as the block runs."""
     door = Door(behind, word)
     with (
-        httpx.Client(timeout=30, verify=False) as client,  # noqa: S501 - it is not even encrypted
+        httpx.Client(timeout=PATIENCE_S, verify=False) as client,  # noqa: S501 - it is not even encrypted
         ThreadingHTTPServer(
             ("127.0.0.1", 0), type("Handler", (_Handler,), {"door": door, "client": client})
         ) as server,

@@ -11,6 +11,7 @@ from google.cloud.bigquery import Client
 
 from tests.support.bigquery import DATASET
 from tests.support.mysql_server import database_on
+from tests.support.waiting import PATIENCE_S
 from tools.local_stack.bigquery import BigQueryServer, start_bigquery
 from tools.local_stack.databases import Database, start_mariadb, start_postgres
 
@@ -45,6 +46,6 @@ def bigquery() -> Iterator[BigQueryServer]:
     with start_bigquery() as server, pytest.MonkeyPatch.context() as patch:
         patch.setenv("BIGQUERY_EMULATOR_HOST", server.endpoint)
         client = Client(project=server.project, credentials=AnonymousCredentials())
-        client.create_dataset(DATASET, timeout=10)
+        client.create_dataset(DATASET, timeout=PATIENCE_S)
         client.close()
         yield server

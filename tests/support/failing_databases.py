@@ -345,5 +345,5 @@ class FailingMariaDb:
     def _connected(self, user: str, password: str, database: str) -> Any:
         return pymysql.connect(
             host=self._host, port=self._dialect.port, user=user, password=password,
-            database=database or None, autocommit=True, connect_timeout=5,
+            database=database or None, autocommit=True, connect_timeout=60,
         )  # fmt: skip
