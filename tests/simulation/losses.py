@@ -136,7 +136,10 @@ def _check_late(
     history, author = world.history, devices[late.client_id]
     if late.delta_id in history.deltas or column not in dict(late.columns):
         return
-    own = [one for one in history.accepted_of[late.client_id, *key] if column in dict(one.columns)]
+    # What its author wrote over himself is no loss, whether a receipt or a page told him of that.
+    logged = [one for one in history.of_row[key] if one.client_id == late.client_id]
+    written = [*logged, *history.accepted_of[late.client_id, *key]]
+    own = [one for one in written if column in dict(one.columns)]
     if max(one.hlc for one in own) > late.hlc or world.losses.made(late) is None:
         return
     if not _see_all(key, column, (author,), world):
