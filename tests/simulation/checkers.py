@@ -21,7 +21,7 @@ from lakesync.core.values import parse
 from lakesync.errors import OutOfOrder
 from lakesync.result import Ok
 from lakesync.wire.row_state import decode_row_state
-from tests.simulation.history import Violation
+from tests.simulation.history import MADE_AGAIN_WITHIN, Violation
 from tests.simulation.lake import PREFIX, LakeRow
 from tests.simulation.losses import check_losses
 from tests.simulation.model import NOTHING, Key, Row, at_least, deletes_win, held_row, row_of, seen
@@ -329,10 +329,6 @@ def _check_events(world: World) -> None:
         raise Violation("an event happens once", f"{twice[0]}")
 
 
-_ABOVE = 8
-"""How far above its delete a row is stamped that is sent whole again, at most."""
-
-
 def _check_order(world: World) -> None:
     """Each client's edits of a row are stamped in the order in which it made them."""
     if world.scenario.reinstalls:
@@ -347,7 +343,9 @@ def _check_order(world: World) -> None:
             if (delta.client_id, size) in world.history.set_aside:
                 continue
             # A row that was deleted while an edit waited is sent whole: these are older values.
-            if delta.op is Op.INSERT and any(0 < delta.hlc - at <= _ABOVE for at in deleted):
+            if delta.op is Op.INSERT and any(
+                0 < delta.hlc - at <= MADE_AGAIN_WITHIN for at in deleted
+            ):
                 continue
             before = last.get(delta.client_id, (0, 0))
             if int(size) < before[1]:

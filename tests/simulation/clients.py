@@ -209,6 +209,11 @@ class Device:
             check_sight(self, world)
 
     @property
+    def path(self) -> Path:
+        """Return where its file is."""
+        return self._path
+
+    @property
     def is_original(self) -> bool:
         """Return whether the file is still the first one."""
         return not self.installs

@@ -11,7 +11,7 @@ from bisect import bisect_right, insort
 from collections import defaultdict
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lakesync.core.clock import stamp_ms
 from lakesync.core.delta import Op
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from lakesync.core.messages import Pull, PullPage, Push, PushReceipt
     from lakesync.ports import Commit
     from tests.simulation.rulings import Rulings
+
+
+MADE_AGAIN_WITHIN: Final = 8
+"""How far above its delete a row is stamped that is sent whole again, at most."""
 
 
 class Violation(BaseException):
@@ -108,6 +112,8 @@ class History:
         """Clients that belong to the gateway that had the name before, as far as that is sure."""
         self.before: dict[str, Delta] = {}
         """What that one had logged, by id."""
+        self.made_by_apps: set[tuple[str, str, str, str, tuple[tuple[str, bytes], ...]]] = set()
+        """Every edit that an app was told of: its client, row, operation and columns."""
         self._logged_by: dict[str, Push] = {}
         self.blind: set[str] = set()
         """Clients that a restored buffer took a push from before they had read anything of any."""
@@ -292,6 +298,32 @@ class History:
                 continue  # the gateway may not know that it was there
             if not (self.appends(key[0]) or eyes.see_all_of(key[0])) and self.row(key).exists:
                 raise Violation("deleted rows come back whole", f"{key}: {row}, {self.row(key)}")
+        for delta in deltas:
+            if delta.op is Op.INSERT and self._is_made_again(delta, push):
+                self._check_made_again(delta)
+
+    def _is_made_again(self, delta: Delta, push: Push) -> bool:
+        """Return whether a client, and no app, made an INSERT for a row that had been deleted."""
+        made = (delta.client_id, delta.table, delta.row_id, delta.op.name, delta.columns)
+        is_known = self.lost or self.elsewhere or made in self.made_by_apps
+        # Of what is left out it cannot be told when its client was sent it last.
+        omits = any(rules.get("omit") for rules in self.rulings.in_force)
+        return not is_known and not omits and any(
+            other.op is Op.UPDATE and other.hlc > delta.hlc
+            and (other.table, other.row_id) == (delta.table, delta.row_id)
+            for _, other in push.deltas
+        )  # fmt: skip
+
+    def _check_made_again(self, delta: Delta) -> None:
+        """Check that such an INSERT has all columns that the row had just before its delete."""
+        before = [
+            row_of(self.deltas_until(self.commit_of[one.delta_id] - 1, (one.table, one.row_id)))
+            for one in self.of_row[delta.table, delta.row_id]
+            if one.op is Op.DELETE and 0 < delta.hlc - one.hlc <= MADE_AGAIN_WITHIN
+        ]
+        names = {name for name, _ in delta.columns}
+        if before and not any(row.columns.keys() <= names for row in before):
+            raise Violation("deleted rows come back whole", f"{delta}: {before}")
 
     def _check_whole(self, push: Push | None) -> None:
         if push is None or not push.atomic:
@@ -424,10 +456,13 @@ class History:
             begun = min(begun, log_behind(page.snapshot))
         for run in page.records:
             for delta in decode_records(run):
-                if delta.op.name == "REMOVE":
-                    continue
                 key = (delta.table, delta.row_id)
                 commits = [(self.commit_of[one.delta_id], one) for one in self.of_row[key]]
+                if delta.op.name == "REMOVE":
+                    before = Moments(commits).until(delta.hlc - 1)
+                    if not any(each.see(delta.table, before) for each in eyes):
+                        raise Violation("nobody is sent what is hidden", f"{delta}: {before}")
+                    continue
                 event = self.appends(delta.table)
                 if not may_be_sent(delta, Moments(commits), begun, eyes, event=event):
                     raise Violation("nobody is sent what is hidden", f"{delta}: {eyes}")

@@ -191,6 +191,8 @@ class Scenario:
     """Values are as an enemy would choose them, and rules compare with such."""
     by_sql: bool = False
     """Apps edit by SQL too, values look like others, and columns are declared anew."""
+    triggers: bool = False
+    """Apps make triggers from one table to another, and drop them."""
     made_up: int = 0
     """Tables that apps make up, in several spellings, and schemas come to name."""
     deleted: bool = False

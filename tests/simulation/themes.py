@@ -296,6 +296,18 @@ VALUES: dict[str, Any] = {
     "tables": ({"name": "table0"}, {"name": "table1"}),
 }
 """Apps edit by SQL too, values look like others, and columns are declared anew in between."""
+TRIGGERS: dict[str, Any] = {
+    "triggers": True,
+    "bursts": 8,
+    "burst_edits_max": 6,
+    "rows": 3,
+    "rulings": 0,
+    "widenings": 0,
+    "destinations": 0,
+    "firewall": 0.0,
+    "tables": ({"name": "table0", "typed": True}, {"name": "table1"}),
+}
+"""Apps make triggers from one synced table to another, and drop them."""
 DECLARATIONS: dict[str, Any] = {
     **RULES,
     "made_up": 8,

@@ -9,6 +9,7 @@ from lakesync.result import Err, Ok
 from tests.simulation.oracle import HOSTILE
 from tests.simulation.others import check_quarantined
 from tests.simulation.rulings import TEAMS
+from tests.simulation.triggers import Triggers
 from tests.simulation.values import Values
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class Workload:
         self._made = 0
         self._begun = -1
         self.values = Values(world, number)
+        self._triggers = Triggers(world, number)
 
     def run(self, device: Device) -> None:
         """Edit until the user has had enough."""
@@ -79,6 +81,8 @@ class Workload:
                 self._world.declarations.edit(device)
             if self._world.scenario.by_sql:
                 self.values.act(device)
+            if self._world.scenario.triggers:
+                self._triggers.act(device)
             drawn = self._random.random()
             if drawn < 0.12:
                 self._transaction(device, self._random.randint(2, 6))

@@ -11,7 +11,7 @@ from lakesync.client.download.apply import Pages
 from lakesync.client.loop import SyncLoop
 from lakesync.client.recovery import rebind as rebind_module
 from lakesync.client.recovery.resync import Resyncer
-from lakesync.client.storage import edits, writing
+from lakesync.client.storage import app_objects, edits, writing
 from lakesync.client.storage.app_objects import AppObjects
 from lakesync.client.storage.app_table import AppTable
 from lakesync.client.storage.device_clock import DeviceClock
@@ -40,6 +40,7 @@ from tests.simulation.themes import (
     RETURNING,
     SET_UP_ANEW,
     SKEWED,
+    TRIGGERS,
 )
 
 if TYPE_CHECKING:
@@ -299,3 +300,8 @@ def no_gateway_is_named() -> list[Replaced]:
         return replace(pull(self, *arguments), epoch="")
 
     return [(Pusher, "_leave", nameless_push), (Position, "pull", nameless_pull)]
+
+
+@deliberate("a trigger of the app may write to another synced table", TRIGGERS)
+def triggers_write_synced_tables() -> list[Replaced]:
+    return [(app_objects, "_barred", lambda *_: {})]

@@ -9,7 +9,7 @@ from lakesync.client.download.apply import Pages
 from lakesync.client.download.pending_echo import PendingEcho
 from lakesync.client.recovery import resync
 from lakesync.client.recovery.resync import Resyncer
-from lakesync.client.upload import receipts
+from lakesync.client.upload import receipts, whole_again
 from lakesync.core import comparing
 from lakesync.core.config import GatewayConfig
 from lakesync.core.delta import Op
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lakesync.client.download.arrived import Arrived
+    from lakesync.client.storage.app_table import AppTable
+    from lakesync.client.storage.conflicts import LostWrite
+    from lakesync.client.storage.file import ClientFile
     from lakesync.core.clock import Stamp
     from lakesync.core.delta import Delta
     from lakesync.core.merge import RowState
@@ -151,6 +154,34 @@ def deleted_rows_come_back_in_part() -> list[Replaced]:
     return [(WriteRules, "_lacks_the_rest", lambda *_: False)]
 
 
+@deliberate("a deleted row is inserted again without the cells that were not edited", RULES)
+def deleted_rows_are_inserted_in_part() -> list[Replaced]:
+    real = whole_again._insert
+
+    def insert(file: ClientFile, table: AppTable, row_id: str, before: RowState) -> Delta | None:
+        edited = file.rows.one((table.id, row_id)).state.columns
+        kept = {name: one for name, one in before.columns.items() if name in edited}
+        return real(file, table, row_id, before._replace(columns=kept))
+
+    return [(whole_again, "_insert", insert)]
+
+
+@deliberate("what the log cannot decide by the rules in force is removed, and so named", RULES)
+def undecided_rows_are_named() -> list[Replaced]:
+    real = RuleFilter._in_place_of
+
+    def in_place_of(
+        self: RuleFilter, run: bytes, transition: Transition | None, at: Stamp, rows: RowsToRead
+    ) -> Sequence[bytes]:
+        sent = real(self, run, transition, at, rows)
+        (delta,) = decode_records(run)
+        if transition is not None or sent:
+            return sent
+        return (encode_records([self._removal(delta.table, delta.row_id, at)]),)
+
+    return [(RuleFilter, "_in_place_of", in_place_of)]
+
+
 @deliberate("a delta that makes a deleted row anew is taken for all of it", RULES)
 def deletes_are_no_part_of_rows() -> list[Replaced]:
     real = RuleRowsWriter.add
@@ -207,10 +238,10 @@ def resync_without_horizon() -> list[Replaced]:
         del horizons
         return real(self, {})
 
-    def apply_page(self: Pages, page: PullPage, arrived: Arrived) -> None:
+    def apply_page(self: Pages, page: PullPage, arrived: Arrived) -> tuple[LostWrite, ...]:
         nonlocal is_of_rows
         is_of_rows = bool(page.snapshot)
-        apply(self, page, arrived)
+        return apply(self, page, arrived)
 
     def told_by(
         self: PendingEcho, table_id: int, rows: Mapping[str, Sequence[Delta]], until: Stamp
