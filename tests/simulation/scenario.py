@@ -231,6 +231,8 @@ class Scenario:
         return asdict(self)
 
 
+ALONE = frozenset({"flush_every_s", "rulings", "restores", "sockets"})
+"""What no gateway may have that is set up anew, but as its own theme says."""
 SPANS_MS = [60_000, 600_000, 3_600_000, 86_400_000, 7 * 86_400_000]
 LARGE_SPAN_MS_MAX = 3_600_000
 DESTINATIONS_SHARE = 0.25
@@ -464,6 +466,8 @@ def changed(scenario: Scenario, changes: Mapping[str, Any]) -> Scenario:
     """Return a scenario with some of its fields changed; ``faults.x`` names a fault."""
     faults = {name[7:]: value for name, value in changes.items() if name.startswith("faults.")}
     own = {name: value for name, value in changes.items() if not name.startswith("faults.")}
+    if own.keys() & ALONE:
+        own = {"anew": False, **own}
     if "tables" in own:
         own["tables"] = tuple(Table(**item) for item in own["tables"])
     return replace(scenario, faults=replace(scenario.faults, **faults), **own)
