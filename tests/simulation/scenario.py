@@ -231,7 +231,7 @@ class Scenario:
         return asdict(self)
 
 
-ALONE = frozenset({"flush_every_s", "rulings", "restores", "sockets"})
+ALONE = frozenset({"flush_every_s", "rulings", "restores"})
 """What no gateway may have that is set up anew, but as its own theme says."""
 SPANS_MS = [60_000, 600_000, 3_600_000, 86_400_000, 7 * 86_400_000]
 LARGE_SPAN_MS_MAX = 3_600_000
