@@ -279,6 +279,34 @@ def test_a_row_that_only_the_log_tells_of_after_it_was_read_again_is_no_more_tha
 
 
 @pytest.mark.law("K15")
+def test_a_write_of_ones_own_that_rules_hide_while_the_log_is_read_again_goes_with_the_log(
+    tmp_path: Path,
+) -> None:
+    """Rows had shown it; then rules filter its table, and the log brings an older part of its row.
+
+    What the log has yet to pass of it stays until then, and no longer.
+    """
+    gone = make_delta(Op.DELETE, "todos", "t1", client_id="b", hlc=at_ms(1))
+    mine = make_delta(Op.INSERT, "todos", "t1", {"title": "x"}, client_id="a", hlc=at_ms(60_000))
+    again = {"snapshot": f"{at_ms(3):x}|||", "resync": Resync(("todos",)), "has_more": True}
+    transport = ScriptedPages(
+        page(mine, cursor=3, scope="*"),
+        page(cursor=3, scope="new", **again),
+        page(gone, cursor=4, scope="new"),
+        page(cursor=60_001, scope="new"),
+    )
+    with _opened(tmp_path, transport) as client:
+        client.pull().unwrap()
+        client.pull().unwrap()
+        assert client.get("todos", "t1").unwrap() == {"title": "x"}
+
+        client.pull().unwrap()
+
+        assert client.get("todos", "t1").unwrap() is None
+        check_sound(client)
+
+
+@pytest.mark.law("K15")
 @pytest.mark.parametrize(
     ("cursor", "more"), [(4, {"title": "mine"}), (6, {})], ids=["still to come", "judged"]
 )

@@ -60,7 +60,7 @@ PROMISES: Final[dict[str, tuple[str, ...]]] = {
     "liveness": ("B5", "B16", "D4"),
     # at the end: tests.simulation.checkers
     "clients converge": ("K6", "K12", "K14", "M4", "M5"),
-    "the app sees the row": ("K1", "M6", "M10"),
+    "the app sees the row": ("K1", "K29", "M6", "M10"),
     "a value is one value": ("K34",),
     "no name breaks a client": ("K9",),
     "the gateway converges": ("B3", "M4", "M7"),

@@ -19,7 +19,7 @@ LOG: Final = "CREATE TABLE IF NOT EXISTS written_here (row TEXT)"
 WRITES: Final = (
     'DELETE FROM "{other}" WHERE _row_id = {row}._row_id',
     'INSERT OR IGNORE INTO "{other}" (_row_id) VALUES ({row}._row_id)',
-    'UPDATE "{other}" SET title = NULL WHERE _row_id = {row}._row_id',
+    'DELETE FROM "{other}"',
 )
 LOGS: Final = "INSERT INTO written_here (row) VALUES ({row}._row_id)"
 EVENTS: Final = (("INSERT", "NEW"), ("UPDATE", "NEW"), ("DELETE", "OLD"))

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from lakesync.client.download.unread import Unread
 from lakesync.client.recovery.journal import Journal
 from lakesync.client.storage.rows import NOT_STORED
+from lakesync.core.clock import DRIFT_MS_MAX, stamp
 from lakesync.core.merge import EMPTY, RowState, fold
 from lakesync.core.scope import EVERYTHING, scope_of
 
@@ -73,6 +74,19 @@ class PendingEcho:
             own = self._own(self.file.rows.one((table.id, row_id)).known)
             own -= self._own(note.known or EMPTY) | {0}
             new += [(table.id, row_id, hlc, note.accepted) for hlc in sorted(own)]
+        self.file.connection.executemany(_NOTE, new)
+
+    def note_kept(self, table_id: int, kept: Mapping[str, RowState]) -> None:
+        """Note own writes that are kept in rows as the log, which rules filter, has yet to pass.
+
+        Of their commits it is known only that none is further behind its write than clocks may be.
+        """
+        drift = stamp(DRIFT_MS_MAX)
+        new = [
+            (table_id, row_id, hlc, hlc - drift)
+            for row_id, state in kept.items()
+            for hlc in sorted(self._own(state) - {0})
+        ]
         self.file.connection.executemany(_NOTE, new)
 
     def _own(self, state: RowState) -> set[Stamp]:

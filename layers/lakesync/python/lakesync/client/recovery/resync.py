@@ -179,6 +179,8 @@ class Resyncer:
         known = {row_id: stored[row_id].known for row_id in stale & stored.keys()}
         if log_start is not None:
             own = {row_id: self._own(state, log_start) for row_id, state in known.items()}
+            if table_id in ruled_tables(self.file):  # of what they hide, the log brings nothing
+                PendingEcho(self.file).note_kept(table_id, own)
             return dict.fromkeys(stale, EMPTY) | own
         newer = ((row_id, newer_than(known[row_id], horizons.get(table_id, 0))) for row_id in known)
         return {row_id: state for row_id, state in newer if state is not known[row_id]}
