@@ -55,6 +55,7 @@ def everything(buffer: Buffer, gateway: str) -> tuple[object, ...]:
 def test_what_was_never_written_is_absent(buffer: Buffer, gateway: str) -> None:
     assert buffer.heads(gateway) == buffer.all_heads(gateway) == {}
     assert buffer.lane_heads(gateway, ["main", "other"]) == {}
+    assert buffer.epoch(gateway) == ""
     assert buffer.rows(gateway, [R1]) == {}
     assert buffer.marks(gateway, [("main", "phone")]) == {}
     assert buffer.entries(gateway, "main", 0, 1 << 62, 10).entries == ()
@@ -810,6 +811,7 @@ def test_an_epoch_is_in_the_main_head_and_above_every_commit(
         buffer.commit(waiting)
     buffer.commit(replace(writer.prepare("main", "main.2", at=5_010), epoch=RESTORED))
     assert writer.head("main").epoch == RESTORED  # type: ignore[union-attr]
+    assert buffer.epoch(writer.gateway) == RESTORED
 
 
 @pytest.mark.law("B19")

@@ -7,10 +7,11 @@ import json
 import re
 import subprocess
 import sys
-from dataclasses import MISSING, fields
+from base64 import b64encode
+from dataclasses import MISSING, fields, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unittest.mock import Mock
 
 import pytest
@@ -18,7 +19,10 @@ from pyiceberg.catalog.noop import NoopCatalog
 
 from lakesync.adapters.attachments.s3 import S3SignedObjects
 from lakesync.buffer import keys
+from lakesync.buffer.dynamo import DynamoBuffer
+from lakesync.buffer.pack import pack_config
 from lakesync.core.clock import VISIBLE_MS_MAX
+from lakesync.core.config import GatewayConfig
 from lakesync.core.layout import MAIN_LANE
 from lakesync.gateway.broadcast import TURN_MS_MAX
 from lakesync.gateway.delivery import SENT_PER_S_MAX
@@ -48,6 +52,9 @@ from tests.infrastructure.stack import (
 from tests.infrastructure.transformed import transformed
 from tests.support.repository import ROOT
 from tests.support.stores import UNFLUSHED_INDEX
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 FUNCTIONS = sorted(functions())
 SET_BY_LAMBDA = {"AWS_REGION"}
@@ -362,14 +369,67 @@ def test_flows_with_iceberg_read_the_lake_and_make_only_tables_of_their_own() ->
     assert not fnmatchcase(place.database("acme"), "lakesync_1a2b_flow_*")
 
 
-def test_who_reads_sources_reads_none_of_the_rows_and_is_asked_by_pulls_alone() -> None:
-    own = [statement for owner, statement in statements() if owner == "PullSourceFunction"]
-    of_buffer = {
+def leading_keys(function: str) -> dict[str, list[str]]:
+    """Return the partition keys of the buffer that a function reaches whole, by action."""
+    return {
         action: statement["Condition"]["ForAllValues:StringLike"]["dynamodb:LeadingKeys"]
-        for statement in own
-        if is_of_buffer(statement)
+        for owner, statement in statements()
+        if owner == function and is_of_buffer(statement)
+        if "ForAllValues:StringEquals" not in statement["Condition"]
         for action in as_list(statement["Action"])
     }
+
+
+def calls_of(read: Callable[[DynamoBuffer], object]) -> list[tuple[str, dict[str, Any]]]:
+    """Return the calls that a read of a gateway makes, of which something was read before."""
+    calls: list[tuple[str, dict[str, Any]]] = []
+    config = b64encode(pack_config(replace(GatewayConfig(), version=1))).decode()
+
+    def call(operation: str, body: bytes) -> dict[str, Any]:
+        calls.append((operation, json.loads(body)))
+        return {"Item": {"d": {"B": config}, "v": {"N": "1"}, "e": {"S": "e1"}}}
+
+    buffer = DynamoBuffer("buffer", call)  # type: ignore[arg-type]
+    read(buffer)
+    calls.clear()
+    read(buffer)
+    return calls
+
+
+@pytest.mark.parametrize(
+    ("function", "read", "attribute"),
+    [
+        ("ActionsFunction", lambda buffer: buffer.epoch("g"), "e"),
+        ("PullSourceFunction", lambda buffer: buffer.config("g"), "v"),
+    ],
+)
+def test_who_reads_a_head_for_one_attribute_may_read_no_other_and_asks_for_no_other(
+    function: str, read: Callable[[DynamoBuffer], object], attribute: str
+) -> None:
+    """A head also has recent commits, with the rows that they wrote."""
+    [(operation, request)] = calls_of(read)
+    pk = request["Key"]["pk"]["S"]
+    reaching = [
+        statement
+        for owner, statement in statements()
+        if owner == function and is_of_buffer(statement)
+        for each in statement["Condition"]["ForAllValues:StringLike"]["dynamodb:LeadingKeys"]
+        if fnmatchcase(pk, each)
+    ]
+
+    assert pk == keys.head_key("g", MAIN_LANE)[0]
+    [statement] = reaching
+    assert as_list(statement["Action"]) == [f"dynamodb:{operation}"]
+    # As AWS has it for reads of some attributes: named in full, key included, and asked for.
+    allowed = {"dynamodb:Attributes": ["pk", "sk", attribute]}
+    assert statement["Condition"]["ForAllValues:StringEquals"] == allowed
+    only = {"dynamodb:Select": "SPECIFIC_ATTRIBUTES"}
+    assert statement["Condition"]["StringEqualsIfExists"] == only
+    assert request["ProjectionExpression"].split(", ") == ["pk", "sk", attribute]
+
+
+def test_who_reads_sources_reads_none_of_the_rows_and_is_asked_by_pulls_alone() -> None:
+    of_buffer = leading_keys("PullSourceFunction")
     askers = [
         owner
         for owner, statement in statements()
@@ -378,13 +438,13 @@ def test_who_reads_sources_reads_none_of_the_rows_and_is_asked_by_pulls_alone() 
     ]
 
     assert of_buffer == {
-        "dynamodb:GetItem": ["*|config", "*|destinations", "*|head", "|revoked|*", "|user|*"],
+        "dynamodb:GetItem": ["*|config", "*|destinations", "|revoked|*", "|user|*"],
         "dynamodb:Query": ["|revoked|*", "|user|*"],
         "dynamodb:UpdateItem": ["|user|*"],
     }
     for pk in keys.row_pks("g", "todos"):
         assert not any(fnmatchcase(pk, each) for each in of_buffer["dynamodb:GetItem"])
-    for pk in (keys.config_pk("g"), keys.destinations_pk("g"), keys.head_key("g", "main")[0]):
+    for pk in (keys.config_pk("g"), keys.destinations_pk("g")):
         assert any(fnmatchcase(pk, each) for each in of_buffer["dynamodb:GetItem"])
     assert askers == ["PullFunction"]
     assert "Events" not in functions()["PullSourceFunction"]
@@ -522,17 +582,12 @@ def test_secrets_of_connectors_are_below_the_name_that_the_functions_are_given()
 
 def test_who_runs_actions_reads_none_of_the_rows_and_reaches_what_the_operator_names() -> None:
     own = [one for owner, one in statements() if owner == "ActionsFunction"]
-    of_buffer = {
-        action: one["Condition"]["ForAllValues:StringLike"]["dynamodb:LeadingKeys"]
-        for one in own
-        if is_of_buffer(one)
-        for action in as_list(one["Action"])
-    }
+    of_buffer = leading_keys("ActionsFunction")
     may = {action: one["Resource"] for one in own for action in as_list(one["Action"])}
 
     assert of_buffer == {
-        "dynamodb:GetItem": ["*|head", "|action|*", "|revoked|*", "|user|*"],
-        "dynamodb:Query": ["*|head", "|action|*", "|revoked|*", "|user|*"],
+        "dynamodb:GetItem": ["|action|*", "|revoked|*", "|user|*"],
+        "dynamodb:Query": ["|action|*", "|revoked|*", "|user|*"],
         "dynamodb:UpdateItem": ["|user|*"],
     }
     unread = (keys.config_pk("g"), keys.destinations_pk("g"), keys.heads_pk("g", 0))
@@ -540,8 +595,8 @@ def test_who_runs_actions_reads_none_of_the_rows_and_reaches_what_the_operator_n
     rows = (*keys.row_pks("g", "|user|"), *keys.row_pks("g", "head"))
     for pk in (*unread, *logs, *rows):
         assert not any(fnmatchcase(pk, each) for each in of_buffer["dynamodb:Query"])
-    main, _ = keys.head_key("g", "main")  # its epoch is the gateway's identity
-    assert [each for each in of_buffer["dynamodb:GetItem"] if fnmatchcase(main, each)] == ["*|head"]
+    main, _ = keys.head_key("g", "main")
+    assert not any(fnmatchcase(main, each) for each in of_buffer["dynamodb:GetItem"])
     for action in ("events:PutEvents", "sqs:SendMessage", "states:StartExecution"):
         assert may[action] == {"Ref": "ActionTargets"}
     secrets = may["secretsmanager:GetSecretValue"]["Fn::Sub"]

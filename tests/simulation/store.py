@@ -319,6 +319,10 @@ class Store(MemoryBuffer):
         """Return the heads that exist and are visible, of some lanes."""
         return self._seen("head", super().lane_heads(gateway, lanes))
 
+    def epoch(self, gateway: str) -> str:
+        """Return a gateway's epoch, if its head is visible."""
+        return self.lane_heads(gateway, [MAIN_LANE]).get(MAIN_LANE, NO_HEAD).epoch
+
     def all_heads(self, gateway: str) -> dict[str, Head]:
         """Return all heads that exist and are visible."""
         return self._seen("head", super().all_heads(gateway))

@@ -121,7 +121,7 @@ def _stepped(name: str) -> Callable[..., Any]:
 
 
 for _name in (
-    "change_lanes", "close_lane", "config", "entries", "lane_heads", "log_items", "marks",
+    "change_lanes", "close_lane", "config", "entries", "epoch", "lane_heads", "log_items", "marks",
     "raise_head", "rows_within", "save_config",
 ):  # fmt: skip
     setattr(SteppedBuffer, _name, _stepped(_name))

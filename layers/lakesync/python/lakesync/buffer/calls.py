@@ -92,8 +92,8 @@ class TableCalls:
         """Make calls in parallel; a single call is made directly."""
         return self._in_parallel(calls) if len(calls) > 1 else [call() for call in calls]
 
-    def _get(self, pk: str, sk: str) -> dict[str, Any]:
-        answer = self._read("GetItem", requests.get(self._table, pk, sk))
+    def _get(self, pk: str, sk: str, attribute: str = "") -> dict[str, Any]:
+        answer = self._read("GetItem", requests.get(self._table, pk, sk, attribute))
         item: dict[str, Any] = answer.get("Item", {})
         return item
 

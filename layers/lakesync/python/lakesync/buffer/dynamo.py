@@ -121,7 +121,8 @@ class DynamoBuffer(Upkeep):
         """
         known = self._configs.get(gateway)
         if known is not None:
-            head = self._get(*keys.head_key(gateway, MAIN_LANE))
+            # Of the head, that alone: whoever reads what is declared may not read the log in it.
+            head = self._get(*keys.head_key(gateway, MAIN_LANE), "v")
             if number(head, "v") == known.version:
                 return known
         item = self._get(keys.config_pk(gateway), keys.CONFIG)

@@ -71,6 +71,11 @@ class Heads(TableCalls):
         items = self._batch(keys.head_key(gateway, lane) for lane in lanes)
         return {text(item, "sk"): head_of(item) for item in items}
 
+    def epoch(self, gateway: str) -> str:
+        """Return a gateway's epoch; one read unit. Nothing else of the head is read."""
+        item = self._get(*keys.head_key(gateway, MAIN_LANE), "e")
+        return text(item, "e") if "e" in item else ""
+
     def all_heads(self, gateway: str) -> dict[str, Head]:
         """Return all existing heads; a read unit for each group, and for each 4 KB."""
         return self._main(gateway) | self._groups(gateway, keys.GROUPS)

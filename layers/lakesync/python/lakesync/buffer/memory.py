@@ -56,6 +56,11 @@ class MemoryBuffer(MemoryUpkeep):
             stored_heads = self._of(gateway).heads
             return {lane: stored_heads[lane] for lane in lanes if lane in stored_heads}
 
+    def epoch(self, gateway: str) -> str:
+        """Return a gateway's epoch; empty before its first commit."""
+        with self._lock:
+            return self._of(gateway).heads.get(MAIN_LANE, NO_HEAD).epoch
+
     def rows(self, gateway: str, wanted: Iterable[RowKey]) -> dict[RowKey, StoredRow]:
         """Return the states of the existing rows."""
         with self._lock:

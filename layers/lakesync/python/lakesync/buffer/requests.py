@@ -83,9 +83,15 @@ def transact_get(table: str, wanted: Iterable[tuple[str, str]]) -> bytes:
     return encode({"TransactItems": gets})
 
 
-def get(table: str, pk: str, sk: str) -> bytes:
-    """Return a consistent read of one item."""
-    return encode({"TableName": table, "Key": key(pk, sk), "ConsistentRead": True})
+def get(table: str, pk: str, sk: str, attribute: str = "") -> bytes:
+    """Return a consistent read of one item, or of one attribute of it, named by its letter.
+
+    A function may then be permitted to read that attribute alone, if its key is read as well.
+    """
+    asked = {"TableName": table, "Key": key(pk, sk), "ConsistentRead": True}
+    if attribute:
+        asked["ProjectionExpression"] = f"pk, sk, {attribute}"
+    return encode(asked)
 
 
 def save_client_state(

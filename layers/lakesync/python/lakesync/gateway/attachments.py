@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final, Protocol
 from lakesync.core.attachments import check_parts, checked_reference, references_in
 from lakesync.core.delta import check_row_id
 from lakesync.core.epoch import check_identity
-from lakesync.core.layout import MAIN_LANE
 from lakesync.core.merge import view
 from lakesync.core.messages import Pull
 from lakesync.core.names import check_identifier, check_table_name
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from lakesync.core.config import GatewayConfig
     from lakesync.core.merge import RowState
     from lakesync.core.values import CanonicalJson
-    from lakesync.ports import Head, RowKey, SignedObjects, SignedRequest, StoredRow
+    from lakesync.ports import RowKey, SignedObjects, SignedRequest, StoredRow
 
 ATTACHMENTS: Final = "attachments"
 """The prefix of the keys of attachments."""
@@ -54,8 +53,8 @@ class AttachmentRows(Protocol):
         """Return the configuration in force."""
         ...
 
-    def lane_heads(self, gateway: str, lanes: Sequence[str]) -> dict[str, Head]:
-        """Return the existing heads of some lanes."""
+    def epoch(self, gateway: str) -> str:
+        """Return the gateway's epoch; empty before its first commit."""
         ...
 
     def rows(self, gateway: str, rows: Iterable[RowKey]) -> dict[RowKey, StoredRow]:
@@ -113,8 +112,7 @@ class AttachmentService:
             raise ValidationFailed("upload must be what the last answer gave", field="upload")
         self._buffer.config(gateway).check_not_deleted()
         if epoch:
-            heads = self._buffer.lane_heads(gateway, [MAIN_LANE])
-            check_identity(epoch, heads[MAIN_LANE].epoch if heads else "")
+            check_identity(epoch, self._buffer.epoch(gateway))
         key = object_key(gateway, file)
         if self._is_stored(key, file):
             return UploadState(stored=True, parts_stored=file.parts)

@@ -18,7 +18,7 @@ from lakesync.ports import NO_HEAD
 if TYPE_CHECKING:
     from lakesync.log.limits import Limits
     from lakesync.log.row_cache import RowCache
-    from lakesync.ports import CommitLog, Head
+    from lakesync.ports import Head
 
 
 def unflushed_bytes(head: Head) -> int:
@@ -60,11 +60,6 @@ def check_room(row_cache: RowCache, gateway: str, lane: str, now_ms: int, limits
         row_cache.forget_heads(gateway, [lane])
         row_cache.load_heads(gateway, [lane])
         check_backpressure(cached.head(lane) or NO_HEAD, now_ms, limits)
-
-
-def epoch_of(log: CommitLog, gateway: str) -> str:
-    """Return a gateway's epoch; empty before its first commit. One read unit."""
-    return log.lane_heads(gateway, [MAIN_LANE]).get(MAIN_LANE, NO_HEAD).epoch
 
 
 def check_epoch(row_cache: RowCache, gateway: str, epoch: str | None) -> None:

@@ -47,6 +47,10 @@ class CommitLog(Protocol):
         """Return the existing heads of some lanes."""
         ...
 
+    def epoch(self, gateway: str) -> str:
+        """Return a gateway's epoch; empty before its first commit."""
+        ...
+
     def marks(self, gateway: str, wanted: Iterable[MarkKey]) -> dict[MarkKey, StoredMark]:
         """Return the existing append marks."""
         ...

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache, partial
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.runtime import observe, wiring, wiring_connectors
@@ -50,7 +50,6 @@ def action_admin(settings: AdminSettings) -> ActionAdmin:
 def action_service(settings: ActionSettings) -> ActionService:
     """Return the service behind ``functions/actions``."""
     from lakesync.actions.service import ActionService  # noqa: PLC0415
-    from lakesync.log.head_checks import epoch_of  # noqa: PLC0415
 
     return ActionService(
         handler_store(settings),
@@ -61,7 +60,7 @@ def action_service(settings: ActionSettings) -> ActionService:
         wall_clock=wiring.wall_clock,
         audit=audit,
         bug=lambda error: observe.bug(error, route="actions"),
-        epoch=partial(epoch_of, wiring.buffer(settings)),
+        epoch=wiring.buffer(settings).epoch,
     )
 
 

@@ -22,7 +22,6 @@ from lakesync.errors import Unreachable, ValidationFailed
 from lakesync.gateway.admin import AdminService
 from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
-from lakesync.log.head_checks import epoch_of
 from lakesync.testing.memory_attachments import MemoryAttachments
 from lakesync.testing.memory_transport import GatewayTransport, Listeners
 from lakesync.wire.row_state import decode_row_state
@@ -192,7 +191,7 @@ class MemoryGateway:
     def run_actions(self, gateway: str, push: ActionPush) -> ActionAnswers:
         """Answer a client that requests actions; its functions may edit at this gateway."""
         with self._reached():
-            check_identity(push.epoch, epoch_of(self._buffer, gateway))
+            check_identity(push.epoch, self._buffer.epoch(gateway))
             acting = self._acting()
         return acting.run(push)
 
