@@ -35,7 +35,7 @@ BATCH_WRITE_MAX: Final = 25
 INDEXES: Final = {"unflushed": "o"}
 """The table's indexes, each by the attribute that it has beside ``pk``: they show keys alone."""
 _KNOWN: Final = {
-    "GetItem": "TableName Key ConsistentRead",
+    "GetItem": "TableName Key ConsistentRead ProjectionExpression",
     "BatchGetItem": "RequestItems",
     "TransactGetItems": "TransactItems",
     "Query": "TableName KeyConditionExpression ExpressionAttributeValues ExpressionAttributeNames "

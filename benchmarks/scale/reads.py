@@ -37,7 +37,7 @@ class Reads:
         if not self._table.pays_read(key[0], (key[1], key[1]), units):
             raise Refused("ThrottlingException", "Throughput exceeds the current capacity")
         item = self._table.items.get(key)
-        return {"Item": item} if item else {}
+        return {"Item": _projected(item, request)} if item else {}
 
     def batch_get(self, request: dict[str, Any]) -> dict[str, Any]:
         """Answer a ``BatchGetItem``; what is too much or throttled is left for another."""
@@ -88,7 +88,6 @@ class Reads:
         """Answer a ``Query``, a MB at the most."""
         wanted = key_condition(request["KeyConditionExpression"])(bindings(request))
         start, limit = request.get("ExclusiveStartKey"), request.get("Limit", 0)
-        names = [name.strip() for name in request.get("ProjectionExpression", "").split(",")]
         forward = request.get("ScanIndexForward", True)
         after = key_of(start)[1] if start else None
         items: list[Item] = []
@@ -104,8 +103,7 @@ class Reads:
         units = read_units(size) * _share(request)
         if not self._table.pays_read(wanted.pk, (wanted.low, wanted.high), units):
             raise Refused("ThrottlingException", "Throughput exceeds the current capacity")
-        if names != [""]:
-            items = [{name: item[name] for name in names if name in item} for item in items]
+        items = [_projected(item, request) for item in items]
         answer: dict[str, Any] = {"Items": items, "Count": len(items), "ScannedCount": len(items)}
         return {**answer, "LastEvaluatedKey": last} if last else answer
 
@@ -121,6 +119,12 @@ class Reads:
             raise Refused("ThrottlingException", "Throughput exceeds the current capacity")
         answer: dict[str, Any] = {"Items": some, "Count": len(some), "ScannedCount": len(some)}
         return {**answer, "LastEvaluatedKey": some[-1]} if len(some) == limit else answer
+
+
+def _projected(item: Item, request: dict[str, Any]) -> Item:
+    """Return what was asked for of an item; it costs as much as all of it."""
+    names = [name.strip() for name in request.get("ProjectionExpression", "").split(",")]
+    return item if names == [""] else {name: item[name] for name in names if name in item}
 
 
 def _share(request: dict[str, Any]) -> float:

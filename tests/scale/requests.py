@@ -77,7 +77,10 @@ class Drawn:
 
     def GetItem(self) -> dict[str, Any]:  # noqa: N802
         """Draw a read of an item."""
-        return {"TableName": TABLE, "Key": self._key(), "ConsistentRead": True}
+        request = {"TableName": TABLE, "Key": self._key(), "ConsistentRead": True}
+        if self._random.random() < 0.3:
+            request["ProjectionExpression"] = "pk, sk, c"
+        return request
 
     def BatchGetItem(self) -> dict[str, Any]:  # noqa: N802
         """Draw a read of several items."""
