@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from functools import cache
 from typing import TYPE_CHECKING
@@ -11,7 +10,7 @@ import pytest
 from typer import testing
 from typer.main import get_command
 
-from tests.support.local_gateway import GATEWAY, SECRET, LocalGateway, serve_gateway
+from tests.support.local_gateway import LocalGateway, serve_gateway, write_stack_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,8 +45,4 @@ def gateway() -> Iterator[LocalGateway]:
 @pytest.fixture
 def stack_file(gateway: LocalGateway, empty_folder: Path) -> Path:
     """A stack file that leads to the gateway, with nothing beside it or above it."""
-    (empty_folder / ".local").mkdir()
-    stack = {"http": gateway.url, "gateway": GATEWAY, "jwt_secret": SECRET}
-    file = empty_folder / ".local" / "stack.json"
-    file.write_text(json.dumps(stack), "utf-8")
-    return file
+    return write_stack_file(empty_folder, gateway)

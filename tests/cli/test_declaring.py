@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from lakesync.cli.app import app
-from tests.support.local_gateway import GATEWAY, LocalGateway, serve_gateway
+from tests.support.local_gateway import GATEWAY, LocalGateway, serve_gateway, write_stack_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,26 +28,21 @@ BROKEN = {"buckets": [{"name": "", "tables": ["Flights"], "filters": [MINE | {"o
 
 
 @pytest.fixture
-def gateway() -> Iterator[LocalGateway]:
-    """One for each test: a schema put twice is another one."""
-    with serve_gateway() as served:
-        yield served
-
-
-@pytest.fixture(autouse=True)
-def flights(stack_file: Path) -> None:
-    """A table with rows in the gateway, and what declares it in the folder."""
-    assert stack_file.exists()
+def gateway(empty_folder: Path) -> Iterator[LocalGateway]:
+    """A gateway with a table and rows, found by a stack file."""
     write("flights.json", FLIGHTS)
     write("rules.json", RULES)
     write("broken.json", BROKEN)
-    assert run("schema", "put", "flights.json").exit_code == 0
-    rows = [
-        {"op": "INSERT", "table": "flights", "rowId": f"{carrier}{n}",
-         "columns": {"carrier": carrier, "delay": n}}
-        for carrier in ("UA", "DL") for n in range(8)
-    ]  # fmt: skip
-    assert run("push", "-", text=json.dumps(rows)).exit_code == 0
+    with serve_gateway() as served:
+        write_stack_file(empty_folder, served)
+        assert run("schema", "put", "flights.json").exit_code == 0
+        rows = [
+            {"op": "INSERT", "table": "flights", "rowId": f"{carrier}{n}",
+             "columns": {"carrier": carrier, "delay": n}}
+            for carrier in ("UA", "DL") for n in range(8)
+        ]  # fmt: skip
+        assert run("push", "-", text=json.dumps(rows)).exit_code == 0
+        yield served
 
 
 def write(name: str, body: object) -> None:
@@ -70,6 +65,7 @@ def fields_of(done: Result, name: str) -> list[str]:
 # --- schema ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("gateway")
 def test_schemas_are_listed_with_what_is_declared() -> None:
     run("schema", "put", "--table", "airports", "--column", "name:string")
     listed = run("schema", "list")
@@ -82,6 +78,7 @@ def test_schemas_are_listed_with_what_is_declared() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.usefixtures("gateway")
 def test_a_schema_is_shown_and_what_is_shown_can_be_put_again() -> None:
     shown = run("schema", "show", "flights")
     assert shown.stdout.startswith("flights, version 1: ")
@@ -94,6 +91,7 @@ def test_a_schema_is_shown_and_what_is_shown_can_be_put_again() -> None:
     assert missing.stderr.startswith("error: no schema is registered for table nobody")
 
 
+@pytest.mark.usefixtures("gateway")
 def test_a_change_that_is_refused_says_how_to_get_there() -> None:
     write("other.json", FLIGHTS | {"append": True})
     done = run("schema", "put", "other.json")
@@ -101,6 +99,7 @@ def test_a_change_that_is_refused_says_how_to_get_there() -> None:
     assert "make a new table and copy the rows" in done.stderr
 
 
+@pytest.mark.usefixtures("gateway")
 def test_a_gateway_may_demand_schemas() -> None:
     edit = ("push", "--table", "free", "--row", "f1", "--set", "a=1")
     assert run("schema", "strict", "on").stdout == "tables without a schema are refused\n"
@@ -136,6 +135,7 @@ def test_rules_without_a_fault_say_which_tables_they_concern(gateway: LocalGatew
     assert gateway.buffer.config(GATEWAY).rules.buckets == ()
 
 
+@pytest.mark.usefixtures("gateway")
 @pytest.mark.parametrize("offline", [(), ("--schema", "flights.json")])
 def test_all_faults_are_reported_each_with_its_path(offline: tuple[str, ...]) -> None:
     checked = run("rules", "check", "broken.json", *offline)
@@ -203,6 +203,7 @@ def test_rules_are_tried_as_a_client(gateway: LocalGateway) -> None:
     assert (answer["saved"], answer["tables"][0]["enter"]["count"]) == (False, 16)
 
 
+@pytest.mark.usefixtures("gateway")
 def test_what_cannot_be_tried_is_one_sentence() -> None:
     for words, code in (
         (("rules.json", "--as", "carrier"), 2),
@@ -228,6 +229,7 @@ def test_every_command_has_help_with_an_example(words: tuple[str, ...]) -> None:
     assert "Example:" in done.output
 
 
+@pytest.mark.usefixtures("gateway")
 @pytest.mark.parametrize(
     "command",
     [

@@ -76,6 +76,7 @@ from tests.support.source_function import Sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
     from lakesync.ports import SignedObjects
 
@@ -137,6 +138,15 @@ def serve_gateway() -> Iterator[LocalGateway]:
     with quiet, _responding(local) as respond, _listening(local, respond) as port:
         local.url = f"http://127.0.0.1:{port}"
         yield local
+
+
+def write_stack_file(folder: Path, served: LocalGateway) -> Path:
+    """Write the file that leads commands in a folder to the gateway."""
+    file = folder / ".local" / "stack.json"
+    file.parent.mkdir()
+    stack = {"http": served.url, "gateway": GATEWAY, "jwt_secret": SECRET}
+    file.write_text(json.dumps(stack), "utf-8")
+    return file
 
 
 @contextmanager
