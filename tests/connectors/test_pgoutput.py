@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakesync.connectors.port import Change
+from lakesync.connectors.port import Change, SourceColumn
 from lakesync.connectors.sql.capture.columns import CapturedTable
 from lakesync.connectors.sql.capture.pgoutput import (
     UNCHANGED,
@@ -28,6 +28,7 @@ from lakesync.connectors.sql.capture.pgoutput import (
 from lakesync.connectors.sql.capture.transactions import Parts, Position
 from lakesync.connectors.sql.configuration import PolledTable
 from lakesync.connectors.sql.plan import Plan
+from lakesync.connectors.sql.postgres_values import PostgresValues
 from tests.support.pgoutput import EPOCH_US, encode
 
 if TYPE_CHECKING:
@@ -60,12 +61,15 @@ TABLE = Relation(
 )  # fmt: skip
 PLAN = Plan(
     PolledTable.model_validate({"name": "t"}),
-    ("id", "v"),
-    ("integer", "string"),
+    (
+        SourceColumn("id", "integer", source_type="integer"),
+        SourceColumn("v", "string", source_type="text"),
+    ),
     ("id", "v"),
     ("id",),
+    PostgresValues(),
 )
-CAPTURED = CapturedTable(PLAN, (0, 1), (int, bytes.decode), (0,))
+CAPTURED = CapturedTable(PLAN, (0, 1), PLAN.converts, (0,))
 
 
 @pytest.mark.law("N12")

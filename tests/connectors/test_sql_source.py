@@ -13,8 +13,10 @@ from lakesync.connectors.dead_letters import DeadLetters
 from lakesync.connectors.poll import Poll
 from lakesync.connectors.sql.catalogue import PostgresSource
 from lakesync.connectors.sql.configuration import PostgresSettings
+from lakesync.connectors.sql.mysql_values import MySqlValues
+from lakesync.connectors.sql.postgres_values import PostgresValues
 from lakesync.connectors.sql.source import SqlConnector
-from lakesync.connectors.sql.values import column_type, json_value
+from lakesync.connectors.sql.values import json_value
 from lakesync.connectors.state import state_from
 from lakesync.errors import AdapterRefused, AdapterUnreachable, Backpressure
 from lakesync.result import Err, Ok
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lakesync.connectors import SourcePage
+    from lakesync.connectors.sql.values import Values
     from lakesync.connectors.state import PollState
     from lakesync.core.messages import Push, PushReceipt
     from tools.local_stack.databases import Database
@@ -267,7 +270,7 @@ def test_values_of_every_type_are_json_of_their_columns_types(by_difference: Sql
     }  # fmt: skip
     tables = connector.discover().unwrap()
     table = next(each for each in tables if each.name == by_difference.table)
-    assert {name: kind for name, kind, _ in table.columns}["n"] == "decimal(10,2)"
+    assert {column.name: column.type for column in table.columns}["n"] == "decimal(10,2)"
 
 
 @pytest.mark.emulator
@@ -362,17 +365,32 @@ def test_every_fault_of_a_configuration_is_reported_and_no_value() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sql", "ours"),
+    ("source", "sql", "ours"),
     [
-        ("numeric(12,3)", "decimal(12,3)"), ("numeric", "string"), ("decimal(40,2)", "string"),
-        ("tinyint(1)", "boolean"), ("int(11)", "integer"), ("bigint(20) unsigned", "string"),
-        ("timestamp with time zone", "timestamp"), ("datetime(6)", "timestamp"), ("date", "date"),
-        ("character varying(20)", "string"), ("integer[]", "json"), ("longblob", "bytes"),
-        ("double precision", "number"), ("interval", "string"), ("bigint", "integer"),
+        (PostgresValues(), "numeric(12,3)", "decimal(12,3)"),
+        (PostgresValues(), "numeric", "string"),
+        (PostgresValues(), "numeric(40,2)", "string"),
+        (PostgresValues(), "numeric(2,-3)", "string"),
+        (PostgresValues(), "timestamp(3) with time zone", "timestamp"),
+        (PostgresValues(), "character varying(20)", "string"),
+        (PostgresValues(), "integer[]", "json"),
+        (PostgresValues(), "double precision", "number"),
+        (PostgresValues(), "interval", "string"),
+        (PostgresValues(), "bit(3)", "string"),
+        (PostgresValues(), "bigint", "integer"),
+        (MySqlValues(), "decimal(40,2)", "string"),
+        (MySqlValues(), "decimal(12,3) unsigned", "decimal(12,3)"),
+        (MySqlValues(), "tinyint(1)", "boolean"),
+        (MySqlValues(), "int(11)", "integer"),
+        (MySqlValues(), "bigint(20) unsigned", "string"),
+        (MySqlValues(), "datetime(6)", "timestamp"),
+        (MySqlValues(), "date", "date"),
+        (MySqlValues(), "longblob", "bytes"),
+        (MySqlValues(), "time(3)", "string"),
     ],
-)  # fmt: skip
-def test_sql_types_are_shown_as_those_of_columns(sql: str, ours: str) -> None:
-    assert column_type(sql) == ours
+)
+def test_a_source_type_has_a_column_type(source: Values, sql: str, ours: str) -> None:
+    assert source.column_type(sql) == ours
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), [float("nan")]])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from lakesync.buffer.memory import MemoryBuffer
@@ -140,17 +141,16 @@ class CaptureWorld:
 
     def expected(self, name: str) -> dict[str, dict[str, Any]]:
         """Return the rows of a table, as the source has them, in the gateway's form."""
-        try:
-            cursor = self.application.cursor()
+        with closing(self.source.connect()) as connection:
+            cursor = connection.cursor()
             described = self.source.described(cursor, self.tables[name])[0]
             settings = {table.name: table for table in self.settings.tables}
-            plan = plan_of(settings[self.tables[name]], described)
+            values = self.source.values
+            plan = plan_of(settings[self.tables[name]], described, values)
             mark = self.quotes
             columns = ", ".join(f"{mark}{column}{mark}" for column in plan.columns)
             cursor.execute(f"SELECT {columns} FROM {self.tables[name]}")  # noqa: S608
-            return {plan.row_id(row): plan.values(row) for row in cursor.fetchall()}
-        finally:
-            self.application.rollback()
+            return {plan.row_id(row): plan.values(row) for row in values.rows(cursor)}
 
     # --- polls ---------------------------------------------------------------------------------
 

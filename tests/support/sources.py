@@ -137,6 +137,7 @@ class SqlSource:
         settle_s: int = 0,
         changes: bool = False,
         instant: str = "",
+        key: list[str] | None = None,
     ) -> None:
         number = next(_numbers)
         self.table = f"source{number}"
@@ -144,6 +145,8 @@ class SqlSource:
         self.notices_deletions = not by_time
         self.storage = Storage(Objects(), "g", f"c{number}")
         polled: dict[str, Any] = {"name": self.table}
+        if key:
+            polled["key"] = key
         if by_time:
             polled["cursorColumn"] = "changed"
         settings = {

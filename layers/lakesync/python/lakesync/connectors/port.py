@@ -36,6 +36,8 @@ class SourceColumn(NamedTuple):
     type: str
     """Of `lakesync.core.column_types.TYPES`."""
     nullable: bool = True
+    source_type: str = ""
+    """The source's own name for its type, if it has one."""
 
 
 @dataclass(frozen=True, slots=True)

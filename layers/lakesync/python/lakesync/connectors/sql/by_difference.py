@@ -20,7 +20,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lakesync.connectors.port import Change, SourcePage, Unreadable
-from lakesync.connectors.sql.query import Bound, behind, key_value, page_of, up_to
+from lakesync.connectors.sql.query import behind, page_of, up_to
 from lakesync.connectors.sql.rekeying import RANGES, behind_rows, ended, gone, looks_for_gone
 from lakesync.connectors.storage import digest
 
@@ -114,9 +114,9 @@ def _compared(
     """Return a range with the table's current rows; the stored one if nothing in it changed."""
     conditions: list[tuple[str, Sequence[Any]]] = []
     if start is not None:
-        conditions.append(behind(database.dialect, Bound(plan.key, start)))
+        conditions.append(behind(database.dialect, plan.bound(plan.key, start)))
     if known.end is not None:
-        conditions.append(up_to(database.dialect, Bound(plan.key, known.end)))
+        conditions.append(up_to(database.dialect, plan.bound(plan.key, known.end)))
     # A page of a range without a known end; otherwise all of it, unless it has grown.
     limit = rows_max if known.end is None else _GROWTH * rows_max
     statement = page_of(
@@ -131,7 +131,7 @@ def _compared(
     }
     end = known.end
     if is_cut:
-        end = [key_value(kept[-1][plan.place(name)]) for name in plan.key]
+        end = plan.ends_at(plan.key, [kept[-1][at] for at in plan.key_places])
         _hand_on(storage, plan, end, Range(unmet, known.end))
     else:
         seen.changed.extend((row_id, None) for row_id in unmet)

@@ -8,12 +8,13 @@ duplicates to the gateway.
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from lakesync.connectors.instants import microseconds
 from lakesync.connectors.port import Change, SourcePage, Stretch, Unreadable
-from lakesync.connectors.sql.query import Bound, behind, key_value, page_of, up_to
+from lakesync.connectors.sql.query import Bound, behind, page_of, up_to
 from lakesync.connectors.sql.time_cursor import is_midway, reach_of
-from lakesync.connectors.sql.values import instant_us
 from lakesync.errors import AdapterRefused
 
 if TYPE_CHECKING:
@@ -90,10 +91,11 @@ def read(
     if last is None or len(rows) < rows_max:
         if ends:
             return SourcePage(changes, ends, False, unreadable)
-        ended = reach.ended(last and last[place], poll_ms, *margins)
+        ended = reach.ended(last and _time_of(plan, last[place], reach), poll_ms, *margins)
         return SourcePage(changes, ended, False, unreadable)
-    values = [key_value(last[plan.place(name)]) for name in order[1:]]
-    return SourcePage(changes, reach.going_on(key_value(last[place]), values), True, unreadable)
+    values = plan.ends_at(order[1:], [last[plan.place(name)] for name in order[1:]])
+    going_on = reach.going_on(_time_of(plan, last[place], reach), values)
+    return SourcePage(changes, going_on, True, unreadable)
 
 
 def ahead(
@@ -112,11 +114,12 @@ def ahead(
     order, conditions = _asked_for(database, plan, reach)
     dialect, name = database.dialect, plan.settings.name
     cursor.execute(*page_of(dialect, name, order, order, conditions, 1, skipped=rows - 1))
-    last = cursor.fetchone()
-    if last is None:
+    rows_read = plan.source.rows(cursor)
+    if not rows_read:
         return Stretch(reach.begun(), "")
-    key = list(map(key_value, last[1:]))
-    return Stretch(reach.begun(), reach.going_on(key_value(last[0]), key))
+    time, *rest = rows_read[0]
+    going_on = reach.going_on(_time_of(plan, time, reach), plan.ends_at(order[1:], rest))
+    return Stretch(reach.begun(), going_on)
 
 
 def _statement(
@@ -125,7 +128,7 @@ def _statement(
     """Return the order of a page, and the statement that reads it."""
     order, conditions = _asked_for(database, plan, reach)
     if ends is not None and ends.since is not None:
-        conditions.append(up_to(database.dialect, Bound(order, [ends.since, *ends.key])))
+        conditions.append(up_to(database.dialect, _bound(plan, order, ends)))
     statement = page_of(
         database.dialect, plan.settings.name, plan.columns, order, conditions, rows_max
     )
@@ -140,10 +143,23 @@ def _asked_for(
     order = [column, *(name for name in plan.key if name != column)]
     conditions: list[tuple[str, Sequence[Any]]] = []
     if reach.since is not None:
-        bound = Bound(order[: 1 + len(reach.key)], [reach.since, *reach.key])
-        conditions.append(behind(database.dialect, bound))
+        conditions.append(behind(database.dialect, _bound(plan, order, reach)))
     conditions.append((f"{database.dialect.quote(column)} <= %s", [reach.until]))
     return order, conditions
+
+
+def _bound(plan: Plan, order: Sequence[str], reach: Reach) -> Bound:
+    """Return the last row before a page, in the order in which rows are read."""
+    key = plan.bound(order[1 : 1 + len(reach.key)], reach.key)
+    return Bound([order[0], *key.columns], [reach.since, *key.values])
+
+
+def _time_of(plan: Plan, value: Any, reach: Reach) -> datetime | None:
+    """Return a row's time; Python's first for one that it does not have, as none later is read."""
+    try:
+        return plan.instant(value)
+    except ValueError:
+        return datetime.min.replace(tzinfo=reach.until.tzinfo)
 
 
 def _asked(database: Database, cursor: Any, plan: Plan) -> tuple[str | None, bool]:
@@ -156,7 +172,7 @@ def _asked(database: Database, cursor: Any, plan: Plan) -> tuple[str | None, boo
     wanted = [column, *plan.key]
     cursor.execute(*page_of(database.dialect, plan.settings.name, wanted, [column], [condition], 1))
     is_zoneless = cursor.description[0][1] == database.zoneless
-    row = cursor.fetchone()
+    row = next(iter(plan.source.rows(cursor)), None)
     # In a NOT NULL column MySQL also treats the day 0000-00-00 as NULL: such a row is read.
     row_id = plan.key_row_id(row[1:]) if row and row[0] is None else None
     return row_id, is_zoneless
@@ -181,7 +197,8 @@ def _changes(
     for row in rows:
         row_id = plan.row_id(row)
         try:
-            changed_us = instant_us(row[place])
+            changed = plan.instant(row[place])
+            changed_us = None if changed is None else microseconds(changed)
             if redating and changed_us is not None:
                 changed_us = redating.changed_us(changed_us)
             changes.append(Change(row_id, plan.values(row), changed_us))

@@ -6,28 +6,30 @@
 from __future__ import annotations
 
 import ssl
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from lakesync.connectors.port import SourceColumn, SourceTable
-from lakesync.connectors.sql.values import column_type
+from lakesync.connectors.sql.mysql_values import MySqlValues
+from lakesync.connectors.sql.postgres_values import SETTINGS, PostgresValues, resolved
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lakesync.adapters.sql.dialect import Connection, Dialect
     from lakesync.connectors.sql.configuration import MySqlSettings, PostgresSettings
+    from lakesync.connectors.sql.values import Values
 
 READ_S_MAX: Final = 15
 """How long the source may take for one page; a poll's function ends after 29 s."""
-_POSTGRES_COLUMNS: Final = """
-    SELECT c.relname, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull,
+_POSTGRES_COLUMNS: Final = f"""
+    SELECT c.relname, a.attname, {resolved("a.atttypid", "a.atttypmod")}, a.attnotnull,
            coalesce(array_position(i.indkey::int2[], a.attnum), -1)
     FROM pg_class c
     JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
     LEFT JOIN pg_index i ON i.indrelid = c.oid AND i.indisprimary
-    WHERE {} ORDER BY c.relname, a.attnum"""
+    WHERE {{}} ORDER BY c.relname, a.attnum"""  # noqa: S608 - our own SQL
 _POSTGRES_ALL: Final = (
     "c.relkind IN ('r', 'p', 'v', 'm', 'f') AND NOT c.relispartition "
     "AND c.relnamespace = current_schema()::regnamespace"
@@ -56,6 +58,11 @@ class Database(Protocol):
         ...
 
     @property
+    def values(self) -> Values:
+        """How its values are read."""
+        ...
+
+    @property
     def zoneless(self) -> int:
         """The driver's type of a column of times without a zone."""
         ...
@@ -79,6 +86,7 @@ class PostgresSource:
 
     settings: PostgresSettings
     title: str = "PostgreSQL"
+    values: Values = field(default_factory=PostgresValues, repr=False)
     zoneless: int = 1114  # timestamp
 
     @cached_property
@@ -104,6 +112,8 @@ class PostgresSource:
         cursor = connection.cursor()
         cursor.execute("SET default_transaction_read_only = on")
         cursor.execute(f"SET statement_timeout = {READ_S_MAX * 1000}")
+        for name, value in SETTINGS.items():
+            cursor.execute("SELECT set_config(%s, %s, false)", (name, value))
         connection.commit()
         return connection
 
@@ -119,7 +129,7 @@ class PostgresSource:
         else:
             name = self.dialect.quote(table).replace("%%", "%")
             cursor.execute(_POSTGRES_COLUMNS.format("c.oid = to_regclass(%s)"), (name,))
-        return _tables(cursor.fetchall(), table)
+        return _tables(cursor.fetchall(), table, self.values)
 
 
 @dataclass(frozen=True)
@@ -128,6 +138,7 @@ class MySqlSource:
 
     settings: MySqlSettings
     title: str = "MySQL"
+    values: Values = field(default_factory=MySqlValues, repr=False)
     zoneless: int = 12  # DATETIME
 
     @cached_property
@@ -143,7 +154,12 @@ class MySqlSource:
 
     def connect(self) -> Connection:
         """Connect."""
+        from pymysql.constants import FIELD_TYPE  # noqa: PLC0415 - the driver
+
         connection = self.dialect.connect()
+        # The driver's durations have lost how many digits of a second the column has.
+        decoders = connection.decoders  # type: ignore[attr-defined]  # of PyMySQL alone
+        decoders.pop(FIELD_TYPE.TIME)
         cursor = connection.cursor()
         cursor.execute("SET SESSION TRANSACTION READ ONLY")
         cursor.execute("SELECT VERSION()")
@@ -167,7 +183,7 @@ class MySqlSource:
             schema, _, name = table.rpartition(".")
             condition = "c.TABLE_SCHEMA = coalesce(%s, DATABASE()) AND c.TABLE_NAME = %s"
             cursor.execute(_MYSQL_COLUMNS.format(condition), (schema or None, name))
-        return _tables(cursor.fetchall(), table)
+        return _tables(cursor.fetchall(), table, self.values)
 
 
 def _tls(mode: str) -> Any:
@@ -180,11 +196,11 @@ def _tls(mode: str) -> Any:
     return context
 
 
-def _tables(rows: Sequence[Sequence[Any]], asked: str | None) -> list[SourceTable]:
+def _tables(rows: Sequence[Sequence[Any]], asked: str | None, values: Values) -> list[SourceTable]:
     columns: dict[str, list[SourceColumn]] = {}
     keys: dict[str, dict[int, str]] = {}
     for table, name, sql_type, is_required, place in rows:
-        column = SourceColumn(name, column_type(sql_type), not is_required)
+        column = SourceColumn(name, values.column_type(sql_type), not is_required, sql_type)
         columns.setdefault(asked or table, []).append(column)
         if place >= 0:
             keys.setdefault(asked or table, {})[place] = name

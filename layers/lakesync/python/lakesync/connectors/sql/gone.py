@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lakesync.connectors.sql.plan import key_of
-
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from lakesync.adapters.sql.dialect import Dialect
     from lakesync.connectors.sql.plan import Plan
@@ -36,43 +34,56 @@ def rows_gone(
 
 def _rows_there(cursor: Any, dialect: Dialect, plan: Plan, row_ids: Sequence[str]) -> set[str]:
     """Return which of the given rows the table has."""
+    return {plan.key_row_id(row) for row in rows_with(cursor, dialect, plan, row_ids, plan.key)}
+
+
+def rows_with(
+    cursor: Any, dialect: Dialect, plan: Plan, row_ids: Sequence[str], columns: Sequence[str]
+) -> Sequence[Sequence[Any]]:
+    """Return some columns of the given rows, of those that the table has.
+
+    An id that is not of the table's key, as of a former one, is no row of it.
+    """
     keys = []
     for row_id in row_ids:
         try:
-            keys.append(key_of(row_id, plan.key))
+            keys.append(plan.key_parameters(row_id))
         except ValueError:
-            continue  # its id is of a former key of the table
+            continue
     if not keys:
-        return set()
+        return []
     cursor.execute("SAVEPOINT there")
     try:
-        return _with_keys(cursor, dialect, plan, keys)
+        return _with_keys(cursor, dialect, plan, keys, columns)
     except Exception as exc:
         if not dialect.is_row_fault(exc):
             raise
         cursor.execute("ROLLBACK TO SAVEPOINT there")
-    there: set[str] = set()
+    rows: list[Sequence[Any]] = []
     for key in keys:
         cursor.execute("SAVEPOINT there")
         try:
-            there |= _with_keys(cursor, dialect, plan, [key])
+            rows += _with_keys(cursor, dialect, plan, [key], columns)
         except Exception as exc:
             if not dialect.is_row_fault(exc):
                 raise
             # Not a value of the key's type: such a row cannot exist.
             cursor.execute("ROLLBACK TO SAVEPOINT there")
-    return there
+    return rows
 
 
 def _with_keys(
-    cursor: Any, dialect: Dialect, plan: Plan, keys: Iterable[Sequence[Any]]
-) -> set[str]:
-    wanted = list(keys)
-    names = ", ".join(map(dialect.quote, plan.key))
+    cursor: Any,
+    dialect: Dialect,
+    plan: Plan,
+    keys: Sequence[Sequence[Any]],
+    columns: Sequence[str],
+) -> Sequence[Sequence[Any]]:
+    wanted, names = (", ".join(map(dialect.quote, some)) for some in (columns, plan.key))
     one = f"({', '.join(['%s'] * len(plan.key))})"
     cursor.execute(
-        f"SELECT {names} FROM {dialect.quote(plan.settings.name)} "  # noqa: S608 - quoted
-        f"WHERE ({names}) IN ({', '.join([one] * len(wanted))})",
-        [value for key in wanted for value in key],
+        f"SELECT {wanted} FROM {dialect.quote(plan.settings.name)} "  # noqa: S608 - quoted
+        f"WHERE ({names}) IN ({', '.join([one] * len(keys))})",
+        [value for key in keys for value in key],
     )
-    return {plan.key_row_id(row) for row in cursor.fetchall()}
+    return plan.source.rows(cursor)

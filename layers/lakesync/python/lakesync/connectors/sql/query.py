@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
-from uuid import UUID
-
-from lakesync.errors import AdapterRefused
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,23 +66,3 @@ def page_of(
         f"{f' OFFSET {int(skipped)}' if skipped else ''}"
     )
     return statement, [value for _, values in conditions for value in values]
-
-
-def key_value(value: Any) -> str | int:
-    """Return a key's value in a form that JSON stores and the database compares.
-
-    Raises:
-        AdapterRefused: its type has no such form.
-    """
-    if isinstance(value, str | int):
-        return value
-    if isinstance(value, datetime):
-        return (value.astimezone(UTC) if value.tzinfo else value).isoformat()
-    if isinstance(value, date):
-        return value.isoformat()
-    if isinstance(value, UUID):
-        return str(value)
-    raise AdapterRefused(
-        f"rows cannot be read in the order of a {type(value).__name__}: name another key, of text, "
-        "whole numbers, times or UUIDs"
-    )

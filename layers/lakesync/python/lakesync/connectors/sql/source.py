@@ -123,7 +123,7 @@ class SqlConnector:
                 raise AdapterRefused(
                     f"there is no table {name}, or {self._settings.user} may not see it"
                 )
-            self._plans[name] = plan_of(self._tables[name], described[0])
+            self._plans[name] = plan_of(self._tables[name], described[0], self._database.values)
         return self._plans[name]
 
     def _planned(self, work: Callable[[Any], SourcePage]) -> Result[SourcePage, LakeSyncError]:

@@ -55,12 +55,17 @@ class Reach:
 
     def begun(self) -> str:
         """Return the cursor of this page, by which it can be read again."""
-        return self.going_on(_text(self.since), self.key)
+        return self.going_on(self.since, self.key)
 
-    def going_on(self, since: str | int | None, key: list[Any]) -> str:
+    def going_on(self, since: datetime | None, key: list[Any]) -> str:
         """Return the cursor behind a page that is not the poll's last."""
         more = self._zoneless(self.latest, self.latest_until) if self.is_zoneless else {}
-        going_on = {"since": since, "until": _text(self.until), "key": key, "now": _text(self.now)}
+        going_on = {
+            "since": _text(since),
+            "until": _text(self.until),
+            "key": key,
+            "now": _text(self.now),
+        }
         return json.dumps(going_on | more | _redated(self.redating))
 
     def ended(self, last: object, poll_ms: int, overlap_s: int, settle_s: int) -> str:

@@ -1,46 +1,74 @@
-"""Converts values of a SQL driver to JSON, and SQL types to column types."""
+"""Values of a SQL driver, or of dlt, as JSON; and what a database says of its values."""
 
 from __future__ import annotations
 
 import base64
 import json
 import math
-import re
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from lakesync.connectors.instants import microseconds, utc_text
-from lakesync.core.column_types import DECIMAL_DIGITS_MAX
+from lakesync.connectors.instants import utc_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-_EXACT_INT_MAX: Final = (1 << 53) - 1
-_NUMERIC: Final = re.compile(r"(?:numeric|decimal)\((\d+),\s*(-?\d+)\)")
-_TYPES: Final = (
-    (re.compile(r"boolean|bool|tinyint\(1\)"), "boolean"),
-    (re.compile(r"(small|big|tiny|medium)?int(eger)?\b.*"), "integer"),
-    (re.compile(r"real|double( precision)?|float.*"), "number"),
-    (re.compile(r"timestamp.*|datetime.*"), "timestamp"),
-    (re.compile(r"date"), "date"),
-    (re.compile(r"bytea|.*blob|(var)?binary.*|bit\(\d+\)"), "bytes"),
-    (re.compile(r"jsonb?"), "json"),
-)
+    from lakesync.connectors.port import SourceColumn
+
+EXACT_INT_MAX: Final = (1 << 53) - 1
+"""The greatest whole number that every reader of JSON takes exactly (RFC 8259, section 6)."""
 
 
-def column_type(sql_type: str) -> str:
-    """Return the column type for a SQL type; text if no other fits."""
-    if sql_type.endswith("[]"):
-        return "json"
-    numeric = _NUMERIC.fullmatch(sql_type)
-    if numeric:
-        precision, scale = int(numeric[1]), int(numeric[2])
-        fits = precision <= DECIMAL_DIGITS_MAX and 0 <= scale <= precision
-        return f"decimal({precision},{scale})" if fits else "string"
-    if sql_type.startswith("bigint") and sql_type.endswith("unsigned"):
-        return "string"
-    return next((ours for theirs, ours in _TYPES if theirs.fullmatch(sql_type)), "string")
+class Bound(NamedTuple):
+    """How a column's values say where a page ended, in the order in which the database sorts."""
+
+    to_json: Callable[[Any], str | int | float]
+    """From a value that was read."""
+    to_parameter: Callable[[Any], Any]
+    """From that JSON to a parameter that the database compares with the column in that order."""
+
+
+class Values(Protocol):
+    """How the values of one kind of database are read."""
+
+    def column_type(self, source_type: str) -> str:
+        """Return the column type for a type of the source; text if no other fits."""
+        ...
+
+    def alters(self, column: SourceColumn) -> str:
+        """Return what an alteration of a column changes if its rows must be read again."""
+        ...
+
+    def rows(self, cursor: Any) -> Sequence[Sequence[Any]]:
+        """Return the rows of the last statement, each value as `converter` takes it."""
+        ...
+
+    def converter(self, column: SourceColumn) -> Callable[[Any], Any]:
+        """Return the function from a column's values, without NULL, to JSON.
+
+        It raises a ValueError for a value that JSON does not have.
+        """
+        ...
+
+    def instant(self, value: Any) -> datetime | None:
+        """Return an instant that was read; None for NULL.
+
+        Raises:
+            ValueError: it is none that Python has.
+        """
+        ...
+
+    def bound(self, column: SourceColumn) -> Bound | None:
+        """Return how rows are read page by page in a column's order; None if they cannot be."""
+        ...
+
+    def key_parameter(self, column: SourceColumn) -> Callable[[str], Any]:
+        """Return the function from a value in a row's id to a parameter that equals it.
+
+        It raises a ValueError for what is no such value.
+        """
+        ...
 
 
 def json_value(value: Any, type_name: str) -> Any:
@@ -53,8 +81,8 @@ def json_value(value: Any, type_name: str) -> Any:
 
 
 def converter_of(type_name: str) -> Callable[[Any], Any]:
-    """Get the function that converts a column's non-null values to JSON, as `json_value` does."""
-    return _CONVERTERS.get(type_name, _exact)
+    """Return the function that converts non-null values to JSON, as `json_value` does."""
+    return _CONVERTERS.get(type_name, exact)
 
 
 def kinds_of(type_name: str) -> Mapping[type, Callable[[Any], Any]]:
@@ -62,22 +90,45 @@ def kinds_of(type_name: str) -> Mapping[type, Callable[[Any], Any]]:
     return _KINDS.get(type_name, _EXACT)
 
 
-def instant_us(value: object) -> int | None:
-    """Return an instant in microseconds since 1970, in UTC without a zone; None for null.
-
-    Raises:
-        ValueError: it is neither.
-    """
-    if value is None:
-        return None
-    if not isinstance(value, datetime):
-        raise ValueError(f"{str(value)[:60]} is no time")  # noqa: TRY004 - a value of the source
-    return microseconds(value)
-
-
-def _exact(value: Any) -> Any:
+def exact(value: Any) -> Any:
     """Return a value in a form that JSON does not round."""
     return _by_kind(_EXACT, value)
+
+
+def same(value: Any) -> Any:
+    """Return a value as it is."""
+    return value
+
+
+def whole_number(value: int) -> int | str:
+    """Return a whole number; as text, if it is beyond `EXACT_INT_MAX`."""
+    return value if -EXACT_INT_MAX <= value <= EXACT_INT_MAX else str(value)
+
+
+def finite(value: float) -> float:
+    """Return a number.
+
+    Raises:
+        ValueError: JSON does not have it.
+    """
+    if not math.isfinite(value):
+        raise ValueError(f"{value} is no JSON number")
+    return value
+
+
+def clock_text(value: timedelta) -> str:
+    """Return a time of day, or a duration, as MySQL prints it: ``-01:30:00``."""
+    micros = value // timedelta(microseconds=1)
+    seconds, part = divmod(abs(micros), 1_000_000)
+    minutes, second = divmod(seconds, 60)
+    hour, minute = divmod(minutes, 60)
+    text = f"{'-' if micros < 0 else ''}{hour:02}:{minute:02}:{second:02}"
+    return f"{text}.{part:06}" if part else text
+
+
+def boolean(value: Any) -> Any:
+    """Return a truth value; a number other than 0 and 1 stays one, so that nothing is lost."""
+    return bool(value) if value in {0, 1} else value
 
 
 def _text(value: Any) -> Any:
@@ -87,7 +138,7 @@ def _text(value: Any) -> Any:
 
 def _json(value: Any) -> Any:
     """Return a JSON value; MySQL's driver returns its text."""
-    return _exact(json.loads(value) if isinstance(value, str) else value)
+    return exact(json.loads(value) if isinstance(value, str) else value)
 
 
 def _by_kind(kinds: Mapping[type, Callable[[Any], Any]], value: Any) -> Any:
@@ -97,59 +148,47 @@ def _by_kind(kinds: Mapping[type, Callable[[Any], Any]], value: Any) -> Any:
     return convert(value)
 
 
-def _same(value: Any) -> Any:
-    return value
-
-
-def _int(value: int) -> int | str:
-    return value if abs(value) <= _EXACT_INT_MAX else str(value)
-
-
-def _float(value: float) -> float:
-    if not math.isfinite(value):
-        raise ValueError(f"{value} is no JSON number")
-    return value
-
-
 def _parts(value: Iterable[Any]) -> list[Any]:
-    return [_exact(part) for part in value]
+    return [exact(part) for part in value]
 
 
 def _members(value: Mapping[Any, Any]) -> dict[str, Any]:
-    return {str(name): _exact(part) for name, part in value.items()}
+    return {str(name): exact(part) for name, part in value.items()}
 
 
-def _base64(value: bytes | bytearray | memoryview) -> str:
+def base64_text(value: bytes | bytearray | memoryview) -> str:
+    """Return bytes as JSON."""
     return base64.b64encode(bytes(value)).decode()
 
 
 _TEXT: Final[Mapping[type, Callable[[Any], str]]] = {
     datetime: utc_text,  # before days, its base class
     date: date.isoformat,
+    timedelta: clock_text,
     Decimal: "{:f}".format,
-    bytes: _base64,
-    bytearray: _base64,
-    memoryview: _base64,
+    bytes: base64_text,
+    bytearray: base64_text,
+    memoryview: base64_text,
 }
 """Converters to text for types whose text is not what Python prints."""
 _EXACT: Final[Mapping[type, Callable[[Any], Any]]] = {
-    str: _same,
-    bool: _same,  # before whole numbers, its base class
-    type(None): _same,
-    int: _int,
-    float: _float,
+    str: same,
+    bool: same,  # before whole numbers, its base class
+    type(None): same,
+    int: whole_number,
+    float: finite,
     dict: _members,
     list: _parts,
     tuple: _parts,
     **_TEXT,
 }
 _CONVERTERS: Final[Mapping[str, Callable[[Any], Any]]] = {
-    "boolean": bool,
+    "boolean": boolean,
     "string": _text,
     "json": _json,
 }
 _KINDS: Final[Mapping[str, Mapping[type, Callable[[Any], Any]]]] = {
-    "boolean": {bool: _same},
-    "string": {str: _same, **_TEXT},
+    "boolean": {bool: same},
+    "string": {str: same, **_TEXT},
     "json": {},
 }

@@ -12,8 +12,9 @@ from lakesync.connectors.sql.binlog.json_binary import json_from
 from lakesync.connectors.sql.binlog.rows import BINARY
 from lakesync.connectors.sql.binlog.text import decoder_of
 from lakesync.connectors.sql.capture.columns import CapturedTable
+from lakesync.connectors.sql.mysql_values import MySqlValues
 from lakesync.connectors.sql.plan import plan_of
-from lakesync.connectors.sql.values import column_type, json_value
+from lakesync.connectors.sql.values import boolean, json_value, same
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -27,7 +28,8 @@ _KINDS: Final[Mapping[int, str]] = {
     tm.LONGLONG: "integer", tm.FLOAT: "number", tm.DOUBLE: "number", tm.DATE: "date",
     tm.DATETIME: "timestamp", tm.TIMESTAMP: "timestamp", tm.BIT: "bytes", tm.JSON: "json",
 }  # fmt: skip
-_TEXTS: Final = frozenset({tm.ENUM, tm.SET, tm.DECIMAL})
+_VALUES: Final = MySqlValues()
+_TEXTS: Final = frozenset({tm.ENUM, tm.SET, tm.DECIMAL, tm.TIME})
 """Types whose readers return text."""
 _ADDRESSES: Final[Mapping[str, Callable[[bytes], str]]] = {
     "uuid": lambda data: str(UUID(bytes=data)),
@@ -53,10 +55,13 @@ def captured_table(logged: LoggedTable, look: TableLook, settings: PolledTable) 
         for column in logged.columns
         if column.name not in look.computed
     }
-    columns = tuple(SourceColumn(name, kind) for name, kind in kinds.items())
+    columns = tuple(
+        SourceColumn(name, kind, source_type=look.columns.get(name, ""))
+        for name, kind in kinds.items()
+    )
     same = set(logged.key) == set(look.primary_key)
     key = look.primary_key if same else logged.key
-    plan = plan_of(settings, SourceTable(settings.name, columns, key))
+    plan = plan_of(settings, SourceTable(settings.name, columns, key), _VALUES)
     place_of = {column.name: place for place, column in enumerate(logged.columns)}
     places = tuple(place_of[name] for name in plan.columns)
     converts = tuple(
@@ -72,10 +77,10 @@ def _kind(column: LoggedColumn, sql_type: str) -> str:
     if column.type == tm.LONGLONG and column.is_unsigned:
         logged = "string"
     elif column.type == tm.DECIMAL:
-        logged = column_type(f"decimal({column.meta & 0xFF},{column.meta >> 8})")
+        logged = _VALUES.column_type(f"decimal({column.meta & 0xFF},{column.meta >> 8})")
     elif column.type in {tm.VARCHAR, tm.STRING, tm.BLOB} and column.charset == BINARY:
         logged = "bytes"
-    declared = column_type(sql_type) if sql_type else logged
+    declared = _VALUES.column_type(sql_type) if sql_type else logged
     if declared in {logged, "string"} or (declared == "boolean" and column.type == tm.TINY):
         return declared
     is_decimal = declared.startswith("decimal") and column.type == tm.DECIMAL
@@ -90,11 +95,7 @@ def _convert(column: LoggedColumn, sql_type: str, kind: str, charset: str) -> Ca
     if column.type in {tm.VARCHAR, tm.STRING, tm.BLOB} and column.charset != BINARY:
         return decoder_of(column, charset)
     if kind == "boolean":
-        return bool
+        return boolean
     if (kind == "integer" and column.type != tm.LONGLONG) or column.type in _TEXTS:
-        return _same
+        return same
     return lambda value: json_value(value, kind)
-
-
-def _same(value: Any) -> Any:
-    return value

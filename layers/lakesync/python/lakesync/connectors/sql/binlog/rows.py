@@ -1,8 +1,9 @@
 """Decodes rows of the binary log to the values that reading the table gives.
 
 A reader takes the data and a place in it, and returns a value and the place after it. Numbers are
-Python's, decimals their text, days and instants Python's or, where these have none (a day 0), the
-text that the source gives. Text and JSON stay bytes: only wanted columns are decoded.
+Python's, decimals and times of day their text, days and instants Python's or, where these have none
+(a day 0), the text that the source gives. Text and JSON stay bytes: only wanted columns are
+decoded.
 """
 
 from __future__ import annotations
@@ -168,10 +169,9 @@ def _time(digits: int) -> Reader:
     def read(data: bytes, at: int) -> tuple[Any, int]:
         number = int.from_bytes(data[at : at + size], "big") - zero
         clock, part = divmod(abs(number), 1 << 8 * (size - 3))
-        value = timedelta(
-            hours=clock >> 12, minutes=clock >> 6 & 63, seconds=clock & 63, microseconds=part * unit
-        )
-        return (-value if number < 0 else value), at + size
+        text = f"{clock >> 12:02}:{clock >> 6 & 63:02}:{clock & 63:02}"
+        sign = "-" if number < 0 else ""
+        return sign + text + _digits(part * unit, digits), at + size
 
     return read
 

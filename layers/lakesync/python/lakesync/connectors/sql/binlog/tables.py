@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lakesync.connectors.port import SourceColumn, SourceTable
+from lakesync.connectors.sql.mysql_values import MySqlValues
 from lakesync.connectors.sql.plan import Plan, plan_of
-from lakesync.connectors.sql.values import column_type
 from lakesync.errors import AdapterRefused
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ _CASCADES: Final = """
     WHERE (CONSTRAINT_SCHEMA, TABLE_NAME) IN ({})
       AND (DELETE_RULE IN ('CASCADE', 'SET NULL') OR UPDATE_RULE IN ('CASCADE', 'SET NULL'))"""
 
+_VALUES: Final = MySqlValues()
+
 
 class TableLook(NamedTuple):
     """A table at the source."""
@@ -49,6 +51,8 @@ class TableLook(NamedTuple):
     table_id: int = 0
     """Always 0: the source has no number for a table; the log shows when one is replaced."""
     is_published: bool = True
+    parts: str = ""
+    """Always empty: statements on partitions are in the log."""
 
 
 class Tables:
@@ -117,16 +121,18 @@ class Tables:
         if look is None:
             raise AdapterRefused(self.faults.get(name, f"there is no table {name}"))
         columns = tuple(
-            SourceColumn(column, column_type(sql_type)) for column, sql_type in look.columns.items()
+            SourceColumn(column, _VALUES.column_type(sql_type), source_type=sql_type)
+            for column, sql_type in look.columns.items()
         )
-        return plan_of(self._settings[name], SourceTable(name, columns, look.primary_key))
+        table = SourceTable(name, columns, look.primary_key)
+        return plan_of(self._settings[name], table, _VALUES)
 
     def types(self, name: str) -> dict[str, str]:
         """Return the types of the configured columns that the table has."""
         look, settings = self.looks[name], self._settings[name]
         key = settings.key or look.primary_key
         return {
-            column: column_type(sql_type)
+            column: _VALUES.column_type(sql_type)
             for column, sql_type in look.columns.items()
             if settings.columns is None or column in {*settings.columns, *key}
         }
@@ -153,9 +159,6 @@ class Tables:
             return f"{name} has no primary key: name the columns that identify a row in key."
         if self.image != "FULL" and set(key) != set(primary):
             return f"{name} does not tell the key {', '.join(key)}: set binlog_row_image = FULL."
-        types = {row[3]: column_type(row[4]) for row in rows}
-        if any(types.get(column) == "bytes" for column in key):
-            return f"{name} has a key of bytes, by which rows cannot be read: name another, key."
         if cascade:
             return (
                 f"{name} is changed by a foreign key ({cascade}: CASCADE or SET NULL), and the log "

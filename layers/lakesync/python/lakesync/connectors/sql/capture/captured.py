@@ -37,6 +37,11 @@ class CapturableLook(Protocol):
         """Whether the log contains its changes."""
         ...
 
+    @property
+    def parts(self) -> str:
+        """Which partitions it has, and what is stored in each; empty if it has none."""
+        ...
+
 
 class CapturableTables(Protocol):
     """The configured tables, as they are at the source."""
@@ -62,7 +67,7 @@ class CapturableTables(Protocol):
         ...
 
     def types(self, name: str) -> dict[str, str]:
-        """Return the types of the configured columns that the table has."""
+        """Return `Plan.altered_by` of the configured columns that the table has."""
         ...
 
     def xid(self, cursor: Any) -> str:
@@ -139,7 +144,10 @@ class Captured:
             name
             for name, mark in self.kept.tables.items()
             if name in self.tables.looks
-            and self.is_altered(mark, self.tables.types(name), mark.key)
+            and (
+                mark.parts != self.tables.looks[name].parts
+                or self.is_altered(mark, self.tables.types(name), mark.key)
+            )
         ]
 
     def read_altered_again(self, cursor: Any, us: int) -> int:
@@ -166,7 +174,7 @@ class Captured:
         mark = self.kept.tables.get(name)
         if mark is not None:
             xid = self.tables.xid(cursor)
-            self.kept.mark(name, us, xid, mark.table_id, mark.types, mark.key)
+            self.kept.mark(name, us, xid, mark.table_id, mark.types, mark.key, mark.parts)
             self.save()
 
     def is_altered(self, mark: Baseline, types: Mapping[str, str], key: Sequence[str]) -> bool:
@@ -191,9 +199,9 @@ class Captured:
             del self.tables.looks[name]
             self.kept.tables.pop(name, None)
             return
-        types = dict(zip(plan.columns, plan.types, strict=True))
-        xid, table_id = self.tables.xid(cursor), self.tables.looks[name].table_id
-        self.kept.mark(name, us, xid, table_id, types, plan.key)
+        types = plan.altered_by
+        xid, look = self.tables.xid(cursor), self.tables.looks[name]
+        self.kept.mark(name, us, xid, look.table_id, types, plan.key, look.parts)
 
 
 class LoggedTables:
@@ -226,7 +234,8 @@ class LoggedTables:
         mark = captured.kept.tables[name]
         if captured.is_altered(mark, table.types, table.plan.key):
             xid = captured.tables.xid(self._cursor)
-            captured.kept.mark(name, us, xid, mark.table_id, table.types, table.plan.key)
+            key, types = table.plan.key, table.types
+            captured.kept.mark(name, us, xid, mark.table_id, types, key, mark.parts)
             captured.save()
         return table
 

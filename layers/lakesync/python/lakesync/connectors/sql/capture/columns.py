@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from lakesync.connectors.port import SourceColumn, SourceTable
 from lakesync.connectors.sql.capture.pgoutput import UNCHANGED
 from lakesync.connectors.sql.plan import Plan, plan_of, row_id_of
-from lakesync.connectors.sql.values import column_type, json_value
+from lakesync.connectors.sql.postgres_values import PostgresValues, resolved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -15,20 +15,11 @@ if TYPE_CHECKING:
     from lakesync.connectors.sql.capture.pgoutput import Relation
     from lakesync.connectors.sql.configuration import PolledTable
 
-_EXACT_INT_MAX: Final = (1 << 53) - 1
-_TEXT_TYPES: Final = frozenset({19, 25, 1042, 1043})
-"""name, text, character and character varying: their printed form is their value."""
-_TYPES_OF: Final = """
-    SELECT format_type(u.type_id, u.modifier), coalesce(base.oid, u.type_id)
+_TYPES_OF: Final = f"""
+    SELECT coalesce({resolved("u.type_id", "u.modifier")}, 'text')
     FROM unnest(%s::oid[], %s::int[]) WITH ORDINALITY u(type_id, modifier, place)
-    LEFT JOIN LATERAL (
-        WITH RECURSIVE chain AS (
-            SELECT oid, typtype, typbasetype FROM pg_type WHERE oid = u.type_id
-            UNION ALL
-            SELECT t.oid, t.typtype, t.typbasetype FROM chain c
-            JOIN pg_type t ON t.oid = c.typbasetype WHERE c.typtype = 'd')
-        SELECT oid FROM chain WHERE typtype <> 'd') base ON true
-    ORDER BY u.place"""
+    ORDER BY u.place"""  # noqa: S608 - our own SQL
+"""Of types that were dropped since, the printed form is all that is known."""
 
 
 class CapturedTable(NamedTuple):
@@ -48,8 +39,8 @@ class CapturedTable(NamedTuple):
 
     @property
     def types(self) -> dict[str, str]:
-        """The type of each column."""
-        return dict(zip(self.plan.columns, self.plan.types, strict=True))
+        """What of each column changes if the table must be read again."""
+        return self.plan.altered_by
 
     def values(self, row: Sequence[Any]) -> dict[str, Any]:
         """Return a row's values by column, without those missing in the log.
@@ -106,31 +97,19 @@ def captured_table(
     Raises:
         AdapterRefused: a configured column is missing.
     """
-    from psycopg.adapt import Transformer  # noqa: PLC0415 - the driver
-    from psycopg.pq import Format  # noqa: PLC0415
-
     type_ids = [column.type_id for column in relation.columns]
     modifiers = [column.modifier for column in relation.columns]
     cursor.execute(_TYPES_OF, (type_ids, modifiers))
-    typed = [(column_type(name), base) for name, base in cursor.fetchall()]
+    source = PostgresValues()
     columns = tuple(
-        SourceColumn(column.name, kind)
-        for column, (kind, _) in zip(relation.columns, typed, strict=True)
+        SourceColumn(column.name, source.column_type(name), source_type=name)
+        for column, (name,) in zip(relation.columns, cursor.fetchall(), strict=True)
     )
     table = SourceTable(settings.name, columns, _key(relation, key))
-    plan = plan_of(settings, table)
+    plan = plan_of(settings, table, source)
     place_of = {column.name: place for place, column in enumerate(columns)}
     places = tuple(place_of[name] for name in plan.columns)
-    transformer = Transformer(cursor)
-    return CapturedTable(
-        plan,
-        places,
-        tuple(
-            _convert(typed[at][1], typed[at][0], transformer.get_loader(typed[at][1], Format.TEXT))
-            for at in places
-        ),
-        plan.key_places,
-    )
+    return CapturedTable(plan, places, plan.converts, plan.key_places)
 
 
 def _key(relation: Relation, key: Sequence[str]) -> tuple[str, ...]:
@@ -139,23 +118,3 @@ def _key(relation: Relation, key: Sequence[str]) -> tuple[str, ...]:
     if relation.identity == "d" and set(identity) != set(key):
         return tuple(identity)
     return tuple(key)
-
-
-def _convert(type_id: int, kind: str, loader: Any) -> Callable[[bytes], Any]:
-    if type_id in _TEXT_TYPES and kind == "string":
-        return bytes.decode
-    if kind == "integer":
-        return _integer
-    if kind == "boolean":
-        return _boolean
-    load = loader.load
-    return lambda data: json_value(load(data), kind)
-
-
-def _integer(data: bytes) -> int | str:
-    number = int(data)
-    return number if -_EXACT_INT_MAX <= number <= _EXACT_INT_MAX else str(number)
-
-
-def _boolean(data: bytes) -> bool:
-    return data == b"t"

@@ -39,8 +39,11 @@ class Baseline:
     table_id: int
     """The source's number for the table; 0 if it has none."""
     types: dict[str, str]
-    """The columns' types: with another column, or another type, the table is read again."""
+    """`Plan.altered_by`: with another column, or another type, the table is read again."""
     key: list[str]
+    parts: str = ""
+    """Of a partitioned table, which partitions it had, and what was stored in each; a change of
+    them is not in the log."""
 
 
 @dataclass
@@ -70,9 +73,10 @@ class Kept:
         table_id: int,
         types: Mapping[str, str],
         key: Sequence[str],
+        parts: str = "",
     ) -> None:
         """Schedule a table to be read whole, as of a time."""
-        self.tables[table] = Baseline(us, xid, table_id, dict(types), list(key))
+        self.tables[table] = Baseline(us, xid, table_id, dict(types), list(key), parts)
 
 
 def kept_in(storage: Storage) -> Kept:

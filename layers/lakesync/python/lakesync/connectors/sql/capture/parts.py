@@ -36,6 +36,17 @@ class Omitted(NamedTuple):
     columns: tuple[str, ...]
 
 
+class Left(NamedTuple):
+    """A key that a row left for another one.
+
+    Where a key is checked at the end of a transaction (DEFERRABLE), another row may have come to it
+    before this one left: then the log's last change of the key is not its last state.
+    """
+
+    table: CapturedTable
+    row_id: str
+
+
 class Part(NamedTuple):
     """A transaction, or a part of one."""
 
@@ -48,6 +59,7 @@ class Part(NamedTuple):
     end: Any
     """The position behind it."""
     omitted: tuple[Omitted, ...] = ()
+    left: tuple[Left, ...] = ()
 
 
 class _Fate(NamedTuple):
@@ -74,6 +86,7 @@ class Fates:
         self._emptied = emptied
         self._fates: dict[tuple[str, str], _Fate] = {}
         self._omitted: dict[tuple[str, str], Omitted] = {}
+        self._left: dict[tuple[str, str], Left] = {}
         self.rows = self.size = 0
         self.us = 0
 
@@ -100,8 +113,9 @@ class Fates:
             self.size,
             end,
             tuple(self._omitted.values()),
+            tuple(self._left.values()),
         )
-        self._fates, self._omitted = {}, {}
+        self._fates, self._omitted, self._left = {}, {}, {}
         self.rows = self.size = 0
         return part
 
@@ -122,6 +136,7 @@ class Fates:
         for place in [place for place in self._fates if place[0] == name]:
             del self._fates[place]
             self._omitted.pop(place, None)
+            self._left.pop(place, None)
         self._emptied(name, self.us)
 
     def _of(self, table: CapturedTable, take: Callable[[], None]) -> None:
@@ -147,6 +162,9 @@ class Fates:
             pairs = zip(new, old, strict=True)
             new = tuple(was if value is UNCHANGED else value for value, was in pairs)
         self._remove(table, before)
+        place = (table.name, before)
+        self._fates[place] = _Fate(is_new=False, columns=None)
+        self._left[place] = Left(table, before)
         self._put(table, row_id, new, is_new=True)
 
     def _put(self, table: CapturedTable, row_id: str, row: Any, *, is_new: bool) -> None:

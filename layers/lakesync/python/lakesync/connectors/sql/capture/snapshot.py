@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakesync.connectors.port import Change, SourcePage, Stretch, Unreadable
 from lakesync.connectors.sql.gone import rows_gone
-from lakesync.connectors.sql.query import Bound, behind, key_value, page_of, up_to
+from lakesync.connectors.sql.query import behind, page_of, up_to
 from lakesync.errors import AdapterFailed
 
 if TYPE_CHECKING:
@@ -61,13 +61,13 @@ def ahead(
     at: dict[str, Any] = json.loads(after) if after.startswith('{"us"') else {}
     if at.get("us") != mark.us or "key" not in at:
         return Stretch(after, "")
-    where = [behind(dialect, Bound(plan.key, at["key"]))]
+    where = [behind(dialect, plan.bound(plan.key, at["key"]))]
     name, key = plan.settings.name, plan.key
     cursor.execute(*page_of(dialect, name, key, key, where, 1, skipped=rows - 1))
-    last = cursor.fetchone()
-    if last is None:
+    last = plan.source.rows(cursor)
+    if not last:
         return Stretch(after, "")
-    return Stretch(after, json.dumps({"us": mark.us, "key": list(map(key_value, last))}))
+    return Stretch(after, json.dumps({"us": mark.us, "key": plan.ends_at(key, last[0])}))
 
 
 def read_stretch(
@@ -117,12 +117,12 @@ def _page(
     rows_max: int,
 ) -> tuple[tuple[Change, ...], tuple[Unreadable, ...], list[Any]]:
     """Return rows between two keys, and the last one's key; no key after the end."""
-    conditions = [] if key is None else [behind(dialect, Bound(plan.key, key))]
+    conditions = [] if key is None else [behind(dialect, plan.bound(plan.key, key))]
     if last_key is not None:
-        conditions.append(up_to(dialect, Bound(plan.key, last_key)))
+        conditions.append(up_to(dialect, plan.bound(plan.key, last_key)))
     statement = page_of(dialect, plan.settings.name, plan.columns, plan.key, conditions, rows_max)
     cursor.execute(*statement)
-    rows = cursor.fetchall()
+    rows = plan.source.rows(cursor)
     changes: list[Change] = []
     unreadable: list[Unreadable] = []
     for row in rows:
@@ -132,7 +132,7 @@ def _page(
         except ValueError as exc:
             unreadable.append(Unreadable(row_id, str(exc)))
     is_full = len(rows) >= rows_max
-    last = [key_value(rows[-1][plan.place(name)]) for name in plan.key] if is_full else []
+    last = plan.ends_at(plan.key, [rows[-1][at] for at in plan.key_places]) if is_full else []
     return tuple(changes), tuple(unreadable), last
 
 

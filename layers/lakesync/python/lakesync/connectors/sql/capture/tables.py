@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lakesync.connectors.sql.plan import Plan, plan_of
-from lakesync.connectors.sql.values import column_type
+from lakesync.connectors.sql.postgres_values import resolved
 from lakesync.errors import AdapterRefused
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lakesync.connectors.sql.catalogue import PostgresSource
     from lakesync.connectors.sql.configuration import PolledTable
 
-_TABLES: Final = """
+_TABLES: Final = f"""
     SELECT u.name, coalesce(c.oid, 0)::bigint, coalesce(c.relkind::text, ''),
         coalesce(c.relreplident::text, ''),
         ARRAY(SELECT a.attname::text FROM pg_index i
@@ -27,14 +27,18 @@ _TABLES: Final = """
                   unnest(i.indkey::int2[]) WITH ORDINALITY k(attnum, place)
               JOIN pg_attribute a ON a.attnum = k.attnum
               WHERE i.indrelid = c.oid AND a.attrelid = c.oid AND i.indisprimary ORDER BY k.place),
-        ARRAY(SELECT ARRAY[a.attname::text, format_type(a.atttypid, a.atttypmod)]
+        ARRAY(SELECT ARRAY[a.attname::text, {resolved("a.atttypid", "a.atttypmod")}]
               FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0
               AND NOT a.attisdropped AND a.attgenerated = '' ORDER BY a.attnum),
         EXISTS (SELECT FROM pg_publication_tables p JOIN pg_namespace n ON n.nspname = p.schemaname
                 WHERE p.pubname = %s AND n.oid = c.relnamespace AND p.tablename = c.relname),
-        coalesce(pg_has_role(c.relowner, 'USAGE'), false)
+        coalesce(pg_has_role(c.relowner, 'USAGE'), false),
+        CASE c.relkind WHEN 'p' THEN (
+            SELECT md5(coalesce(string_agg(p.oid || ':' || p.relfilenode, ',' ORDER BY p.oid), ''))
+            FROM pg_partition_tree(c.oid) t JOIN pg_class p ON p.oid = t.relid WHERE t.isleaf)
+        ELSE '' END
     FROM unnest(%s::text[], %s::text[]) u(name, quoted)
-    LEFT JOIN pg_class c ON c.oid = to_regclass(u.quoted)"""
+    LEFT JOIN pg_class c ON c.oid = to_regclass(u.quoted)"""  # noqa: S608 - our own SQL
 _PUBLICATION: Final = """
     SELECT pubinsert AND pubupdate AND pubdelete AND pubtruncate, pubviaroot
     FROM pg_publication WHERE pubname = %s"""
@@ -55,6 +59,8 @@ class TableLook(NamedTuple):
     is_published: bool
     is_owned: bool
     """Whether the user may publish it."""
+    parts: str
+    """A digest of its partitions and their files: TRUNCATE gives a partition another file."""
 
 
 class Tables:
@@ -164,7 +170,9 @@ class Tables:
             raise AdapterRefused(f"there is no table {name}, or the user may not see it")
         logged = {column for column, _ in self.looks[name].columns}
         columns = tuple(each for each in described[0].columns if each.name in logged)
-        return plan_of(self._settings[name], replace(described[0], columns=columns))
+        return plan_of(
+            self._settings[name], replace(described[0], columns=columns), self._source.values
+        )
 
     def xid(self, cursor: Any) -> str:
         """Return the id of the next transaction."""
@@ -172,11 +180,11 @@ class Tables:
         return str(cursor.fetchone()[0])
 
     def types(self, name: str) -> dict[str, str]:
-        """Return the types of the configured columns that the table has."""
+        """Return the source's types of the configured columns that the table has."""
         look, settings = self.looks[name], self._settings[name]
         key = settings.key or look.primary_key
         return {
-            column: column_type(sql_type)
+            column: sql_type
             for column, sql_type in look.columns
             if settings.columns is None or column in {*settings.columns, *key}
         }
@@ -190,9 +198,6 @@ class Tables:
         key = settings.key or look.primary_key
         if not key:
             return f"{name} has no primary key: name the columns that identify a row in key."
-        types = {column: column_type(sql_type) for column, sql_type in look.columns}
-        if any(types.get(column) == "bytes" for column in key):
-            return f"{name} has a key of bytes, by which rows cannot be read: name another, key."
         # Without it the source would refuse to update and delete rows, once they are published.
         if look.identity == "n" or not (look.identity_columns or look.identity == "f"):
             return (
