@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.emulator, pytest.mark.law("N5")]
 
+ROOT: Final = Path(__file__).parents[2]
 INSTANTS: Final = ["-infinity", "infinity", "0044-03-15 00:00:00 BC", "10000-01-01 00:00:00",
                    "2026-05-17 08:00:00", "2026-05-17 08:00:00.1", "0001-01-01 00:00:00",
                    "9999-12-31 23:59:59.999999"]  # fmt: skip
@@ -417,3 +419,37 @@ def test_values_of_mysql_arrive_as_the_database_prints_them(mariadb: Database) -
         True,
     )
     assert (rows["3"]["ti"], rows["3"]["flag"], rows["3"]["d"]) == ("24:00:00", False, "9999-12-31")
+
+
+def documented() -> list[tuple[str, str, str, str, str]]:
+    """Return the rows of the tables of types in the documentation, each with its database."""
+    rows: list[tuple[str, str, str, str, str]] = []
+    database = ""
+    text = (ROOT / "docs" / "source-values.md").read_text("utf-8")
+    for line in text.splitlines():
+        database = line.removeprefix("## ") if line.startswith("## ") else database
+        cells = re.findall(r"`([^`]*)`", line)
+        if line.startswith("| `"):
+            kind, ours, printed, answer = cells
+            rows.append((database, kind, ours, printed, answer))
+    return rows
+
+
+@pytest.mark.parametrize("row", documented(), ids=lambda row: f"{row[1]} {row[3]}")
+def test_the_documentation_says_what_arrives(
+    request: pytest.FixtureRequest, row: tuple[str, str, str, str, str]
+) -> None:
+    database, sql, ours, printed, answer = row
+    kind = "postgres" if database == "PostgreSQL" else "mariadb"
+    source = SqlSource(request.getfixturevalue(kind), kind, by_time=False)
+    literal = printed if printed.startswith("0x") else quoted(printed)[kind != "postgres" :]
+    source.run(f"ALTER TABLE {source.table} ADD COLUMN k {sql}")
+    source.run(f"INSERT INTO {source.table} (id, k) VALUES (1, {literal})")
+    (page,) = Reader(source).poll()
+    tables = source.connector().discover().unwrap()
+    source.close()
+    table = next(table for table in tables if table.name == source.table)
+    values = page.changes[0].columns or {}
+
+    assert json.dumps(values["k"]) == json.dumps(json.loads(answer))
+    assert {column.name: column.type for column in table.columns}["k"] == ours
