@@ -171,6 +171,10 @@ def test_a_restore_that_was_killed_goes_on_with_the_same_deltas(
     other = run(*RESTORE, "--to", moment, "--row", "t1")
     assert other.exit_code == 2
     assert "is the plan of another restore" in other.stderr
+    assert "--overwrite" in other.stderr
+    kept = PLAN.read_bytes()
+    assert run(*RESTORE, "--to", moment, "--row", "t1", "--dry-run").exit_code == 2
+    assert PLAN.read_bytes() == kept
     shutil.copy(PLAN, "kept.plan")
 
     done = run(*RESTORE, "--to", moment)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 
 from lakesync.connectors import Outside, http
+from lakesync.connectors.addresses import target_of
 from lakesync.connectors.http import Caller
 from lakesync.errors import (
     AdapterFailed,
@@ -69,11 +70,25 @@ def test_a_host_that_the_operator_does_not_list_is_refused_when_it_is_made(serve
 
 
 @pytest.mark.law("N9")
-@pytest.mark.parametrize("within", ["169.254.169.254", "127.0.0.1", "10.0.0.1", "fd00:ec2::254"])
+@pytest.mark.parametrize(
+    "within",
+    [
+        "169.254.169.254", "127.0.0.1", "10.0.0.1", "fd00:ec2::254", "fec0::1", "::ffff:10.0.0.1",
+    ],
+)  # fmt: skip
 def test_a_name_that_leads_within_is_never_connected_to(within: str) -> None:
     asking = Caller("https://acme.atlassian.net", Outside(("*",)), {}, resolve=lambda *_: [within])
     with pytest.raises(AdapterRefused, match="private address"):
         asking.get("/rest")
+
+
+@pytest.mark.law("N9")
+@pytest.mark.parametrize("port", ["99999", "0", "x", "-1"])
+def test_a_port_that_no_host_has_is_refused_when_it_is_made(port: str) -> None:
+    with pytest.raises(ValidationFailed, match="ConnectorHosts"):
+        Caller(f"https://acme.atlassian.net:{port}", Outside(("*",)), {})
+    with pytest.raises(AdapterRefused):
+        target_of(f"https://acme.atlassian.net:{port}", ("*",), lambda *_: ["1.1.1.1"])
 
 
 @pytest.mark.law("N9")

@@ -227,7 +227,9 @@ def read_all(world: CaptureWorld, table: str) -> tuple[dict[str, Any], list[Any]
 
 def test_every_value_of_every_type_of_postgresql_arrives_by_every_way(world: CaptureWorld) -> None:
     kinds = kinds_of(world)
-    columns, rows_of_values, wanted = [], {}, {}
+    columns: list[str] = []
+    rows_of_values: dict[int, dict[str, str]] = {}
+    wanted: dict[str, dict[str, Any]] = {}
     for number, (kind, values) in enumerate(kinds.items()):
         columns.append(f"c{number} {kind.format(schema=world.schema)}")
         columns.append(f"a{number} {kind.format(schema=world.schema)}[]")
@@ -272,7 +274,7 @@ def test_every_value_of_every_type_of_postgresql_arrives_by_every_way(world: Cap
     fresh.tables["t"] = name
     fresh.configure(only=("t",))
     assert fresh.poll() == "done"
-    ways = {"snapshot": (fresh.rows("t"), [])}
+    ways: dict[str, Any] = {"snapshot": (fresh.rows("t"), [])}
     fresh.close()
     world.configure(only=("t",), changes=False)
     ways["difference"] = read_all(world, name)

@@ -62,7 +62,7 @@ class Table:
             if len(page) < PAGE:
                 self.cursor = reach.ended(page[-1][0] if page else None, poll_ms, OVERLAP_S, 0)
                 return
-            self.cursor = reach.going_on(page[-1][0].isoformat(), [page[-1][1]])
+            self.cursor = reach.going_on(page[-1][0], [page[-1][1]])
 
     def begin_at(self, before_s: int) -> set[int]:
         """Have what changed since a time read again; returns the rows that did."""

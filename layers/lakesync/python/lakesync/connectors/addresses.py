@@ -66,9 +66,13 @@ def target_of(url: str, allowed: Sequence[str], resolve: Resolve = resolved_addr
         AdapterRefused: it may not.
         AdapterUnreachable: its host cannot be resolved.
     """
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+        given = parts.port
+    except ValueError as exc:
+        raise AdapterRefused(f"this is no URL of a host that can be reached: {exc}") from exc
     host, scheme = (parts.hostname or "").rstrip("."), parts.scheme
-    port = parts.port or _PORTS.get(scheme, 0)
+    port = given or _PORTS.get(scheme, 0)
     is_origin = f"{scheme}://{parts.netloc}" in allowed
     if not is_listed(url, allowed):
         raise AdapterRefused(
@@ -91,8 +95,10 @@ def is_listed(url: str, allowed: Sequence[str]) -> bool:
     """Return whether the operator allows a URL's host, or its origin."""
     try:
         parts = urlsplit(url)
-        host = (parts.hostname or "").rstrip(".")
+        host, port = (parts.hostname or "").rstrip("."), parts.port
     except ValueError:
+        return False
+    if port == 0:
         return False
     if f"{parts.scheme}://{parts.netloc}" in allowed:
         return True
@@ -109,5 +115,7 @@ def _is_public(address: str) -> bool:
     except ValueError:
         return False
     mapped = getattr(ip, "ipv4_mapped", None) or getattr(ip, "sixtofour", None)
-    within = ip.is_multicast or ip.is_reserved or not ip.is_global
+    # Site-local addresses (fec0::/10, RFC 3879) count as global for the standard library.
+    is_site = getattr(ip, "is_site_local", False)
+    within = ip.is_multicast or ip.is_reserved or is_site or not ip.is_global
     return not within and (mapped is None or _is_public(str(mapped)))

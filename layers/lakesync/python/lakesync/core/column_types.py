@@ -52,9 +52,15 @@ def precision_scale(type_name: str) -> tuple[int, int] | None:
     match = _DECIMAL.fullmatch(type_name)
     if match is None:
         if type_name not in TYPES or type_name == "decimal":
+            if type_name == "decimal":
+                raise SchemaMismatch(
+                    "decimal needs its digits, all of them and those behind the point: "
+                    "decimal(9,2)",
+                    field="columns.type",
+                )
+            names = ", ".join(name for name in TYPES if name != "decimal")
             raise SchemaMismatch(
-                f"{type_name[:40]!r} is not a type; use one of {', '.join(TYPES)}, decimals as "
-                "decimal(p,s)",
+                f"{type_name[:40]!r} is not a type; use one of {names}, decimal(p,s)",
                 field="columns.type",
             )
         return None

@@ -26,6 +26,7 @@ from lakesync.adapters.snapshots import ALL, CHANGED, GONE, HasSnapshots, Snapsh
 from lakesync.connectors.port import Change, SourceColumn, SourcePage, SourceTable, Unreadable
 from lakesync.connectors.sql.configuration import PolledTable
 from lakesync.connectors.sql.plan import plan_of
+from lakesync.connectors.sql.values import PythonValues
 from lakesync.core.clock import stamp
 from lakesync.errors import AdapterRefused, CursorExpired, LakeSyncError
 from lakesync.flows.plain_rows import Rows, part_of, parts_of
@@ -220,7 +221,7 @@ class PlainSource:
         settings = PolledTable.model_validate({
             "name": wanted.table, "as": table, "key": wanted.key, "columns": wanted.columns or None,
         })  # fmt: skip
-        return plan_of(settings, SourceTable(wanted.table, columns, ()))
+        return plan_of(settings, SourceTable(wanted.table, columns, ()), PythonValues())
 
 
 def _at(cursor: str) -> _At:

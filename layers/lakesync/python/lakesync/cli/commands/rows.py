@@ -90,8 +90,9 @@ def restore(
         there = opened(session, table)
         wanted = _selection(session, there, to, (tuple(row or ()), where, by))
     path = plan or Path(f"restore-{wanted.table}.plan")
-    if path.exists() and not (dry_run or overwrite):
+    if path.exists() and not overwrite:
         made = _same(path, wanted)
+    if path.exists() and not (dry_run or overwrite):
         session.out.note(f"continuing {path}, of {moment_text(made.until)}")
     else:
         made = _make(session, there, wanted, path, is_all=dry_run)
@@ -127,7 +128,8 @@ def _same(path: Path, wanted: Selection) -> Plan:
     made = read_plan(path)
     if made.selection != wanted:
         raise UsageFault(
-            f"{path} is the plan of another restore: remove it, or name another file with --plan"
+            f"{path} is the plan of another restore: replace it with --overwrite, or name another "
+            "file with --plan"
         )
     return made
 

@@ -31,7 +31,12 @@ def token(
     ttl: Annotated[str, typer.Option(help="The token's lifetime: 90s, 30m, 1h, 7d.")] = "1h",
     claim: Annotated[
         list[str] | None,
-        typer.Option(help="A further claim, name=value; sync rules may use it. Repeatable."),
+        typer.Option(
+            help=(
+                "A further claim, name=value; sync rules may use it. A value that is JSON is that "
+                """JSON, also a list: 'carriers=["UA","AA"]'; any other is text. Repeatable."""
+            )
+        ),
     ] = None,
 ) -> None:
     """Sign a token with the stack's secret, and print only the token.

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.connectors.sql.values import (
     Bound,
+    PythonValues,
     base64_text,
     clock_text,
-    converter_of,
-    kinds_of,
     same,
 )
 from lakesync.core.column_types import DECIMAL_DIGITS_MAX
@@ -43,8 +42,12 @@ _UNORDERED: Final = re.compile(
 """Types that are not compared as they are printed: a float has more digits than its text."""
 
 
-class MySqlValues:
-    """`lakesync.connectors.sql.values.Values` of MySQL and MariaDB."""
+class MySqlValues(PythonValues):
+    """`lakesync.connectors.sql.values.Values` of MySQL and MariaDB.
+
+    A column is altered with our type: the log has less of the types, and tells of every statement
+    that alters a table.
+    """
 
     def column_type(self, source_type: str) -> str:
         """Return the column type for a type as the catalogue spells it."""
@@ -55,28 +58,6 @@ class MySqlValues:
         if source_type.startswith("bigint") and source_type.endswith("unsigned"):
             return "string"
         return next((ours for theirs, ours in _TYPES if theirs.fullmatch(source_type)), "string")
-
-    def alters(self, column: SourceColumn) -> str:
-        """Return our type: the log has less of the types, and tells of what alters a table."""
-        return column.type
-
-    def rows(self, cursor: Any) -> Sequence[Sequence[Any]]:
-        """Return the rows as the driver's values."""
-        rows: Sequence[Sequence[Any]] = cursor.fetchall()
-        return rows
-
-    def converter(self, column: SourceColumn) -> Callable[[Any], Any]:
-        """Return the function from the driver's values to JSON."""
-        known, other = kinds_of(column.type).get, converter_of(column.type)
-        return lambda value: (known(value.__class__) or other)(value)
-
-    def instant(self, value: object) -> datetime | None:
-        """Return an instant, which has no zone and is in UTC."""
-        if value is None:
-            return None
-        if not isinstance(value, datetime):
-            raise ValueError(f"{str(value)[:60]} is no time that can be compared")  # noqa: TRY004 - a value of the source
-        return value
 
     def bound(self, column: SourceColumn) -> Bound | None:
         """Return the form of a key in the column's own order.

@@ -71,6 +71,42 @@ class Values(Protocol):
         ...
 
 
+class PythonValues:
+    """`Values` of whatever gives Python's: a driver, Arrow."""
+
+    def column_type(self, source_type: str) -> str:
+        """Return the type itself: it is one of ours."""
+        return source_type
+
+    def alters(self, column: SourceColumn) -> str:
+        """Return our type."""
+        return column.type
+
+    def rows(self, cursor: Any) -> Sequence[Sequence[Any]]:
+        """Return the rows as the driver's values."""
+        rows: Sequence[Sequence[Any]] = cursor.fetchall()
+        return rows
+
+    def converter(self, column: SourceColumn) -> Callable[[Any], Any]:
+        """Return the function from Python's values to JSON."""
+        known, other = kinds_of(column.type).get, converter_of(column.type)
+        return lambda value: (known(value.__class__) or other)(value)
+
+    def instant(self, value: object) -> datetime | None:
+        """Return an instant; one without a zone is in UTC."""
+        if value is None or isinstance(value, datetime):
+            return value
+        raise ValueError(f"{str(value)[:60]} is no time that can be compared")
+
+    def bound(self, column: SourceColumn) -> Bound | None:  # noqa: ARG002 - any column
+        """Return the value itself."""
+        return Bound(same, same)
+
+    def key_parameter(self, column: SourceColumn) -> Callable[[str], Any]:  # noqa: ARG002 - as above
+        """Return the function to the text itself."""
+        return same
+
+
 def json_value(value: Any, type_name: str) -> Any:
     """Return a driver's value as JSON, in the form of its column's type.
 
