@@ -474,7 +474,7 @@ def woken_at_s(client: Client, random: Random, arriving: list[Callable[[], str]]
 
 
 @pytest.mark.law("T6", "V10")
-def test_clients_that_are_told_of_other_rules_do_not_all_read_again_at_once(
+def test_clients_that_hear_of_other_rules_do_not_all_read_again_at_once(
     world: World, tmp_path: Path
 ) -> None:
     with world.client(tmp_path) as client:
@@ -483,10 +483,10 @@ def test_clients_that_are_told_of_other_rules_do_not_all_read_again_at_once(
         administrator(world.buffer, time_=world.time).save_rules(GATEWAY, {"buckets": [by_team]})
         world.notify(rules_changed=True)
         world.write("r1", title="second", team="red")
-        told, heard = world.sockets.sent["to-ann"][-2:]
+        notified, heard = world.sockets.sent["to-ann"][-2:]
         random = Random(7)
         # Told of the rules, and of commits that they decided: none is a reason to hurry.
-        busy = [lambda: told, *(20 * [lambda: heard])]
+        busy = [lambda: notified, *(20 * [lambda: heard])]
         times = [woken_at_s(client, random, [*busy]) for _ in range(600)]
 
         assert all(len(each) == 1 and each[0] <= module.REREAD_S_MAX for each in times)
@@ -499,7 +499,7 @@ def test_clients_that_are_told_of_other_rules_do_not_all_read_again_at_once(
             client.sync().unwrap()
             return heard
 
-        assert woken_at_s(client, random, [lambda: told, heard_after_a_sync]) == []
+        assert woken_at_s(client, random, [lambda: notified, heard_after_a_sync]) == []
 
 
 class Telling(MemoryTransport):

@@ -24,7 +24,16 @@ from lakesync.wire.row_state import decode_row_state
 from tests.simulation.history import MADE_AGAIN_WITHIN, Violation
 from tests.simulation.lake import PREFIX, LakeRow
 from tests.simulation.losses import check_losses
-from tests.simulation.model import NOTHING, Key, Row, at_least, deletes_win, held_row, row_of, seen
+from tests.simulation.model import (
+    NOTHING,
+    Key,
+    Row,
+    at_least,
+    deletes_win,
+    row_of,
+    seen,
+    stored_row,
+)
 from tests.simulation.session import edit_of, states
 from tests.simulation.sights import check_sight, has_read_everything, is_in_lake_only
 from tests.simulation.values import KINDS, check_values
@@ -132,11 +141,11 @@ def _left_to(device: Device, world: World) -> str:
     if not has_read_everything(device.client, world):
         return "pages to pull"
     final = [table.name for table in world.scenario.tables if deletes_win(table.name)]
-    told = (
+    declared = (
         {schema.table for schema in world.schemas_for(device.link.claims).tables} if final else ()
     )
     knows = [name for name in final if device.client.schema(name).unwrap() is not None]
-    if knows != [name for name in final if name in told]:
+    if knows != [name for name in final if name in declared]:
         return "schemas to learn"
     return world.declarations.left_to_do(device.client)
 
@@ -185,7 +194,7 @@ def _check_client(device: Device, expected: dict[Key, Row], world: World) -> Non
         row = expected.get(key) or row_of(())
         if is_in_lake_only(world.history, device.client_id, key, shown.get(key, row_of(()))):
             continue
-        if key not in expected and _is_taken_for_held(world.history, key):
+        if key not in expected and _is_refused_as_late(world.history, key):
             continue
         remembered = world.history.remembered
         if remembered(key[0], shown.get(key, row_of(()))) != remembered(key[0], row):
@@ -196,7 +205,7 @@ def _check_client(device: Device, expected: dict[Key, Row], world: World) -> Non
     check_values(client, device.workload.values.kinds)
 
 
-def _is_taken_for_held(history: History, key: Key) -> bool:
+def _is_refused_as_late(history: History, key: Key) -> bool:
     """Return whether an event was lost, and refused as late when it was offered again.
 
     ``docs/spec/client.md`` names what cannot be told from an event that is held.
@@ -224,7 +233,7 @@ def _check_restored(world: World, expected: dict[Key, Row]) -> None:
         lost.setdefault((delta.table, delta.row_id), []).append(delta)
     flushed = {delta_id for table in world.lake.tables.values() for *_, delta_id in table.changes}
     for key, deltas in lost.items():
-        if _is_taken_for_held(history, key):
+        if _is_refused_as_late(history, key):
             continue
         if history.appends(key[0]) and all(delta.delta_id in flushed for delta in deltas):
             continue  # an event that was trimmed is in the lake, and no client need hold it
@@ -270,7 +279,7 @@ def _check_gateway(world: World, expected: dict[Key, Row]) -> None:
     merged = {key: row for key, row in expected.items() if not world.history.appends(key[0])}
     for key in {*rows, *merged}:
         stored = rows.get(key)
-        actual = held_row(*decode_row_state(stored.state if stored else None))
+        actual = stored_row(*decode_row_state(stored.state if stored else None))
         remembered = world.history.remembered
         if remembered(key[0], actual) != remembered(key[0], merged.get(key, row_of(()))):
             raise Violation("the gateway converges", f"{key}: {actual}, not {merged.get(key)}")

@@ -15,7 +15,7 @@ from lakesync.client.storage.tables import claim
 from lakesync.client.sync import never
 from lakesync.errors import AnotherGateway, LakeSyncError
 from lakesync.result import Err, Ok, Result
-from tests.simulation.history import bugs_are_told
+from tests.simulation.history import bugs_are_raised
 from tests.simulation.listening import TaskLock
 from tests.simulation.model import deletes_win
 from tests.simulation.network import GATEWAY, Link, SchemaTransport, SimulatedTransport
@@ -128,14 +128,14 @@ class Device:
         def watched(*, stopped: Callable[[], bool] = never) -> Result[SyncSummary, LakeSyncError]:
             settled, decides = self._world.history.settled, self.decides
             before = self._world.counts["set up anew"]
-            with bugs_are_told():
+            with bugs_are_raised():
                 result = sync(stopped=stopped)
             if isinstance(result, Ok) and self.client is not None:
                 history = self._world.history
                 if before == self._world.counts["set up anew"]:
                     behind_ms = history.behind_ms[self.client_id]
                     self.session.caught_up(self.client, settled, behind_ms)
-                    history.told.update({self.client_id} if settled else ())
+                    history.introduced.update({self.client_id} if settled else ())
                 self.knows = decides
                 self._world.losses.read_to_the_end(self.client_id, self._world.scheduler.now_ms)
                 self._look()
@@ -280,7 +280,7 @@ class Device:
             self._world.count("rebound")
             self._world.history.elsewhere.discard(self.client_id)
             self.session.rebinds(self.client)
-            with bugs_are_told():
+            with bugs_are_raised():
                 self.client.rebind("edits").unwrap()
             self._will_rebind = False
 
@@ -288,7 +288,7 @@ class Device:
             self._world.scheduler.spawn(process, f"{self.client_id} rebind", rebind)
 
     def _synced(self, result: object) -> None:
-        with bugs_are_told():
+        with bugs_are_raised():
             self._check_result(result)
 
     def _check_result(self, result: object) -> None:

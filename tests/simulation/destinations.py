@@ -20,7 +20,7 @@ from lakesync.gateway.destinations import DestinationAdmin
 from lakesync.result import Err
 from tests.delivery.world import KeptDatabase
 from tests.simulation.history import Violation
-from tests.simulation.model import at_least, held_row, row_of, seen
+from tests.simulation.model import at_least, row_of, seen, stored_row
 from tests.simulation.oracle import Eyes
 from tests.simulation.ports import Gate, SimulatedBuffer, SimulatedObjects, SimulatedQueue
 from tests.simulation.rulings import TEAMS
@@ -173,20 +173,22 @@ class Destinations:
         return lambda: self._operate(name, change, act, after)
 
     def _operate(
-        self, name: str, told: str, act: Callable[[DestinationAdmin], object],
+        self, name: str, operation: str, act: Callable[[DestinationAdmin], object],
         after: Callable[[], None] | None = None,
     ) -> None:  # fmt: skip
         """Have an operator do something, and again until it is answered; one at a time."""
-        if self._world.is_calm and told == "pause":
+        if self._world.is_calm and operation == "pause":
             return
         if name in self._busy:
-            self._world.later("destination", lambda: self._operate(name, told, act, after), 5_000)
+            self._world.later(
+                "destination", lambda: self._operate(name, operation, act, after), 5_000
+            )
             return
         self._busy.add(name)
-        self._try(name, told, act, after)
+        self._try(name, operation, act, after)
 
     def _try(
-        self, name: str, told: str, act: Callable[[DestinationAdmin], object],
+        self, name: str, operation: str, act: Callable[[DestinationAdmin], object],
         after: Callable[[], None] | None,
     ) -> None:  # fmt: skip
         world, is_done = self._world, False
@@ -211,9 +213,9 @@ class Destinations:
 
         def look() -> None:
             if not is_done:
-                self._try(name, told, act, after)
+                self._try(name, operation, act, after)
                 return
-            world.count(f"destination: {told}")
+            world.count(f"destination: {operation}")
             self._busy.discard(name)
             if after:
                 after()
@@ -290,7 +292,7 @@ class Destinations:
 
     def _check(self, destination: Destination, table: str, eyes: Eyes) -> None:
         page = self.databases[destination.secret].rows_after(table, "", 1_000_000).unwrap()
-        stored = {row_id: held_row(*state) for row_id, state in page.rows.items()}
+        stored = {row_id: stored_row(*state) for row_id, state in page.rows.items()}
         due = self._due(table, eyes)
         for row_id in {*stored, *due}:
             there, wanted = (seen(table, rows.get(row_id, row_of(()))) for rows in (stored, due))
@@ -299,8 +301,8 @@ class Destinations:
             else:
                 is_right = (there.exists, there.columns) == (wanted.exists, wanted.columns)
             if not is_right:
-                told = f"{destination.name} {table} {row_id}: {there}, not {wanted}"
-                raise Violation("destinations converge", told)
+                fault = f"{destination.name} {table} {row_id}: {there}, not {wanted}"
+                raise Violation("destinations converge", fault)
 
     def _due(self, table: str, eyes: Eyes) -> dict[str, Row]:
         """Return the rows of a table that a destination is to hold: of events each by itself."""

@@ -58,8 +58,8 @@ class Checks:
         there = {row_id: values_of(state) for row_id, state in states.items()}
         for row_id in sorted({*due, *there} - refused):
             if there.get(row_id) != due.get(row_id):
-                told = f"{name} {row_id}: {there.get(row_id)}, not {due.get(row_id)}"
-                raise Violation("flows bring what there is", told)
+                fault = f"{name} {row_id}: {there.get(row_id)}, not {due.get(row_id)}"
+                raise Violation("flows bring what there is", fault)
         self._check_once(name, history)
 
     def _check_once(self, name: str, history: list[Any]) -> None:
@@ -83,11 +83,11 @@ class Checks:
         objects: Any = _Objects(self._flows.world)
         letters = DeadLetters(Storage(objects, GATEWAY, name)).first(10_000)
         listed = {one["rowId"] for one in letters if one["reason"]}
-        told = self._flows.state(name).dead_letters
-        if not refused <= listed <= refused.union(gone) or told != len(letters):
+        counted = self._flows.state(name).dead_letters
+        if not refused <= listed <= refused.union(gone) or counted != len(letters):
             raise Violation(
                 "refused rows are listed",
-                f"{name}: {sorted(listed)}, not {sorted(refused)}; {told} are counted",
+                f"{name}: {sorted(listed)}, not {sorted(refused)}; {counted} are counted",
             )
 
     def _check_events(self) -> None:

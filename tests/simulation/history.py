@@ -48,7 +48,7 @@ class Violation(BaseException):
 
 
 @contextmanager
-def bugs_are_told() -> Iterator[None]:
+def bugs_are_raised() -> Iterator[None]:
     """Make a finding of whatever is raised: a sync loop would report it, and try again."""
     try:
         yield
@@ -106,7 +106,7 @@ class History:
         """The code of every refusal, by delta id."""
         self.set_aside: set[tuple[str, bytes]] = set()
         """Client and size of every edit that waited for its app: it may be stamped again later."""
-        self.told: set[str] = set()
+        self.introduced: set[str] = set()
         """Clients of which it is sure that they were told which gateway this is."""
         self.elsewhere: set[str] = set()
         """Clients that belong to the gateway that had the name before, as far as that is sure."""
@@ -228,7 +228,7 @@ class History:
 
     def set_up_anew(self) -> None:
         """Note that from now on another gateway has the name: it knows of nothing before."""
-        self.elsewhere, self.told = self.elsewhere | self.told, set()
+        self.elsewhere, self.introduced = self.elsewhere | self.introduced, set()
         self.before.update(self.deltas)
         for known in (
             self.log, self.deltas, self.commit_of, self.of_row, self.accepted_of, self._settled_at,

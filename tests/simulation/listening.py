@@ -13,7 +13,7 @@ from lakesync.client.transport.listener import OPEN_S_MAX, SocketListener
 from lakesync.errors import Unreachable
 from lakesync.wire import frames, proto
 from lakesync.wire.frames import Tag
-from tests.simulation.history import bugs_are_told
+from tests.simulation.history import bugs_are_raised
 from tests.simulation.scheduler import Event
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ class SimulatedListener(SocketListener):
         return socket
 
     def _bring(self, page: PullPage) -> None:
-        with bugs_are_told():
+        with bugs_are_raised():
             super()._bring(page)
         self._world.count("heard")
 

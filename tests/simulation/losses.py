@@ -87,18 +87,18 @@ def check_losses(world: World) -> None:
     if history.lost or world.scenario.anew:
         return
     devices = {device.client_id: device for device in world.devices if device.is_original}
-    told = {
+    reported = {
         name: device.client.conflicts().unwrap()
         for name, device in devices.items()
         if device.client is not None
     }
     for key in history.of_row:
         if not history.appends(key[0]):
-            _check_row(key, world, devices, told)
+            _check_row(key, world, devices, reported)
 
 
 def _check_row(
-    key: Key, world: World, devices: dict[str, Device], told: dict[str, list[LostWrite]]
+    key: Key, world: World, devices: dict[str, Device], reported: dict[str, list[LostWrite]]
 ) -> None:
     history = world.history
     logged = sorted(history.of_row[key], key=lambda delta: history.commit_of[delta.delta_id])
@@ -113,11 +113,11 @@ def _check_row(
             if column not in dict(delta.columns):
                 continue
             if stands is not None and _rank(delta) > _rank(stands):
-                _check_pair(key, column, (stands, delta), world, devices, told)
+                _check_pair(key, column, (stands, delta), world, devices, reported)
             if stands is None or _rank(delta) > _rank(stands):
                 stands = delta
         for delta in accepted:
-            _check_late(key, column, delta, world, devices, told)
+            _check_late(key, column, delta, world, devices, reported)
 
 
 def _rank(delta: Delta) -> tuple[int, bytes]:
@@ -130,7 +130,7 @@ def _check_late(
     late: Delta,
     world: World,
     devices: dict[str, Device],
-    told: dict[str, list[LostWrite]],
+    reported: dict[str, list[LostWrite]],
 ) -> None:
     """Check that the author of a write that changed nothing, as a later one was there, is told."""
     history, author = world.history, devices[late.client_id]
@@ -147,9 +147,9 @@ def _check_late(
     world.count("late write, with rules" if world.rulings.were_there else "late write")
     if not any(
         (one.table, one.row_id, one.column, one.own_stamp) == (*key, column, late.hlc)
-        for one in told[late.client_id]
+        for one in reported[late.client_id]
     ):
-        raise Violation("a lost write is told", f"{key} {column}: {late}, {told}")
+        raise Violation("a lost write is told", f"{key} {column}: {late}, {reported}")
 
 
 def _check_pair(
@@ -158,7 +158,7 @@ def _check_pair(
     pair: tuple[Delta, Delta],
     world: World,
     devices: dict[str, Device],
-    told: dict[str, list[LostWrite]],
+    reported: dict[str, list[LostWrite]],
 ) -> None:
     """Check who was told of a write and of the one that replaced it at the gateway."""
     lost, won = pair
@@ -173,12 +173,12 @@ def _check_pair(
         return
     about = [(*key, column)]
     by_winner = [
-        one for one in told[won.client_id]
+        one for one in reported[won.client_id]
         if (one.table, one.row_id, one.column) in about
         and (one.other_stamp, one.other_client) == (lost.hlc, lost.client_id)
     ]  # fmt: skip
     by_author = [
-        one for one in told[lost.client_id]
+        one for one in reported[lost.client_id]
         if (one.table, one.row_id, one.column) in about and one.own_stamp == lost.hlc
     ]  # fmt: skip
     if made.cursor >= world.history.commit_of[lost.delta_id]:
@@ -188,7 +188,7 @@ def _check_pair(
         return
     world.count("lost write, with rules" if world.rulings.were_there else "lost write")
     if not by_winner and not by_author:
-        raise Violation("a lost write is told", f"{key} {column}: {lost}, {won}, {told}")
+        raise Violation("a lost write is told", f"{key} {column}: {lost}, {won}, {reported}")
 
 
 def _see_all(key: Key, column: str, devices: tuple[Device, ...], world: World) -> bool:

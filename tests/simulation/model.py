@@ -68,7 +68,7 @@ def row_of(deltas: Iterable[Delta]) -> Row:
     return Row(max(inserts, default=0), deleted, columns)
 
 
-def held_row(alive: int, deleted: int, columns: Mapping[str, tuple[int, str, bytes]]) -> Row:
+def stored_row(alive: int, deleted: int, columns: Mapping[str, tuple[int, str, bytes]]) -> Row:
     """Return a row state of the product in the words of this module, to compare."""
     return Row(
         alive, deleted, {name: (hlc, client.encode(), value)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from lakesync.core.clock import stamp_ms
 from lakesync.wire.records import decode_records
 from tests.simulation.history import Violation
-from tests.simulation.model import NOTHING, Key, Row, at_least, held_row, row_of, seen
+from tests.simulation.model import NOTHING, Key, Row, at_least, row_of, seen, stored_row
 from tests.support.client_rows import client_rows
 
 if TYPE_CHECKING:
@@ -150,10 +150,10 @@ class Session:
             epoch: that of the buffer; a client that has not noticed it knows of another buffer.
         """
         connection = client._file.database._reader
-        cursor, resync_mode, held_epoch, snapshot = connection.execute(
+        cursor, resync_mode, stored_epoch, snapshot = connection.execute(
             "SELECT cursor, resync_mode, epoch, snapshot FROM _lakesync_sync"
         ).fetchone()
-        if resync_mode or snapshot or held_epoch != epoch:
+        if resync_mode or snapshot or stored_epoch != epoch:
             return
         if cursor < self._cursor:
             raise Violation("monotonic reads", f"the cursor fell from {self._cursor} to {cursor}")
@@ -192,12 +192,12 @@ class Session:
 
 
 def _states(client: Client) -> dict[Key, Row]:
-    return {(row.table, row.row_id): held_row(*row.state) for row in client_rows(client)}
+    return {(row.table, row.row_id): stored_row(*row.state) for row in client_rows(client)}
 
 
 def _state(client: Client, key: Key) -> Row:
     rows = client_rows(client, *key)
-    return held_row(*rows[0].state) if rows else NOTHING
+    return stored_row(*rows[0].state) if rows else NOTHING
 
 
 def states(client: Client) -> dict[Key, Row]:

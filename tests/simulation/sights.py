@@ -6,7 +6,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 from tests.simulation.history import Violation
-from tests.simulation.model import NOTHING, Key, Row, held_row, row_of, seen
+from tests.simulation.model import NOTHING, Key, Row, row_of, seen, stored_row
 from tests.simulation.oracle import own_only
 from tests.support.client_rows import client_rows
 
@@ -80,4 +80,4 @@ def is_in_lake_only(
 
 def bases(client: Client) -> dict[Key, Row]:
     """Return all rows of a client's file without its edits that wait."""
-    return {(row.table, row.row_id): held_row(*row.known) for row in client_rows(client)}
+    return {(row.table, row.row_id): stored_row(*row.known) for row in client_rows(client)}

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 IDLE_MS_MAX: Final = 600_000
 """API Gateway closes what is silent for so long."""
 LIFE_MS_MAX: Final = 7_200_000
-TOLD: Final = 0.7
+REPORTED: Final = 0.7
 """How often the functions are told that a connection is over."""
 SWEPT_EVERY_MS: Final = 300_000
 MEASURES: Final = ("count", "usage", "publish")
@@ -163,7 +163,7 @@ class Sockets:
             return
         self._world.count("socket ended")
         socket.peer.ended()
-        if self._random.random() < TOLD:
+        if self._random.random() < REPORTED:
             self._ask("disconnect", socket, lambda _: None)
 
     def abandon(self, name: str) -> None:

@@ -24,12 +24,12 @@ def losses_are_not_compared_under_rules() -> list[Replaced]:
 
 
 @deliberate("who replaced a value that he had never read is not told", UNKNOWING)
-def winners_are_not_told() -> list[Replaced]:
+def winners_are_not_notified() -> list[Replaced]:
     return [(LostWrites, "_won", lambda *_: ())]
 
 
 @deliberate("who wrote too late to be in any page is not told", UNKNOWING)
-def losers_are_not_told() -> list[Replaced]:
+def losers_are_not_notified() -> list[Replaced]:
     return [(LostWrites, "_lost", lambda *_: ())]
 
 

@@ -141,8 +141,8 @@ def ranges_are_not_recorded() -> list[Replaced]:
 def chain_by_watermark() -> list[Replaced]:
     def tables(self: MemoryBuffer, gateway: str, after: str = "") -> dict[str, int]:
         del after
-        gateway_held = self._of(gateway)
-        return dict.fromkeys(gateway_held.flushed, gateway_held.flush.watermark)
+        state_of_gateway = self._of(gateway)
+        return dict.fromkeys(state_of_gateway.flushed, state_of_gateway.flush.watermark)
 
     return [(MemoryBuffer, "flushed_tables", tables)]
 

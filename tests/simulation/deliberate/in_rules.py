@@ -243,7 +243,7 @@ def resync_without_horizon() -> list[Replaced]:
         is_of_rows = bool(page.snapshot)
         return apply(self, page, arrived)
 
-    def told_by(
+    def from_page(
         self: PendingEcho, table_id: int, rows: Mapping[str, Sequence[Delta]], until: Stamp
     ) -> dict[str, set[Stamp]]:
         return on_page(self, table_id, rows, 0 if is_of_rows else until)
@@ -251,7 +251,7 @@ def resync_without_horizon() -> list[Replaced]:
     return [
         (ChangedTables, "begun", begun),
         (Pages, "apply", apply_page),
-        (PendingEcho, "on_page", told_by),
+        (PendingEcho, "on_page", from_page),
     ]
 
 
