@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.glue.support.spark import CATALOG
-from tests.simulation.model import held_row, row_of
+from tests.simulation.model import row_of, stored_row
 from tests.support.builders import delete, insert, update
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def test_what_a_killed_process_left_is_finished_by_the_next(
     assert lake.run().problem() == ""
     states = lake.states()
     assert {
-        row_id: held_row(s.alive, s.deleted, s.columns) for row_id, s in states.items()
+        row_id: stored_row(s.alive, s.deleted, s.columns) for row_id, s in states.items()
     } == model
     assert [(row["_id"], row["_delta_id"]) for row in lake.changes()] == once(everything)
     assert {mark.commit for mark in lake.marks().values()} == {len(everything)}
