@@ -26,19 +26,30 @@ def unseen_writes_stay() -> list[Replaced]:
 
 @deliberate("what was written out of sight is let go of as a whole or not at all", PARTED)
 def unseen_writes_stay_together() -> list[Replaced]:
-    real = PendingEcho.on_page
+    """A page shows the row, or passes a commit, and of the row it is yet to tell a later write."""
+    on_page, hide = PendingEcho.on_page, PendingEcho.hide
 
-    def on_page(
+    def later(self: PendingEcho, until: Stamp) -> list[tuple[int, str]]:
+        of_rows = "SELECT table_id, row_id FROM _lakesync_pending_echo WHERE accepted > ?"
+        rows: list[tuple[int, str]] = self.file.connection.execute(of_rows, (until,)).fetchall()
+        return rows
+
+    def on_page_together(
         self: PendingEcho, table_id: int, rows: Mapping[str, Sequence[Delta]], until: Stamp
     ) -> dict[str, set[Stamp]]:
-        later = self.file.connection.execute(
-            "SELECT row_id FROM _lakesync_pending_echo WHERE table_id = ? AND accepted > ?",
-            (table_id, until),
-        ).fetchall()
-        echoes = real(self, table_id, rows, until)
-        return {row_id: writes for row_id, writes in echoes.items() if (row_id,) not in later}
+        together = later(self, until)
+        echoes = on_page(self, table_id, rows, until)
+        return {row: writes for row, writes in echoes.items() if (table_id, row) not in together}
 
-    return [(PendingEcho, "on_page", on_page)]
+    def hide_together(self: PendingEcho, until: Stamp) -> None:
+        passed = "WHERE table_id = ? AND row_id = ? AND accepted <= ?"
+        self.file.connection.executemany(
+            f"DELETE FROM _lakesync_pending_echo {passed}",  # noqa: S608 - constant
+            [(*key, until) for key in later(self, until)],
+        )
+        hide(self, until)
+
+    return [(PendingEcho, "on_page", on_page_together), (PendingEcho, "hide", hide_together)]
 
 
 @deliberate("what is written before the first page is not noted", EAGER)

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lakesync.client.download.apply import Pages
-from lakesync.client.download.pending_echo import PendingEcho
 from lakesync.client.recovery import resync
 from lakesync.client.recovery.resync import Resyncer
 from lakesync.client.upload import receipts, whole_again
@@ -27,19 +26,17 @@ from lakesync.log.write_rules import WriteRules
 from lakesync.wire.records import decode_records, encode_records
 from lakesync.wire.rule_rows import RuleRowsWriter
 from tests.simulation.deliberate.registry import Replaced, deliberate
-from tests.simulation.themes import FINAL, FORGOTTEN, HOSTILE, RESTORED, RULES
+from tests.simulation.themes import FINAL, HOSTILE, RESTORED, RULES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    from lakesync.client.download.arrived import Arrived
     from lakesync.client.storage.app_table import AppTable
-    from lakesync.client.storage.conflicts import LostWrite
     from lakesync.client.storage.file import ClientFile
     from lakesync.core.clock import Stamp
     from lakesync.core.delta import Delta
     from lakesync.core.merge import RowState
-    from lakesync.core.messages import Pull, PullPage, Resync
+    from lakesync.core.messages import Pull, PullPage
     from lakesync.gateway.records import RowsToRead
     from lakesync.ports import LogEntry, RowKey
 
@@ -226,33 +223,6 @@ def hidden_rows_are_written() -> list[Replaced]:
         return not self._rules.write_filters(table) or real(self, table, before, after)
 
     return [(Viewer, "may_write", may_write)]
-
-
-@deliberate("tables are read again as if no deletion were forgotten", FORGOTTEN | {"rulings": 6})
-def resync_without_horizon() -> list[Replaced]:
-    """The gateway does not tell, and the client does not infer it from what it is not told."""
-    real, apply, on_page = ChangedTables.begun, Pages.apply, PendingEcho.on_page
-    is_of_rows = False
-
-    def begun(self: ChangedTables, horizons: Mapping[str, Stamp]) -> Resync | None:
-        del horizons
-        return real(self, {})
-
-    def apply_page(self: Pages, page: PullPage, arrived: Arrived) -> tuple[LostWrite, ...]:
-        nonlocal is_of_rows
-        is_of_rows = bool(page.snapshot)
-        return apply(self, page, arrived)
-
-    def from_page(
-        self: PendingEcho, table_id: int, rows: Mapping[str, Sequence[Delta]], until: Stamp
-    ) -> dict[str, set[Stamp]]:
-        return on_page(self, table_id, rows, 0 if is_of_rows else until)
-
-    return [
-        (ChangedTables, "begun", begun),
-        (Pages, "apply", apply_page),
-        (PendingEcho, "on_page", from_page),
-    ]
 
 
 @deliberate("what a restored buffer hides is taken for lost, and stamped again", RESTORED)
