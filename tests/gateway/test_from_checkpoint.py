@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lakesync.checkpoint import chunks
 from lakesync.checkpoint.store import Checkpoints
 from lakesync.core.merge import view
-from lakesync.core.messages import SNAPSHOT, Pull
+from lakesync.core.messages import SNAPSHOT, Progress, Pull
 from lakesync.errors import CursorExpired, LakeSyncError, ValidationFailed
 from lakesync.gateway.resume_token import ResumeToken, resume_token_of
 from lakesync.maintenance.restore import begin_epoch
@@ -268,6 +268,27 @@ def test_each_row_of_a_checkpoint_is_decided_by_rules_and_claims(
     assert {owner for page in reader.pages for owner in owner_of(page)} == {b'"bob"'}
     assert {key: state for key, state in gateway.rows().items()
             if key in reader.states} == reader.bytes()  # fmt: skip
+
+
+@pytest.mark.law("R3", "V4")
+@pytest.mark.parametrize("deltas_max", [1, 100])
+def test_pages_of_a_checkpoint_name_no_table_of_which_the_rules_can_show_nothing(
+    deltas_max: int,
+) -> None:
+    gateway = Kept(chunk_bytes=1_500)
+    rules(gateway, MINE)
+    for number, table in enumerate(["another", "todos", "worse"]):
+        gateway.push(insert("r1", at=at_ms(number), table=table, owner="ada", n=number))
+    gateway.flushed()
+    gateway.build()
+    reader = Reader(gateway, claims={"sub": "ada"}, deltas_max=deltas_max)
+    reader.read()
+
+    told = [f"{page.snapshot} {page.resync}" for page in reader.pages]
+    assert {key[0] for key in reader.states} == {"todos"}
+    assert not [text for text in told if "another" in text or "worse" in text]
+    shown = [page.progress for page in reader.pages if is_of_checkpoint(page)]
+    assert shown[-1] == Progress(100, 100)
 
 
 @pytest.mark.law("R3")

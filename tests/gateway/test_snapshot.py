@@ -120,6 +120,30 @@ def test_a_snapshot_and_the_log_behind_it_give_every_row(deltas_max: int) -> Non
     assert rows == gateway.rows()
 
 
+@pytest.mark.law("V4", "B11")
+@pytest.mark.parametrize("words", [SNAPSHOT, f"{SNAPSHOT}:notes"])
+@pytest.mark.parametrize("shown", ["todos", "none"])
+def test_a_snapshot_names_no_table_of_which_the_rules_can_show_nothing(
+    words: str, shown: str
+) -> None:
+    gateway = Trimmed()
+    bucket = {"name": "some", "tables": [shown], "filters": []}
+    administrator(gateway.buffer, time_=gateway.time).save_rules(GATEWAY, {"buckets": [bucket]})
+    told, tables, pull = "", set(), Pull("r", 0, 1, snapshot=words)
+    while True:
+        page = gateway.reader.pull(GATEWAY, pull)
+        told += page.snapshot.replace(words.partition(":")[2] or " ", "") + str(page.resync)
+        tables |= {delta.table for run in page.records for delta in decode_records(run)}
+        pull = Pull("r", page.cursor, 1, page.epoch, page.snapshot, scope=page.scope)
+        if not page.has_more:
+            break
+
+    assert tables == {shown} - {"none"}
+    assert ("todos" in told) is (shown == "todos")
+    assert "notes" not in told
+    assert "events" not in told
+
+
 @pytest.mark.law("B11")
 def test_rows_that_change_while_a_snapshot_is_read_come_in_the_log_behind_it() -> None:
     gateway = Trimmed()

@@ -69,7 +69,8 @@ class Bootstraps:
         state = self._buffer.flush_state(log.gateway)
         flushed = self._buffer.flushed_tables(log.gateway)
         events = has_events(log, flushed)
-        rows = tables_with_rows(log, flushed)
+        sees = rule_filter.viewer.may_see
+        rows = list(filter(sees, tables_with_rows(log, flushed)))
         rows_first = bool(first) and (not events or has_any_of(first, rows))
         by_rows = log.trimmed or rows_first or not events
         checkpoint = self._latest(log, rule_filter) if by_rows else None
@@ -78,7 +79,8 @@ class Bootstraps:
         if checkpoint is None:
             since, of, tables = replay_from(log, state, self._wall_clock()), "", rows
         else:
-            since, of, tables = checkpoint.since, checkpoint.id, list(checkpoint.tables)
+            since, of = checkpoint.since, checkpoint.id
+            tables = list(filter(sees, checkpoint.tables))
         table = min(tables, key=place_by(first), default="")
         # The log is the only source of events, so it is read from its beginning.
         return ResumeToken(
@@ -107,7 +109,7 @@ class Bootstraps:
         if not at.of:
             source = BufferRows(self._buffer, log, rule_filter)
             # Any of the first tables may sort behind this one.
-            names = self._tables(log, "" if at.first else at.table)
+            names = self._tables(log, rule_filter, "" if at.first else at.table)
             tables = AllTables(names, scope, at.first)
             return _page(log, pull, source, tables, at, budget)
         if self._checkpoints is None:
@@ -115,23 +117,25 @@ class Bootstraps:
         manifest = self._checkpoints.manifest(log.gateway, at.of)
         check_decides(manifest, log.config, rule_filter)
         chunks = CheckpointRows(self._checkpoints, manifest, rule_filter)
-        tables = AllTables(manifest.tables, scope, at.first)
+        tables = AllTables(filter(rule_filter.viewer.may_see, manifest.tables), scope, at.first)
         page = _page(log, pull, chunks, tables, at, budget)
         following = resume_token_of(page.snapshot)
-        before = tables.before(following.table)
+        before = AllTables(manifest.tables, scope, at.first).before(following.table)
         progress = chunks.progress(before, following.table, following.position)
         is_whole = rule_filter.viewer.sees_everything
         return replace(page, progress=progress if is_whole else progress.in_percent)
 
-    def resync_of_all(self, log: FinalLog) -> Resync:
+    def resync_of_all(self, log: FinalLog, rule_filter: RuleFilter) -> Resync:
         """Return the announcement in the first page of all tables: which tables they are."""
-        tables = tuple(self._tables(log))
+        tables = tuple(self._tables(log, rule_filter))
         horizons = log.config.tombstone_horizons
         of_tables = {table: horizons[table] for table in tables if table in horizons}
         return Resync(tables, tombstone_horizons=of_tables)
 
-    def _tables(self, log: FinalLog, after: str = "") -> list[str]:
-        return tables_with_rows(log, self._buffer.flushed_tables(log.gateway, after))
+    def _tables(self, log: FinalLog, rule_filter: RuleFilter, after: str = "") -> list[str]:
+        """Return the tables whose rows are read. Others are not even named."""
+        tables = tables_with_rows(log, self._buffer.flushed_tables(log.gateway, after))
+        return list(filter(rule_filter.viewer.may_see, tables))
 
     def changed_tables(
         self, log: FinalLog, pull: Pull, rule_filter: RuleFilter, at: ResumeToken | None,

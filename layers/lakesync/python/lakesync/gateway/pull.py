@@ -147,7 +147,7 @@ class PullService:
             # An empty bootstrap has a page too: its cursor is where the log continues.
             if at.table or (is_begun and log.trimmed):
                 page = self._bootstraps.all_tables(log, pull, rule_filter, at, budget)
-                resync = self._bootstraps.resync_of_all(log) if is_begun else None
+                resync = self._bootstraps.resync_of_all(log, rule_filter) if is_begun else None
                 return replace(page, resync=resync)
             same_scope = True
         if at is not None:
