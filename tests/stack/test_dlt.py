@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.stack.test_connectors import rows_of
-from tests.support.deployed import Tenant
+from tests.support.deployed import Tenant, reconfigure
 from tests.support.dlt_sources import Api
 from tests.support.waiting import answered
 from tools.local_stack import paths
@@ -69,19 +69,19 @@ def attached(aws: Aws, layer: str) -> Iterator[None]:
             had = [each["Arn"] for each in client.get_function(
                 FunctionName=name)["Configuration"]["Layers"]]  # fmt: skip
             before.append((name, alias, had))
-            _configure(client, name, alias["Name"], [*had, layer])
+            _configure(aws, name, alias["Name"], [*had, layer])
         yield
     finally:
         for name, alias, had in before:
-            client.update_function_configuration(FunctionName=name, Layers=had)
+            reconfigure(aws, name, Layers=had)
             client.update_alias(
                 FunctionName=name, Name=alias["Name"], FunctionVersion=alias["FunctionVersion"]
             )
 
 
-def _configure(client: Any, name: str, alias: str, layers: list[str]) -> None:
-    client.update_function_configuration(FunctionName=name, Layers=layers)
-    client.get_waiter("function_updated").wait(FunctionName=name)
+def _configure(aws: Aws, name: str, alias: str, layers: list[str]) -> None:
+    client = aws.client("lambda")
+    reconfigure(aws, name, Layers=layers)
     version = client.publish_version(FunctionName=name)["Version"]
     client.update_alias(FunctionName=name, Name=alias, FunctionVersion=version)
 

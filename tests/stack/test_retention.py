@@ -9,7 +9,7 @@ import pytest
 
 from lakesync.core.delta import Op
 from lakesync.wire.records import decode_records
-from tests.support.deployed import Tenant, executed
+from tests.support.deployed import Tenant, executed, reconfigure
 from tests.support.waiting import drained
 
 if TYPE_CHECKING:
@@ -77,9 +77,7 @@ def few_are_many(aws: Aws) -> Iterator[None]:
     variables = client.get_function_configuration(FunctionName=name)["Environment"]["Variables"]
 
     def configure(variables: dict[str, str]) -> None:
-        client.update_function_configuration(
-            FunctionName=name, Environment={"Variables": variables}
-        )
+        reconfigure(aws, name, Environment={"Variables": variables})
 
     configure({**variables, "CHECKPOINT_LAKE_ROWS": str(ROWS)})
     changed = client.publish_version(FunctionName=name)["Version"]

@@ -40,6 +40,17 @@ if TYPE_CHECKING:
     from lakesync.core.messages import PushReceipt
     from tools.local_stack.stack import Stack
 
+
+def reconfigure(aws: Aws, function: str, **changes: Any) -> None:
+    """Change how a function is configured, and wait until it is.
+
+    Until then it can be neither published nor changed, and the doctor does not find it well.
+    """
+    client = aws.client("lambda")
+    client.update_function_configuration(FunctionName=function, **changes)
+    client.get_waiter("function_updated_v2").wait(FunctionName=function)
+
+
 AT_WORK = frozenset({"STARTING", "RUNNING", "STOPPING", "WAITING"})
 _JOB_FIELDS = (
     "Role",
