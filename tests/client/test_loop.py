@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 import sqlite3
 import threading
 from contextlib import closing
@@ -11,10 +12,17 @@ from unittest.mock import Mock
 
 import pytest
 
-from lakesync.client import Fault, SyncLoop, SyncSummary
+from lakesync.client import Fault, SyncLoop, SyncSummary, network
 from lakesync.client.backoff import BACKOFF_S_MAX
 from lakesync.client.loop import GATHER_S, GATHER_S_MAX
-from lakesync.errors import Backpressure, Forbidden, LakeSyncError, Unavailable, Unreachable
+from lakesync.errors import (
+    Backpressure,
+    Forbidden,
+    LakeSyncError,
+    NotTheGateway,
+    Unavailable,
+    Unreachable,
+)
 from lakesync.result import Err, Ok, Result
 from tests.client.support.world import rows_of
 from tests.support.waiting import PATIENCE_S
@@ -190,6 +198,60 @@ def test_a_loop_that_waits_can_be_woken(world: World, monkeypatch: pytest.Monkey
         assert isinstance(ear.next(), Ok)
         loop.wake()
         assert isinstance(ear.next(), Ok)
+
+
+@pytest.mark.law("K17")
+@pytest.mark.parametrize("foreign", [False, True])
+def test_another_network_ends_the_wait_for_a_gateway_that_could_not_be_reached(
+    world: World, monkeypatch: pytest.MonkeyPatch, *, foreign: bool
+) -> None:
+    monkeypatch.setattr(network, "LOOK_S", 0.01)
+    where = ["10.0.0.7"]
+    raised = NotTheGateway("a login page") if foreign else Unreachable("away")
+    ear = Ear()
+    loop = SyncLoop(
+        world.client(transport=Raising(world, raised)), every_s=600, on_result=ear,
+        network=lambda: where[0],
+    )  # fmt: skip
+    monkeypatch.setattr(loop, "backoff_s", lambda _: 600)
+    with loop:
+        assert isinstance(ear.next(), Err)
+        where[0] = "192.168.0.9"
+        assert isinstance(ear.next(), Ok)
+
+
+@pytest.mark.law("K17")
+def test_in_another_network_a_gateway_is_not_asked_sooner_than_it_wants(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[int] = []
+
+    def elsewhere() -> object:
+        looks.append(1)
+        return object()
+
+    monkeypatch.setattr(network, "LOOK_S", 0.01)
+    ear = Ear()
+    loop = SyncLoop(
+        world.client(transport=Raising(world, Backpressure("full"))), every_s=600, on_result=ear,
+        network=elsewhere,
+    )  # fmt: skip
+    monkeypatch.setattr(loop, "backoff_s", lambda _: 0.5)
+    with loop:
+        assert isinstance(ear.next(), Err)
+        assert len(looks) == 1
+        assert isinstance(ear.next(), Ok)
+
+
+def test_a_device_without_sockets_or_without_a_network_has_no_address(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def none(*_: object) -> socket.socket:
+        raise OSError("no sockets here")
+
+    assert all(isinstance(each, str) for each in network.own_addresses())
+    monkeypatch.setattr(socket, "socket", none)
+    assert network.own_addresses() == ()
 
 
 class Gate:

@@ -330,6 +330,27 @@ def test_an_edit_of_a_table_that_nothing_names_is_sent_again_once_something_does
         assert phone.get("notes", "n1").unwrap() == {"owner": "phone"}
 
 
+@pytest.mark.law("K9", "S2")
+def test_an_edit_that_a_strict_gateway_refused_is_sent_again_once_its_table_has_a_schema(
+    tmp_path: Path,
+) -> None:
+    with MemoryGateway(tmp_path) as gateway, gateway.client("phone") as phone:
+        columns = [{"name": "title", "type": "string"}]
+        gateway.put_schema({"table": "todos", "columns": columns})
+        gateway._admin.set_strict(gateway.name, strict=True)
+        phone.insert("notes", "n1", {"title": "mine"}).unwrap()
+        phone.sync()
+        phone.sync()
+        assert [entry.code for entry in phone.quarantined().unwrap()] == ["TABLE_NOT_DECLARED"]
+
+        gateway.put_schema({"table": "notes", "columns": columns})
+        phone.sync()
+        phone.sync()
+
+        assert phone.quarantined().unwrap() == []
+        assert set(gateway.rows("notes")) == {"n1"}
+
+
 @pytest.mark.law("K9", "S7")
 def test_an_edit_of_a_table_that_rules_name_in_another_spelling_is_sent_with_that(
     tmp_path: Path,

@@ -47,6 +47,26 @@ def gateway(*, tables: int = 1, buffer: MemoryBuffer | None = None) -> tuple[Mem
 
 
 @pytest.mark.law("B19")
+@pytest.mark.parametrize("words", ["", SNAPSHOT])
+@pytest.mark.parametrize("begins", ["a push", "a declaration", "a restore"])
+def test_each_page_of_a_gateway_with_an_epoch_has_a_cursor(begins: str, words: str) -> None:
+    """So a client may take an empty body for what no gateway sends."""
+    buffer, time = MemoryBuffer(), GivenTime(WALL_MS)
+    if begins == "a push":
+        pusher(buffer, time_=time).push(GATEWAY, push(insert(at=at_ms(1), n=1)))
+    else:
+        administrator(buffer, time_=time).set_strict(GATEWAY, strict=True)
+    if begins == "a restore":
+        begin_epoch(buffer, GATEWAY, wall_clock=time.wall_clock)
+    epoch = buffer.heads(GATEWAY)[MAIN_LANE].epoch
+
+    for client in ("", epoch):
+        page = puller(buffer, time_=time).pull(GATEWAY, Pull("r", 0, 1, client, words))
+        assert page.epoch == epoch
+        assert page.cursor > 0
+
+
+@pytest.mark.law("B19")
 @pytest.mark.parametrize("begins", ["a push", "a declaration"])
 def test_a_gateway_has_an_epoch_from_its_first_commit_on(begins: str) -> None:
     buffer, time = MemoryBuffer(), GivenTime(WALL_MS)

@@ -146,7 +146,10 @@ def test_a_strict_gateway_refuses_tables_without_a_schema_each_delta_by_itself(
     receipt = registry.service.push(GATEWAY, push(*deltas))
 
     [refused] = receipt.outcomes
-    assert (refused.index, refused.error and refused.error.field) == (0, "table")
+    assert refused.error is not None
+    assert (refused.index, refused.error.field) == (0, "table")
+    # Clients try again once a schema is registered.
+    assert refused.error.code == "TABLE_NOT_DECLARED"
     assert receipt.accepted == 1
     assert registry.admin.schemas(GATEWAY).strict
     # Every process learns of it, also one that has only refusals to tell.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lakesync.cli.aws import Aws
 
 OF_OTHERS = ("buffer", "lake", "destinations", "connectors", "queues")
-"""What looks at the gateways of all tests: one may be deleted meanwhile, or they may be too many."""
+"""What looks at the gateways of all tests: one may be deleted meanwhile, or there are too many."""
 WELL = ("stack", "gateway", "clock", "functions", "permissions", "restore", "bucket")
 
 

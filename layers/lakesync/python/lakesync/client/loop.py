@@ -19,8 +19,9 @@ from lakesync.client.arguments import checked_interval_s
 from lakesync.client.attachments.background import BackgroundUploads
 from lakesync.client.backoff import BACKOFF_S_MIN, backoff_s
 from lakesync.client.live.callbacks import checked_callback
+from lakesync.client.network import own_addresses, wait_here
 from lakesync.client.summaries import SyncSummary
-from lakesync.errors import InternalError, LakeSyncError, NotTheGateway
+from lakesync.errors import InternalError, LakeSyncError, NotTheGateway, Unreachable
 from lakesync.result import Err, Ok, Result
 
 if TYPE_CHECKING:
@@ -77,6 +78,8 @@ class SyncLoop:
             `stop`.
         chance: a random number in [0, 1).
         monotonic_s: a clock that never goes back, in seconds.
+        network: identifies the network that the device is in. While the gateway cannot be reached,
+            another one ends the wait, as far as a device can notice that.
     """
 
     def __init__(
@@ -87,6 +90,7 @@ class SyncLoop:
         on_result: Callable[[Result[SyncSummary, LakeSyncError]], object] = unheard,
         chance: Callable[[], float] = random.random,
         monotonic_s: Callable[[], float] = time.monotonic,
+        network: Callable[[], object] = own_addresses,
     ) -> None:
         inner: Any = client
         self._client: Syncs = getattr(inner, "client", inner)
@@ -94,6 +98,7 @@ class SyncLoop:
         self._on_result = checked_callback(on_result)
         self._chance = chance
         self._monotonic_s = monotonic_s
+        self._network = network
         self._failures = 0
         self._starting = threading.Lock()
         self._woken = threading.Event()
@@ -168,6 +173,7 @@ class SyncLoop:
                 self.wake()  # the event that was cleared may be meant for the next run
                 return
             self._uploads.start(stopped)
+            network = self._network()
             result = self._sync(stopped)
             try:
                 self._on_result(result)
@@ -179,7 +185,7 @@ class SyncLoop:
                     self._wait_for_edits()
                 case Err(error):
                     self._failures += 1
-                    self._wait_after(error)
+                    self._wait_after(error, network)
 
     def _sync(self, stopped: threading.Event) -> Result[SyncSummary, LakeSyncError]:
         try:
@@ -191,13 +197,17 @@ class SyncLoop:
             error.__cause__ = exc
             return Err(error)
 
-    def _wait_after(self, error: LakeSyncError) -> None:
-        """Wait after a failure."""
-        wait_s = self.backoff_s(error)
-        if not isinstance(error, NotTheGateway):
-            # Edits do not shorten this wait: they would fare like the last ones.
-            self._woken.wait(wait_s)
-        elif self._client.edited.wait(wait_s):  # whoever works on may have logged in
+    def _wait_after(self, error: LakeSyncError, network: object) -> None:
+        """Wait after a failure, in the network in which it happened."""
+        # Edits do not shorten the wait, as they would fare like the last ones; but whoever works on
+        # may have logged in.
+        is_login = isinstance(error, NotTheGateway)
+        event, wait_s = self._client.edited if is_login else self._woken, self.backoff_s(error)
+        if error.is_foreign or isinstance(error, Unreachable):
+            is_set = wait_here(event, wait_s, network, self._network)
+        else:
+            is_set = event.wait(wait_s)
+        if is_set and is_login:
             self._gather()
 
     def _wait_for_edits(self) -> None:

@@ -18,6 +18,7 @@ from lakesync.errors import (
     Forbidden,
     LakeSyncError,
     SchemaMismatch,
+    TableNotDeclared,
     TooManyTables,
     Unavailable,
     ValidationFailed,
@@ -225,9 +226,9 @@ class PushService:
         check_drift(delta.hlc, now_ms)
         schema = config.schemas.get(delta.table)
         if schema is None and config.strict:
-            raise SchemaMismatch(
-                f"table {delta.table} has no schema, and this gateway accepts none without; "
-                "register it first",
+            raise TableNotDeclared(
+                f"table {delta.table} has no schema, and this gateway accepts none without; it is "
+                "tried again once one is registered",
                 field="table",
             )
         if schema is not None:

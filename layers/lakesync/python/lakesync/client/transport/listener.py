@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import quote
 
 from lakesync.client.backoff import BACKOFF_S_MAX, BACKOFF_S_MIN, FOREIGN_WAIT_S_MAX
+from lakesync.client.network import own_addresses, wait_here
 from lakesync.client.transport.handshake import connection_class
 from lakesync.client.transport.quiet import socket_logger
 from lakesync.core.messages import BEARER, SUB_PROTOCOL
@@ -75,6 +76,7 @@ class SocketListener:
         token: gives tokens.
         chance: a random number in [0, 1).
         monotonic_s: a clock that never goes back, in seconds.
+        network: identifies the network that the device is in; another one ends a wait.
 
     Raises:
         ImportError: websockets is not installed.
@@ -88,6 +90,7 @@ class SocketListener:
         *,
         chance: Callable[[], float] = random.random,
         monotonic_s: Callable[[], float] = time.monotonic,
+        network: Callable[[], object] = own_addresses,
     ) -> None:
         import websockets.sync.client  # noqa: PLC0415 - see `HttpTransport`
 
@@ -97,6 +100,7 @@ class SocketListener:
         self._token = token
         self._chance = chance
         self._monotonic_s = monotonic_s
+        self._network = network
         self._failures = 0
         self._is_renewed = False
         """The token was renewed since the last frame came, so it is not renewed again."""
@@ -120,6 +124,7 @@ class SocketListener:
 
     def _run(self) -> None:
         while not self._stopped.is_set():
+            network = self._network()
             error = self._listen()
             self._hearer.on_connected(is_open=False)
             if self._stopped.is_set():
@@ -129,7 +134,7 @@ class SocketListener:
                 return
             self._renew(error)
             self._failures += 1
-            self._stopped.wait(self._backoff_s(error))
+            wait_here(self._stopped, self._backoff_s(error), network, self._network)
 
     def _renew(self, error: Exception | None) -> None:
         """Have another token sent if this one is refused; if not by the gateway, then once."""
