@@ -38,7 +38,8 @@ FLUSHES: Final = sized(12, 2)
 """A night's maintenance makes the same one file of any number of them."""
 FLUSH_DELTAS: Final = sized(1_000, 100)
 ROWS: Final = sized(500_000, 2_000)
-PARTITIONED_ROWS: Final = sized(1_000_000, 20_000)
+PARTITIONED_ROWS: Final = sized(1_000_000, 40_000)
+"""From 14 November 2023 on, so that there are rows of the day that is asked for."""
 ROUNDS: Final = sized(8, 1)
 FILES_TARGET: Final = 10
 SCAN_TARGET: Final = 1.2
