@@ -112,8 +112,6 @@ class History:
         """Clients that belong to the gateway that had the name before, as far as that is sure."""
         self.before: dict[str, Delta] = {}
         """What that one had logged, by id."""
-        self.made_by_apps: set[tuple[str, str, str, str, tuple[tuple[str, bytes], ...]]] = set()
-        """Every edit that an app was told of: its client, row, operation and columns."""
         self._logged_by: dict[str, Push] = {}
         self.blind: set[str] = set()
         """Clients that a restored buffer took a push from before they had read anything of any."""
@@ -298,32 +296,6 @@ class History:
                 continue  # the gateway may not know that it was there
             if not (self.appends(key[0]) or eyes.see_all_of(key[0])) and self.row(key).exists:
                 raise Violation("deleted rows come back whole", f"{key}: {row}, {self.row(key)}")
-        for delta in deltas:
-            if delta.op is Op.INSERT and self._is_made_again(delta, push):
-                self._check_made_again(delta)
-
-    def _is_made_again(self, delta: Delta, push: Push) -> bool:
-        """Return whether a client, and no app, made an INSERT for a row that had been deleted."""
-        made = (delta.client_id, delta.table, delta.row_id, delta.op.name, delta.columns)
-        is_known = self.lost or self.elsewhere or made in self.made_by_apps
-        # Of what is left out it cannot be told when its client was sent it last.
-        omits = any(rules.get("omit") for rules in self.rulings.in_force)
-        return not is_known and not omits and any(
-            other.op is Op.UPDATE and other.hlc > delta.hlc
-            and (other.table, other.row_id) == (delta.table, delta.row_id)
-            for _, other in push.deltas
-        )  # fmt: skip
-
-    def _check_made_again(self, delta: Delta) -> None:
-        """Check that such an INSERT has all columns that the row had just before its delete."""
-        before = [
-            row_of(self.deltas_until(self.commit_of[one.delta_id] - 1, (one.table, one.row_id)))
-            for one in self.of_row[delta.table, delta.row_id]
-            if one.op is Op.DELETE and 0 < delta.hlc - one.hlc <= MADE_AGAIN_WITHIN
-        ]
-        names = {name for name, _ in delta.columns}
-        if before and not any(row.columns.keys() <= names for row in before):
-            raise Violation("deleted rows come back whole", f"{delta}: {before}")
 
     def _check_whole(self, push: Push | None) -> None:
         if push is None or not push.atomic:

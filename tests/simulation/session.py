@@ -56,7 +56,6 @@ class Session:
     def edited(self, client: Client, delta: Delta, *, checked: bool = True) -> None:
         """Note an edit, and look for it in its row."""
         self.made[edit_of(delta)] += 1
-        self._history.made_by_apps.add(edit_of(delta))
         if delta.delta_id in self._history.deltas:
             # Of a file before this one, under the same client id: stamp for stamp the same edit.
             self.gone[edit_of(delta)] += 1

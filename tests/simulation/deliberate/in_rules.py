@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from lakesync.client.download.apply import Pages
 from lakesync.client.recovery import resync
 from lakesync.client.recovery.resync import Resyncer
-from lakesync.client.upload import receipts, whole_again
+from lakesync.client.upload import receipts
 from lakesync.core import comparing
 from lakesync.core.config import GatewayConfig
 from lakesync.core.delta import Op
@@ -31,8 +31,6 @@ from tests.simulation.themes import FINAL, HOSTILE, RESTORED, RULES
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lakesync.client.storage.app_table import AppTable
-    from lakesync.client.storage.file import ClientFile
     from lakesync.core.clock import Stamp
     from lakesync.core.delta import Delta
     from lakesync.core.merge import RowState
@@ -149,18 +147,6 @@ def removals_take_edits_along() -> list[Replaced]:
 @deliberate("an update makes a deleted row anew of its own columns", RULES)
 def deleted_rows_come_back_in_part() -> list[Replaced]:
     return [(WriteRules, "_lacks_the_rest", lambda *_: False)]
-
-
-@deliberate("a deleted row is inserted again without the cells that were not edited", RULES)
-def deleted_rows_are_inserted_in_part() -> list[Replaced]:
-    real = whole_again._insert
-
-    def insert(file: ClientFile, table: AppTable, row_id: str, before: RowState) -> Delta | None:
-        edited = file.rows.one((table.id, row_id)).state.columns
-        kept = {name: one for name, one in before.columns.items() if name in edited}
-        return real(file, table, row_id, before._replace(columns=kept))
-
-    return [(whole_again, "_insert", insert)]
 
 
 @deliberate("what the log cannot decide by the rules in force is removed, and so named", RULES)
