@@ -149,7 +149,7 @@ class Device:
             on_result=self._synced,
             chance=self._random.random,
             monotonic_s=lambda: scheduler.now_ms / 1000,
-            network=lambda: "",
+            network=None,
         )
         loop._woken = Event(scheduler)  # type: ignore[assignment]
         self.client._syncer._one_at_a_time = TaskLock(self._world)  # type: ignore[assignment]

@@ -157,7 +157,7 @@ class SimulatedListener(SocketListener):
             self._tokens,  # type: ignore[arg-type]
             chance=world.stream(f"listener {link.name}").random,
             monotonic_s=lambda: world.scheduler.now_ms / 1000,
-            network=lambda: "",
+            network=None,
         )
         self._stopped = Event(world.scheduler)  # type: ignore[assignment]
         process.on_kill.append(self._abandoned)

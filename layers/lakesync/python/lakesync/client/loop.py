@@ -90,7 +90,7 @@ class SyncLoop:
         on_result: Callable[[Result[SyncSummary, LakeSyncError]], object] = unheard,
         chance: Callable[[], float] = random.random,
         monotonic_s: Callable[[], float] = time.monotonic,
-        network: Callable[[], object] = own_addresses,
+        network: Callable[[], object] | None = own_addresses,
     ) -> None:
         inner: Any = client
         self._client: Syncs = getattr(inner, "client", inner)
@@ -173,7 +173,7 @@ class SyncLoop:
                 self.wake()  # the event that was cleared may be meant for the next run
                 return
             self._uploads.start(stopped)
-            network = self._network()
+            network = self._network() if self._network else None
             result = self._sync(stopped)
             try:
                 self._on_result(result)

@@ -46,18 +46,22 @@ def _own_address(family: int, target: str) -> str:
         return ""
 
 
-def wait_here(event: Waits, wait_s: float, before: object, network: Callable[[], object]) -> bool:
+def wait_here(
+    event: Waits, wait_s: float, before: object, network: Callable[[], object] | None
+) -> bool:
     """Wait for an event, in one network.
 
     Args:
         event: the event.
         wait_s: for how long.
         before: what ``network`` returned before the failure.
-        network: identifies the network that the device is in.
+        network: identifies the network that the device is in; None to stay in this one.
 
     Returns:
         Whether the event happened. The wait also ends in another network.
     """
+    if network is None:
+        return event.wait(wait_s)
     while wait_s > 0:
         if event.wait(min(wait_s, LOOK_S)):
             return True

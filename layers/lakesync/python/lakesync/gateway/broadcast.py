@@ -164,7 +164,7 @@ class Broadcaster:
         passed_by = self._pages.decide(log, (one for one in allowed if place and one.id > place), 0)
         waiting = [one for one in allowed if not place or one.id <= place]
         decided = self._pages.decide(log, waiting, since)
-        late, fresh = _in_order(passed_by.outgoing), _in_order(decided.outgoing)
+        late, fresh = _by_id(passed_by.outgoing), _by_id(decided.outgoing)
         rescoped = passed_by.rescoped + decided.rescoped
         sent = self._delivery.send(late + fresh, has_time)
         self._delivery.refuse(
@@ -189,5 +189,5 @@ class Broadcaster:
             return
 
 
-def _in_order(outgoing: list[Outgoing]) -> list[Outgoing]:
+def _by_id(outgoing: list[Outgoing]) -> list[Outgoing]:
     return sorted(outgoing, key=lambda each: each.connection.id)

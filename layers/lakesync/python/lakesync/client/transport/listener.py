@@ -90,7 +90,7 @@ class SocketListener:
         *,
         chance: Callable[[], float] = random.random,
         monotonic_s: Callable[[], float] = time.monotonic,
-        network: Callable[[], object] = own_addresses,
+        network: Callable[[], object] | None = own_addresses,
     ) -> None:
         import websockets.sync.client  # noqa: PLC0415 - see `HttpTransport`
 
@@ -124,7 +124,7 @@ class SocketListener:
 
     def _run(self) -> None:
         while not self._stopped.is_set():
-            network = self._network()
+            network = self._network() if self._network else None
             error = self._listen()
             self._hearer.on_connected(is_open=False)
             if self._stopped.is_set():
