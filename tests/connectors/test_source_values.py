@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from tools.local_stack.databases import Database
 
-pytestmark = [pytest.mark.emulator, pytest.mark.law("N5")]
+pytestmark = pytest.mark.emulator
 
 ROOT: Final = Path(__file__).parents[2]
 INSTANTS: Final = ["-infinity", "infinity", "0044-03-15 00:00:00 BC", "10000-01-01 00:00:00",
@@ -225,6 +225,7 @@ def read_all(world: CaptureWorld, table: str) -> tuple[dict[str, Any], list[Any]
     return rows, letters
 
 
+@pytest.mark.law("N5", "N12", "N13")
 def test_every_value_of_every_type_of_postgresql_arrives_by_every_way(world: CaptureWorld) -> None:
     kinds = kinds_of(world)
     columns: list[str] = []
@@ -332,6 +333,7 @@ def keyed(source: str) -> list[str]:
     return [f"{source}:{name}" for name in KEYS[source]]
 
 
+@pytest.mark.law("N5")
 @pytest.mark.parametrize("key", [*keyed("postgres"), *keyed("mariadb")])
 def test_rows_are_all_read_in_the_order_of_a_key_and_none_is_deleted(
     request: pytest.FixtureRequest, key: str
@@ -377,6 +379,7 @@ def sought(source: SqlSource, row_ids: list[str]) -> set[str]:
     return there
 
 
+@pytest.mark.law("N5")
 @pytest.mark.parametrize(
     ("kind", "column"),
     [("postgres", "integer[]"), ("postgres", "jsonb"), ("mariadb", "FLOAT"), ("postgres", "point")],
@@ -393,6 +396,7 @@ def test_a_key_in_whose_order_rows_cannot_be_read_is_refused_when_it_is_register
     assert "key" in checked.error.message or "order" in checked.error.message
 
 
+@pytest.mark.law("N5")
 def test_values_of_mysql_arrive_as_the_database_prints_them(mariadb: Database) -> None:
     source = SqlSource(mariadb, "mariadb", by_time=False)
     source.run(
@@ -437,6 +441,7 @@ def documented() -> list[tuple[str, str, str, str, str]]:
     return rows
 
 
+@pytest.mark.law("N5")
 @pytest.mark.parametrize("row", documented(), ids=lambda row: f"{row[1]} {row[3]}")
 def test_the_documentation_says_what_arrives(
     request: pytest.FixtureRequest, row: tuple[str, str, str, str, str]

@@ -1,12 +1,13 @@
 """LakeSync: a declarative sync engine for AWS.
 
-Apps use `lakesync.client`; everything they meet of the rest is re-exported here.
+Apps use `lakesync.client`; everything they meet of the rest is re-exported here. ``__version__`` is
+the version of the installed package.
 """
 
 from lakesync.errors import LakeSyncError, Retry
 from lakesync.result import Err, Ok, Result
 
-__all__ = ["Err", "LakeSyncError", "Ok", "Result", "Retry", "__version__"]
+__all__ = ["Err", "LakeSyncError", "Ok", "Result", "Retry"]
 
 
 def __getattr__(name: str) -> str:

@@ -69,6 +69,13 @@ class Outcome:
     stamp: Stamp = 0
     """The commit's stamp; if nothing had to be committed, the latest known commit."""
 
+    def refuse(self, item: Admitted, refusal: LakeSyncError, seen: Stamp) -> None:
+        """Note that an edit is refused, by its row as the commit `seen` wrote it."""
+        delta = item[1]
+        self.refused.append((item, refusal))
+        self.unproved.add((delta.table, delta.row_id))
+        self.stamp = max(self.stamp, seen)
+
     def seen(self) -> Stamp:
         """Return the latest commit that wrote anything that this commit replaces."""
         rows = [put.seen for put in self.puts.values()]
@@ -153,9 +160,7 @@ def _merge_edits(
         encoded = encode_row_state(after)
         refusal = refusal or _too_large(after, len(encoded), limits)
         if refusal:
-            outcome.refused.append((item, refusal))
-            outcome.unproved.add(key)
-            outcome.stamp = max(outcome.stamp, seen)
+            outcome.refuse(item, refusal, seen)
             continue
         replaced_bytes = len(puts[key].state) if key in puts else 0
         size = outcome.puts_bytes + len(encoded) - replaced_bytes

@@ -90,11 +90,10 @@ def restore(
         there = opened(session, table)
         wanted = _selection(session, there, to, (tuple(row or ()), where, by))
     path = plan or Path(f"restore-{wanted.table}.plan")
-    before = _same(path, wanted) if path.exists() and not overwrite else None
-    if before is None or dry_run:
+    made = _same(path, wanted) if path.exists() and not overwrite else None
+    if made is None or dry_run:
         made = _make(session, there, wanted, path, is_all=dry_run)
     else:
-        made = before
         session.out.note(f"continuing {path}, of {moment_text(made.until)}")
     if not dry_run:
         _report(session, path, _carry_out(session, there, made, path))
