@@ -45,6 +45,7 @@ class Story:
 
     def __post_init__(self) -> None:
         self.chance = random.Random(self.seed)
+        self.world.notes_seen = True
         clocks = [0, 0, -20_000, -300, 7_000, 60_000, 3_600_000]
         self.clients = [
             self.world.client("a", "x", ahead_ms=self.chance.choice(clocks)),

@@ -71,6 +71,8 @@ class World:
     rules: dict[str, Any] = field(default_factory=dict)
     delete_wins: bool = False
     """What the schema of the table says."""
+    notes_seen: bool = False
+    """Note who may know of which rows, and hold every page against that."""
     seen: dict[str, set[str]] = field(default_factory=dict)
     """By client, the rows of which it may know: rules that it had showed what they were by then."""
     past: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
@@ -163,6 +165,8 @@ class World:
 
     def note_seen(self, row_ids: Iterable[str]) -> None:
         """Note who may know of rows, after a change of them, or of rules or claims."""
+        if not self.notes_seen:
+            return
         for (_, row_id), row in self.rows(row_ids).items():
             self.past.setdefault(row_id, []).append(row)
         for client in self.claims:
