@@ -165,7 +165,10 @@ def anybody_accepts() -> list[Replaced]:
     return [(Pusher, "_pass_by", passed_by)]
 
 
-@deliberate("what somebody on the way refused counts as not sent", HOTEL)
+LONG_STAY = HOTEL | {"bursts": 10, "span_ms": 600_000, "poll_s": 20.0}
+
+
+@deliberate("what somebody on the way refused counts as not sent", LONG_STAY)
 def anybody_settles_doubts() -> list[Replaced]:
     real = Pusher._pass_by
 

@@ -84,19 +84,3 @@ def writes_behind_a_deletion_stay() -> list[Replaced]:
 @deliberate("what its author may not see stays on the author's device", RULES)
 def hidden_writes_stay() -> list[Replaced]:
     return [(PendingEcho, "hide", lambda *_: None)]
-
-
-LATE_RULES = RULES | {
-    "rulings": 12,
-    "bursts": 20,
-    "rows": 4,
-    "clients": 5,
-    "relanings": 0,
-    "restores": 0,
-    "reinstalls": 0,
-}
-
-
-@deliberate("what no page had shown when rules began to filter a table is not noted", LATE_RULES)
-def unread_writes_are_not_noted() -> list[Replaced]:
-    return [(PendingEcho, "note_unread", lambda *_: None)]
