@@ -449,7 +449,7 @@ def test_an_administrator_demands_a_schema_of_every_table(functions: Functions) 
     assert declare({"strict": True}).json == {"saved": True}
     assert _schemas(functions).json == {"schemaVersion": 0, "tables": [], "strict": True}
     refused = functions.http("push", "push_json")
-    assert (refused.status, refused.json["code"]) == (400, "SCHEMA_ERROR")
+    assert (refused.status, refused.json["code"]) == (409, "TABLE_NOT_DECLARED")
     for body in ({"strict": 1}, {"strict": None}, {"strict": True, "table": "todos"}):
         assert declare(body).status == 400
     assert declare({"strict": False}).json == {"saved": True}
