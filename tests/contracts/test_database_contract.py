@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -267,6 +268,20 @@ def test_rows_are_merged_and_removed_with_the_mark(
     again = images(table, (12, 13), {"r0": states["r0"]})
     assert adapter.put_rows(again).unwrap().rows == 1
     assert adapter.latest_state(table, "r0").unwrap() == {"n": 0}
+
+
+@pytest.mark.law("P11")
+def test_of_a_row_whose_deletion_was_forgotten_nothing_old_remains(
+    make: Callable[[], DatabaseAdapter], table: str
+) -> None:
+    adapter = fillable(make())
+    old = make_delta(Op.INSERT, table, "r", client_id="c", hlc=3, columns={"n": 1, "gone": 1})
+    new = make_delta(Op.INSERT, table, "r", client_id="c", hlc=9, columns={"n": 2})
+    adapter.put_rows(images(table, (0, 10), {"r": state_of(old)})).unwrap()
+    image = replace(images(table, (10, 11), {"r": state_of(new)}), horizon=5)
+    adapter.put_rows(image).unwrap()
+
+    assert adapter.latest_state(table, "r").unwrap() == {"n": 2}
 
 
 @pytest.mark.law("P11")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from lakesync.adapters.database import DatabaseAdapter, Materialisable
+from lakesync.core.forgetting import newer_than
 from lakesync.core.merge import EMPTY, join, view
 
 if TYPE_CHECKING:
@@ -37,6 +38,9 @@ class RowImages:
     schema: TableSchema | None = None
     is_last: bool = True
     """Whether the mark moves to ``last``; else more rows follow."""
+    horizon: Stamp = 0
+    """Up to here the rows may lack deletions that were forgotten: of what is stored up to here, only
+    what a row still has is certain (`lakesync.core.forgetting`)."""
 
 
 @runtime_checkable
@@ -84,7 +88,7 @@ def merged_images(
         before = stored.get(row_id)
         if state is None or (before is None and view(state) is None):
             continue
-        after = join(before or EMPTY, state)
+        after = join(newer_than(before, images.horizon) if before else EMPTY, state)
         if after != before:
             changed[row_id] = after
     gone = [row_id for row_id, state in images.rows.items() if state is None and row_id in stored]

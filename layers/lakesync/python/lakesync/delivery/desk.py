@@ -66,6 +66,13 @@ class Desk:
         """Whether no update restores a deleted row of the table."""
         return self.config.delete_wins(self.table)
 
+    def horizon(self) -> Stamp:
+        """Return the horizon of the table's deletions, to be asked after rows were read.
+
+        It rises before a deletion is forgotten. So it covers every one that those rows lack.
+        """
+        return self.buffer.config(self.gateway).tombstone_horizons.get(self.table, 0)
+
     def schema(self) -> TableSchema | None:
         """Return the table's schema at the destination."""
         return self.destination.schema_of(self.table, self.config.schemas.get(self.table))

@@ -175,7 +175,7 @@ class Filling:
         self, images: Mapping[str, RowState | None], claim: FillClaim, *, is_last: bool = False
     ) -> None:
         desk = self._desk
-        rows = RowImages(desk.table, 0, claim.until, images, desk.schema(), is_last)
+        rows = RowImages(desk.table, 0, claim.until, images, desk.schema(), is_last, desk.horizon())
         desk.put_rows(rows)
 
     def _save(self, claim: FillClaim) -> None:

@@ -200,7 +200,7 @@ class TableDelivery:
             images |= desk.images.of(rows)
             if last < batch.last and len(images) < self._pace.rows:
                 continue
-            put = RowImages(desk.table, after, last, images, schema)
+            put = RowImages(desk.table, after, last, images, schema, horizon=desk.horizon())
             self.deltas += desk.put_rows(put)
             after, images = last, {}
 
