@@ -280,6 +280,40 @@ def test_an_event_that_others_passed_by_happens_once(both: World) -> None:
     check_sound(client)
 
 
+@pytest.mark.law("K7", "K11")
+def test_an_edit_that_others_passed_by_stays_older_than_they_are(both: World) -> None:
+    both.gateway.append_only("events")
+    way = Way(both)
+    client = both.client(transport=way.transport())
+    client.insert("events", "e1", {"title": "e1"}).unwrap()
+    client.insert("todos", "t1", {"title": "old"}).unwrap()
+    client.insert("events", "e2", {"title": "e2"}).unwrap()
+    client.update("todos", "t1", {"title": "new"}).unwrap()
+
+    def stopping(*titles: str) -> Callable[[httpx.Request], httpx.Response | None]:
+        def answer(request: httpx.Request) -> httpx.Response | None:
+            if not request.url.path.endswith("/push"):
+                return None
+            values = {str(delta.values["title"]) for _, delta in pushed(request).deltas}
+            return httpx.Response(413) if values & {*titles} else None
+
+        return answer
+
+    for titles in (("e1", "old"), ("old",), ()):
+        way.answers = stopping(*titles)
+        client.hurry()
+        for _ in range(3):
+            client.sync()
+            both.clock.ms += 1_000
+
+    assert client.pending() == Ok([])
+    assert client.get("todos", "t1") == Ok({"title": "new"})
+    other = both.client("other")
+    other.sync().unwrap()
+    assert other.get("todos", "t1") == Ok({"title": "new"})
+    check_sound(client)
+
+
 @pytest.mark.law("K7", "K10")
 def test_what_is_stopped_from_a_clock_far_ahead_does_not_hold_up_all_others(both: World) -> None:
     way, device = Way(both), Clock(both.clock.ms + 86_400_000)

@@ -39,8 +39,8 @@ class RowImages:
     is_last: bool = True
     """Whether the mark moves to ``last``; else more rows follow."""
     horizon: Stamp = 0
-    """Up to here the rows may lack deletions that were forgotten: of what is stored up to here, only
-    what a row still has is certain (`lakesync.core.forgetting`)."""
+    """Up to here the rows may lack deletions that were forgotten: of what is stored up to here,
+    only what a row still has is certain (`lakesync.core.forgetting`)."""
 
 
 @runtime_checkable

@@ -211,9 +211,13 @@ class Outbox:
     ) -> list[tuple[Entry, tuple[object, ...]]]:
         """Remove every entry at or after a stamp, for `put_back` under other stamps.
 
-        Entries that were accepted once stay, because they must keep their stamps. Entries of append
-        tables that may already be at the gateway stay too, and leave their transaction if
-        necessary: under another stamp the event would be stored twice.
+        Entries that were accepted once stay, because they must keep their stamps. With ``events``,
+        the append tables whose order is the reason, two kinds stay besides:
+
+        - entries of these tables that may already be at the gateway, which leave their transaction
+          if necessary: under another stamp the event would be stored twice;
+        - edits of other tables that were set aside: newer edits of their rows may have been
+          accepted meanwhile, and must stay the newer ones.
         """
         rows = self._connection.execute(
             "SELECT hlc, txn, status, run, table_id, row_id, code, message, field "
@@ -221,10 +225,15 @@ class Outbox:
             "AND status NOT IN ('held_back', 'offered', 'lost') ORDER BY hlc",
             (start,),
         ).fetchall()
+        with_events = {row[1] for row in rows if row[1] is not None and row[4] in events}
+
+        def stays(txn: int | None, status: str, table_id: int, code: str | None) -> bool:
+            if table_id in events:
+                return status in IN_DOUBT
+            return bool(events) and code is not None and txn not in with_events
+
         taken = [
-            (Entry(*row[:4]), row[4:])
-            for row in rows
-            if row[4] not in events or row[2] not in IN_DOUBT
+            (Entry(*row[:4]), row[4:]) for row in rows if not stays(row[1], row[2], row[4], row[6])
         ]
         self.remove(entry.hlc for entry, _ in taken)
         return taken
