@@ -5,8 +5,8 @@ is its cursor at that moment; what its edit replaced is decided by the order of 
 
 Verified for columns whose values no two edits share, in rows that nobody deleted, and between edits
 behind which neither client was sent whole rows. Not verified: deletions, whole rows, edits that
-were stamped again, rows that rules hid from one of the two, files and buffers that were lost,
-gateways that were set up anew.
+were stamped again, rows that rules hid from one of the two, rows that came into sight as they were
+by then, files and buffers that were lost, gateways that were set up anew.
 """
 
 from __future__ import annotations
@@ -171,11 +171,16 @@ def _check_pair(
     made = losses.made(won)
     if losses.made(lost) is None or made is None:
         return
+    first = min(world.history.commit_of[delta.delta_id] for delta in world.history.of_row[key])
+    if world.rulings.were_there and made.cursor < first:
+        return  # where rules filter, a new row comes as it is by then
     about = [(*key, column)]
     by_winner = [
         one for one in reported[won.client_id]
         if (one.table, one.row_id, one.column) in about
-        and (one.other_stamp, one.other_client) == (lost.hlc, lost.client_id)
+        and ((one.other_stamp, one.other_client) == (lost.hlc, lost.client_id)
+             # One write of one's own has one conflict: with the latest write of the others.
+             or (one.own_stamp >= won.hlc and one.other_stamp > lost.hlc))
     ]  # fmt: skip
     by_author = [
         one for one in reported[lost.client_id]

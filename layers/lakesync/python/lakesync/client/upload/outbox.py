@@ -217,7 +217,8 @@ class Outbox:
         - entries of these tables that may already be at the gateway, which leave their transaction
           if necessary: under another stamp the event would be stored twice;
         - edits of other tables that were set aside: newer edits of their rows may have been
-          accepted meanwhile, and must stay the newer ones.
+          accepted meanwhile, and must stay the newer ones. An edit in one transaction with an event
+          that does not stay goes with it.
         """
         rows = self._connection.execute(
             "SELECT hlc, txn, status, run, table_id, row_id, code, message, field "
@@ -225,12 +226,12 @@ class Outbox:
             "AND status NOT IN ('held_back', 'offered', 'lost') ORDER BY hlc",
             (start,),
         ).fetchall()
-        with_events = {row[1] for row in rows if row[1] is not None and row[4] in events}
+        moves = {row[1] for row in rows if row[4] in events and row[2] not in IN_DOUBT} - {None}
 
         def stays(txn: int | None, status: str, table_id: int, code: str | None) -> bool:
             if table_id in events:
                 return status in IN_DOUBT
-            return bool(events) and code is not None and txn not in with_events
+            return bool(events) and code is not None and txn not in moves
 
         taken = [
             (Entry(*row[:4]), row[4:]) for row in rows if not stays(row[1], row[2], row[4], row[6])
