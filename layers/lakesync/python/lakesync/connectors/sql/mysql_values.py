@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
-from datetime import UTC, date, datetime
+from datetime import date
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,14 +11,13 @@ from lakesync.connectors.sql.values import (
     Bound,
     PythonValues,
     base64_text,
-    clock_text,
+    bytes_from,
     same,
 )
 from lakesync.core.column_types import DECIMAL_DIGITS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from datetime import timedelta
 
     from lakesync.connectors.port import SourceColumn
 
@@ -73,7 +70,7 @@ class MySqlValues(PythonValues):
         if kind.startswith("bit"):
             return Bound(lambda value: int.from_bytes(value, "big"), same)
         if column.type == "bytes":
-            return Bound(base64_text, _from_base64)
+            return Bound(base64_text, bytes_from)
         if kind.startswith("decimal"):
             return Bound("{:f}".format, Decimal)
         return Bound(_plain, same)
@@ -82,7 +79,7 @@ class MySqlValues(PythonValues):
         """Return the function to what the driver sends."""
         if column.type == "bytes":
             is_number = column.source_type.lower().startswith("bit")
-            return _number_from_base64 if is_number else _from_base64
+            return _number_from_base64 if is_number else bytes_from
         return _decimal if column.source_type.lower().startswith("decimal") else same
 
 
@@ -93,26 +90,13 @@ def _number_of(kind: str, members: Sequence[str]) -> Callable[[str], int]:
     return lambda text: sum(1 << numbers[part] for part in text.split(",") if part in numbers)
 
 
-def _plain(value: Any) -> str | int | float:
-    if isinstance(value, str | int | float):
-        return value
-    if isinstance(value, datetime):
-        return (value.astimezone(UTC) if value.tzinfo else value).isoformat()
-    if isinstance(value, date):
-        return value.isoformat()
-    duration: timedelta = value
-    return clock_text(duration)
-
-
-def _from_base64(text: str) -> bytes:
-    try:
-        return base64.b64decode(text, validate=True)
-    except binascii.Error as exc:
-        raise ValueError(f"{text[:60]} is no base64") from exc
+def _plain(value: str | float | date) -> str | int | float:
+    """Return text and numbers as they are; days and instants, which have no zone, as text."""
+    return value.isoformat() if isinstance(value, date) else value
 
 
 def _number_from_base64(text: str) -> int:
-    return int.from_bytes(_from_base64(text), "big")
+    return int.from_bytes(bytes_from(text), "big")
 
 
 def _decimal(text: str) -> Decimal:

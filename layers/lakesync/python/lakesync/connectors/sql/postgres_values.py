@@ -8,8 +8,6 @@ value.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
 import re
 from datetime import datetime
@@ -18,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lakesync.connectors.sql.values import (
     Bound,
     base64_text,
+    bytes_from,
     exact,
     finite,
     same,
@@ -172,10 +171,7 @@ def _json(data: bytes) -> Any:
 
 
 def _hexadecimal(text: str) -> str:
-    try:
-        return f"\\x{base64.b64decode(text, validate=True).hex()}"
-    except binascii.Error as exc:
-        raise ValueError(f"{text[:60]} is no base64") from exc
+    return f"\\x{bytes_from(text).hex()}"
 
 
 _TYPES: Final[Mapping[str, tuple[str, Callable[[bytes], Any]]]] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import binascii
 import json
 import math
 from datetime import date, datetime, timedelta
@@ -195,6 +196,18 @@ def _members(value: Mapping[Any, Any]) -> dict[str, Any]:
 def base64_text(value: bytes | bytearray | memoryview) -> str:
     """Return bytes as JSON."""
     return base64.b64encode(bytes(value)).decode()
+
+
+def bytes_from(text: str) -> bytes:
+    """Return the bytes of `base64_text`.
+
+    Raises:
+        ValueError: it is no such text.
+    """
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error as exc:
+        raise ValueError(f"{text[:60]} is no base64") from exc
 
 
 _TEXT: Final[Mapping[type, Callable[[Any], str]]] = {

@@ -59,8 +59,8 @@ def captured_table(logged: LoggedTable, look: TableLook, settings: PolledTable) 
         SourceColumn(name, kind, source_type=look.columns.get(name, ""))
         for name, kind in kinds.items()
     )
-    same = set(logged.key) == set(look.primary_key)
-    key = look.primary_key if same else logged.key
+    is_same = set(logged.key) == set(look.primary_key)
+    key = look.primary_key if is_same else logged.key
     plan = plan_of(settings, SourceTable(settings.name, columns, key), _VALUES)
     place_of = {column.name: place for place, column in enumerate(logged.columns)}
     places = tuple(place_of[name] for name in plan.columns)
