@@ -38,6 +38,7 @@ from tests.simulation.themes import (
     SET_UP_ANEW,
     SLOW_FLOWS,
     THEMES,
+    TRIGGERS,
     UNKNOWING,
     UNKNOWING_RULED,
     VALUES,
@@ -269,6 +270,7 @@ RARE_THEMES = {
     "slow flows": (SLOW_FLOWS, 0.03),
     "values by SQL": (VALUES, 0.05),
     "made up tables": (DECLARATIONS, 0.05),
+    "triggers": (TRIGGERS, 0.04),
 }
 """Themes of seeds that have no other, each with its share of those."""
 

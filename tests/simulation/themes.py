@@ -68,6 +68,18 @@ HOTEL: dict[str, Any] = {
     "tables": ({"name": "table0", "append": True, "typed": True}, {"name": "table1"}),
 }
 """Login pages and proxies answer in the gateway's place, whether or not a request arrived."""
+HOTEL_ROW: dict[str, Any] = {
+    **HOTEL,
+    "firewall": 0.3,
+    "rows": 1,
+    "bursts": 12,
+    "clients": 2,
+    "together": False,
+    "span_ms": 600_000,
+    "poll_s": 20.0,
+    "rulings": 0,
+}
+"""The same, while one row is edited again and again, some of it together with events."""
 RUNS: dict[str, Any] = {"faults.slow_run": 0.5, "lease_s": 20, "flush_every_s": 20}
 """Runs of the materialiser overtake each other."""
 FLUSHES: dict[str, Any] = {

@@ -33,6 +33,7 @@ from tests.simulation.themes import (
     FIREWALL,
     FUNCTIONS,
     HOTEL,
+    HOTEL_ROW,
     LATE,
     LIMITS_AND_CLOCKS,
     REFUSED_LATE,
@@ -44,7 +45,7 @@ from tests.simulation.themes import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from lakesync.client.storage.file import ClientFile
     from lakesync.client.upload.batches import Batch
@@ -218,6 +219,18 @@ def stamped_again_in_another_order() -> list[Replaced]:
 
     def take_from(self: Outbox, *given: Any) -> Any:
         return real(self, *given)[::-1]
+
+    return [(Outbox, "take_from", take_from)]
+
+
+@deliberate("what somebody on the way stopped is stamped again with a late event", HOTEL_ROW)
+def stopped_edits_are_stamped_again() -> list[Replaced]:
+    real = Outbox.take_from
+
+    def take_from(self: Outbox, start: int, events: Collection[int] = ()) -> Any:
+        stopped = "code IS NOT NULL AND status <> 'quarantined'"
+        self._connection.execute(f"UPDATE _lakesync_outbox SET code = NULL WHERE {stopped}")  # noqa: S608 - constant
+        return real(self, start, events)
 
     return [(Outbox, "take_from", take_from)]
 

@@ -1,11 +1,15 @@
-"""Faults in what a process makes of heads that it has just read."""
+"""Faults in what a process makes of heads that it has just read.
+
+That what was seen a moment ago is in the page (`lakesync.log.looks`) shows in scenarios only where
+answers are lost in one moment and one process alone goes on asking, once in hundreds of seeds.
+``tests/gateway/test_clocks_apart.py`` proves it.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from lakesync.log import read_barrier, recent_heads
-from lakesync.log.looks import NOTHING_SEEN, Looks
 from lakesync.log.recent_heads import RecentHeads, _Recent
 from tests.simulation.deliberate.registry import Replaced, deliberate
 from tests.simulation.themes import APART, READERS, RULED_READERS
@@ -33,11 +37,6 @@ def recent_heads_suffice_for_everybody() -> list[Replaced]:
         return real(self, since, 0)
 
     return [(_Recent, "suffices", suffices)]
-
-
-@deliberate("how long ago something happened is told by stamps alone, whoever's clocks", APART)
-def what_was_seen_counts_for_nothing() -> list[Replaced]:
-    return [(Looks, "moment_ago", lambda *_: NOTHING_SEEN)]
 
 
 @deliberate("a process whose clock is behind takes a burst that is over for a load", APART)
