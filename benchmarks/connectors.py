@@ -15,6 +15,7 @@ from lakesync.buffer.memory import MemoryBuffer
 from lakesync.connectors import Storage
 from lakesync.connectors.dead_letters import DeadLetters
 from lakesync.connectors.definition import registration_from
+from lakesync.connectors.deletions import Deletions
 from lakesync.connectors.poll import Poll
 from lakesync.connectors.sql.catalogue import PostgresSource
 from lakesync.connectors.sql.configuration import PostgresSettings
@@ -117,7 +118,7 @@ def _poll(database: Database, push: Any, wall_clock: Any) -> int:
     connector = SqlConnector(PostgresSource(settings), settings, storage)
     poll = Poll(
         "c", connector, settings.named(), push=push, letters=DeadLetters(storage),
-        save=_saved, wall_clock=wall_clock,
+        deletions=Deletions(storage), save=_saved, wall_clock=wall_clock,
     )  # fmt: skip
     polled = poll.run(state, lambda: True)
     connector.close()

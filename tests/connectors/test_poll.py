@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from lakesync.buffer.memory import MemoryBuffer
 from lakesync.connectors import Change, SourcePage, Storage, Unreadable
 from lakesync.connectors.dead_letters import CONNECTOR_DEAD_LETTERS_MAX, DeadLetters
+from lakesync.connectors.deletions import Deletions
 from lakesync.connectors.poll import BACKOFF_S_MAX, PAGE_ROWS_MAX, Poll, Polled
 from lakesync.connectors.refusals import AHEAD_MS_MAX, refused_in
 from lakesync.connectors.state import CURSOR_BYTES_MAX, PollState, check_cursor, state_from
@@ -79,6 +80,10 @@ class World:
         """Return the dead letters."""
         return DeadLetters(Storage(self.objects, GATEWAY, "c"))
 
+    def deletions(self) -> Deletions:
+        """Return the deletions that were found by comparing."""
+        return Deletions(Storage(self.objects, GATEWAY, "c"))
+
     def step(self) -> None:
         """Die here, if it is time."""
         self.steps_left -= 1
@@ -104,7 +109,7 @@ class World:
         """Go on as a new process."""
         poll = Poll(
             "c", self.source, self.tables, push=self.push, letters=self.letters(),
-            save=self.save, wall_clock=self.time.wall_clock,
+            deletions=self.deletions(), save=self.save, wall_clock=self.time.wall_clock,
         )  # fmt: skip
         self.time.sleep_ms(5)
         return poll.run(self.state, has_time)

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from lakesync.buffer.memory import MemoryBuffer
 from lakesync.connectors.dead_letters import DeadLetters
+from lakesync.connectors.deletions import Deletions
 from lakesync.connectors.poll import Poll
 from lakesync.connectors.sql.catalogue import PostgresSource
 from lakesync.connectors.sql.configuration import PostgresSettings
@@ -208,10 +209,10 @@ def test_what_a_range_wrote_down_comes_though_the_credentials_expire_before_it_i
 
     def poll(connector: SqlConnector) -> None:
         time.sleep_ms(60_000)
-        letters = DeadLetters(by_difference.storage)
+        storage = by_difference.storage
         Poll(
-            "c", connector, tables, push=push, letters=letters, save=save,
-            wall_clock=time.wall_clock,
+            "c", connector, tables, push=push, letters=DeadLetters(storage),
+            deletions=Deletions(storage), save=save, wall_clock=time.wall_clock,
         ).run(state_from(saved[-1]), lambda: True)  # fmt: skip
 
     by_difference.put({"1": "a", "2": "b"})

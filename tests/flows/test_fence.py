@@ -103,7 +103,8 @@ def test_a_poll_that_continues_fences_the_tables_of_a_feed_and_nothing_else() ->
         fenced.append([])
         poll = Poll(
             "c", world.source, world.tables, push=world.push, letters=world.letters(),
-            save=world.save, wall_clock=world.time.wall_clock, fence=fenced[-1].append,
+            deletions=world.deletions(), save=world.save, wall_clock=world.time.wall_clock,
+            fence=fenced[-1].append,
         )  # fmt: skip
         world.time.sleep_ms(5)
         return poll.run(world.state, has_time).status

@@ -11,6 +11,7 @@ from lakesync.buffer.memory import MemoryBuffer
 from lakesync.connectors import FEED, Storage
 from lakesync.connectors.brought import brought_by
 from lakesync.connectors.dead_letters import DeadLetters
+from lakesync.connectors.deletions import Deletions
 from lakesync.connectors.poll import Poll, Polled
 from lakesync.connectors.sql.binlog.source import BinlogConnector
 from lakesync.connectors.sql.binlog.source import forget as forget_binlog
@@ -205,7 +206,8 @@ class CaptureWorld:
         connector = self.connector()
         poll = Poll(
             "c", connector, self.settings.named(), push=self.push,
-            letters=DeadLetters(self.storage()), save=self.save, wall_clock=self.time.wall_clock,
+            letters=DeadLetters(self.storage()), deletions=Deletions(self.storage()),
+            save=self.save, wall_clock=self.time.wall_clock,
         )  # fmt: skip
         try:
             polled: Polled = poll.run(self.state, lambda: next(left, None) is not None)

@@ -167,7 +167,7 @@ class SqlSource:
             f"CREATE TABLE {self.table} (id bigint PRIMARY KEY, value text, changed {instant})"
         )
 
-    def connector(self) -> SqlConnector:
+    def connector(self, **_: Any) -> SqlConnector:
         """Return a new connector."""
         kind: Any = SqlConnector
         if FEED in self.sources:

@@ -77,6 +77,8 @@ class JiraServer(VendorServer):
         self.clock = datetime(2026, 3, 29, 0, 40, tzinfo=UTC)
         self.step = timedelta(milliseconds=7)
         self.lag_s = 0.0
+        self.hidden: set[str] = set()
+        """Issues that the account may not see."""
         self.zone = "Europe/Vienna"
         self.is_login_right = True
         self.before_each: Callable[[Asked], None] | None = None
@@ -234,7 +236,7 @@ class JiraServer(VendorServer):
         shown = []
         for issue in self.issues.values():
             seen = self._as_searched(issue)
-            if seen is None or (keys and issue.project not in keys):
+            if seen is None or issue.id in self.hidden or (keys and issue.project not in keys):
                 continue
             at = seen[0] if match["field"] == "updated" else issue.created
             if at >= since and (_ms(at), int(issue.id)) > behind:
@@ -278,7 +280,8 @@ class JiraServer(VendorServer):
         body = asked.json()
         if not 0 < len(body["issueIdsOrKeys"]) <= 100:
             return _bad("between 1 and 100 issues")
-        some = [self.issues[each] for each in body["issueIdsOrKeys"] if each in self.issues]
+        there = self.issues.keys() - self.hidden
+        some = [self.issues[each] for each in body["issueIdsOrKeys"] if each in there]
         shown = [self._shown(each, each.updated, each.fields, body["fields"]) for each in some]
         return Reply(body={"issues": shown, "issueErrors": []})
 
@@ -298,7 +301,8 @@ class JiraServer(VendorServer):
         })  # fmt: skip
 
     def _by_key(self, wanted: str) -> Issue | None:
-        return next((e for e in self.issues.values() if wanted in {e.id, e.key}), None)
+        seen = (each for each in self.issues.values() if each.id not in self.hidden)
+        return next((each for each in seen if wanted in {each.id, each.key}), None)
 
     def _issue(self, asked: Asked, wanted: str) -> Reply:
         issue = self._by_key(wanted)
@@ -359,7 +363,8 @@ class JiraServer(VendorServer):
         wanted = asked.json()["ids"]
         if len(wanted) > 1_000:
             return _bad("at most 1000 ids")
-        there = [c for issue in self.issues.values() for c in issue.comments]
+        seen = (issue for issue in self.issues.values() if issue.id not in self.hidden)
+        there = [c for issue in seen for c in issue.comments]
         some = [self._comment(c) for c in there if int(c["id"]) in wanted]
         return Reply(body={"values": some, "total": len(some), "isLast": True})
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from lakesync.buffer.memory import MemoryBuffer
 from lakesync.connectors import Storage
 from lakesync.connectors.dead_letters import DeadLetters
+from lakesync.connectors.deletions import Deletions
 from lakesync.connectors.poll import Poll, Polled
 from lakesync.connectors.state import state_from
 from lakesync.core.delta import Op
@@ -80,6 +81,7 @@ class World:
         connector = self.vendor.connector(**self.settings)
         poll = Poll(
             "c", connector, self.tables, push=self.push, letters=letters, save=self.save,
+            deletions=Deletions(Storage(self.objects, GATEWAY, "c")),
             wall_clock=self.time.wall_clock,
         )  # fmt: skip
         self.time.sleep_ms(self.poll_ms)

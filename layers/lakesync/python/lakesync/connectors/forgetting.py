@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from lakesync.connectors.definition import definition_from
+from lakesync.connectors.deletions import DELETIONS
 from lakesync.connectors.registered import secret_name
 from lakesync.connectors.registry import configured, connector_type
 from lakesync.connectors.state import PollState, state_from
@@ -58,7 +59,7 @@ def reset(
     remains = forgotten(secrets, storage, gateway, stored)
     if remains:
         raise ValidationFailed(f"it was not reset: {remains}")
-    storage.clear()
+    storage.clear(keeping=DELETIONS)
     before = state_from(stored.state)
     # The next poll must be later than all before, or its rows would get older stamps.
-    return PollState(polled_ms=max(before.polled_ms, before.poll_ms))
+    return PollState(polled_ms=max(before.polled_ms, before.poll_ms), deleted=before.deleted)

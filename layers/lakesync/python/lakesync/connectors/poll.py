@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from lakesync.connectors.dead_letters import DeadLetters
+    from lakesync.connectors.deletions import Deletions
     from lakesync.connectors.port import Connector
     from lakesync.connectors.state import PollState
     from lakesync.core.delta import Delta
@@ -77,6 +78,7 @@ class Poll:
             gateway; its feed first, if it has one.
         push: pushes deltas; raises `LakeSyncError`.
         letters: the dead letters, for refused rows.
+        deletions: the deletions that were found by comparing.
         save: saves the state.
         wall_clock: the time.
         shape: returns the deltas that are pushed for a page's deltas.
@@ -95,6 +97,7 @@ class Poll:
         *,
         push: Callable[[Push], PushReceipt],
         letters: DeadLetters,
+        deletions: Deletions,
         save: Saves,
         wall_clock: WallClock,
         shape: Callable[[Sequence[Delta]], Sequence[Delta]] = list,
@@ -108,6 +111,7 @@ class Poll:
         self._connector = connector
         self._tables = tables
         self._letters = letters
+        self._deletions = deletions
         self._save = save
         self._wall_clock = wall_clock
         self._pages = pages
@@ -226,9 +230,11 @@ class Poll:
 
     def _moved_on(self, state: PollState, source: str) -> bool:
         """Process a table's next page; return False if the state need not be saved."""
+        poll_ms = state.begins(source)
         read = read_page(
             self._connector, source, state.cursors.get(source, ""), self._tables,
-            self._taking.client_id, PAGE_ROWS_MAX * self._pages, state.begins(source),
+            self._taking.client_id, PAGE_ROWS_MAX * self._pages, poll_ms,
+            lambda page: self._deletions.dated(state, source, page, poll_ms),
         )  # fmt: skip
         self._unread.discard(source)
         self._take(state, read)

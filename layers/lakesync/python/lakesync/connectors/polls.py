@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from lakesync.connectors.brought import brought_by
 from lakesync.connectors.dead_letters import DeadLetters, counts_first
 from lakesync.connectors.definition import definition_from
+from lakesync.connectors.deletions import Deletions
 from lakesync.connectors.deltas import client_id_of
 from lakesync.connectors.large import JOB_START_MS
 from lakesync.connectors.outside import NOTHING_ALLOWED
@@ -151,6 +152,7 @@ class Polls:
             poll = Poll(
                 name, connector, route.tables, push=route.push, save=save,
                 letters=DeadLetters(storage, counts_first(state, save)),
+                deletions=Deletions(storage),
                 wall_clock=self._wall_clock, shape=route.shape, pages=route.pages,
                 large_rows=route.large_rows, fence=route.fence, read_whole=route.read_whole,
                 hand_over=self._saving(gateway, leased, JOB_START_MS),

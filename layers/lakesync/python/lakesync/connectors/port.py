@@ -59,7 +59,8 @@ class Change(NamedTuple):
     """JSON values by column; None if the row was deleted."""
     changed_us: int | None = None
     """When the source changed it, in microseconds since 1970; None if the source does not say: then
-    it is stamped with the poll's time."""
+    it is stamped with the poll's time. A deletion that is found by comparing has None: if the row
+    comes back, it exists again, whatever its own time."""
     table: str = ""
     """The source's name for the change's table; empty for the table that was read."""
     hlc: int | None = None

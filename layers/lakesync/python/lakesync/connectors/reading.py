@@ -15,7 +15,7 @@ from lakesync.errors import AdapterFailed, Conflict, InternalError, LakeSyncErro
 from lakesync.result import Err
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from lakesync.connectors.deltas import Refused
     from lakesync.core.delta import Delta
@@ -50,6 +50,7 @@ def read_page(
     client_id: str,
     rows_max: int,
     poll_ms: int,
+    dated: Callable[[SourcePage], SourcePage] = lambda page: page,
 ) -> Read:
     """Read the page behind a cursor.
 
@@ -61,6 +62,7 @@ def read_page(
         client_id: the writer.
         rows_max: how many rows are requested.
         poll_ms: when the poll began.
+        dated: gives rows that came back their stamps.
 
     Raises:
         LakeSyncError: the connector's error, or a fault in its answer.
@@ -74,7 +76,7 @@ def read_page(
             raise AdapterFailed(answer.error.message)
         raise answer.error
     try:
-        return _checked(answer.value, source, cursor, tables, client_id, poll_ms)
+        return _checked(answer.value, source, cursor, tables, client_id, poll_ms, dated)
     except LakeSyncError:
         raise
     except Exception as exc:
@@ -88,6 +90,7 @@ def _checked(
     tables: Mapping[str, str],
     client_id: str,
     poll_ms: int,
+    dated: Callable[[SourcePage], SourcePage],
 ) -> Read:
     if not isinstance(page, SourcePage):
         raise InternalError(f"the connector gave no page, but {type(page).__name__}")
@@ -98,7 +101,7 @@ def _checked(
     unknown = named - {"", *tables}
     if unknown:
         raise InternalError(f"the connector gave rows of {unknown}, which was not requested")
-    deltas, refused = deltas_of(page, source, tables, client_id, poll_ms)
+    deltas, refused = deltas_of(dated(page), source, tables, client_id, poll_ms)
     return Read(deltas, refused, following, page.has_more, dict(page.report))
 
 

@@ -37,6 +37,8 @@ class PollState:
     """By table, when the poll began that left a page of it open and continued without it: the table
     is read with that time until its end."""
     cursors: dict[str, str] = field(default_factory=dict)
+    deleted: dict[str, int] = field(default_factory=dict)
+    """By table, the latest poll that found deletions by comparing; see `deletions`."""
     rows: int = 0
     """Rows that were pushed since the beginning, deletions included."""
     dead_letters: int = 0

@@ -84,10 +84,11 @@ class Storage:
         keys = self._objects.list_objects(self._prefix)
         return [tuple(key.removeprefix(self._prefix).split("/")) for key in keys]
 
-    def clear(self) -> None:
-        """Remove everything. Safe to repeat, and to kill."""
+    def clear(self, keeping: str = "") -> None:
+        """Remove everything, except one folder if it is named. Safe to repeat, and to kill."""
         for key in self._objects.list_objects(self._prefix):
-            self._objects.delete_object(key)
+            if not keeping or not key.startswith(f"{self._prefix}{keeping}/"):
+                self._objects.delete_object(key)
 
     def _key(self, path: tuple[str, ...]) -> str:
         return self._prefix + "/".join(path)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lakesync.connectors.brought import brought_by
 from lakesync.connectors.definition import check_name, definition_from
+from lakesync.connectors.deletions import Deletions
 from lakesync.connectors.deltas import client_id_of, deltas_of, pushes_of
 from lakesync.connectors.outside import NOTHING_ALLOWED
 from lakesync.connectors.port import Delivery, TakesWebhooks
@@ -25,6 +26,7 @@ from lakesync.connectors.refusals import refused_in
 from lakesync.connectors.registered import made_with, secret_name
 from lakesync.connectors.registry import connector_type
 from lakesync.connectors.signatures import REFUSED
+from lakesync.connectors.state import state_from
 from lakesync.connectors.storage import Storage, digest
 from lakesync.core.messages import Push
 from lakesync.errors import (
@@ -42,7 +44,6 @@ from lakesync.result import Err
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from lakesync.connectors.definition import Definition
     from lakesync.connectors.outside import Outside
     from lakesync.connectors.port import ConnectorType, SourcePage
     from lakesync.connectors.signatures import Signed
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
         ObjectStore,
         Rows,
         SecretStore,
+        StoredConnector,
         WallClock,
     )
 
@@ -132,7 +134,7 @@ class Webhooks:
                 f"{name} takes {WEBHOOKS_PER_MINUTE_MAX} webhooks a minute",
                 retry_after_s=_MINUTE_S,
             )
-        rows = self._brought(gateway, name, definition, hidden, Delivery(signed.sent_ms, body))
+        rows = self._brought(gateway, stored, hidden, Delivery(signed.sent_ms, body))
         note = ActionRun(key.action_id, "", RunState.ENDED, "webhook")
         self._deliveries.begin(key, None, note, now_ms)
         return Taken(rows)
@@ -140,12 +142,12 @@ class Webhooks:
     def _brought(
         self,
         gateway: str,
-        name: str,
-        definition: Definition,
+        stored: StoredConnector,
         hidden: Mapping[str, str],
         delivery: Delivery,
     ) -> int:
         """Push the changes of a delivery; return the number of rows."""
+        name, definition = stored.name, definition_from(stored.definition)
         client_id = client_id_of(name)
         brought = brought_by(client_id, gateway, self._rows)
         storage = Storage(self._objects, gateway, name, brought)
@@ -154,6 +156,9 @@ class Webhooks:
             if not isinstance(connector, TakesWebhooks):
                 raise AuthFailed(REFUSED)
             page = _dated(_page(connector, delivery), tables, delivery.sent_ms)
+        page = Deletions(storage, may_note=False).dated(
+            state_from(stored.state), "", page, delivery.sent_ms
+        )
         deltas, unmade = deltas_of(page, "", tables, client_id, self._wall_clock())
         refused = [(each.table, each.row_id, each.error) for each in unmade]
         for part in pushes_of(deltas):
