@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.broadcast import USD_PER_CALL, USD_PER_GB_S, USD_PER_RRU, USD_PER_WRU
 from benchmarks.entries import at_least, at_most, sized
+from lakesync.adapters.hosts import ANYWHERE
 from lakesync.buffer.memory import MemoryBuffer
 from lakesync.connectors import Storage
 from lakesync.connectors.dead_letters import DeadLetters
@@ -97,7 +98,7 @@ def settings_of(database: Database) -> dict[str, Any]:
 
 def fill(database: Database, rows: int) -> None:
     """Make the table anew, with so many rows."""
-    source = PostgresSource(PostgresSettings.model_validate(settings_of(database)))
+    source = PostgresSource(PostgresSettings.model_validate(settings_of(database)), ANYWHERE)
     connection: Any = source.dialect.connect()
     with connection.cursor() as cursor:
         for statement in ("DROP TABLE IF EXISTS items", _TABLE, _FILL.format(rows), _INDEX):
@@ -115,7 +116,7 @@ def _poll(database: Database, push: Any, wall_clock: Any) -> int:
     """Poll all rows; returns how many were accepted."""
     settings = PostgresSettings.model_validate(settings_of(database))
     storage, state = Storage(Objects(), "g", "c"), PollState()
-    connector = SqlConnector(PostgresSource(settings), settings, storage)
+    connector = SqlConnector(PostgresSource(settings, ANYWHERE), settings, storage)
     poll = Poll(
         "c", connector, settings.named(), push=push, letters=DeadLetters(storage),
         deletions=Deletions(storage), save=_saved, wall_clock=wall_clock,

@@ -14,6 +14,7 @@ from lakesync.actions.port import NOT_DONE
 from lakesync.connectors.registry import configured, secret_names
 from lakesync.errors import ActionFailed, OutcomeUnknown, ValidationFailed
 from lakesync.result import Err, Ok
+from tests.support.hosts import LOOPBACK
 from tests.support.sources import SqlSource
 
 if TYPE_CHECKING:
@@ -44,7 +45,9 @@ class World:
         }  # fmt: skip
 
     def handler(self, **more: Any) -> SqlStatements:
-        made = self._kind.make(configured(self._kind, self.settings | more), Outside())
+        made = self._kind.make(
+            configured(self._kind, self.settings | more), Outside(databases=LOOPBACK)
+        )
         assert isinstance(made, SqlStatements)
         return made
 

@@ -25,6 +25,7 @@ from lakesync.core.delta import Op
 from lakesync.errors import AdapterRefused
 from lakesync.result import Err, Ok
 from tests.support.capturing import GATEWAY, CaptureWorld, SteppedSlot
+from tests.support.hosts import LOOPBACK
 from tests.support.polling import PollingByHand
 
 if TYPE_CHECKING:
@@ -289,7 +290,7 @@ def test_a_user_who_may_not_is_shown_what_to_run(world: CaptureWorld) -> None:
     assert world.poll() == "done"
     assert values(world) == {"1": "x"}
     publication = world.slot.publication
-    assert forget(world.settings, world.storage(), None) == ""
+    assert forget(world.settings, world.storage(), None, LOOPBACK) == ""
     assert world.ask(f"SELECT count(*) FROM pg_publication WHERE pubname = '{publication}'") == 1
     world.run(f"DROP PUBLICATION {publication}", f"DROP OWNED BY {role}", f"DROP ROLE {role}")
 
@@ -324,11 +325,14 @@ def test_a_source_that_is_away_when_it_is_removed_is_reported(world: CaptureWorl
         world.settings.model_dump(by_alias=True) | {"port": 1, "password": "p"}
     )
     storage = world.storage()
-    remains = forget(gone, storage, None)
+    remains = forget(gone, storage, None, LOOPBACK)
 
     assert f"pg_drop_replication_slot('{world.slot.name}')" in remains
-    assert isinstance(checked_by(CaptureConnector(PostgresSource(gone), gone, storage)), Err)
-    assert forget(world.settings, storage, world.settings) == "", "it goes on with the same"
+    assert isinstance(
+        checked_by(CaptureConnector(PostgresSource(gone, LOOPBACK), gone, storage)), Err
+    )
+    remains = forget(world.settings, storage, world.settings, LOOPBACK)
+    assert remains == "", "it goes on with the same"
     assert world.ask(
         f"SELECT count(*) FROM pg_replication_slots WHERE slot_name = '{world.slot.name}'"
     ) == 1  # fmt: skip

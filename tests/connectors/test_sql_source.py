@@ -23,6 +23,7 @@ from lakesync.errors import AdapterRefused, AdapterUnreachable, Backpressure
 from lakesync.result import Err, Ok
 from lakesync.testing.connector_contract import Reader
 from tests.support.gateways import GivenTime, pulled, pusher
+from tests.support.hosts import LOOPBACK
 from tests.support.lake import Killed
 from tests.support.sources import SqlSource
 
@@ -223,7 +224,7 @@ def test_what_a_range_wrote_down_comes_though_the_credentials_expire_before_it_i
         poll(by_difference.connector())
     body = by_difference.settings.model_dump(by_alias=True) | {"user": "nobody"}
     settings = PostgresSettings.model_validate(body)
-    poll(SqlConnector(PostgresSource(settings), settings, by_difference.storage))
+    poll(SqlConnector(PostgresSource(settings, LOOPBACK), settings, by_difference.storage))
     fault = state_from(saved[-1]).fault
     assert fault is not None
     assert fault.code == "ADAPTER_REFUSED"
@@ -306,7 +307,7 @@ def test_what_cannot_be_read_is_reported_by_check(
     body = by_difference.settings.model_dump(by_alias=True)
     body["tables"] = [{"name": by_difference.table, **asked}]
     settings = PostgresSettings.model_validate(body)
-    connector = SqlConnector(PostgresSource(settings), settings, by_difference.storage)
+    connector = SqlConnector(PostgresSource(settings, LOOPBACK), settings, by_difference.storage)
     checked = connector.check()
     connector.close()
 
@@ -323,7 +324,9 @@ def test_a_source_that_is_away_or_refuses_is_reported_without_the_password(
     answers = []
     for change in ({"port": 1}, {"user": "nobody"}):
         settings = PostgresSettings.model_validate({**body, **change})
-        connector = SqlConnector(PostgresSource(settings), settings, by_difference.storage)
+        connector = SqlConnector(
+            PostgresSource(settings, LOOPBACK), settings, by_difference.storage
+        )
         answers.append(connector.check())
 
     assert [type(answer.error) for answer in answers if isinstance(answer, Err)] == [

@@ -20,7 +20,7 @@ from lakesync.maintenance.batches import Batch
 from lakesync.ports import BatchRow
 from lakesync.runtime import wiring, wiring_deliver
 from lakesync.runtime.deliver import BACK_OFF_S_MAX, deliver_handler
-from lakesync.runtime.settings import DeliverSettings, load
+from lakesync.runtime.settings import DeliverSettings, SettingsError, load
 from lakesync.runtime.wiring_deliver import open_archive, open_database, secret_text
 from tests.delivery.world import KeptDatabase
 from tests.functions.conftest import Context, event
@@ -236,6 +236,26 @@ def test_a_secret_that_is_rotated_is_in_force_with_the_next_message(
             database: Any = opened("acme", Destination("w", "postgres", "w"))
             assert f":{word}@" in database._transactions._dialect.dsn
             database.close()
+
+
+@pytest.mark.law("N19")
+@pytest.mark.parametrize("url", ["postgresql://u:pw@127.0.0.1:1/d", "mysql://u:pw@localhost:1/d"])
+def test_a_destination_is_at_no_private_address_that_the_operator_does_not_list(
+    monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    deployed(monkeypatch)
+    kind = "mysql" if url.startswith("mysql") else "postgres"
+    with mock_aws():
+        client = boto3.client("secretsmanager", region_name="eu-central-1")
+        client.create_secret(Name="s/acme/w", SecretString=url)
+        for listed, refusal in (("", AdapterRefused), ("127.0.0.1,localhost", AdapterUnreachable)):
+            monkeypatch.setenv("DATABASE_HOSTS", listed)
+            opened = open_database(load(DeliverSettings, os.environ))
+            database: Any = opened("acme", Destination("w", kind, "w"))
+            assert type(database.mark("t").error) is refusal
+    monkeypatch.setenv("DATABASE_HOSTS", "10.0.0.0/33")
+    with pytest.raises(SettingsError, match="DATABASE_HOSTS"):
+        load(DeliverSettings, os.environ)
 
 
 @pytest.mark.law("P15")

@@ -25,6 +25,7 @@ from lakesync.runtime.settings_connectors import PollSettings
 from tests.glue.support.deployed_job import JobStack, deployed, ended_run, printed
 from tests.support.destinations import SqlDestination, mariadb_dialect, mariadb_url, new_table
 from tests.support.gateways import pusher, real_wall_clock
+from tests.support.hosts import LOOPBACK
 from tests.support.lake import Messages, Objects
 from tests.support.machines import definition_of
 from tests.support.polling import PollingByHand
@@ -46,7 +47,7 @@ LARGE, ROWS = 2_000, 9_500
 STACK = JobStack(
     "acme-flows", "move_flow", "FlowJob",
     ("BufferTable", "LakeBucket", "FlushQueue", "FlushDlq", "FlowJob", "FlowJobRole"),
-    {"FlowJobRows": LARGE},
+    {"FlowJobRows": LARGE, "DatabaseHosts": ",".join(LOOPBACK)},
 )  # fmt: skip
 
 

@@ -505,6 +505,28 @@ def test_the_operators_policy_goes_to_the_functions_in_which_connectors_run_alon
         assert choice in transformed()["Resources"][name]["Properties"]["ManagedPolicyArns"]
 
 
+@pytest.mark.law("N19")
+def test_who_connects_to_databases_and_nobody_else_knows_where_they_may_be() -> None:
+    connects = {
+        name
+        for name, function in functions().items()
+        if {"Ref": "DriversLayer"} in function["Layers"]
+    }
+    connects.remove("OpenFunction")  # lists the kinds of connectors, and connects to nothing
+    knows = {
+        name
+        for name, function in functions().items()
+        if "DATABASE_HOSTS" in function["Environment"]["Variables"]
+    }
+    jobs = {
+        name
+        for name, each in template()["Resources"].items()
+        if each["Type"] == "AWS::Glue::Job" and "${DatabaseHosts}" in json.dumps(each)
+    }
+    assert (knows, jobs) == (connects, {"FlowJob"})
+    assert template()["Parameters"]["DatabaseHosts"]["Default"] == ""
+
+
 def test_the_operators_layer_is_in_the_functions_in_which_connectors_run_alone() -> None:
     choice = {"Fn::If": ["HasConnectorLayer", {"Ref": "ConnectorLayer"}, {"Ref": "AWS::NoValue"}]}
     having = {name for name, each in functions().items() if choice in each["Layers"]}

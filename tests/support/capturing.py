@@ -26,6 +26,7 @@ from lakesync.core.values import parse
 from lakesync.errors import Conflict
 from lakesync.wire.row_state import decode_row_state
 from tests.support.gateways import GivenTime, pulled, pusher
+from tests.support.hosts import LOOPBACK
 from tests.support.lake import Killed, Objects
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ class CaptureWorld:
 
     def _configured(self, settings: dict[str, Any]) -> None:
         self.settings = PostgresSettings.model_validate(settings)
-        self.source = PostgresSource(self.settings)
+        self.source = PostgresSource(self.settings, LOOPBACK)
 
     # --- the source ----------------------------------------------------------------------------
 
@@ -248,7 +249,7 @@ class CaptureWorld:
         assert remains == ""
 
     def _forgotten(self) -> str:
-        return forget(self.settings, self.storage(), None)
+        return forget(self.settings, self.storage(), None, LOOPBACK)
 
 
 class BinlogWorld(CaptureWorld):
@@ -259,7 +260,7 @@ class BinlogWorld(CaptureWorld):
 
     def _configured(self, settings: dict[str, Any]) -> None:
         self.settings = MySqlSettings.model_validate(settings)
-        self.source = MySqlSource(self.settings)
+        self.source = MySqlSource(self.settings, LOOPBACK)
 
     def connector(self) -> BinlogConnector:
         """Return a connector, as a new process has it."""

@@ -12,6 +12,7 @@ from lakesync.adapters.mysql import MySql
 from lakesync.adapters.postgres import Postgres
 from lakesync.adapters.sql.adapter import SqlAdapter
 from lakesync.core.delta import Op, make_delta
+from tests.support.hosts import LOOPBACK
 from tests.support.interrupted import interrupted
 from tests.support.strategies import ids, json_values
 
@@ -137,7 +138,8 @@ def postgres_dialect(database: Database) -> Postgres:
     """Return the dialect for a running PostgreSQL."""
     return Postgres(
         f"postgresql://{database.user}:{database.password}@{database.host}:{database.port}"
-        f"/{database.database}"
+        f"/{database.database}",
+        LOOPBACK,
     )
 
 
@@ -150,6 +152,7 @@ def mariadb_dialect(database: Database) -> MySql:
         database.database,
         database.port,
         is_mariadb=not database.is_mysql,
+        hosts=LOOPBACK,
     )
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from lakesync.connectors import Outside, Storage
 from lakesync.connectors.dlt.types import DLT
 from lakesync.connectors.registry import configured
+from tests.support.hosts import LOOPBACK
 from tests.support.lake import Objects
 from tests.support.sources import SqlSource
 from tests.support.vendors.server import Asked, Reply, VendorServer
@@ -159,7 +160,7 @@ class DltSql(SqlSource):
 
     def connector(self, **more: Any) -> Connector:  # type: ignore[override]  # dlt's
         """Return a new connector."""
-        return made(self.settings | more, self.storage, Outside())
+        return made(self.settings | more, self.storage, Outside(databases=LOOPBACK))
 
     def put(self, rows: Mapping[str, Any]) -> None:
         """Insert or change rows."""

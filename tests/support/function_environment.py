@@ -1,5 +1,7 @@
 """What the functions' settings ask for: an environment in which each of them can be imported."""
 
+from tests.support.hosts import LOOPBACK
+
 ENVIRONMENT = {
     "AWS_REGION": "eu-central-1",
     "AWS_DEFAULT_REGION": "eu-central-1",
@@ -31,6 +33,7 @@ ENVIRONMENT = {
     "SOCKET_STAGE": "live",
     "ACTION_HOSTS": "*",
     "CONNECTOR_HOSTS": "*",
+    "DATABASE_HOSTS": ",".join(LOOPBACK),
     "ACTIONS_TABLE": "actions",
     "ATTACHMENT_BYTES_MAX": "1000000",
     "ANNOUNCE_QUEUE_URL": "unset",

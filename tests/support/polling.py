@@ -15,7 +15,7 @@ from lakesync.buffer.memory_connectors import MemoryConnectors
 from lakesync.connectors.admin import ConnectorAdmin
 from lakesync.connectors.definition import definition_from
 from lakesync.connectors.large_polls import LargePolls
-from lakesync.connectors.outside import NOTHING_ALLOWED, Outside
+from lakesync.connectors.outside import Outside
 from lakesync.connectors.polls import Polls
 from lakesync.connectors.storage import Storage
 from lakesync.connectors.stretch import read_whole
@@ -24,6 +24,7 @@ from lakesync.errors import AdapterFailed, AdapterRefused
 from lakesync.flows.admin import FlowAdmin
 from lakesync.flows.routes import FlowRoutes
 from lakesync.runtime.flow_counts import counted_by, with_counts
+from tests.support.hosts import LOOPBACK
 from tests.support.lake import Objects
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ class PollingByHand:
     access: MemoryAccess = field(default_factory=MemoryAccess)
     rows: Rows = field(default_factory=MemoryBuffer)
     deliveries: MemoryRuns = field(default_factory=MemoryRuns)
-    outside: Outside = NOTHING_ALLOWED
+    outside: Outside = field(default_factory=lambda: Outside(databases=LOOPBACK))
     schedules: dict[tuple[str, str], tuple[int, bool]] = field(default_factory=dict)
     databases: dict[tuple[str, str], Any] = field(default_factory=dict)
     """What flows move between, by the name of the secret and whose tables they are."""

@@ -31,6 +31,7 @@ from lakesync.connectors.sql.configuration import MySqlSettings, PostgresSetting
 from lakesync.connectors.sql.source import SqlConnector
 from lakesync.errors import NotFound, ValidationFailed
 from lakesync.result import Err, Ok
+from tests.support.hosts import LOOPBACK
 from tests.support.lake import Objects
 
 if TYPE_CHECKING:
@@ -157,10 +158,10 @@ class SqlSource:
         self.is_postgres = kind == "postgres"
         if self.is_postgres:
             self.settings: Any = PostgresSettings.model_validate(settings | {"changes": changes})
-            self.source: Any = PostgresSource(self.settings)
+            self.source: Any = PostgresSource(self.settings, LOOPBACK)
         else:
             self.settings = MySqlSettings.model_validate(settings | {"changes": changes})
-            self.source = MySqlSource(self.settings)
+            self.source = MySqlSource(self.settings, LOOPBACK)
         self._connectors: list[SqlConnector] = []
         instant = instant or ("timestamptz" if self.is_postgres else "datetime(6)")
         self.run(
@@ -180,7 +181,7 @@ class SqlSource:
         for connector in self._connectors:
             connector.close()
         if FEED in self.sources and self.is_postgres:
-            assert forget(self.settings, self.storage, None) == ""
+            assert forget(self.settings, self.storage, None, LOOPBACK) == ""
         self.run(f"DROP TABLE IF EXISTS {self.table}")
 
     def run(self, statement: str, *parameters: object) -> None:

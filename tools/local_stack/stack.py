@@ -42,6 +42,8 @@ PARAMETERS: Mapping[str, str] = {
     "Architecture": architecture(),
     # What actions may reach here: queues that a test or a developer makes.
     "ActionTargets": "arn:aws:sqs:*:*:lakesync-action-*",
+    # Databases that a test or a developer has on this machine.
+    "DatabaseHosts": "127.0.0.1/32,localhost",
     # From how many rows on a table of a flow is a job's: so few that a developer sees one.
     "FlowJobRows": "2000",
 }

@@ -34,7 +34,7 @@ class JobStack(NamedTuple):
     """The job's logical id."""
     resources: Sequence[str]
     """Logical ids, the job's among them."""
-    parameters: Mapping[str, int]
+    parameters: Mapping[str, int | str]
     """Parameters that are other than by default."""
 
     def template(self) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from lakesync.adapters.hosts import ANYWHERE
 from lakesync.errors import AdapterRefused, ValidationFailed
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
     from lakesync.adapters.bigquery import BigQueryAdapter, Jobs
     from lakesync.adapters.lake.s3_adapter import S3Adapter
+    from lakesync.adapters.mysql import MySql
     from lakesync.adapters.objects import ObjectsDatabase
     from lakesync.adapters.objects.archive import HistoryArchive
     from lakesync.adapters.sql.adapter import SqlAdapter
@@ -93,6 +95,7 @@ def database_adapter(
     credentials: Mapping[str, Any] | None = None,
     *,
     history_ms: int | None = None,
+    hosts: tuple[str, ...] = ANYWHERE,
 ) -> OpenedAdapter:
     """Return the adapter of a gateway in the database at a URL; nothing is connected yet.
 
@@ -102,6 +105,8 @@ def database_adapter(
         credentials: for BigQuery, as `google_credentials` takes them; None for the default ones.
         history_ms: how long history is kept; None keeps all, except in objects, which keep that of
             their last writes.
+        hosts: which hosts that are not public it may be at, for a service whose users name
+            databases; see `lakesync.adapters.hosts`.
 
     Raises:
         ValidationFailed: the URL is not that of a known database; it is not repeated.
@@ -112,9 +117,12 @@ def database_adapter(
         if scheme in {"postgres", "postgresql"}:
             from lakesync.adapters.postgres import postgres_adapter  # noqa: PLC0415 - its driver
 
-            return postgres_adapter(url, gateway, history_ms=history_ms)
+            return postgres_adapter(url, gateway, history_ms=history_ms, hosts=hosts)
         if scheme in {"mysql", "mariadb"}:
-            return _mysql(url, gateway, history_ms, is_mariadb=scheme == "mariadb")
+            from lakesync.adapters.mysql import mysql_adapter  # noqa: PLC0415 - its driver
+
+            dialect = _mysql(url, hosts, is_mariadb=scheme == "mariadb")
+            return mysql_adapter(dialect, gateway, history_ms=history_ms)
         if scheme == "bigquery":
             from lakesync.adapters.bigquery import BigQueryAdapter  # noqa: PLC0415 - its driver
 
@@ -127,8 +135,8 @@ def database_adapter(
     raise ValidationFailed(f"a database's URL is {_FORMS}", field="url")
 
 
-def _mysql(url: str, gateway: str, history_ms: int | None, *, is_mariadb: bool) -> SqlAdapter:
-    from lakesync.adapters.mysql import MySql, mysql_adapter  # noqa: PLC0415 - its driver
+def _mysql(url: str, hosts: tuple[str, ...], *, is_mariadb: bool) -> MySql:
+    from lakesync.adapters.mysql import MySql  # noqa: PLC0415 - its driver
 
     try:
         parts = urlsplit(url)
@@ -140,7 +148,7 @@ def _mysql(url: str, gateway: str, history_ms: int | None, *, is_mariadb: bool) 
     if not parts.hostname or not parts.username or not database or options.keys() - {"ca"}:
         raise ValidationFailed(f"a database's URL is {_FORMS}", field="url")
     tls = {"ca": options["ca"][0]} if options else None
-    dialect = MySql(
+    return MySql(
         parts.hostname,
         unquote(parts.username),
         unquote(parts.password or ""),
@@ -148,8 +156,8 @@ def _mysql(url: str, gateway: str, history_ms: int | None, *, is_mariadb: bool) 
         port,
         is_mariadb=is_mariadb,
         tls=tls,
+        hosts=hosts,
     )
-    return mysql_adapter(dialect, gateway, history_ms=history_ms)
 
 
 def bigquery_jobs(url: str, credentials: Mapping[str, Any] | None = None) -> Jobs:

@@ -12,17 +12,16 @@ Rules of this module
 
 from __future__ import annotations
 
-import ipaddress
-import socket
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
+from lakesync.adapters.hosts import is_public, resolved_addresses
 from lakesync.errors import AdapterRefused, AdapterUnreachable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    Resolve = Callable[[str, int], Sequence[str]]
+    from lakesync.adapters.hosts import Resolve
 
 ANY: Final = "*"
 _PORTS: Final = {"https": 443, "http": 80}
@@ -46,19 +45,6 @@ class Target(NamedTuple):
         return named if self.port == _PORTS[self.scheme] else f"{named}:{self.port}"
 
 
-def resolved_addresses(host: str, port: int) -> Sequence[str]:
-    """Return all IP addresses of a host.
-
-    Raises:
-        AdapterUnreachable: it has none, or nobody can tell.
-    """
-    try:
-        answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except OSError as exc:
-        raise AdapterUnreachable(f"{host} cannot be resolved: {exc}") from exc
-    return [str(answer[4][0]) for answer in answers]
-
-
 def target_of(url: str, allowed: Sequence[str], resolve: Resolve = resolved_addresses) -> Target:
     """Return where a URL leads to, if it may be reached.
 
@@ -79,7 +65,7 @@ def target_of(url: str, allowed: Sequence[str], resolve: Resolve = resolved_addr
             f"the operator of this stack does not allow requests to {scheme}://{host}; ask for it"
         )
     addresses = resolve(host, port)
-    if not is_origin and not all(map(_is_public, addresses)):
+    if not is_origin and not all(map(is_public, addresses)):
         raise AdapterRefused(
             f"{host} has a private address; requests may go to public addresses only"
         )
@@ -107,15 +93,3 @@ def is_listed(url: str, allowed: Sequence[str]) -> bool:
         for entry in allowed
     )
     return parts.scheme == "https" and bool(host) and named and "@" not in parts.netloc
-
-
-def _is_public(address: str) -> bool:
-    try:
-        ip = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return False
-    mapped = getattr(ip, "ipv4_mapped", None) or getattr(ip, "sixtofour", None)
-    # Site-local addresses (fec0::/10, RFC 3879) count as global for the standard library.
-    is_site = getattr(ip, "is_site_local", False)
-    within = ip.is_multicast or ip.is_reserved or is_site or not ip.is_global
-    return not within and (mapped is None or _is_public(str(mapped)))

@@ -167,7 +167,8 @@ class ConnectorAdmin:
             raise Conflict("the connector was just changed; try again")
         if kind.forget is not None:
             storage = self._storage(gateway, name)
-            message = f"{message} {kind.forget(configured(kind, before), storage, settings)}"
+            forgot = kind.forget(configured(kind, before), storage, settings, self.outside)
+            message = f"{message} {forgot}"
         return message.rstrip()
 
     def set_paused(self, gateway: str, name: str, *, paused: bool) -> None:
@@ -207,7 +208,7 @@ class ConnectorAdmin:
         """
         self._stored(gateway, name)
         stored = leased(self._store, gateway, name, self._wall_clock())
-        fresh = reset(self._secrets, self._storage(gateway, name), gateway, stored)
+        fresh = reset(self._secrets, self._storage(gateway, name), self.outside, gateway, stored)
         self._store.save(gateway, name, stored.lease, fresh.to_json(), 0)
 
     def remove(self, gateway: str, name: str) -> str:
@@ -222,7 +223,9 @@ class ConnectorAdmin:
         if makes_something(stored):
             # A concurrent poll would create again what is removed.
             stored = leased(self._store, gateway, name, self._wall_clock())
-            remains = forgotten(self._secrets, self._storage(gateway, name), gateway, stored)
+            remains = forgotten(
+                self._secrets, self._storage(gateway, name), self.outside, gateway, stored
+            )
         self._schedules.remove(gateway, name)
         self._secrets.remove(secret_name(gateway, name))
         self._storage(gateway, name).clear()

@@ -12,6 +12,7 @@ from lakesync.connectors.state import PollState, state_from
 from lakesync.errors import Conflict, NotFound, ValidationFailed
 
 if TYPE_CHECKING:
+    from lakesync.connectors.outside import Outside
     from lakesync.connectors.storage import Storage
     from lakesync.ports import ConnectorStore, SecretStore, StoredConnector
 
@@ -38,25 +39,27 @@ def makes_something(stored: StoredConnector) -> bool:
         return False  # its package is gone: what it created cannot be removed here
 
 
-def forgotten(secrets: SecretStore, storage: Storage, gateway: str, stored: StoredConnector) -> str:
+def forgotten(
+    secrets: SecretStore, storage: Storage, outside: Outside, gateway: str, stored: StoredConnector
+) -> str:
     """Remove what a connector created at its source; returns what remains, empty for nothing."""
     name, public = definition_from(stored.definition).reads()
     kind = connector_type(name) if name else None
     if kind is None or kind.forget is None:
         return ""
     hidden = secrets.get(secret_name(gateway, stored.name))
-    return kind.forget(configured(kind, {**public, **hidden}), storage, None)
+    return kind.forget(configured(kind, {**public, **hidden}), storage, None, outside)
 
 
 def reset(
-    secrets: SecretStore, storage: Storage, gateway: str, stored: StoredConnector
+    secrets: SecretStore, storage: Storage, outside: Outside, gateway: str, stored: StoredConnector
 ) -> PollState:
     """Forget all state of a source, and remove what was created there; returns the new state.
 
     Raises:
         ValidationFailed: what was created there remains.
     """
-    remains = forgotten(secrets, storage, gateway, stored)
+    remains = forgotten(secrets, storage, outside, gateway, stored)
     if remains:
         raise ValidationFailed(f"it was not reset: {remains}")
     storage.clear(keeping=DELETIONS)

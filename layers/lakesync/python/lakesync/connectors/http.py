@@ -16,7 +16,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import quote, urlencode, urljoin, urlsplit
 
-from lakesync.connectors.addresses import is_listed, resolved_addresses, target_of
+from lakesync.adapters.hosts import resolved_addresses
+from lakesync.connectors.addresses import is_listed, target_of
 from lakesync.connectors.http_answers import DEFAULT_WAIT_S, Answer, refused
 from lakesync.errors import (
     AdapterFailed,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
     import httpx
 
-    from lakesync.connectors.addresses import Resolve
+    from lakesync.adapters.hosts import Resolve
     from lakesync.connectors.outside import Outside
     from lakesync.errors import LakeSyncError
 

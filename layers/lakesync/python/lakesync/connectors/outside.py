@@ -15,6 +15,8 @@ class Outside(NamedTuple):
     """Where HTTP requests may go; see `lakesync.connectors.addresses`."""
     aws: Callable[[str], Any] | None = None
     """Gives the client of an AWS service; an action's client does not retry."""
+    databases: tuple[str, ...] = ()
+    """Which databases' hosts may be reached that are not public; see `lakesync.adapters.hosts`."""
 
 
 NOTHING_ALLOWED: Final = Outside()

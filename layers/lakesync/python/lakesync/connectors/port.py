@@ -225,7 +225,7 @@ class ConnectorType:
     `lakesync.errors.ValidationFailed` if the operator does not allow it."""
     tables: Callable[[Any], Mapping[str, str]]
     """Gives the tables in the settings: the source's names, each with the gateway's."""
-    forget: Callable[[Any, Storage, Any], str] | None = None
+    forget: Callable[[Any, Storage, Any, Outside], str] | None = None
     """Removes what a connector created at its source, unless the new settings still use it (None:
     it is removed, or reset); says what remains there to be removed by hand. None if the type's
     connectors create nothing."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 from lakesync.adapters.connect import database_adapter
+from lakesync.adapters.hosts import ANYWHERE
 from lakesync.errors import AdapterRefused, ValidationFailed
 from lakesync.materialise.catalogue import LakeCatalogue
 
@@ -48,6 +49,7 @@ def opened_database(
     credentials: Mapping[str, Any] | None = None,
     *,
     history_ms: int | None = None,
+    hosts: tuple[str, ...] = ANYWHERE,
 ) -> OpenedDatabase:
     """Return a gateway's database at a URL of any kind; nothing is connected yet.
 
@@ -56,13 +58,15 @@ def opened_database(
         keeper: whose: a gateway, or ``GATEWAY/FLOW``.
         credentials: for BigQuery, or what a REST catalogue asks for; None for what is there here.
         history_ms: how old history may be that is kept; None keeps all.
+        hosts: which hosts that are not public it may be at, for a service whose users name
+            databases; see `lakesync.adapters.hosts`.
 
     Raises:
         ValidationFailed: the URL is none of a database that is known; it is not repeated.
         AdapterRefused: its driver is not installed, or the credentials are none.
     """
     if not url.startswith(SCHEME):
-        return database_adapter(url, keeper, credentials, history_ms=history_ms)
+        return database_adapter(url, keeper, credentials, history_ms=history_ms, hosts=hosts)
     place = lake_place(url, credentials or {})
     try:
         from lakesync.materialise.database import IcebergDatabase  # noqa: PLC0415 - a cold start

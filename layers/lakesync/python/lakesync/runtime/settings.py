@@ -58,6 +58,15 @@ def words_or_none(text: str) -> tuple[str, ...]:
     return _words(text) if text.strip() else ()
 
 
+def read_hosts(text: str) -> tuple[str, ...]:
+    """Read hosts, domains and networks with commas between them; there may be none."""
+    from lakesync.adapters.hosts import check_listed  # noqa: PLC0415 - of functions with databases
+
+    entries = words_or_none(text)
+    check_listed(entries)
+    return entries
+
+
 def not_empty(text: str) -> str:
     """Read text that is not empty."""
     if not text:
@@ -142,6 +151,8 @@ class AdminSettings(BufferSettings):
     """What the names of action handlers' secrets begin with."""
     action_hosts: tuple[str, ...] = variable("ACTION_HOSTS", words_or_none, ())
     """Where webhooks may go."""
+    database_hosts: tuple[str, ...] = variable("DATABASE_HOSTS", read_hosts, ())
+    """Which hosts of databases may be reached that are not public."""
     audit_table: str = variable("AUDIT_TABLE", not_empty)
     """Where the records are of what administrators change."""
 
@@ -163,6 +174,8 @@ class DeliverSettings(BufferSettings):
     deliver_queue_url: str = variable("DELIVER_QUEUE_URL", not_empty)
     secret_prefix: str = variable("SECRET_PREFIX", not_empty)
     """What the names of the secrets begin with that hold databases' URLs."""
+    database_hosts: tuple[str, ...] = variable("DATABASE_HOSTS", read_hosts, ())
+    """Which hosts of databases may be reached that are not public."""
     bigquery_job: str = variable("BIGQUERY_JOB", str, "")
     """The Glue job; empty for none."""
     bigquery_job_deltas: int = variable("BIGQUERY_JOB_DELTAS", not_negative, 0)

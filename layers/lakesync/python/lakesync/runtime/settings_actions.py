@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lakesync.runtime.settings import BufferSettings, not_empty, variable, words_or_none
+from lakesync.runtime.settings import (
+    BufferSettings,
+    not_empty,
+    read_hosts,
+    variable,
+    words_or_none,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,3 +23,5 @@ class ActionSettings(BufferSettings):
     """What the names of action handlers' secrets begin with."""
     action_hosts: tuple[str, ...] = variable("ACTION_HOSTS", words_or_none, ())
     """Where webhooks may go."""
+    database_hosts: tuple[str, ...] = variable("DATABASE_HOSTS", read_hosts, ())
+    """Which hosts of databases may be reached that are not public."""

@@ -11,6 +11,7 @@ from lakesync.runtime.settings import (
     PushSettings,
     not_empty,
     not_negative,
+    read_hosts,
     variable,
     words_or_none,
 )
@@ -24,6 +25,8 @@ class IngestSettings(PushSettings):
     connector_secrets: str = variable("CONNECTOR_SECRETS", not_empty)
     connector_hosts: tuple[str, ...] = variable("CONNECTOR_HOSTS", words_or_none, ())
     """Where connectors may ask over HTTP."""
+    database_hosts: tuple[str, ...] = variable("DATABASE_HOSTS", read_hosts, ())
+    """Which hosts of databases may be reached that are not public."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lakesync.runtime.settings import BufferSettings, PullSettings, not_empty, variable
+from lakesync.runtime.settings import (
+    BufferSettings,
+    PullSettings,
+    not_empty,
+    read_hosts,
+    variable,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,3 +27,5 @@ class SourcePullSettings(BufferSettings):
 
     secret_prefix: str = variable("SECRET_PREFIX", not_empty)
     """What the names of the secrets begin with that hold databases' URLs."""
+    database_hosts: tuple[str, ...] = variable("DATABASE_HOSTS", read_hosts, ())
+    """Which hosts of databases may be reached that are not public."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from lakesync.connectors.outside import Outside
     from lakesync.ports import ActionRuns, HandlerStore
     from lakesync.runtime.api.deletion import DeleteNow
-    from lakesync.runtime.settings import AdminSettings, Aws, BufferSettings
+    from lakesync.runtime.settings import AdminSettings, BufferSettings
     from lakesync.runtime.settings_actions import ActionSettings
     from lakesync.runtime.settings_connectors import WebhookSettings
 
@@ -44,7 +44,7 @@ def action_admin(settings: AdminSettings) -> ActionAdmin:
     from lakesync.actions.admin import ActionAdmin  # noqa: PLC0415
 
     secrets = wiring_connectors.secrets(settings, settings.action_secrets)
-    return ActionAdmin(handler_store(settings), secrets, outside(settings, settings.action_hosts))
+    return ActionAdmin(handler_store(settings), secrets, outside(settings))
 
 
 def action_service(settings: ActionSettings) -> ActionService:
@@ -55,7 +55,7 @@ def action_service(settings: ActionSettings) -> ActionService:
         handler_store(settings),
         runs(settings),
         wiring_connectors.secrets(settings, settings.action_secrets),
-        outside(settings, settings.action_hosts),
+        outside(settings),
         token=wiring.Randomness().token,
         wall_clock=wiring.wall_clock,
         audit=audit,
@@ -64,7 +64,7 @@ def action_service(settings: ActionSettings) -> ActionService:
     )
 
 
-def outside(settings: Aws, hosts: tuple[str, ...]) -> Outside:
+def outside(settings: AdminSettings | ActionSettings) -> Outside:
     """Return the hosts and AWS services that the operator lets handlers use."""
     from lakesync.connectors.outside import Outside  # noqa: PLC0415
 
@@ -73,7 +73,7 @@ def outside(settings: Aws, hosts: tuple[str, ...]) -> Outside:
         # One attempt: the action's handler decides whether another may be made.
         return wiring.client(settings, service, answer_s_max=_ANSWER_S_MAX, attempts=1)
 
-    return Outside(hosts, client)
+    return Outside(settings.action_hosts, client, settings.database_hosts)
 
 
 def audit(note: RunNote) -> None:

@@ -88,7 +88,9 @@ def secrets(settings: Aws, prefix: str) -> Secrets:
 def outside(settings: AdminSettings | IngestSettings) -> Outside:
     """Return the outside access of connectors: of AWS, what ``ConnectorPolicy`` allows."""
     return Outside(
-        settings.connector_hosts, cache(lambda service: wiring.client(settings, service))
+        settings.connector_hosts,
+        cache(lambda service: wiring.client(settings, service)),
+        settings.database_hosts,
     )
 
 
@@ -147,7 +149,7 @@ def _flow_routes(
         parts.kept,
         parts.push,
         parts.rows,
-        database_opener(settings, settings.secret_prefix),
+        database_opener(settings, settings.secret_prefix, settings.database_hosts),
         wall_clock=wiring.wall_clock,
         outside=parts.allowed,
         place=settings.place or (DATABASES if settings.secret_prefix else CONNECTORS),
@@ -181,7 +183,7 @@ def flow_handler(settings: PollSettings, seconds: Callable[[], float]) -> Handle
     from lakesync.runtime.flow_counts import with_counts  # noqa: PLC0415
     from lakesync.runtime.ingest import ingest_handler  # noqa: PLC0415
 
-    opened = database_opener(settings, settings.secret_prefix)
+    opened = database_opener(settings, settings.secret_prefix, settings.database_hosts)
     return with_counts(ingest_handler(polls(settings), seconds), opened, seconds)
 
 

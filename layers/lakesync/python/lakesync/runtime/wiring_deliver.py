@@ -96,7 +96,9 @@ def open_database(
     So a credential that was rotated is in force with the next message.
     """
     by_archive = {
-        has_archive: database_opener(settings, settings.secret_prefix, keeps_all=has_archive)
+        has_archive: database_opener(
+            settings, settings.secret_prefix, settings.database_hosts, keeps_all=has_archive
+        )
         for has_archive in (False, True)
     }
     return lambda gateway, destination: by_archive[destination.archive is not None](
@@ -129,13 +131,14 @@ def open_archive(
 
 
 def database_opener(
-    settings: Aws, prefix: str, *, keeps_all: bool = False
+    settings: Aws, prefix: str, hosts: tuple[str, ...], *, keeps_all: bool = False
 ) -> Callable[[str, str, str, str], DestinationDatabase]:
     """Return a function that opens the database at a gateway's secret URL, for one keeper's tables.
 
     Args:
         settings: the function's.
         prefix: of the secrets' names.
+        hosts: which hosts that are not public a database may be at.
         keeps_all: whether no history is forgotten with what comes: an archive takes it first.
     """
     client = cache(lambda: wiring.client(settings, "secretsmanager"))
@@ -151,7 +154,7 @@ def database_opener(
             raise AdapterRefused(f"the secret {name} holds no URL of a {kind} database")
         history_ms = None if keeps_all else HISTORY_MS
         return opened_database(
-            connection.url, keeper, connection.credentials, history_ms=history_ms
+            connection.url, keeper, connection.credentials, history_ms=history_ms, hosts=hosts
         )
 
     return opened

@@ -25,11 +25,12 @@ from lakesync.actions.port import (
     SupportedAction,
 )
 from lakesync.connectors.sql.catalogue import MySqlSource, PostgresSource
-from lakesync.connectors.sql.configuration import Name, Settings
+from lakesync.connectors.sql.configuration import Host, Name, Settings
 from lakesync.errors import (
     ActionFailed,
     AdapterFailed,
     AdapterRefused,
+    AdapterUnreachable,
     ConstraintViolated,
     LakeSyncError,
     OutcomeUnknown,
@@ -49,6 +50,8 @@ SQL_CHARACTERS_MAX: Final = 10_000
 """One statement."""
 WAIT_S_MAX: Final = 7
 """How long a statement may take or wait for a lock: less than an action may take."""
+ANSWER_S_MAX: Final = 8
+"""How long to wait for a server's answer: a little longer than a statement may take."""
 _TABLE: Final = (
     "CREATE TABLE IF NOT EXISTS lakesync_actions (run_id varchar(64) NOT NULL PRIMARY KEY, "
     "done_at timestamp NOT NULL DEFAULT CURRENT_TIMESTAMP, answer text NOT NULL)"
@@ -84,7 +87,7 @@ class Statement(DeclaredAction):
 class SqlActionSettings(Settings):
     """What PostgreSQL, MySQL and MariaDB have in common."""
 
-    host: Name
+    host: Host
     database: Name
     user: Name = Field(description="A user who may do what the statements do, and no more.")
     password: SecretStr
@@ -212,6 +215,8 @@ def _meaning(error: LakeSyncError) -> LakeSyncError:
         )
     if isinstance(error, AdapterRefused) or type(error) is AdapterFailed:
         return ActionFailed("the database does not run this statement: tell the administrator")
+    if isinstance(error, AdapterUnreachable):
+        return AdapterUnreachable("the database cannot be reached now")  # a client needs no address
     return error
 
 
@@ -228,14 +233,16 @@ def _value(value: Any) -> Any:
     return json.dumps(value) if isinstance(value, dict | list) else value
 
 
-def _postgres(settings: Any, _: Outside) -> SqlStatements:
+def _postgres(settings: Any, outside: Outside) -> SqlStatements:
     limits = f"SET LOCAL statement_timeout = {WAIT_S_MAX * 1000}"
-    return SqlStatements(settings, PostgresSource(settings).dialect, "current_schema()", limits)
+    source = PostgresSource(settings, outside.databases, answer_s=ANSWER_S_MAX)
+    return SqlStatements(settings, source.dialect, "current_schema()", limits)
 
 
-def _mysql(settings: Any, _: Outside) -> SqlStatements:
+def _mysql(settings: Any, outside: Outside) -> SqlStatements:
     limits = f"SET SESSION innodb_lock_wait_timeout = {WAIT_S_MAX}"
-    return SqlStatements(settings, MySqlSource(settings).dialect, "database()", limits)
+    source = MySqlSource(settings, outside.databases, answer_s=ANSWER_S_MAX)
+    return SqlStatements(settings, source.dialect, "database()", limits)
 
 
 POSTGRES: Final = HandlerType(

@@ -29,7 +29,8 @@ from lakesync.actions.port import (
     Run,
     SupportedAction,
 )
-from lakesync.connectors.addresses import Target, is_listed, resolved_addresses, target_of
+from lakesync.adapters.hosts import resolved_addresses
+from lakesync.connectors.addresses import Target, is_listed, target_of
 from lakesync.connectors.http import trusted
 from lakesync.connectors.signatures import key, signed
 from lakesync.connectors.sql.configuration import Settings
@@ -47,7 +48,7 @@ from lakesync.result import Err, Ok, Result
 if TYPE_CHECKING:
     from typing import Self
 
-    from lakesync.connectors.addresses import Resolve
+    from lakesync.adapters.hosts import Resolve
     from lakesync.connectors.outside import Outside
 
 ANSWER_BYTES_MAX: Final = 65_536

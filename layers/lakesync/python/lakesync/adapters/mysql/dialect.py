@@ -6,6 +6,8 @@ a step may be found done, and is repeated harmlessly.
 
 from __future__ import annotations
 
+import socket
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -15,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import pymysql
 from pymysql.connections import TEXT_TYPES
 
-from lakesync.adapters.mysql.faults import is_row_fault, translated
+from lakesync.adapters.hosts import addresses_of, first_answer
+from lakesync.adapters.mysql.faults import NOT_MYSQL, is_row_fault, not_connected, translated
 from lakesync.adapters.mysql.inserts import inserts, lists
 from lakesync.adapters.sql.adapter import SqlAdapter
 from lakesync.adapters.sql.dialect import SCOPE, STAGE, quoted
@@ -23,6 +26,7 @@ from lakesync.core.column_types import precision_scale
 from lakesync.errors import AdapterTimedOut, SchemaMismatch
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from lakesync.adapters.sql.dialect import Connection
@@ -30,10 +34,12 @@ if TYPE_CHECKING:
 
 # VECTOR, of MySQL 9: the driver does not know it, and would read its bytes as ASCII.
 TEXT_TYPES.add(242)
-CONNECT_TIMEOUT_S: Final = 10
+CONNECT_S_MAX: Final = 10
+"""How long connecting may take, with the handshake and the session's settings."""
 STATEMENT_TIMEOUT_S: Final = 120
 """How long one statement may take, waiting for a lock included."""
-_ANSWER_S: Final = 10
+ANSWER_S: Final = 10
+"""How long a server's own end of a statement may be on its way."""
 DECIMAL_SCALE_MAX: Final = 30
 """Digits behind the point that these databases take."""
 _DEFINITIONS_LOCK: Final = "lakesync.definitions"
@@ -63,8 +69,12 @@ class MySql:
     database: str
     port: int = 3306
     is_mariadb: bool = False
-    tls: Mapping[str, Any] | None = None
+    tls: ssl.SSLContext | Mapping[str, Any] | None = None
     """What `ssl` of ``pymysql.connect`` takes; None for a connection in the clear."""
+    hosts: tuple[str, ...] = ()
+    """Which hosts that are not public it may be at; see `lakesync.adapters.hosts`."""
+    answer_s: float = STATEMENT_TIMEOUT_S + ANSWER_S
+    """How long the server may say nothing; by then it ended the statement, with its locks."""
     bytes_type: str = "longblob NOT NULL"
     key_bytes_type: str = "varbinary(512) NOT NULL"
     instant_type: str = "datetime(6)"
@@ -83,22 +93,51 @@ class MySql:
         return f"COLLATE {_COLLATION['mariadb' if self.is_mariadb else 'mysql']}"
 
     def connect(self) -> Connection:
-        """Connect."""
-        connection = pymysql.connect(
-            host=self.host,
-            port=self.port,
-            user=self.user,
-            password=self.password,
-            database=self.database,
-            charset="utf8mb4",
-            connect_timeout=CONNECT_TIMEOUT_S,
-            # Later than the server's own end of a statement, which also frees what it has locked.
-            read_timeout=STATEMENT_TIMEOUT_S + _ANSWER_S,
-            write_timeout=STATEMENT_TIMEOUT_S + _ANSWER_S,
-            ssl=cast("Any", self.tls),
-            sql_mode="STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION",
-            init_command="SET time_zone = '+00:00'",
-        )
+        """Connect to the host's addresses, one after another, until one answers.
+
+        Raises:
+            AdapterRefused: the host may not be reached.
+            AdapterUnreachable: no address answers.
+        """
+        ends = time.monotonic() + CONNECT_S_MAX
+        addresses = addresses_of(self.host, self.port, self.hosts)
+        connection = first_answer(addresses, self._at, CONNECT_S_MAX)
+        try:
+            _silence(connection, max(ends - time.monotonic(), 1))
+            self._set_up(connection)
+            _silence(connection, self.answer_s)
+        except BaseException as exc:
+            connection._force_close()  # noqa: SLF001 - a normal close would wait for an answer
+            if isinstance(exc, pymysql.MySQLError | OSError):
+                raise not_connected(exc, self.host, self.port) from exc
+            raise
+        return cast("Connection", connection)
+
+    def _at(self, address: str, seconds: float) -> Any:
+        try:
+            made = socket.create_connection((address, self.port), seconds)
+            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            connection = pymysql.connect(
+                host=self.host,  # the name in its certificate: the address is connected to already
+                port=self.port,
+                user=self.user,
+                password=self.password,
+                database=self.database,
+                charset="utf8mb4",
+                read_timeout=seconds,
+                write_timeout=seconds,
+                ssl=cast("Any", self.tls),
+                sql_mode="STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION",
+                init_command="SET time_zone = '+00:00'",
+                defer_connect=True,
+            )
+            connection.connect(made)
+        except NOT_MYSQL as exc:
+            raise not_connected(exc, self.host, self.port) from exc
+        return connection
+
+    def _set_up(self, connection: Any) -> None:
         with connection.cursor() as cursor:
             cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
             # By default a day, or a year, for a table that somebody else has locked.
@@ -106,7 +145,6 @@ class MySql:
                 cursor.execute(f"SET SESSION {name} = {STATEMENT_TIMEOUT_S}")
             if self.is_mariadb:
                 cursor.execute(f"SET SESSION max_statement_time = {STATEMENT_TIMEOUT_S}")
-        return cast("Connection", connection)
 
     def quote(self, name: str) -> str:
         """Quote a name as this database does."""
@@ -240,3 +278,8 @@ class MySql:
 def mysql_adapter(dialect: MySql, gateway: str, *, history_ms: int | None = None) -> SqlAdapter:
     """Return the adapter of a gateway in a MySQL or MariaDB database; nothing is connected yet."""
     return SqlAdapter(dialect, gateway, history_ms=history_ms)
+
+
+def _silence(connection: Any, seconds: float) -> None:
+    """Set how long a server may say nothing; the driver has this for new connections alone."""
+    connection._read_timeout = connection._write_timeout = seconds  # noqa: SLF001

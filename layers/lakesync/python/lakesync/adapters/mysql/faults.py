@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ssl
+import struct
 from typing import TYPE_CHECKING, Final
 
 import pymysql
 from pymysql.constants import CR, ER
 
+from lakesync.adapters.hosts import unanswered
 from lakesync.errors import (
     AdapterFailed,
     AdapterQuotaExceeded,
@@ -14,12 +17,11 @@ from lakesync.errors import (
     AdapterTimedOut,
     AdapterUnreachable,
     ConstraintViolated,
+    LakeSyncError,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from lakesync.errors import LakeSyncError
 
 _INVALID_JSON: Final = 3140
 _CHECKS: Final = (3819, 4025)
@@ -70,6 +72,14 @@ _ERRORS: Final[Mapping[int, type[LakeSyncError]]] = {
 }
 
 
+_DRIVERS: Final = 2
+"""The thousands of the driver's own errors."""
+NOT_MYSQL: Final = (
+    pymysql.MySQLError, OSError, struct.error, IndexError, ValueError, AttributeError, TypeError,
+)  # fmt: skip
+"""What the driver raises when what answers does not speak MySQL's protocol."""
+
+
 def is_row_fault(error: Exception) -> bool:
     """Distinguish data and constraint errors from all others."""
     if isinstance(error, pymysql.err.DataError | pymysql.err.IntegrityError):
@@ -77,8 +87,29 @@ def is_row_fault(error: Exception) -> bool:
     return isinstance(error, pymysql.MySQLError) and _code(error) in _ROW_FAULTS
 
 
+def not_connected(error: Exception, host: str, port: int) -> LakeSyncError:
+    """Return our error for a connection that was not made.
+
+    What a server of MySQL answers is repeated, and what is wrong with its certificate; everything
+    else is one error, so that nobody scans ports by it.
+    """
+    cause = getattr(error, "original_exception", error)
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return AdapterRefused(f"MySQL: the certificate of {host}: {cause.verify_message}")
+    if isinstance(error, pymysql.MySQLError) and _is_answer(_code(error)):
+        return _kind_of(error)(f"MySQL: {' '.join(str(error).split())[:300]}")
+    return unanswered("MySQL", host, port)
+
+
+def _is_answer(number: int) -> bool:
+    """Tell a server's own errors, and that it has no TLS, from the driver's (2000 to 2999)."""
+    return number > 0 and (number // 1000 != _DRIVERS or number == CR.CR_SSL_CONNECTION_ERROR)
+
+
 def translated(error: Exception) -> LakeSyncError | None:
     """Return our error for one of PyMySQL's or the connection's; None for any other."""
+    if isinstance(error, LakeSyncError):
+        return error
     if isinstance(error, OSError):
         return AdapterUnreachable(f"MySQL: {error}")
     if isinstance(error, RuntimeError) and "cryptography" in str(error):

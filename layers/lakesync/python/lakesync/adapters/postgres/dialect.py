@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import re
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from math import ceil
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import psycopg
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.types.string import BytesBinaryDumper
 
-from lakesync.adapters.postgres.faults import is_row_fault, translated
+from lakesync.adapters.hosts import addresses_of, first_answer, unanswered
+from lakesync.adapters.postgres.faults import is_row_fault, not_connected, translated
+from lakesync.adapters.postgres.timed import Timed
 from lakesync.adapters.sql.adapter import SqlAdapter
 from lakesync.adapters.sql.dialect import SCOPE, STAGE, quoted
 from lakesync.adapters.sql.staging import fill_stage
 from lakesync.adapters.sql.values import Unfit
 from lakesync.core.column_types import precision_scale
+from lakesync.errors import AdapterRefused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,9 +30,14 @@ if TYPE_CHECKING:
     from lakesync.adapters.sql.dialect import Connection
     from lakesync.errors import LakeSyncError
 
-CONNECT_TIMEOUT_S: Final = 10
+PORT: Final = 5432
+FORM: Final = "postgresql://user:password@host:5432/database"
+CONNECT_S_MAX: Final = 10
+"""How long connecting may take, with the handshake and the session's settings."""
 STATEMENT_TIMEOUT_MS: Final = 120_000
 """How long one statement may take, waiting for a lock included."""
+ANSWER_S: Final = 10
+"""How long a server's own end of a statement may be on its way."""
 _SETTINGS: Final = {
     "timezone": "UTC",
     "statement_timeout": str(STATEMENT_TIMEOUT_MS),
@@ -56,6 +67,10 @@ class Postgres:
 
     dsn: str = field(repr=False)
     """A connection string or URL; tables are in the first schema of its search path."""
+    hosts: tuple[str, ...] = ()
+    """Which hosts that are not public it may be at; see `lakesync.adapters.hosts`."""
+    answer_s: float = STATEMENT_TIMEOUT_MS / 1000 + ANSWER_S
+    """How long one exchange may take; by then the server ended the statement, with its locks."""
     bytes_type: str = "bytea NOT NULL"
     key_bytes_type: str = "bytea NOT NULL"
     name_type: str = 'text COLLATE "C" NOT NULL'
@@ -66,18 +81,45 @@ class Postgres:
     stage_number: str = ""
 
     def connect(self) -> Connection:
-        """Connect."""
-        connection = psycopg.connect(
-            self.dsn, connect_timeout=CONNECT_TIMEOUT_S, application_name="lakesync",
-            prepare_threshold=None,  # a pooler may hand each transaction another session
-        )  # fmt: skip
+        """Connect to the host's addresses, one after another, until one answers.
+
+        Raises:
+            AdapterRefused: the host may not be reached.
+            AdapterUnreachable: no address answers.
+        """
+        host, port = _place(self.dsn)
+        addresses = addresses_of(host, port, self.hosts)
+        ends = time.monotonic() + CONNECT_S_MAX
+        connection = first_answer(addresses, partial(self._at, host, port), CONNECT_S_MAX)
+        try:
+            connection.answer_s = max(ends - time.monotonic(), 1)
+            self._set_up(connection)
+        except BaseException as exc:
+            connection.close()
+            if isinstance(exc, psycopg.OperationalError) and exc.sqlstate is None:
+                raise unanswered("PostgreSQL", host, port) from exc
+            raise
+        connection.answer_s = self.answer_s
+        return cast("Connection", connection)
+
+    def _at(self, host: str, port: int, address: str, seconds: float) -> Timed:
+        try:
+            return Timed.connect(
+                self.dsn, host=host, hostaddr=address, port=port, connect_timeout=ceil(seconds),
+                application_name="lakesync",
+                prepare_threshold=None,  # a pooler may hand each transaction another session
+            )  # fmt: skip
+        except psycopg.Error as exc:
+            raise not_connected(exc, host, port) from exc
+
+    def _set_up(self, connection: Timed) -> None:
         # psycopg's first choice for `bytea` is written in Python, and inspects each value.
         connection.adapters.register_dumper(bytes, BytesBinaryDumper)
         # Session settings, not start-up parameters: poolers refuse those.
-        for name, value in _SETTINGS.items():
-            connection.execute("SELECT set_config(%s, %s, false)", (name, value))
+        settings = ", ".join("set_config(%s, %s, false)" for _ in _SETTINGS)
+        given = [word for setting in _SETTINGS.items() for word in setting]
+        connection.execute(f"SELECT {settings}", given)
         connection.commit()
-        return cast("Connection", connection)
 
     def quote(self, name: str) -> str:
         """Quote a name as this database does."""
@@ -190,6 +232,24 @@ class Postgres:
         return translated(error)
 
 
-def postgres_adapter(dsn: str, gateway: str, *, history_ms: int | None = None) -> SqlAdapter:
+def postgres_adapter(
+    dsn: str, gateway: str, *, history_ms: int | None = None, hosts: tuple[str, ...] = ()
+) -> SqlAdapter:
     """Return the adapter of a gateway in a PostgreSQL database; nothing is connected yet."""
-    return SqlAdapter(Postgres(dsn), gateway, history_ms=history_ms)
+    return SqlAdapter(Postgres(dsn, hosts), gateway, history_ms=history_ms)
+
+
+def _place(dsn: str) -> tuple[str, int]:
+    """Return the host and the port that a connection string names.
+
+    Raises:
+        AdapterRefused: it names none; the string has a password, and is not repeated.
+    """
+    try:
+        named = conninfo_to_dict(dsn)
+        host, port = str(named.get("host") or ""), int(named.get("port") or PORT)
+    except (psycopg.ProgrammingError, ValueError):
+        raise AdapterRefused(f"a URL of PostgreSQL is {FORM}") from None
+    if not host:
+        raise AdapterRefused(f"this URL of PostgreSQL names no host: use {FORM}")
+    return host, port

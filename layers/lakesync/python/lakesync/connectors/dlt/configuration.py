@@ -12,6 +12,7 @@ from lakesync.connectors.dlt.references import SecretReference, Secrets, names_i
 from lakesync.connectors.dlt.rest import STRICT, Incremental, Key, RestApi, resource_names
 from lakesync.connectors.sql.configuration import (
     TABLES_POLLED_MAX,
+    Host,
     Name,
     NamedTable,
     Settings,
@@ -64,7 +65,7 @@ class SqlDatabase(Settings):
     """What dlt's source ``sql_database`` reads."""
 
     kind: Literal["postgresql", "mysql"]
-    host: Name
+    host: Host
     port: int | None = Field(None, ge=1, le=65535)
     database: Name
     user: Name

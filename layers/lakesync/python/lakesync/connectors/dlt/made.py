@@ -100,7 +100,7 @@ class Source:
             return _rest(settings, self._session)
         if settings.sql_database is not None:
             self.title = "The database"
-            make, database = _sql(settings.sql_database, settings.secrets)
+            make, database = _sql(settings.sql_database, settings.secrets, self._outside.databases)
             self.translate = database.dialect.translate
             return make
         if settings.filesystem is not None:
@@ -143,12 +143,14 @@ def _authenticated(place: dict[str, Any], session: Callable[[str], Session]) -> 
         auth["session"] = session(auth["access_token_url"])
 
 
-def _sql(settings: SqlDatabase, secrets: Mapping[str, SecretStr]) -> tuple[Make, Database]:
+def _sql(
+    settings: SqlDatabase, secrets: Mapping[str, SecretStr], hosts: tuple[str, ...]
+) -> tuple[Make, Database]:
     from dlt.sources.sql_database import sql_table  # noqa: PLC0415 - of three, this one
     from sqlalchemy import create_engine  # noqa: PLC0415
     from sqlalchemy.pool import NullPool  # noqa: PLC0415
 
-    database = _database(settings, secrets)
+    database = _database(settings, secrets, hosts)
     driver = {"postgresql": "postgresql+psycopg", "mysql": "mysql+pymysql"}[settings.kind]
 
     def make(name: str) -> DltResource:
@@ -161,7 +163,9 @@ def _sql(settings: SqlDatabase, secrets: Mapping[str, SecretStr]) -> tuple[Make,
     return make, database
 
 
-def _database(settings: SqlDatabase, secrets: Mapping[str, SecretStr]) -> Database:
+def _database(
+    settings: SqlDatabase, secrets: Mapping[str, SecretStr], hosts: tuple[str, ...]
+) -> Database:
     from lakesync.connectors.sql import catalogue, configuration  # noqa: PLC0415 - drivers
 
     given = {
@@ -170,8 +174,8 @@ def _database(settings: SqlDatabase, secrets: Mapping[str, SecretStr]) -> Databa
         "tables": [{"name": "any"}],
     } | ({"port": settings.port} if settings.port else {})  # fmt: skip
     if settings.kind == "postgresql":
-        return catalogue.PostgresSource(configuration.PostgresSettings.model_validate(given))
-    return catalogue.MySqlSource(configuration.MySqlSettings.model_validate(given))
+        return catalogue.PostgresSource(configuration.PostgresSettings.model_validate(given), hosts)
+    return catalogue.MySqlSource(configuration.MySqlSettings.model_validate(given), hosts)
 
 
 def _files(settings: Filesystem, outside: Outside) -> Make:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 READ_S_MAX: Final = 15
 """How long the source may take for one page; a poll's function ends after 29 s."""
+ANSWER_S_MAX: Final = 17
+"""How long to wait for an answer of the source: a little longer than it may take for one."""
 _POSTGRES_COLUMNS: Final = f"""
     SELECT c.relname, a.attname, {resolved("a.atttypid", "a.atttypmod")}, a.attnotnull,
            coalesce(array_position(i.indkey::int2[], a.attnum), -1)
@@ -85,6 +87,9 @@ class PostgresSource:
     """PostgreSQL."""
 
     settings: PostgresSettings
+    hosts: tuple[str, ...] = ()
+    """Which hosts that are not public it may be at; see `lakesync.adapters.hosts`."""
+    answer_s: float = ANSWER_S_MAX
     title: str = "PostgreSQL"
     values: Values = field(default_factory=PostgresValues, repr=False)
     zoneless: int = 1114  # timestamp
@@ -103,7 +108,8 @@ class PostgresSource:
             make_conninfo(
                 host=settings.host, port=settings.port, dbname=settings.database,
                 user=settings.user, password=settings.password.get_secret_value(), **tls,
-            )
+            ),
+            self.hosts, answer_s=self.answer_s,
         )  # fmt: skip
 
     def connect(self) -> Connection:
@@ -137,6 +143,9 @@ class MySqlSource:
     """MySQL and MariaDB."""
 
     settings: MySqlSettings
+    hosts: tuple[str, ...] = ()
+    """Which hosts that are not public it may be at; see `lakesync.adapters.hosts`."""
+    answer_s: float = ANSWER_S_MAX
     title: str = "MySQL"
     values: Values = field(default_factory=MySqlValues, repr=False)
     zoneless: int = 12  # DATETIME
@@ -149,7 +158,7 @@ class MySqlSource:
         settings = self.settings
         return MySql(
             settings.host, settings.user, settings.password.get_secret_value(), settings.database,
-            settings.port, tls=_tls(settings.tls),
+            settings.port, tls=_tls(settings.tls), hosts=self.hosts, answer_s=self.answer_s,
         )  # fmt: skip
 
     def connect(self) -> Connection:

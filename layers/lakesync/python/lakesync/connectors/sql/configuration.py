@@ -5,9 +5,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
 
+from lakesync.adapters.hosts import host_fault
 from lakesync.connectors.deltas import identifier
 from lakesync.connectors.port import FEED
 from lakesync.core.names import check_table_name
@@ -23,6 +31,15 @@ OVERLAP_S_MAX = 86_400
 """The longest duration of a source's transaction that changes a polled table."""
 SlotName = Annotated[str, Field(pattern="^[a-z0-9_]{1,63}$")]
 Name = Annotated[str, Field(min_length=1, max_length=128)]
+
+
+def _host(value: str) -> str:
+    if fault := host_fault(value):
+        raise ValueError(fault)
+    return value
+
+
+Host = Annotated[Name, AfterValidator(_host)]
 
 
 class Settings(BaseModel):
@@ -78,7 +95,7 @@ class PolledTable(NamedTable):
 class SqlSettings(Settings):
     """What PostgreSQL, MySQL and MariaDB have in common."""
 
-    host: Name
+    host: Host
     database: Name
     user: Name = Field(description="A user who may read the tables, and needs no more.")
     password: SecretStr

@@ -14,39 +14,45 @@ if TYPE_CHECKING:
     from lakesync.connectors.storage import Storage
 
 
-def _postgres(settings: PostgresSettings, storage: Storage, _: Outside) -> Connector:
+def _postgres(settings: PostgresSettings, storage: Storage, outside: Outside) -> Connector:
     from lakesync.connectors.sql.catalogue import PostgresSource  # noqa: PLC0415 - when polled
     from lakesync.connectors.sql.source import SqlConnector  # noqa: PLC0415
 
     if settings.changes:
         from lakesync.connectors.sql.capture.source import CaptureConnector  # noqa: PLC0415
 
-        return CaptureConnector(PostgresSource(settings), settings, storage)
-    return SqlConnector(PostgresSource(settings), settings, storage)
+        return CaptureConnector(PostgresSource(settings, outside.databases), settings, storage)
+    return SqlConnector(PostgresSource(settings, outside.databases), settings, storage)
 
 
 def _forget(
-    settings: PostgresSettings, storage: Storage, following: PostgresSettings | None
+    settings: PostgresSettings,
+    storage: Storage,
+    following: PostgresSettings | None,
+    outside: Outside,
 ) -> str:
     from lakesync.connectors.sql.capture.source import forget  # noqa: PLC0415 - when asked for
 
-    return forget(settings, storage, following)
+    return forget(settings, storage, following, outside.databases)
 
 
-def _mysql(settings: MySqlSettings, storage: Storage, _: Outside) -> Connector:
+def _mysql(settings: MySqlSettings, storage: Storage, outside: Outside) -> Connector:
     from lakesync.connectors.sql.catalogue import MySqlSource  # noqa: PLC0415 - when polled
     from lakesync.connectors.sql.source import SqlConnector  # noqa: PLC0415
 
     if settings.changes:
         from lakesync.connectors.sql.binlog.source import BinlogConnector  # noqa: PLC0415
 
-        return BinlogConnector(MySqlSource(settings), settings, storage)
-    return SqlConnector(MySqlSource(settings), settings, storage)
+        return BinlogConnector(MySqlSource(settings, outside.databases), settings, storage)
+    return SqlConnector(MySqlSource(settings, outside.databases), settings, storage)
 
 
-def _forget_mysql(_: MySqlSettings, storage: Storage, following: MySqlSettings | None) -> str:
+def _forget_mysql(
+    _: MySqlSettings, storage: Storage, following: MySqlSettings | None, outside: Outside
+) -> str:
     from lakesync.connectors.sql.binlog.source import forget  # noqa: PLC0415 - when asked for
 
+    del outside  # nothing was created at the source
     return forget(storage, following)
 
 

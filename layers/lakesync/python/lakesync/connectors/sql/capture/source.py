@@ -93,7 +93,12 @@ class CaptureConnector(SnapshotConnector):
         return tables.plan(cursor, name), mark
 
 
-def forget(settings: PostgresSettings, storage: Storage, following: PostgresSettings | None) -> str:
+def forget(
+    settings: PostgresSettings,
+    storage: Storage,
+    following: PostgresSettings | None,
+    hosts: tuple[str, ...] = (),
+) -> str:
     """Drop what was created at the source, unless new settings use it; returns what remains."""
     kept = kept_in(storage)
     places = ("host", "port", "database", "changes", "slot", "publication")
@@ -103,7 +108,7 @@ def forget(settings: PostgresSettings, storage: Storage, following: PostgresSett
         return ""
     if not kept.slot:
         return ""
-    source = PostgresSource(settings)
+    source = PostgresSource(settings, hosts)
     remains = forgotten(source, Slot(source, settings, storage), kept.all)
     if following is not None or not remains:
         storage.remove(CAPTURE)
