@@ -20,6 +20,7 @@ from moto import mock_aws
 
 from lakesync.connectors import Change, Outside, Storage
 from lakesync.connectors import poll as poll_module
+from lakesync.connectors.dead_letters import DeadLetters
 from lakesync.connectors.dlt import comparison, extraction
 from lakesync.connectors.dlt import made as made_module
 from lakesync.connectors.dlt.rows import instant_us
@@ -35,7 +36,7 @@ from lakesync.errors import (
 )
 from lakesync.result import Err, Ok
 from lakesync.testing.connector_contract import Reader
-from tests.support.dlt_sources import TOKEN, Api, Folder, made
+from tests.support.dlt_sources import TOKEN, Api, DltSql, Folder, made
 from tests.support.lake import Killed, Objects
 from tests.support.vendors.server import Reply
 from tests.support.vendors.world import World
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lakesync.connectors import SourcePage
+    from tools.local_stack.databases import Database
 
 KINDS = ["by time", "replaced", "files"]
 
@@ -526,3 +528,54 @@ except ValidationFailed as error:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert "ConnectorLayer" in done.stdout
+
+
+@pytest.mark.law("N4", "N15")
+def test_rows_without_a_cursor_stop_no_table_and_one_is_reported(api: Api) -> None:
+    api.put({f"{number}": "first" for number in range(1, 6)})
+    api.rows["2"]["updated"] = api.rows["4"]["updated"] = None
+    world = World(api, {"orders": "o"})
+    for _ in range(2):
+        world.poll_to_the_end()
+        assert (set(world.rows("orders")), world.state.dead_letters) == ({"1", "3", "5"}, 1)
+        assert world.state.fault is None
+    (letter,) = DeadLetters(Storage(world.objects, "g", "c")).first(9)
+    assert "it has no updated, by which the table is read" in letter["reason"]
+    api.put({"2": "second", "4": "second", "6": "new"})
+    world.poll_to_the_end()
+
+    assert {row_id: row["value"] for row_id, row in world.rows("orders").items()} == {
+        "1": "first", "2": "second", "3": "first", "4": "second", "5": "first", "6": "new"
+    }  # fmt: skip
+    assert world.state.dead_letters == 0
+
+
+@pytest.mark.law("N15")
+def test_a_cursor_that_no_row_has_is_refused_and_what_is_set_for_it_is_respected(api: Api) -> None:
+    api.put({"1": "a"})
+    api.resource["endpoint"]["incremental"]["cursor_path"] = "changed_on"
+    refused = error(read(api.connector()))
+    assert "no row has a value of changed_on" in refused.message
+    for missing, given_ in (("exclude", []), ("include", ["1"])):
+        api.resource["endpoint"]["incremental"]["on_cursor_value_missing"] = missing
+        api.storage = Storage(Objects(), "g", missing)
+        read_ = page(api.connector())
+        assert ([each.row_id for each in read_.changes], read_.unreadable) == (given_, ())
+
+
+@pytest.mark.emulator
+@pytest.mark.law("N4", "N15")
+def test_a_null_cursor_of_a_database_stops_no_table(postgres: Database) -> None:
+    source = DltSql(postgres, "postgres", by_time=True)
+    source.put({"1": "a", "2": "b"})
+    source.run(f"UPDATE {source.table} SET changed = NULL WHERE id = 1")  # noqa: S608
+    world = World(source, {source.table: "o"})
+    world.poll_to_the_end()
+    world.poll_to_the_end()
+    was = (set(world.rows(source.table)), world.state.dead_letters)
+    source.put({"1": "c"})
+    world.poll_to_the_end()
+    source.close()
+
+    assert was == ({"2"}, 1)
+    assert (set(world.rows(source.table)), world.state.dead_letters) == ({"1", "2"}, 0)

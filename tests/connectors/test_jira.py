@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -487,3 +488,53 @@ def test_settings_are_refused_with_their_faults_and_secrets_are_named(site: Jira
         assert TOKEN not in refused.value.message
     with pytest.raises(ValidationFailed, match="ConnectorHosts"):
         JIRA.make(sound, site.storage, Outside(("*.example.com",)))
+
+
+SPRINT = {"id": 7, "name": "Sprint 7", "state": "active", "endDate": "2026-04-01T00:00:00.000Z"}
+SLA = {
+    "id": "10", "name": "Time to resolution", "completedCycles": [],
+    "ongoingCycle": {"breached": False, "remainingTime": {"millis": 1_000}},
+}  # fmt: skip
+
+
+def test_sprints_and_slas_are_brought_whole(site: JiraServer) -> None:
+    site.change("1", summary="a", customfield_10023=[SPRINT], customfield_10024=SLA)
+    world = World(site, {"issues": "i"}, customFields=["*"])
+    world.poll_to_the_end()
+    row = world.rows("issues")["1"]
+
+    assert (row["sprint"], row["time_to_resolution"]) == ([SPRINT], SLA)
+
+
+@pytest.mark.law("N10", "N18")
+@pytest.mark.parametrize("projects", [[], ["ACME"]])
+def test_worklogs_go_and_come_back_with_their_issue(site: JiraServer, projects: list[str]) -> None:
+    site.put({"1": "stays", "2": "is hidden", "3": "is deleted", "4": "has none"})
+    ids = {issue: site.log_work(issue, int(issue)) for issue in ("1", "2", "3", "2")}
+    site.clock += timedelta(minutes=2)
+    world = World(site, {"worklogs": "w"}, projects=projects, reconcileMinutes=60)
+    world.poll_to_the_end()
+    assert len(world.rows("worklogs")) == 4
+    site.delete("3")
+    site.hidden = {"2"}
+    world.poll_to_the_end()
+    assert len(world.rows("worklogs")) == 4, "it is noticed at its own interval"
+    world.time.sleep_ms(3_600_000)
+    for steps in range(2, 40, 3):
+        world.steps_left = steps
+        with suppress(Killed):
+            world.poll()
+    world.steps_left = 1_000_000
+    world.poll_to_the_end()
+    assert set(world.rows("worklogs")) == {ids["1"]}
+    site.hidden = set()
+    for _ in range(2):
+        world.time.sleep_ms(3_600_000)
+        world.poll_to_the_end()
+        assert {row["issue_id"] for row in world.rows("worklogs").values()} == {"1", "2"}
+        assert len(world.rows("worklogs")) == 3
+    before = world.deltas()
+    world.time.sleep_ms(3_600_000)
+    world.poll_to_the_end()
+
+    assert world.deltas() == before, "at rest nothing is new"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from lakesync.connectors.salesforce.types import SALESFORCE
 from lakesync.errors import ValidationFailed
 from lakesync.result import Err, Ok
 from tests.support.lake import Killed
-from tests.support.vendors.salesforce import CLIENT_ID, CLIENT_SECRET, SalesforceServer
+from tests.support.vendors.salesforce import CLIENT_ID, CLIENT_SECRET, FIELDS, SalesforceServer
 from tests.support.vendors.server import Asked, Reply
 from tests.support.vendors.world import World
 
@@ -366,3 +367,38 @@ def test_settings_are_refused_with_their_faults_and_secrets_are_named() -> None:
         assert CLIENT_SECRET not in refused.value.message
     with pytest.raises(ValidationFailed, match="ConnectorHosts"):
         SALESFORCE.make(sound, None, Outside(("*.example.com",)))  # type: ignore[arg-type]
+
+
+@pytest.mark.law("N1", "N11")
+@pytest.mark.parametrize("bulk", [0, 999], ids=["bulk", "by pages"])
+def test_a_field_that_is_added_later_is_filled_in_rows_that_do_not_change(
+    org: SalesforceServer, bulk: int
+) -> None:
+    org.put({f"{number}": "first" for number in range(1, 6)})
+    world = World(org, TABLES, bulkRowsMin=bulk)
+    poll(org, world)
+    org.page_max = 2
+    for row in org.objects["Account"].rows.values():
+        row["Later__c"] = f"later {row['Id']}"
+    poll(org, world)
+    org.objects["Account"].fields = {**org.objects["Account"].fields, "Later__c": "string"}
+    org.delete("3")
+    for steps in range(3, 30, 4):
+        world.steps_left = steps
+        with suppress(Killed):
+            world.poll()
+    world.steps_left = 1_000_000
+    poll(org, world)
+    rows = world.rows("Account")
+
+    assert {row_id: row["Later__c"] for row_id, row in rows.items()} == {
+        row_id: f"later {row_id}" for row_id in "1245"
+    }
+    before, asked = world.deltas(), len(org.asked)
+    poll(org, world)
+    assert world.deltas() == before
+    queries = [each.query["q"] for each in org.asked[asked:] if "q" in each.query]
+    assert all("SystemModstamp >=" in each for each in queries), "the table is read again once"
+    org.objects["Account"].fields = FIELDS
+    poll(org, world)
+    assert world.deltas() == before, "a field that goes is no reason"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pydantic import ValidationError
 
+from lakesync.adapters.postgres import Postgres
 from lakesync.buffer.memory import MemoryBuffer
 from lakesync.connectors.dead_letters import DeadLetters
 from lakesync.connectors.deletions import Deletions
@@ -15,6 +16,7 @@ from lakesync.connectors.poll import Poll
 from lakesync.connectors.sql.catalogue import PostgresSource
 from lakesync.connectors.sql.configuration import PostgresSettings
 from lakesync.connectors.sql.mysql_values import MySqlValues
+from lakesync.connectors.sql.names import place_of, quoted_table, written
 from lakesync.connectors.sql.postgres_values import PostgresValues
 from lakesync.connectors.sql.source import SqlConnector
 from lakesync.connectors.sql.values import json_value
@@ -401,3 +403,48 @@ def test_a_source_type_has_a_column_type(source: Values, sql: str, ours: str) ->
 def test_json_has_no_such_number(value: object) -> None:
     with pytest.raises(ValueError, match="no JSON number"):
         json_value(value, "json")
+
+
+NAMES = {
+    "a": ("", "a"), "s.a": ("s", "a"), '"a.b"': ("", "a.b"), 's."a.b"': ("s", "a.b"),
+    '"s.t"."a""b"': ("s.t", 'a"b'), '"s.t".a': ("s.t", "a"), 'a"b': ("", 'a"b'),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_part_of_a_name_in_double_quotes_is_taken_as_it_is(name: str) -> None:
+    schema, table = NAMES[name]
+    assert place_of(name) == (schema, table)
+    assert place_of(written(table)) == ("", table)
+    parts = [part for part in (schema, table) if part]
+    doubled = [part.replace('"', '""') for part in parts]
+    assert quoted_table(Postgres(""), name) == ".".join(f'"{part}"' for part in doubled)
+
+
+@pytest.mark.emulator
+@pytest.mark.law("N5")
+@pytest.mark.parametrize("way", ["time", "difference", "changes"])
+@pytest.mark.parametrize("kind", ["postgres", "mariadb"])
+def test_names_with_dots_are_read_in_every_way(
+    kind: str, way: str, request: pytest.FixtureRequest
+) -> None:
+    database = request.getfixturevalue(kind)
+    source = SqlSource(database, kind, by_time=way == "time", changes=way == "changes")
+    plain, mark = source.table, '"' if kind == "postgres" else "`"
+    name = f'"{plain}.x"'
+    source.run(f"ALTER TABLE {plain} RENAME COLUMN value TO {mark}of.it{mark}")
+    source.run(f"ALTER TABLE {plain} RENAME TO {mark}{plain}.x{mark}")
+    polled = source.settings.tables[0].model_copy(update={"name": name})
+    source.settings = source.settings.model_copy(update={"tables": [polled]})
+    source.table, source.sources = name, (*source.sources[:-1], name)
+    reader = Reader(source)
+    source.run(f"INSERT INTO {mark}{plain}.x{mark} VALUES (1, 'a', {source.now})")  # noqa: S608
+    pages = [*reader.poll(), *reader.poll()]
+    discovered = [table.name for table in reader.connector.discover().unwrap()]
+    table = polled.table
+    source.table = f"{mark}{plain}.x{mark}"
+    source.close()
+
+    columns = [change.columns for page in pages for change in page.changes]
+    assert {str(each["of_it"]) for each in columns if each} == {"a"}, columns
+    assert (name in discovered, table) == (True, f"{plain}_x")

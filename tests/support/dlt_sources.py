@@ -123,8 +123,12 @@ class Api(VendorServer):
             return Reply(200, {"lines": lines, "pages": 1})
         if asked.path != "/v1/orders":
             return Reply(404, {"error": "there is nothing here"})
-        rows = [row for row in self.rows.values() if row["updated"] >= asked.query.get("since", "")]
-        rows.sort(key=lambda row: str(row["updated" if self.by_time else "id"]))
+        rows = [
+            row
+            for row in self.rows.values()
+            if (row["updated"] or "~") >= asked.query.get("since", "")
+        ]
+        rows.sort(key=lambda row: str(row["updated" if self.by_time else "id"] or "~"))
         start = int(asked.query.get("page", 0)) * self.page_max
         pages = -(-len(rows) // self.page_max)
         shown = rows[start : start + self.page_max]

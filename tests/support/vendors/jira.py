@@ -40,6 +40,12 @@ FIELDS = [
      "schema": {"type": "array", "items": "option", "customId": 10021}},
     {"id": "customfield_10022", "name": "Status", "custom": True,
      "schema": {"type": "string", "custom": "com.atlassian.jira:textarea", "customId": 10022}},
+    {"id": "customfield_10023", "name": "Sprint", "custom": True,
+     "schema": {"type": "array", "items": "json",
+                "custom": "com.pyxis.greenhopper.jira:gh-sprint"}},
+    {"id": "customfield_10024", "name": "Time to resolution", "custom": True,
+     "schema": {"type": "sd-servicelevelagreement",
+                "custom": "com.atlassian.servicedesk:sd-sla-field"}},
 ]  # fmt: skip
 
 
@@ -383,7 +389,9 @@ class JiraServer(VendorServer):
         })  # fmt: skip
 
     def _worklog_list(self, asked: Asked) -> Reply:
-        some = [self.worklogs[str(e)] for e in asked.json()["ids"] if str(e) in self.worklogs]
+        wanted, seen = asked.json()["ids"], self.issues.keys() - self.hidden
+        there = [self.worklogs[str(each)] for each in wanted if str(each) in self.worklogs]
+        some = [each for each in there if each["issueId"] in seen]
         times = ("created", "updated", "started")
         return Reply(body=[each | {t: self._time(each[t]) for t in times} for each in some])
 

@@ -124,7 +124,7 @@ class SalesforceServer(VendorServer):
 
     def connector(self, **more: Any) -> SalesforceConnector:
         """Return a new connector."""
-        self._made.append(SalesforceConnector(self.settings(**more), self.outside))
+        self._made.append(SalesforceConnector(self.settings(**more), self.storage, self.outside))
         return self._made[-1]
 
     def value(self, columns: Mapping[str, Any]) -> Any:
@@ -266,11 +266,11 @@ class SalesforceServer(VendorServer):
     def _begin(self, asked: Asked) -> Reply:
         body = asked.json()
         match = SOQL.fullmatch(body["query"])
-        if match is None or body["operation"] != "query":
+        if match is None or body["operation"] not in {"query", "queryAll"}:
             return _error(400, "MALFORMED_QUERY", body["query"])
         job = f"750{next(self._ids):06}"
         wanted = match["fields"].split(", ")
-        rows = self._selected(match, with_deleted=False)
+        rows = self._selected(match, with_deleted=body["operation"] == "queryAll")
         self.jobs[job] = Job(
             body["query"], [{name: row.get(name) for name in wanted} for row in rows]
         )

@@ -54,6 +54,26 @@ class Given:
                 stored["rows"].update({owner: [owner] for owner in new})
                 self._write(name, stored)
 
+    def add_to(self, rows: Mapping[str, Sequence[str]]) -> None:
+        """Add rows of owners, whatever else they own. Safe to repeat."""
+        for name, owners in _by_object(rows).items():
+            stored = self._read(name)
+            before = {owner: stored["rows"].get(owner, []) for owner in owners}
+            after = {each: list(dict.fromkeys([*before[each], *rows[each]])) for each in owners}
+            if after != before:
+                stored["rows"] |= after
+                self._write(name, stored)
+
+    def former(self, owners: Iterable[str]) -> list[str]:
+        """Return the rows of owners that `compare` found gone, and that exist again."""
+        return [
+            row
+            for name, some in _by_object(owners).items()
+            for former in [self._read(name)["former"]]
+            for owner in some
+            for row in former.get(owner, ())
+        ]
+
     def note_by_webhook(self, row_id: str) -> None:
         """Note a row that owns itself, from a webhook, while a poll may be running.
 
@@ -147,12 +167,14 @@ class Given:
             unlisted = [owner for owner in stored["rows"] if owner not in set(listed)]
             remaining = exist(unlisted) if unlisted else set()
             stored["missing"] = [owner for owner in listed if owner not in stored["rows"]]
-            stored["gone"] = [
-                row
-                for owner in unlisted
-                if owner not in remaining
-                for row in stored["rows"].pop(owner)
-            ]
+            gone = {each: stored["rows"].pop(each) for each in unlisted if each not in remaining}
+            stored["gone"] = [row for rows in gone.values() for row in rows]
+            back = stored["former"].keys() & set(listed)
+            stored["former"] = {
+                owner: rows
+                for owner, rows in (stored["former"] | gone).items()
+                if owner not in back or owner in stored["missing"]
+            }
             stored["listed"], stored["comparedMs"] = [], poll_ms
             self._write(name, stored)
         return Compared(stored["gone"], stored["missing"])
@@ -160,7 +182,7 @@ class Given:
     def _read(self, name: str) -> dict[str, Any]:
         empty = {
             "rows": {}, "taken": {}, "parts": ["", []], "listed": [], "listedMs": 0,
-            "comparedMs": 0, "gone": [], "missing": [],
+            "comparedMs": 0, "gone": [], "missing": [], "former": {},
         }  # fmt: skip
         return empty | (self._storage.read(_FOLDER, self._table, name) or {})
 

@@ -10,7 +10,9 @@ Rules of this module
        killed before, the extraction is repeated from the same state.
     2. After that a part is never rewritten, so reading it again gives the same rows. It is removed
        once the cursor behind it is durable.
-    3. Memory holds one part, and what dlt yields at once; for rows without a cursor also a digest
+    3. Of rows without the cursor by which a resource is read, one of each extraction is reported.
+       If no row of the first extraction has one, the resource is refused.
+    4. Memory holds one part, and what dlt yields at once; for rows without a cursor also a digest
        each, at most `LISTED_ROWS_MAX`.
 
 A cursor is the number of an extraction, and the number of its parts that were given.
@@ -72,6 +74,7 @@ class Extraction:
         self._storage = storage
         self._path = (_FOLDER, digest(table))
         # A source that reports neither new rows nor change times is read by comparison.
+        self._lacking = self._has_cursor = False
         self._compares = reading.is_whole or not (reading.is_incremental or rows.is_dated)
 
     def page(self, cursor: str, rows_max: int) -> SourcePage:
@@ -109,6 +112,7 @@ class Extraction:
         parts = _Parts(self._storage, self._path, rows_max)
         compared = Comparison(self._storage, self._path, before.number) if self._compares else None
         is_complete, left = True, before.state
+        self._lacking, self._has_cursor = False, bool(before.number)
         began = time.monotonic()
         for rows in pages_of(self._reading.resource, state):
             spent_s = time.monotonic() - began
@@ -141,6 +145,11 @@ class Extraction:
         is_complete: bool,
         state: str,
     ) -> Extracted:
+        if self._lacking and not self._has_cursor:
+            raise AdapterRefused(
+                f"no row has a value of {self._reading.cursor_path}, by which it is read: set "
+                "on_cursor_value_missing, or name another cursor_path"
+            )
         if compared is not None and self._reading.is_whole:
             for row_id in compared.gone():
                 parts.add(Change(row_id, None))
@@ -155,6 +164,12 @@ class Extraction:
 
     def _add(self, rows: Sequence[Any], parts: _Parts, compared: Comparison | None) -> None:
         for row in rows:
+            if self._rows.lacks_cursor(row):
+                if not self._lacking:
+                    parts.add(self._rows.without_cursor(row))
+                self._lacking = True
+                continue
+            self._has_cursor = True
             change = self._rows.change(row)
             if compared is None or compared.is_new(change):
                 parts.add(change)

@@ -50,6 +50,8 @@ class Reading(NamedTuple):
     returned."""
     is_whole: bool
     """What a reading lacks is gone: dlt's ``replace``."""
+    cursor_path: str
+    """The JSON path to the cursor that each row must have; empty if rows may lack one."""
 
 
 def reading_of(resource: DltResource, table: DltTable) -> Reading:
@@ -73,6 +75,11 @@ def reading_of(resource: DltResource, table: DltTable) -> Reading:
             f"{table.name} is read by incremental, and would replace what did not change: make its "
             "write_disposition merge"
         )
+    cursor_path = ""
+    if incremental is not None and incremental.on_cursor_value_missing == "raise":
+        # A row without a cursor would end the reading of its table; see `Extraction`.
+        incremental.on_cursor_value_missing = "include"
+        cursor_path = "" if resource.is_transformer else str(incremental.cursor_path)
     return Reading(
         resource,
         key,
@@ -82,6 +89,7 @@ def reading_of(resource: DltResource, table: DltTable) -> Reading:
         is_ordered=incremental is not None and _ascends(incremental),
         is_root=resource._pipe.parent is None,  # noqa: SLF001 - as dlt's own extraction reads it
         is_whole=is_whole,
+        cursor_path=cursor_path,
     )
 
 

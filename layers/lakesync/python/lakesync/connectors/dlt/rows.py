@@ -42,6 +42,24 @@ class Rows:
         )
         self._names: dict[str, str] = {MODIFIED: ""}
         self.is_dated = self._changed is not None
+        self._cursor = _value_at(reading.cursor_path) if reading.cursor_path else None
+        self._cursor_path = reading.cursor_path
+
+    def lacks_cursor(self, row: Any) -> bool:
+        """Return whether a row has no value by which dlt would tell that it was read."""
+        if self._cursor is None:
+            return False
+        return self._cursor(row if isinstance(row, dict) else vars(row)) is None
+
+    def without_cursor(self, row: Any) -> Unreadable:
+        """Return a row that lacks its cursor as one that cannot be read."""
+        change = self.change(row)
+        reason = (
+            f"it has no {self._cursor_path}, by which the table is read, so that it is not read, "
+            "nor other rows without: set it, set on_cursor_value_missing to include, or read the "
+            "table without incremental"
+        )
+        return Unreadable(change.row_id, reason)
 
     def change(self, row: Any) -> Change | Unreadable:
         """Return a row as a change."""
@@ -89,15 +107,17 @@ def _reader(path: str) -> Callable[[dict[str, Any]], int | None]:
     """Return the function that reads a row's change time, in microseconds since 1970, or None."""
     if path == MODIFIED:
         return lambda row: instant_us(row.get(MODIFIED))
+    value_at = _value_at(path)
+    return lambda row: instant_us(value_at(row))
+
+
+def _value_at(path: str) -> Callable[[dict[str, Any]], Any]:
+    """Return the function that reads a row's value at a JSON path, or None."""
     compiled = jsonpath.compile_path(path)
     simple = jsonpath.extract_simple_field_name(compiled)
-
-    def read(row: dict[str, Any]) -> int | None:
-        if simple is not None:
-            return instant_us(row.get(simple))
-        return instant_us(next(iter(jsonpath.find_values(compiled, row)), None))
-
-    return read
+    if simple is not None:
+        return lambda row: row.get(simple)
+    return lambda row: next(iter(jsonpath.find_values(compiled, row)), None)
 
 
 def instant_us(value: object) -> int | None:

@@ -117,6 +117,11 @@ USER_FIELDS: Final = (
     Field("active", "active", "boolean"),
     Field("timeZone", "time_zone", "string"),
 )
+_NAMED: Final = frozenset({
+    "component", "group", "issuetype", "option", "option-with-child", "priority", "project",
+    "resolution", "status", "string", "user", "version",
+})  # fmt: skip
+"""Types whose values are brought by their names; all others as JSON, whole."""
 _BY_TYPE: Final[Mapping[str, tuple[str, Convert]]] = {
     "string": ("string", _text),
     "number": ("number", _same),
@@ -181,4 +186,7 @@ def _type_of(schema: Mapping[str, Any]) -> tuple[str, Convert]:
     """Return the type of a custom field's values, and how they are converted."""
     if str(schema.get("custom", "")).endswith(":textarea"):
         return "json", _same  # a document
-    return _BY_TYPE.get(str(schema.get("type")), ("json", _plain))
+    kind = str(schema.get("type"))
+    named = schema.get("items") if kind == "array" else kind
+    # A sprint, an SLA, an asset or what an app adds is more than its name.
+    return _BY_TYPE.get(kind, ("json", _plain if named in _NAMED else _same))

@@ -88,7 +88,7 @@ class JiraConnector:
             if table == comments.TABLE:
                 return comments.read(api, settings, storage, cursor, rows_max, poll_ms)
             if table == worklogs.TABLE:
-                return worklogs.read(api, settings, cursor)
+                return worklogs.read(api, settings, storage, cursor, rows_max, poll_ms)
             if table in self._listings:
                 return listing.read(table, self._listings[table], storage, cursor, poll_ms)
             raise ValidationFailed(f"Jira has no table {table[:60]}", field="table")

@@ -160,6 +160,11 @@ class Walk:
             if not wanted or project_of(issue) in wanted
         ]  # fmt: skip
 
+    @property
+    def is_restricted(self) -> bool:
+        """Whether only some projects are read."""
+        return bool(self._settings.projects)
+
     def _searched(self, place: Place, fields: Sequence[str], rows_max: int) -> Searched:
         try:
             return self._api.search(self._jql(place.since), fields, rows_max, place.token)

@@ -125,9 +125,9 @@ class SalesforceApi:
         """Return the next page of a query."""
         return _page(self.send("GET", path).json())
 
-    def begin_bulk(self, soql: str) -> str:
+    def begin_bulk(self, soql: str, *, with_deleted: bool) -> str:
         """Have a query carried out in bulk; returns its job."""
-        body = {"operation": "query", "query": soql}
+        body = {"operation": "queryAll" if with_deleted else "query", "query": soql}
         return str(self.send("POST", f"{DATA}/jobs/query", body=body).json()["id"])
 
     def bulk_state(self, job: str) -> str:

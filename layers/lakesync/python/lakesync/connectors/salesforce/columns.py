@@ -83,7 +83,7 @@ def changes_of(
 
     def change(row_id: str, record: Mapping[str, Any]) -> Change:
         changed_us = microseconds(instant(record[CHANGED]))
-        gone = record.get(DELETED) is True
+        gone = _value(record.get(DELETED), "boolean") is True
         columns = {
             identifier(name): _value(record.get(name), kind) for name, kind in plan.fields.items()
         }

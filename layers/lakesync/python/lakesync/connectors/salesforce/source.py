@@ -8,6 +8,9 @@ Rules of this module
        the last change that was read.
     3. A first load of many rows is an asynchronous bulk query. The poll waits for it, and then
        continues with the data as of the bulk query's start.
+    4. A field that is new here has values in rows that did not change: the object is read again.
+       Which fields are known is stored before its query begins, with how far the object was then;
+       the query is of all rows until the object is further than that.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from lakesync.connectors.salesforce.columns import (
     records_in,
     source_table,
 )
+from lakesync.connectors.storage import digest
 from lakesync.errors import (
     AdapterFailed,
     AdapterQuotaExceeded,
@@ -46,6 +50,7 @@ if TYPE_CHECKING:
     from lakesync.connectors.outside import Outside
     from lakesync.connectors.port import SourceTable
     from lakesync.connectors.salesforce.configuration import SalesforceSettings
+    from lakesync.connectors.storage import Storage
     from lakesync.result import Result
 
 T = TypeVar("T")
@@ -54,6 +59,8 @@ SETTLE_S: Final = 2
 """Changes younger than this wait for the next poll: `SystemModstamp` counts seconds."""
 BULK_WAIT_S: Final = 20
 """The wait for a bulk query before its status is requested again."""
+_FIELDS: Final = "fields"
+"""The folder with the fields that were read of each object."""
 _BULK_ENDED: Final = frozenset({"Failed", "Aborted"})
 
 
@@ -79,8 +86,9 @@ class Place:
 class SalesforceConnector:
     """`lakesync.connectors.Connector` of one Salesforce organisation."""
 
-    def __init__(self, settings: SalesforceSettings, outside: Outside) -> None:
+    def __init__(self, settings: SalesforceSettings, storage: Storage, outside: Outside) -> None:
         self._settings = settings
+        self._storage = storage
         self._api = SalesforceApi(settings, outside)
         self._tables = {table.name: table for table in settings.tables}
         self._plans: dict[str, Plan] = {}
@@ -112,16 +120,8 @@ class SalesforceConnector:
 
         def work() -> SourcePage:
             plan = self._plan(table)
-            if not place.until:
-                now = self._begun(poll_ms)
-                place.until = _text(now - timedelta(seconds=SETTLE_S))
-                place.since = ""
-                if place.done:
-                    overlap = timedelta(seconds=self._settings.overlap_s)
-                    place.since = _text(instant(place.done) - overlap)
-                elif self._is_large(plan, place):
-                    place.job = self._api.begin_bulk(plan.select(_until(place)))
-                    return SourcePage((), place.to_text(), has_more=True)
+            if not place.until and self._begins_bulk(plan, place, poll_ms):
+                return SourcePage((), place.to_text(), has_more=True)
             return (self._bulk if place.job else self._changed)(plan, place, rows_max)
 
         return _tried(work)
@@ -148,6 +148,31 @@ class SalesforceConnector:
         if self._now is None or self._now[0] != poll_ms:
             self._now = (poll_ms, self._api.now())
         return self._now[1]
+
+    def _begins_bulk(self, plan: Plan, place: Place, poll_ms: int) -> bool:
+        """Begin the next query; return whether it is one in bulk."""
+        place.until = _text(self._begun(poll_ms) - timedelta(seconds=SETTLE_S))
+        place.since = ""
+        if not self._reads_whole(plan, place):
+            overlap = timedelta(seconds=self._settings.overlap_s)
+            place.since = _text(instant(place.done) - overlap)
+        elif self._is_large(plan, place):
+            with_deleted = bool(place.done) and plan.has_deleted
+            place.job = self._api.begin_bulk(plan.select(_until(place)), with_deleted=with_deleted)
+        return bool(place.job)
+
+    def _reads_whole(self, plan: Plan, place: Place) -> bool:
+        """Return whether all rows are to be read: none were, or new fields have values in them."""
+        path = (_FIELDS, digest(plan.name))
+        stored = self._storage.read(*path)
+        # Without a note it was read by a release before: all fields of now count as known.
+        known, begins = (stored["known"], stored["from"]) if stored else (plan.fields, "")
+        if plan.fields.keys() - set(known):
+            begins = max(begins, place.done)
+        noted = {"known": sorted(plan.fields), "from": begins}
+        if noted != stored:
+            self._storage.write(noted, *path)
+        return bool(place.done <= begins)
 
     def _is_large(self, plan: Plan, place: Place) -> bool:
         if place.no_bulk:

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from lakesync.connectors.storage import Storage
 
 
-def _salesforce(settings: SalesforceSettings, _: Storage, outside: Outside) -> Connector:
+def _salesforce(settings: SalesforceSettings, storage: Storage, outside: Outside) -> Connector:
     from lakesync.connectors.salesforce.source import SalesforceConnector  # noqa: PLC0415
 
-    return SalesforceConnector(settings, outside)
+    return SalesforceConnector(settings, storage, outside)
 
 
 def _begins_at(_: SalesforceSettings, __: str, cursor: str, at_us: int) -> str:

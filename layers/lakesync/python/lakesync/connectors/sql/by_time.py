@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakesync.connectors.instants import microseconds
 from lakesync.connectors.port import Change, SourcePage, Stretch, Unreadable
+from lakesync.connectors.sql.names import quoted_name
 from lakesync.connectors.sql.query import Bound, behind, page_of, up_to
 from lakesync.connectors.sql.time_cursor import is_midway, reach_of
 from lakesync.errors import AdapterRefused
@@ -144,7 +145,7 @@ def _asked_for(
     conditions: list[tuple[str, Sequence[Any]]] = []
     if reach.since is not None:
         conditions.append(behind(database.dialect, _bound(plan, order, reach)))
-    conditions.append((f"{database.dialect.quote(column)} <= %s", [reach.until]))
+    conditions.append((f"{quoted_name(database.dialect, column)} <= %s", [reach.until]))
     return order, conditions
 
 
@@ -168,7 +169,7 @@ def _asked(database: Database, cursor: Any, plan: Plan) -> tuple[str | None, boo
     Ordered by that column only, so that its index is used. None if all rows have a time.
     """
     column = plan.settings.cursor_column or ""
-    condition = f"{database.dialect.quote(column)} IS NULL", ()
+    condition = f"{quoted_name(database.dialect, column)} IS NULL", ()
     wanted = [column, *plan.key]
     cursor.execute(*page_of(database.dialect, plan.settings.name, wanted, [column], [condition], 1))
     is_zoneless = cursor.description[0][1] == database.zoneless

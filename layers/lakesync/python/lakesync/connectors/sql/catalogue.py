@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from lakesync.connectors.port import SourceColumn, SourceTable
 from lakesync.connectors.sql.mysql_values import MySqlValues
+from lakesync.connectors.sql.names import place_of, quoted_table, written
 from lakesync.connectors.sql.postgres_values import SETTINGS, PostgresValues, resolved
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ class PostgresSource:
         if table is None:
             cursor.execute(_POSTGRES_COLUMNS.format(_POSTGRES_ALL))
         else:
-            name = self.dialect.quote(table).replace("%%", "%")
+            name = quoted_table(self.dialect, table).replace("%%", "%")
             cursor.execute(_POSTGRES_COLUMNS.format("c.oid = to_regclass(%s)"), (name,))
         return _tables(cursor.fetchall(), table, self.values)
 
@@ -189,7 +190,7 @@ class MySqlSource:
         if table is None:
             cursor.execute(_MYSQL_COLUMNS.format("c.TABLE_SCHEMA = DATABASE()"))
         else:
-            schema, _, name = table.rpartition(".")
+            schema, name = place_of(table)
             condition = "c.TABLE_SCHEMA = coalesce(%s, DATABASE()) AND c.TABLE_NAME = %s"
             cursor.execute(_MYSQL_COLUMNS.format(condition), (schema or None, name))
         return _tables(cursor.fetchall(), table, self.values)
@@ -210,9 +211,9 @@ def _tables(rows: Sequence[Sequence[Any]], asked: str | None, values: Values) ->
     keys: dict[str, dict[int, str]] = {}
     for table, name, sql_type, is_required, place in rows:
         column = SourceColumn(name, values.column_type(sql_type), not is_required, sql_type)
-        columns.setdefault(asked or table, []).append(column)
+        columns.setdefault(asked or written(table), []).append(column)
         if place >= 0:
-            keys.setdefault(asked or table, {})[place] = name
+            keys.setdefault(asked or written(table), {})[place] = name
     return [
         SourceTable(name, tuple(part), tuple(key for _, key in sorted(keys.get(name, {}).items())))
         for name, part in columns.items()

@@ -18,6 +18,7 @@ from pydantic.alias_generators import to_camel
 from lakesync.adapters.hosts import host_fault
 from lakesync.connectors.deltas import identifier
 from lakesync.connectors.port import FEED
+from lakesync.connectors.sql.names import place_of
 from lakesync.core.names import check_table_name
 from lakesync.errors import ValidationFailed
 
@@ -70,7 +71,12 @@ class NamedTable(Settings, ABC):
 class PolledTable(NamedTable):
     """One table that is polled."""
 
-    name: Name = Field(description="The table, with its schema if it is not the connection's.")
+    name: Name = Field(
+        description=(
+            "The table, with its schema if it is not the connection's. If a dot is part of the "
+            'name, the name is in double quotes: "a.b".'
+        )
+    )
     as_: Name | None = Field(None, alias="as", description="Its name in the gateway.")
     cursor_column: Name | None = Field(
         None,
@@ -89,7 +95,7 @@ class PolledTable(NamedTable):
     @property
     def table(self) -> str:
         """The table's name in the gateway."""
-        return self.as_ or identifier(self.name.rpartition(".")[2])
+        return self.as_ or identifier(place_of(self.name)[1])
 
 
 class SqlSettings(Settings):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from lakesync.connectors.sql.names import quoted_name, quoted_table
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -79,10 +81,12 @@ def _with_keys(
     keys: Sequence[Sequence[Any]],
     columns: Sequence[str],
 ) -> Sequence[Sequence[Any]]:
-    wanted, names = (", ".join(map(dialect.quote, some)) for some in (columns, plan.key))
+    wanted, names = (
+        ", ".join(quoted_name(dialect, one) for one in some) for some in (columns, plan.key)
+    )
     one = f"({', '.join(['%s'] * len(plan.key))})"
     cursor.execute(
-        f"SELECT {wanted} FROM {dialect.quote(plan.settings.name)} "  # noqa: S608 - quoted
+        f"SELECT {wanted} FROM {quoted_table(dialect, plan.settings.name)} "  # noqa: S608 - quoted
         f"WHERE ({names}) IN ({', '.join([one] * len(keys))})",
         [value for key in keys for value in key],
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from lakesync.connectors.sql.names import quoted_name, quoted_table
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -25,10 +27,10 @@ def behind(dialect: Dialect, bound: Bound) -> tuple[str, list[Any]]:
     parts: list[str] = []
     values: list[Any] = []
     for number, column in enumerate(bound.columns):
-        equal = [f"{dialect.quote(name)} = %s" for name in bound.columns[:number]]
-        parts.append(" AND ".join([*equal, f"{dialect.quote(column)} > %s"]))
+        equal = [f"{quoted_name(dialect, name)} = %s" for name in bound.columns[:number]]
+        parts.append(" AND ".join([*equal, f"{quoted_name(dialect, column)} > %s"]))
         values += bound.values[: number + 1]
-    first = f"{dialect.quote(bound.columns[0])} >= %s AND " if len(parts) > 1 else ""
+    first = f"{quoted_name(dialect, bound.columns[0])} >= %s AND " if len(parts) > 1 else ""
     condition = f"{first}({' OR '.join(f'({part})' for part in parts)})"
     return condition, [*([bound.values[0]] if first else []), *values]
 
@@ -39,7 +41,7 @@ def up_to(dialect: Dialect, bound: Bound) -> tuple[str, list[Any]]:
     It repeats the first column separately, which shows the database how far to read an index.
     """
     condition, values = behind(dialect, bound)
-    first = f"{dialect.quote(bound.columns[0])} <= %s AND "
+    first = f"{quoted_name(dialect, bound.columns[0])} <= %s AND "
     return f"{first}NOT ({condition})", [bound.values[0], *values]
 
 
@@ -57,11 +59,11 @@ def page_of(
 
     It limits the number of rows, after those that are skipped.
     """
-    names = ", ".join(map(dialect.quote, columns))
+    names = ", ".join(quoted_name(dialect, name) for name in columns)
     where = " AND ".join(condition for condition, _ in conditions)
-    sorting = ", ".join(map(dialect.quote, order))
+    sorting = ", ".join(quoted_name(dialect, name) for name in order)
     statement = (
-        f"SELECT {names} FROM {dialect.quote(table)}"  # noqa: S608 - quoted
+        f"SELECT {names} FROM {quoted_table(dialect, table)}"  # noqa: S608 - quoted
         f"{f' WHERE {where}' if where else ''} ORDER BY {sorting} LIMIT {int(rows_max)}"
         f"{f' OFFSET {int(skipped)}' if skipped else ''}"
     )

@@ -8,6 +8,7 @@ from lakesync.connectors.sql.binlog.columns import captured_table
 from lakesync.connectors.sql.binlog.parts import Described
 from lakesync.connectors.sql.binlog.rows import reader_of
 from lakesync.connectors.sql.binlog.statements import tables_in
+from lakesync.connectors.sql.names import place_of
 from lakesync.errors import AdapterRefused
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class Logged:
         """Return the tables that a statement may have changed without logging their rows."""
         places = {}
         for name in self._captured.settings:
-            schema, _, table = name.rpartition(".")
+            schema, table = place_of(name)
             places[name] = (schema or self._tables.database, table)
         return tables_in(statement.sql, statement.schema, places)
 

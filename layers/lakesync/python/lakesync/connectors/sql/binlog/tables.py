@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lakesync.connectors.port import SourceColumn, SourceTable
 from lakesync.connectors.sql.mysql_values import MySqlValues
+from lakesync.connectors.sql.names import place_of
 from lakesync.connectors.sql.plan import Plan, plan_of
 from lakesync.errors import AdapterRefused
 
@@ -142,7 +143,7 @@ class Tables:
         return self.reached
 
     def _place(self, name: str) -> tuple[str, str]:
-        schema, _, table = name.rpartition(".")
+        schema, table = place_of(name)
         return schema or self.database, table
 
     def _folded(self, schema: str, table: str) -> tuple[str, str]:

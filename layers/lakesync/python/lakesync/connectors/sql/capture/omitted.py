@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.connectors.sql.gone import rows_with
+from lakesync.connectors.sql.names import quoted_name, quoted_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -62,9 +63,9 @@ def _taken(
 def _read(cursor: Any, dialect: Dialect, omitted: Omitted) -> dict[str, Any]:
     """Return those columns; none if the row's key changed again, or the row was deleted."""
     plan = omitted.table.plan
-    names = ", ".join(map(dialect.quote, omitted.columns))
-    condition = " AND ".join(f"{dialect.quote(name)} = %s" for name in plan.key)
-    table = dialect.quote(plan.settings.name)
+    names = ", ".join(quoted_name(dialect, name) for name in omitted.columns)
+    condition = " AND ".join(f"{quoted_name(dialect, name)} = %s" for name in plan.key)
+    table = quoted_table(dialect, plan.settings.name)
     cursor.execute("SAVEPOINT omitted")
     try:
         cursor.execute(

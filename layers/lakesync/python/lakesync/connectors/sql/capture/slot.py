@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from psycopg import errors as pg
 
 from lakesync.connectors.sql.capture.waiting import patience
+from lakesync.connectors.sql.names import quoted_table
 from lakesync.connectors.storage import digest
 from lakesync.errors import AdapterFailed, AdapterRefused
 
@@ -72,7 +73,7 @@ class Slot:
         name = f"lakesync_{plain[:_SLOT_NAME_MAX]}_{mine}"
         self.name = settings.slot or name
         self.publication = settings.publication or name
-        self._quote = source.dialect.quote
+        self._dialect = source.dialect
 
     def look(self, cursor: Any) -> Look:
         """Query the state of the slot.
@@ -177,7 +178,7 @@ class Slot:
                 yield data
 
     def _quoted(self, name: str) -> str:
-        return self._quote(name).replace("%%", "%")
+        return quoted_table(self._dialect, name).replace("%%", "%")
 
     def _define(self, cursor: Any, statement: str) -> None:
         """Run a data definition statement in a transaction of its own."""
