@@ -14,6 +14,7 @@ from lakesync.adapters.lake.sqs import SqsQueue
 from lakesync.buffer.memory import MemoryBuffer
 from lakesync.core.clock import stamp
 from lakesync.errors import AdapterFailed, Unavailable, ValidationFailed
+from lakesync.maintenance import due
 from lakesync.maintenance.due import DUE_HEADS_MAX, due_slices
 from lakesync.ports import NO_HEAD
 from lakesync.runtime import observe, wiring
@@ -212,7 +213,9 @@ def test_the_function_starts_itself_and_does_not_wait(
         def invoke(self, **asked: Any) -> None:
             invoked.append(asked)
 
-    for gateway in GATEWAYS[: DUE_HEADS_MAX + 1]:
+    heads_max = 20
+    monkeypatch.setattr(due, "DUE_HEADS_MAX", heads_max)
+    for gateway in GATEWAYS[: heads_max + 1]:
         Writer(functions.buffer, gateway).write()
     with mock_aws():
         url = boto3.client("sqs").create_queue(QueueName="due")["QueueUrl"]
@@ -226,12 +229,12 @@ def test_the_function_starts_itself_and_does_not_wait(
         # No time is left but for one slice.
         answer = functions.load("schedule_flush")({}, Context(remaining_ms=1_000))
 
-    assert answer == {"due": DUE_HEADS_MAX, "finished": False}
+    assert answer == {"due": heads_max, "finished": False}
     [asked] = invoked
     assert asked["FunctionName"] == Context.invoked_function_arn
     assert asked["InvocationType"] == "Event"
-    rest = functions.buffer.unflushed(json.loads(asked["Payload"])["place"], DUE_HEADS_MAX)
-    assert rest.gateways == (GATEWAYS[DUE_HEADS_MAX],)
+    rest = functions.buffer.unflushed(json.loads(asked["Payload"])["place"], heads_max)
+    assert rest.gateways == (GATEWAYS[heads_max],)
 
 
 # --- messages ten at a time

@@ -173,7 +173,7 @@ def as_bytes(context: object, value: Any) -> Any:
 
 
 @api.parametrize()
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_whatever_is_sent_the_answer_is_as_documented(case: schemathesis.Case[Any]) -> None:
     case.call_and_validate(
         checks=[
