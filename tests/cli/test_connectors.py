@@ -111,3 +111,31 @@ def test_a_deleted_gateway_takes_its_connectors_along(
     run("gateways", "delete", GATEWAY, "--yes")
 
     assert gateway.secrets.stored == {}
+
+
+def test_the_types_of_a_source_are_registered_before_anything_is_read(
+    gateway: LocalGateway, source: MemorySource, shop: str
+) -> None:
+    added = run("connectors", "add", shop, "--schema")
+    assert (added.exit_code, "registered: shop" in added.stdout) == (0, True), added.stderr
+    assert "things: schema version 1, 2 columns" in added.stderr
+    shown = json.loads(run("schema", "show", "things", "--json").stdout)
+    types = {column["name"]: column["type"] for column in shown["columns"]}
+    assert types == {"id": "string", "value": "json"}
+    assert all(column["nullable"] for column in shown["columns"])
+    source.put({"a": 1})
+    assert "1 rows" in run("connectors", "run", "shop", "--follow").stdout
+    again = run("connectors", "add", shop, "--schema", "--no-check")
+    assert (again.exit_code, "--schema asks the source" in again.stderr) == (2, True)
+
+
+def test_a_destination_of_a_table_without_a_schema_says_what_that_means(
+    gateway: LocalGateway, shop: str, tmp_path: Path
+) -> None:
+    warehouse = tmp_path / "warehouse.json"
+    body = {"kind": "postgres", "secret": "warehouse", "tables": ["things", "flights"]}
+    warehouse.write_text(json.dumps(body))
+    added = run("destinations", "add", "warehouse", str(warehouse))
+    assert "things: without a schema columns are JSON text there" in added.stderr
+    run("connectors", "add", shop, "--schema")
+    assert "schema" not in run("destinations", "add", "warehouse", str(warehouse)).stderr

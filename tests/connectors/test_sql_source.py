@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from pydantic import ValidationError
 
+from lakesync.adapters.connect import database_adapter
 from lakesync.adapters.postgres import Postgres
 from lakesync.buffer.memory import MemoryBuffer
+from lakesync.connectors.columns import schemas_of
 from lakesync.connectors.dead_letters import DeadLetters
 from lakesync.connectors.deletions import Deletions
+from lakesync.connectors.deltas import deltas_of
 from lakesync.connectors.poll import Poll
 from lakesync.connectors.sql.catalogue import PostgresSource
 from lakesync.connectors.sql.configuration import PostgresSettings
@@ -21,8 +25,10 @@ from lakesync.connectors.sql.postgres_values import PostgresValues
 from lakesync.connectors.sql.source import SqlConnector
 from lakesync.connectors.sql.values import json_value
 from lakesync.connectors.state import state_from
+from lakesync.core.schema_json import schema_from_json
 from lakesync.errors import AdapterRefused, AdapterUnreachable, Backpressure
 from lakesync.result import Err, Ok
+from lakesync.testing.batches import batch
 from lakesync.testing.connector_contract import Reader
 from tests.support.gateways import GivenTime, pulled, pusher
 from tests.support.hosts import LOOPBACK
@@ -448,3 +454,27 @@ def test_names_with_dots_are_read_in_every_way(
     columns = [change.columns for page in pages for change in page.changes]
     assert {str(each["of_it"]) for each in columns if each} == {"a"}, columns
     assert (name in discovered, table) == (True, f"{plain}_x")
+
+
+@pytest.mark.emulator
+def test_with_its_schema_a_table_has_its_types_at_a_destination(
+    by_difference: SqlSource, postgres: Database
+) -> None:
+    table, arrived = by_difference.table, f"{by_difference.table}_arrived"
+    by_difference.run(f"ALTER TABLE {table} ADD price numeric(10,2), ADD paid bool, ADD day date")
+    by_difference.run(f"INSERT INTO {table} VALUES (1, 'a', now(), 154.5, true, '2026-05-17')")  # noqa: S608
+    reader = Reader(by_difference)
+    (page,) = reader.poll()
+    made, refused = deltas_of(page, table, {table: arrived}, "connector:c", 1_000)
+    [body] = schemas_of(reader.connector.discover().unwrap(), {table: arrived})
+    url = f"postgresql://{postgres.user}:{postgres.password}@{postgres.host}:{postgres.port}"
+    with database_adapter(f"{url}/{postgres.database}", arrived) as target:
+        target.insert_deltas(batch(arrived, made, schema=schema_from_json(body))).unwrap()
+    connection = by_difference.source.dialect.connect()
+    cursor = connection.cursor()
+    cursor.execute(f"SELECT price, paid, day::text, pg_typeof(price)::text FROM {arrived}")  # noqa: S608
+    row = cursor.fetchone()
+    connection.close()
+
+    assert not refused
+    assert row == (Decimal("154.50"), True, "2026-05-17", "numeric")

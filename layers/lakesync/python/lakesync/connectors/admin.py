@@ -13,13 +13,21 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.adapters.lake.memory import MemoryAdapter
+from lakesync.connectors.columns import schemas_of
 from lakesync.connectors.dead_letters import DeadLetters
 from lakesync.connectors.definition import Definition, Registration, check_name, definition_from
 from lakesync.connectors.forgetting import forgotten, leased, makes_something, reset
 from lakesync.connectors.keeping import Keeping
 from lakesync.connectors.outside import NOTHING_ALLOWED
 from lakesync.connectors.port import FEED
-from lakesync.connectors.registered import asked, made_connector, secret_name, secrets_in, shown
+from lakesync.connectors.registered import (
+    asked,
+    discovered,
+    made_connector,
+    secret_name,
+    secrets_in,
+    shown,
+)
 from lakesync.connectors.registry import configured, connector_type, secret_names, tables_of
 from lakesync.connectors.storage import Storage
 from lakesync.errors import Conflict, NotFound
@@ -89,10 +97,13 @@ class ConnectorAdmin:
         self.keeping.begin(gateway, wanted.name, definition, hidden, undo)
         return message
 
-    def test(self, gateway: str, wanted: Registration) -> dict[str, Any]:
+    def test(
+        self, gateway: str, wanted: Registration, *, with_schemas: bool = False
+    ) -> dict[str, Any]:
         """Check unregistered settings with their source, and store nothing; returns its answer.
 
-        Works with a name in use too, so new settings can be tried before an update.
+        Works with a name in use too, so new settings can be tried before an update. The answer has
+        the tables' schemas too if they are requested, by the types that the source has.
 
         Raises:
             ValidationFailed: the settings are invalid, or the source refuses them.
@@ -100,10 +111,14 @@ class ConnectorAdmin:
         """
         kind = connector_type(wanted.type)
         settings = configured(kind, dict(wanted.configuration))
-        tables = [table for source, table in tables_of(kind, settings).items() if source != FEED]
+        named = dict(tables_of(kind, settings))
+        named.pop(FEED, None)
         scratch = Storage(MemoryAdapter(), gateway, wanted.name)
         with closing(kind.make(settings, scratch, self.outside)) as connector:
-            return {"name": wanted.name, "message": asked(connector), "tables": tables}
+            message = asked(connector)
+            schemas = schemas_of(discovered(connector), named) if with_schemas else None
+        answer = {"name": wanted.name, "message": message, "tables": [*named.values()]}
+        return answer | ({} if schemas is None else {"schemas": schemas})
 
     def all(self, gateway: str) -> list[dict[str, Any]]:
         """Return a gateway's connectors, with their progress, and without secrets."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from lakesync.connectors.outside import Outside
-    from lakesync.connectors.port import Connector
+    from lakesync.connectors.port import Connector, SourceTable
     from lakesync.connectors.storage import Storage
     from lakesync.ports import SecretStore, StoredConnector
 
@@ -67,6 +67,19 @@ def asked(connector: Connector) -> str:
         message = checked.error.message
         raise ValidationFailed(f"the source cannot be read: {message}", field="configuration")
     return checked.value
+
+
+def discovered(connector: Connector) -> tuple[SourceTable, ...]:
+    """Return the tables of a source.
+
+    Raises:
+        ValidationFailed: the fault, as by `asked`.
+    """
+    answered = connector.discover()
+    if isinstance(answered, Err):
+        message = answered.error.message
+        raise ValidationFailed(f"its tables cannot be read: {message}", field="configuration")
+    return answered.value
 
 
 def _webhook(gateway: str, name: str, definition: Definition) -> dict[str, str]:

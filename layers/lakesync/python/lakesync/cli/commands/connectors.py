@@ -10,7 +10,9 @@ from urllib.parse import quote
 import typer
 
 from lakesync.cli.connector_tables import lag_of, settings_of, state_of
+from lakesync.cli.faults import UsageFault
 from lakesync.cli.files import read_json
+from lakesync.cli.output import plural
 from lakesync.cli.session import Session, command
 from lakesync.errors import AdapterFailed, AdapterRefused, ValidationFailed
 
@@ -23,6 +25,9 @@ _LOOK_S: Final = 1.0
 _NAME = typer.Argument(help="The connector's name.")
 _FILE = typer.Argument(help="A JSON file with type, name and configuration; - for standard input.")
 _FOLLOW = typer.Option("--follow", help="Show progress until the poll ends.")
+_SCHEMA = typer.Option(
+    "--schema", help="Register the tables' schemas first, with the types that the source has."
+)
 _NO_CHECK = typer.Option("--no-check", help="Register without asking the source first.")
 
 
@@ -81,16 +86,24 @@ def add(
     *,
     file: Annotated[str, _FILE],
     no_check: Annotated[bool, _NO_CHECK] = False,
+    schema: Annotated[bool, _SCHEMA] = False,
 ) -> None:
     """Register a connector and start polling its source.
 
     The source is asked first: nothing is registered unless it answers. A name in use is refused.
-    Secrets in the file are stored as secrets and never shown again.
+    Secrets in the file are stored as secrets and never shown again. With --schema, each table has
+    typed columns in the gateway, in the lake and in destinations; without a schema columns of
+    destinations are JSON text. A schema that exists is extended.
 
     Example:
       lakesync connectors add shop.json
+      lakesync connectors add shop.json --schema
     """
+    if schema and no_check:
+        raise UsageFault("--schema asks the source, which --no-check does not: give one of them")
     body = _read(file)
+    if schema:
+        _register_schemas(session, body)
     answer = session.ask("POST", _path(session), body | ({"check": False} if no_check else {}))
     session.out.answer(
         answer, f"registered: {answer['name']}. {answer.get('message', '')}".rstrip()
@@ -202,6 +215,17 @@ def remove(session: Session, *, name: Annotated[str, _NAME]) -> None:
     """
     answer = session.ask("DELETE", _path(session, name))
     session.out.answer(answer, f"removed: {name}. {answer.get('message', '')}".rstrip(". "))
+
+
+def _register_schemas(session: Session, body: dict[str, Any]) -> None:
+    """Register the schemas of a connector's tables before it is registered."""
+    tested = session.ask("POST", f"{_path(session)}?dryRun=true&schemas=true", body)
+    for schema in tested["schemas"]:
+        saved = session.ask("POST", f"/admin/schema/{session.connection.gateway}", schema)
+        columns = plural(len(schema["columns"]), "column")
+        session.out.note(f"{schema['table']}: schema version {saved['version']}, {columns}")
+    for table in sorted({*tested["tables"]} - {schema["table"] for schema in tested["schemas"]}):
+        session.out.note(f"{table}: the source does not tell its columns; it has no schema")
 
 
 def _followed(

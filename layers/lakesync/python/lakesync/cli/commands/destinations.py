@@ -101,6 +101,12 @@ def add(
     """
     answer = _declare(session, name, file, archive)
     session.out.answer(answer, f"declared: {name}; `lakesync destinations list` shows its progress")
+    untyped = _untyped(session, answer)
+    if untyped:
+        session.out.note(
+            f"{untyped}: without a schema columns are JSON text there; for types, register one "
+            "first: lakesync schema put, or lakesync connectors add --schema"
+        )
 
 
 @command
@@ -155,6 +161,16 @@ def remove(session: Session, *, name: Annotated[str, _NAME]) -> None:
     """
     answer = session.ask("DELETE", _path(session, name))
     session.out.answer(answer, f"removed: {name}; its tables are not changed")
+
+
+def _untyped(session: Session, destination: dict[str, Any]) -> str:
+    """Name the tables of a destination that have no schema; empty if all have one."""
+    schemas = session.ask("GET", f"/admin/schema/{session.connection.gateway}").get("tables", [])
+    typed = {schema["table"].lower() for schema in schemas}
+    named = destination.get("tables", [])
+    if not named:
+        return "all tables without a schema" if typed else "all tables"
+    return ", ".join(table for table in named if table.lower() not in typed)
 
 
 def _archived(destination: dict[str, Any]) -> str:

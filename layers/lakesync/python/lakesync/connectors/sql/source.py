@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from lakesync.connectors.port import Stretch
+from lakesync.connectors.port import SourceTable, Stretch
 from lakesync.connectors.sql import by_difference, by_time
 from lakesync.connectors.sql.plan import Altered, Plan, plan_of
 from lakesync.connectors.sql.rekeying import is_same_key
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from lakesync.adapters.sql.dialect import Connection
-    from lakesync.connectors.port import SourcePage, SourceTable
+    from lakesync.connectors.port import SourcePage
     from lakesync.connectors.sql.catalogue import Database
     from lakesync.connectors.sql.configuration import SqlSettings
     from lakesync.connectors.storage import Storage
@@ -52,8 +52,17 @@ class SqlConnector:
         return self._run(work)
 
     def discover(self) -> Result[tuple[SourceTable, ...], LakeSyncError]:
-        """Return the tables of the connection's schema."""
-        return self._run(lambda cursor: tuple(self._database.described(cursor, None)))
+        """Return the tables of the connection's schema; configured ones as they are read."""
+
+        def work(cursor: Any) -> tuple[SourceTable, ...]:
+            others = self._database.described(cursor, None)
+            configured = (self._as_read(cursor, name) for name in self._tables)
+            return (
+                *filter(None, configured),
+                *(table for table in others if table.name not in self._tables),
+            )
+
+        return self._run(work)
 
     def read(
         self, table: str, cursor: str, *, rows_max: int, poll_ms: int
@@ -113,6 +122,18 @@ class SqlConnector:
         if connection is not None:
             with suppress(Exception):  # it wrote nothing
                 connection.close()
+
+    def _as_read(self, cursor: Any, name: str) -> SourceTable | None:
+        """Return a configured table with the columns that are read; None if it does not exist."""
+        for table in self._database.described(cursor, name):
+            settings = self._tables[name]
+            key = tuple(settings.key or table.key)
+            wanted = {*(settings.columns or ()), *key, settings.cursor_column}
+            columns = [
+                each for each in table.columns if not settings.columns or each.name in wanted
+            ]
+            return SourceTable(name, tuple(columns), key)
+        return None
 
     def _plan(self, cursor: Any, name: str) -> Plan:
         if name not in self._plans:

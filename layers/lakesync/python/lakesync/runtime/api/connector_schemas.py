@@ -25,6 +25,8 @@ CONNECTOR_COMPONENTS: Final[dict[str, Schema]] = {
         {
             "message": TEXT | {"description": "By the source."},
             "tables": list_of(TEXT) | {"description": "Of a dry run: what it would write to."},
+            "schemas": list_of(ANYTHING)
+            | {"description": "Of a dry run: as POST /admin/schema takes them."},
         },
     ),
     "Unregistered": object_of(

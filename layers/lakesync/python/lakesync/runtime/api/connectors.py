@@ -30,6 +30,9 @@ _DECLARED: Final = ("type", "isPolling", "everyMinutes", "configuration")
 Name = Annotated[str, Path(description="The connector's name.", pattern=NAME_FORM)]
 
 DryRun = Annotated[bool, Query(alias="dryRun", description="Ask the source; store nothing.")]
+WithSchemas = Annotated[
+    bool, Query(alias="schemas", description="Of a dry run: answer the tables' schemas, too.")
+]
 
 
 def add_type_route(router: APIRouter) -> None:
@@ -75,6 +78,7 @@ def add_connector_routes(router: APIRouter, service: Callable[[], ConnectorAdmin
         gateway: Gateway,
         request: Request,
         dry_run: DryRun = False,  # noqa: FBT002 - FastAPI passes it by name
+        with_schemas: WithSchemas = False,  # noqa: FBT002
     ) -> Response:
         """Register a connector, after its source was queried. Its secrets are never returned."""
         from lakesync.connectors.definition import registration_from  # noqa: PLC0415
@@ -83,7 +87,7 @@ def add_connector_routes(router: APIRouter, service: Callable[[], ConnectorAdmin
         wanted = registration_from(body)
         if dry_run:
             tried(request)
-            tested = service().test(gateway, wanted)
+            tested = service().test(gateway, wanted, with_schemas=with_schemas)
             return answer_json(request, {"registered": False} | tested)
         message = service().register(gateway, wanted)
         answered = {"registered": True, "name": wanted.name} | (
