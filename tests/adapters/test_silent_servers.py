@@ -19,7 +19,12 @@ from lakesync.adapters.mysql import dialect as mysql_dialect
 from lakesync.adapters.postgres import Postgres
 from lakesync.adapters.postgres import dialect as postgres_dialect_module
 from lakesync.errors import AdapterRefused, AdapterTimedOut, AdapterUnreachable
-from tests.support.destinations import SqlDestination, mariadb_dialect, postgres_dialect
+from tests.support.destinations import (
+    SqlDestination,
+    mariadb_dialect,
+    new_table,
+    postgres_dialect,
+)
 from tests.support.hosts import LOOPBACK
 
 if TYPE_CHECKING:
@@ -192,3 +197,30 @@ def test_a_server_without_tls_is_refused_where_it_is_asked_for(
         Postgres(dsn, LOOPBACK).connect()
     with pytest.raises(AdapterRefused, match=r"SSL|certificate"):
         replace(mariadb_dialect(mariadb), tls=ssl.create_default_context()).connect()
+
+
+@pytest.mark.emulator
+@pytest.mark.law("D12")
+@pytest.mark.parametrize("kind", ["postgres", "mariadb"])
+def test_a_database_that_is_asked_has_nothing_new_in_it(
+    kind: str, request: pytest.FixtureRequest
+) -> None:
+    database = request.getfixturevalue(kind)
+    made: Any = postgres_dialect if kind == "postgres" else mariadb_dialect
+    destination, name = SqlDestination(made(database)), f"asked_{new_table()}"
+    destination.run(f"CREATE {'SCHEMA' if kind == 'postgres' else 'DATABASE'} {name}")
+    if kind == "postgres":
+        dsn = f"{destination.dialect.dsn}?options=-csearch_path%3D{name}"
+        own = replace(destination.dialect, dsn=dsn)
+    else:
+        own = replace(destination.dialect, database=name)
+    count = "SELECT count(*) FROM information_schema.tables WHERE table_schema = %s"
+    with SqlDestination(own).adapter() as adapter:
+        adapter.answers().unwrap()
+        assert destination.run(count, name) == [(0,)]
+        adapter.tables().unwrap()
+        assert destination.run(count, name) != [(0,)], "the question would be seen there"
+    destination.run(f"DROP SCHEMA {name}{' CASCADE' if kind == 'postgres' else ''}")
+    with SqlDestination(replace(own, hosts=())).adapter() as adapter:
+        refused: Any = adapter.answers()
+        assert type(refused.error) is AdapterRefused

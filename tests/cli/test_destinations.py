@@ -85,6 +85,28 @@ def test_a_destination_from_its_file_to_its_removal(declared: LocalGateway) -> N
     assert run("destinations", "list").stdout.startswith("No destinations; declare one: ")
 
 
+@pytest.mark.law("D12")
+def test_a_database_that_cannot_be_used_is_said_before_it_is_declared(
+    gateway: LocalGateway,
+) -> None:
+    write("warehouse.json", WAREHOUSE | {"archive": {"secret": "old", "afterDays": 30}})
+    for secret in ("old", "warehouse"):
+        gateway.unusable[secret] = "the password of sync is wrong"
+        for word in ("check", "add"):
+            refused = run("destinations", word, "warehouse", "warehouse.json")
+            assert refused.exit_code == 1
+            assert f"the secret {secret} cannot be used: the password of sync is" in refused.stderr
+    assert run("destinations", "list", "--json").stdout == ""
+
+    unasked = run("destinations", "add", "warehouse", "warehouse.json", "--no-check")
+    assert unasked.exit_code == 0, unasked.stderr
+    again = run("destinations", "add", "warehouse", "warehouse.json")
+    assert again.exit_code == 0, "what is declared is not asked again"
+    gateway.unusable.clear()
+    checked = run("destinations", "check", "warehouse", "warehouse.json")
+    assert checked.stdout == "warehouse can be declared; its database answers\n"
+
+
 def test_what_waits_failed_and_was_refused_is_listed_with_what_to_do(
     declared: LocalGateway,
 ) -> None:
@@ -125,7 +147,7 @@ def test_a_check_saves_nothing(gateway: LocalGateway) -> None:
     write("warehouse.json", WAREHOUSE)
     done = run("destinations", "check", "warehouse", "warehouse.json")
 
-    assert done.stdout == "warehouse can be declared\n"
+    assert done.stdout == "warehouse can be declared; its database answers\n"
     assert gateway.buffer.destinations(GATEWAY).by_name == {}
     piped = run("destinations", "add", "warehouse", "-", text=json.dumps(WAREHOUSE))
     assert piped.exit_code == 0

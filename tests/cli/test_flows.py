@@ -191,3 +191,22 @@ def test_names_are_shared_with_connectors_and_the_right_settings_are_asked_for(
     Path("flows.yaml").write_text(FLOWS.replace("token: hush", "token: [1]"))
     refused = run("flows", "apply", "flows.yaml")
     assert "source.configuration" in refused.stdout + refused.stderr
+
+
+@pytest.mark.law("Y4")
+def test_a_database_that_cannot_be_used_is_said_before_a_flow_is_declared(
+    gateway: LocalGateway,
+    source: MemorySource,
+) -> None:
+    for secret in ("warehouse", "reports"):
+        gateway.unusable = {secret: "the password of sync is wrong"}
+        for word in ("plan", "apply"):
+            refused = run("flows", word, "flows.yaml")
+            assert refused.exit_code == 1
+            assert f"the secret {secret} cannot be used: the password of sync is" in refused.stderr
+    assert run("flows", "list", "--json").stdout == ""
+
+    gateway.unusable = dict.fromkeys(("warehouse", "reports", "shop"), "the server is away")
+    unasked = run("flows", "apply", "flows.yaml", "--no-check")
+    assert unasked.exit_code == 0, unasked.stderr
+    assert len(lines(run("flows", "list", "--json"))) == 3

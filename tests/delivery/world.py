@@ -52,6 +52,10 @@ class KeptDatabase(MemoryDatabase):
             return Err(AdapterUnreachable("the database cannot be reached"))
         return super().mark(table)
 
+    def answers(self) -> Result[None, LakeSyncError]:
+        """Answer, if it can be reached."""
+        return Err(AdapterUnreachable("it cannot be reached")) if self.is_away else Ok(None)
+
     def rewrite(self, table: str) -> Result[int, LakeSyncError]:
         """Do nothing: there are no tables to query."""
         del table

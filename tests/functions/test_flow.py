@@ -13,11 +13,13 @@ from lakesync.connectors.definition import Definition
 from lakesync.core.config import GatewayConfig
 from lakesync.core.flows import flow_to_stored
 from lakesync.core.flows_json import read_flow
-from lakesync.errors import AdapterUnreachable, SourceUnavailable
+from lakesync.errors import AdapterUnreachable, SourceUnavailable, ValidationFailed
 from lakesync.flows.routes import FlowRoutes
-from lakesync.runtime import flow_counts, wiring_connectors
+from lakesync.runtime import flow_counts, wiring_connectors, wiring_deliver
+from lakesync.runtime.database_checks import asked_by
 from lakesync.runtime.flow_counts import COUNT_S, counted_by, with_counts
 from lakesync.testing.batches import batch
+from tests.delivery.world import KeptDatabase
 from tests.functions.conftest import Context, event
 from tests.support.builders import insert
 
@@ -164,3 +166,42 @@ def test_a_secret_that_polls_forget_is_forgotten_for_their_flows(
     monkeypatch.setattr(wiring_connectors, "secrets", secrets)
     functions.load("flow")
     assert len(made) == 1
+
+
+def test_a_database_is_asked_by_the_function_that_will_use_it(
+    functions: Functions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    question = {"gateway": "demo", "ask": {"kind": "postgres", "secret": "shop"}}
+    database, asked = KeptDatabase(), []
+
+    def opened(*names: str) -> KeptDatabase:
+        asked.append(names)
+        return database
+
+    opening(monkeypatch, opened)
+    monkeypatch.setattr(wiring_deliver, "database_opener", lambda *_, **__: opened)
+    for name in ("flow", "deliver"):
+        handler = functions.load(name)
+        database.is_away = False
+        assert handler(question, Context()) == {"answers": True}
+        database.is_away = True
+        assert handler(question, Context()) == {"reason": "it cannot be reached"}
+        asks = asked_by(
+            lambda sent, handler=handler: (True, json.dumps(handler(json.loads(sent), 0)).encode()),  # type: ignore[misc]
+            no_lakes,
+        )
+        with pytest.raises(ValidationFailed, match="secret shop cannot be used: it cannot be rea"):
+            asks("demo", "postgres", "shop")
+    assert set(asked) == {("demo", "shop", "postgres", "demo")}
+
+
+@pytest.mark.parametrize("answer", [(False, b""), (True, b"{}")])
+def test_a_function_that_dies_when_asked_is_a_sentence(answer: tuple[bool, bytes]) -> None:
+    with pytest.raises(ValidationFailed, match="did not answer in time"):
+        asked_by(no_lakes, lambda _: answer)("demo", "iceberg", "lake")
+
+    def late(_: str) -> tuple[bool, bytes]:
+        raise ReadTimeoutError(endpoint_url="lambda")
+
+    with pytest.raises(ValidationFailed, match="did not answer in time"):
+        asked_by(late, no_lakes)("demo", "postgres", "shop")

@@ -21,6 +21,7 @@ ENVIRONMENT = {
     "SOURCE_FUNCTION": "pull_source",
     "FLOW_FUNCTION": "flow",
     "LAKE_FLOW_FUNCTION": "lake-flow",
+    "DELIVER_FUNCTION": "deliver",
     "LAKE_BUCKET": "lake",
     "CONNECTOR_SECRETS": "stack/connectors/",
     "POLL_MACHINE": "arn:aws:states:eu-central-1:123456789012:stateMachine:poll",

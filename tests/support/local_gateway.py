@@ -37,6 +37,7 @@ from lakesync.compat.checkpoint_stream import CheckpointService
 from lakesync.compat.follower_state import cursor_of
 from lakesync.compat.followers import FollowingPulls
 from lakesync.compat.pushes import FollowingPushes
+from lakesync.errors import AdapterRefused
 from lakesync.gateway.access import Access, AccessAdmin
 from lakesync.gateway.admin import AdminService
 from lakesync.gateway.attachments import AttachmentService
@@ -61,6 +62,7 @@ from lakesync.runtime.api.push import push_routes
 from lakesync.runtime.api.ticket import ticket_routes
 from lakesync.runtime.api.webhooks import webhook_routes
 from lakesync.runtime.authoriser import lambda_authoriser
+from lakesync.runtime.database_checks import asked_by, with_questions
 from lakesync.runtime.delete_gateway import delete_and_wait, delete_task
 from lakesync.runtime.http import create_app
 from lakesync.runtime.keys import Authorities
@@ -68,6 +70,7 @@ from lakesync.runtime.realtime.tickets import SocketTickets
 from lakesync.runtime.tokens import TokenRules
 from lakesync.runtime.wiring_actions import and_actions
 from lakesync.runtime.wiring_connectors import and_connectors
+from tests.delivery.world import KeptDatabase
 from tests.support.acting import Acting
 from tests.support.lake import Objects
 from tests.support.polling import MemorySecrets, PollingByHand
@@ -118,8 +121,25 @@ class LocalGateway:
     signed: SignedObjects = field(default_factory=MemorySignedObjects)
     """Where attachments are; another store may be put in its place."""
     requests: list[str] = field(default_factory=list)
+    unusable: dict[str, str] = field(default_factory=dict)
+    """Databases that refuse, by the names of their secrets: with the reason."""
     ahead_ms: int = 0
     """By how much its clock is ahead of the real one."""
+
+    def ask_database(self, gateway: str, kind: str, secret: str) -> None:
+        """Ask a database, as the function does that would use it."""
+
+        def opened(*_: str) -> KeptDatabase:
+            if secret in self.unusable:
+                raise AdapterRefused(self.unusable[secret])
+            return KeptDatabase()
+
+        handler = with_questions(lambda *_: None, opened)
+
+        def invoke(request: str) -> tuple[bool, bytes]:
+            return True, json.dumps(handler(json.loads(request), None)).encode()
+
+        asked_by(invoke, invoke)(gateway, kind, secret)
 
     def token(
         self, client: str, *, gateway: str = GATEWAY, role: str = "client", **claims: object
@@ -206,6 +226,7 @@ def _responding(local: LocalGateway) -> Iterator[Any]:
         access=local.access,
         secrets=local.secrets,
         rows=local.buffer,
+        asks=local.ask_database,
     )
     acting = local.acting
     acting.wall_clock = wall_clock
@@ -227,7 +248,9 @@ def _responding(local: LocalGateway) -> Iterator[Any]:
         Delivery(local.sockets, local.connections, seconds=time.monotonic, sleep_s=time.sleep),
         cursor_of=cursor_of,
     )
-    destinations = DestinationAdmin(local.buffer, local.objects, _Queue(), wall_clock=wall_clock)
+    destinations = DestinationAdmin(
+        local.buffer, local.objects, _Queue(), wall_clock=wall_clock, asks=local.ask_database
+    )
     pulls = PullService(local.buffer, wall_clock=wall_clock, checkpoints=checkpoints)
     app = create_app(
         push_routes(

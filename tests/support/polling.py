@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from lakesync.connectors.stretch import StretchRead, Work
     from lakesync.core.flows import Flow
     from lakesync.core.messages import Push, PushReceipt
-    from lakesync.gateway.destinations import DestinationAdmin
+    from lakesync.gateway.destinations import AsksDatabase, DestinationAdmin
     from lakesync.ports import Buffer, Rows
 
 P = TypeVar("P", bound=Polls)
@@ -85,6 +85,8 @@ class PollingByHand:
     """What flows move between, by the name of the secret and whose tables they are."""
     rows_min: int = 0
     """From how many rows ahead on a table of a flow is a job's; 0 for never."""
+    asks: AsksDatabase | None = None
+    """Asks the databases of flows; None asks none."""
 
     def __post_init__(self) -> None:
         self.polls = self.polls_at("")
@@ -137,8 +139,9 @@ class PollingByHand:
     def flow_admin(self, buffer: Buffer, destinations: DestinationAdmin) -> FlowAdmin:
         """Return what declares flows."""
         return FlowAdmin(
-            buffer, destinations, self.admin, self.store, self._counts, wall_clock=self.wall_clock
-        )
+            buffer, destinations, self.admin, self.store, self._counts,
+            wall_clock=self.wall_clock, asks=self.asks,
+        )  # fmt: skip
 
     def _counts(self, gateway: str, flow: Flow) -> Mapping[str, Any]:
         """Count as ``functions/flow`` does, when the administration asks it."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from lakesync.adapters.hosts import ANYWHERE
+from lakesync.adapters.tls import context_of, read_tls
 from lakesync.errors import AdapterRefused, ValidationFailed
 
 if TYPE_CHECKING:
@@ -18,13 +19,14 @@ if TYPE_CHECKING:
     from lakesync.adapters.mysql import MySql
     from lakesync.adapters.objects import ObjectsDatabase
     from lakesync.adapters.objects.archive import HistoryArchive
+    from lakesync.adapters.postgres import Postgres
     from lakesync.adapters.sql.adapter import SqlAdapter
 
     OpenedAdapter = SqlAdapter | BigQueryAdapter | ObjectsDatabase
 
 _FORMS = (
     "postgresql://user:password@host:5432/database, mysql://user:password@host:3306/database or "
-    "mariadb://…, with ?ca=/path/to/certificates.pem for TLS, or "
+    "mariadb://…, with ?tls=verify, encrypt or off, and &ca=/path/to/certificates.pem, or "
     "bigquery://project/dataset?location=EU, with &endpoint=https://… for another endpoint, or "
     "s3://bucket/folder?region=eu-central-1, with &endpoint=https://… and &style=path for another "
     "store, or iceberg://glue/prefix?warehouse=s3://bucket/folder"
@@ -117,7 +119,7 @@ def database_adapter(
         if scheme in {"postgres", "postgresql"}:
             from lakesync.adapters.postgres import postgres_adapter  # noqa: PLC0415 - its driver
 
-            return postgres_adapter(url, gateway, history_ms=history_ms, hosts=hosts)
+            return postgres_adapter(_postgres(url, hosts), gateway, history_ms=history_ms)
         if scheme in {"mysql", "mariadb"}:
             from lakesync.adapters.mysql import mysql_adapter  # noqa: PLC0415 - its driver
 
@@ -135,19 +137,33 @@ def database_adapter(
     raise ValidationFailed(f"a database's URL is {_FORMS}", field="url")
 
 
+def _postgres(url: str, hosts: tuple[str, ...]) -> Postgres:
+    """Return the dialect; ``tls`` and ``ca`` are ours, the rest is for PostgreSQL's library."""
+    from lakesync.adapters.postgres import Postgres  # noqa: PLC0415 - its driver
+
+    address, _, query = url.partition("?")
+    parts = [part for part in query.split("&") if part]
+    own = parse_qs("&".join(part for part in parts if part.startswith("tls=")), True)
+    tls = read_tls(own) or ("verify" if any(part.startswith("ca=") for part in parts) else "")
+    rest = [part.replace("ca=", "sslrootcert=", 1) if part.startswith("ca=") else part
+            for part in parts if not part.startswith("tls=")]  # fmt: skip
+    return Postgres(f"{address}?{'&'.join(rest)}" if rest else address, hosts, tls)
+
+
 def _mysql(url: str, hosts: tuple[str, ...], *, is_mariadb: bool) -> MySql:
     from lakesync.adapters.mysql import MySql  # noqa: PLC0415 - its driver
 
     try:
         parts = urlsplit(url)
         port = parts.port or 3306
-        options = parse_qs(parts.query, strict_parsing=bool(parts.query))
+        options = parse_qs(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
     except ValueError as exc:
         raise ValidationFailed(f"a database's URL is {_FORMS}", field="url") from exc
     database = unquote(parts.path.lstrip("/"))
-    if not parts.hostname or not parts.username or not database or options.keys() - {"ca"}:
+    if not parts.hostname or not parts.username or not database or options.keys() - {"ca", "tls"}:
         raise ValidationFailed(f"a database's URL is {_FORMS}", field="url")
-    tls = {"ca": options["ca"][0]} if options else None
+    ca = options["ca"][0] if "ca" in options else None
+    mode = read_tls(options) or ("verify" if ca else "")
     return MySql(
         parts.hostname,
         unquote(parts.username),
@@ -155,7 +171,7 @@ def _mysql(url: str, hosts: tuple[str, ...], *, is_mariadb: bool) -> MySql:
         database,
         port,
         is_mariadb=is_mariadb,
-        tls=tls,
+        tls=context_of(mode, ca) if mode else None,
         hosts=hosts,
     )
 

@@ -73,6 +73,10 @@ class Fillable(Protocol):
 class DestinationDatabase(DatabaseAdapter, Materialisable, Fillable, Protocol):
     """What batches are delivered to: all of the above."""
 
+    def answers(self) -> Result[None, LakeSyncError]:
+        """Have the database answer with these credentials; nothing is created."""
+        ...
+
 
 def merged_images(
     images: RowImages, stored: Mapping[str, RowState]

@@ -19,6 +19,7 @@ from lakesync.core.destinations import NAME
 from lakesync.core.flows import (
     FLOW,
     ConnectorSource,
+    DatabaseSource,
     Flow,
     flow_of_destination,
     flow_to_json,
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from lakesync.connectors.admin import ConnectorAdmin
     from lakesync.core.clock import Stamp
     from lakesync.flows.plan import CountsRows
-    from lakesync.gateway.destinations import DestinationAdmin
+    from lakesync.gateway.destinations import AsksDatabase, DestinationAdmin
     from lakesync.ports import Buffer, ConnectorStore, WallClock
 
 
@@ -57,6 +58,7 @@ class FlowAdmin:
         store: stores the connectors.
         counts: returns what a flow from a database would move: `lakesync.flows.plan.of_database`.
         wall_clock: the time.
+        asks: asks the databases of polled flows; None asks none.
     """
 
     def __init__(
@@ -68,20 +70,23 @@ class FlowAdmin:
         counts: CountsRows,
         *,
         wall_clock: WallClock,
+        asks: AsksDatabase | None = None,
     ) -> None:
         self._buffer = buffer
+        self._asks = asks
         self._destinations = destinations
         self._connectors = connectors
         self._store = store
         self._counts = counts
         self._now_ms = wall_clock
 
-    def check(self, gateway: str, body: object) -> Flow:
-        """Read a declaration, and save nothing.
+    def check(self, gateway: str, body: object, *, asks: bool = True) -> Flow:
+        """Read a declaration, ask its destination, and save nothing.
 
         Raises:
             FlowRefused: it has faults; names every one.
             Conflict: the name is in use, or the flow is declared differently.
+            ValidationFailed: the destination refuses, or is unreachable.
         """
         config = self._buffer.config(gateway)
         config.check_not_deleted()
@@ -97,20 +102,24 @@ class FlowAdmin:
         if declared is None and self._store.connector(gateway, flow.name) is not None:
             raise Conflict(f"there is a connector {flow.name} already: choose another name")
         if flow.source is None:
-            self._destinations.check(gateway, flow.name, as_destination(flow))
+            self._destinations.check(gateway, flow.name, as_destination(flow), asks=asks)
+        elif asks and not flow.to_gateway:
+            self._ask(gateway, flow.to.kind, flow.to.secret)
         return flow
 
-    def plan(self, gateway: str, body: object) -> dict[str, Any]:
+    def plan(self, gateway: str, body: object, *, asks: bool = True) -> dict[str, Any]:
         """Return what a declaration would move: from where, how much; and save nothing.
 
         Raises:
             FlowRefused: it has faults; names every one.
             Conflict: the name is in use, or the flow is declared differently.
-            ValidationFailed: its source refuses.
+            ValidationFailed: its source or its destination refuses.
         """
-        flow = self.check(gateway, body)
+        flow = self.check(gateway, body, asks=asks)
         is_new = self._declared(gateway, flow.name) is None
         answer: dict[str, Any] = {"flow": shown_flow(flow), "isNew": is_new}
+        if not asks:
+            return answer
         if isinstance(flow.source, ConnectorSource):
             kind = connector_type(flow.source.type)
             # The connector of a plan stores nothing.
@@ -129,37 +138,46 @@ class FlowAdmin:
             answer |= of_source(flow, gateway, self._counts)
         return answer
 
-    def declare(self, gateway: str, body: object) -> dict[str, Any]:
+    def declare(self, gateway: str, body: object, *, asks: bool = True) -> dict[str, Any]:
         """Declare a flow, and start it. Safe to repeat.
 
         Raises:
             FlowRefused: the declaration has faults; names every one.
             Conflict: the name is in use, or the flow is declared differently.
-            ValidationFailed: its source refuses.
+            ValidationFailed: its source or its destination refuses.
         """
-        flow = self.check(gateway, body)
-        answer = {"flow": shown_flow(flow), "isNew": self._declared(gateway, flow.name) is None}
+        flow = self.check(gateway, body, asks=False)
+        is_new = self._declared(gateway, flow.name) is None
+        if asks and is_new:
+            self.check(gateway, body)
+        answer = {"flow": shown_flow(flow), "isNew": is_new}
         if flow.source is None:
-            self._destinations.declare(gateway, flow.name, as_destination(flow))
+            self._destinations.declare(gateway, flow.name, as_destination(flow), asks=False)
         elif answer["isNew"]:
-            answer |= self._begin(gateway, flow)
+            answer |= self._begin(gateway, flow, asks=asks)
         else:
             self._connectors.keeping.complete(gateway, flow.name, hidden_in(flow))
         return answer
 
-    def _begin(self, gateway: str, flow: Flow) -> dict[str, str]:
+    def _begin(self, gateway: str, flow: Flow, *, asks: bool) -> dict[str, str]:
         """Register a flow that is polled; return its source's answer."""
         keeping, said = self._connectors.keeping, {}
         keeping.check_free(gateway, flow.name)
+        if asks and isinstance(flow.source, DatabaseSource):
+            self._ask(gateway, flow.source.kind, flow.source.secret)
         if isinstance(flow.source, ConnectorSource):
             kind, given = connector_type(flow.source.type), flow.source.configuration
             settings = configured(kind, dict(given))
             with closing(self._connectors.made(kind, settings, gateway, flow.name)) as connector:
-                said = {"message": asked(connector)}
+                said = {"message": asked(connector)} if asks else {}
         definition = Definition(FLOW, flow_to_stored(public(flow)), flow.every_minutes)
         undo = partial(self._connectors.remove, gateway, flow.name)
         keeping.begin(gateway, flow.name, definition, hidden_in(flow), undo)
         return said
+
+    def _ask(self, gateway: str, kind: str, secret: str) -> None:
+        if self._asks is not None:
+            self._asks(gateway, kind, secret)
 
     def declared(self, gateway: str, name: str) -> dict[str, Any] | None:
         """Return a flow's declaration, without secrets; None if there is none."""

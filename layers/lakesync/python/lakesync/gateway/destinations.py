@@ -32,6 +32,11 @@ if TYPE_CHECKING:
     from lakesync.core.destinations import Destination, Destinations
     from lakesync.ports import Buffer, DeliveryState, ObjectStore, Queue, WallClock
 
+    AsksDatabase = Callable[[str, str, str], None]
+    """Asks the database of a gateway's secret: the gateway, the kind, the secret."""
+
+ARCHIVE_KIND: Final = "s3"
+"""What an archive is."""
 _TRIES_MAX: Final = 10
 
 
@@ -66,34 +71,58 @@ class DestinationAdmin:
     """Changes and shows a gateway's destinations; the queue wakes delivery."""
 
     def __init__(
-        self, buffer: Buffer, objects: ObjectStore, queue: Queue, *, wall_clock: WallClock
+        self,
+        buffer: Buffer,
+        objects: ObjectStore,
+        queue: Queue,
+        *,
+        wall_clock: WallClock,
+        asks: AsksDatabase | None = None,
     ) -> None:
         self._buffer = buffer
         self._objects = objects
         self._queue = queue
         self._wall_clock = wall_clock
+        self._asks = asks
 
-    def check(self, gateway: str, name: str, body: object) -> Destination:
-        """Read a declaration, without saving it.
+    def check(self, gateway: str, name: str, body: object, *, asks: bool = True) -> Destination:
+        """Read a declaration, and ask its database, without saving it.
 
         Raises:
             DestinationRefused: it has faults; names every one.
             Conflict: it conflicts with another destination, or one that was just removed.
+            ValidationFailed: its secret cannot be read, or the database refuses or is unreachable.
         """
         config = self._buffer.config(gateway)
         config.check_not_deleted()
         wanted = read_destination(name, body, config)
         self._check_fits(self._buffer.destinations(gateway), wanted)
+        if asks:
+            self.ask(gateway, wanted)
         return wanted
 
-    def declare(self, gateway: str, name: str, body: object) -> Destination:
+    def ask(self, gateway: str, destination: Destination) -> None:
+        """Have a destination's database answer, and its archive; nothing is made there.
+
+        Raises:
+            ValidationFailed: its secret cannot be read, or it refuses or is unreachable.
+        """
+        if self._asks is not None:
+            self._asks(gateway, destination.kind, destination.secret)
+            if destination.archive is not None:
+                self._asks(gateway, ARCHIVE_KIND, destination.archive.secret)
+
+    def declare(self, gateway: str, name: str, body: object, *, asks: bool = True) -> Destination:
         """Declare a destination, and have it filled. Idempotent.
 
         Raises:
             DestinationRefused: the declaration has faults; names every one.
             Conflict: it conflicts with another destination, or one that was just removed.
+            ValidationFailed: its secret cannot be read, or the database refuses or is unreachable.
         """
-        wanted = replace(self.check(gateway, name, body), declared_ms=self._wall_clock())
+        asks = asks and self.declared(gateway, name) is None
+        checked = self.check(gateway, name, body, asks=asks)
+        wanted = replace(checked, declared_ms=self._wall_clock())
 
         def declared(before: Destinations) -> Destinations:
             self._check_fits(before, wanted)

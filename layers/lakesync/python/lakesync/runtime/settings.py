@@ -135,6 +135,8 @@ class AdminSettings(BufferSettings):
     flow_function: str = variable("FLOW_FUNCTION", not_empty)
     lake_flow_function: str = variable("LAKE_FLOW_FUNCTION", not_empty)
     """The names of ``functions/flow`` and ``lake_flow``: they count what a flow would move."""
+    deliver_function: str = variable("DELIVER_FUNCTION", not_empty)
+    """The name of ``functions/deliver``, which asks a destination's database whether it answers."""
     lake_bucket: str = variable("LAKE_BUCKET", not_empty)
     """Where claims are, and what of connectors is too large for an item."""
     deliver_queue_url: str = variable("DELIVER_QUEUE_URL", not_empty)

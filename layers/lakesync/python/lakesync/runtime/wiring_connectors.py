@@ -14,7 +14,7 @@ from lakesync.ports import Usage
 from lakesync.runtime import observe, wiring, wiring_access
 from lakesync.runtime.poll_schedules import EventBridgePolls
 from lakesync.runtime.secrets import Secrets
-from lakesync.runtime.wiring_deliver import database_opener
+from lakesync.runtime.wiring_deliver import asks_database, database_opener
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -180,11 +180,13 @@ def poll_now(settings: Aws, machine: str, gateway: str, name: str) -> None:
 
 def flow_handler(settings: PollSettings, seconds: Callable[[], float]) -> Handler:
     """Return the handler of ``functions/flow``."""
+    from lakesync.runtime.database_checks import with_questions  # noqa: PLC0415
     from lakesync.runtime.flow_counts import with_counts  # noqa: PLC0415
     from lakesync.runtime.ingest import ingest_handler  # noqa: PLC0415
 
     opened = database_opener(settings, settings.secret_prefix, settings.database_hosts)
-    return with_counts(ingest_handler(polls(settings), seconds), opened, seconds)
+    counting = with_counts(ingest_handler(polls(settings), seconds), opened, seconds)
+    return with_questions(counting, opened)
 
 
 def flow_admin(
@@ -204,6 +206,7 @@ def flow_admin(
             wiring.invoker(settings, settings.lake_flow_function, COUNT_S),
         ),
         wall_clock=wiring.wall_clock,
+        asks=asks_database(settings, settings.flow_function),
     )
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lakesync.delivery.desk import Desk
     from lakesync.delivery.source_pull import SourcePulls
     from lakesync.delivery.table import TableDelivery
-    from lakesync.gateway.destinations import DestinationAdmin
+    from lakesync.gateway.destinations import AsksDatabase, DestinationAdmin
     from lakesync.runtime.settings import AdminSettings, Aws, DeliverSettings
     from lakesync.runtime.settings_sources import SourcePullSettings
 
@@ -192,7 +192,21 @@ def destination_admin(settings: AdminSettings) -> DestinationAdmin:
         wiring.objects(settings, settings.lake_bucket),
         LateQueue(settings, settings.deliver_queue_url),
         wall_clock=wiring.wall_clock,
+        asks=asks_database(settings, settings.deliver_function),
     )
+
+
+def asks_database(settings: AdminSettings, function: str) -> AsksDatabase:
+    """Return a function that has a function ask databases; those of Iceberg, the one that has it.
+
+    Args:
+        settings: the administration's.
+        function: the name of the function that will use the database.
+    """
+    from lakesync.runtime.database_checks import ASK_S, asked_by  # noqa: PLC0415
+
+    lakes = wiring.invoker(settings, settings.lake_flow_function, ASK_S)
+    return asked_by(wiring.invoker(settings, function, ASK_S), lakes)
 
 
 class LateQueue:

@@ -123,6 +123,11 @@ class BigQueryAdapter:
         """Return the tables with their schemas; see `DatabaseAdapter`."""
         return self._answer(self._ledger.schemas)
 
+    def answers(self) -> Result[None, LakeSyncError]:
+        """Ask for the tables, and create nothing; see `DestinationDatabase`."""
+        tables = self.tables()
+        return tables if isinstance(tables, Err) else Ok(None)
+
     def rows_after(self, table: str, row_id: str, rows_max: int) -> Result[RowPage, LakeSyncError]:
         """Return a table's rows behind a row id; see `DatabaseAdapter`."""
 

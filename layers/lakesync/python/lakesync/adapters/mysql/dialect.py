@@ -69,8 +69,8 @@ class MySql:
     database: str
     port: int = 3306
     is_mariadb: bool = False
-    tls: ssl.SSLContext | Mapping[str, Any] | None = None
-    """What `ssl` of ``pymysql.connect`` takes; None for a connection in the clear."""
+    tls: ssl.SSLContext | None = None
+    """How it is encrypted; None for TLS that verifies nothing, if the server offers it."""
     hosts: tuple[str, ...] = ()
     """Which hosts that are not public it may be at; see `lakesync.adapters.hosts`."""
     answer_s: float = STATEMENT_TIMEOUT_S + ANSWER_S
@@ -127,7 +127,7 @@ class MySql:
                 charset="utf8mb4",
                 read_timeout=seconds,
                 write_timeout=seconds,
-                ssl=cast("Any", self.tls),
+                ssl=self.tls,
                 sql_mode="STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION",
                 init_command="SET time_zone = '+00:00'",
                 defer_connect=True,

@@ -21,6 +21,7 @@ from lakesync.adapters.sql.adapter import SqlAdapter
 from lakesync.adapters.sql.dialect import SCOPE, STAGE, quoted
 from lakesync.adapters.sql.staging import fill_stage
 from lakesync.adapters.sql.values import Unfit
+from lakesync.adapters.tls import libpq_options
 from lakesync.core.column_types import precision_scale
 from lakesync.errors import AdapterRefused
 
@@ -69,6 +70,8 @@ class Postgres:
     """A connection string or URL; tables are in the first schema of its search path."""
     hosts: tuple[str, ...] = ()
     """Which hosts that are not public it may be at; see `lakesync.adapters.hosts`."""
+    tls: str = ""
+    """One of `lakesync.adapters.tls.MODES`; empty for what the connection string says."""
     answer_s: float = STATEMENT_TIMEOUT_MS / 1000 + ANSWER_S
     """How long one exchange may take; by then the server ended the statement, with its locks."""
     bytes_type: str = "bytea NOT NULL"
@@ -103,9 +106,12 @@ class Postgres:
         return cast("Connection", connection)
 
     def _at(self, host: str, port: int, address: str, seconds: float) -> Timed:
+        has_ca = "sslrootcert" in conninfo_to_dict(self.dsn)
+        options: dict[str, Any] = libpq_options(self.tls, has_ca=has_ca)
         try:
             return Timed.connect(
-                self.dsn, host=host, hostaddr=address, port=port, connect_timeout=ceil(seconds),
+                self.dsn, **options,
+                host=host, hostaddr=address, port=port, connect_timeout=ceil(seconds),
                 application_name="lakesync",
                 prepare_threshold=None,  # a pooler may hand each transaction another session
             )  # fmt: skip
@@ -233,10 +239,10 @@ class Postgres:
 
 
 def postgres_adapter(
-    dsn: str, gateway: str, *, history_ms: int | None = None, hosts: tuple[str, ...] = ()
+    dialect: Postgres, gateway: str, *, history_ms: int | None = None
 ) -> SqlAdapter:
     """Return the adapter of a gateway in a PostgreSQL database; nothing is connected yet."""
-    return SqlAdapter(Postgres(dsn, hosts), gateway, history_ms=history_ms)
+    return SqlAdapter(dialect, gateway, history_ms=history_ms)
 
 
 def _place(dsn: str) -> tuple[str, int]:

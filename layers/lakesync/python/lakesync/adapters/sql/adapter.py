@@ -101,6 +101,14 @@ class SqlAdapter(WritesSideBySide):
         """Return the tables with their schemas; see `DatabaseAdapter`."""
         return self._read(lambda ledger: ledger.schemas())
 
+    def answers(self) -> Result[None, LakeSyncError]:
+        """Connect, and create nothing; see `DestinationDatabase`."""
+
+        def asked(cursor: Cursor, _: Ledger) -> None:
+            cursor.execute("SELECT 1")
+
+        return self._answer(lambda: self._transactions.run(asked))
+
     def rows_after(self, table: str, row_id: str, rows_max: int) -> Result[RowPage, LakeSyncError]:
         """Return a table's rows behind a row id; see `DatabaseAdapter`."""
 

@@ -21,6 +21,7 @@ _ARCHIVE = typer.Option(
     "SECRET.",
     metavar="SECRET:DAYS",
 )
+_NO_CHECK = typer.Option("--no-check", help="Declare without asking the database first.")
 
 
 @command
@@ -71,13 +72,13 @@ def check(
     file: Annotated[str, _FILE],
     archive: Annotated[str | None, _ARCHIVE] = None,
 ) -> None:
-    """Check a declaration and list all of its faults; nothing is saved.
+    """Check a declaration, list all of its faults, and ask its database; nothing is saved.
 
     Example:
       lakesync destinations check warehouse warehouse.json
     """
     answer = _declare(session, name, file, archive, "?dryRun=true")
-    session.out.answer(answer, f"{name} can be declared")
+    session.out.answer(answer, f"{name} can be declared; its database answers")
 
 
 @command
@@ -87,19 +88,21 @@ def add(
     name: Annotated[str, _NAME],
     file: Annotated[str, _FILE],
     archive: Annotated[str | None, _ARCHIVE] = None,
+    no_check: Annotated[bool, _NO_CHECK] = False,
 ) -> None:
     """Declare a destination: it is filled with the existing rows, then follows. Safe to repeat.
 
     The file contains {"kind": "postgres", "secret": "warehouse", "tables": ["flights"]}, and
     optionally "buckets" (which rows, as in sync rules), "tableNames", "deletes" and "archive". The
     secret holds the database's URL. Create it first in Secrets Manager, under the name
-    STACK/destinations/GATEWAY/SECRET.
+    STACK/destinations/GATEWAY/SECRET. The database is asked first: nothing is declared unless it
+    answers.
 
     Example:
       lakesync destinations add warehouse warehouse.json
       lakesync destinations add warehouse warehouse.json --archive warehouse-archive:30
     """
-    answer = _declare(session, name, file, archive)
+    answer = _declare(session, name, file, archive, "?check=false" if no_check else "")
     session.out.answer(answer, f"declared: {name}; `lakesync destinations list` shows its progress")
     untyped = _untyped(session, answer)
     if untyped:

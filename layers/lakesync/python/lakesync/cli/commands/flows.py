@@ -21,6 +21,7 @@ _FROM = typer.Option(
 _REPLACE = typer.Option(
     "--replace", help="Remove and declare again the flows that the file changes."
 )
+_NO_CHECK = typer.Option("--no-check", help="Declare without asking sources and databases first.")
 
 
 @command
@@ -87,25 +88,28 @@ def apply(
     *,
     file: Annotated[str, _FILE],
     replace: Annotated[bool, _REPLACE] = False,
+    no_check: Annotated[bool, _NO_CHECK] = False,
 ) -> None:
     """Declare the flows of a file. All of them are checked before any is declared. Safe to repeat.
 
     Flows that the file does not name are not changed. A flow that is declared differently is
-    refused, unless --replace is given: then it is removed and declared again.
+    refused, unless --replace is given: then it is removed and declared again. Sources and
+    databases are asked first: nothing is declared unless they answer.
 
     Example:
       lakesync flows apply flows.yaml
     """
     flows = _read(file)
-    _planned(session, flows, tolerant=replace)
+    query = "?check=false" if no_check else ""
+    _planned(session, flows, tolerant=replace, check=not no_check)
     for body in flows:
         try:
-            answer = _declare(session, body)
+            answer = _declare(session, body, query)
         except Conflict:
             if not replace:
                 raise
             session.ask("DELETE", _path(session, body["name"]))
-            answer = _declare(session, body)
+            answer = _declare(session, body, query)
         said = "declared" if answer["isNew"] else "unchanged"
         session.out.answer(answer, f"{said}: {answer['flow']['name']}")
 
@@ -173,13 +177,16 @@ def remove(session: Session, *, name: Annotated[str, _NAME]) -> None:
     session.out.answer(answer, f"removed: {name}. {answer.get('message', '')}".rstrip(". "))
 
 
-def _planned(session: Session, flows: list[Any], *, tolerant: bool = False) -> list[dict[str, Any]]:
+def _planned(
+    session: Session, flows: list[Any], *, tolerant: bool = False, check: bool = True
+) -> list[dict[str, Any]]:
     """Plan all flows of a file, and print the faults of all of them.
 
     Raises:
         FlowRefused: there are faults.
     """
     planned: list[dict[str, Any]] = []
+    asks = "" if check else "&check=false"
     faults: list[Fault] = []
     for place, body in enumerate(flows):
         name = body.get("name") if isinstance(body, dict) else None
@@ -187,7 +194,7 @@ def _planned(session: Session, flows: list[Any], *, tolerant: bool = False) -> l
         if name in [one.get("name") for one in flows[:place] if isinstance(one, dict)]:
             faults.append(Fault(f"{at}.name", "another flow of the file has that name"))
         try:
-            planned.append(session.ask("POST", f"{_path(session)}?dryRun=true", body))
+            planned.append(session.ask("POST", f"{_path(session)}?dryRun=true{asks}", body))
         except FlowRefused as refused:
             faults += [Fault(f"{at}.{path}", message) for path, message in refused.faults]
         except Conflict as conflict:
@@ -207,8 +214,8 @@ def _declared(session: Session) -> list[dict[str, Any]]:
     return flows
 
 
-def _declare(session: Session, body: Any) -> dict[str, Any]:
-    return session.ask("POST", _path(session), body)
+def _declare(session: Session, body: Any, query: str) -> dict[str, Any]:
+    return session.ask("POST", _path(session) + query, body)
 
 
 def _change(session: Session, name: str, action: str, sentence: str) -> None:

@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-import ssl
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from lakesync.adapters.tls import context_of
 from lakesync.connectors.port import SourceColumn, SourceTable
 from lakesync.connectors.sql.mysql_values import MySqlValues
 from lakesync.connectors.sql.names import place_of, quoted_table, written
@@ -103,14 +103,12 @@ class PostgresSource:
         from lakesync.adapters.postgres import Postgres  # noqa: PLC0415
 
         settings = self.settings
-        mode = {"verify": "verify-full", "encrypt": "require", "off": "disable"}[settings.tls]
-        tls = {"sslmode": mode} | ({"sslrootcert": "system"} if mode == "verify-full" else {})
         return Postgres(
             make_conninfo(
                 host=settings.host, port=settings.port, dbname=settings.database,
-                user=settings.user, password=settings.password.get_secret_value(), **tls,
+                user=settings.user, password=settings.password.get_secret_value(),
             ),
-            self.hosts, answer_s=self.answer_s,
+            self.hosts, settings.tls, answer_s=self.answer_s,
         )  # fmt: skip
 
     def connect(self) -> Connection:
@@ -159,7 +157,8 @@ class MySqlSource:
         settings = self.settings
         return MySql(
             settings.host, settings.user, settings.password.get_secret_value(), settings.database,
-            settings.port, tls=_tls(settings.tls), hosts=self.hosts, answer_s=self.answer_s,
+            settings.port, tls=context_of(settings.tls), hosts=self.hosts,
+            answer_s=self.answer_s,
         )  # fmt: skip
 
     def connect(self) -> Connection:
@@ -194,16 +193,6 @@ class MySqlSource:
             condition = "c.TABLE_SCHEMA = coalesce(%s, DATABASE()) AND c.TABLE_NAME = %s"
             cursor.execute(_MYSQL_COLUMNS.format(condition), (schema or None, name))
         return _tables(cursor.fetchall(), table, self.values)
-
-
-def _tls(mode: str) -> Any:
-    if mode == "off":
-        return None
-    context = ssl.create_default_context()
-    if mode == "encrypt":
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return context
 
 
 def _tables(rows: Sequence[Sequence[Any]], asked: str | None, values: Values) -> list[SourceTable]:

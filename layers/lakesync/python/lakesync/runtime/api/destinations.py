@@ -25,6 +25,9 @@ Action = Annotated[str, Path(description=f"One of {', '.join(ACTIONS)}.", max_le
 DryRun = Annotated[
     bool, Query(alias="dryRun", description="Save nothing; only check the declaration.")
 ]
+Check = Annotated[
+    bool, Query(description="Ask the database first; false declares one that does not answer yet.")
+]
 
 
 def add_destination_routes(router: APIRouter, service: DestinationAdmin) -> None:
@@ -64,13 +67,14 @@ def add_destination_routes(router: APIRouter, service: DestinationAdmin) -> None
         name: Name,
         request: Request,
         dry_run: DryRun = False,  # noqa: FBT002 - FastAPI passes it by name
+        check: Check = True,  # noqa: FBT002
     ) -> Response:
         """Apply batches there too, from now on; all faults are reported at once. Safe to repeat."""
         body = await json_body(request, "a destination is JSON", DESTINATION_BODY_BYTES_MAX)
         if dry_run:
             tried(request)
-            return answer_json(request, _shown(service.check(gateway, name, body)))
-        return answer_json(request, _shown(service.declare(gateway, name, body)))
+            return answer_json(request, _shown(service.check(gateway, name, body, asks=check)))
+        return answer_json(request, _shown(service.declare(gateway, name, body, asks=check)))
 
     @router.delete(
         "/admin/destinations/{gateway}/{name}",

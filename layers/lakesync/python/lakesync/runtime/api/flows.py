@@ -26,6 +26,9 @@ _FROM: Final = 'send {"from": "2026-11-25T00:00:00Z"}, or {} to deliver everythi
 Name = Annotated[str, Path(description="The flow's name.", max_length=64)]
 Action = Annotated[str, Path(description=f"One of {', '.join(ACTIONS)}.", max_length=64)]
 DryRun = Annotated[bool, Query(alias="dryRun", description="Save nothing; return what would move.")]
+Check = Annotated[
+    bool, Query(description="Ask both ends first; false declares a flow whose ends do not answer.")
+]
 
 
 def add_flow_routes(router: APIRouter, service: Callable[[], FlowAdmin]) -> None:
@@ -60,13 +63,14 @@ def add_flow_routes(router: APIRouter, service: Callable[[], FlowAdmin]) -> None
         gateway: Gateway,
         request: Request,
         dry_run: DryRun = False,  # noqa: FBT002 - FastAPI passes it by name
+        check: Check = True,  # noqa: FBT002
     ) -> Response:
         """Let rows move from now on; every fault is named at once. Safe to repeat."""
         body = await json_body(request, "a flow is JSON", FLOW_BODY_BYTES_MAX)
         if dry_run:
             tried(request)
-            return answer_json(request, service().plan(gateway, body))
-        return answer_json(request, service().declare(gateway, body))
+            return answer_json(request, service().plan(gateway, body, asks=check))
+        return answer_json(request, service().declare(gateway, body, asks=check))
 
     @router.delete(
         "/admin/flows/{gateway}/{name}",
