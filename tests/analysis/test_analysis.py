@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -11,9 +12,10 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import BooleanType, LongType, NestedField, StringType
 
+from lakesync import analysis
 from lakesync.analysis import OpenedLake, open_lake
 from lakesync.core.names import lake_database
-from lakesync.errors import Unavailable, ValidationFailed
+from lakesync.errors import NotFound, Unavailable, ValidationFailed
 from lakesync.result import Err
 from tests.support.lake_tables import PREFIX, FolderLake
 from tests.support.repository import ROOT
@@ -88,7 +90,7 @@ def test_what_does_not_work_is_a_result_that_says_why(
         assert isinstance(result.error, kind)
         return str(result.error)
 
-    assert "tables: flights" in reason(lake.arrow("flight"))
+    assert "tables: flights" in reason(lake.arrow("flight"), NotFound)
     assert "has no column due_date" in reason(lake.arrow("flights", columns=["due_date"]))
     assert "as_of 'soon' is not a point in time" in reason(lake.pandas("flights", as_of="soon"))
     assert "there was nothing in flights" in reason(lake.arrow("flights", as_of="99"))
@@ -122,3 +124,16 @@ def test_the_code_of_the_page_runs(
         "[{'carrier': 'DL', 'delay': None}, {'carrier': 'UA', 'delay': 40.0}] "
         "[{'carrier': 'DL', 'delay': None}, {'carrier': 'UA', 'delay': 70.0}]\n"
     )
+
+
+@pytest.mark.parametrize("module", ["boto3", "pyarrow", "pyiceberg", "duckdb"])
+@pytest.mark.parametrize("opens", ["open_lake", "open_shared"])
+def test_without_its_extra_it_says_what_to_install(
+    module: str, opens: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    wanted = rf"lakesync.analysis needs {module}: run pip install .*\[analysis\]"
+
+    with pytest.raises(ImportError, match=wanted) as missing:
+        getattr(analysis, opens)()
+    assert missing.value.__suppress_context__

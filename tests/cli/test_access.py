@@ -60,6 +60,41 @@ def test_who_is_revoked_is_listed_until_restored(gateway: LocalGateway) -> None:
     assert run("access", "list", "--json").stdout == ""
 
 
+def test_whoever_was_never_seen_is_revoked_and_it_is_said(gateway: LocalGateway) -> None:
+    assert pushes(gateway, "ann", "phone-1") == ""
+    for kind, known, misspelt in (("user", "ann", "anne"), ("client", "phone-1", "phone-l")):
+        done = run("access", "revoke", kind, misspelt)
+        assert done.exit_code == 0
+        assert f"no {kind} {misspelt} was ever seen at {GATEWAY}: check the name" in done.stderr
+        assert json.loads(run("access", "revoke", kind, misspelt, "--json").stdout) == {
+            "revoked": {kind: misspelt}, "known": False,
+        }  # fmt: skip
+        seen = run("access", "revoke", kind, known, "--json")
+        assert (json.loads(seen.stdout)["known"], seen.stderr) == (True, "")
+    listed = run("access", "list", "--json").stdout
+    assert listed.count("\n") == 4
+    assert "no client tv was ever seen" in run("clients", "revoke", GATEWAY, "tv").stderr
+
+
+def test_a_search_among_too_many_clients_is_no_proof(
+    gateway: LocalGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lakesync.cli.commands.access.LOOKED_AT_CLIENTS_MAX", 1)
+    for client in ("phone-1", "phone-2"):
+        assert pushes(gateway, "ann", client) == ""
+    done = run("access", "revoke", "user", "bob", "--json")
+
+    assert json.loads(done.stdout)["known"] is None
+    assert f"none of the first 1 clients of {GATEWAY} is of the user bob" in done.stderr
+
+
+def test_what_was_not_revoked_or_bound_is_not_said_to_be_undone(gateway: LocalGateway) -> None:
+    assert "user bob was not revoked" in run("access", "restore", "user", "bob").stdout
+    assert "belonged to nobody" in run("access", "release", "phone-9").stdout
+    assert pushes(gateway, "ann", "phone-1") == ""
+    assert run("access", "release", "phone-1").stdout == "released: phone-1, which was ann's\n"
+
+
 def test_nobody_is_revoked_by_themselves(gateway: LocalGateway) -> None:
     refused = run("access", "revoke", "user", "cli")
 

@@ -115,6 +115,8 @@ def test_a_gateway_may_demand_schemas() -> None:
 def test_a_gateway_without_schemas_says_how_to_make_one(gateway: LocalGateway) -> None:
     token = gateway.token("ops", gateway="empty", role="admin")
     words = ("schema", "list", "--url", gateway.url, "--gateway", "empty", "--token", token)
+    assert run(*words).exit_code == 1
+    assert run("schema", "strict", "on", *words[2:]).exit_code == 0
     assert run(*words).stdout == "no table has a schema: lakesync schema put --help\n"
     assert run(*words, "--json").stdout == ""
 

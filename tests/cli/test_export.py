@@ -10,6 +10,7 @@ import pytest
 
 from lakesync.cli import export as export_module
 from lakesync.cli.commands import gateways
+from lakesync.cli.existence import must_exist
 from lakesync.cli.export import MANIFEST, WholeGateway, export
 from lakesync.cli.faults import UsageFault
 from lakesync.client import Client
@@ -159,6 +160,7 @@ def test_what_is_exported_can_be_put_into_another_gateway(
     gateway: LocalGateway, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(gateways, "stores", lambda _: (gateway.buffer, gateway.objects))
+    monkeypatch.setattr(gateways, "must_exist_in_stack", must_exist)
     done = run("gateways", "export", "g1", "--to", "first", "--json")
     assert json.loads(done.stdout)["tables"] == {"flights": 16}
     for words in (

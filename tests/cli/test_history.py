@@ -235,7 +235,7 @@ def test_what_was_never_written_is_one_sentence() -> None:
         (("notes", "t1"), "error: there is no table notes; tables: flights, todos"),
     ):
         done = run("history", *words)
-        assert done.exit_code == 2
+        assert done.exit_code == 1
         assert done.stderr.startswith(sentence)
 
 

@@ -27,7 +27,7 @@ def test_the_job_is_asked_and_only_a_change_is_recorded(
     monkeypatch: pytest.MonkeyPatch, *, dry_run: bool
 ) -> None:
     stack: Any = Stack()
-    stack.connection = SimpleNamespace(gateway="g")
+    stack.connection = SimpleNamespace(gateway="g", own_gateway="g")
     recorded = []
 
     @contextmanager

@@ -8,9 +8,8 @@ import boto3
 import pytest
 from botocore.stub import Stubber
 
-from lakesync.cli.faults import UsageFault
 from lakesync.cli.protection import PROTECTION, RECOVERY, STREAM, protect
-from lakesync.errors import Unavailable
+from lakesync.errors import NotFound, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,7 +93,7 @@ def test_a_table_that_is_not_ready_is_to_be_tried_later(
 
 def test_a_table_that_is_not_there_is_named(client: Any, stub: Stubber) -> None:
     stub.add_client_error("describe_table", "ResourceNotFoundException")
-    with pytest.raises(UsageFault, match=f"there is no table {TABLE}"):
+    with pytest.raises(NotFound, match=f"there is no table {TABLE}"):
         protect(client, TABLE)
 
 

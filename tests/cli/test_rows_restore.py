@@ -272,7 +272,6 @@ def test_what_cannot_be_restored_is_one_sentence(moment: str) -> None:
         (RESTORE, "specify a time"),
         ((*RESTORE, "--to", "soon"), "--to 'soon' is not a point in time"),
         ((*RESTORE, "--by", "restore"), "restore is the client that restores"),
-        (("rows", "restore", "nothing", "--to", "0"), "there is no table nothing"),
         ((*RESTORE, "--to", moment, "--plan", "broken.plan"), "broken.plan is not a plan"),
         ((*RESTORE, "--to", moment, "--where", "("), "--where was refused"),
     ]
@@ -281,7 +280,24 @@ def test_what_cannot_be_restored_is_one_sentence(moment: str) -> None:
         assert done.exit_code == 2, done.output
         assert done.stderr.startswith(f"error: {sentence}")
         assert len(done.stderr.splitlines()) == 1
+    unknown = run("rows", "restore", "nothing", "--to", "0")
+    assert unknown.exit_code == 1
+    assert unknown.stderr.startswith("error: there is no table nothing")
     assert not PLAN.exists()
+
+
+@pytest.mark.law("H5")
+def test_a_dry_run_leaves_the_plan_of_another_client(moment: str) -> None:
+    assert run(*RESTORE, "--to", moment, "--dry-run").exit_code == 0
+    kept = PLAN.read_bytes()
+    others = (*RESTORE, "--to", moment, "--client", "carol")
+    for words in ((*others, "--dry-run"), others):
+        refused = run(*words)
+        assert refused.exit_code == 2
+        assert "is the plan of client restore: pass --client restore" in refused.stderr
+        assert PLAN.read_bytes() == kept
+    assert run(*others, "--dry-run", "--overwrite").exit_code == 0
+    assert PLAN.read_bytes() != kept
 
 
 def test_a_plan_is_its_owners_alone(moment: str) -> None:

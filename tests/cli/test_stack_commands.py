@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import BooleanType, LongType, NestedField, StringType
 from typer.testing import CliRunner, Result
 
+from lakesync.buffer.access import DynamoAccess
 from lakesync.buffer.audit import DynamoAudit
 from lakesync.buffer.caller import DynamoCaller
 from lakesync.cli import lake_job
@@ -30,8 +32,9 @@ from lakesync.core.gateway_secret import gateway_secret
 from lakesync.core.names import lake_columns, lake_tables
 from lakesync.errors import Unavailable
 from lakesync.materialise.glue_views import read_document
-from lakesync.ports import AuditQuery
+from lakesync.ports import AuditQuery, Revocation
 from lakesync.ports.audit import STACK as STACK_WIDE
+from tests.support.command_lines import LINES
 from tests.support.commits import Writer
 from tests.support.emulated_stack import PLAIN_TABLE, emulated_stack
 from tests.support.stores import TABLE, with_table
@@ -46,6 +49,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.emulator
 
 STACK = "some-stack"
+GATEWAYS = ("acme", "anew", "bare", "blue")
 SECRET = "a secret that signs tokens of tests only"
 SIGNERS = {"current": SECRET, "previous": "x", "generations": {"acme": [3, 2]}}
 TEMPLATE: dict[str, Any] = {
@@ -90,6 +94,21 @@ TEMPLATE: dict[str, Any] = {
 def emulator() -> Iterator[Emulator]:
     with emulated_stack(STACK, TEMPLATE) as started:
         yield started
+
+
+@pytest.fixture(autouse=True, scope="module")
+def known(emulator: Emulator) -> None:
+    """Something was declared for the gateways of these tests."""
+    revoked = Revocation("client", "phone", 1, "admin")
+    stack = boto3.resource("cloudformation", **emulator.client_options()).Stack(STACK)
+    table = next(one["OutputValue"] for one in stack.outputs if one["OutputKey"] == "BufferTable")
+    options = emulator.client_options()
+    caller = DynamoCaller(options["region_name"], options["endpoint_url"])
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in emulator.environment().items():
+            patch.setenv(name, value)
+        for gateway in GATEWAYS:
+            DynamoAccess(table, caller).revoke(gateway, revoked)
 
 
 @pytest.fixture(autouse=True)
@@ -161,7 +180,7 @@ def test_a_change_by_aws_credentials_is_recorded_with_their_arn(emulator: Emulat
 
 def test_a_stack_that_is_not_there_is_named() -> None:
     done = run("token", "--stack", "another")
-    assert done.exit_code == 2
+    assert done.exit_code == 1
     assert done.stderr == (
         "error: there is no stack another in us-east-1: check --stack and AWS_REGION\n"
     )
@@ -584,7 +603,7 @@ def test_maintenance_is_reported_before_it_is_started() -> None:
     assert "nothing was started" in run("lake", "maintain", "--dry-run").stderr
 
     unknown = run("lake", "maintain", "--table", "nothing")
-    assert unknown.exit_code == 2
+    assert unknown.exit_code == 1
     assert f"there are: {WIRE_NAME}" in unknown.stderr
 
 
@@ -612,7 +631,7 @@ def test_maintenance_that_is_started_is_recorded_with_what_the_tables_consist_of
 
 def test_a_table_that_is_not_there_is_answered_with_those_that_are() -> None:
     done = run("query", "select * from todo_list")
-    assert done.exit_code == 2
+    assert done.exit_code == 1
     assert done.stderr.endswith("tables in the lake: ToDos\n")
     assert "the query was refused: Parser Error" in run("query", "selec 1").stderr
 
@@ -627,10 +646,24 @@ def test_a_row_is_counted_in_every_snapshot_in_which_its_values_can_be_read() ->
 
 
 def test_a_gateway_without_a_lake_says_how_to_get_one() -> None:
-    done = run("query", "select * from todos", "--gateway", "nobody")
-    assert done.exit_code == 2
+    done = run("query", "select * from todos", "--gateway", "bare")
+    assert done.exit_code == 1
     assert done.stderr.endswith("none yet: push something, then `lakesync flush --wait`\n")
-    assert lines(run("query", "select 1 as one", "--gateway", "nobody", "--json")) == [{"one": 1}]
+    assert lines(run("query", "select 1 as one", "--gateway", "bare", "--json")) == [{"one": 1}]
+
+
+def test_a_gateway_that_does_not_exist_is_not_found() -> None:
+    """By AWS credentials as by the gateway itself."""
+    asking = {name: line for name, line in LINES.items() if line.reaches == "aws"}
+    for name, line in asking.items():
+        if line.makes:
+            continue
+        words = shlex.split(line.words.replace("GATEWAY", "nobody"))
+        done = run(*name.split(), *words, "--gateway", "nobody", "--json")
+        assert (name, done.exit_code) == (name, 1), done.output
+        last = json.loads(done.stderr.splitlines()[-1])
+        assert last["error"].startswith("there is no gateway nobody: "), name
+        assert last["code"] == "NOT_FOUND"
 
 
 def test_restored_protects_a_table_and_begins_an_epoch_in_each_of_its_gateways(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from lakesync.cli.asof import as_of as read_as_of
 from lakesync.cli.aws import Aws
@@ -19,7 +19,7 @@ from lakesync.cli.lake import Lake
 from lakesync.cli.pushdown import Needed
 from lakesync.cli.shared_lake import shared_lake
 from lakesync.client.transport.http import how_to_install
-from lakesync.errors import Forbidden, LakeSyncError, Unavailable, ValidationFailed
+from lakesync.errors import Forbidden, LakeSyncError, NotFound, Unavailable, ValidationFailed
 from lakesync.result import Err, Ok
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from lakesync.result import Result
 
 T = TypeVar("T")
+_NEEDED: Final = ("boto3", "pyarrow", "pyiceberg", "duckdb")
+"""What reads the lake; pandas and polars are looked for where a frame is asked for."""
 
 
 def open_lake(
@@ -42,7 +44,11 @@ def open_lake(
         gateway: its id; or ``LAKESYNC_GATEWAY``, or that of a stack file.
         stack: the CloudFormation stack; or ``LAKESYNC_STACK``, or that of a stack file.
         stack_file: a stack file, if it is not in this folder or above.
+
+    Raises:
+        ImportError: the extra is not installed; says how to install it.
     """
+    _check_installed()
 
     def opened() -> OpenedLake:
         file = None if stack_file is None else Path(stack_file)
@@ -61,7 +67,11 @@ def open_shared(
     Args:
         stack: the CloudFormation stack; or ``LAKESYNC_STACK``, or that of a stack file.
         stack_file: a stack file, if it is not in this folder or above.
+
+    Raises:
+        ImportError: the extra is not installed; says how to install it.
     """
+    _check_installed()
 
     def opened() -> OpenedLake:
         file = None if stack_file is None else Path(stack_file)
@@ -148,7 +158,7 @@ class OpenedLake:
     ) -> pa.Table:
         if table not in self._lake.names():
             known = ", ".join(self._lake.names()) or "none yet"
-            raise UsageFault(f"there is no table {table} in the lake; tables: {known}")
+            raise NotFound(f"there is no table {table} in the lake; tables: {known}")
         moment = _moment(as_of)
         needed = None
         if columns is not None:
@@ -160,6 +170,16 @@ class OpenedLake:
         return rows if columns is None else rows.select(list(columns))
 
 
+def _check_installed() -> None:
+    """Import what every reading of the lake needs.
+
+    Raises:
+        ImportError: the extra is not installed; says how to install it.
+    """
+    for name in _NEEDED:
+        _imported(name)
+
+
 def _imported(name: str) -> Any:
     """Import a library of the extra; call it before the lake is read.
 
@@ -169,7 +189,11 @@ def _imported(name: str) -> Any:
     try:
         return import_module(name)
     except ModuleNotFoundError as exc:
-        raise ImportError(f"this needs {name}: run {how_to_install('analysis')}") from exc
+        if exc.name is not None and exc.name.partition(".")[0] != name:
+            raise  # it is installed, and lacks something of its own
+        raise ImportError(
+            f"lakesync.analysis needs {name}: run {how_to_install('analysis')}"
+        ) from None
 
 
 def _moment(text: str | None) -> Any:

@@ -54,6 +54,14 @@ class Refusal(Exception):
         self.body = body
 
 
+class Answered(Exception):
+    """What DynamoDB called the reason of a failure, as AWS spells it; the cause of our error."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(kind)
+        self.kind = kind
+
+
 class Send(Protocol):
     """How bytes are sent to DynamoDB; tests inject faults here that no emulator makes."""
 
@@ -113,7 +121,9 @@ class DynamoCaller:
                 raise Unreachable("DynamoDB's answer was cut off") from exc
             answer = {}
         if status != _OK:
-            raise self._failure(operation, status, answer if isinstance(answer, dict) else {})
+            body_of = answer if isinstance(answer, dict) else {}
+            kind = str(body_of.get("__type", "")).rpartition("#")[2] or f"HTTP {status}"
+            raise self._failure(operation, status, kind, body_of) from Answered(kind)
         if self._on_capacity is not None:
             self._on_capacity(operation, _units(answer))
         return answer  # type: ignore[no-any-return]
@@ -134,8 +144,9 @@ class DynamoCaller:
             raise InternalError("no AWS credentials; set AWS_PROFILE or the usual variables")
         return Credentials(*self._from_session.get_frozen_credentials())
 
-    def _failure(self, operation: str, status: int, body: Mapping[str, Any]) -> Exception:
-        kind = str(body.get("__type", "")).rpartition("#")[2] or f"HTTP {status}"
+    def _failure(
+        self, operation: str, status: int, kind: str, body: Mapping[str, Any]
+    ) -> Exception:
         if kind in _REFUSED:
             return Refusal(kind, body)
         if kind in _OUTDATED:

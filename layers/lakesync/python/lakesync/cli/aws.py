@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from lakesync.cli.faults import UsageFault
+from lakesync.errors import NotFound
 
 if TYPE_CHECKING:
     from lakesync.buffer.caller import DynamoCaller
@@ -93,7 +94,8 @@ class Aws:
         """The stack's outputs.
 
         Raises:
-            UsageFault: no stack is named, or there is none of that name.
+            UsageFault: no stack is named.
+            NotFound: there is none of that name.
         """
         return {item["OutputKey"]: item["OutputValue"] for item in self._stack.get("Outputs", [])}
 
@@ -102,7 +104,8 @@ class Aws:
         """The stack's ARN, by which its tables and views are known.
 
         Raises:
-            UsageFault: no stack is named, or there is none of that name.
+            UsageFault: no stack is named.
+            NotFound: there is none of that name.
         """
         return str(self._stack["StackId"])
 
@@ -118,7 +121,7 @@ class Aws:
             stack: dict[str, Any] = client.describe_stacks(StackName=name)["Stacks"][0]
         except client.exceptions.ClientError as exc:
             if "does not exist" in str(exc):
-                raise UsageFault(
+                raise NotFound(
                     f"there is no stack {name} in {self.region}: check --stack and AWS_REGION"
                 ) from exc
             raise

@@ -52,6 +52,8 @@ class Connection:
     """The endpoint of all AWS services, if it is not AWS."""
     region: str | None = None
     jwt_secret: str | None = field(default=None, repr=False)
+    own_gateway: str = ""
+    """The stack file's gateway, there from the stack's start; empty if there is none."""
     emulated: bool = False
     """Whether the endpoint is from a stack file: an emulator, which accepts any credentials."""
 
@@ -94,6 +96,7 @@ def resolve(
         or environment.get("AWS_REGION")
         or environment.get("AWS_DEFAULT_REGION"),
         jwt_secret=file.get("jwt_secret"),
+        own_gateway=file.get("gateway", ""),
         emulated="endpoint" in file,
     )
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakesync.cli.audited import listed
-from lakesync.cli.faults import UsageFault
 from lakesync.cli.lake import declared_columns
 from lakesync.cli.lake_shares import shares_of
+from lakesync.errors import NotFound
 from lakesync.materialise.columns import LakeColumn
 from lakesync.materialise.shape import CHANGES_TABLE, KIND, KINDS, STACK, delete_wins
 from lakesync.materialise.shared_views import shared_views
@@ -42,11 +42,11 @@ def views_of_share(aws: Aws, name: str, engine: str, catalogue: str) -> list[tup
     """Return the views that a shared table reads, then its own, each with its database.
 
     Raises:
-        UsageFault: there is no such share.
+        NotFound: there is no such share.
     """
     share = shares_of(aws).read(name)
     if share is None:
-        raise UsageFault(f"there is no shared table {name[:64]!r}: see lakesync lake status")
+        raise NotFound(f"there is no shared table {name[:64]!r}: see lakesync lake status")
     place = shared_database(aws.output("DatabasePrefix"))
     over = ((one.database, view) for one in share.members.values()
             for view in views_of(one.viewed(), engine, catalogue))  # fmt: skip

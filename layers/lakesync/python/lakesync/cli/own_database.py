@@ -13,6 +13,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.cli.faults import UsageFault
+from lakesync.errors import NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -47,8 +48,8 @@ def named_tables(database: Any, sql: str, tables: Collection[str]) -> set[str]:
     """Return those of some tables that a query names, in any spelling.
 
     Raises:
-        UsageFault: it names another one, calls a function that reads something else, or is no
-            query.
+        NotFound: it names another table.
+        UsageFault: it calls a function that reads something else, or is no query.
     """
     ((text,),) = database.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
     tree = json.loads(text)
@@ -77,7 +78,7 @@ def named_tables(database: Any, sql: str, tables: Collection[str]) -> set[str]:
         elif schema or name.lower() not in parts:
             shown = f"{schema}.{name}" if schema else name
             known = ", ".join(sorted(tables)) or _NONE_YET
-            raise UsageFault(f"there is no table {shown} in the lake; tables in the lake: {known}")
+            raise NotFound(f"there is no table {shown} in the lake; tables in the lake: {known}")
     return named
 
 

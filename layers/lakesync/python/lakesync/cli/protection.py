@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import ClientError, WaiterError
 
-from lakesync.cli.faults import UsageFault
-from lakesync.errors import Unavailable
+from lakesync.errors import NotFound, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,7 +35,7 @@ def protect(client: Any, table: str) -> list[str]:
         table: the table's name.
 
     Raises:
-        UsageFault: there is no such table.
+        NotFound: there is no such table.
         Unavailable: it is not there yet, or DynamoDB is not ready to protect it.
     """
     off = missing(_described(client, table), _backups(client, table))
@@ -78,7 +77,7 @@ def _described(client: Any, table: str) -> dict[str, Any]:
         described: dict[str, Any] = client.describe_table(TableName=table)["Table"]
     except ClientError as exc:
         if exc.response["Error"]["Code"] == "ResourceNotFoundException":
-            raise UsageFault(f"there is no table {table}: check its name and AWS_REGION") from exc
+            raise NotFound(f"there is no table {table}: check its name and AWS_REGION") from exc
         raise
     if described["TableStatus"] != "ACTIVE":
         raise Unavailable(

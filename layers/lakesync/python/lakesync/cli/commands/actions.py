@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import typer
 
+from lakesync.cli.existence import must_exist
 from lakesync.cli.faults import UsageFault
 from lakesync.cli.files import read_json
 from lakesync.cli.output import plural
@@ -29,6 +30,7 @@ def list_(session: Session) -> None:
       lakesync actions list
     """
     handlers = session.ask("GET", _path(session))["handlers"]
+    must_exist(session, handlers)
     gateway = session.connection.gateway
     actions = session.ask("GET", f"/sync/{gateway}/actions")["connectors"]
     if session.out.json_lines:

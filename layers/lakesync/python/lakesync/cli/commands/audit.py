@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 
 import typer
 
+from lakesync.cli.existence import must_exist
 from lakesync.cli.faults import UsageFault
 from lakesync.cli.session import Session, command
 
@@ -92,6 +93,8 @@ def _records(
         given = wanted | {"cursor": cursor, "limit": str(min(limit, PAGE_RECORDS))}
         query = urlencode({name: value for name, value in given.items() if value})
         page = session.ask("GET", f"/admin/audit/{session.connection.gateway}?{query}")
+        if cursor is None:
+            must_exist(session, page["records"])
         yield from page["records"]
         limit -= len(page["records"])
         cursor = page.get("next")

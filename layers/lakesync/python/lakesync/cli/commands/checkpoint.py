@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from lakesync.cli.audited import audited
-from lakesync.cli.faults import UsageFault
+from lakesync.cli.existence import must_exist_in_stack
 from lakesync.cli.output import plural
 from lakesync.cli.session import Session, command
-from lakesync.errors import Unavailable
+from lakesync.errors import NotFound, Unavailable
 
 if TYPE_CHECKING:
     from lakesync.checkpoint.manifest import Manifest
@@ -36,6 +36,7 @@ def list_(session: Session) -> None:
     gateway = session.connection.gateway
     checkpoints = _checkpoints(session)
     manifests = [checkpoints.manifest(gateway, name) for name in checkpoints.ids(gateway)]
+    must_exist_in_stack(session, manifests)
     if session.out.json_lines:
         for manifest in manifests:
             session.out.json(_summary(manifest))
@@ -87,6 +88,7 @@ def build(session: Session) -> None:
     Example:
       lakesync checkpoint build
     """
+    must_exist_in_stack(session)
     gateway = session.connection.gateway
     rows = 0
     latest = partial(_latest, session)
@@ -125,9 +127,10 @@ def _manifest(session: Session, checkpoint: str) -> Manifest:
     names = checkpoints.ids(gateway)
     if checkpoint == _LATEST and names:
         return checkpoints.manifest(gateway, names[-1])
+    must_exist_in_stack(session, names)
     if checkpoint not in names:
         listed = ", ".join(names) or "none: lakesync checkpoint build"
-        raise UsageFault(f"there is no checkpoint {checkpoint[:64]!r}; there are: {listed}")
+        raise NotFound(f"there is no checkpoint {checkpoint[:64]!r}; there are: {listed}")
     return checkpoints.manifest(gateway, checkpoint)
 
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import urlencode
+from typing import Annotated
 
 import typer
 
+from lakesync.cli.commands.access import Kind, clients_of, tell_revoked
+from lakesync.cli.existence import must_exist
 from lakesync.cli.output import plural
 from lakesync.cli.session import Session, command
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _GATEWAY = typer.Argument(help="The gateway's id.")
 _CLIENT = typer.Argument(help="The client id.")
@@ -39,7 +37,8 @@ def list_(
       lakesync clients list acme --connected
     """
     session.connection = replace(session.place, gateway=name)
-    wanted = (each for each in _clients(session) if each["connections"] or not connected)
+    must_exist(session)
+    wanted = (each for each in clients_of(session) if each["connections"] or not connected)
     listed = list(islice(wanted, limit))
     if session.out.json_lines:
         for each in listed:
@@ -70,6 +69,7 @@ def disconnect(
       lakesync clients disconnect acme phone-1
     """
     session.connection = replace(session.place, gateway=name)
+    must_exist(session)
     body = {"disconnect": {"client": client_id}}
     answer = session.ask("POST", f"/admin/clients/{name}", body)
     session.out.answer(answer, f"closed: {plural(answer['disconnected'], 'connection')}")
@@ -87,14 +87,6 @@ def revoke(
       lakesync clients revoke acme phone-1
     """
     session.connection = replace(session.place, gateway=name)
+    must_exist(session)
     session.ask("POST", f"/admin/access/{name}", {"revoke": {"client": client_id}})
-    session.out.answer({"revoked": client_id}, f"revoked within a minute: client {client_id}")
-
-
-def _clients(session: Session) -> Iterator[dict[str, Any]]:
-    cursor: str | None = ""
-    while cursor is not None:
-        query = urlencode({"limit": "200"} | ({"cursor": cursor} if cursor else {}))
-        page = session.ask("GET", f"/admin/clients/{session.connection.gateway}?{query}")
-        yield from page["clients"]
-        cursor = page.get("next")
+    tell_revoked(session, Kind.CLIENT, client_id)

@@ -6,6 +6,7 @@ import keyword
 import re
 from typing import TYPE_CHECKING, Any, Final
 
+from lakesync.cli.existence import must_exist
 from lakesync.cli.session import Session, command
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def codegen(session: Session) -> None:
     """
     answer = session.ask("GET", f"/admin/schema/{session.connection.gateway}")
     tables = answer.get("tables", [])
+    must_exist(session, tables)
     if session.out.json_lines:
         for schema in tables:
             session.out.json(schema)

@@ -10,6 +10,7 @@ from urllib.parse import quote
 import typer
 
 from lakesync.cli.connector_tables import lag_of, settings_of, state_of
+from lakesync.cli.existence import must_exist
 from lakesync.cli.faults import UsageFault
 from lakesync.cli.files import read_json
 from lakesync.cli.output import plural
@@ -55,6 +56,7 @@ def list_(session: Session) -> None:
       lakesync connectors list
     """
     listed: Any = session.ask("GET", _path(session))
+    must_exist(session, listed)
     if session.out.json_lines:
         for each in listed:
             session.out.json(each)

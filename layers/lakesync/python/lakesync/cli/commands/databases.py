@@ -10,7 +10,7 @@ import typer
 from lakesync.cli.faults import UsageFault
 from lakesync.cli.output import plural
 from lakesync.cli.session import Session, command
-from lakesync.errors import Conflict
+from lakesync.errors import Conflict, NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -126,9 +126,7 @@ def _chosen(source: DatabaseAdapter, tables: Sequence[str] | None) -> Sequence[s
     there = source.tables().unwrap()
     unknown = sorted(set(tables or ()) - there.keys())
     if unknown:
-        raise UsageFault(
-            f"the source has no table {unknown[0]}; it has {', '.join(there) or 'none'}"
-        )
+        raise NotFound(f"the source has no table {unknown[0]}; it has {', '.join(there) or 'none'}")
     return tables or list(there)
 
 

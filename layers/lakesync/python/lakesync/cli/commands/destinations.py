@@ -8,6 +8,7 @@ from urllib.parse import quote
 import typer
 
 from lakesync.cli.cells import instant
+from lakesync.cli.existence import must_exist
 from lakesync.cli.faults import UsageFault
 from lakesync.cli.files import read_json
 from lakesync.cli.output import plural
@@ -34,6 +35,7 @@ def list_(session: Session) -> None:
       lakesync destinations list
     """
     declared = session.ask("GET", _path(session))["destinations"]
+    must_exist(session, declared)
     if session.out.json_lines:
         for each in declared:
             session.out.json(each)

@@ -123,7 +123,7 @@ def opened(session: Session, table: str, *, lake_only: bool = False) -> Opened:
     """Open the places where all deltas of a table are.
 
     Raises:
-        UsageFault: there is no such table.
+        NotFound: there is no such table, or no such gateway.
     """
     from lakesync.cli.changes import LakeChanges
     from lakesync.cli.commands.history import check_table, tail_of
@@ -132,7 +132,7 @@ def opened(session: Session, table: str, *, lake_only: bool = False) -> Opened:
     lake = Lake(session.aws, session.connection.gateway)
     changes = LakeChanges(lake, table)
     tail = None if lake_only else tail_of(session, changes)
-    check_table(lake.names(), changes, tail)
+    check_table(session, lake.names(), changes, tail)
     return Opened(lake, changes, tail)
 
 

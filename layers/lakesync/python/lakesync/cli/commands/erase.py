@@ -12,6 +12,7 @@ import typer
 from lakesync.cli.audited import audited
 from lakesync.cli.commands.gateways import now_ms, stores
 from lakesync.cli.erasure_steps import Steps, outlets
+from lakesync.cli.existence import must_exist
 from lakesync.cli.faults import FAILED, UsageFault
 from lakesync.cli.output import plural
 from lakesync.cli.session import Session, command
@@ -67,6 +68,7 @@ def erase(
     if len(rows) > ROWS_MAX:
         raise UsageFault(f"at most {ROWS_MAX} rows are erased at a time")
     session.connection = replace(session.place, gateway=name)
+    must_exist(session)
     keys = [(table, row) for row in dict.fromkeys(rows)]
     ends = time.monotonic() + timeout
     report = None

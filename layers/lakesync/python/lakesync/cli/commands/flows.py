@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 import typer
 
+from lakesync.cli.existence import must_exist
 from lakesync.cli.files import read_yaml
 from lakesync.cli.flow_tables import count_of, end_of, show_flows
 from lakesync.cli.output import plural
@@ -211,6 +212,7 @@ def _planned(
 
 def _declared(session: Session) -> list[dict[str, Any]]:
     flows: list[dict[str, Any]] = session.ask("GET", _path(session))["flows"]
+    must_exist(session, flows)
     return flows
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from lakesync.cli.existence import must_exist
 from lakesync.cli.output import plural
 from lakesync.cli.session import Session, command
 from lakesync.errors import Unavailable
@@ -38,6 +39,7 @@ def flush(
       lakesync flush --wait
     """
     gateway = session.connection.gateway
+    must_exist(session)
     with session.out.progress("flushing …"):
         done = session.ask("POST", f"/admin/flush/{gateway}")
     sentence = (

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from lakesync.cli.audited import audited
+from lakesync.cli.existence import must_exist_in_stack
 from lakesync.cli.faults import FAILED, UsageFault
 from lakesync.cli.output import plural
 from lakesync.cli.session import Session, command
@@ -92,6 +93,8 @@ def export(
     from lakesync.cli.export import export as write
     from lakesync.gateway.pull import PullService
 
+    session.connection = replace(session.place, gateway=name)
+    must_exist_in_stack(session)
     buffer, objects = stores(session)
     pulls = PullService(buffer, wall_clock=now_ms, checkpoints=Checkpoints(objects))
 
@@ -127,10 +130,12 @@ def find_row(
     from lakesync.cli.lake import Lake
     from lakesync.cli.row_copies import copies
 
+    session.connection = replace(session.place, gateway=name)
     buffer, objects = stores(session)
     tables = Lake(session.aws, name) if lake else None
     with session.out.progress(f"looking for {row} …"):
         counts = copies(name, (table, row), buffer, objects, tables)
+    must_exist_in_stack(session, any(counts.values()), tables and tables.names())
     listed = ", ".join(f"{store} {number}" for store, number in counts.items())
     session.out.answer({"table": table, "row": row, "copies": counts}, f"{table} {row}: {listed}")
     if any(counts.values()):

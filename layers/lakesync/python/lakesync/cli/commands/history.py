@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from lakesync.cli.cells import Cell, cells, instant, moment_text
-from lakesync.cli.faults import UsageFault
+from lakesync.cli.existence import must_exist_in_stack
 from lakesync.cli.output import plural
 from lakesync.cli.session import Session, command
 from lakesync.core.names import CHANGES_SUFFIX
-from lakesync.errors import LakeSyncError
+from lakesync.errors import LakeSyncError, NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,9 +68,9 @@ def history(
         tail = None if lake_only else tail_of(session, changes, row)
         placed = changes.of_row(row) + list(tail.deltas if tail else ())
     if not placed:
-        check_table(lake.names(), changes, tail)
+        check_table(session, lake.names(), changes, tail)
         note_missing(session, changes, tail)
-        raise UsageFault(
+        raise NotFound(
             f"no row {row} of {changes.table} was ever written; ids are compared as they are"
         )
     wanted = {name.lower() for name in column or ()}
@@ -183,19 +183,21 @@ def note_missing(session: Session, changes: LakeChanges, tail: Tail | None) -> N
     )
 
 
-def check_table(names: Sequence[str], changes: LakeChanges, tail: Tail | None) -> None:
+def check_table(
+    session: Session, names: Sequence[str], changes: LakeChanges, tail: Tail | None
+) -> None:
     """Check that a table exists, in the lake or at the gateway.
 
     Raises:
-        UsageFault: it does not; the message lists the tables that exist.
+        NotFound: it does not, and the message lists the tables that exist; or there is no such
+            gateway.
     """
     known = tail.tables if tail else frozenset()
     if changes.exists or changes.table.lower() in {name.lower() for name in known}:
         return
+    must_exist_in_stack(session, names, known)
     tables = sorted(known | {name.removesuffix(CHANGES_SUFFIX) for name in names})
-    raise UsageFault(
-        f"there is no table {changes.table}; tables: {', '.join(tables) or 'none yet'}"
-    )
+    raise NotFound(f"there is no table {changes.table}; tables: {', '.join(tables) or 'none yet'}")
 
 
 def _text(value: bytes | None) -> str | None:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from lakesync.cli.audited import audited
-from lakesync.cli.faults import UsageFault
+from lakesync.cli.existence import must_exist_in_stack
 from lakesync.cli.output import plural
 from lakesync.cli.session import Session, command
+from lakesync.errors import NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -148,14 +149,15 @@ def lake_of(session: Session, table: str | None) -> Lake:
     """Return the gateway's tables in the lake.
 
     Raises:
-        UsageFault: the table is not in the lake.
+        NotFound: there is no such gateway, or the table is not in the lake.
     """
     from lakesync.cli.lake import Lake
 
     lake = Lake(session.aws, session.connection.gateway)
+    must_exist_in_stack(session, lake.names())
     if table is not None and table not in lake.names():
         known = ", ".join(lake.names()) or "none yet: lakesync flush --wait"
-        raise UsageFault(f"there is no table {table[:64]!r} in the lake; there are: {known}")
+        raise NotFound(f"there is no table {table[:64]!r} in the lake; there are: {known}")
     return lake
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lakesync.cli.audited import audited
+from lakesync.cli.existence import must_exist_in_stack
 from lakesync.cli.output import plural
 from lakesync.cli.session import Session, command
 
@@ -54,6 +55,7 @@ def rebuild_in_lake(
     from lakesync.cli.lake_figures import lake_figures
     from lakesync.cli.lake_job import run_job
 
+    must_exist_in_stack(session)
     only = f"{session.connection.gateway}/{table}"
     if dry_run:
         return run_job(session, only, timeout_s, {"--rebuild": "dry"})

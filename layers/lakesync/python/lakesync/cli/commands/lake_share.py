@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lakesync.cli.audited import audited
-from lakesync.cli.faults import UsageFault
 from lakesync.cli.output import plural
 from lakesync.cli.session import Session, command
+from lakesync.errors import NotFound
 from lakesync.ports.audit import STACK
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def unshare(
     with audited(session, "unshareLakeTable", name, shows, gateway=STACK):
         was = withdraw(session.aws, name)
     if not was:
-        raise UsageFault(f"there is no shared table {name[:64]!r}: see lakesync lake status")
+        raise NotFound(f"there is no shared table {name[:64]!r}: see lakesync lake status")
     session.out.answer({"share": name, "shared": False}, f"{name} is no longer shared")
 
 

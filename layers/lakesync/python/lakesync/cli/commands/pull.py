@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from lakesync.cli.existence import must_exist
 from lakesync.cli.faults import UsageFault
 from lakesync.cli.output import plural
 from lakesync.cli.session import Session, command
@@ -119,6 +120,8 @@ class Feed:
             else:
                 at = replace(at, at_least=STAMP_MAX)
             page = transport.pull(at)
+            if not (page.epoch or page.count or self.source):
+                must_exist(self._session)
             for table in page.resync.tables if page.resync else ():
                 self.read_again.add(table)
                 self.on_read_again(table)

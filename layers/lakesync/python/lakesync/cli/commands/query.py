@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from lakesync.cli.asof import as_of as read_as_of
+from lakesync.cli.existence import must_exist_in_stack
 from lakesync.cli.faults import UsageFault
 from lakesync.cli.output import plural
 from lakesync.cli.session import Session, command
@@ -82,7 +83,11 @@ def _tables(session: Session, *, shared: bool, changes: bool) -> Tables:
 
     if shared and changes:
         raise UsageFault("gateways share rows, not histories: pass --shared or --changes")
-    return shared_lake(session.aws) if shared else Lake(session.aws, session.connection.gateway)
+    if shared:
+        return shared_lake(session.aws)
+    lake = Lake(session.aws, session.connection.gateway)
+    must_exist_in_stack(session, lake.names())
+    return lake
 
 
 def _show(session: Session, answer: pa.Table) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lakesync.cli.existence import must_exist_in_stack
 from lakesync.cli.faults import UsageFault
 from lakesync.cli.session import Session, command
 from lakesync.ports import Quota
@@ -23,7 +24,9 @@ def show(session: Session) -> None:
     Example:
       lakesync quota show --gateway acme
     """
-    _tell(session, _store(session).quota(session.connection.gateway))
+    quota = _store(session).quota(session.connection.gateway)
+    must_exist_in_stack(session, quota != Quota())
+    _tell(session, quota)
 
 
 @command
@@ -54,6 +57,7 @@ def reset(session: Session) -> None:
     Example:
       lakesync quota reset --gateway acme
     """
+    must_exist_in_stack(session)
     _set(session, Quota())
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from lakesync.cli.audited import audited
+from lakesync.cli.existence import must_exist_in_stack
 from lakesync.cli.faults import UsageFault
 from lakesync.cli.output import plural
 from lakesync.cli.session import Session, command
@@ -82,6 +83,7 @@ def _replay_claims(session: Session, limit: int | None, *, look: bool) -> None:
 
     aws, gateway = session.aws, session.connection.gateway
     claims = list(islice(set_aside(aws, gateway), limit))
+    must_exist_in_stack(session, claims)
     if look:
         for claim in claims:
             session.out.json(claim)

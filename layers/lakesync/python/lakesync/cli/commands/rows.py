@@ -90,7 +90,7 @@ def restore(
         there = opened(session, table)
         wanted = _selection(session, there, to, (tuple(row or ()), where, by))
     path = plan or Path(f"restore-{wanted.table}.plan")
-    made = _same(path, wanted) if path.exists() and not overwrite else None
+    made = _same(session, path, wanted) if path.exists() and not overwrite else None
     if made is None or dry_run:
         made = _make(session, there, wanted, path, is_all=dry_run)
     else:
@@ -123,12 +123,22 @@ def _selection(
     return Selection(session.connection.gateway, changes.table, commit, rows, where, by)
 
 
-def _same(path: Path, wanted: Selection) -> Plan:
+def _same(session: Session, path: Path, wanted: Selection) -> Plan:
+    """Return the plan in a file, which this command may continue or replace.
+
+    Raises:
+        UsageFault: it is the plan of another restore, or of another client.
+    """
     made = read_plan(path)
     if made.selection != wanted:
         raise UsageFault(
             f"{path} is the plan of another restore: replace it with --overwrite, or name another "
             "file with --plan"
+        )
+    if session.client_id != made.client:
+        raise UsageFault(
+            f"{path} is the plan of client {made.client}: pass --client {made.client}, replace it "
+            "with --overwrite, or name another file with --plan"
         )
     return made
 
@@ -182,8 +192,6 @@ class Done(NamedTuple):
 
 def _carry_out(session: Session, there: Opened, plan: Plan, path: Path) -> Done:
     """Push a plan, except for rows that were edited since."""
-    if session.client_id != plan.client:
-        raise UsageFault(f"the plan is of client {plan.client}: pass --client {plan.client}")
     stamps = {delta.hlc for delta in planned(path, plan)}
     tail = there.tail.deltas if there.tail else ()
     edited = edited_since(there.changes, tail, plan, stamps.__contains__)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from lakesync.cli.existence import must_exist
 from lakesync.cli.faults import FAILED
 from lakesync.cli.files import read_json, read_objects
 from lakesync.cli.output import plural
@@ -137,4 +138,5 @@ def show(session: Session) -> None:
       lakesync rules show > rules.json
     """
     in_force = session.ask("GET", f"/admin/sync-rules/{session.connection.gateway}")
+    must_exist(session, in_force["buckets"])
     session.out.answer(in_force, json.dumps(in_force, indent=2))

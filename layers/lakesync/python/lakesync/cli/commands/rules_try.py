@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 
 import typer
 
+from lakesync.cli.existence import must_exist
 from lakesync.cli.faults import UsageFault
 from lakesync.cli.files import read_json
 from lakesync.cli.output import plural
@@ -36,6 +37,7 @@ def try_(
     """
     query = urlencode({"dryRun": "true", "as": json.dumps(_claims(as_))})
     path = f"/admin/sync-rules/{session.connection.gateway}?{query}"
+    must_exist(session)
     with session.out.progress("reading rows …"):
         tried = session.ask("POST", path, read_json(file))
     if session.out.json_lines:

@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 
 import typer
 
+from lakesync.cli.existence import must_exist
 from lakesync.cli.faults import UsageFault
 from lakesync.cli.files import read_json
 from lakesync.cli.session import Session, command
@@ -27,6 +28,7 @@ def list_(session: Session) -> None:
     """
     answer = session.ask("GET", f"/admin/schema/{session.connection.gateway}")
     tables = answer.get("tables", [])
+    must_exist(session, tables)
     if session.out.json_lines:
         for schema in tables:
             session.out.json(schema)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.cli.commands.flush import waiting_batches
 from lakesync.cli.commands.replay import QUEUES
+from lakesync.cli.existence import must_exist
 from lakesync.cli.faults import FAILED
 from lakesync.cli.output import plural
 from lakesync.cli.session import Session, command
@@ -33,6 +34,7 @@ def status(session: Session) -> None:
     gateway = session.connection.gateway
     with session.out.progress("asking …"):
         buffer = session.ask("GET", f"/admin/metrics/{gateway}")
+        must_exist(session, buffer["headHlc"] != "0")
         stack = _stack(session.aws, gateway) if session.connection.stack else {}
     if session.out.json_lines:
         session.out.json({"buffer": buffer, **stack})

@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 import typer
 
+from lakesync.cli.existence import must_exist
 from lakesync.cli.output import plural
 from lakesync.cli.session import Session, command
 
@@ -19,6 +20,7 @@ def list_(session: Session) -> None:
       lakesync tables list
     """
     answer = session.ask("GET", f"/admin/tables/{session.connection.gateway}")
+    must_exist(session, answer["tables"])
     if session.out.json_lines:
         session.out.json(answer)
     elif answer["tables"]:
