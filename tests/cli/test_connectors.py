@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from lakesync.connectors import SourceColumn, SourceTable, source_schema
 from lakesync.errors import AdapterRefused
+from lakesync.result import Ok
 from tests.cli.test_declaring import gateway, run
 from tests.support.gateways import pulled
 from tests.support.local_gateway import GATEWAY
@@ -139,3 +141,26 @@ def test_a_destination_of_a_table_without_a_schema_says_what_that_means(
     assert "things: without a schema columns are JSON text there" in added.stderr
     run("connectors", "add", shop, "--schema")
     assert "schema" not in run("destinations", "add", "warehouse", str(warehouse)).stderr
+
+
+@pytest.mark.law("N20")
+def test_what_changed_of_a_sources_schema_is_listed(
+    gateway: LocalGateway, source: MemorySource, shop: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    columns = [SourceColumn("id", "string"), SourceColumn("value", "json")]
+
+    def columns_now() -> Ok[tuple[SourceTable, ...]]:
+        return Ok((SourceTable("items", tuple(columns), ("id",)),))
+
+    monkeypatch.setattr(source, "columns", columns_now, raising=False)
+    monkeypatch.setattr(source_schema, "LOOK_MS", 0)
+    run("connectors", "add", shop)
+    run("connectors", "run", "shop", "--follow")
+    columns[1:] = [SourceColumn("value", "string"), SourceColumn("more", "date")]
+    run("connectors", "run", "shop", "--follow")
+    said = run("connectors", "list").stderr
+
+    assert "shop: severe: items.value: was json, and is string (20" in said
+    assert "shop: note: items.more: is new: date (20" in said
+    [listed] = run("connectors", "list", "--json").stdout.splitlines()
+    assert [each["column"] for each in json.loads(listed)["schemaChanges"]] == ["value", "more"]

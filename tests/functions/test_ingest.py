@@ -13,6 +13,7 @@ from lakesync.runtime.ingest import (
     EXECUTION_S_MAX,
     POLLS_BEHIND,
     POLLS_FAULTY,
+    SOURCE_CHANGES,
     WAIT_IN_MACHINE_S_MAX,
     ingest_handler,
 )
@@ -72,12 +73,14 @@ def test_its_answer_says_what_is_next(step: Step, following: str) -> None:
 def test_polls_that_are_behind_or_need_mending_are_counted(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    for step in (Step("done"), Step("more", 0, 7, behind=9), Step("done", has_fault=True)):
+    steps = (Step("done"), Step("more", 0, 7, behind=9), Step("done", has_fault=True))
+    for step in (*steps, Step("done", schema_changes=2)):
         Polling(step).handle(EVENT)
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
     assert [line[POLLS_BEHIND] for line in lines if POLLS_BEHIND in line] == [[9.0]]
     assert [line[POLLS_FAULTY] for line in lines if POLLS_FAULTY in line] == [[1.0]]
+    assert [line[SOURCE_CHANGES] for line in lines if SOURCE_CHANGES in line] == [[2.0]]
 
 
 def test_an_execution_begins_nothing_that_it_could_not_end() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 
@@ -23,3 +24,10 @@ def state_of(each: dict[str, Any]) -> str:
 def lag_of(each: dict[str, Any]) -> str:
     """Describe how far a connector lags behind its source."""
     return f"{each['lagS']} s" if "lagS" in each else "never polled"
+
+
+def change_of(change: dict[str, Any]) -> str:
+    """Describe a change of a source's schema."""
+    column = f".{change['column']}" if change["column"] else ""
+    at = f"{datetime.fromtimestamp(change['atMs'] / 1000, UTC):%Y-%m-%d %H:%M}"
+    return f"{change['severity']}: {change['table']}{column}: {change['change']} ({at})"

@@ -16,6 +16,7 @@ from lakesync.connectors.port import (
     SourceTable,
     Stretch,
     TakesWebhooks,
+    TellsColumns,
     Unreadable,
     WebhookType,
 )
@@ -35,6 +36,7 @@ __all__ = [
     "Storage",
     "Stretch",
     "TakesWebhooks",
+    "TellsColumns",
     "Unreadable",
     "WebhookType",
 ]

@@ -21,6 +21,7 @@ from lakesync.connectors.poll import Poll, Polled
 from lakesync.connectors.port import KEPT_BYTES
 from lakesync.connectors.registered import made_connector, secret_name
 from lakesync.connectors.routes import Route
+from lakesync.connectors.source_schema import SourceSchema
 from lakesync.connectors.state import state_from
 from lakesync.connectors.storage import Storage
 from lakesync.core.flows import FLOW
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from lakesync.connectors.definition import Definition
     from lakesync.connectors.outside import Outside
     from lakesync.connectors.poll import Saves
+    from lakesync.connectors.port import Connector
     from lakesync.connectors.routes import MakesRoutes
     from lakesync.connectors.state import PollState
     from lakesync.core.messages import Push, PushReceipt
@@ -64,6 +66,8 @@ class Step(NamedTuple):
     """Intervals since the beginning of the last completed poll."""
     has_fault: bool = False
     """Whether the poll ended with a fault that needs an operator."""
+    schema_changes: int = 0
+    """How many changes of the source's schema were noticed in this call."""
 
 
 class Polls:
@@ -131,6 +135,7 @@ class Polls:
             kept_bytes=int(state.source.get(KEPT_BYTES, 0)),
             behind=max(behind, 0),
             has_fault=polled.status == "done" and state.fault is not None,
+            schema_changes=sum(each["at_ms"] >= now_ms for each in state.schema_changes),
         )
 
     def _polled(
@@ -157,7 +162,23 @@ class Polls:
                 large_rows=route.large_rows, fence=route.fence, read_whole=route.read_whole,
                 hand_over=self._saving(gateway, leased, JOB_START_MS),
             )  # fmt: skip
+            if not state.poll_ms:
+                self._look(leased, storage, connector, state, save)
             return poll.run(state, has_time)
+
+    def _look(
+        self,
+        leased: StoredConnector,
+        storage: Storage,
+        connector: Connector,
+        state: PollState,
+        save: Saves,
+    ) -> None:
+        """Notice what changed of the source's schema since the poll before."""
+        schema = SourceSchema(storage, definition_from(leased.definition))
+        if schema.look(connector, state, self._wall_clock()):
+            save(state)
+        schema.keep()
 
     def _storage(self, gateway: str, name: str) -> Storage:
         brought = brought_by(client_id_of(name), gateway, self._rows)

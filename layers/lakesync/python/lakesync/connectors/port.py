@@ -131,6 +131,15 @@ class Connector(Protocol):
         ...
 
 
+@runtime_checkable
+class TellsColumns(Connector, Protocol):
+    """A connector whose source tells its columns at little cost, so that changes are noticed."""
+
+    def columns(self) -> Result[tuple[SourceTable, ...], LakeSyncError]:
+        """Return the configured tables that exist, with the columns that are read."""
+        ...
+
+
 class Stretch(NamedTuple):
     """A range of consecutive rows of a table that can be read separately."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.connectors.definition import Definition, definition_from
 from lakesync.connectors.registry import configured, connector_type, tables_of
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from lakesync.connectors.port import Connector, SourceTable
     from lakesync.connectors.storage import Storage
     from lakesync.ports import SecretStore, StoredConnector
+
+
+_SHOWN_OF_CHANGES: Final = ("table", "column", "severity", "change")
 
 
 def secret_name(gateway: str, name: str) -> str:
@@ -120,4 +123,9 @@ def shown(stored: StoredConnector, now_ms: int, gateway: str = "") -> dict[str, 
         fault = state.fault
         summary["lastError"] = {"code": fault.code, "error": fault.message, "atMs": fault.at_ms}
         summary["lastError"] |= {"table": fault.table} if fault.table else {}
+    if state.schema_changes:
+        summary["schemaChanges"] = [
+            {"atMs": each["at_ms"]} | {name: each[name] for name in _SHOWN_OF_CHANGES}
+            for each in state.schema_changes
+        ]
     return summary | (_webhook(gateway, stored.name, definition) if gateway else {})

@@ -61,6 +61,11 @@ class PollState:
     job_moved: bool = False
     """Whether that job brought something."""
 
+    looked_ms: int = 0
+    """When the source last told its columns."""
+    schema_changes: list[dict[str, Any]] = field(default_factory=list)
+    """The latest changes of the source's schema: `lakesync.connectors.source_schema`."""
+
     def begins(self, source: str) -> int:
         """Return when the poll began as of which a table is read."""
         return self.begun.get(source, self.poll_ms)

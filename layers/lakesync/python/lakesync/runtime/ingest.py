@@ -25,6 +25,8 @@ POLLS_BEHIND: Final = "PollsBehind"
 """Intervals since a connector's last poll that reached its end: the most is alarmed."""
 POLLS_FAULTY: Final = "PollsFaulty"
 """Polls that ended with a fault that an operator must repair. Alarmed if it lasts."""
+SOURCE_CHANGES: Final = "SourceSchemaChanges"
+"""Changes of sources' schemas that polls noticed."""
 _MARGIN_S: Final = 12
 """Left of a function's time when it reads no other page: a push gives up after 8 s."""
 
@@ -56,6 +58,7 @@ def ingest_handler(polls: Polls, seconds: Callable[[], float]) -> Handler:
             observe.count(SOURCE_KEPT, step.kept_bytes, "Bytes")
             observe.count(POLLS_BEHIND, step.behind)
             observe.count(POLLS_FAULTY, int(step.has_fault))
+            observe.count(SOURCE_CHANGES, step.schema_changes)
         except LakeSyncError as error:
             observe.failure(error, gateway=gateway, connector=name)
             raise

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import typer
 
-from lakesync.cli.connector_tables import lag_of, settings_of, state_of
+from lakesync.cli.connector_tables import change_of, lag_of, settings_of, state_of
 from lakesync.cli.existence import must_exist
 from lakesync.cli.faults import UsageFault
 from lakesync.cli.files import read_json
@@ -52,6 +52,8 @@ def types(session: Session) -> None:
 def list_(session: Session) -> None:
     """List the gateway's connectors, each with its state, its lag and its last error.
 
+    Below are the latest changes of their sources' schemas, until a reset.
+
     Example:
       lakesync connectors list
     """
@@ -69,6 +71,9 @@ def list_(session: Session) -> None:
     columns = ("name", "type", "state", "behind", "rows", "dead letters", "last error")
     empty = "No connectors; register one: lakesync connectors add shop.json"
     session.out.table(columns, rows, title="Connectors.", empty=empty)
+    for each in listed:
+        for change in each.get("schemaChanges", ()):
+            session.out.note(f"{each['name']}: {change_of(change)}")
 
 
 @command

@@ -76,6 +76,15 @@ class JiraConnector:
 
         return _tried(work)
 
+    def columns(self) -> Result[tuple[SourceTable, ...], LakeSyncError]:
+        """Return the configured tables; of their fields only custom ones can change."""
+
+        def work() -> tuple[SourceTable, ...]:
+            wanted = self._settings.named()
+            return tuple(table for table in self.discover().unwrap() if table.name in wanted)
+
+        return _tried(work)
+
     def read(
         self, table: str, cursor: str, *, rows_max: int, poll_ms: int
     ) -> Result[SourcePage, LakeSyncError]:

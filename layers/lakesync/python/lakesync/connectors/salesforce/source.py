@@ -107,6 +107,10 @@ class SalesforceConnector:
         """Return the objects that are configured."""
         return _tried(lambda: tuple(source_table(self._plan(name)) for name in self._tables))
 
+    def columns(self) -> Result[tuple[SourceTable, ...], LakeSyncError]:
+        """Return the objects that are configured."""
+        return self.discover()
+
     def read(
         self,
         table: str,

@@ -56,13 +56,16 @@ class SqlConnector:
 
         def work(cursor: Any) -> tuple[SourceTable, ...]:
             others = self._database.described(cursor, None)
-            configured = (self._as_read(cursor, name) for name in self._tables)
             return (
-                *filter(None, configured),
+                *self._as_read(cursor),
                 *(table for table in others if table.name not in self._tables),
             )
 
         return self._run(work)
+
+    def columns(self) -> Result[tuple[SourceTable, ...], LakeSyncError]:
+        """Return the configured tables as they are read."""
+        return self._run(self._as_read)
 
     def read(
         self, table: str, cursor: str, *, rows_max: int, poll_ms: int
@@ -123,17 +126,18 @@ class SqlConnector:
             with suppress(Exception):  # it wrote nothing
                 connection.close()
 
-    def _as_read(self, cursor: Any, name: str) -> SourceTable | None:
-        """Return a configured table with the columns that are read; None if it does not exist."""
-        for table in self._database.described(cursor, name):
-            settings = self._tables[name]
-            key = tuple(settings.key or table.key)
-            wanted = {*(settings.columns or ()), *key, settings.cursor_column}
-            columns = [
-                each for each in table.columns if not settings.columns or each.name in wanted
-            ]
-            return SourceTable(name, tuple(columns), key)
-        return None
+    def _as_read(self, cursor: Any) -> tuple[SourceTable, ...]:
+        """Return the configured tables that exist, with the columns that are read."""
+        tables = []
+        for name, settings in self._tables.items():
+            for table in self._database.described(cursor, name):
+                key = tuple(settings.key or table.key)
+                wanted = {*(settings.columns or ()), *key, settings.cursor_column}
+                columns = tuple(
+                    each for each in table.columns if not settings.columns or each.name in wanted
+                )
+                tables.append(SourceTable(name, columns, key))
+        return tuple(tables)
 
     def _plan(self, cursor: Any, name: str) -> Plan:
         if name not in self._plans:

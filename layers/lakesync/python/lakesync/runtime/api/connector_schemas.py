@@ -77,6 +77,18 @@ CONNECTOR_COMPONENTS: Final[dict[str, Schema]] = {
             "waitS": COUNT | {"description": "The source or the gateway asked to wait."},
             "jobMs": COUNT | {"description": "Since when a job has been requested, or reads."},
             "lastError": object_of({"code": TEXT, "error": TEXT, "atMs": COUNT}, {"table": TEXT}),
+            "schemaChanges": list_of(
+                object_of(
+                    {
+                        "atMs": COUNT,
+                        "table": TEXT,
+                        "column": TEXT | {"description": "Empty for the table itself."},
+                        "severity": {"enum": ["note", "warning", "severe"]},
+                        "change": TEXT,
+                    }
+                )
+            )
+            | {"description": "The latest changes of the source's schema."},
             "source": ANYTHING
             | {"description": "What the source says of itself, such as keptBytes."},
             "configuration": ANYTHING | {"description": "Without secrets."},

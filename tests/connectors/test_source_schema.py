@@ -1,0 +1,206 @@
+"""Changes of a source's schema are noticed once, each with how severe it is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lakesync.buffer.memory import MemoryBuffer
+from lakesync.connectors import SourceColumn, SourceTable
+from lakesync.connectors.definition import Definition, registration_from
+from lakesync.connectors.source_schema import (
+    CHANGES_KEPT_MAX,
+    LOOK_MS,
+    NOTE,
+    SEVERE,
+    WARNING,
+    SourceSchema,
+)
+from lakesync.connectors.state import PollState, state_from
+from lakesync.errors import AdapterUnreachable
+from lakesync.result import Err, Ok
+from tests.support.gateways import GivenTime, pusher
+from tests.support.polling import PollingByHand
+from tests.support.sources import SqlSource, use_memory_source
+from tests.support.vendors.jira import FIELDS, JiraServer
+from tests.support.vendors.salesforce import SalesforceServer
+
+if TYPE_CHECKING:
+    from lakesync.connectors import Connector, Storage
+
+NOW_MS = 1_800_000_000_000
+
+
+class Looks:
+    """Looks at a source, each time a quarter of an hour later."""
+
+    def __init__(self, storage: Storage) -> None:
+        self.storage = storage
+        self.state = PollState()
+        self.now_ms = NOW_MS
+
+    def __call__(self, connector: Connector, *, keeps: bool = True) -> list[tuple[str, ...]]:
+        """Return the table, the column, the severity and the words of each change."""
+        self.now_ms += LOOK_MS
+        schema = SourceSchema(self.storage, Definition("x"))
+        changes = schema.look(connector, self.state, self.now_ms)
+        if keeps:
+            schema.keep()
+        self.state = state_from(self.state.to_json())
+        return [(one.table, one.column, one.severity, one.change) for one in changes]
+
+
+@pytest.mark.emulator
+@pytest.mark.law("N20")
+@pytest.mark.parametrize("way", ["time", "difference", "changes"])
+@pytest.mark.parametrize("kind", ["postgres", "mariadb"])
+def test_what_changes_at_a_database_is_noticed_by_every_way(
+    kind: str, way: str, request: pytest.FixtureRequest
+) -> None:
+    source = SqlSource(
+        request.getfixturevalue(kind), kind, by_time=way == "time", changes=way == "changes"
+    )
+    table, looks = source.table, Looks(source.storage)
+    modify = "ALTER COLUMN value TYPE" if kind == "postgres" else "MODIFY COLUMN value"
+    text = "character varying(40)" if kind == "postgres" else "varchar(40)"
+    integer = "integer" if kind == "postgres" else "int(11) (integer)"
+    assert looks(source.connector()) == []
+    source.run(f"ALTER TABLE {table} ADD price numeric(10,2)")
+    [(_, column, severity, words)] = looks(source.connector())
+    assert (column, severity, "decimal(10,2)" in words) == ("price", NOTE, True)
+    source.run(f"ALTER TABLE {table} {modify} {text}")
+    assert looks(source.connector()) == [
+        (table, "value", WARNING, f"was text (string), and is {text} (string)")
+    ]
+    using = " USING NULL::int" if kind == "postgres" else ""
+    source.run(f"ALTER TABLE {table} {modify} int{using}")
+    assert looks(source.connector()) == [
+        (table, "value", SEVERE, f"was {text} (string), and is {integer}")
+    ]
+    source.run(f"ALTER TABLE {table} DROP COLUMN price")
+    assert looks(source.connector()) == [(table, "price", SEVERE, "is gone; its last values stay")]
+    assert looks(source.connector()) == []
+    source.run(f"DROP TABLE {table}")
+    assert looks(source.connector()) == [
+        (table, "", SEVERE, "the table is gone, or may no longer be read")
+    ]
+    assert len(looks.state.schema_changes) == 5
+    source.close()
+
+
+@pytest.mark.law("N20")
+def test_fields_of_salesforce_and_of_jira_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    with SalesforceServer() as org:
+        looks = Looks(org.storage)
+        assert looks(org.connector()) == []
+        fields = dict(org.objects["Account"].fields)
+        org.objects["Account"].fields = {**fields, "Later__c": "date", "External__c": "int"}
+        assert looks(org.connector()) == [
+            ("Account", "External__c", SEVERE, "was string, and is integer"),
+            ("Account", "Later__c", NOTE, "is new: date"),
+        ]
+    with JiraServer() as site:
+        looks = Looks(site.storage)
+        monkeypatch.setattr("tests.support.vendors.jira.FIELDS", FIELDS[:-1])
+        assert looks(site.connector(customFields=["*"])) == []
+        monkeypatch.undo()
+        assert looks(site.connector(customFields=["*"])) == [
+            ("issues", "time_to_resolution", NOTE, "is new: json")
+        ]
+
+
+class Telling:
+    """A source that tells its columns."""
+
+    def __init__(self) -> None:
+        self.table = SourceTable("items", (SourceColumn("id", "integer", False),), ("id",))
+        self.asked = 0
+        self.fails = False
+
+    def columns(self) -> Any:
+        """Return them."""
+        self.asked += 1
+        return Err(AdapterUnreachable("away")) if self.fails else Ok((self.table,))
+
+
+class PolledWorld:
+    """A connector that is polled."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.time = GivenTime(NOW_MS)
+        self.source, self.telling = use_memory_source(patch), Telling()
+        patch.setattr(self.source, "columns", self.telling.columns, raising=False)
+        self.by_hand = PollingByHand(
+            pusher(MemoryBuffer(), time_=self.time).push, self.time.wall_clock
+        )
+        body = {"type": "memory", "name": "shop", "configuration": {"token": "t"}}
+        self.by_hand.admin.register("g", registration_from(body))
+
+    def poll(self, later_ms: int = LOOK_MS) -> int:
+        """Poll, and return how many changes were noticed."""
+        self.time.sleep_ms(later_ms)
+        step = self.by_hand.polls.poll("g", "shop", 0, lambda: True)
+        assert step.status == "done"
+        return step.schema_changes
+
+    def listed(self) -> list[tuple[str, str]]:
+        """Return the severities and words that administrators see."""
+        shown = self.by_hand.admin.one("g", "shop").get("schemaChanges", [])
+        return [(each["severity"], each["change"]) for each in shown]
+
+    def alter(self, *columns: SourceColumn, key: tuple[str, ...] = ("id",)) -> None:
+        """Give the table other columns."""
+        self.telling.table = SourceTable("items", columns, key)
+
+
+@pytest.mark.law("N20")
+def test_administrators_see_each_change_once_until_a_reset(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = PolledWorld(monkeypatch)
+    assert world.poll() == 0
+    ids = SourceColumn("id", "integer", False, "bigint")
+    world.alter(ids, SourceColumn("n", "null"))
+    assert world.poll() == 2
+    world.alter(ids._replace(nullable=True), SourceColumn("n", "string"), key=("id", "n"))
+    assert world.poll(1_000) == 0, "the source was asked a moment ago"
+    assert world.poll() == 3
+    assert world.poll() == 0
+    expected = [
+        (WARNING, "was integer, and is bigint (integer)"), (NOTE, "is new: null"),
+        (SEVERE, "its key was id, and is id, n"), (NOTE, "may be null now"),
+        (NOTE, "was null, and is string"),
+    ]  # fmt: skip
+    assert world.listed() == expected
+    world.by_hand.admin.reset("g", "shop")
+    assert (world.poll(), world.listed()) == (0, [])
+
+
+@pytest.mark.law("N20")
+def test_other_settings_are_no_change_and_a_source_that_is_away_tells_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = PolledWorld(monkeypatch)
+    world.poll()
+    world.by_hand.admin.configure("g", "shop", {"table": "others"})
+    world.alter(SourceColumn("other", "string"))
+    assert world.poll() == 0
+    world.telling.fails = True
+    world.alter(SourceColumn("third", "string"))
+    assert world.poll() == 0
+    world.telling.fails = False
+    assert world.poll() == 2
+    for number in range(CHANGES_KEPT_MAX + 5):
+        world.alter(SourceColumn("third", "string"), SourceColumn(f"c{number}", "string"))
+        world.poll()
+    assert len(world.listed()) == CHANGES_KEPT_MAX
+
+
+@pytest.mark.law("N20")
+def test_who_is_killed_before_the_columns_are_kept_says_it_once() -> None:
+    with SalesforceServer() as org:
+        looks = Looks(org.storage)
+        looks(org.connector())
+        org.objects["Account"].fields = {**org.objects["Account"].fields, "Later__c": "date"}
+        assert len(looks(org.connector(), keeps=False)) == 1
+        assert looks(org.connector()) == []
+        assert len(looks.state.schema_changes) == 1
