@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakesync.cli.connection import Given, resolve
+from lakesync.cli.commands.status import sockets_of
+from lakesync.cli.connection import Connection, Given, resolve
 from lakesync.cli.faults import UsageFault
 
 if TYPE_CHECKING:
@@ -119,3 +121,19 @@ def test_secrets_are_not_in_a_connection_s_text(folder: Path) -> None:
     assert STACK["jwt_secret"] not in text
     assert "very.secret.token" not in text
     assert "very.secret.token" not in repr(Given(token="very.secret.token"))
+
+
+def test_sockets_are_where_a_stack_file_has_them_else_where_the_stack_says(tmp_path: Path) -> None:
+    file = tmp_path / "stack.json"
+    file.write_text('{"gateway": "demo", "http": "http://x", "sockets": "ws://here"}')
+    outputs = SimpleNamespace(outputs={"SocketUrl": "wss://aws"})
+    found = resolve(Given(stack_file=file), {}, tmp_path)
+    elsewhere = resolve(Given(url="http://y", gateway="g"), {}, tmp_path)
+
+    def of(connection: Connection, aws: object) -> str:
+        session: Any = SimpleNamespace(connection=connection, aws=aws)
+        return sockets_of(session)
+
+    assert of(found, outputs) == "ws://here"
+    assert of(elsewhere, outputs) == "wss://aws"
+    assert of(elsewhere, SimpleNamespace(outputs={})) == ""

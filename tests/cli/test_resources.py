@@ -41,6 +41,17 @@ def test_python_warns_of_what_is_left_open(empty_folder: Path) -> None:
     assert warned(empty_folder, "-c", LEAVES_ONE_OPEN)
 
 
+def test_a_process_that_is_left_running_on_purpose_is_no_mistake(empty_folder: Path) -> None:
+    starts = (
+        "import os, pathlib, sys\n"
+        f"sys.path.insert(0, {str(ROOT)!r})\n"
+        "from tools.local_stack.processes import start_detached\n"
+        "here = pathlib.Path()\n"
+        "start_detached(['sleep', '5'], environment=os.environ, folder=here, log=here / 'log')\n"
+    )
+    assert not warned(empty_folder, "-c", starts)
+
+
 @pytest.mark.usefixtures("stack_file")
 @pytest.mark.parametrize(
     "words",

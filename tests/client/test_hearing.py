@@ -230,6 +230,31 @@ def listening(client: Client, url: str, token: Any = "a-token") -> Iterator[Woke
         assert not listener._thread.is_alive()
 
 
+@pytest.mark.usefixtures("quick")
+def test_the_status_says_why_no_socket_opens(world: World, tmp_path: Path) -> None:
+    nowhere = "wss://abc.execute-api.us-east-1.nowhere.invalid/prod"
+    with world.client(tmp_path) as client:
+        assert client.status.socket_error is None
+        with listening(client, nowhere), client.watch_status() as watch:
+            assert waited(lambda: client.status.socket_error)
+            said = str(client.status.socket_error)
+            assert said.startswith(f"{nowhere}: ")
+            assert len(said) > len(nowhere) + 2
+            assert "a-token" not in said
+            assert watch.next(1) is not None
+            assert not client.status.connected
+
+
+@pytest.mark.usefixtures("quick")
+def test_an_open_socket_has_no_reason_to_be_closed(world: World, tmp_path: Path) -> None:
+    server = Server()
+    with world.client(tmp_path) as client, serving(server) as url:
+        client._activity.hears(is_open=False, reason="it was refused")
+        with listening(client, url):
+            assert waited(lambda: client.connected)
+            assert client.status.socket_error is None
+
+
 def test_a_browsers_handshake_and_a_broadcast_in_the_file(world: World, tmp_path: Path) -> None:
     server = Server()
     with world.client(tmp_path) as client, serving(server) as url:

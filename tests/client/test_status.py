@@ -111,7 +111,7 @@ def test_the_stream_tells_of_a_push_and_of_a_connection(world: World) -> None:
         assert next(watch) == ClientStatus()
         client.insert("todos", "t1", {}).unwrap()
         assert next(watch) == ClientStatus(pending=1)
-        client._activity.connected = True
+        client._activity.hears(is_open=True, reason=None)
         assert next(watch) == ClientStatus(pending=1, connected=True)
         with client._activity.uploading():
             assert next(watch).uploading

@@ -13,9 +13,10 @@ import pytest
 
 from tests.support.waiting import DEPLOYED_S, PATIENCE_S
 from tools.local_stack.aws_emulator import find_emulator
+from tools.local_stack.errors import LocalStackError
 from tools.local_stack.processes import is_running, write_record
 from tools.local_stack.sources import build_outputs, declared_parameters, fingerprint
-from tools.local_stack.stack import Stack, down, status, up
+from tools.local_stack.stack import Stack, down, socket_address, status, up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -186,3 +187,12 @@ def test_scripts_of_jobs_are_build_outputs(tmp_path: Path) -> None:
         "      ScriptLocation: build/job.py\n      ScriptLocation: s3://bucket/job.py\n"
     )
     assert [path.name for path in build_outputs(tmp_path)] == ["template.yaml", "job.py"]
+
+
+def test_sockets_are_where_the_emulator_serves_them() -> None:
+    named = "wss://ab12.execute-api.us-east-1.amazonaws.com/prod"
+
+    here = socket_address("http://127.0.0.1:4566", named)
+    assert here == "ws://127.0.0.1:4566/_aws/execute-api/ab12/prod"
+    with pytest.raises(LocalStackError, match="no address of sockets"):
+        socket_address("http://127.0.0.1:4566", "https://ab12.example")

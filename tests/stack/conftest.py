@@ -18,9 +18,8 @@ from typer.testing import CliRunner
 
 from lakesync.cli.app import app
 from tests.support.deployed import Glue, Tenant, aws_of
-from tools.demo.live import socket_address
 from tools.local_stack import paths
-from tools.local_stack.stack import Stack, status, up
+from tools.local_stack.stack import Stack, socket_address, status, up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

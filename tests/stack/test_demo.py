@@ -9,11 +9,11 @@ from rich.console import Console
 
 from tests.support.deployed import Glue, Tenant
 from tools.demo.lake import DemoLake
-from tools.demo.live import socket_address
 from tools.demo.screen import Screen
 from tools.demo.second_act import SecondAct
 from tools.demo.setting import Setting
 from tools.demo.story import Story
+from tools.local_stack.stack import socket_address
 
 if TYPE_CHECKING:
     from pathlib import Path

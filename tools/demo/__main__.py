@@ -14,7 +14,6 @@ from lakesync.cli.connection import Connection
 from lakesync.cli.faults import UsageFault
 from lakesync.errors import LakeSyncError
 from tools.demo.lake import DemoLake
-from tools.demo.live import socket_address
 from tools.demo.screen import Screen
 from tools.demo.second_act import SecondAct
 from tools.demo.setting import Setting
@@ -62,8 +61,7 @@ def _run(screen: Screen, port: int, days: int) -> int:
     # Its own gateway, so that running the demo again finds nothing of the last time.
     gateway = f"{stack.gateway}-{datetime.now(UTC):%m%d-%H%M%S}"
     aws = Aws(_connection(stack, gateway))
-    sockets = socket_address(stack.endpoint, aws.output("SocketUrl"))
-    setting = Setting(stack.http, gateway, stack.jwt_secret, paths.LOCAL / "demo", sockets)
+    setting = Setting(stack.http, gateway, stack.jwt_secret, paths.LOCAL / "demo", stack.sockets)
     lake = DemoLake(aws, stack.http, gateway, lambda: setting.token("demo", "admin"))
     outcome = Story(setting, lake, screen, days).tell()
     _show(screen, outcome.verdicts)
@@ -108,6 +106,7 @@ def _invite(screen: Screen, stack: Stack, setting: Setting, outcome: Outcome) ->
         f"done after {screen.elapsed_s:.0f} s; the stack keeps running.",
         "",
         f"gateway      {stack.http}",
+        f"sockets      {stack.sockets}",
         f"API          {stack.http}/openapi.json",
         f"AWS          {stack.endpoint}",
         f"a token      {setting.token('you')}",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import statistics
 import time
 from typing import TYPE_CHECKING, Any, Final
@@ -21,15 +20,6 @@ EDITS: Final = 9
 CONNECTS_S_MAX: Final = 60
 ARRIVES_S_MAX: Final = 30
 _LOOKS_EVERY_S: Final = 0.02
-
-
-def socket_address(endpoint: str, output: str) -> str:
-    """Return where the emulator serves what a stack's output ``SocketUrl`` names."""
-    named = re.fullmatch(r"wss://(\w+)\.execute-api\..+/(\w+)", output)
-    if named is None:
-        raise Unreachable(f"{output!r} is no address of a WebSocket API")
-    host = endpoint.replace("http://", "ws://")
-    return f"{host}/_aws/execute-api/{named[1]}/{named[2]}"
 
 
 def milliseconds(

@@ -58,7 +58,7 @@ def _run(command: str, folder: Path, port: int, name: str) -> int:
     if command == "up":
         stack = up(folder, port=port, stack=name)
         print(f"stack {stack.stack}: up after {time.monotonic() - started:.1f} s")
-        print(f"  gateway  {stack.http}\n  AWS      {stack.endpoint}")
+        print(f"  gateway  {stack.http}\n  sockets  {stack.sockets}\n  AWS      {stack.endpoint}")
         print(f"  details  {folder / 'stack.json'}")
         return 0
     if command == "down":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
@@ -18,6 +19,14 @@ if TYPE_CHECKING:
 _END_SECONDS = 10.0
 # Kept until they are ended: a Popen that is dropped earlier warns that its process still runs.
 _children: dict[int, subprocess.Popen[bytes]] = {}
+
+
+@atexit.register
+def _let_go() -> None:
+    """Leave alone what outlives this process on purpose; a Popen would warn that it runs."""
+    for child in _children.values():
+        if child.poll() is None:
+            child.returncode = 0
 
 
 def start_detached(

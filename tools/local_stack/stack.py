@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import re
 import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
@@ -69,6 +70,8 @@ class Stack:
     stack: str
     gateway: str
     jwt_secret: str
+    sockets: str = ""
+    """Where WebSockets are opened; empty if the application has none."""
 
 
 def up(
@@ -135,6 +138,7 @@ def _emulator(folder: Path, port: int) -> Emulator:
 
 def _reach(emulator: Emulator, stack: str, outputs: Mapping[str, str]) -> Stack:
     """From the stack's outputs to what a client needs."""
+    sockets = outputs.get("SocketUrl", "")
     return Stack(
         http=_local_url(emulator, _output(outputs, "HttpUrl")),
         endpoint=emulator.endpoint,
@@ -142,6 +146,7 @@ def _reach(emulator: Emulator, stack: str, outputs: Mapping[str, str]) -> Stack:
         stack=stack,
         gateway=GATEWAY,
         jwt_secret=_current_secret(emulator, _output(outputs, "JwtSecretArn")),
+        sockets=socket_address(emulator.endpoint, sockets) if sockets else "",
     )
 
 
@@ -157,6 +162,15 @@ def _local_url(emulator: Emulator, url: str) -> str:
     api_id = (parts.hostname or "").split(".")[0]
     stage = parts.path.strip("/") or "$default"
     return f"{emulator.endpoint}/_aws/execute-api/{api_id}/{stage}"
+
+
+def socket_address(endpoint: str, output: str) -> str:
+    """Where the emulator serves what the stack's output ``SocketUrl`` names: a host in AWS."""
+    named = re.fullmatch(r"wss?://(\w+)\.execute-api\..+/(\w+)", output)
+    if named is None:
+        raise LocalStackError(f"mend the output SocketUrl: {output!r} is no address of sockets.")
+    host = endpoint.replace("http://", "ws://")
+    return f"{host}/_aws/execute-api/{named[1]}/{named[2]}"
 
 
 def _current_secret(emulator: Emulator, arn: str) -> str:

@@ -52,6 +52,8 @@ class Connection:
     """The endpoint of all AWS services, if it is not AWS."""
     region: str | None = None
     jwt_secret: str | None = field(default=None, repr=False)
+    sockets: str | None = None
+    """Where WebSockets are opened, by a stack file: an emulator's outputs name a host in AWS."""
     own_gateway: str = ""
     """The stack file's gateway, there from the stack's start; empty if there is none."""
     emulated: bool = False
@@ -96,6 +98,7 @@ def resolve(
         or environment.get("AWS_REGION")
         or environment.get("AWS_DEFAULT_REGION"),
         jwt_secret=file.get("jwt_secret"),
+        sockets=file.get("sockets"),
         own_gateway=file.get("gateway", ""),
         emulated="endpoint" in file,
     )

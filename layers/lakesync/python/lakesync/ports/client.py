@@ -76,8 +76,8 @@ class Hearer(Protocol):
         """Return the request for the deltas behind the cursor."""
         ...
 
-    def on_connected(self, *, is_open: bool) -> None:
-        """Note whether the connection that brings changes is open."""
+    def on_connected(self, *, is_open: bool, reason: str | None = None) -> None:
+        """Note whether the connection that brings changes is open, and if not, the reason."""
         ...
 
 

@@ -35,7 +35,7 @@ def status(session: Session) -> None:
     with session.out.progress("asking …"):
         buffer = session.ask("GET", f"/admin/metrics/{gateway}")
         must_exist(session, buffer["headHlc"] != "0")
-        stack = _stack(session.aws, gateway) if session.connection.stack else {}
+        stack = _stack(session, gateway) if session.connection.stack else {}
     if session.out.json_lines:
         session.out.json({"buffer": buffer, **stack})
     else:
@@ -44,10 +44,17 @@ def status(session: Session) -> None:
         raise typer.Exit(FAILED)
 
 
-def _stack(aws: Aws, gateway: str) -> dict[str, Any]:
+def sockets_of(session: Session) -> str:
+    """Return where clients open WebSockets; empty where the stack has none."""
+    return session.connection.sockets or session.aws.outputs.get("SocketUrl", "")
+
+
+def _stack(session: Session, gateway: str) -> dict[str, Any]:
     from lakesync.cli.set_aside import set_aside
 
+    aws = session.aws
     return {
+        "sockets": sockets_of(session),
         "waitingBatches": waiting_batches(aws, gateway),
         "claimsSetAside": list(set_aside(aws, gateway)),
         "queues": _queues(aws),
@@ -117,6 +124,8 @@ def _show(session: Session, buffer: dict[str, Any], deployed: dict[str, Any]) ->
     if not deployed:
         out.note("pass --stack to see its queues, alarms and Glue runs")
         return
+    if deployed["sockets"]:
+        out.text(f"sockets: {deployed['sockets']}")
     out.text(f"lake: {plural(deployed['waitingBatches'], 'batch')} wait for the Glue job")
     out.table(("queue", "messages", "dead"), [tuple(row.values()) for row in deployed["queues"]])
     if deployed["glueRuns"]:

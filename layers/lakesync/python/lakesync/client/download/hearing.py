@@ -49,6 +49,6 @@ class Hearing:
         """Return the request for one delta behind the cursor."""
         return self._syncer.next_pull()
 
-    def on_connected(self, *, is_open: bool) -> None:
-        """Note whether changes are heard of."""
-        self._activity.connected = is_open
+    def on_connected(self, *, is_open: bool, reason: str | None = None) -> None:
+        """Note whether changes are heard of, and if not, why."""
+        self._activity.hears(is_open=is_open, reason=reason)

@@ -44,6 +44,10 @@ class ClientStatus:
 
     connected: bool = False
     """A socket to the gateway is open, which reports changes at once; else the client polls."""
+    socket_error: str | None = None
+    """Why no socket is open: what the latest attempt at its address met, or what closed it. None
+    while one is open, and if none was tried.
+    """
     has_synced: bool = False
     """Everything was read once, so the rows are complete; remembered over restarts."""
     last_synced_at: datetime | None = None
@@ -100,6 +104,7 @@ class Activity:
         self._last_ms = 0
         self._errors: dict[str, LakeSyncError | None] = {}
         self._connected = False
+        self._socket_error: str | None = None
         self.on_change: Callable[[Changes], None] = lambda _: None
 
     def _notify(self) -> None:
@@ -107,13 +112,13 @@ class Activity:
 
     @property
     def connected(self) -> bool:
-        """Whether a socket to the gateway is open; the code that opens and closes it sets this."""
+        """Whether a socket to the gateway is open."""
         return self._connected
 
-    @connected.setter
-    def connected(self, is_open: bool) -> None:
-        if self._connected != is_open:
-            self._connected = is_open
+    def hears(self, *, is_open: bool, reason: str | None) -> None:
+        """Note whether a socket to the gateway is open, and if not, why."""
+        if (self._connected, self._socket_error) != (is_open, reason):
+            self._connected, self._socket_error = is_open, reason
             self._notify()
 
     @contextlib.contextmanager
@@ -175,6 +180,7 @@ class Activity:
         last_ms = max(self._last_ms, stored_ms)
         return ClientStatus(
             connected=self._connected,
+            socket_error=self._socket_error,
             has_synced=stored_ms > 0,
             last_synced_at=datetime.fromtimestamp(last_ms / 1000, UTC) if last_ms else None,
             uploading=self._uploads > 0,

@@ -95,6 +95,7 @@ class SocketListener:
         import websockets.sync.client  # noqa: PLC0415 - see `HttpTransport`
 
         self._websockets = websockets
+        self._address = url
         self._url = f"{url}?clientId={quote(hearer.client_id, safe='')}"
         self._hearer = hearer
         self._token = token
@@ -126,7 +127,7 @@ class SocketListener:
         while not self._stopped.is_set():
             network = self._network() if self._network else None
             error = self._listen()
-            self._hearer.on_connected(is_open=False)
+            self._hearer.on_connected(is_open=False, reason=self._reason(error))
             if self._stopped.is_set():
                 return
             if isinstance(error, Revoked | GatewayDeleted):
@@ -135,6 +136,12 @@ class SocketListener:
             self._renew(error)
             self._failures += 1
             wait_here(self._stopped, self._backoff_s(error), network, self._network)
+
+    def _reason(self, error: Exception | None) -> str | None:
+        """Return why no socket is open, for people; the address is the usual mistake."""
+        if error is None or self._stopped.is_set():
+            return None
+        return f"{self._address}: {str(error) or type(error).__name__}"
 
     def _renew(self, error: Exception | None) -> None:
         """Have another token sent if this one is refused; if not by the gateway, then once."""
