@@ -21,8 +21,9 @@ from benchmarks.entries import at_most, sized
 from benchmarks.stack import running_stack
 from lakesync.cli.tokens import sign
 from lakesync.client import Client, HttpTransport
-from tools.demo.live import milliseconds, socket_address
+from tools.demo.live import milliseconds
 from tools.local_stack.clients import client_options
+from tools.local_stack.stack import socket_address
 
 if TYPE_CHECKING:
     from benchmarks.entries import Entry

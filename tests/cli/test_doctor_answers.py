@@ -19,7 +19,7 @@ from lakesync.cli.connection import Connection
 from lakesync.cli.doctor import checks
 from lakesync.cli.doctor.alarms import check_alarms
 from lakesync.cli.doctor.deployed import Deployed
-from lakesync.cli.doctor.diagnosis import Verdict, well
+from lakesync.cli.doctor.diagnosis import EXIT_WELL, Verdict, exit_code, well
 from lakesync.cli.doctor.intrinsics import Names, Unresolved
 from lakesync.cli.doctor.permissions import (
     Denied,
@@ -99,6 +99,12 @@ def deployed(account: Account, resources: list[tuple[str, str, str]]) -> Deploye
     account.__dict__["outputs"] = {}
     account.answers("cloudformation", "list_stack_resources", {"StackResourceSummaries": summaries})
     return subject
+
+
+def at_stage(subject: Deployed, stage: str) -> None:
+    """Have the stack a stage, in the place of its other parameters."""
+    parameters = [{"ParameterKey": "Stage", "ParameterValue": stage}]
+    subject.__dict__["stack"] = {"Parameters": parameters}
 
 
 def findings(diagnoses: list[Diagnosis]) -> list[tuple[str, str]]:
@@ -361,6 +367,42 @@ def test_what_the_stack_reserved_for_itself_is_not_missing(account: Account) -> 
     assert (first.verdict, second.verdict) == (Verdict.WELL, Verdict.WRONG)
 
 
+@pytest.mark.parametrize(("stage", "verdict"), [("local", "note"), ("prod", "wrong")])
+def test_only_the_stage_local_has_no_quotas(account: Account, stage: str, verdict: str) -> None:
+    subject = Deployed(account)
+    at_stage(subject, stage)
+    limit = {"ConcurrentExecutions": 20, "UnreservedConcurrentExecutions": 20}
+    account.answers("lambda", "get_account_settings", {"AccountLimit": limit})
+    account.answers("dynamodb", "describe_limits", {"TableMaxWriteCapacityUnits": 40_000})
+    first, second = check_quotas(subject)
+
+    assert (str(first.verdict), str(second.verdict)) == (verdict, "well")
+    if stage == "local":
+        assert "the stage local has no account of AWS" in first.what
+        [unasked] = check_service_quotas(subject)
+        assert (unasked.verdict, exit_code([first, second, unasked])) == (Verdict.NOTE, EXIT_WELL)
+
+
+@pytest.mark.parametrize(("stage", "verdict"), [("local", "note"), ("prod", "wrong")])
+def test_only_on_the_stage_local_alarms_may_ring_unheard(
+    account: Account, stage: str, verdict: str
+) -> None:
+    subject = deployed(
+        account,
+        [("One", "AWS::CloudWatch::Alarm", "one"), ("Other", "AWS::CloudWatch::Alarm", "other")],
+    )
+    at_stage(subject, stage)
+    usual = {"StateValue": "OK", "ActionsEnabled": True, "AlarmActions": [TOPIC]}
+    rings = usual | {"AlarmName": "other", "StateValue": "ALARM"}
+    alarms = {"MetricAlarms": [usual | {"AlarmName": "one"}, rings]}
+    account.answers("cloudwatch", "describe_alarms", alarms)
+    account.answers("sns", "list_subscriptions_by_topic", {"Subscriptions": []})
+    account.answers("sns", "get_topic_attributes", {"Attributes": {}})
+    ringing, unheard = check_alarms(subject)
+
+    assert (str(ringing.verdict), str(unheard.verdict)) == ("wrong", verdict)
+
+
 def test_the_parameters_that_are_asked_for_are_those_of_the_template() -> None:
     assert set(_RESERVED) <= set(template()["Parameters"])
 
@@ -400,11 +442,17 @@ def test_a_mail_that_nobody_confirmed_is_no_listener(account: Account) -> None:
 
 
 @pytest.mark.parametrize(
-    ("minutes_ago", "status", "verdict"),
-    [(20, "SUCCEEDED", "well"), (20, "FAILED", "wrong"), (300, "SUCCEEDED", "wrong")],
+    ("minutes_ago", "status", "stage", "verdict"),
+    [
+        (20, "SUCCEEDED", "prod", "well"),
+        (20, "FAILED", "prod", "wrong"),
+        (300, "SUCCEEDED", "prod", "wrong"),
+        (300, "SUCCEEDED", "local", "note"),
+        (300, "FAILED", "local", "wrong"),
+    ],
 )
 def test_a_state_machine_s_executions_tell_whether_its_schedule_ran(
-    account: Account, minutes_ago: int, status: str, verdict: str
+    account: Account, minutes_ago: int, status: str, stage: str, verdict: str
 ) -> None:
     now_s = datetime.now(UTC).timestamp()
     subject = deployed(
@@ -412,6 +460,7 @@ def test_a_state_machine_s_executions_tell_whether_its_schedule_ran(
         [("SweepSchedule", "AWS::Scheduler::Schedule", "sweep"),
          ("Schedules", "AWS::Scheduler::ScheduleGroup", "prod-group")],
     )  # fmt: skip
+    at_stage(subject, stage)
     account.answers(
         "scheduler",
         "get_schedule",

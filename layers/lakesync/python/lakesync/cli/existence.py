@@ -29,30 +29,30 @@ _NO_PROOF: Final = frozenset({"clients", "users", "flush"})
 """Items that a gateway's readers leave, whatever its name."""
 
 
-def must_exist(session: Session, *found: object) -> None:
-    """Refuse a gateway that does not exist, by asking it, unless a command has found something.
+def must_exist(session: Session, *proofs: object) -> None:
+    """Refuse a gateway that does not exist, by asking it, unless there is a proof of it.
 
     Args:
         session: of the command.
-        found: what it has found of the gateway.
+        proofs: what the command has read of the gateway; any of it that is not empty is a proof.
 
     Raises:
         NotFound: nothing was ever pushed to it or declared for it.
         LakeSyncError: it could not be asked.
     """
-    if _is_taken_for_granted(session, found) or _is_known(session):
+    if _is_taken_for_granted(session, proofs) or _is_known(session):
         return
     raise _none(session)
 
 
-def must_exist_in_stack(session: Session, *found: object) -> None:
+def must_exist_in_stack(session: Session, *proofs: object) -> None:
     """Do the same with AWS credentials, by what the stack's table holds.
 
     Raises:
         NotFound: the table and its quota hold nothing of the gateway.
         LakeSyncError: the table could not be read.
     """
-    if _is_taken_for_granted(session, found):
+    if _is_taken_for_granted(session, proofs):
         return
     from lakesync.buffer.removal import DynamoItems
 
@@ -65,9 +65,9 @@ def must_exist_in_stack(session: Session, *found: object) -> None:
         raise _none(session)
 
 
-def _is_taken_for_granted(session: Session, found: Iterable[object]) -> bool:
+def _is_taken_for_granted(session: Session, proofs: Iterable[object]) -> bool:
     gateway, own = session.connection.gateway, session.connection.own_gateway
-    return gateway == own or any(found)
+    return gateway == own or any(proofs)
 
 
 def _is_known(session: Session) -> bool:

@@ -14,7 +14,10 @@ from lakesync.cli.session import Session, command
 if TYPE_CHECKING:
     from lakesync.cli.doctor.diagnosis import Diagnosis
 
-_MARKS: Final = {Verdict.WELL: "well", Verdict.WRONG: "WRONG", Verdict.UNCHECKED: "not checked"}
+_MARKS: Final = {
+    Verdict.WELL: "well", Verdict.WRONG: "WRONG",
+    Verdict.UNCHECKED: "not checked", Verdict.NOTE: "note",
+}  # fmt: skip
 
 
 @command
@@ -32,6 +35,8 @@ def doctor(
     permissions (by IAM's simulation), quotas, alarms and their subscribers, schedules, the lag of
     buffer, lake and destinations, connectors and polled flows, queues, whether the buffer can be
     restored, and versions in the bucket. Needs AWS credentials.
+
+    On the stage local it notes what such a stack cannot have: quotas, subscribers of alarms.
 
     Exits with 0 if all is well, 1 if something is wrong, 2 if something could not be checked.
 
@@ -74,5 +79,6 @@ def _summary(diagnoses: list[Diagnosis]) -> str:
         counts[diagnosis.verdict] += 1
     wrong, unchecked = counts[Verdict.WRONG], counts[Verdict.UNCHECKED]
     if not wrong and not unchecked:
-        return f"all is well: {plural(counts[Verdict.WELL], 'check')}"
+        notes = f", {plural(counts[Verdict.NOTE], 'note')}" if counts[Verdict.NOTE] else ""
+        return f"all is well: {plural(counts[Verdict.WELL], 'check')}{notes}"
     return f"{wrong} wrong, {unchecked} not checked, {counts[Verdict.WELL]} well"

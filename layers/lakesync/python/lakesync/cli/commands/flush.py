@@ -55,10 +55,10 @@ def flush(
     session.out.answer(done, sentence)
 
 
-def waiting_batches(aws: Aws, gateway: str) -> int:
-    """Count the batches that are announced and not yet in the tables."""
+def waiting_batches(aws: Aws, gateway: str | None) -> int:
+    """Count the batches that are announced and not yet in the tables: a gateway's, or all."""
     pages = aws.client("s3").get_paginator("list_objects_v2")
-    prefix = f"claims/{gateway}/"
+    prefix = "claims/" if gateway is None else f"claims/{gateway}/"
     listed = pages.paginate(Bucket=aws.output("LakeBucket"), Prefix=prefix)
     return sum(page.get("KeyCount", 0) for page in listed)
 

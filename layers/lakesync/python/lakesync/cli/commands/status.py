@@ -56,6 +56,7 @@ def _stack(session: Session, gateway: str) -> dict[str, Any]:
     return {
         "sockets": sockets_of(session),
         "waitingBatches": waiting_batches(aws, gateway),
+        "waitingBatchesOfAll": waiting_batches(aws, None),
         "claimsSetAside": list(set_aside(aws, gateway)),
         "queues": _queues(aws),
         "alarms": _alarms(aws),
@@ -126,8 +127,19 @@ def _show(session: Session, buffer: dict[str, Any], deployed: dict[str, Any]) ->
         return
     if deployed["sockets"]:
         out.text(f"sockets: {deployed['sockets']}")
-    out.text(f"lake: {plural(deployed['waitingBatches'], 'batch')} wait for the Glue job")
-    out.table(("queue", "messages", "dead"), [tuple(row.values()) for row in deployed["queues"]])
+    every = deployed["waitingBatchesOfAll"]
+    out.text(
+        f"lake: {plural(deployed['waitingBatches'], 'batch')} of {buffer['gateway']} wait for the "
+        f"Glue job, {every:,} of all gateways"
+    )
+    queues = [tuple(row.values()) for row in deployed["queues"]]
+    out.table(("queue, of all gateways", "messages", "dead"), queues)
+    announced = next(row["messages"] for row in deployed["queues"] if row["queue"] == "announce")
+    if announced > every:
+        out.note(
+            f"announce: {plural(announced, 'message')} for {plural(every, 'batch')} that wait: the "
+            "others are of batches that the lake has"
+        )
     if deployed["glueRuns"]:
         columns = ("Glue run", "state", "started", "s", "error")
         out.table(columns, [_run_row(run) for run in deployed["glueRuns"]])

@@ -5,12 +5,16 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lakesync.cli.aws import Aws
+
+
+LOCAL: Final = "local"
+"""The stage of a stack on a developer's machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,11 @@ class Deployed:
             item["ParameterKey"]: item.get("ResolvedValue") or item.get("ParameterValue", "")
             for item in self.stack.get("Parameters", [])
         }
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the stack's stage is a developer's: no quotas of AWS, nobody hears alarms."""
+        return self.parameters.get("Stage") == LOCAL
 
     def number(self, parameter: str, default: int) -> int:
         """Return a numeric parameter; the template's default if the stack is older than it."""

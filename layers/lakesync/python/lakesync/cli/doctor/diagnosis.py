@@ -1,4 +1,4 @@
-"""The results of checks: all is well, something is wrong, or it could not be checked."""
+"""The results of checks: well, wrong, not checked, or a note of what the stage cannot have."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ class Verdict(StrEnum):
     WELL = "well"
     WRONG = "wrong"
     UNCHECKED = "unchecked"
+    NOTE = "note"
+    """It cannot be in this stage, and need not be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,18 @@ def wrong(what: str, do: str) -> Diagnosis:
 def unchecked(what: str, do: str) -> Diagnosis:
     """Return what could not be checked, and what would make it possible."""
     return Diagnosis(Verdict.UNCHECKED, what, do)
+
+
+def note(what: str) -> Diagnosis:
+    """Return what cannot be in this stage, and need not be."""
+    return Diagnosis(Verdict.NOTE, what)
+
+
+def excused(diagnoses: Iterable[Diagnosis], why: str) -> list[Diagnosis]:
+    """Return diagnoses with notes in the place of all that are not well, which say why."""
+    return [
+        each if each.verdict is Verdict.WELL else note(f"{each.what} ({why})") for each in diagnoses
+    ]
 
 
 def exit_code(diagnoses: Iterable[Diagnosis]) -> int:

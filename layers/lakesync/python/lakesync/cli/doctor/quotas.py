@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from lakesync.cli.doctor.diagnosis import unchecked, well, wrong
+from lakesync.cli.doctor.diagnosis import excused, note, unchecked, well, wrong
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,6 +30,7 @@ _RESERVED: Final = (
     "AuthoriseConcurrency", "PushConcurrency", "PullConcurrency", "NotifyConcurrency",
 )  # fmt: skip
 """The concurrency that the stack has reserved for its own functions."""
+NO_QUOTAS: Final = "the stage local has no account of AWS, and none of its quotas"
 _RAISE: Final = "ask for more in Service Quotas, or lower PushesPerSecond or PullsPerSecond"
 
 
@@ -54,11 +55,14 @@ def check_quotas(deployed: Deployed) -> list[Diagnosis]:
         Quota("DynamoDB: write units of a table", table["TableMaxWriteCapacityUnits"],
               needed["dynamodb"]),
     ]  # fmt: skip
-    return quotas_state(quotas)
+    diagnoses = quotas_state(quotas)
+    return excused(diagnoses, NO_QUOTAS) if deployed.is_local else diagnoses
 
 
 def check_service_quotas(deployed: Deployed) -> list[Diagnosis]:
     """Check the quotas that only Service Quotas knows."""
+    if deployed.is_local:
+        return [note(f"not asked: {NO_QUOTAS}")]
     needed = _needs(deployed)
     client = deployed.client("service-quotas")
     quotas = [

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from lakesync.cli.doctor.diagnosis import duration, unchecked, well, wrong
+from lakesync.cli.doctor.diagnosis import duration, excused, unchecked, well, wrong
 
 if TYPE_CHECKING:
     from lakesync.cli.doctor.deployed import Deployed
@@ -26,6 +26,7 @@ _PERIOD_S: Final = 300
 _POINTS_MAX: Final = 1_440
 """CloudWatch's maximum of points in one answer."""
 _FAILED: Final = frozenset({"FAILED", "TIMED_OUT", "ABORTED"})
+_SLEEPS: Final = "on the stage local the machine that would start it may have slept"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +43,25 @@ class Schedule:
     last: str = ""
     """The result of the latest completed execution; empty if the target reports none."""
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether it is enabled and has not run, though nothing failed."""
+        return self.state == "ENABLED" and not self.ran and self.last not in _FAILED
+
 
 def check_schedules(deployed: Deployed) -> list[Diagnosis]:
     """Check every schedule of the stack."""
     groups = {item.logical: item.physical for item in deployed.of_kind(f"{_KIND}Group")}
     group = groups.get(_GROUP, _DEFAULT)
-    return [
-        schedule_state(_schedule(deployed, resource.logical, resource.physical, group))
+    schedules = [
+        _schedule(deployed, resource.logical, resource.physical, group)
         for resource in deployed.of_kind(_KIND)
+    ]
+    return [
+        excused([schedule_state(each)], _SLEEPS)[0]
+        if deployed.is_local and each.is_idle
+        else schedule_state(each)
+        for each in schedules
     ] or [wrong("the stack has no schedule: nothing is flushed by itself", "deploy again")]
 
 
