@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from lakesync.buffer.memory import MemoryBuffer
+from lakesync.buffer.memory_audit import MemoryAudit
 from lakesync.connectors import SourceColumn, SourceTable
 from lakesync.connectors.definition import Definition, registration_from
 from lakesync.connectors.source_schema import (
@@ -19,7 +21,10 @@ from lakesync.connectors.source_schema import (
 )
 from lakesync.connectors.state import PollState, state_from
 from lakesync.errors import AdapterUnreachable
+from lakesync.gateway.audit import Audit
+from lakesync.ports import AuditQuery
 from lakesync.result import Err, Ok
+from lakesync.runtime.schema_reports import SchemaReports
 from tests.support.gateways import GivenTime, pusher
 from tests.support.polling import PollingByHand
 from tests.support.sources import SqlSource, use_memory_source
@@ -204,3 +209,41 @@ def test_who_is_killed_before_the_columns_are_kept_says_it_once() -> None:
         assert len(looks(org.connector(), keeps=False)) == 1
         assert looks(org.connector()) == []
         assert len(looks.state.schema_changes) == 1
+
+
+@pytest.mark.law("N20")
+@pytest.mark.parametrize("bus", ["default", "none"])
+def test_a_change_is_recorded_and_an_event(monkeypatch: pytest.MonkeyPatch, bus: str) -> None:
+    world, store, events = PolledWorld(monkeypatch), MemoryAudit(), []
+
+    class Events:
+        """EventBridge."""
+
+        fails = 0
+
+        def put_events(self, *, Entries: list[dict[str, str]]) -> dict[str, int]:  # noqa: N803
+            """Take events."""
+            events.extend(Entries)
+            return {"FailedEntryCount": self.fails}
+
+    tokens = iter("abcdef")
+    audit = Audit(store, wall_clock=world.time.wall_clock, token=lambda: next(tokens))
+    reports = SchemaReports(audit, bus, Events)
+    monkeypatch.setattr(world.by_hand.polls, "_report", reports)
+    world.poll()
+    ids = SourceColumn("id", "integer", False)
+    world.alter(ids, SourceColumn("n", "date"))
+    world.poll()
+    [record], _ = audit.records("g", AuditQuery())
+    change = {"table": "items", "column": "n", "severity": "note", "change": "is new: date"}
+    assert (record.user, record.operation, record.target) == (
+        "connector:shop", "sourceSchemaChanged", "shop"
+    )  # fmt: skip
+    assert (record.outcome.value, json.loads(record.after)) == ("done", {"changes": [change]})
+    details = [json.loads(event["Detail"]) for event in events]
+    expected = [{"gateway": "g", "connector": "shop"} | change] if bus == "default" else []
+    assert details == expected
+    monkeypatch.setattr(Events, "fails", 1)
+    world.alter(ids)
+    assert world.poll() == 1, "what is not reported stops no poll"
+    assert len(world.listed()) == 2

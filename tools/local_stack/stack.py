@@ -45,6 +45,8 @@ PARAMETERS: Mapping[str, str] = {
     "ActionTargets": "arn:aws:sqs:*:*:lakesync-action-*",
     # Databases that a test or a developer has on this machine.
     "DatabaseHosts": "127.0.0.1/32,localhost",
+    # There is no EventBridge here.
+    "SchemaEventBus": "none",
     # From how many rows on a table of a flow is a job's: so few that a developer sees one.
     "FlowJobRows": "2000",
 }

@@ -8,7 +8,7 @@ Law N7: ``docs/spec/connectors.md``.
 from __future__ import annotations
 
 from contextlib import closing
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from lakesync.connectors.brought import brought_by
 from lakesync.connectors.dead_letters import DeadLetters, counts_first
@@ -28,13 +28,14 @@ from lakesync.core.flows import FLOW
 from lakesync.errors import AdapterRefused, Conflict, LakeSyncError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from lakesync.connectors.definition import Definition
     from lakesync.connectors.outside import Outside
     from lakesync.connectors.poll import Saves
     from lakesync.connectors.port import Connector
     from lakesync.connectors.routes import MakesRoutes
+    from lakesync.connectors.source_schema import SchemaChange
     from lakesync.connectors.state import PollState
     from lakesync.core.messages import Push, PushReceipt
     from lakesync.ports import (
@@ -48,6 +49,14 @@ if TYPE_CHECKING:
 
 LEASE_MS: Final = 60_000
 """Longer than a polling function runs, its start included."""
+
+
+class ReportsChanges(Protocol):
+    """Reports changes of a source's schema, and raises nothing."""
+
+    def __call__(self, gateway: str, name: str, changes: Sequence[SchemaChange], /) -> None:
+        """Report what changed at the source of a connector."""
+        ...
 
 
 class Step(NamedTuple):
@@ -84,6 +93,7 @@ class Polls:
         wall_clock: WallClock,
         outside: Outside = NOTHING_ALLOWED,
         flows: MakesRoutes | None = None,
+        report: ReportsChanges = lambda *_: None,
     ) -> None:
         self._store = store
         self._rows = rows
@@ -93,6 +103,7 @@ class Polls:
         self._wall_clock = wall_clock
         self._outside = outside
         self._flows = flows
+        self._report = report
 
     def poll(self, gateway: str, name: str, lease: int, has_time: Callable[[], bool]) -> Step:
         """Continue a connector's poll, or begin one.
@@ -176,8 +187,10 @@ class Polls:
     ) -> None:
         """Notice what changed of the source's schema since the poll before."""
         schema = SourceSchema(storage, definition_from(leased.definition))
-        if schema.look(connector, state, self._wall_clock()):
+        changes = schema.look(connector, state, self._wall_clock())
+        if changes:
             save(state)
+            self._report(storage.gateway, leased.name, changes)
         schema.keep()
 
     def _storage(self, gateway: str, name: str) -> Storage:

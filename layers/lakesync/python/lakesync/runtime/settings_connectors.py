@@ -39,6 +39,10 @@ class PollSettings(IngestSettings):
     """
     flow_job_rows: int = variable("FLOW_JOB_ROWS", not_negative, 0)
     """From how many rows ahead on a table of a flow is the job's; 0 for never."""
+    audit_table: str = variable("AUDIT_TABLE", not_empty, "")
+    """Where changes of sources' schemas are recorded; empty for a job, which notices none."""
+    schema_event_bus: str = variable("SCHEMA_EVENT_BUS", not_empty, "none")
+    """Where they are events."""
     place: str = variable("FLOW_PLACE", not_empty, "")
     """Where it polls (`lakesync.core.flows.Flow.place`), if the prefix does not say it."""
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from lakesync.gateway.quota import Quotas
     from lakesync.ports import AccessStore, AuditStore, GatewayItems, QuotaStore
     from lakesync.runtime.settings import AdminSettings, BufferSettings, QuotaSettings
+    from lakesync.runtime.settings_connectors import PollSettings
 
 
 def access(settings: BufferSettings) -> Access:
@@ -33,7 +34,7 @@ def store(settings: BufferSettings) -> AccessStore:
     return DynamoAccess(settings.buffer_table, dynamo(settings))
 
 
-def audit(settings: AdminSettings) -> Audit:
+def audit(settings: AdminSettings | PollSettings) -> Audit:
     """Return the service that records the changes of administrators, and shows them."""
     from lakesync.gateway.audit import Audit  # noqa: PLC0415
 
@@ -41,7 +42,7 @@ def audit(settings: AdminSettings) -> Audit:
     return Audit(audit_store(settings), wall_clock=wiring.wall_clock, token=token)
 
 
-def audit_store(settings: AdminSettings) -> AuditStore:
+def audit_store(settings: AdminSettings | PollSettings) -> AuditStore:
     """Return the audit records, in a table of their own."""
     from lakesync.buffer.audit import DynamoAudit  # noqa: PLC0415
     from lakesync.runtime.wiring_dynamo import dynamo  # noqa: PLC0415

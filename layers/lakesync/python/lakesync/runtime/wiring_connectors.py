@@ -119,7 +119,19 @@ def _polls(kind: type[P], settings: PollSettings) -> P:
         wall_clock=wiring.wall_clock,
         outside=parts.allowed,
         flows=_flow_routes(settings, parts),
+        **_reports(settings),
     )
+
+
+def _reports(settings: PollSettings) -> dict[str, Any]:
+    """Return what reports changes of sources' schemas, where they are recorded."""
+    if not settings.audit_table:
+        return {}
+    from lakesync.runtime.schema_reports import SchemaReports  # noqa: PLC0415
+
+    events = cache(lambda: wiring.client(settings, "events", answer_s_max=2, attempts=1))
+    reports = SchemaReports(wiring_access.audit(settings), settings.schema_event_bus, events)
+    return {"report": reports}
 
 
 class _Parts(NamedTuple):
