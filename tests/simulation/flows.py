@@ -58,7 +58,8 @@ PUSH_DELTAS: Final = 2
 EVERY_MS: Final = 60_000
 TRY_AGAIN_MS: Final = 20_000
 APART_MS: Final = 180_000
-"""How long after the last write a poll begins that counts; of one that follows, twice."""
+"""How long after the last write a poll begins that counts; of one that follows, after the end of
+the one that it follows."""
 _CHANGES: Final = ("pause", "resume", "backfill", "since", "run", "run")
 _FILTERS: Final = (
     None, {"column": "region", "op": "neq", "value": "asia"},
@@ -118,6 +119,8 @@ class Flows:
         self._busy: set[str] = set()
         self.written_ms = 0
         """When the source was written to last, after calm."""
+        self._first_ended_ms = 0
+        """When the first flow was seen to be polled to its end, after that."""
         if world.scenario.flows:
             self._draw()
 
@@ -300,14 +303,17 @@ class Flows:
         """Return what is left to do; nothing if all is quiet."""
         if self._busy:
             return "an operator of flows is at work"
-        for place, name in enumerate(self.names):
+        for name in self.names:
             state = self.state(name)
             if not self.written_ms:
                 return "it was not noticed that a source was restored"
-            begun_ms = self.written_ms + (place % 2 + 1) * APART_MS
+            # A poll may take longer than those that follow it are apart.
+            written_ms = self._first_ended_ms if name == "second" else self.written_ms
+            begun_ms = written_ms + APART_MS
             has_fault = state.fault and self._is_there(name)
             if state.polled_ms < begun_ms or has_fault or state.poll_ms:
                 return f"the flow {name} is not polled to its end: {state}"
+            self._first_ended_ms = self._first_ended_ms or self.world.scheduler.now_ms
         return ""
 
     def _is_there(self, name: str) -> bool:
