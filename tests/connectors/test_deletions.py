@@ -171,11 +171,7 @@ def test_an_issue_that_permission_hid_comes_back_with_its_comments(
             site.change("1", summary="edited unseen")
         site.clock += timedelta(hours=1)
         site.hidden = set()
-        for steps in range(2, 40, 3):
-            world.steps_left = steps
-            with suppress(Killed):
-                world.poll()
-        world.steps_left = 1_000_000
+        world.poll_and_die(range(2, 40, 3))
         world.poll_to_the_end()
         assert_same(site, world)
     before = world.deltas()

@@ -37,7 +37,7 @@ from lakesync.errors import (
 from lakesync.result import Err, Ok
 from lakesync.testing.connector_contract import Reader
 from tests.support.dlt_sources import TOKEN, Api, DltSql, Folder, made
-from tests.support.lake import Killed, Objects
+from tests.support.lake import Objects
 from tests.support.vendors.server import Reply
 from tests.support.vendors.world import World
 
@@ -107,13 +107,7 @@ def test_who_is_killed_wherever_the_rows_are_those_of_the_source(
                 else:
                     del expected[f"{row}"]
                     vendor.delete(f"{row}")
-            for steps in kills:
-                world.steps_left = steps
-                try:
-                    world.poll()
-                except Killed:
-                    continue
-            world.steps_left = 1_000_000
+            world.poll_and_die(kills)
             world.poll_to_the_end()
 
             assert {row: each["value"] for row, each in world.rows("orders").items()} == expected

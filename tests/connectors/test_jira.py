@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,6 @@ from lakesync.connectors.jira.types import JIRA
 from lakesync.connectors.registry import configured, connector_type, secret_names
 from lakesync.errors import AdapterRefused, ValidationFailed
 from lakesync.result import Err, Ok
-from tests.support.lake import Killed
 from tests.support.vendors.jira import EMAIL, TOKEN, JiraServer
 from tests.support.vendors.server import Asked, Reply
 from tests.support.vendors.world import World
@@ -83,13 +81,7 @@ def test_who_is_killed_wherever_the_rows_are_those_of_the_site(
         for deeds in (first, second):
             for deed in deeds:
                 do(site, *deed)
-            for steps in kills:
-                world.steps_left = steps
-                try:
-                    world.poll()
-                except Killed:
-                    continue
-            world.steps_left = 1_000_000
+            world.poll_and_die(kills)
             world.poll_to_the_end()
         world.poll_to_the_end()
 
@@ -520,11 +512,7 @@ def test_worklogs_go_and_come_back_with_their_issue(site: JiraServer, projects: 
     world.poll_to_the_end()
     assert len(world.rows("worklogs")) == 4, "it is noticed at its own interval"
     world.time.sleep_ms(3_600_000)
-    for steps in range(2, 40, 3):
-        world.steps_left = steps
-        with suppress(Killed):
-            world.poll()
-    world.steps_left = 1_000_000
+    world.poll_and_die(range(2, 40, 3))
     world.poll_to_the_end()
     assert set(world.rows("worklogs")) == {ids["1"]}
     site.hidden = set()

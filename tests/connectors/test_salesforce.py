@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,6 @@ from lakesync.connectors.salesforce.configuration import SalesforceSettings
 from lakesync.connectors.salesforce.types import SALESFORCE
 from lakesync.errors import ValidationFailed
 from lakesync.result import Err, Ok
-from tests.support.lake import Killed
 from tests.support.vendors.salesforce import CLIENT_ID, CLIENT_SECRET, FIELDS, SalesforceServer
 from tests.support.vendors.server import Asked, Reply
 from tests.support.vendors.world import World
@@ -67,13 +65,7 @@ def test_who_is_killed_wherever_the_rows_are_those_of_the_organisation(
                     org.put({row_id: f"{len(org.asked)}"})
                 else:
                     org.delete(row_id)
-            for steps in kills:
-                world.steps_left = steps
-                try:
-                    world.poll()
-                except Killed:
-                    continue
-            world.steps_left = 1_000_000
+            world.poll_and_die(kills)
             world.poll_to_the_end()
         poll(org, world)
 
@@ -383,11 +375,7 @@ def test_a_field_that_is_added_later_is_filled_in_rows_that_do_not_change(
     poll(org, world)
     org.objects["Account"].fields = {**org.objects["Account"].fields, "Later__c": "string"}
     org.delete("3")
-    for steps in range(3, 30, 4):
-        world.steps_left = steps
-        with suppress(Killed):
-            world.poll()
-    world.steps_left = 1_000_000
+    world.poll_and_die(range(3, 30, 4))
     poll(org, world)
     rows = world.rows("Account")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from lakesync.buffer.memory import MemoryBuffer
@@ -16,7 +17,7 @@ from tests.support.gateways import GivenTime, pulled, pusher
 from tests.support.lake import Killed, Objects
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from lakesync.connectors import Connector
     from lakesync.connectors.state import PollState
@@ -89,6 +90,14 @@ class World:
             return poll.run(self.state, has_time)
         finally:
             connector.close()
+
+    def poll_and_die(self, steps: Iterable[int]) -> None:
+        """Poll in one process after another, each of which dies after so many steps."""
+        for each in steps:
+            self.steps_left = each
+            with suppress(Killed):
+                self.poll()
+        self.steps_left = 1_000_000
 
     def poll_to_the_end(self) -> int:
         """Poll until a poll is done, waiting as asked; returns the seconds that were waited."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from lakesync.adapters.tls import context_of
 from lakesync.connectors.port import SourceColumn, SourceTable
 from lakesync.connectors.sql.mysql_values import MySqlValues
-from lakesync.connectors.sql.names import place_of, quoted_table, written
+from lakesync.connectors.sql.names import bare_table, place_of, written
 from lakesync.connectors.sql.postgres_values import SETTINGS, PostgresValues, resolved
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class PostgresSource:
         if table is None:
             cursor.execute(_POSTGRES_COLUMNS.format(_POSTGRES_ALL))
         else:
-            name = quoted_table(self.dialect, table).replace("%%", "%")
+            name = bare_table(self.dialect, table)
             cursor.execute(_POSTGRES_COLUMNS.format("c.oid = to_regclass(%s)"), (name,))
         return _tables(cursor.fetchall(), table, self.values)
 

@@ -40,6 +40,11 @@ def quoted_table(dialect: Dialect, name: str) -> str:
     return ".".join(quoted_name(dialect, part) for part in place_of(name) if part)
 
 
+def bare_table(dialect: Dialect, name: str) -> str:
+    """Return it as part of a statement without parameters, in which no ``%`` is doubled."""
+    return quoted_table(dialect, name).replace("%%", "%")
+
+
 def quoted_name(dialect: Dialect, name: str) -> str:
     """Return one name, a column's, as part of a statement with parameters."""
     return dialect.quote(name.replace(".", _NO_DOT)).replace(_NO_DOT, ".")

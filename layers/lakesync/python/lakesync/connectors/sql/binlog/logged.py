@@ -8,7 +8,6 @@ from lakesync.connectors.sql.binlog.columns import captured_table
 from lakesync.connectors.sql.binlog.parts import Described
 from lakesync.connectors.sql.binlog.rows import reader_of
 from lakesync.connectors.sql.binlog.statements import tables_in
-from lakesync.connectors.sql.names import place_of
 from lakesync.errors import AdapterRefused
 
 if TYPE_CHECKING:
@@ -42,10 +41,7 @@ class Logged:
 
     def stated(self, statement: Statement) -> list[str]:
         """Return the tables that a statement may have changed without logging their rows."""
-        places = {}
-        for name in self._captured.settings:
-            schema, table = place_of(name)
-            places[name] = (schema or self._tables.database, table)
+        places = {name: self._tables.place(name) for name in self._captured.settings}
         return tables_in(statement.sql, statement.schema, places)
 
     def restate(self, cursor: Any, name: str, us: int) -> None:

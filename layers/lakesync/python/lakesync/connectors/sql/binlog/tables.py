@@ -79,7 +79,7 @@ class Tables:
 
     def look(self, cursor: Any) -> None:
         """Query the state of all tables."""
-        asked = {name: self._place(name) for name in self._settings}
+        asked = {name: self.place(name) for name in self._settings}
         places = ", ".join(["(%s, %s)"] * len(asked))
         values = [part for place in asked.values() for part in place]
         cursor.execute(_COLUMNS.format(places), values)
@@ -101,6 +101,11 @@ class Tables:
     def name_of(self, schema: str, table: str) -> str | None:
         """Return the name in the settings of a table in the log; None if it is not captured."""
         return self._names.get(self._folded(schema, table))
+
+    def place(self, name: str) -> tuple[str, str]:
+        """Return the schema and the table that a name in the settings means."""
+        schema, table = place_of(name)
+        return schema or self.database, table
 
     def publish(self, cursor: Any, *, is_made: bool) -> bool:  # noqa: ARG002 - as other sources
         """Do nothing: the log contains all tables.
@@ -141,10 +146,6 @@ class Tables:
     def xid(self, cursor: Any) -> str:  # noqa: ARG002 - as other sources
         """Return the position up to which the log must be visible before a table is read."""
         return self.reached
-
-    def _place(self, name: str) -> tuple[str, str]:
-        schema, table = place_of(name)
-        return schema or self.database, table
 
     def _folded(self, schema: str, table: str) -> tuple[str, str]:
         return (schema.lower(), table.lower()) if self.is_folded else (schema, table)

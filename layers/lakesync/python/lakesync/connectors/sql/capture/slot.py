@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from psycopg import errors as pg
 
 from lakesync.connectors.sql.capture.waiting import patience
-from lakesync.connectors.sql.names import quoted_table
+from lakesync.connectors.sql.names import bare_table
 from lakesync.connectors.storage import digest
 from lakesync.errors import AdapterFailed, AdapterRefused
 
@@ -178,7 +178,7 @@ class Slot:
                 yield data
 
     def _quoted(self, name: str) -> str:
-        return quoted_table(self._dialect, name).replace("%%", "%")
+        return bare_table(self._dialect, name)
 
     def _define(self, cursor: Any, statement: str) -> None:
         """Run a data definition statement in a transaction of its own."""

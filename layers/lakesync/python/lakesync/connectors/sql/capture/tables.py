@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from lakesync.connectors.sql.names import quoted_table
+from lakesync.connectors.sql.names import bare_table
 from lakesync.connectors.sql.plan import Plan, plan_of
 from lakesync.connectors.sql.postgres_values import resolved
 from lakesync.errors import AdapterRefused
@@ -84,7 +84,7 @@ class Tables:
     def look(self, cursor: Any) -> None:
         """Query the state of all tables."""
         names = list(self._settings)
-        quoted = [quoted_table(self._source.dialect, name).replace("%%", "%") for name in names]
+        quoted = [bare_table(self._source.dialect, name) for name in names]
         cursor.execute(_TABLES, (self._slot.publication, names, quoted))
         self.faults, self.looks = {}, {}
         for row in cursor.fetchall():
