@@ -105,6 +105,11 @@ class Store(MemoryBuffer):
         flushed_ms = max(self._committed_ms, self._world.calm_ms)
         return len(main.lanes.open()) > 1 and self._opened_ms < flushed_ms
 
+    @property
+    def is_deleted(self) -> bool:
+        """Return whether the gateway's deletion has begun."""
+        return bool(self._of("g1").config.deleted_ms)
+
     def void(self, gateway: str) -> tuple[int, str]:
         """Return the horizon and the epoch by which cursors are void."""
         main = self._of(gateway).heads.get(MAIN_LANE, NO_HEAD)
