@@ -1,4 +1,4 @@
-"""Three hundred seeds: clients, network, functions, flush and lake go wrong in every order."""
+"""Seeds: clients, network, functions, flush and lake go wrong in every order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.pages import marks_in
 from tests.support.repository import ROOT, modules
 from tests.support.waiting import waited
 
-SEEDS = 300
+SEEDS = 120
 CHUNK = 20
 
 
