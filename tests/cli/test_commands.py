@@ -256,6 +256,16 @@ def test_a_flush_says_what_was_announced() -> None:
     }
 
 
+def test_a_flush_of_one_table_says_which() -> None:
+    for table in ("alone", "later"):
+        run("push", "--table", table, "--row", "r", "--set", "a=1")
+    assert run("flush", "--table", "alone").stdout == "flushed 1 delta in 1 batch of alone\n"
+    assert json.loads(run("flush", "--table", "alone", "--json").stdout)["batches"] == 0
+    assert run("flush").stdout == "flushed 1 delta in 1 batch\n"
+    refused = run("flush", "--table", "unheard_of")
+    assert (refused.exit_code, "no table unheard_of" in refused.stderr) == (1, True)
+
+
 def test_status_shows_the_buffer_where_no_stack_is_known() -> None:
     done = run("status")
     assert done.exit_code == 0

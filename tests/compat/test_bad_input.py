@@ -91,6 +91,25 @@ def refused(answer: httpx.Response, *statuses: int) -> str:
     return code
 
 
+@pytest.mark.parametrize("route", [route for route in ROUTES if route[1].startswith("/admin")])
+def test_an_administrator_who_misspells_a_parameter_is_told_so_and_nothing_is_done(
+    route: tuple[str, str], gateway: Asker
+) -> None:
+    method, path = route
+    answer = gateway.ask(method, f"{path}?tabel=todos", role="admin", json={})
+
+    assert refused(answer, 400) == "VALIDATION_ERROR"
+    assert "no parameter tabel" in answer.json()["error"]
+    assert answer.json()["field"] == "tabel"
+
+
+def test_a_parameter_that_is_given_twice_is_refused(gateway: Asker) -> None:
+    answer = gateway.ask("POST", "/admin/flush/{}?table=todos&table=notes", role="admin")
+
+    assert refused(answer, 400) == "VALIDATION_ERROR"
+    assert "given twice" in answer.json()["error"]
+
+
 # --- tokens ---------------------------------------------------------------------------------------
 
 

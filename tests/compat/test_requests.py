@@ -298,6 +298,21 @@ class TestOtherRoutes:
     def test_a_flush_is_reported(self, gateway: Asker) -> None:
         assert gateway.administer("flush", {}).json()["flushed"] is True
 
+    def test_a_flush_of_one_table_leaves_the_others_waiting(self, gateway: Asker) -> None:
+        gateway.push(row("r", at=now(), table="flushed"), row("r", at=now(), table="waiting"))
+
+        for batches in (1, 0):
+            answer = gateway.ask("POST", "/admin/flush/{}?table=flushed", role="admin").json()
+            assert (answer["table"], answer["batches"]) == ("flushed", batches)
+        assert gateway.administer("flush", {}).json()["batches"] == 1
+
+    def test_a_flush_of_an_unknown_table_is_a_404_and_flushes_nothing(self, gateway: Asker) -> None:
+        answer = gateway.ask("POST", "/admin/flush/{}?table=unheard_of", role="admin")
+        refused(answer, 404, "NOT_FOUND")
+        assert "unheard_of" in answer.json()["error"]
+        malformed = gateway.ask("POST", "/admin/flush/{}?table=1%2F2", role="admin")
+        refused(malformed, 400, "VALIDATION_ERROR")
+
     @pytest.mark.parametrize(
         ("path", "body", "code"),
         [

@@ -717,6 +717,21 @@ def test_flush_now_waits_for_the_flush_function(
         assert int(got.headers["retry-after"]) > 0
 
 
+def test_a_table_alone_is_asked_of_the_flush_function(
+    functions: Functions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    invocation = FlushByInvocation(_DONE)
+    monkeypatch.setattr(wiring, "client", lambda *_, **__: invocation)
+    functions.http("admin", "admin_schema")
+    got = functions.http("admin", event("admin_flush") | {"rawQueryString": "table=todos"})
+
+    assert got.json == {"flushed": True, "table": "todos"} | {
+        key: _DONE[key] for key in ("batches", "deltas", "watermark")
+    }
+    wanted = {"gateway": "demo", "seconds": 20, "table": "todos"}
+    assert invocation.requests[0]["Payload"] == wanted
+
+
 _DELETED = {
     "deletedAt": "2026-01-01T00:00:00Z", "finished": True, "left": {"rows": 0}, "gone": True,
     "proved": False, "provableFrom": "2026-01-01T00:16:00Z",

@@ -127,6 +127,14 @@ def test_a_direct_flush_says_what_it_did(functions: Functions, lake: Lake) -> No
     assert int(answer["watermark"]) > 0
 
 
+def test_a_direct_flush_of_one_table_leaves_the_others(functions: Functions, lake: Lake) -> None:
+    functions.http("push", "push_json")
+    flush = functions.load("flush")
+
+    assert flush(event("flush_direct") | {"table": "nothing"}, Context())["batches"] == 0
+    assert flush(event("flush_direct") | {"table": "todos"}, Context())["batches"] == 1
+
+
 def test_a_direct_flush_without_time_says_that_it_is_not_finished(
     functions: Functions, lake: Lake
 ) -> None:

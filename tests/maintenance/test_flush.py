@@ -214,6 +214,74 @@ def test_a_flush_may_die_again_and_again(lake: Lake) -> None:
     lake.check()
 
 
+def tables_of(lake: Lake) -> list[str]:
+    """Return the tables that were announced so far, in order of name."""
+    return sorted({batch["table"] for batch in lake.announced().values()})
+
+
+@pytest.mark.law("D18")
+def test_one_table_is_announced_and_the_others_wait_for_the_next_flush(lake: Lake) -> None:
+    report = lake.flusher().flush(GATEWAY, table="notes")
+
+    assert (report.batches, report.deltas, report.finished) == (1, 2, True)
+    assert tables_of(lake) == ["notes"]
+    assert unflushed(lake.buffer, GATEWAY) > 0
+    assert due_gateways(lake.buffer) == [GATEWAY]
+    assert lake.flusher().flush(GATEWAY, table="notes").batches == 0
+    assert lake.flusher().flush(GATEWAY, table="nothing").batches == 0
+    assert lake.flusher().flush(GATEWAY, table="Private").batches == 1
+    assert tables_of(lake) == ["Private", "notes"]
+
+    lake.flusher().flush(GATEWAY)
+
+    lake.check()
+    assert unflushed(lake.buffer, GATEWAY) == 0
+
+
+@pytest.mark.law("D18")
+def test_a_table_again_is_announced_behind_the_range_that_it_left_open(lake: Lake) -> None:
+    lake.flusher().flush(GATEWAY, table="notes")
+    lake.fill(6, first=6)
+
+    report = lake.flusher().flush(GATEWAY, table="notes")
+
+    assert report.batches == 3, "the two that the first range still owed, and the table's next"
+    lake.flusher().flush(GATEWAY)
+    lake.check()
+
+
+@pytest.mark.law("D18")
+def test_a_table_of_which_nothing_waits_records_no_range(lake: Lake) -> None:
+    lake.flusher().flush(GATEWAY)
+    before = lake.buffer.flush_state(GATEWAY)
+    service = pusher(lake.buffer, time_=lake.time)
+    service.push(GATEWAY, push(insert("r9", at=at_ms(99), table="todos", n=9)))
+
+    assert lake.flusher().flush(GATEWAY, table="notes").batches == 0
+    assert lake.buffer.flush_state(GATEWAY) == before
+    assert lake.flusher().flush(GATEWAY, lambda: False, table="todos").finished is False
+
+
+@pytest.mark.law("D18")
+@pytest.mark.parametrize("writes", range(6))
+def test_a_flush_of_one_table_that_died_is_repeated_by_any_flush(lake: Lake, writes: int) -> None:
+    died = False
+    try:
+        lake.flusher(Life(writes)).flush(GATEWAY, table="todos")
+    except Killed:
+        died = True
+    assert died == (writes < 5)
+    lake.fill(3, first=6)
+    if writes % 2:
+        lake.flusher().flush(GATEWAY, table="notes")
+    lake.flusher().flush(GATEWAY)
+
+    lake.check()
+    for key, body in lake.objects.written:
+        assert lake.objects.bodies[key] == body
+    assert due_gateways(lake.buffer) == []
+
+
 @pytest.mark.law("D3")
 @pytest.mark.parametrize("pause", range(15))
 def test_two_flushes_at_once_announce_the_same_batches(lake: Lake, pause: int) -> None:

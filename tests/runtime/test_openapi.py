@@ -121,7 +121,7 @@ def whole_api() -> FastAPI:
             AdminService(buffer, **services),
             AccessAdmin(access, wall_clock=wall_clock),
             destinations,
-            lambda _: flushed,
+            lambda *_: flushed,
             lambda *_: DELETION,
             lambda: polling.admin,
             lambda: Acting().admin,

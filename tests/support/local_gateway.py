@@ -214,8 +214,8 @@ def _responding(local: LocalGateway) -> Iterator[Any]:
     flusher = Flusher(local.buffer, local.objects, _Queue(), ParquetEncoder(), _Queue())
     checkpoints = Checkpoints(local.objects)
 
-    def flush_now(gateway: str) -> Mapping[str, object]:
-        report = flusher.flush(gateway)
+    def flush_now(gateway: str, table: str) -> Mapping[str, object]:
+        report = flusher.flush(gateway, table=table)
         return {"batches": report.batches, "deltas": report.deltas}
 
     declare = Declare(local.buffer, wall_clock=wall_clock, sleep_ms=lambda _: None, chance=chance)

@@ -105,7 +105,9 @@ class Flusher:
         self._announcer = Announcer(objects, encoder, queue, deliveries)
         self._barrier = ReadBarrier(buffer)
 
-    def flush(self, gateway: str, has_time: Callable[[], bool] = lambda: True) -> FlushReport:
+    def flush(
+        self, gateway: str, has_time: Callable[[], bool] = lambda: True, table: str = ""
+    ) -> FlushReport:
         """Announce everything committed so far, range by range. Idempotent, and safe to kill.
 
         Nothing of a deleted gateway is announced.
@@ -113,12 +115,15 @@ class Flusher:
         Args:
             gateway: whose log.
             has_time: called before each range; False ends the flush there.
+            table: announce only this table, of the last range; empty for all. Ranges follow each
+                other, so of an earlier one that is not finished, everything is announced.
 
         Raises:
             LakeSyncError: a store or the queue refused; what was done stays done.
         """
         with suppress(GatewayDeleted):
-            return self._flush(self._barrier.raise_heads(gateway), has_time)
+            log = self._barrier.raise_heads(gateway)
+            return self._flush_table(log, table, has_time) if table else self._flush(log, has_time)
         return FlushReport()
 
     def _flush(self, log: FinalLog, has_time: Callable[[], bool]) -> FlushReport:
@@ -134,6 +139,27 @@ class Flusher:
             if not has_time():
                 return replace(report, watermark=state.watermark, finished=False)
             report = self._carry_out(work, report)
+
+    def _flush_table(self, log: FinalLog, table: str, has_time: Callable[[], bool]) -> FlushReport:
+        """Announce what waits of one table; the range stays open for the flush of the others."""
+        report = FlushReport(watermark=self._buffer.flush_state(log.gateway).watermark)
+        while self._is_waiting(log, table):
+            if not has_time():
+                return replace(report, finished=False)
+            work = self._work(log)
+            log = work.log
+            if not self._is_waiting(log, table, work.state.until):
+                return self._announce(work, report, only=table)
+            report = self._carry_out(work, report)
+        return report
+
+    def _is_waiting(self, log: FinalLog, table: str, after: Stamp = 0) -> bool:
+        """Return whether the log has commits of a table that are in no announced batch."""
+        # In this order: what another flush announces meanwhile is read once more at the worst.
+        flushed = self._buffer.flushed_tables(log.gateway).get(table, 0)
+        watermark = self._buffer.flush_state(log.gateway).watermark
+        entries = self._by_commit(log, (max(after, watermark, flushed), log.top))
+        return any(table in entry.tables for _, entry in entries)
 
     def close_lanes(self, gateway: str, since: Stamp) -> None:
         """Close the lanes that a flush left open, if they were idle since. Idempotent.
@@ -204,11 +230,22 @@ class Flusher:
 
     def _carry_out(self, work: _Work, report: FlushReport) -> FlushReport:
         """Carry out a recorded range, steps 2 to 7."""
+        log, state, _ = work
+        report = self._announce(work, report)
+        done = FlushState(watermark=state.until)
+        if self._buffer.save_flush_state(log.gateway, state, done):
+            self._note(work)
+        return replace(report, watermark=state.until)
+
+    def _announce(self, work: _Work, report: FlushReport, only: str = "") -> FlushReport:
+        """Announce the tables of a recorded range, or one of them; steps 2 to 5."""
         log, state, entries = work
         flushed = self._buffer.flushed_tables(log.gateway)
         destinations = self._buffer.destinations(log.gateway)
         for table, rows in rows_of(entry for _, entry in entries).items():
             after = flushed.get(table, 0)
+            if only not in {"", table}:
+                continue
             if after > state.watermark:
                 continue  # another flush has announced this table of the range already
             for batch in batches(log.gateway, table, rows, after):
@@ -217,10 +254,7 @@ class Flusher:
                     report, batches=report.batches + 1, deltas=report.deltas + len(batch.rows)
                 )
             self._buffer.save_flushed_table(log.gateway, table, rows[-1].commit)
-        done = FlushState(watermark=state.until)
-        if self._buffer.save_flush_state(log.gateway, state, done):
-            self._note(work)
-        return replace(report, watermark=state.until)
+        return report
 
     def _note(self, work: _Work) -> None:
         for lane, last in dict(work.entries).items():

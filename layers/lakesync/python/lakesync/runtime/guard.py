@@ -4,7 +4,9 @@ Rules of this module
     1. A route that `lakesync.runtime.roles` does not name cannot be created.
     2. A route below ``/admin/`` with any method except GET changes something: it cannot be created
        without `audited`, which states how to read the state that it changes.
-    3. The record is written before the route is called; if it cannot be written, the route is not
+    3. A route below ``/admin/`` refuses parameters that it does not have. Otherwise a misspelt one
+       would have the request carried out as if it had not been there.
+    4. The record is written before the route is called; if it cannot be written, the route is not
        called.
 
 Laws J1-J3: ``docs/spec/audit.md``.
@@ -16,7 +18,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from fastapi import APIRouter
+from fastapi.dependencies.utils import get_flat_params
 from fastapi.exceptions import RequestValidationError
+from fastapi.params import Query
 from fastapi.routing import APIRoute
 
 from lakesync.core.values import parse
@@ -26,7 +30,7 @@ from lakesync.ports import AuditOutcome
 from lakesync.runtime import bodies, observe
 from lakesync.runtime.auth import is_gateway
 from lakesync.runtime.http import caller_in, request_id
-from lakesync.runtime.parameters import GATEWAY_FORM, wrong_form
+from lakesync.runtime.parameters import GATEWAY_FORM, check_query, wrong_form
 from lakesync.runtime.roles import ALLOWED, EVEN_DELETED
 
 if TYPE_CHECKING:
@@ -114,6 +118,8 @@ class GuardedRoute(APIRoute):
         if changes and shows is None:
             raise TypeError(f"{self.path}: {operation} changes something: mark it `audited`")
 
+        serve = self._checked(serve) if self.path.startswith("/admin/") else serve
+
         async def guarded(request: Request) -> Response:
             caller = _let_in(request, operation)
             if shows is None:
@@ -121,6 +127,17 @@ class GuardedRoute(APIRoute):
             return await _recorded(request, caller, operation, shows, serve)
 
         return guarded
+
+    def _checked(self, serve: Serve) -> Serve:
+        """Return what serves requests, but none with a parameter that the route does not have."""
+        declared = get_flat_params(self.dependant)
+        known = frozenset(one.alias for one in declared if isinstance(one.field_info, Query))
+
+        async def checked(request: Request) -> Response:
+            check_query(request.query_params.multi_items(), known)
+            return await serve(request)
+
+        return checked
 
 
 def _let_in(request: Request, operation: str) -> Caller:

@@ -12,7 +12,7 @@ from lakesync.errors import ValidationFailed
 from lakesync.runtime.auth import GATEWAY_ID
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
 GATEWAY_FORM: Final = f"^{GATEWAY_ID}$"
 NAME_FORM: Final = "^[A-Za-z0-9_-]{1,64}$"
@@ -37,6 +37,24 @@ _MUST_BE: Final[Mapping[str, str]] = {
     "string_too_long": "at most {max_length:,} characters long",
 }
 """What a parameter must be that fails in one of pydantic's ways."""
+
+
+def check_query(given: Iterable[tuple[str, str]], known: Collection[str]) -> None:
+    """Refuse a query with a parameter that its address does not have, or that it has twice.
+
+    Raises:
+        ValidationFailed: it names the parameter, and those that there are.
+    """
+    seen: set[str] = set()
+    for name, _ in given:
+        if name not in known:
+            there = f"it has {', '.join(sorted(known))}" if known else "it has none"
+            raise ValidationFailed(
+                f"this address has no parameter {name[:64]}; {there}", field=name[:64]
+            )
+        if name in seen:
+            raise ValidationFailed(f"{name} was given twice; give it once", field=name)
+        seen.add(name)
 
 
 def malformed(fault: Mapping[str, Any]) -> ValidationFailed:

@@ -39,8 +39,8 @@ _MARGIN_S: Final = 60
 class Flush(Protocol):
     """`lakesync.maintenance.flush.Flusher.flush`."""
 
-    def __call__(self, gateway: str, has_time: Callable[[], bool]) -> FlushReport:
-        """Announce everything committed so far, while there is time."""
+    def __call__(self, gateway: str, has_time: Callable[[], bool], table: str = "") -> FlushReport:
+        """Announce everything committed so far, or one table's part, while there is time."""
         ...
 
 
@@ -153,7 +153,8 @@ def _closed(close_lanes: CloseLanes, gateway: str, since: Stamp) -> bool:
 def _flush_one(
     flush: Flush, request: Mapping[str, Any], has_time: Callable[[], bool]
 ) -> dict[str, Any]:
-    outcome = _outcome_of(flush, _gateway_of(request), has_time)
+    table = str(request.get("table", ""))
+    outcome = _outcome_of(flush, _gateway_of(request), has_time, table)
     if isinstance(outcome, LakeSyncError):
         return {"code": outcome.code, "error": outcome.message}
     return {
@@ -165,11 +166,11 @@ def _flush_one(
 
 
 def _outcome_of(
-    flush: Flush, gateway: str, has_time: Callable[[], bool]
+    flush: Flush, gateway: str, has_time: Callable[[], bool], table: str = ""
 ) -> FlushReport | LakeSyncError:
-    """Flush a gateway, and count the outcome; operational errors are returned."""
+    """Flush a gateway, or a table of it, and count the outcome; returns operational errors."""
     try:
-        report = flush(gateway, has_time)
+        report = flush(gateway, has_time, table)
     except LakeSyncError as error:
         _note_failure(error, gateway)
         return error
@@ -193,15 +194,17 @@ def _gateway_of(request: object) -> str:
 
 def flush_and_wait(
     invoke: Callable[[str], tuple[bool, bytes]],
-) -> Callable[[str], Mapping[str, object]]:
+) -> Callable[[str, str], Mapping[str, object]]:
     """Return the function behind ``POST /admin/flush``: flush now, and report what was done.
 
     Args:
         invoke: hands a request to ``functions/flush``; returns whether it answered, and what.
     """
 
-    def flush_now(gateway: str) -> Mapping[str, object]:
-        returned, payload = invoke(json.dumps({"gateway": gateway, "seconds": FLUSH_NOW_S}))
+    def flush_now(gateway: str, table: str) -> Mapping[str, object]:
+        of_table = {"table": table} if table else {}
+        request = {"gateway": gateway, "seconds": FLUSH_NOW_S, **of_table}
+        returned, payload = invoke(json.dumps(request))
         if not returned:
             raise FlushFailed("the flush failed; it is safe to ask again")
         answer = json.loads(payload)

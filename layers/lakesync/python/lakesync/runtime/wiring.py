@@ -220,8 +220,8 @@ def start_again(settings: Aws) -> Callable[[str, str], None]:
     return start
 
 
-def flush_now(settings: AdminSettings) -> Callable[[str], Mapping[str, object]]:
-    """Return a function that has ``functions/flush`` flush one gateway, and waits for it."""
+def flush_now(settings: AdminSettings) -> Callable[[str, str], Mapping[str, object]]:
+    """Return a function that has ``functions/flush`` flush a gateway or a table, and waits."""
     from lakesync.runtime.tasks import FLUSH_NOW_S, flush_and_wait  # noqa: PLC0415
 
     return flush_and_wait(invoker(settings, settings.flush_function, FLUSH_NOW_S))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING, Annotated, Final
+from urllib.parse import urlencode
 
 import typer
 
@@ -22,6 +23,10 @@ _POLL_S: Final = 1.0
 def flush(
     session: Session,
     *,
+    table: Annotated[
+        str | None,
+        typer.Option(help="Flush only this table; the others wait for the next flush."),
+    ] = None,
     wait: Annotated[
         bool,
         typer.Option(
@@ -37,15 +42,17 @@ def flush(
 
     Example:
       lakesync flush --wait
+      lakesync flush --table todos
     """
     gateway = session.connection.gateway
     must_exist(session)
     with session.out.progress("flushing …"):
-        done = session.ask("POST", f"/admin/flush/{gateway}")
+        asked = f"?{urlencode({'table': table})}" if table is not None else ""
+        done = session.ask("POST", f"/admin/flush/{gateway}{asked}")
     sentence = (
         f"flushed {plural(done.get('deltas', 0), 'delta')} in "
         f"{plural(done.get('batches', 0), 'batch')}"
-    )
+    ) + (f" of {table}" if table else "")
     if wait:
         started = time.monotonic()
         with session.out.progress(f"{sentence}; waiting for the Glue job …"):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 
+from lakesync.errors import NotFound
 from lakesync.runtime.api import schemas
 from lakesync.runtime.api.access import add_access_routes
 from lakesync.runtime.api.action_admin import add_action_routes
@@ -20,6 +21,7 @@ from lakesync.runtime.api.rules import add_rules_routes
 from lakesync.runtime.api.tables import add_table_routes
 from lakesync.runtime.guard import audited, guarded_router
 from lakesync.runtime.http import Client, Gateway, answer_json
+from lakesync.runtime.parameters import TABLE_FORM
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -34,7 +36,11 @@ if TYPE_CHECKING:
     from lakesync.gateway.destinations import DestinationAdmin
     from lakesync.runtime.api.deletion import DeleteNow
 
-    FlushNow = Callable[[str], Mapping[str, object]]
+    FlushNow = Callable[[str, str], Mapping[str, object]]
+
+FlushedTable = Annotated[
+    str, Query(alias="table", pattern=TABLE_FORM, description="Flush only this table.")
+]
 
 
 def admin_routes(
@@ -55,7 +61,8 @@ def admin_routes(
         service: changes and shows a gateway's configuration.
         access: changes and shows who may use the gateway.
         destinations: changes and shows where batches are applied besides the lake.
-        flush_now: flushes one gateway and reports what was done, or raises `LakeSyncError`.
+        flush_now: flushes one gateway, or a table of it, and reports what was done, or raises
+            `LakeSyncError`.
         delete_now: deletes one gateway for a user, and reports its progress.
         connectors: gives the registry of connectors, created when it is first needed.
         actions: gives the registry of action handlers, created when it is first needed.
@@ -79,15 +86,22 @@ def admin_routes(
     @router.post(
         "/admin/flush/{gateway}",
         tags=["admin"],
-        summary="Flush now",
+        summary="Flush now, everything or one table",
         operation_id="flush",
         response_class=Response,
-        responses=schemas.answers("Flushed", "All is announced.", 502),
+        responses=schemas.answers("Flushed", "All that was asked for is announced.", 404, 502),
     )
     @audited(lambda asked: ("", service.metrics(asked.gateway).get("flushedHlc")))
-    async def flush(gateway: Gateway, request: Request) -> Response:
-        """Write what waits in the buffer to the lake's store and announce it. Safe to repeat."""
-        return answer_json(request, {"flushed": True, **flush_now(gateway)})
+    async def flush(gateway: Gateway, request: Request, table: FlushedTable = "") -> Response:
+        """Write what waits in the buffer to the lake's store and announce it. Safe to repeat.
+
+        With `table`, the others wait for the next flush, unless a range of theirs is unfinished
+        that lies before what waits of this table.
+        """
+        if table and not service.knows_table(gateway, table):
+            raise NotFound(f"the gateway has no table {table}", field="table")
+        named = {"table": table} if table else {}
+        return answer_json(request, {"flushed": True, **named, **flush_now(gateway, table)})
 
     documented = schemas.answers("Metrics", "The buffer, in numbers.")
 

@@ -233,7 +233,7 @@ ADMIN_COMPONENTS: Final[dict[str, Schema]] = {
     ),
     "Flushed": object_of(
         {"flushed": {"const": True}},
-        {"batches": COUNT, "deltas": COUNT, "watermark": STAMP},
+        {"batches": COUNT, "deltas": COUNT, "watermark": STAMP, "table": NAME},
     ),
     "Metrics": object_of(
         {"gateway": TEXT, "tables": list_of(NAME), "headHlc": STAMP},
