@@ -18,8 +18,8 @@ from lakesync.buffer.connection_items import connection_item
 from lakesync.buffer.connections import DynamoConnections
 from lakesync.buffer.memory import MemoryBuffer
 from lakesync.buffer.memory_access import MemoryAccess
+from lakesync.client.backoff import HEARTBEAT_S
 from lakesync.client.loop import CONNECTED_EVERY_S
-from lakesync.client.transport.listener import HEARTBEAT_S
 from lakesync.core.clock import stamp
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.messages import Push

@@ -101,7 +101,7 @@ def test_signing_out_stops_syncing_and_a_refused_one_goes_on(gateway: MemoryGate
     refused = client.wipe()
     assert isinstance(refused, Err)
     assert refused.error.code == "CONFLICT"
-    assert str(refused.error).startswith("1 edit waits for the gateway; they would be lost")
+    assert str(refused.error).startswith("1 edit waits for the gateway; this would be lost")
     assert loop.is_running()
     gateway.online = True
     assert waited(lambda: client.status.pending == 0)

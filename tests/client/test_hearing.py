@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from websockets.sync.server import serve
 
-from lakesync.client import Client, MemoryTransport, SyncLoop
+from lakesync.client import Client, MemoryTransport, SyncLoop, Waits
 from lakesync.client.download.hearing import Hearing
 from lakesync.client.transport import listener as module
 from lakesync.client.transport.listener import SocketListener
@@ -211,17 +211,20 @@ class Woken:
         self.times += 1
 
 
+OPTIONS: dict[str, Any] = {}
+"""Of the listeners of a test."""
+
+
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Failures are followed by next to no wait."""
-    monkeypatch.setattr(module, "BACKOFF_S_MIN", 0.005)
-    monkeypatch.setattr(module, "BACKOFF_S_MAX", 0.02)
+    monkeypatch.setitem(OPTIONS, "waits", Waits(reconnect_s=0.005, reconnect_s_max=0.02))
 
 
 @contextmanager
 def listening(client: Client, url: str, token: Any = "a-token") -> Iterator[Woken]:
     woken = Woken()
-    hearing = Hearing(client.client_id, client._syncer, client._activity, woken)
+    hearing = Hearing(client.client_id, client._syncer, client._activity, woken, **OPTIONS)
     listener = SocketListener(url, hearing, Token(token)).start()
     try:
         yield woken
@@ -394,7 +397,7 @@ def test_who_was_too_slow_waits_as_asked(world: World, tmp_path: Path, quick: No
 def test_a_silent_connection_is_asked_now_and_then_and_one_that_is_dead_replaced(
     world: World, tmp_path: Path, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "HEARTBEAT_S", 0.02)
+    monkeypatch.setitem(OPTIONS, "waits", replace(OPTIONS["waits"], heartbeat_s=0.02))
     monkeypatch.setattr(module, "ANSWER_S_MAX", 0.05)
     server = Server()
     with world.client(tmp_path) as client, serving(server) as url, listening(client, url):
@@ -455,7 +458,7 @@ def test_a_thousand_clients_that_lose_their_connections_at_once_come_again_sprea
 
 def listener_of(number: int, random: Random) -> SocketListener:
     """Return a listener that does not begin."""
-    hearer: Any = SimpleNamespace(client_id=f"c{number}")
+    hearer: Any = SimpleNamespace(client_id=f"c{number}", reconnect_s=1.0, reconnect_s_max=300.0)
     return SocketListener("ws://nowhere", hearer, Token("a-token"), chance=random.random)
 
 

@@ -50,6 +50,43 @@ def test_its_rows_are_written_and_queried_and_nothing_of_them_waits(client: Clie
 
 
 @pytest.mark.law("K29")
+def test_a_view_is_made_queried_watched_and_dropped(client: Client) -> None:
+    client.execute("CREATE VIEW titles AS SELECT _row_id, title FROM todos").unwrap()
+    client.execute("CREATE VIEW IF NOT EXISTS titles AS SELECT 1").unwrap()
+    with client.watch("SELECT title FROM titles", as_=tuple) as rows:
+        assert next(rows) == [("x",)]
+        client.update("todos", "t1", {"title": "y"}).unwrap()
+        assert next(rows) == [("y",)]
+    with pytest.raises(LakeSyncError, match="because it is a view"):
+        client.execute("INSERT INTO titles (title) VALUES ('z')").unwrap()
+    with pytest.raises(LakeSyncError, match="LakeSync's or SQLite's own"):
+        client.execute("CREATE VIEW _lakesync_titles AS SELECT 1").unwrap()
+
+    client.execute("DROP VIEW titles").unwrap()
+    assert isinstance(client.query("SELECT * FROM titles"), Err)
+    assert len(client.pending().unwrap()) == 1
+    check_sound(client)
+
+
+@pytest.mark.law("K9", "K29")
+def test_a_view_that_would_hide_a_synced_table_is_refused(client: Client) -> None:
+    client.execute("CREATE VIEW coming AS SELECT 1 AS n").unwrap()
+    with pytest.raises(LakeSyncError, match="the app has a view named coming"):
+        client.insert("coming", "c1").unwrap()
+    with pytest.raises(LakeSyncError, match="already exists"):
+        client.execute("CREATE VIEW todos AS SELECT 1 AS n").unwrap()
+
+
+@pytest.mark.law("K29")
+@pytest.mark.parametrize("kind", ["TABLE", "VIEW", "INDEX"])
+def test_what_is_not_there_is_dropped_without_an_error_if_that_is_asked(
+    client: Client, kind: str
+) -> None:
+    assert client.execute(f"DROP {kind} IF EXISTS nowhere").unwrap() == 0
+    assert isinstance(client.execute(f"DROP {kind} nowhere"), Err)
+
+
+@pytest.mark.law("K29")
 def test_with_edits_it_is_one_transaction_that_ends_whole_or_not_at_all(client: Client) -> None:
     with client.transaction() as tx:
         tx.execute(ADD, ("kept",)).unwrap()

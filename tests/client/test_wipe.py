@@ -58,7 +58,7 @@ def test_while_edits_wait_it_says_how_many_would_be_lost(world: World, tmp_path:
 
     assert isinstance(result, Err)
     assert isinstance(result.error, Conflict)
-    assert "1 edit waits for the gateway, 1 edit was refused; they would" in str(result.error)
+    assert "1 edit waits for the gateway, 1 edit was refused; this would" in str(result.error)
     assert len(client.pending().unwrap()) == len(client.quarantined().unwrap()) == 1
     client.insert("todos", "t2", {}).unwrap()
     client.wipe(lose_edits=True).unwrap()

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from lakesync.client.modes import Mode
     from lakesync.client.summaries import SyncSummary
     from tests.simulation.workload import Workload
     from tests.simulation.world import World
@@ -125,11 +126,13 @@ class Device:
         self.client.edited = Event(self._world.scheduler)  # type: ignore[assignment]
         sync = self.client.sync
 
-        def watched(*, stopped: Callable[[], bool] = never) -> Result[SyncSummary, LakeSyncError]:
+        def watched(
+            *, stopped: Callable[[], bool] = never, mode: Mode = "full"
+        ) -> Result[SyncSummary, LakeSyncError]:
             settled, decides = self._world.history.settled, self.decides
             before = self._world.counts["set up anew"]
             with bugs_are_raised():
-                result = sync(stopped=stopped)
+                result = sync(stopped=stopped, mode=mode)
             if isinstance(result, Ok) and self.client is not None:
                 history = self._world.history
                 if before == self._world.counts["set up anew"]:

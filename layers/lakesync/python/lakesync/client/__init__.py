@@ -13,11 +13,13 @@ from lakesync.client.aio.watch import AsyncWatch
 from lakesync.client.attachments.api import Attachments
 from lakesync.client.attachments.entries import AttachmentEntry, AttachmentStatus
 from lakesync.client.attachments.upload import UploadSummary
+from lakesync.client.backoff import Waits
 from lakesync.client.client import Client
 from lakesync.client.live.callbacks import Callback
 from lakesync.client.live.status import ClientStatus, StoppedEdit
 from lakesync.client.live.watch import Watch
 from lakesync.client.loop import SyncLoop
+from lakesync.client.modes import Mode
 from lakesync.client.recovery.salvage import Salvaged, salvage
 from lakesync.client.storage.conflicts import LostWrite
 from lakesync.client.storage.edits import Transaction
@@ -48,6 +50,7 @@ __all__ = [
     "HttpTransport",
     "LostWrite",
     "MemoryTransport",
+    "Mode",
     "OutboxEntry",
     "Progress",
     "PullSummary",
@@ -61,6 +64,7 @@ __all__ = [
     "Timeouts",
     "Transaction",
     "UploadSummary",
+    "Waits",
     "Watch",
     "salvage",
 ]

@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 from pathlib import PurePath
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from lakesync.core.values import utf8_bytes
 from lakesync.errors import ValidationFailed
+
+T = TypeVar("T")
 
 _WAIT_S_MAX: Final = threading.TIMEOUT_MAX / 2
 """Far longer than any program runs; with room for the spread of waits."""
@@ -88,6 +90,14 @@ def checked_clock(value: object) -> None:
     if not callable(value):
         sentence = f"wall_clock must be a function that gives milliseconds, not {_kind(value)}"
         raise ValidationFailed(sentence, field="wall_clock")
+
+
+def checked_waits(value: T) -> T:
+    """Refuse by `ValidationFailed` what is no `Waits`, such as a number of seconds."""
+    if not callable(getattr(value, "backoff_s", None)):
+        sentence = f"waits must be Waits(…), not {_kind(value)}"
+        raise ValidationFailed(sentence, field="waits")
+    return value
 
 
 def _kind(value: object) -> str:

@@ -24,6 +24,7 @@ from lakesync.client.arguments import checked_names, checked_transport, checked_
 from lakesync.client.attachments.api import Attachments
 from lakesync.client.connecting import Connecting
 from lakesync.client.live.changes import GATHER_MS, GATHER_MS_MAX
+from lakesync.client.modes import checked_mode
 from lakesync.client.page_size import PAGE_DELTAS, check_page_deltas
 from lakesync.client.recovery.salvage import is_sound
 from lakesync.client.recovery.wipe import wipe
@@ -32,6 +33,7 @@ from lakesync.client.storage.device_clock import system_clock
 from lakesync.client.storage.edits import local_transaction, record
 from lakesync.client.storage.failures import attempt, caught
 from lakesync.client.storage.file import open_file
+from lakesync.client.storage.in_memory import MEMORY, MemoryFile
 from lakesync.client.storage.writing import Writer
 from lakesync.client.sync import Syncer, never
 from lakesync.client.upload.keeper import OutboxKeeper
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from lakesync.client.modes import Mode
     from lakesync.client.storage.database import Durability
     from lakesync.client.storage.declare import DeclaredColumns
     from lakesync.client.storage.edits import Transaction
@@ -62,7 +65,8 @@ class Client(Connecting, OutboxKeeper):
     """One client and its file. Several threads may use it, and several processes may open the file.
 
     Args:
-        path: the SQLite file; created if there is none.
+        path: the SQLite file; created if there is none. ``:memory:``: nothing is kept when the
+            client is closed, for tests and short programs; what still waits then is logged.
         client_id: 1 to 128 bytes, impossible to guess: it belongs to the first user who uses it.
             The file is always this client's.
         transport: how to reach the gateway.
@@ -102,6 +106,9 @@ class Client(Connecting, OutboxKeeper):
         checked_whole(gather_ms, "gather_ms", 0, GATHER_MS_MAX)
         checked_transport(transport)
         first = checked_first(checked_names(first_tables, "first_tables"))
+        self._memory = MemoryFile() if str(path) == MEMORY else None
+        if self._memory is not None:
+            path, durability = self._memory.path, "NORMAL"
         self._file = open_file(path, client_id, wall_clock, durability, connection_class, key)
         self._is_sound = partial(is_sound, self._file)
         self._observe(self._file, gather_ms)
@@ -210,12 +217,16 @@ class Client(Connecting, OutboxKeeper):
         """
         return self._attempt(self._syncer.pull)
 
-    def sync(self, *, stopped: Callable[[], bool] = never) -> Result[SyncSummary, LakeSyncError]:
+    def sync(
+        self, *, stopped: Callable[[], bool] = never, mode: Mode = "full"
+    ) -> Result[SyncSummary, LakeSyncError]:
         """Push, pull and send actions until nothing waits or is new, or ``stopped()`` is true.
 
-        Each may fail alone: the ``done`` of an error is a `SyncSummary`.
+        Each may fail alone: the ``done`` of an error is a `SyncSummary`. With ``mode="push"``
+        nothing is read, and an edit that needs a pull first waits with its error; with
+        ``mode="pull"`` nothing is sent, and edits and actions wait.
         """
-        return self._attempt(lambda: self._syncer.sync(stopped))
+        return self._attempt(lambda: self._syncer.sync(stopped, checked_mode(mode)))
 
     def wipe(self, *, lose_edits: bool = False) -> Result[None, LakeSyncError]:
         """Sign out: close the client, and remove its file and everything in it from the disk.
@@ -235,10 +246,15 @@ class Client(Connecting, OutboxKeeper):
         return heard(result, "wipe")
 
     def close(self) -> None:
-        """Close the file, and end its syncing and watches; safe to repeat. All is on the disk."""
+        """Close the file, and end its syncing and watches; safe to repeat.
+
+        All is on the disk; a client in memory is gone, and logs how much waited.
+        """
         self._is_closed = True
         self._stop_loops()
         self._feed.close()
+        if self._memory is not None:
+            self._memory.close(self._file)
         self._file.database.close()
 
     def __enter__(self) -> Self:

@@ -7,6 +7,7 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, cast
 
+from lakesync.client.backoff import WAITS
 from lakesync.client.download.hearing import Hearing
 from lakesync.client.live.observing import Observable
 from lakesync.client.loop import EVERY_S, SyncLoop, unheard
@@ -16,6 +17,8 @@ from lakesync.ports import DropsRequests, Listens
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from lakesync.client.backoff import Waits
+    from lakesync.client.modes import Mode
     from lakesync.client.summaries import SyncSummary
     from lakesync.client.sync import Syncer
     from lakesync.client.syncable import Syncs
@@ -41,6 +44,8 @@ class Connecting(Observable):
         self,
         *,
         every_s: float = EVERY_S,
+        mode: Mode = "full",
+        waits: Waits = WAITS,
         on_result: Callable[[Result[SyncSummary, LakeSyncError]], object] = unheard,
     ) -> SyncLoop:
         """Sync in the background until the returned loop is stopped or the client is closed.
@@ -52,28 +57,34 @@ class Connecting(Observable):
         Args:
             every_s: as for `SyncLoop`. If the client is already connected, it restarts with these
                 arguments.
+            mode: as for `SyncLoop`: ``full``, or one direction, ``push`` or ``pull``.
+            waits: as for `SyncLoop`.
             on_result: as for `SyncLoop`.
 
         Raises:
             ValidationFailed: the client is closed, or an argument is none.
         """
         with self._connecting:
-            loop = SyncLoop(cast("Syncs", self), every_s=every_s, on_result=on_result)
+            loop = SyncLoop(
+                cast("Syncs", self), every_s=every_s, mode=mode, waits=waits, on_result=on_result
+            )
             if self._loop is not None:  # not sooner: what is refused leaves that syncing
                 self._loop.stop()
             self._loop = loop
             loop.start()
             return loop
 
-    def listen(self, wake: Callable[[], None]) -> Listening | None:
+    def listen(self, wake: Callable[[], None], waits: Waits = WAITS) -> Listening | None:
         """Listen for changes if the transport can: `SyncLoop` calls it. Stop it before `close`.
 
         Args:
             wake: makes this client sync.
+            waits: how long the listener waits.
         """
         if not isinstance(self._transport, Listens):
             return None
-        return self._transport.listen(Hearing(self.client_id, self._syncer, self._activity, wake))
+        hearing = Hearing(self.client_id, self._syncer, self._activity, wake, waits)
+        return self._transport.listen(hearing)
 
     def register_loop(self, loop: SyncLoop) -> None:
         """Note a loop that must be stopped with the client; `SyncLoop.start` calls it."""

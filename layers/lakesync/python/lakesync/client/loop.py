@@ -15,10 +15,11 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from lakesync.client.arguments import checked_interval_s
+from lakesync.client.arguments import checked_interval_s, checked_waits
 from lakesync.client.attachments.background import BackgroundUploads
-from lakesync.client.backoff import BACKOFF_S_MIN, backoff_s
+from lakesync.client.backoff import BACKOFF_S_MIN, WAITS
 from lakesync.client.live.callbacks import checked_callback
+from lakesync.client.modes import checked_mode
 from lakesync.client.network import own_addresses, wait_here
 from lakesync.client.summaries import SyncSummary
 from lakesync.errors import InternalError, LakeSyncError, NotTheGateway, Unreachable
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Self
 
+    from lakesync.client.backoff import Waits
+    from lakesync.client.modes import Mode
     from lakesync.client.syncable import HasClient, Syncs
     from lakesync.ports import Listening
 
@@ -69,10 +72,13 @@ class SyncLoop:
         every_s: the time between polls, in seconds, plus or minus a tenth, without failures; polls
             are rare while a WebSocket that reports changes is open (`HttpTransport`). Edits are
             pushed when none were made for `GATHER_S`, or `GATHER_S_MAX` after the first. After a
-            failure the wait doubles from `BACKOFF_S_MIN` to `BACKOFF_S_MAX`, with jitter, and is
-            never shorter than the gateway asked for; edits do not shorten it. After an answer that
-            is not the gateway's it is at most `FOREIGN_S_MAX`, and an edit ends it. Actions that
-            could not be done are retried when they are due. Attachments are uploaded meanwhile.
+            failure the wait doubles as ``waits`` says, with jitter, and is never shorter than the
+            gateway asked for; edits do not shorten it. After an answer that is not the gateway's
+            it is at most `FOREIGN_S_MAX`, and an edit ends it. Actions that could not be done are
+            retried when they are due. Attachments are uploaded meanwhile.
+        mode: as for `Client.sync`. With ``push`` no WebSocket is opened, and nothing is asked for
+            while nothing waits. With ``pull`` edits wait, and nothing is uploaded.
+        waits: how long it waits after failures, and between two signs of a WebSocket's life.
         on_result: receives each result, on the loop's thread. The ``error.done`` of an ``Err``, a
             `SyncSummary`, states what was pushed and pulled nevertheless. It may call `wake` and
             `stop`.
@@ -87,6 +93,8 @@ class SyncLoop:
         client: Syncs | HasClient,
         *,
         every_s: float = EVERY_S,
+        mode: Mode = "full",
+        waits: Waits = WAITS,
         on_result: Callable[[Result[SyncSummary, LakeSyncError]], object] = unheard,
         chance: Callable[[], float] = random.random,
         monotonic_s: Callable[[], float] = time.monotonic,
@@ -95,6 +103,8 @@ class SyncLoop:
         inner: Any = client
         self._client: Syncs = getattr(inner, "client", inner)
         self._every_s = checked_interval_s(every_s, "every_s")
+        self._mode = checked_mode(mode)
+        self._waits = checked_waits(waits)
         self._on_result = checked_callback(on_result)
         self._chance = chance
         self._monotonic_s = monotonic_s
@@ -102,6 +112,8 @@ class SyncLoop:
         self._failures = 0
         self._starting = threading.Lock()
         self._woken = threading.Event()
+        self._due = self._woken if mode == "pull" else self._client.edited
+        """Set when there is a reason to sync at once."""
         self._stopped = threading.Event()
         """The stop event of the latest run: each has its own, so that one may begin while another
         ends.
@@ -109,7 +121,8 @@ class SyncLoop:
         self._thread: threading.Thread | None = None
         self._listening: Listening | None = None
         self._uploads = BackgroundUploads(
-            self._client.attachments, lambda error, failures: backoff_s(error, failures, chance())
+            self._client.attachments,
+            lambda error, failures: waits.backoff_s(error, failures, chance()),
         )
 
     def start(self) -> None:
@@ -122,7 +135,8 @@ class SyncLoop:
             if self.is_running():
                 return
             self._client.register_loop(self)
-            self._listening = self._client.listen(self.wake)
+            is_told = self._mode != "push"
+            self._listening = self._client.listen(self.wake, self._waits) if is_told else None
             self._failures = 0
             self._stopped = threading.Event()
             self._thread = threading.Thread(
@@ -172,7 +186,8 @@ class SyncLoop:
             if stopped.is_set():
                 self.wake()  # the event that was cleared may be meant for the next run
                 return
-            self._uploads.start(stopped)
+            if self._mode != "pull":
+                self._uploads.start(stopped)
             network = self._network() if self._network else None
             result = self._sync(stopped)
             try:
@@ -189,7 +204,7 @@ class SyncLoop:
 
     def _sync(self, stopped: threading.Event) -> Result[SyncSummary, LakeSyncError]:
         try:
-            return self._client.sync(stopped=stopped.is_set)
+            return self._client.sync(stopped=stopped.is_set, mode=self._mode)
         except Exception as exc:  # noqa: BLE001 - see rule 1
             _log.exception("a sync raised; it is tried again later")
             error = InternalError(f"the sync ended with {type(exc).__name__}: {exc}; report it")
@@ -202,7 +217,7 @@ class SyncLoop:
         # Edits do not shorten the wait, as they would fare like the last ones; but whoever works on
         # may have logged in.
         is_login = isinstance(error, NotTheGateway)
-        event, wait_s = self._client.edited if is_login else self._woken, self.backoff_s(error)
+        event, wait_s = self._due if is_login else self._woken, self.backoff_s(error)
         if error.is_foreign or isinstance(error, Unreachable):
             is_set = wait_here(event, wait_s, network, self._network)
         else:
@@ -212,11 +227,11 @@ class SyncLoop:
 
     def _wait_for_edits(self) -> None:
         """Wait for an edit and the end of its burst, or until it is time to poll."""
-        edited = self._client.edited
+        edited = self._due
         waited_s = 0.0
         while True:
             wait_s = self._every_s * (1 + _SPREAD * (self._chance() - 0.5))
-            due_s = self._client.actions.due_s()
+            due_s = self._client.actions.due_s() if self._mode != "pull" else None
             if due_s is not None and due_s < wait_s:
                 if not edited.wait(max(due_s, BACKOFF_S_MIN)):
                     return
@@ -239,7 +254,7 @@ class SyncLoop:
 
     def backoff_s(self, error: LakeSyncError) -> float:
         """Return how long to wait after a failure; random, so that clients spread out."""
-        return backoff_s(error, self._failures, self._chance())
+        return self._waits.backoff_s(error, self._failures, self._chance())
 
     def __enter__(self) -> Self:
         self.start()

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from lakesync.client.live.status import Activity
+    from lakesync.client.modes import Mode
     from lakesync.client.storage.file import ClientFile
     from lakesync.client.storage.position import Position
     from lakesync.core.messages import Pull, PullPage
@@ -80,7 +81,7 @@ class Syncer:
         self.actions = Sender(file, transport, activity)
         self._one_at_a_time = threading.RLock()
 
-    def sync(self, stopped: Callable[[], bool]) -> SyncSummary:
+    def sync(self, stopped: Callable[[], bool], mode: Mode = "full") -> SyncSummary:
         """Push, pull and send actions until nothing waits and nothing is new.
 
         A failed part does not stop the others; the ``done`` of the raised error reports all of
@@ -90,27 +91,36 @@ class Syncer:
         done = SyncSummary()
         with self.alone():
             for _ in range(ROUNDS_MAX):
-                pushed, push_error = _half(lambda: self.push(stopped), PushSummary())
-                pulled, pull_error = _half(lambda: self.pull(stopped), PullSummary())
-                acted, action_error = ActionSummary(), None
-                if not isinstance(push_error or pull_error, Unreachable | AnotherGateway):
-                    acted, action_error = _half(lambda: self.actions.send(stopped), acted)
-                done = SyncSummary(
-                    *(done.pushed + pushed, done.pulled + pulled, push_error, pull_error),
-                    *(stopped(), done.acted + acted, action_error),
-                )
+                done = self._round(done, stopped, mode)
                 # The pull has shown which late deltas had arrived after all; the others can be
                 # pushed now. So can entries that waited for a delete, or for another buffer.
-                may_go_on = push_error is None or isinstance(push_error, _PULL_HELPS)
-                if done.stopped or pull_error is not None or not may_go_on:
+                helps = mode == "full" and isinstance(done.push_error, _PULL_HELPS)
+                may_go_on = done.push_error is None or helps
+                if done.stopped or done.pull_error is not None or not may_go_on:
                     break
-                if push_error is None and self._is_quiet():
+                if done.push_error is None and (mode == "pull" or self._is_quiet()):
                     break
         error = done.error
         if error is not None:
             error.done = done
             raise error
         return done
+
+    def _round(self, done: SyncSummary, stopped: Callable[[], bool], mode: Mode) -> SyncSummary:
+        """Do each part that the mode allows once; returns that beside what was done before."""
+        pushed, pulled, acted = PushSummary(), PullSummary(), ActionSummary()
+        push_error = pull_error = action_error = None
+        if mode != "pull":
+            pushed, push_error = _half(lambda: self.push(stopped), pushed)
+        if mode != "push":
+            pulled, pull_error = _half(lambda: self.pull(stopped), pulled)
+        is_away = isinstance(push_error or pull_error, Unreachable | AnotherGateway)
+        if mode != "pull" and not is_away:
+            acted, action_error = _half(lambda: self.actions.send(stopped), acted)
+        return SyncSummary(
+            *(done.pushed + pushed, done.pulled + pulled, push_error, pull_error),
+            *(stopped(), done.acted + acted, action_error),
+        )
 
     def push(self, stopped: Callable[[], bool] = never) -> PushSummary:
         """Push until nothing waits; see `Pusher.push`."""

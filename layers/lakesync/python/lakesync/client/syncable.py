@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 
     from lakesync.client.actions.api import Actions
     from lakesync.client.attachments.api import Attachments
+    from lakesync.client.backoff import Waits
+    from lakesync.client.modes import Mode
     from lakesync.client.summaries import SyncSummary
     from lakesync.errors import LakeSyncError
     from lakesync.ports import Listening
@@ -28,11 +30,13 @@ class Syncs(Protocol):
         """Return whether it receives changes at once."""
         ...
 
-    def sync(self, *, stopped: Callable[[], bool]) -> Result[SyncSummary, LakeSyncError]:
-        """Push, pull and send actions."""
+    def sync(
+        self, *, stopped: Callable[[], bool], mode: Mode = "full"
+    ) -> Result[SyncSummary, LakeSyncError]:
+        """Push, pull and send actions, or what the mode leaves of these."""
         ...
 
-    def listen(self, wake: Callable[[], None]) -> Listening | None:
+    def listen(self, wake: Callable[[], None], waits: Waits = ...) -> Listening | None:
         """Subscribe to changes."""
         ...
 

@@ -56,6 +56,12 @@ class Hearer(Protocol):
     """A receiver of changes: a client. Its methods may be called from any thread."""
 
     client_id: str
+    heartbeat_s: float
+    """How often something is sent over a silent connection, in seconds."""
+    reconnect_s: float
+    """The wait after a failure of the connection; it doubles with each further one."""
+    reconnect_s_max: float
+    """The longest such wait, unless the gateway asks for longer."""
 
     def hear(self, page: PullPage) -> bool:
         """Apply a broadcast that fits the cursor; True if it leaves nothing to pull."""

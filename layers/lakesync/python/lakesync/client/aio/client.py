@@ -21,6 +21,7 @@ from lakesync.client.aio.attachments import AsyncAttachments
 from lakesync.client.aio.editor import AsyncTransaction, answered
 from lakesync.client.aio.observing import AsyncObservable
 from lakesync.client.aio.threads import Threads, in_this_loop
+from lakesync.client.backoff import WAITS
 from lakesync.client.client import Client
 from lakesync.client.loop import EVERY_S, unheard
 
@@ -28,7 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
     from pathlib import Path
 
+    from lakesync.client.backoff import Waits
     from lakesync.client.loop import SyncLoop
+    from lakesync.client.modes import Mode
     from lakesync.client.recovery.rebind import KeepEdits
     from lakesync.client.storage.conflicts import LostWrite
     from lakesync.client.storage.declare import DeclaredColumns
@@ -170,12 +173,14 @@ class AsyncClient(AsyncObservable):
         return await answered(self._threads.sync(lambda _: self.client.pull()))
 
     async def sync(
-        self, *, stopped: Callable[[], bool] = lambda: False
+        self, *, stopped: Callable[[], bool] = lambda: False, mode: Mode = "full"
     ) -> Result[SyncSummary, LakeSyncError]:
         """As `Client.sync`; ``stopped`` is asked on another thread."""
         return await answered(
             self._threads.sync(
-                lambda given_up: self.client.sync(stopped=lambda: given_up() or stopped())
+                lambda given_up: self.client.sync(
+                    stopped=lambda: given_up() or stopped(), mode=mode
+                )
             )
         )
 
@@ -183,11 +188,13 @@ class AsyncClient(AsyncObservable):
         self,
         *,
         every_s: float = EVERY_S,
+        mode: Mode = "full",
+        waits: Waits = WAITS,
         on_result: Callable[[Result[SyncSummary, LakeSyncError]], object] = unheard,
     ) -> SyncLoop:
         """As `Client.connect`; ``on_result`` is called in this event loop, awaited if necessary."""
         hear = on_result if on_result is unheard else in_this_loop(on_result)
-        return self.client.connect(every_s=every_s, on_result=hear)
+        return self.client.connect(every_s=every_s, mode=mode, waits=waits, on_result=hear)
 
     async def close(self) -> None:
         """Stop syncing as `SyncLoop.stop` does, and let running operations end; safe to repeat."""

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lakesync.client.backoff import WAITS
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from lakesync.client.backoff import Waits
     from lakesync.client.live.status import Activity
     from lakesync.client.sync import Syncer
     from lakesync.core.messages import Pull, PullPage
@@ -23,15 +26,24 @@ class Hearing:
         syncer: applies broadcasts.
         activity: records whether changes are received.
         wake: makes the client sync.
+        waits: how long the connection that brings changes waits.
     """
 
     def __init__(
-        self, client_id: str, syncer: Syncer, activity: Activity, wake: Callable[[], None]
+        self,
+        client_id: str,
+        syncer: Syncer,
+        activity: Activity,
+        wake: Callable[[], None],
+        waits: Waits = WAITS,
     ) -> None:
         self.client_id = client_id
         self._syncer = syncer
         self._activity = activity
         self._wake = wake
+        self.heartbeat_s = waits.heartbeat_s
+        self.reconnect_s = waits.reconnect_s
+        self.reconnect_s_max = waits.reconnect_s_max
 
     def hear(self, page: PullPage) -> bool:
         """Apply a broadcast that fits; returns whether it makes a pull unnecessary."""

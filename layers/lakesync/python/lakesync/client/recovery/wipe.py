@@ -7,11 +7,14 @@ not overwritten. No program can control what the storage underneath keeps of ove
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakesync.client.attachments.folder import Folder
 from lakesync.client.storage.app_table import quote
+from lakesync.client.storage.reading import answer_of
+from lakesync.client.storage.waiting import what_waits
 from lakesync.errors import Conflict
 
 if TYPE_CHECKING:
@@ -41,36 +44,11 @@ def wipe(file: ClientFile, path: str | Path, *, lose_edits: bool) -> None:
 
 
 def _check_nothing_is_lost(connection: sqlite3.Connection) -> None:
-    waiting, refused = connection.execute(
-        "SELECT count(*) FILTER (WHERE status <> 'quarantined'), "
-        "count(*) FILTER (WHERE status = 'quarantined') FROM _lakesync_outbox"
-    ).fetchone()
-    actions, dead = connection.execute(
-        "SELECT count(*) FILTER (WHERE status <> 'dead'), count(*) FILTER (WHERE status = 'dead') "
-        "FROM _lakesync_actions WHERE status <> 'done'"
-    ).fetchone()
-    ((files,),) = connection.execute(
-        "SELECT count(*) FROM _lakesync_attachments WHERE status <> 'kept'"
-    )
-    lost = [
-        _counted(waiting, "edit", "waits for the gateway", "wait for the gateway"),
-        _counted(refused, "edit", "was refused", "were refused"),
-        _counted(actions, "action", "waits", "wait"),
-        _counted(dead, "action", "is a dead letter", "are dead letters"),
-        _counted(files, "attachment", "is not uploaded", "are not uploaded"),
-    ]
-    if any(lost):
+    if waiting := what_waits(partial(answer_of, connection)):
         raise Conflict(
-            f"{', '.join(filter(None, lost))}; they would be lost: sync first and see to those, or "
-            "wipe with lose_edits=True; nothing was wiped"
+            f"{waiting}; this would be lost: sync first and see to it, or wipe with "
+            "lose_edits=True; nothing was wiped"
         )
-
-
-def _counted(number: int, noun: str, one: str, many: str) -> str:
-    """Return a count with its noun; empty if it is 0."""
-    if not number:
-        return ""
-    return f"1 {noun} {one}" if number == 1 else f"{number} {noun}s {many}"
 
 
 def _drop_everything(connection: sqlite3.Connection) -> None:

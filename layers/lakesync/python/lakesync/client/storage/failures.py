@@ -38,8 +38,8 @@ SALVAGE: Final = (
 _ENCRYPTED: Final = "this is not a database: if it is encrypted, open it with its key; if not,"
 _ONLY: Final = {
     "query": "a query only reads; write by insert, update, delete, execute and transaction()",
-    "statement": "execute takes INSERT, UPDATE and DELETE, and makes and drops local tables; "
-    "synced ones are declared, and query reads",
+    "statement": "execute takes INSERT, UPDATE and DELETE, and makes and drops local tables and "
+    "views; synced tables are declared, and query reads",
 }
 _HINTS: Final = {
     "no such table": "a table is there once it is declared, edited or pulled: declare it first",

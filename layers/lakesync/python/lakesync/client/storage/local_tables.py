@@ -1,8 +1,8 @@
 """Local tables: the app's own tables in its file, which never leave the device.
 
-An app creates and writes them by `execute`, in one transaction with its edits. Every table that is
-neither synced nor one of LakeSync's is local. A later synced table of the same name gets another
-SQLite name, as it does beside any other object of the app.
+An app creates and writes them by `execute`, in one transaction with its edits, and its views. Every
+table that is neither synced nor one of LakeSync's is local. A later synced table of the same name
+gets another SQLite name, as it does beside any other object of the app.
 """
 
 from __future__ import annotations
@@ -26,9 +26,11 @@ _DEFINING: Final = {
     sqlite3.SQLITE_CREATE_INDEX: 1,
     sqlite3.SQLITE_DROP_INDEX: 1,
     sqlite3.SQLITE_ALTER_TABLE: 1,
+    sqlite3.SQLITE_CREATE_VIEW: 0,
+    sqlite3.SQLITE_DROP_VIEW: 0,
 }
-"""Statements that create or drop tables and indexes, and which of SQLite's arguments names the
-table.
+"""Statements that create or drop tables, indexes and views, and which of SQLite's arguments names
+the table or the view.
 """
 _SCHEMA: Final = {"sqlite_master", "sqlite_temp_master"}
 """SQLite's own writes to these tables; statements that write to them are refused."""

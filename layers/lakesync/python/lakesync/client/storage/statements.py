@@ -13,6 +13,7 @@ Rules of this module
 from __future__ import annotations
 
 import base64
+import re
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from lakesync.client.storage.local_tables import Targets
     from lakesync.client.storage.writing import Writer
 
+_DEFINES: Final = re.compile(r"\s*(?:CREATE|DROP)\b", re.IGNORECASE)
 _MISSING: Final = object()
 _TARGETS_REMEMBERED: Final = 512
 _NOTHING: Final = frozenset[Any]()
@@ -82,6 +84,8 @@ def execute(file: ClientFile, writer: Writer, sql: str, parameters: object) -> i
 
 def _execute_locally(file: ClientFile, targets: Targets, sql: str, given: Any) -> int:
     if not targets.written and not targets.defined:
+        if _DEFINES.match(sql):
+            return 0  # IF EXISTS, IF NOT EXISTS: SQLite finds nothing to do
         raise refused("the statement writes to no table: execute writes, query reads")
     check_local(file.catalogue, targets)
     run = partial(run_local, file.connection, file.catalogue, targets, sql, given)

@@ -26,7 +26,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import quote
 
-from lakesync.client.backoff import BACKOFF_S_MAX, BACKOFF_S_MIN, FOREIGN_WAIT_S_MAX
+from lakesync.client.backoff import FOREIGN_WAIT_S_MAX
 from lakesync.client.network import own_addresses, wait_here
 from lakesync.client.transport.handshake import connection_class
 from lakesync.client.transport.quiet import socket_logger
@@ -49,8 +49,6 @@ if TYPE_CHECKING:
     from lakesync.core.messages import PullPage
     from lakesync.ports import Hearer
 
-HEARTBEAT_S: Final = 240.0
-"""How often a request is sent over a silent connection, plus or minus a tenth."""
 ANSWER_S_MAX: Final = 40.0
 """How long the answer may take before the connection is taken to be dead."""
 RENEWED_S: Final = 6_600.0
@@ -153,8 +151,10 @@ class SocketListener:
     def _backoff_s(self, error: Exception | None) -> float:
         least_s = error.retry_after_s if isinstance(error, LakeSyncError) else 0
         is_foreign = isinstance(error, LakeSyncError) and error.is_foreign
-        most_s = FOREIGN_WAIT_S_MAX if is_foreign else BACKOFF_S_MAX
-        ceiling_s = min(most_s, BACKOFF_S_MIN * (1 << min(self._failures, 16)))
+        most_s = self._hearer.reconnect_s_max
+        if is_foreign:
+            most_s = min(most_s, FOREIGN_WAIT_S_MAX)
+        ceiling_s = min(most_s, self._hearer.reconnect_s * (1 << min(self._failures, 16)))
         # Clients that are all asked to wait for the same time must not return at the same time.
         spread_s = max(ceiling_s, least_s)
         return float(max(least_s, min(most_s, least_s + self._chance() * spread_s)))
@@ -205,14 +205,15 @@ class SocketListener:
     def _hear(self, until_s: float) -> None:
         """Process incoming messages until the connection is to be renewed."""
         asked_at_s = 0.0
-        heartbeat_s = self._monotonic_s() + self._about(HEARTBEAT_S)
+        heartbeat_s = self._monotonic_s() + self._about(self._hearer.heartbeat_s)
         while not self._stopped.is_set() and self._monotonic_s() < until_s:
             now_s = self._monotonic_s()
             if asked_at_s and now_s > asked_at_s + ANSWER_S_MAX:
                 raise TimeoutError("a request over the socket was not answered")
             if now_s >= heartbeat_s:
                 # One that is not answered is not forgotten by asking again.
-                asked_at_s, heartbeat_s = asked_at_s or now_s, now_s + self._about(HEARTBEAT_S)
+                asked_at_s = asked_at_s or now_s
+                heartbeat_s = now_s + self._about(self._hearer.heartbeat_s)
                 self._ask()
             if now_s >= self._rereads_at_s:
                 self._rereads_at_s = math.inf
