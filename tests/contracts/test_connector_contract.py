@@ -21,7 +21,13 @@ if TYPE_CHECKING:
 SQL = [
     "postgres by time", "postgres by difference", "postgres by changes",
     "mariadb by time", "mariadb by difference", "mariadb by changes",
+    "postgres by time of a query", "postgres by difference of a query",
+    "mariadb by time of a query", "mariadb by difference of a query",
 ]  # fmt: skip
+QUERY = """
+    SELECT t.id, concat(t.value, o.more) AS value, t.changed
+    FROM {table} AS t JOIN (SELECT '' AS more, '100%s' AS kind) AS o ON o.kind LIKE '100%'
+    WHERE t.id < 1000 -- rows of a join, some of them"""
 
 
 @pytest.mark.law("N1", "N2", "N3")
@@ -43,8 +49,12 @@ class TestSql(ConnectorContract):
     def bench(self, request: pytest.FixtureRequest) -> Iterator[SqlSource]:
         """A table of its own in a real database."""
         kind, _, way = request.param.partition(" by ")
+        way, _, queried = way.partition(" of ")
         database: Database = request.getfixturevalue(kind)
-        source = SqlSource(database, kind, by_time=way == "time", changes=way == "changes")
+        source = SqlSource(
+            database, kind, by_time=way == "time", changes=way == "changes",
+            query=QUERY if queried else "",
+        )  # fmt: skip
         yield source
         source.close()
 

@@ -139,15 +139,20 @@ class SqlSource:
         changes: bool = False,
         instant: str = "",
         key: list[str] | None = None,
+        query: str = "",
+        columns: list[str] | None = None,
     ) -> None:
+        """Create it; with a query, in which ``{table}`` is its name, that is read in its place."""
         number = next(_numbers)
         self.table = f"source{number}"
         self.sources = (FEED, self.table) if changes else (self.table,)
         self.notices_deletions = not by_time
         self.storage = Storage(Objects(), "g", f"c{number}")
-        polled: dict[str, Any] = {"name": self.table}
+        polled: dict[str, Any] = {"name": self.table, "columns": columns}
         if key:
             polled["key"] = key
+        if query:
+            polled |= {"query": query.replace("{table}", self.table), "key": key or ["id"]}
         if by_time:
             polled["cursorColumn"] = "changed"
         settings = {
@@ -193,6 +198,16 @@ class SqlSource:
         finally:
             connection.close()
 
+    def count(self) -> int:
+        """Return how many rows the table has."""
+        connection = self.source.dialect.connect()
+        try:
+            cursor = connection.cursor()
+            cursor.execute(f"SELECT count(*) FROM {self.table}")  # noqa: S608
+            return int(cursor.fetchone()[0])
+        finally:
+            connection.close()
+
     @property
     def now(self) -> str:
         """The database's own time, as an expression."""
@@ -203,7 +218,7 @@ class SqlSource:
         for row_id, value in rows.items():
             self.run(f"DELETE FROM {self.table} WHERE id = %s", int(row_id))  # noqa: S608
             self.run(
-                f"INSERT INTO {self.table} VALUES (%s, %s, {self.now})",  # noqa: S608
+                f"INSERT INTO {self.table} (id, value, changed) VALUES (%s, %s, {self.now})",  # noqa: S608
                 int(row_id),
                 value,
             )

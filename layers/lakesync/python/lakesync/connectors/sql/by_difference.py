@@ -17,9 +17,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from lakesync.connectors.port import Change, SourcePage, Unreadable
+from lakesync.connectors.sql.keyless import has_key, without_key
 from lakesync.connectors.sql.query import behind, page_of, up_to
 from lakesync.connectors.sql.rekeying import RANGES, behind_rows, ended, gone, looks_for_gone
 from lakesync.connectors.storage import digest
@@ -32,6 +34,9 @@ if TYPE_CHECKING:
     from lakesync.connectors.storage import Storage
 
 _DIGEST_BYTES: Final = 12
+_TWICE: Final = (
+    "several rows have this key, of which one is read: name columns as key that identify a row"
+)
 _GROWTH: Final = 2
 """How many pages of rows a range may have before it is split."""
 
@@ -63,6 +68,51 @@ class Seen(NamedTuple):
     unreadable: list[tuple[str, str]]
 
 
+class Ordered(Protocol):
+    """A table's rows in an order in which a poll reads them: that of the key, or another."""
+
+    def between(
+        self, start: Sequence[Any] | None, end: Sequence[Any] | None, rows_max: int
+    ) -> Sequence[Sequence[Any]]:
+        """Return the first rows behind a position, up to another; None for no bound.
+
+        Raises:
+            Altered: the table must be planned anew; nothing was read.
+        """
+        ...
+
+    def position(self, row: Sequence[Any]) -> Sequence[Any]:
+        """Return the position of a row that was read."""
+        ...
+
+
+@dataclass(frozen=True)
+class ByKey:
+    """`Ordered` by the key, as the database sorts it."""
+
+    database: Database
+    cursor: Any
+    plan: Plan
+
+    def between(
+        self, start: Sequence[Any] | None, end: Sequence[Any] | None, rows_max: int
+    ) -> Sequence[Sequence[Any]]:
+        """Read rows."""
+        dialect, plan = self.database.dialect, self.plan
+        conditions = has_key(dialect, plan)
+        if start is not None:
+            conditions.append(behind(dialect, plan.bound(plan.key, start)))
+        if end is not None:
+            conditions.append(up_to(dialect, plan.bound(plan.key, end)))
+        origin = plan.origin(dialect)
+        statement = page_of(dialect, origin, plan.columns, plan.key, conditions, rows_max)
+        return plan.rows(self.cursor, statement)
+
+    def position(self, row: Sequence[Any]) -> Sequence[Any]:
+        """Return the key."""
+        return self.plan.ends_at(self.plan.key, [row[at] for at in self.plan.key_places])
+
+
 def read(
     database: Database,
     cursor: Any,
@@ -81,12 +131,23 @@ def read(
         if json.loads(after)["gone"] is None:
             return ended(storage, plan)
         return gone(cursor, database.dialect, plan, storage, after)
+    page = read_range(ByKey(database, cursor, plan), plan, storage, after, rows_max, poll_ms)
+    if after:
+        return page
+    keyless = without_key(database.dialect, cursor, plan, [])
+    return replace(page, unreadable=(*page.unreadable, *keyless))
+
+
+def read_range(
+    ordered: Ordered, plan: Plan, storage: Storage, after: str, rows_max: int, poll_ms: int
+) -> SourcePage:
+    """Return the changes in the range behind a position: the cursor's, or the first range."""
     start: list[Any] | None = json.loads(after) if after else None
     path = (RANGES, digest(plan.settings.name), digest(json.dumps(start)))
     stored = storage.read(*path)
     known = Range(**stored) if stored else Range({})
     if known.poll_ms != poll_ms:
-        known = _compared(database, cursor, plan, storage, start, known, rows_max, poll_ms)
+        known = _compared(ordered, plan, storage, start, known, rows_max, poll_ms)
         if known.poll_ms == poll_ms:
             storage.write(known._asdict(), *path)
     is_last = known.end is None
@@ -102,8 +163,7 @@ def read(
 
 
 def _compared(
-    database: Database,
-    cursor: Any,
+    ordered: Ordered,
     plan: Plan,
     storage: Storage,
     start: Sequence[Any] | None,
@@ -112,17 +172,9 @@ def _compared(
     poll_ms: int,
 ) -> Range:
     """Return a range with the table's current rows; the stored one if nothing in it changed."""
-    conditions: list[tuple[str, Sequence[Any]]] = []
-    if start is not None:
-        conditions.append(behind(database.dialect, plan.bound(plan.key, start)))
-    if known.end is not None:
-        conditions.append(up_to(database.dialect, plan.bound(plan.key, known.end)))
     # A page of a range without a known end; otherwise all of it, unless it has grown.
     limit = rows_max if known.end is None else _GROWTH * rows_max
-    statement = page_of(
-        database.dialect, plan.settings.name, plan.columns, plan.key, conditions, limit + 1
-    )
-    rows = plan.rows(cursor, statement)
+    rows = ordered.between(start, known.end, limit + 1)
     is_cut = len(rows) > limit
     kept = rows[:rows_max] if is_cut else rows
     seen = _seen(plan, kept, known.rows)
@@ -131,7 +183,7 @@ def _compared(
     }
     end = known.end
     if is_cut:
-        end = plan.ends_at(plan.key, [kept[-1][at] for at in plan.key_places])
+        end = ordered.position(kept[-1])
         _hand_on(storage, plan, end, Range(unmet, known.end))
     else:
         seen.changed.extend((row_id, None) for row_id in unmet)
@@ -150,6 +202,9 @@ def _seen(plan: Plan, rows: Sequence[Sequence[Any]], known: Mapping[str, str]) -
     seen = Seen({}, [], [])
     for row in rows:
         row_id = plan.row_id(row)
+        if row_id in seen.rows:  # it would be another row at each poll
+            seen.unreadable.append((row_id, _TWICE))
+            continue
         try:
             columns = plan.values(row)
         except ValueError as exc:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakesync.connectors.instants import microseconds
 from lakesync.connectors.port import Change, SourcePage, Stretch, Unreadable
+from lakesync.connectors.sql.keyless import has_key, without_key
 from lakesync.connectors.sql.names import quoted_name
 from lakesync.connectors.sql.query import Bound, behind, page_of, up_to
 from lakesync.connectors.sql.time_cursor import is_midway, reach_of
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from lakesync.connectors.sql.catalogue import Database
     from lakesync.connectors.sql.configuration import SqlSettings
     from lakesync.connectors.sql.plan import Plan
+    from lakesync.connectors.sql.query import Condition
     from lakesync.connectors.sql.time_cursor import Reach, Redating
 
 
@@ -47,8 +49,10 @@ def check(database: Database, cursor: Any, plan: Plan) -> str:
             "cursorColumn, or none, to compare all rows"
         )
     wanted = [column] if column else list(plan.key)
-    cursor.execute(*page_of(database.dialect, plan.settings.name, wanted, wanted, [], 1))
+    cursor.execute(*page_of(database.dialect, plan.origin(database.dialect), wanted, wanted, [], 1))
     cursor.fetchall()
+    for row in without_key(database.dialect, cursor, plan, []):
+        raise AdapterRefused(f"{plan.settings.name}: {row.reason}")
     if not column:
         return ""
     row_id, is_zoneless = _asked(database, cursor, plan)
@@ -88,6 +92,9 @@ def read(
     rows = plan.rows(cursor, statement)
     changes, unreadable = _changes(plan, rows, place, reach.redating)
     unreadable = (*unreadable, *_said(plan, row_id))
+    if not is_midway(after):
+        within = _within(database, plan, reach)
+        unreadable = (*unreadable, *without_key(database.dialect, cursor, plan, within))
     last = rows[-1] if rows else None
     if last is None or len(rows) < rows_max:
         if ends:
@@ -113,8 +120,10 @@ def ahead(
     now, margins = database.now(cursor), (settings.overlap_s, settings.settle_s)
     reach = reach_of(after, now, poll_ms, *margins, is_zoneless=is_zoneless)
     order, conditions = _asked_for(database, plan, reach)
-    dialect, name = database.dialect, plan.settings.name
-    cursor.execute(*page_of(dialect, name, order, order, conditions, 1, skipped=rows - 1))
+    dialect = database.dialect
+    cursor.execute(
+        *page_of(dialect, plan.origin(dialect), order, order, conditions, 1, skipped=rows - 1)
+    )
     rows_read = plan.source.rows(cursor)
     if not rows_read:
         return Stretch(reach.begun(), "")
@@ -130,23 +139,27 @@ def _statement(
     order, conditions = _asked_for(database, plan, reach)
     if ends is not None and ends.since is not None:
         conditions.append(up_to(database.dialect, _bound(plan, order, ends)))
-    statement = page_of(
-        database.dialect, plan.settings.name, plan.columns, order, conditions, rows_max
-    )
+    dialect = database.dialect
+    statement = page_of(dialect, plan.origin(dialect), plan.columns, order, conditions, rows_max)
     return order, statement
 
 
-def _asked_for(
-    database: Database, plan: Plan, reach: Reach
-) -> tuple[list[str], list[tuple[str, Sequence[Any]]]]:
+def _asked_for(database: Database, plan: Plan, reach: Reach) -> tuple[list[str], list[Condition]]:
     """Return the order in which rows are read, and which of them."""
     column = plan.settings.cursor_column or ""
     order = [column, *(name for name in plan.key if name != column)]
-    conditions: list[tuple[str, Sequence[Any]]] = []
+    conditions = [*has_key(database.dialect, plan)]
     if reach.since is not None:
         conditions.append(behind(database.dialect, _bound(plan, order, reach)))
     conditions.append((f"{quoted_name(database.dialect, column)} <= %s", [reach.until]))
     return order, conditions
+
+
+def _within(database: Database, plan: Plan, reach: Reach) -> list[Condition]:
+    """Return the conditions of a poll's rows, whatever their keys."""
+    column = quoted_name(database.dialect, plan.settings.cursor_column or "")
+    since = [] if reach.since is None else [(f"{column} >= %s", [reach.since])]
+    return [*since, (f"{column} <= %s", [reach.until])]
 
 
 def _bound(plan: Plan, order: Sequence[str], reach: Reach) -> Bound:
@@ -171,7 +184,8 @@ def _asked(database: Database, cursor: Any, plan: Plan) -> tuple[str | None, boo
     column = plan.settings.cursor_column or ""
     condition = f"{quoted_name(database.dialect, column)} IS NULL", ()
     wanted = [column, *plan.key]
-    cursor.execute(*page_of(database.dialect, plan.settings.name, wanted, [column], [condition], 1))
+    dialect = database.dialect
+    cursor.execute(*page_of(dialect, plan.origin(dialect), wanted, [column], [condition], 1))
     is_zoneless = cursor.description[0][1] == database.zoneless
     row = next(iter(plan.source.rows(cursor)), None)
     # In a NOT NULL column MySQL also treats the day 0000-00-00 as NULL: such a row is read.

@@ -14,6 +14,7 @@ from lakesync.connectors.port import SourceColumn, SourceTable
 from lakesync.connectors.sql.mysql_values import MySqlValues
 from lakesync.connectors.sql.names import bare_table, place_of, written
 from lakesync.connectors.sql.postgres_values import SETTINGS, PostgresValues, resolved
+from lakesync.connectors.sql.queried import mysql_columns, postgres_columns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -82,6 +83,14 @@ class Database(Protocol):
         """Return all tables, or the one of a name; none if there is no such table."""
         ...
 
+    def queried(self, cursor: Any, name: str, query: str) -> tuple[SourceColumn, ...]:
+        """Return the columns of a query that is read in the place of a table.
+
+        Raises:
+            AdapterRefused: it is not one SELECT, or has two columns of one name.
+        """
+        ...
+
 
 @dataclass(frozen=True)
 class PostgresSource:
@@ -135,6 +144,10 @@ class PostgresSource:
             name = bare_table(self.dialect, table)
             cursor.execute(_POSTGRES_COLUMNS.format("c.oid = to_regclass(%s)"), (name,))
         return _tables(cursor.fetchall(), table, self.values)
+
+    def queried(self, cursor: Any, name: str, query: str) -> tuple[SourceColumn, ...]:
+        """Ask the server."""
+        return postgres_columns(cursor, self.dialect, self.values, name, query)
 
 
 @dataclass(frozen=True)
@@ -193,6 +206,10 @@ class MySqlSource:
             condition = "c.TABLE_SCHEMA = coalesce(%s, DATABASE()) AND c.TABLE_NAME = %s"
             cursor.execute(_MYSQL_COLUMNS.format(condition), (schema or None, name))
         return _tables(cursor.fetchall(), table, self.values)
+
+    def queried(self, cursor: Any, name: str, query: str) -> tuple[SourceColumn, ...]:
+        """Ask the server."""
+        return mysql_columns(cursor, self.dialect, self.values, name, query)
 
 
 def _tables(rows: Sequence[Sequence[Any]], asked: str | None, values: Values) -> list[SourceTable]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence  # noqa: TC003 - pydantic reads it
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import (
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 TABLES_POLLED_MAX = 100
 """Tables of one connector: their cursors lie in one item."""
+QUERY_CHARS_MAX = 8_000
+"""The length of a query that is read in a table's place: the settings lie in one item."""
 OVERLAP_S_MAX = 86_400
 """The longest duration of a source's transaction that changes a polled table."""
 SlotName = Annotated[str, Field(pattern="^[a-z0-9_]{1,63}$")]
@@ -78,6 +81,13 @@ class PolledTable(NamedTable):
         )
     )
     as_: Name | None = Field(None, alias="as", description="Its name in the gateway.")
+    query: str | None = Field(
+        None, min_length=1, max_length=QUERY_CHARS_MAX,
+        description=(
+            "One SELECT whose rows are read in the table's place, with joins and filters; name is "
+            "then what it is called, and key names its columns that identify a row."
+        ),
+    )  # fmt: skip
     cursor_column: Name | None = Field(
         None,
         description=(
@@ -97,18 +107,21 @@ class PolledTable(NamedTable):
         """The table's name in the gateway."""
         return self.as_ or identifier(place_of(self.name)[1])
 
+    @model_validator(mode="after")
+    def _query_has_key(self) -> Self:
+        if self.query and "\0" in self.query:
+            raise ValueError("query: no text of a statement has a character of number 0")
+        if self.query and not self.key:
+            raise ValueError(
+                "a query has no primary key: name its columns that identify a row, key"
+            )
+        return self
 
-class SqlSettings(Settings):
-    """What PostgreSQL, MySQL and MariaDB have in common."""
 
-    host: Host
-    database: Name
-    user: Name = Field(description="A user who may read the tables, and needs no more.")
-    password: SecretStr
-    tls: Literal["verify", "encrypt", "off"] = Field(
-        "encrypt", description="verify also checks the server's certificate and name."
-    )
-    tables: list[PolledTable] = Field(min_length=1, max_length=TABLES_POLLED_MAX)
+class PolledSettings(Settings):
+    """What all databases that are polled have in common; a subclass has ``tables``."""
+
+    tables: Sequence[PolledTable]
     overlap_s: int = Field(
         60, ge=0, le=OVERLAP_S_MAX,
         description="How long the longest transaction takes: so much is read again at each poll.",
@@ -130,6 +143,19 @@ class SqlSettings(Settings):
         return {table.name: table.table for table in self.tables}
 
 
+class SqlSettings(PolledSettings):
+    """What PostgreSQL, MySQL and MariaDB have in common."""
+
+    host: Host
+    database: Name
+    user: Name = Field(description="A user who may read the tables, and needs no more.")
+    password: SecretStr
+    tls: Literal["verify", "encrypt", "off"] = Field(
+        "encrypt", description="verify also checks the server's certificate and name."
+    )
+    tables: list[PolledTable] = Field(min_length=1, max_length=TABLES_POLLED_MAX)
+
+
 class PostgresSettings(SqlSettings):
     """A PostgreSQL database, 13 or newer."""
 
@@ -148,8 +174,10 @@ class PostgresSettings(SqlSettings):
 
     @model_validator(mode="after")
     def _captured_or_polled(self) -> Self:
-        if self.changes and any(table.cursor_column for table in self.tables):
-            raise ValueError("with changes no table has a cursorColumn: all are captured")
+        if self.changes and any(table.cursor_column or table.query for table in self.tables):
+            raise ValueError(
+                "with changes no table has a cursorColumn or a query: all are captured"
+            )
         if not self.changes and (self.slot or self.publication):
             raise ValueError("slot and publication are for changes: set changes to true")
         return self
@@ -178,8 +206,10 @@ class MySqlSettings(SqlSettings):
 
     @model_validator(mode="after")
     def _captured_or_polled(self) -> Self:
-        if self.changes and any(table.cursor_column for table in self.tables):
-            raise ValueError("with changes no table has a cursorColumn: all are captured")
+        if self.changes and any(table.cursor_column or table.query for table in self.tables):
+            raise ValueError(
+                "with changes no table has a cursorColumn or a query: all are captured"
+            )
         if not self.changes and self.server_id:
             raise ValueError("serverId is for changes: set changes to true")
         return self

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lakesync.connectors.sql.names import quoted_name, quoted_table
+from lakesync.connectors.sql.names import quoted_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,7 +86,7 @@ def _with_keys(
     )
     one = f"({', '.join(['%s'] * len(plan.key))})"
     cursor.execute(
-        f"SELECT {wanted} FROM {quoted_table(dialect, plan.settings.name)} "  # noqa: S608 - quoted
+        f"SELECT {wanted} FROM {plan.origin(dialect)} "  # noqa: S608 - quoted
         f"WHERE ({names}) IN ({', '.join([one] * len(keys))})",
         [value for key in keys for value in key],
     )

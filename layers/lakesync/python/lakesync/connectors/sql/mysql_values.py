@@ -34,9 +34,10 @@ _TYPES: Final = (
 _CHOICES: Final = re.compile(r"(enum|set)\((.*)\)", re.IGNORECASE | re.DOTALL)
 _MEMBER: Final = re.compile(r"'((?:[^']|'')*)'")
 _UNORDERED: Final = re.compile(
-    r"float.*|json|geometry.*|.*point|.*linestring|.*polygon|geomcollection|vector.*"
+    r"float.*|enum|set|json|geometry.*|.*point|.*linestring|.*polygon|geomcollection|vector.*"
 )
-"""Types that are not compared as they are printed: a float has more digits than its text."""
+"""Types that are not compared as they are printed: a float has more digits than its text, and an
+ENUM or SET whose members are not known, as in a query, is sorted by their numbers."""
 
 
 class MySqlValues(PythonValues):

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 _LAST_QUOTED: Final = re.compile(r'(?:(?P<schema>.*)\.)?"(?P<table>(?:[^"]|"")+)"', re.DOTALL)
 _NO_DOT: Final = "\0"
 """Stands for a dot that separates nothing; no name has it."""
+_DERIVED: Final = "lakesync_rows"
 _QUOTED: Final = re.compile(r'"(?:[^"]|"")+"', re.DOTALL)
 
 
@@ -43,6 +44,15 @@ def quoted_table(dialect: Dialect, name: str) -> str:
 def bare_table(dialect: Dialect, name: str) -> str:
     """Return it as part of a statement without parameters, in which no ``%`` is doubled."""
     return quoted_table(dialect, name).replace("%%", "%")
+
+
+def derived_table(query: str) -> str:
+    """Return a query as a table, as part of a statement with parameters.
+
+    A comment at its end ends with its line. What is no query by itself must not come here: the
+    database is asked first.
+    """
+    return f"(\n{query.replace('%', '%%')}\n) AS {_DERIVED}"
 
 
 def quoted_name(dialect: Dialect, name: str) -> str:

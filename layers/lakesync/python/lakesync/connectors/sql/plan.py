@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from lakesync.connectors.deltas import identifier
+from lakesync.connectors.sql.names import derived_table, quoted_table
 from lakesync.connectors.sql.query import Bound
 from lakesync.errors import AdapterRefused
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import datetime
 
+    from lakesync.adapters.sql.dialect import Dialect
     from lakesync.connectors.port import SourceColumn, SourceTable
     from lakesync.connectors.sql import values as source_values
     from lakesync.connectors.sql.configuration import PolledTable
@@ -54,6 +56,19 @@ class Plan:
     def altered_by(self) -> dict[str, str]:
         """What of each column changes if the table must be read again."""
         return {column.name: self.source.alters(column) for column in self.described}
+
+    def origin(self, dialect: Dialect) -> str:
+        """Return the table, or the query in its place, as part of a statement with parameters."""
+        if self.settings.query:
+            return derived_table(self.settings.query)
+        return quoted_table(dialect, self.settings.name)
+
+    @cached_property
+    def nullable_key(self) -> tuple[str, ...]:
+        """The columns of the key that may be NULL: such rows are never read, but reported."""
+        return tuple(
+            self.described[at].name for at in self.key_places if self.described[at].nullable
+        )
 
     def rows(self, cursor: Any, statement: tuple[str, Sequence[Any]]) -> Sequence[Sequence[Any]]:
         """Return the rows of a statement that reads these columns.

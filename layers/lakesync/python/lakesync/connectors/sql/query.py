@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from lakesync.connectors.sql.names import quoted_name, quoted_table
+from lakesync.connectors.sql.names import quoted_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lakesync.adapters.sql.dialect import Dialect
+
+    Condition: TypeAlias = tuple[str, Sequence[Any]]
+    """A condition, and its parameters."""
 
 
 class Bound(NamedTuple):
@@ -47,10 +50,10 @@ def up_to(dialect: Dialect, bound: Bound) -> tuple[str, list[Any]]:
 
 def page_of(
     dialect: Dialect,
-    table: str,
+    origin: str,
     columns: Sequence[str],
     order: Sequence[str],
-    conditions: Sequence[tuple[str, Sequence[Any]]],
+    conditions: Sequence[Condition],
     rows_max: int,
     *,
     skipped: int = 0,
@@ -58,12 +61,21 @@ def page_of(
     """Return the statement that reads some columns of a table in an order, and its parameters.
 
     It limits the number of rows, after those that are skipped.
+
+    Args:
+        dialect: the source's.
+        origin: the table, or the query that is read in its place: `Plan.origin`.
+        columns: the columns.
+        order: the columns by which rows are sorted.
+        conditions: those of the rows, with their parameters.
+        rows_max: how many rows.
+        skipped: how many before them.
     """
     names = ", ".join(quoted_name(dialect, name) for name in columns)
     where = " AND ".join(condition for condition, _ in conditions)
     sorting = ", ".join(quoted_name(dialect, name) for name in order)
     statement = (
-        f"SELECT {names} FROM {quoted_table(dialect, table)}"  # noqa: S608 - quoted
+        f"SELECT {names} FROM {origin}"  # noqa: S608 - quoted
         f"{f' WHERE {where}' if where else ''} ORDER BY {sorting} LIMIT {int(rows_max)}"
         f"{f' OFFSET {int(skipped)}' if skipped else ''}"
     )

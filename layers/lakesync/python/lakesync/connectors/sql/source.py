@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from lakesync.connectors.port import SourceTable, Stretch
 from lakesync.connectors.sql import by_difference, by_time
 from lakesync.connectors.sql.plan import Altered, Plan, plan_of
+from lakesync.connectors.sql.queried import check_reads
 from lakesync.connectors.sql.rekeying import is_same_key
 from lakesync.errors import AdapterRefused, LakeSyncError, ValidationFailed
 from lakesync.result import Err, Ok
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from lakesync.adapters.sql.dialect import Connection
     from lakesync.connectors.port import SourcePage
     from lakesync.connectors.sql.catalogue import Database
-    from lakesync.connectors.sql.configuration import SqlSettings
+    from lakesync.connectors.sql.configuration import PolledTable, SqlSettings
     from lakesync.connectors.storage import Storage
     from lakesync.result import Result
 
@@ -42,8 +43,7 @@ class SqlConnector:
         """Check that every table can be read."""
 
         def work(cursor: Any) -> str:
-            plans = (self._plan(cursor, name) for name in self._tables)
-            noted = [by_time.check(self._database, cursor, plan) for plan in plans]
+            noted = [self._checked(cursor, name) for name in self._tables]
             has = f"has {', '.join(self._tables)}"
             title = self._database.title
             sentence = "; ".join([has, *filter(None, noted)])
@@ -130,7 +130,7 @@ class SqlConnector:
         """Return the configured tables that exist, with the columns that are read."""
         tables = []
         for name, settings in self._tables.items():
-            for table in self._database.described(cursor, name):
+            for table in self._described(cursor, settings):
                 key = tuple(settings.key or table.key)
                 wanted = {*(settings.columns or ()), *key, settings.cursor_column}
                 columns = tuple(
@@ -139,17 +139,32 @@ class SqlConnector:
                 tables.append(SourceTable(name, columns, key))
         return tuple(tables)
 
+    def _checked(self, cursor: Any, name: str) -> str:
+        """Check that a table can be read; returns a note on it, or empty text."""
+        plan = self._plan(cursor, name)
+        if plan.settings.query:
+            check_reads(cursor, self._database.dialect, name, plan.settings.query)
+        return by_time.check(self._database, cursor, plan)
+
     def _plan(self, cursor: Any, name: str) -> Plan:
         if name not in self._plans:
             if name not in self._tables:
                 raise ValidationFailed(f"this connector does not poll {name}", field="table")
-            described = self._database.described(cursor, name)
+            settings = self._tables[name]
+            described = self._described(cursor, settings)
             if not described:
                 raise AdapterRefused(
                     f"there is no table {name}, or {self._settings.user} may not see it"
                 )
-            self._plans[name] = plan_of(self._tables[name], described[0], self._database.values)
+            self._plans[name] = plan_of(settings, described[0], self._database.values)
         return self._plans[name]
+
+    def _described(self, cursor: Any, settings: PolledTable) -> Sequence[SourceTable]:
+        """Return a table, or what is read in its place; none if there is no such table."""
+        if settings.query is None:
+            return self._database.described(cursor, settings.name)
+        columns = self._database.queried(cursor, settings.name, settings.query)
+        return [SourceTable(settings.name, columns, ())]
 
     def _planned(self, work: Callable[[Any], SourcePage]) -> Result[SourcePage, LakeSyncError]:
         try:

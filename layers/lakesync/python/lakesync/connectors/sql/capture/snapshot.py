@@ -62,8 +62,8 @@ def ahead(
     if at.get("us") != mark.us or "key" not in at:
         return Stretch(after, "")
     where = [behind(dialect, plan.bound(plan.key, at["key"]))]
-    name, key = plan.settings.name, plan.key
-    cursor.execute(*page_of(dialect, name, key, key, where, 1, skipped=rows - 1))
+    key = plan.key
+    cursor.execute(*page_of(dialect, plan.origin(dialect), key, key, where, 1, skipped=rows - 1))
     last = plan.source.rows(cursor)
     if not last:
         return Stretch(after, "")
@@ -120,7 +120,8 @@ def _page(
     conditions = [] if key is None else [behind(dialect, plan.bound(plan.key, key))]
     if last_key is not None:
         conditions.append(up_to(dialect, plan.bound(plan.key, last_key)))
-    statement = page_of(dialect, plan.settings.name, plan.columns, plan.key, conditions, rows_max)
+    origin = plan.origin(dialect)
+    statement = page_of(dialect, origin, plan.columns, plan.key, conditions, rows_max)
     cursor.execute(*statement)
     rows = plan.source.rows(cursor)
     changes: list[Change] = []
