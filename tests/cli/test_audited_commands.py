@@ -21,9 +21,10 @@ READ = {
     "access list", "access show", "actions list", "audit", "checkpoint list", "checkpoint show",
     "clients list", "connectors check", "connectors list", "connectors show", "connectors test",
     "connectors types", "databases compare", "destinations check", "destinations list", "diff",
-    "doctor", "flows list", "flows plan", "flows status", "gateways export", "gateways find-row",
-    "history", "lake status", "pull", "query", "quota show", "rules check", "rules show",
-    "rules try", "schema list", "schema show", "secret", "status", "tables list",
+    "doctor", "flows list", "flows plan", "flows status", "flushing show",
+    "gateways export", "gateways find-row", "history", "lake status", "pull", "query", "quota show",
+    "rules check", "rules show", "rules try", "schema list", "schema show", "secret", "status",
+    "tables list",
 }  # fmt: skip
 """They change nothing."""
 OF_THIS_MACHINE = {"client move", "codegen", "connectors new", "databases copy", "token"}
@@ -38,6 +39,7 @@ BY_ROUTE = {
     "connectors run", "destinations add", "destinations backfill", "destinations pause",
     "destinations remove", "destinations replay", "destinations resume", "flows apply",
     "flows backfill", "flows pause", "flows remove", "flows resume", "flows run", "flush",
+    "flushing put",
     "gateways delete", "rules put", "schema put", "schema strict", "tables place",
     "tables remove",
 }  # fmt: skip

@@ -266,11 +266,38 @@ def test_a_flush_of_one_table_says_which() -> None:
     assert (refused.exit_code, "no table unheard_of" in refused.stderr) == (1, True)
 
 
+def test_when_a_gateway_is_flushed_is_declared_and_shown() -> None:
+    Path("flushing.json").write_text('{"everyS": 900, "tables": {"alone": 20000}}')
+    put = run("flushing", "put", "flushing.json")
+    assert put.stdout == (
+        "in force: flushed every 900 s, from the threshold of the stack on, tables with a budget: "
+        "1\n"
+    )
+    assert json.loads(run("flushing", "show").stdout) == {
+        "everyS": 900, "bytes": 0, "tables": {"alone": 20000},
+    }  # fmt: skip
+    Path("flushing.json").write_text('{"evry": 900}')
+    refused = run("flushing", "put", "flushing.json")
+    assert (refused.exit_code, "there is no field evry" in refused.stderr) == (1, True)
+    Path("flushing.json").write_text("{}")
+    assert run("flushing", "put", "flushing.json").stdout.startswith(
+        "in force: flushed by the schedule"
+    )
+
+
 def test_status_shows_the_buffer_where_no_stack_is_known() -> None:
     done = run("status")
     assert done.exit_code == 0
     assert done.stdout.startswith(f"gateway {GATEWAY}: 0 bytes wait to be flushed")
     assert "pass --stack" in done.stderr
+
+
+def test_status_counts_each_table_if_it_is_asked_to() -> None:
+    run("push", "--table", "counted", "--row", "r", "--set", "a=1")
+    assert "byTable" not in json.loads(run("status", "--json").stdout)["buffer"]
+    counted = json.loads(run("status", "--tables", "--json").stdout)["buffer"]["byTable"]["counted"]
+    assert (counted["unflushedDeltas"], counted["rows"]) == (1, 1)
+    assert "counted" in run("status", "--tables").stdout
 
 
 # --- how it ends ----------------------------------------------------------------------------------

@@ -65,6 +65,7 @@ CHANGES: list[tuple[str, str, str, Any, str]] = [
     ("changeFlow", "POST", "/admin/flows/{}/items/pause", {}, "items pause"),
     ("removeFlow", "DELETE", "/admin/flows/{}/items", None, "items"),
     ("flush", "POST", "/admin/flush/{}", {}, ""),
+    ("saveFlushing", "POST", "/admin/flushing/{}", {"everyS": 600}, ""),
     ("deleteGateway", "DELETE", "/admin/gateways/{}", None, ""),
 ]
 """One good request for each route that changes something, in an order in which each is."""
@@ -179,7 +180,8 @@ def test_what_is_refused_or_tried_says_so(gateway: Asker) -> None:
     gateway.administer("schema", {"table": "todos", "columns": "none"})
     gateway.administer("tables", {"table": "todos", "shard": "s2", "dryRun": True})
     gateway.ask("POST", "/admin/sync-rules/{}?dryRun=true", json=RULES, role="admin")
-    gateway.ask("DELETE", "/admin/connectors/{}/none?dryRun=true", role="admin")
+    gateway.ask("DELETE", "/admin/connectors/{}/none", role="admin")
+    gateway.ask("DELETE", "/admin/connectors/{}/shop?dryRun=true", role="admin")
     gateway.ask("POST", "/admin/access/{}", content=b"\xff{", role="admin")
 
     latest = records(gateway)
@@ -188,6 +190,7 @@ def test_what_is_refused_or_tried_says_so(gateway: Asker) -> None:
         ("placeTable", "tried", ""),
         ("saveSyncRules", "tried", ""),
         ("removeConnector", "refused", "NOT_FOUND"),
+        ("removeConnector", "refused", "VALIDATION_ERROR"),
         ("changeAccess", "refused", "VALIDATION_ERROR"),
     ]
     assert all(each.before == each.after for each in latest)

@@ -56,6 +56,8 @@ ROUTES = [
     ("GET", "/admin/clients/{}"),
     ("POST", "/admin/clients/{}"),
     ("POST", "/admin/flush/{}"),
+    ("GET", "/admin/flushing/{}"),
+    ("POST", "/admin/flushing/{}"),
     ("GET", "/admin/metrics/{}"),
     ("DELETE", "/admin/gateways/{}"),
     ("GET", "/admin/destinations/{}"),

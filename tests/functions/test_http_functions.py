@@ -834,6 +834,7 @@ def test_the_open_function_describes_the_whole_api(functions: Functions) -> None
         "/admin/audit/{gateway}",
         "/admin/clients/{gateway}",
         "/admin/flush/{gateway}",
+        "/admin/flushing/{gateway}",
         "/admin/gateways/{gateway}",
         "/admin/metrics/{gateway}",
     }

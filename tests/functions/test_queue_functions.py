@@ -197,7 +197,30 @@ def test_the_schedule_sends_one_message_for_each_gateway_that_is_due(
     answer = functions.load("schedule_flush")(event("schedule_flush_tick"), Context())
 
     assert answer == {"due": 1, "finished": True}
-    assert lake.messages(lake.flush_queue) == [{"gateway": "demo"}]
+    assert lake.messages(lake.flush_queue) == [{"gateway": "demo", "ifDue": True}]
+
+
+def test_a_scheduled_flush_of_a_gateway_that_lets_its_log_wait_announces_nothing(
+    functions: Functions, lake: Lake
+) -> None:
+    functions.http("push", "push_json")
+    functions.http("admin", _body("admin_flushing", {"everyS": 900}))
+    functions.load("schedule_flush")(event("schedule_flush_tick"), Context())
+    sent = event("flush_due")
+    [message] = lake.messages(lake.flush_queue)
+    for record in sent["Records"]:
+        record["body"] = json.dumps(message)
+    flush = functions.load("flush")
+
+    assert flush(sent, Context()) == {"batchItemFailures": []}
+    assert lake.messages(lake.announce_queue) == []
+    functions.http("admin", _body("admin_flushing", {}))
+    flush(sent, Context())
+    assert len(lake.messages(lake.announce_queue)) == 1
+
+
+def _body(name: str, body: dict[str, object]) -> dict[str, Any]:
+    return event(name) | {"body": json.dumps(body)}
 
 
 def test_a_flushed_gateway_is_not_due(functions: Functions, lake: Lake) -> None:

@@ -134,7 +134,7 @@ class Flushes:
     def _flush_process(self) -> Handler:
         flusher = wiring.flusher(self._world.settings(FlushSettings))
         flush = partial(self.flush, flusher=flusher)
-        return flush_handler(flush, flusher.close_lanes, self._seconds)
+        return flush_handler(flush, flush, flusher.close_lanes, self._seconds)
 
     def _invoke_flush(self, bodies: list[str]) -> None:
         records = [

@@ -54,6 +54,8 @@ from lakesync.cli.commands.flows import resume as resume_flow
 from lakesync.cli.commands.flows import run as run_flow
 from lakesync.cli.commands.flows import status as status_flow
 from lakesync.cli.commands.flush import flush
+from lakesync.cli.commands.flushing import put as put_flushing
+from lakesync.cli.commands.flushing import show as show_flushing
 from lakesync.cli.commands.gateways import delete as delete_gateway
 from lakesync.cli.commands.gateways import export, find_row
 from lakesync.cli.commands.history import history
@@ -128,6 +130,13 @@ app.add_typer(rules, name="rules")
 rows = typer.Typer(no_args_is_help=True, help="Restore earlier values of rows.")
 rows.command("restore")(restore_rows)
 app.add_typer(rows, name="rows")
+flushing = typer.Typer(
+    no_args_is_help=True, help="Declare how often the gateway is flushed, and from how much on."
+)
+flushing.command()(show_flushing)
+flushing.command("put")(put_flushing)
+app.add_typer(flushing, name="flushing")
+
 tables = typer.Typer(no_args_is_help=True, help="Move tables to shards, and remove tables.")
 tables.command("list")(list_tables)
 tables.command()(place)

@@ -6,6 +6,12 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from lakesync.core.flushing import (
+    BY_SCHEDULE,
+    Flushing,
+    flushing_from_stored,
+    flushing_to_json,
+)
 from lakesync.core.layout import Layout
 from lakesync.core.logged import LoggedColumns, logged_from_json, logged_to_json
 from lakesync.core.merge import as_read
@@ -68,6 +74,7 @@ class GatewayConfig:
     """Of tables without a schema that clients declared, by whom."""
     deleted_ms: int = 0
     """When the gateway was deleted, permanently; 0 if it was not."""
+    flushing: Flushing = BY_SCHEDULE
 
     unknown: Unknown = field(default_factory=Unknown, compare=False, repr=False)
 
@@ -149,6 +156,8 @@ def config_to_json(config: GatewayConfig) -> dict[str, Any]:
         for schema in config.schemas.values()
     ]
     deleted = {"deletedMs": config.deleted_ms} if config.deleted_ms else {}
+    is_plain = config.flushing == BY_SCHEDULE
+    flushing = {} if is_plain else {"flushing": flushing_to_json(config.flushing)}
     declared = {
         name: [noted.by, dict(sorted(noted.columns.items()))]
         for name, noted in sorted(config.declared.items())
@@ -156,6 +165,7 @@ def config_to_json(config: GatewayConfig) -> dict[str, Any]:
     return {
         **unknown.fields,
         **deleted,
+        **flushing,
         **({"declared": declared} if declared else {}),
         "format": max(unknown.format, WRITES),
         "version": config.version,
@@ -200,12 +210,13 @@ def config_from_json(body: Mapping[str, Any]) -> GatewayConfig:
             {name: Declared(by, noted) for name, (by, noted) in body.get("declared", {}).items()}
         ),
         deleted_ms=body.get("deletedMs", 0),
+        flushing=flushing_from_stored(body.get("flushing", {})),
         unknown=replace(_unknown_of(body, rules), format=needed),
     )
 
 
 def _unknown_of(body: Mapping[str, Any], rules: SyncRules) -> Unknown:
-    whole = GatewayConfig(deleted_ms=1, declared={"": Declared()})
+    whole = GatewayConfig(deleted_ms=1, declared={"": Declared()}, flushing=Flushing(1))
     fields = {name: body[name] for name in sorted(body.keys() - config_to_json(whole).keys())}
     schemas = {
         (item["table"], item.get("version", 1)): rest

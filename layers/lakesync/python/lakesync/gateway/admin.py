@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from lakesync.core.flushing import read_flushing
 from lakesync.core.layout import DEFAULT_SHARD, check_shard
 from lakesync.core.rules_json import read_rules
 from lakesync.core.schema import Schemas, shown_to_clients
 from lakesync.core.visibility import Viewer
 from lakesync.errors import NotFound
 from lakesync.gateway.declared_tables import DeclaredTables
-from lakesync.gateway.metrics import metrics
+from lakesync.gateway.metrics import metrics, table_metrics
 from lakesync.gateway.rules_dry_run import Trial
 from lakesync.log.declare import Declare
 from lakesync.log.head_room import with_table_placed
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lakesync.core.config import GatewayConfig
+    from lakesync.core.flushing import Flushing
     from lakesync.core.layout import Layout
     from lakesync.core.rules import SyncRules
     from lakesync.core.schema import TableSchema
@@ -182,6 +184,29 @@ class AdminService:
         if dry_run:
             return placed(self._config(gateway))
         return self._declare(gateway, placed)
+
+    def flushing(self, gateway: str) -> Flushing:
+        """Return when the gateway is flushed, as it was declared."""
+        return self._config(gateway).flushing
+
+    def save_flushing(self, gateway: str, body: object) -> Flushing:
+        """Declare when the gateway is flushed, from the schedule's next run on; safe to repeat.
+
+        Raises:
+            ValidationFailed: it is malformed.
+            NameTaken: it spells a table differently.
+        """
+
+        def changed(config: GatewayConfig) -> GatewayConfig:
+            wanted = read_flushing(body, config)
+            return config if config.flushing == wanted else replace(config, flushing=wanted)
+
+        return self._declare(gateway, changed).flushing
+
+    def table_metrics(self, gateway: str) -> dict[str, dict[str, object]]:
+        """Return what waits to be flushed and the rows of each table; see `table_metrics`."""
+        self._config(gateway)
+        return table_metrics(self._buffer, gateway)
 
     def metrics(self, gateway: str, claims: Claims | None = None) -> dict[str, object]:
         """Return the metrics of a gateway's buffer: one read unit for each shard, and two.

@@ -231,7 +231,8 @@ class Committer:
 
     def _due(self, cached: CachedGateway, lane: str) -> bool:
         """Return whether to request a flush: past the threshold, and each time as much is added."""
-        head, threshold = cached.head(lane) or NO_HEAD, self._limits.flush_threshold_bytes
+        head = cached.head(lane) or NO_HEAD
+        threshold = cached.config.flushing.bytes or self._limits.flush_threshold_bytes
         since = head.logged_bytes - cached.asked_at_bytes.get(lane, 0)
         if unflushed_bytes(head) < threshold or since < threshold:
             return False

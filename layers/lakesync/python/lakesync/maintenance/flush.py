@@ -23,10 +23,13 @@ from heapq import merge
 from itertools import groupby
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from lakesync.core.clock import stamp_ms
 from lakesync.errors import Contention, GatewayDeleted
 from lakesync.log.final_log import read
+from lakesync.log.head_checks import unflushed_bytes
 from lakesync.log.lanes import close_idle
 from lakesync.log.read_barrier import ReadBarrier
+from lakesync.log.waiting import over_budget, waiting_tables
 from lakesync.maintenance.announce import Announcer
 from lakesync.maintenance.batches import batches, rows_of
 from lakesync.maintenance.due import due_gateways
@@ -66,6 +69,15 @@ class FlushReport:
     watermark: Stamp = 0
     finished: bool = True
     """False if time ran out with data left; the next flush continues from here."""
+
+    def with_more(self, other: FlushReport) -> FlushReport:
+        """Return the result of this flush and of a later one."""
+        return FlushReport(
+            self.batches + other.batches,
+            self.deltas + other.deltas,
+            max(self.watermark, other.watermark),
+            self.finished and other.finished,
+        )
 
 
 class _Work(NamedTuple):
@@ -125,6 +137,35 @@ class Flusher:
             log = self._barrier.raise_heads(gateway)
             return self._flush_table(log, table, has_time) if table else self._flush(log, has_time)
         return FlushReport()
+
+    def flush_if_due(
+        self, gateway: str, now_ms: int, has_time: Callable[[], bool] = lambda: True
+    ) -> FlushReport:
+        """Flush a gateway as `flush` does, unless its declaration lets its log wait until later.
+
+        While it waits, tables that have used up their budgets are flushed. Cost of not flushing: a
+        few read units; with budgets, reading what waits.
+
+        Raises:
+            LakeSyncError: a store or the queue refused; what was done stays done.
+        """
+        flushing = self._buffer.config(gateway).flushing
+        if not flushing.every_s or not flushing.waits(*self._unflushed(gateway, now_ms)):
+            return self.flush(gateway, has_time)
+        report = FlushReport()
+        if not flushing.tables:
+            return report
+        with suppress(GatewayDeleted):
+            waiting, _ = waiting_tables(self._buffer, self._barrier.raise_heads(gateway))
+            for table in over_budget(waiting, flushing.tables):
+                report = report.with_more(self.flush(gateway, has_time, table))
+        return report
+
+    def _unflushed(self, gateway: str, now_ms: int) -> tuple[int, int]:
+        """Return the age of the oldest commit that waits, and how many bytes wait."""
+        heads = self._buffer.heads(gateway).values()
+        oldest = min((head.oldest_unflushed for head in heads if head.oldest_unflushed), default=0)
+        return now_ms - stamp_ms(oldest), sum(map(unflushed_bytes, heads))
 
     def _flush(self, log: FinalLog, has_time: Callable[[], bool]) -> FlushReport:
         report = FlushReport()

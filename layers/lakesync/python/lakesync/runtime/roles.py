@@ -42,6 +42,7 @@ ALLOWED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "schemas": _LOOKS,
         "syncRules": _LOOKS,
         "tables": _LOOKS,
+        "flushing": _LOOKS,
         "registerSchema": _ALL,
         "saveSyncRules": _ALL,
         "placeTable": _ALL,
@@ -49,6 +50,7 @@ ALLOWED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "changeAccess": _ALL,
         "disconnectClient": _ALL,
         "flush": _ALL,
+        "saveFlushing": _ALL,
         "deleteGateway": _ALL,
         # A source's or a database's text of its last error, and of dead letters, may contain
         # values.

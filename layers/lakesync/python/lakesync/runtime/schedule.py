@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from lakesync.core.clock import stamp_ms
 from lakesync.errors import ValidationFailed
 from lakesync.runtime import observe
-from lakesync.runtime.tasks import flush_request
+from lakesync.runtime.tasks import scheduled_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -91,7 +91,7 @@ def _note_age(some: GatewaySlice, now_ms: int) -> None:
 
 def _send(send_all: MessageSender, gateways: Sequence[str]) -> None:
     """Send a message for each gateway; all are attempted, and refused ones are raised."""
-    bodies = [flush_request(gateway) for gateway in gateways]
+    bodies = [scheduled_request(gateway) for gateway in gateways]
     with ThreadPoolExecutor(max_workers=SENDERS_MAX) as pool:
         calls = [
             pool.submit(send_all, bodies[at : at + MESSAGES_MAX])

@@ -28,12 +28,20 @@ CloseLanes: TypeAlias = "Callable[[str, Stamp], None]"
 
 FLUSH_NOW_S: Final = 20
 """How long an administrator's flush may take: API Gateway waits 30 s for an answer."""
+IF_DUE: Final = "ifDue"
+"""The field of a message that requests a flush only if the gateway's declaration has it flushed by
+now.
+"""
 CLOSE_SINCE: Final = "closeLanesSince"
 """The field of a message that requests no flush: nothing happened since this stamp in lanes that
 are to be closed.
 """
 _MARGIN_S: Final = 60
 """Left of a function's time when a flush begins no other range: one range takes seconds."""
+
+
+FlushIfDue: TypeAlias = "Callable[[str, Callable[[], bool]], FlushReport]"
+"""`lakesync.maintenance.flush.Flusher.flush_if_due`, which knows the time."""
 
 
 class Flush(Protocol):
@@ -47,6 +55,14 @@ class Flush(Protocol):
 def flush_request(gateway: str) -> str:
     """Return the message that asks for a gateway to be flushed."""
     return json.dumps({"gateway": gateway})
+
+
+def scheduled_request(gateway: str) -> str:
+    """Return the message that asks for a gateway to be flushed if it is to be by now.
+
+    A release that knows no declarations takes it for one that requests a flush.
+    """
+    return json.dumps({"gateway": gateway, IF_DUE: True})
 
 
 def close_request(gateway: str, since: Stamp) -> str:
@@ -81,11 +97,14 @@ def ask_for_flush(queue: Callable[[], Queue]) -> Callable[[str], None]:
     return ask
 
 
-def flush_handler(flush: Flush, close_lanes: CloseLanes, seconds: Callable[[], float]) -> Handler:
+def flush_handler(
+    flush: Flush, flush_if_due: FlushIfDue, close_lanes: CloseLanes, seconds: Callable[[], float]
+) -> Handler:
     """Return the handler of ``functions/flush``: messages from the queue, or one direct request.
 
     Args:
         flush: flushes one gateway.
+        flush_if_due: flushes one if its declaration has it flushed by now.
         close_lanes: closes the lanes of one that are idle.
         seconds: a clock that only goes forward.
     """
@@ -94,7 +113,7 @@ def flush_handler(flush: Flush, close_lanes: CloseLanes, seconds: Callable[[], f
         ends = seconds() + context.get_remaining_time_in_millis() / 1000 - _MARGIN_S
         try:
             if "Records" in event:
-                act = partial(_done, flush, close_lanes, lambda: seconds() < ends)
+                act = partial(_done, flush, flush_if_due, close_lanes, lambda: seconds() < ends)
                 return _handle_all(act, event, context)
             if "seconds" in event:
                 ends = min(ends, seconds() + float(event["seconds"]))
@@ -125,14 +144,18 @@ def _handle_all(act: Callable[[str], bool], event: dict[str, Any], context: Any)
     return process_partial_response(event, handle, processor, context)
 
 
-def _done(flush: Flush, close_lanes: CloseLanes, has_time: Callable[[], bool], body: str) -> bool:
+def _done(
+    flush: Flush, flush_if_due: FlushIfDue, close_lanes: CloseLanes, has_time: Callable[[], bool],
+    body: str,
+) -> bool:  # fmt: skip
     """Do what a message asks for; False if it has to come again."""
     try:
         request = json.loads(body)
         gateway = _gateway_of(request)
         if since := request.get(CLOSE_SINCE):
             return _closed(close_lanes, gateway, int(since))
-        outcome = _outcome_of(flush, gateway, has_time)
+        asked = flush_if_due if request.get(IF_DUE) else flush
+        outcome = _outcome_of(lambda: asked(gateway, has_time), gateway)
     except Exception as error:  # noqa: BLE001 - one message's bug must not cost its neighbours
         observe.bug(error, message=body[:200])
         observe.count("FlushesFailed")
@@ -154,7 +177,8 @@ def _flush_one(
     flush: Flush, request: Mapping[str, Any], has_time: Callable[[], bool]
 ) -> dict[str, Any]:
     table = str(request.get("table", ""))
-    outcome = _outcome_of(flush, _gateway_of(request), has_time, table)
+    gateway = _gateway_of(request)
+    outcome = _outcome_of(lambda: flush(gateway, has_time, table), gateway)
     if isinstance(outcome, LakeSyncError):
         return {"code": outcome.code, "error": outcome.message}
     return {
@@ -165,12 +189,10 @@ def _flush_one(
     }
 
 
-def _outcome_of(
-    flush: Flush, gateway: str, has_time: Callable[[], bool], table: str = ""
-) -> FlushReport | LakeSyncError:
+def _outcome_of(flush: Callable[[], FlushReport], gateway: str) -> FlushReport | LakeSyncError:
     """Flush a gateway, or a table of it, and count the outcome; returns operational errors."""
     try:
-        report = flush(gateway, has_time, table)
+        report = flush()
     except LakeSyncError as error:
         _note_failure(error, gateway)
         return error

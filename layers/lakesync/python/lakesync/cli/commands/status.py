@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
 
 from lakesync.cli.commands.flush import waiting_batches
 from lakesync.cli.commands.replay import QUEUES
@@ -20,7 +22,13 @@ _ATTRIBUTES: Final = ("ApproximateNumberOfMessages", "ApproximateNumberOfMessage
 
 
 @command
-def status(session: Session) -> None:
+def status(
+    session: Session,
+    *,
+    tables: Annotated[
+        bool, typer.Option("--tables", help="Also count what waits, and the rows, of each table.")
+    ] = False,
+) -> None:
     """Show the backlog of the buffer, the queues and the lake's store, and what is wrong.
 
     Without --stack it shows only the buffer; with it, it needs AWS credentials. Exits with 1 if an
@@ -28,12 +36,12 @@ def status(session: Session) -> None:
 
     Example:
       lakesync status
+      lakesync status --tables
     """
-    import typer
-
     gateway = session.connection.gateway
     with session.out.progress("asking …"):
-        buffer = session.ask("GET", f"/admin/metrics/{gateway}")
+        asked = "?tables=true" if tables else ""
+        buffer = session.ask("GET", f"/admin/metrics/{gateway}{asked}")
         must_exist(session, buffer["headHlc"] != "0")
         stack = _stack(session, gateway) if session.connection.stack else {}
     if session.out.json_lines:
@@ -115,6 +123,15 @@ def _wrong(stack: dict[str, Any]) -> bool:
     return ringing or dead or bool(stack.get("claimsSetAside"))
 
 
+def _table_row(table: str, one: dict[str, Any]) -> tuple[object, ...]:
+    """Return a table's cells; a number that is the least has a plus sign."""
+    waiting = "+" if one.get("moreUnflushed") else ""
+    rows = f"{one['rows']:,}{'+' if one.get('moreRows') else ''}" if "rows" in one else None
+    return (
+        table, f"{one['unflushedBytes']:,}{waiting}", f"{one['unflushedDeltas']:,}{waiting}", rows
+    )  # fmt: skip
+
+
 def _show(session: Session, buffer: dict[str, Any], deployed: dict[str, Any]) -> None:
     out = session.out
     out.text(
@@ -122,6 +139,11 @@ def _show(session: Session, buffer: dict[str, Any], deployed: dict[str, Any]) ->
         f"oldest for {buffer['unflushedAgeMs'] / 1000:.0f} s; tables with a schema: "
         f"{', '.join(buffer.get('tables', [])) or 'none'}"
     )
+    if "byTable" in buffer:
+        out.table(
+            ("table", "bytes waiting", "deltas waiting", "rows"),
+            [_table_row(table, one) for table, one in buffer["byTable"].items()],
+        )
     if not deployed:
         out.note("pass --stack to see its queues, alarms and Glue runs")
         return

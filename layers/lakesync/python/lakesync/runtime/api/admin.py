@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
-from lakesync.errors import NotFound
 from lakesync.runtime.api import schemas
 from lakesync.runtime.api.access import add_access_routes
 from lakesync.runtime.api.action_admin import add_action_routes
@@ -16,15 +15,15 @@ from lakesync.runtime.api.connectors import add_connector_routes
 from lakesync.runtime.api.deletion import add_deletion_route
 from lakesync.runtime.api.destinations import add_destination_routes
 from lakesync.runtime.api.flows import add_flow_routes
+from lakesync.runtime.api.flushing import add_flush_routes
 from lakesync.runtime.api.registry import add_schema_routes
 from lakesync.runtime.api.rules import add_rules_routes
 from lakesync.runtime.api.tables import add_table_routes
-from lakesync.runtime.guard import audited, guarded_router
+from lakesync.runtime.guard import guarded_router
 from lakesync.runtime.http import Client, Gateway, answer_json
-from lakesync.runtime.parameters import TABLE_FORM
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from lakesync.actions.admin import ActionAdmin
     from lakesync.connectors.admin import ConnectorAdmin
@@ -35,11 +34,14 @@ if TYPE_CHECKING:
     from lakesync.gateway.clients import ClientsAdmin
     from lakesync.gateway.destinations import DestinationAdmin
     from lakesync.runtime.api.deletion import DeleteNow
+    from lakesync.runtime.api.flushing import FlushNow
 
-    FlushNow = Callable[[str, str], Mapping[str, object]]
-
-FlushedTable = Annotated[
-    str, Query(alias="table", pattern=TABLE_FORM, description="Flush only this table.")
+ByTable = Annotated[
+    bool,
+    Query(
+        alias="tables",
+        description="Also count each table: what waits is read, and rows up to a bound.",
+    ),
 ]
 
 
@@ -79,31 +81,13 @@ def admin_routes(
     add_action_routes(router, actions)
     add_destination_routes(router, destinations)
     add_flow_routes(router, flows)
+    add_flush_routes(router, service, flush_now)
     add_deletion_route(router, access, delete_now)
     add_audit_route(router, audit)
     add_client_routes(router, clients)
 
-    @router.post(
-        "/admin/flush/{gateway}",
-        tags=["admin"],
-        summary="Flush now, everything or one table",
-        operation_id="flush",
-        response_class=Response,
-        responses=schemas.answers("Flushed", "All that was asked for is announced.", 404, 502),
-    )
-    @audited(lambda asked: ("", service.metrics(asked.gateway).get("flushedHlc")))
-    async def flush(gateway: Gateway, request: Request, table: FlushedTable = "") -> Response:
-        """Write what waits in the buffer to the lake's store and announce it. Safe to repeat.
-
-        With `table`, the others wait for the next flush, unless a range of theirs is unfinished
-        that lies before what waits of this table.
-        """
-        if table and not service.knows_table(gateway, table):
-            raise NotFound(f"the gateway has no table {table}", field="table")
-        named = {"table": table} if table else {}
-        return answer_json(request, {"flushed": True, **named, **flush_now(gateway, table)})
-
     documented = schemas.answers("Metrics", "The buffer, in numbers.")
+    by_table = schemas.answers("TableMetrics", "The buffer, in numbers, and by table if asked for.")
 
     @router.get(
         "/admin/metrics/{gateway}",
@@ -111,11 +95,16 @@ def admin_routes(
         summary="Buffer statistics",
         operation_id="adminMetrics",
         response_class=Response,
-        responses=documented,
+        responses=by_table,
     )
-    async def admin_metrics(gateway: Gateway, request: Request) -> Response:
+    async def admin_metrics(
+        gateway: Gateway,
+        request: Request,
+        tables: ByTable = False,  # noqa: FBT002 - FastAPI passes it by name
+    ) -> Response:
         """Return how much waits to be flushed, for how long, and how far the log is."""
-        return answer_json(request, service.metrics(gateway))
+        each = {"byTable": service.table_metrics(gateway)} if tables else {}
+        return answer_json(request, {**service.metrics(gateway), **each})
 
     @router.get(
         "/sync/{gateway}/metrics",

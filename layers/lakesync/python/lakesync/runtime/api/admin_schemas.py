@@ -11,13 +11,13 @@ from lakesync.core.schema import DESCRIPTION_BYTES_MAX, SOURCE_TABLE_CHARACTERS_
 from lakesync.gateway.access import USER_BYTES_MAX
 from lakesync.gateway.rules_dry_run import TRIAL_ROWS_SHOWN_MAX
 from lakesync.ports import AuditOutcome
+from lakesync.runtime.api.flush_schemas import FLUSH_COMPONENTS
 from lakesync.runtime.api.rule_schemas import RULE_COMPONENTS
 from lakesync.runtime.api.shapes import (
     CLIENT_ID,
     COUNT,
     FLAG,
     NAME,
-    STAMP,
     TEXT,
     Schema,
     list_of,
@@ -38,6 +38,7 @@ _CLIENT: Final = object_of({"client": CLIENT_ID}) | {"additionalProperties": Fal
 
 ADMIN_COMPONENTS: Final[dict[str, Schema]] = {
     **RULE_COMPONENTS,
+    **FLUSH_COMPONENTS,
     "Deletion": object_of(
         {
             "deletedAt": TEXT | {"description": "Nothing was accepted after."},
@@ -230,20 +231,5 @@ ADMIN_COMPONENTS: Final[dict[str, Schema]] = {
                 maxItems=TRIAL_ROWS_SHOWN_MAX,
             ),
         }
-    ),
-    "Flushed": object_of(
-        {"flushed": {"const": True}},
-        {"batches": COUNT, "deltas": COUNT, "watermark": STAMP, "table": NAME},
-    ),
-    "Metrics": object_of(
-        {"gateway": TEXT, "tables": list_of(NAME), "headHlc": STAMP},
-        {
-            "configVersion": COUNT,
-            "flushedHlc": STAMP,
-            "unflushedBytes": COUNT,
-            "unflushedAgeMs": COUNT,
-            "lanes": COUNT,
-            "shards": {"type": "object"},
-        },
     ),
 }
