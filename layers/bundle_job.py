@@ -32,7 +32,10 @@ TABLES = (
 )
 VIEWS = ("glue_views", "live_view", "view_dialects", "views")
 SHARED = (*TABLES, *VIEWS, "kept_shares", "shared_views", "sharing")
-DATABASES = ("batches", "connect", "database", "hosts", "row_images", "tls")
+DATABASES = (
+    *("batches", "connect", "database", "database_types", "entry_points", "hosts", "row_images"),
+    "tls",
+)
 RUNTIME = ("__init__", "settings", "wiring", "wiring_deliver", "wiring_dynamo")
 # The library's pure part, its ports, checkpoints and how they lie on S3, what maintenance pays for,
 # and the transforms. Nothing else of the library is needed by every job.

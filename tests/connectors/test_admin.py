@@ -24,11 +24,13 @@ from lakesync.errors import (
 from lakesync.gateway.access import Access
 from lakesync.result import Err
 from tests.support.gateways import GivenTime, pulled, pusher
+from tests.support.packages import install
 from tests.support.polling import MemorySecrets, PollingByHand
 from tests.support.sources import TOKENS, use_memory_source
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from tests.support.sources import MemorySource
 
@@ -408,6 +410,21 @@ def test_a_registration_that_is_none_is_reported_with_its_place(
         world.add(**change)
 
     assert refused.value.field == field
+
+
+def test_an_entry_point_that_fails_to_import_is_named_and_all_other_types_are_there(
+    world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    install(monkeypatch, tmp_path, "a-shop", "import no_such", {registry.GROUP: {"shop": "SHOP"}})
+    listed = {each["type"]: each for each in registry.all_described()}
+
+    assert {"memory", *registry.BUILT_IN, "shop"} == {*listed}
+    assert listed["shop"].keys() == {"type", "title", "error"}
+    assert "entry point shop cannot be imported" in listed["shop"]["error"]
+    assert all("configuration" in each for name, each in listed.items() if name != "shop")
+    with pytest.raises(NotFound, match="a_shop:SHOP of the package a-shop: ModuleNotFound"):
+        world.add(type="shop")
+    world.add()
 
 
 def test_the_types_are_shown_with_secrets_marked() -> None:

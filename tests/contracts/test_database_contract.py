@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -12,18 +11,16 @@ from hypothesis import strategies as st
 from lakesync.adapters.bigquery import BigQueryAdapter
 from lakesync.adapters.compositions import Composite, FanOut, Lifecycle
 from lakesync.adapters.copying import compare_table, copy_table
-from lakesync.adapters.database import HISTORY_MS, ORDINAL_END, PlacedDelta, Position, TableBatch
+from lakesync.adapters.database import HISTORY_MS, Position
 from lakesync.adapters.lake.memory import MemoryAdapter
 from lakesync.adapters.memory import MemoryDatabase
 from lakesync.adapters.objects import ObjectsDatabase
 from lakesync.adapters.objects.archive import HistoryArchive
-from lakesync.adapters.row_images import Fillable, RowImages
-from lakesync.core.delta import Op, make_delta
-from lakesync.core.merge import state_of
-from lakesync.errors import Conflict, CursorExpired
+from lakesync.adapters.row_images import Fillable
 from lakesync.result import Err
 from lakesync.testing.batches import batch, history, merged, numbered, schema
 from lakesync.testing.database_contract import DatabaseContract
+from lakesync.testing.fillable_contract import FillableContract
 from tests.support.bigquery import PartsAdapter, bigquery_destination
 from tests.support.buckets import BucketDatabases
 from tests.support.destinations import (
@@ -39,7 +36,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from lakesync.adapters.database import DatabaseAdapter
-    from lakesync.core.merge import RowState
     from tools.local_stack.bigquery import BigQueryServer
 
 KINDS = [
@@ -233,88 +229,18 @@ def test_history_moves_into_the_archive_once_and_is_read_as_one(table: str) -> N
 # --- rows in place of deltas ----------------------------------------------------------------------
 
 
-def fillable(adapter: DatabaseAdapter) -> Any:
-    """Return an adapter that takes rows; compositions are given batches alone."""
-    if not isinstance(adapter, Fillable):
-        pytest.skip("it takes no rows")
-    return adapter
-
-
-def images(
-    table: str, span: tuple[int, int], rows: dict[str, RowState | None], *, is_last: bool = True
-) -> RowImages:
-    """Return rows of a table that hold all commits of a span."""
-    return RowImages(table, *span, rows, is_last=is_last)
-
-
 @pytest.mark.law("P11")
-def test_rows_are_merged_and_removed_with_the_mark(
-    make: Callable[[], DatabaseAdapter], table: str
-) -> None:
-    adapter = fillable(make())
-    states = {f"r{n}": state_of(delta) for n, delta in enumerate(numbered(table, 3))}
-    deleted = state_of(make_delta(Op.DELETE, table, "r9", client_id="c", hlc=9))
-    filled = images(table, (0, 10), {**states, "r9": deleted}, is_last=False)
+class TestFillables(FillableContract):
+    """Those that take rows; compositions are given batches alone."""
 
-    assert adapter.put_rows(filled).unwrap().rows == 3, "a deleted row that was never there is none"
-    assert adapter.mark(table).unwrap() == 0
-    assert adapter.put_rows(filled).unwrap().rows == 0
-    assert adapter.put_rows(images(table, (0, 10), {})).unwrap().rows == 0
-    assert adapter.mark(table).unwrap() == 10
-    assert adapter.put_rows(images(table, (0, 10), {"r0": None})).unwrap().rows == 0, "too late"
-    assert adapter.put_rows(images(table, (10, 12), {"r0": None, "rx": None})).unwrap().rows == 1
-    assert list(adapter.rows_after(table, "", 10).unwrap().rows) == ["r1", "r2"]
-    assert adapter.latest_state(table, "r0").unwrap() is None
-    again = images(table, (12, 13), {"r0": states["r0"]})
-    assert adapter.put_rows(again).unwrap().rows == 1
-    assert adapter.latest_state(table, "r0").unwrap() == {"n": 0}
+    @pytest.fixture
+    def make(self, make: Callable[[], DatabaseAdapter]) -> Callable[[], DatabaseAdapter]:
+        """Make an empty database that takes rows."""
 
+        def made() -> DatabaseAdapter:
+            adapter = make()
+            if not isinstance(adapter, Fillable):
+                pytest.skip("it takes no rows")
+            return adapter
 
-@pytest.mark.law("P11")
-def test_of_a_row_whose_deletion_was_forgotten_nothing_old_remains(
-    make: Callable[[], DatabaseAdapter], table: str
-) -> None:
-    adapter = fillable(make())
-    old = make_delta(Op.INSERT, table, "r", client_id="c", hlc=3, columns={"n": 1, "gone": 1})
-    new = make_delta(Op.INSERT, table, "r", client_id="c", hlc=9, columns={"n": 2})
-    adapter.put_rows(images(table, (0, 10), {"r": state_of(old)})).unwrap()
-    image = replace(images(table, (10, 11), {"r": state_of(new)}), horizon=5)
-    adapter.put_rows(image).unwrap()
-
-    assert adapter.latest_state(table, "r").unwrap() == {"n": 2}
-
-
-@pytest.mark.law("P11")
-def test_rows_wait_for_the_batch_before_them_and_their_history_is_said_to_be_gone(
-    make: Callable[[], DatabaseAdapter], table: str
-) -> None:
-    adapter = fillable(make())
-    early = adapter.put_rows(images(table, (5, 6), {}))
-    adapter.put_rows(images(table, (0, 6), {})).unwrap()
-    late = adapter.query_deltas_since(table, Position(), 10)
-    [delta] = numbered(table, 1)
-    batch = TableBatch(table, 6, 7, [PlacedDelta(Position(7, 0), delta)])
-
-    assert isinstance(early, Err)
-    assert isinstance(early.error, Conflict)
-    assert isinstance(late, Err)
-    assert isinstance(late.error, CursorExpired)
-    assert adapter.insert_deltas(batch).unwrap().deltas == 1
-    assert len(adapter.query_deltas_since(table, Position(6, ORDINAL_END), 10).unwrap().deltas) == 1
-
-
-@pytest.mark.law("P11")
-def test_a_table_that_begins_anew_keeps_its_rows(
-    make: Callable[[], DatabaseAdapter], table: str
-) -> None:
-    adapter = fillable(make())
-    deltas = [PlacedDelta(Position(n + 1, 0), one) for n, one in enumerate(numbered(table, 3))]
-    adapter.insert_deltas(TableBatch(table, 0, 3, deltas)).unwrap()
-    adapter.restart(table).unwrap()
-
-    assert adapter.mark(table).unwrap() == 0
-    assert len(adapter.rows_after(table, "", 10).unwrap().rows) == 3
-    assert isinstance(adapter.query_deltas_since(table, Position(), 10), Err)
-    adapter.put_rows(images(table, (0, 3), {"r1": None})).unwrap()
-    assert adapter.mark(table).unwrap() == 3
-    assert list(adapter.rows_after(table, "", 10).unwrap().rows) == ["r0", "r2"]
+        return made

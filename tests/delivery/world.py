@@ -7,6 +7,7 @@ from collections import defaultdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from lakesync.adapters.database_types import database_kinds
 from lakesync.adapters.lake.memory import MemoryAdapter
 from lakesync.adapters.lake.parquet import ParquetEncoder, read_batch
 from lakesync.adapters.memory import MemoryDatabase
@@ -31,7 +32,6 @@ from tests.support.lake import Life, Messages, Objects
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakesync.adapters.database import DeadLetter
     from lakesync.core.delta import Delta
     from lakesync.core.destinations import Destination
     from lakesync.result import Result
@@ -56,18 +56,6 @@ class KeptDatabase(MemoryDatabase):
         """Answer, if it can be reached."""
         return Err(AdapterUnreachable("it cannot be reached")) if self.is_away else Ok(None)
 
-    def rewrite(self, table: str) -> Result[int, LakeSyncError]:
-        """Do nothing: there are no tables to query."""
-        del table
-        return Ok(0)
-
-    def dead_letters(self, table: str) -> Result[tuple[DeadLetter, ...], LakeSyncError]:
-        """Return none."""
-        del table
-        return Ok(())
-
-    retry_dead_letters = dead_letters
-
 
 class World:
     """A gateway, its lake's queue, its destinations, and what is delivered to them."""
@@ -84,8 +72,9 @@ class World:
     def destinations(self, life: Life | None = None) -> DestinationAdmin:
         of = _of(life)
         return DestinationAdmin(
-            of(self.buffer), of(self.objects), of(self.deliveries), wall_clock=self.time.wall_clock
-        )
+            of(self.buffer), of(self.objects), of(self.deliveries),
+            wall_clock=self.time.wall_clock, kinds=database_kinds,
+        )  # fmt: skip
 
     def declare(self, name: str = "warehouse", life: Life | None = None, **body: object) -> None:
         """Declare a destination, with a database of its own."""

@@ -55,6 +55,8 @@ def to(kind: str) -> Destination:
         (ConnectorSource("postgres", {}), "s3", 9),
         (ConnectorSource("postgres", {}), "iceberg", 9),
         (DatabaseSource("iceberg", "s", "g"), "", 9),
+        (DatabaseSource("sqlite", "s", "acme"), "postgres", 0),
+        (DatabaseSource("postgres", "s", "acme"), "sqlite", 0),
     ],
 )
 def test_a_job_reads_flows_from_and_to_databases(source: Any, kind: str, expected: int) -> None:

@@ -94,7 +94,7 @@ def test_a_database_that_is_away_is_a_sentence_in_the_plan(
 def test_who_has_no_time_left_counts_no_more() -> None:
     database, now = Database(), iter([0.0, 100.0])
     database.insert_deltas(batch("orders", [insert("r", table="orders")])).unwrap()
-    handler = with_counts(lambda *_: None, lambda *_: database, lambda: next(now))  # type: ignore[arg-type]
+    handler = with_counts(lambda *_: None, lambda *_: database, lambda: next(now))
     sent = {"gateway": "demo", "name": "across", "plan": flow_to_stored(FLOW)}
 
     assert handler(sent, None)["tables"] == [{"table": "orders"}]

@@ -100,7 +100,7 @@ def test_the_contracts_of_the_page_on_adapters_are_passed(pytester: pytest.Pytes
 
     outcomes = result.parseoutcomes()
     assert outcomes.keys() == {"passed"}
-    assert outcomes["passed"] == 22, "of both suites"
+    assert outcomes["passed"] == 50, "of all suites"
 
 
 def test_links_of_the_guide_lead_somewhere() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -67,7 +68,7 @@ def iceberg_url(flows: Flows, stack: Stack) -> str:
 
 def rows_of(url: str, kept: str, table: str) -> dict[str, dict[str, Any]]:
     """Return the rows that a database has of a flow's table."""
-    with opened_database(url, kept) as database:
+    with closing(opened_database(url, kept)) as database:
         rows = database.rows_after(table, "", ROWS_READ).unwrap().rows
     shown = {row_id: values_of(state) for row_id, state in rows.items()}
     return {row_id: dict(row) for row_id, row in shown.items() if row is not None}
@@ -129,7 +130,7 @@ def test_rows_go_to_iceberg_and_from_there_to_mariadb_and_are_followed(
     assert {row_id: row.get("size") for row_id, row in brought().items()} == sizes
     there = {row_id: (labels[row_id], sizes[row_id]) for row_id in labels}
     assert warehouse.rows(table, "label", "size") == there
-    with opened_database(url, kept) as database:
+    with closing(opened_database(url, kept)) as database:
         history = database.query_deltas_since(table, Position(), 100).unwrap().deltas
     assert len({placed.delta.delta_id for placed in history}) == len(history) > 0
     source.close()

@@ -23,8 +23,8 @@ from lakesync.actions.admin import ActionAdmin
 from lakesync.actions.permission import Asker
 from lakesync.actions.port import NOT_DONE, UNKNOWN
 from lakesync.actions.service import ActionService, RunNote
+from lakesync.adapters import entry_points as types
 from lakesync.buffer.memory_actions import MemoryHandlers, MemoryRuns
-from lakesync.connectors import registry as types
 from lakesync.result import Err, Ok, Result
 from tests.support.polling import MemorySecrets
 
@@ -112,7 +112,7 @@ def use_memory_outside(monkeypatch: pytest.MonkeyPatch) -> MemoryOutside:
     kind = HandlerType(
         "memory", "In memory", _Settings, lambda settings, _: _Handler(outside, settings)
     )
-    entry = SimpleNamespace(name="memory", load=lambda: kind)
+    entry = SimpleNamespace(name="memory", value="memory", dist=None, load=lambda: kind)
 
     def entry_points(*, group: str, name: str = "memory") -> list[SimpleNamespace]:
         return [entry] if (group, name) == (registry.GROUP, "memory") else []

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from lakesync.actions.port import HandlerType
-from lakesync.connectors.registry import loaded, names_in
+from lakesync.adapters.entry_points import loaded, names_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

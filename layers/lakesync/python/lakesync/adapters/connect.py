@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from lakesync.adapters.database_types import added_kinds
 from lakesync.adapters.hosts import ANYWHERE
 from lakesync.adapters.tls import context_of, read_tls
 from lakesync.errors import AdapterRefused, ValidationFailed
@@ -59,7 +60,8 @@ class Connection(NamedTuple):
     @property
     def kind(self) -> str:
         """The kind of declared destination that it can be; empty for none."""
-        return _KINDS.get(self.url.partition("://")[0], "")
+        scheme = self.url.partition("://")[0]
+        return _KINDS.get(scheme) or (scheme if scheme in added_kinds() else "")
 
 
 def read_connection(text: str) -> Connection:
@@ -78,9 +80,14 @@ def read_connection(text: str) -> Connection:
         raise _no_connection() from exc
     if body or not isinstance(url, str) or not isinstance(credentials, dict | None):
         raise _no_connection()
-    if credentials is not None and not url.startswith(("bigquery://", "iceberg://rest/")):
+    if credentials is not None and not _takes_credentials(url):
         raise _no_connection()
     return Connection(url, credentials)
+
+
+def _takes_credentials(url: str) -> bool:
+    own = url.startswith(("bigquery://", "iceberg://rest/"))
+    return own or url.partition("://")[0] in added_kinds()
 
 
 def _no_connection() -> ValidationFailed:

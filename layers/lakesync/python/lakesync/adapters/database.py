@@ -102,6 +102,7 @@ class DeltaPage:
     has_more: bool
 
 
+@runtime_checkable
 class DatabaseAdapter(Protocol):
     """A database that keeps one gateway's deltas, and the rows they merge to.
 
@@ -188,6 +189,7 @@ class SideBySide(DatabaseAdapter, Protocol):
         ...
 
 
+@runtime_checkable
 class Materialisable(Protocol):
     """A `DatabaseAdapter` that keeps a table to query beside each one that it merges.
 

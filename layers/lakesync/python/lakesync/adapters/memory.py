@@ -1,4 +1,4 @@
-"""A database in memory: for tests, and the shortest example of a `DatabaseAdapter`."""
+"""A database in memory: for tests, and the shortest example of a `DestinationDatabase`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lakesync.adapters.database import (
     check_history,
     missing_batch,
 )
-from lakesync.adapters.row_images import merged_images
+from lakesync.adapters.row_images import NothingToQuery, merged_images
 from lakesync.core.merge import EMPTY, RowState, apply
 from lakesync.errors import CursorExpired
 from lakesync.result import Err, Ok
@@ -40,8 +40,8 @@ class _Table:
     rows: dict[str, RowState] = field(default_factory=dict)
 
 
-class MemoryDatabase:
-    """`lakesync.adapters.database.DatabaseAdapter` in memory. Not for several threads at once."""
+class MemoryDatabase(NothingToQuery):
+    """`lakesync.adapters.row_images.DestinationDatabase` in memory. Not for several threads."""
 
     def __init__(self) -> None:
         self._tables: dict[str, _Table] = {}
@@ -157,6 +157,10 @@ class MemoryDatabase:
         known = self._table(table)
         self.forget_history(table, known.mark)
         known.mark = 0
+        return Ok(None)
+
+    def answers(self) -> Result[None, LakeSyncError]:
+        """Answer."""
         return Ok(None)
 
     def close(self) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from lakesync.adapters.database import DatabaseAdapter, Materialisable
 from lakesync.core.forgetting import newer_than
 from lakesync.core.merge import EMPTY, join, view
+from lakesync.result import Ok
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,12 +71,34 @@ class Fillable(Protocol):
         ...
 
 
+@runtime_checkable
 class DestinationDatabase(DatabaseAdapter, Materialisable, Fillable, Protocol):
     """What batches are delivered to: all of the above."""
 
     def answers(self) -> Result[None, LakeSyncError]:
         """Have the database answer with these credentials; nothing is created."""
         ...
+
+
+class NothingToQuery:
+    """The part of a `DestinationDatabase` that concerns tables to query, of one that has none.
+
+    It keeps row states alone, so that it refuses no row.
+    """
+
+    def rewrite(self, table: str) -> Result[int, LakeSyncError]:
+        """Do nothing; see `Materialisable`."""
+        del table
+        return Ok(0)
+
+    def dead_letters(self, table: str) -> Result[tuple[DeadLetter, ...], LakeSyncError]:
+        """Return none."""
+        del table
+        return Ok(())
+
+    def retry_dead_letters(self, table: str) -> Result[tuple[DeadLetter, ...], LakeSyncError]:
+        """Return none; see `Fillable`."""
+        return self.dead_letters(table)
 
 
 def merged_images(

@@ -6,10 +6,9 @@ A package adds one by an entry point of the group ``lakesync.connectors`` that n
 
 from __future__ import annotations
 
-from importlib import import_module
-from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from lakesync.adapters.entry_points import loaded, names_in
 from lakesync.connectors.port import ConnectorType
 from lakesync.errors import NotFound, ValidationFailed
 
@@ -17,8 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pydantic import BaseModel
-
-T = TypeVar("T")
 
 GROUP: Final = "lakesync.connectors"
 """The group of entry points."""
@@ -45,40 +42,25 @@ def connector_type(name: str) -> ConnectorType:
     return loaded(GROUP, BUILT_IN, name, ConnectorType, "connector")
 
 
-def names_in(group: str, built_in: Mapping[str, str]) -> list[str]:
-    """Return the names of all types of a group of entry points, those of this package too."""
-    return sorted({*built_in, *(entry.name for entry in entry_points(group=group))})
-
-
-def loaded(group: str, built_in: Mapping[str, str], name: str, wanted: type[T], noun: str) -> T:
-    """Import a type by its name: one of this package, or another's by its entry point.
-
-    Raises:
-        NotFound: there is none of that name, or it cannot be imported here.
-    """
-    if name in built_in:
-        module, _, attribute = built_in[name].partition(":")
-        kind: object = getattr(import_module(module), attribute)
-    else:
-        entry = next(iter(entry_points(group=group, name=name)), None)
-        if entry is None:
-            names = ", ".join(names_in(group, built_in))
-            raise NotFound(
-                f"there is no {noun} of type {name[:40]!r}; there are {names}", field="type"
-            )
-        try:
-            kind = entry.load()
-        except Exception as exc:
-            raise NotFound(f"the {noun} {name} cannot be imported: {exc}", field="type") from exc
-    if not isinstance(kind, wanted):
-        raise NotFound(f"the entry point {name} is no {wanted.__name__}", field="type")
-    return kind
-
-
 def described(kind: ConnectorType) -> dict[str, Any]:
     """Return a type's description for a form; secrets are ``writeOnly``."""
     schema = kind.configuration.model_json_schema(by_alias=True)
     return {"type": kind.name, "title": kind.title, "configuration": schema}
+
+
+def all_described() -> list[dict[str, Any]]:
+    """Return the descriptions of all types; one that cannot be imported has an ``error`` instead.
+
+    Anybody may ask for them, so the fault itself is said only to whoever registers a connector.
+    """
+    listed = []
+    for name in type_names():
+        try:
+            listed.append(described(connector_type(name)))
+        except NotFound:
+            error = f"the entry point {name} cannot be imported; registering one says why"
+            listed.append({"type": name, "title": name, "error": error})
+    return listed
 
 
 class Configurable(Protocol):

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-ARCHIVED_KINDS: Final = ("postgres", "mysql", "bigquery")
-"""Kinds of destinations that may have an archive; the others are in a bucket already."""
+UNARCHIVED_KINDS: Final = ("s3", "iceberg")
+"""Kinds of destinations that may have no archive: they are in a bucket already."""
 ARCHIVE_DAYS_MAX: Final = 30
 """The most days before history is archived. It is less than the time after which a release that
 knows no archive forgets history (`lakesync.adapters.database.HISTORY_MS`)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from lakesync.core.archive import ARCHIVE_DAYS_MAX, ARCHIVED_KINDS, Archive
+from lakesync.core.archive import ARCHIVE_DAYS_MAX, UNARCHIVED_KINDS, Archive
 from lakesync.core.column_map_json import MapReader
 from lakesync.core.destinations import (
     DELETES,
@@ -23,7 +23,7 @@ from lakesync.core.schema import SOURCE_TABLE_CHARACTERS_MAX
 from lakesync.errors import DestinationRefused, Fault, RulesRefused
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from lakesync.core.column_map import ColumnMap
     from lakesync.core.config import GatewayConfig
@@ -36,18 +36,21 @@ _FAULTS_SHOWN_MAX: Final = 3
 _TABLE_RULE: Final = "a table is named by a letter or _, then letters, digits or _"
 
 
-def read_destination(name: str, body: object, config: GatewayConfig) -> Destination:
+def read_destination(
+    name: str, body: object, config: GatewayConfig, kinds: Collection[str] = KINDS
+) -> Destination:
     """Read a declaration, as ``POST /admin/destinations`` accepts it.
 
     Args:
         name: the destination's name.
         body: the declaration.
         config: the gateway's; tables and columns that have a schema are checked against it.
+        kinds: the kinds of databases that there are.
 
     Raises:
         DestinationRefused: it is malformed, or does not fit the schemas; names every fault.
     """
-    reader = DestinationReader(config)
+    reader = DestinationReader(config, kinds)
     destination = reader.destination(name, body)
     if reader.faults:
         listed = "; ".join(
@@ -64,11 +67,15 @@ class DestinationReader:
 
     Args:
         config: the gateway's, whose tables and columns are checked.
+        kinds: the kinds of databases that there are.
         registered: whether only a table with a registered schema may have another name there.
     """
 
-    def __init__(self, config: GatewayConfig, *, registered: bool = True) -> None:
+    def __init__(
+        self, config: GatewayConfig, kinds: Collection[str] = KINDS, *, registered: bool = True
+    ) -> None:
         self._config = config
+        self._kinds = kinds
         self._registered = registered
         self._spellings = first_spellings([*config.schemas, *config.tables])
         self.faults: list[Fault] = []
@@ -88,8 +95,8 @@ class DestinationReader:
         for unknown in sorted(map(str, body.keys() - _FIELDS)):
             self.fault(unknown[:64], "there is no such field")
         kind = body.get("kind")
-        if kind not in KINDS:
-            self.fault("kind", f"must be one of {', '.join(KINDS)}")
+        if kind not in self._kinds:
+            self.fault("kind", f"must be one of {', '.join(self._kinds)}")
         secret = body.get("secret")
         self._check_secret("secret", secret)
         deletes = body.get("deletes", "")
@@ -125,9 +132,9 @@ class DestinationReader:
     def _archive(self, body: Mapping[str, Any]) -> Archive | None:
         """Read where old history is archived."""
         value = body["archive"]
-        if not self._registered or body.get("kind") not in ARCHIVED_KINDS:
-            self.fault("archive", f"only a destination has one, of {', '.join(ARCHIVED_KINDS)}: "
-                       "leave it out")  # fmt: skip
+        if not self._registered or body.get("kind") in UNARCHIVED_KINDS:
+            self.fault("archive", "only a destination has one, and none of "
+                       f"{' or '.join(UNARCHIVED_KINDS)}: leave it out")  # fmt: skip
         if not isinstance(value, dict):
             self.fault("archive", 'must be {"secret": …, "afterDays": …}')
             return None

@@ -23,7 +23,7 @@ from lakesync.core.names import is_table_name
 from lakesync.errors import Fault, FlowRefused
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
 _FIELDS: Final = frozenset(
     {"name", "source", "tables", "filter", "map", "destination", "schedule", "continuous"}
@@ -46,18 +46,21 @@ _ENDS: Final = '"gateway", {"database": …, "secret": …}'
 _PLACEHOLDER: Final = "x"
 
 
-def read_flow(body: object, config: GatewayConfig, gateway: str) -> Flow:
+def read_flow(
+    body: object, config: GatewayConfig, gateway: str, kinds: Collection[str] = KINDS
+) -> Flow:
     """Read a declaration, as ``POST /admin/flows`` accepts it.
 
     Args:
         body: the declaration.
         config: the gateway's; what is read from the gateway is checked against its schemas.
         gateway: its id.
+        kinds: the kinds of databases that there are.
 
     Raises:
         FlowRefused: it is malformed, or it could not move anything; names every fault.
     """
-    reader = _Reader(config, gateway)
+    reader = _Reader(config, gateway, kinds)
     flow = reader.flow(body)
     if reader.faults:
         listed = "; ".join(
@@ -72,8 +75,9 @@ def read_flow(body: object, config: GatewayConfig, gateway: str) -> Flow:
 class _Reader:
     """Reads a declaration, and continues after a fault."""
 
-    def __init__(self, config: GatewayConfig, gateway: str) -> None:
+    def __init__(self, config: GatewayConfig, gateway: str, kinds: Collection[str]) -> None:
         self._config = config
+        self._kinds = kinds
         self._gateway = gateway
         self.faults: list[Fault] = []
 
@@ -114,7 +118,7 @@ class _Reader:
         }
         # The gateway does not know the columns of rows that come from elsewhere.
         config = self._config if from_gateway else GatewayConfig()
-        reader = DestinationReader(config, registered=from_gateway)
+        reader = DestinationReader(config, self._kinds, registered=from_gateway)
         name = body.get("name")
         to = reader.destination(name if isinstance(name, str) else "", declared)
         for path, message in reader.faults:
@@ -165,8 +169,8 @@ class _Reader:
             self.fault(f"source.{unknown[:64]}", "there is no such field")
         kind, secret = value["database"], value.get("secret")
         gateway = value.get("gateway", self._gateway)
-        if kind not in KINDS:
-            self.fault("source.database", f"must be one of {', '.join(KINDS)}")
+        if kind not in self._kinds:
+            self.fault("source.database", f"must be one of {', '.join(self._kinds)}")
         if not isinstance(secret, str) or not SECRET.fullmatch(secret):
             self.fault(
                 "source.secret",

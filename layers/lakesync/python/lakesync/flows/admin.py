@@ -10,6 +10,7 @@ from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from lakesync.adapters.database_types import database_kinds
 from lakesync.adapters.lake.memory import MemoryAdapter
 from lakesync.connectors.definition import Definition
 from lakesync.connectors.registered import asked
@@ -90,7 +91,7 @@ class FlowAdmin:
         """
         config = self._buffer.config(gateway)
         config.check_not_deleted()
-        flow = read_flow(body, config, gateway)
+        flow = read_flow(body, config, gateway, database_kinds())
         check_source(flow)
         declared = self._declared(gateway, flow.name)
         if declared is not None and not says_same(declared, flow):

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakesync.core.flows import DATABASES, LAKES
+from lakesync.core.destinations import KINDS
+from lakesync.core.flows import DATABASES, LAKES, DatabaseSource
 
 if TYPE_CHECKING:
     from lakesync.core.flows import Flow
@@ -21,5 +22,8 @@ def large_rows(flow: Flow, rows_min: int) -> int:
         flow: the flow.
         rows_min: the operator's limit for all flows, in rows; 0 for never.
     """
-    # The job runs near the databases, and has the libraries for Iceberg.
-    return rows_min if flow.place in {DATABASES, LAKES} else 0
+    # The job runs near the databases, and has the libraries for Iceberg, but no package that adds a
+    # kind of database.
+    source = flow.source.kind if isinstance(flow.source, DatabaseSource) else ""
+    has_all = {source, flow.to.kind} <= {*KINDS, ""}
+    return rows_min if has_all and flow.place in {DATABASES, LAKES} else 0

@@ -22,12 +22,12 @@ from lakesync.core.claims import (
     delivery_place,
 )
 from lakesync.core.clock import stamp_ms
-from lakesync.core.destinations import DESTINATIONS_MAX
+from lakesync.core.destinations import DESTINATIONS_MAX, KINDS
 from lakesync.core.destinations_json import read_destination
 from lakesync.errors import Conflict, Contention, DestinationRefused, Fault, NotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from lakesync.core.destinations import Destination, Destinations
     from lakesync.ports import Buffer, DeliveryState, ObjectStore, Queue, WallClock
@@ -78,8 +78,10 @@ class DestinationAdmin:
         *,
         wall_clock: WallClock,
         asks: AsksDatabase | None = None,
+        kinds: Callable[[], Sequence[str]] = lambda: KINDS,
     ) -> None:
         self._buffer = buffer
+        self._kinds = kinds
         self._objects = objects
         self._queue = queue
         self._wall_clock = wall_clock
@@ -95,7 +97,7 @@ class DestinationAdmin:
         """
         config = self._buffer.config(gateway)
         config.check_not_deleted()
-        wanted = read_destination(name, body, config)
+        wanted = read_destination(name, body, config, self._kinds())
         self._check_fits(self._buffer.destinations(gateway), wanted)
         if asks:
             self.ask(gateway, wanted)

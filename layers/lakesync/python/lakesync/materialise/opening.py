@@ -1,4 +1,4 @@
-"""Databases by their URLs, Iceberg tables among them.
+"""Databases by their URLs: Iceberg tables, and the kinds that packages add, among them.
 
     iceberg://glue/PREFIX?warehouse=s3://bucket/folder&region=eu-central-1
     iceberg://rest/PREFIX?uri=https://…&warehouse=NAME&signing=glue
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 from lakesync.adapters.connect import database_adapter
+from lakesync.adapters.database_types import DatabasePlace, added_kinds, opened_by_type
 from lakesync.adapters.hosts import ANYWHERE
 from lakesync.errors import AdapterRefused, ValidationFailed
 from lakesync.materialise.catalogue import LakeCatalogue
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from lakesync.materialise.database import IcebergDatabase
     from lakesync.materialise.database.place import LakePlace
 
-    OpenedDatabase = OpenedAdapter | IcebergDatabase
+    OpenedDatabase = OpenedAdapter | IcebergDatabase | DestinationDatabase
 
 SCHEME: Final = "iceberg://"
 _FORM: Final = (
@@ -56,23 +57,29 @@ def opened_database(
     Args:
         url: where it is.
         keeper: whose: a gateway, or ``GATEWAY/FLOW``.
-        credentials: for BigQuery, or what a REST catalogue asks for; None for what is there here.
+        credentials: for BigQuery, what a REST catalogue asks for, or what a package's kind takes;
+            None for what is there here.
         history_ms: how old history may be that is kept; None keeps all.
         hosts: which hosts that are not public it may be at, for a service whose users name
             databases; see `lakesync.adapters.hosts`.
 
     Raises:
         ValidationFailed: the URL is none of a database that is known; it is not repeated.
-        AdapterRefused: its driver is not installed, or the credentials are none.
+        AdapterRefused: its driver is not installed, the package that adds its kind cannot be
+            imported, or the credentials are none.
     """
+    scheme = url.partition("://")[0]
+    if scheme in added_kinds():
+        place = DatabasePlace(url, keeper, credentials, history_ms, hosts)
+        return opened_by_type(scheme, place)
     if not url.startswith(SCHEME):
         return database_adapter(url, keeper, credentials, history_ms=history_ms, hosts=hosts)
-    place = lake_place(url, credentials or {})
+    lake = lake_place(url, credentials or {})
     try:
         from lakesync.materialise.database import IcebergDatabase  # noqa: PLC0415 - a cold start
     except ImportError as exc:
         raise AdapterRefused("install PyIceberg: pip install 'lakesync[analysis]'") from exc
-    return IcebergDatabase(place, keeper, history_ms=history_ms)
+    return IcebergDatabase(lake, keeper, history_ms=history_ms)
 
 
 def lake_place(url: str, secret: Mapping[str, Any]) -> LakePlace:

@@ -185,6 +185,7 @@ def secret_text(client: Any, name: str) -> str:
 
 def destination_admin(settings: AdminSettings) -> DestinationAdmin:
     """Return the registry of destinations."""
+    from lakesync.adapters.database_types import database_kinds  # noqa: PLC0415
     from lakesync.gateway.destinations import DestinationAdmin  # noqa: PLC0415
 
     return DestinationAdmin(
@@ -193,6 +194,7 @@ def destination_admin(settings: AdminSettings) -> DestinationAdmin:
         LateQueue(settings, settings.deliver_queue_url),
         wall_clock=wiring.wall_clock,
         asks=asks_database(settings, settings.deliver_function),
+        kinds=database_kinds,
     )
 
 

@@ -9,7 +9,7 @@ and a conditional put that overwrites nothing. Your own adapter must pass
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 from lakesync.errors import ValidationFailed
 from lakesync.ports import ObjectStore
@@ -43,6 +43,7 @@ class ObjectPage:
     has_more: bool
 
 
+@runtime_checkable
 class LakeAdapter(ObjectStore, Protocol):
     """Objects under keys in one bucket.
 

@@ -19,9 +19,11 @@ from pymysql.connections import TEXT_TYPES
 
 from lakesync.adapters.hosts import addresses_of, first_answer
 from lakesync.adapters.mysql.faults import NOT_MYSQL, is_row_fault, not_connected, translated
-from lakesync.adapters.mysql.inserts import inserts, lists
+from lakesync.adapters.mysql.inserts import inserts
 from lakesync.adapters.sql.adapter import SqlAdapter
 from lakesync.adapters.sql.dialect import SCOPE, STAGE, quoted
+from lakesync.adapters.sql.lists import lists
+from lakesync.adapters.sql.standard import StandardDialect
 from lakesync.core.column_types import precision_scale
 from lakesync.errors import AdapterTimedOut, SchemaMismatch
 
@@ -60,7 +62,7 @@ _TYPES: Final[Mapping[str, str]] = {
 
 
 @dataclass(frozen=True)
-class MySql:
+class MySql(StandardDialect):
     """`lakesync.adapters.sql.dialect.Dialect` of MySQL and MariaDB."""
 
     host: str
@@ -78,7 +80,6 @@ class MySql:
     bytes_type: str = "longblob NOT NULL"
     key_bytes_type: str = "varbinary(512) NOT NULL"
     instant_type: str = "datetime(6)"
-    updated_options: str = ""
     stage_drop: str = f"DROP TEMPORARY TABLE IF EXISTS {STAGE}"
     # A server may refuse every table without one (sql_require_primary_key).
     stage_number: str = " PRIMARY KEY"
@@ -91,6 +92,11 @@ class MySql:
     @property
     def _collated(self) -> str:
         return f"COLLATE {_COLLATION['mariadb' if self.is_mariadb else 'mysql']}"
+
+    @property
+    def types(self) -> Mapping[str, str]:
+        """The SQL type of each column type; text has its own, in keys and outside."""
+        return _TYPES
 
     def connect(self) -> Connection:
         """Connect to the host's addresses, one after another, until one answers.
@@ -207,23 +213,6 @@ class MySql:
         """Return one list, unless its statement would be too long."""
         return lists(column, values)
 
-    def merge(
-        self, table: str, columns: Sequence[tuple[str, str]], condition: str
-    ) -> Sequence[str]:
-        """Update rows, then insert those that are not there.
-
-        ``ON DUPLICATE KEY`` would write over a row of another id that has the same unique value.
-        """
-        names = ", ".join(name for name, _ in columns)
-        values = ", ".join(value for _, value in columns)
-        row_id = columns[0][0]
-        inserted = (
-            f"INSERT INTO {table} ({names}) SELECT {values} FROM {STAGE} s "  # noqa: S608 - quoted
-            f"LEFT JOIN {table} t ON t.{row_id} = s.{row_id} "
-            f"WHERE t.{row_id} IS NULL AND {condition}"
-        )
-        return [self.update(table, columns[1:], condition), inserted]
-
     def update(self, table: str, assignments: Sequence[tuple[str, str]], condition: str) -> str:
         """Update rows by their row id."""
         values = ", ".join(f"t.{name} = {value}" for name, value in assignments)
@@ -231,11 +220,6 @@ class MySql:
             f"UPDATE {table} t JOIN {STAGE} s ON t.row_id = s.row_id "  # noqa: S608 - quoted
             f"SET {values} WHERE {condition}"
         )
-
-    def staged(self, expression: str, type_name: str) -> str:
-        """Return a value as it is: text becomes JSON by itself."""
-        del type_name
-        return expression
 
     def changed_type(self, table: str, column: str, type_name: str) -> str:
         """Widen a column."""

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 STATEMENT_BYTES_MAX: Final = 4 * 1024 * 1024
 """Bytes of one insert: a quarter of the smallest default of ``max_allowed_packet``."""
-_LISTED: Final = 20_000
-"""Values in one list of a row look-up: as many as a transaction has deltas."""
 _LITERALS: Final[Mapping[type, Callable[[Any], str]]] = {
     str: lambda value: f"'{escape_string(value)}'",
     bytes: lambda value: f"X'{value.hex()}'",
@@ -59,17 +57,3 @@ def inserts(
         size += len(part) + 1
     if parts:
         yield front + b",".join(parts) + back
-
-
-def lists(column: str, values: Sequence[object]) -> Iterator[tuple[str, Sequence[object]]]:
-    """Yield conditions by a column's values, each with a list as long as allowed."""
-    some: list[object] = []
-    size = 0
-    for value in values:
-        if some and (len(some) == _LISTED or size > STATEMENT_BYTES_MAX):
-            yield f"{column} IN ({', '.join(['%s'] * len(some))})", some
-            some, size = [], 0
-        some.append(value)
-        size += 2 * len(value) if isinstance(value, bytes) else len(str(value))
-    if some:
-        yield f"{column} IN ({', '.join(['%s'] * len(some))})", some

@@ -18,8 +18,9 @@ from lakesync.adapters.hosts import addresses_of, first_answer, unanswered
 from lakesync.adapters.postgres.faults import is_row_fault, not_connected, translated
 from lakesync.adapters.postgres.timed import Timed
 from lakesync.adapters.sql.adapter import SqlAdapter
-from lakesync.adapters.sql.dialect import SCOPE, STAGE, quoted
+from lakesync.adapters.sql.dialect import SCOPE, STAGE
 from lakesync.adapters.sql.staging import fill_stage
+from lakesync.adapters.sql.standard import StandardDialect
 from lakesync.adapters.sql.values import Unfit
 from lakesync.adapters.tls import libpq_options
 from lakesync.core.column_types import precision_scale
@@ -63,7 +64,7 @@ _TYPE_NAME: Final = re.compile("double precision|[a-z]+", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Postgres:
+class Postgres(StandardDialect):
     """`lakesync.adapters.sql.dialect.Dialect` of PostgreSQL 13 or newer."""
 
     dsn: str = field(repr=False)
@@ -81,7 +82,11 @@ class Postgres:
     # With free space on its page, a new row version needs no new index entries.
     updated_options: str = " WITH (fillfactor = 70)"
     stage_drop: str = f"DROP TABLE IF EXISTS pg_temp.{STAGE}"
-    stage_number: str = ""
+
+    @property
+    def types(self) -> Mapping[str, str]:
+        """The SQL type of each column type."""
+        return _TYPES
 
     def connect(self) -> Connection:
         """Connect to the host's addresses, one after another, until one answers.
@@ -126,10 +131,6 @@ class Postgres:
         given = [word for setting in _SETTINGS.items() for word in setting]
         connection.execute(f"SELECT {settings}", given)
         connection.commit()
-
-    def quote(self, name: str) -> str:
-        """Quote a name as this database does."""
-        return quoted(name, '"')
 
     def column_type(self, type_name: str, *, in_key: bool) -> str:
         """Return a column's SQL type; text in keys is compared by its bytes."""
@@ -192,21 +193,9 @@ class Postgres:
         )
         return [statement]
 
-    def update(self, table: str, assignments: Sequence[tuple[str, str]], condition: str) -> str:
-        """Update rows by their row id."""
-        values = ", ".join(f"{name} = {value}" for name, value in assignments)
-        return (
-            f"UPDATE {table} t SET {values} FROM {STAGE} s "  # noqa: S608 - quoted
-            f"WHERE t.row_id = s.row_id AND {condition}"
-        )
-
     def staged(self, expression: str, type_name: str) -> str:
         """Cast JSON, which is text in the stage, so that a bad value refuses only its own row."""
         return f"CAST({expression} AS jsonb)" if type_name == "json" else expression
-
-    def changed_type(self, table: str, column: str, type_name: str) -> str:
-        """Widen a column."""
-        return f"ALTER TABLE {table} ALTER COLUMN {column} TYPE {type_name}"
 
     def existing_columns(self, cursor: Any, table: str) -> set[str]:
         """Read a table's columns from the catalogue."""

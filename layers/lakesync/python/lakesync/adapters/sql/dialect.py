@@ -1,8 +1,11 @@
-"""A dialect: everything in which SQL databases differ."""
+"""A dialect: everything in which SQL databases differ.
+
+`lakesync.adapters.sql.standard.StandardDialect` has most of it for a dialect of one's own.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -54,6 +57,7 @@ class Connection(Protocol):
         ...
 
 
+@runtime_checkable
 class Dialect(Protocol):
     """One SQL database. Statements take parameters as ``%s``."""
 
@@ -80,6 +84,11 @@ class Dialect(Protocol):
     @property
     def updated_options(self) -> str:
         """The end of the definition of a table whose rows are updated often."""
+        ...
+
+    @property
+    def row_lock(self) -> str:
+        """The end of a statement that locks the rows that it reads, until the transaction ends."""
         ...
 
     @property

@@ -51,7 +51,8 @@ class Ledger:
 
     def _locked_mark(self, table: str) -> Stamp | None:
         self._cursor.execute(
-            "SELECT mark FROM lakesync_marks WHERE gateway = %s AND table_name = %s FOR UPDATE",
+            "SELECT mark FROM lakesync_marks WHERE gateway = %s AND table_name = %s"  # noqa: S608
+            + self._dialect.row_lock,
             (self.gateway, table),
         )
         row = self._cursor.fetchone()

@@ -44,7 +44,10 @@ def types(session: Session) -> None:
         for each in listed:
             session.out.json(each)
         return
-    rows = [(each["type"], each["title"], settings_of(each["configuration"])) for each in listed]
+    rows = [
+        (each["type"], each["title"], each.get("error") or settings_of(each["configuration"]))
+        for each in listed
+    ]
     session.out.table(("type", "for", "settings"), rows, title="Types of connectors.")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -45,14 +46,15 @@ def copy(
     The copy continues from the target's position: repeat it after any failure, or to follow a
     growing source. Exits with 1 if the databases differ afterwards. URLs are read from environment
     variables, so that no password is in a command: postgresql://user:password@host/database,
-    mysql://…, mariadb://…, bigquery://project/dataset or s3://bucket/folder.
+    mysql://…, mariadb://…, bigquery://project/dataset, s3://bucket/folder, or a kind that an
+    installed package adds.
 
     Example:
       lakesync databases copy --gateway acme --from-env OLD_URL --to-env NEW_URL
     """
     from lakesync.adapters.copying import copy_table
 
-    with _opened(session, source) as left, _opened(session, target) as right:
+    with closing(_opened(session, source)) as left, closing(_opened(session, target)) as right:
         for name in _chosen(left, table):
             with session.out.progress(f"copying {name}"):
                 copied = copy_table(
@@ -79,7 +81,7 @@ def compare(
     Example:
       lakesync databases compare --gateway acme --from-env OLD_URL --to-env NEW_URL
     """
-    with _opened(session, source) as left, _opened(session, target) as right:
+    with closing(_opened(session, source)) as left, closing(_opened(session, target)) as right:
         _compare(session, left, right, table)
 
 

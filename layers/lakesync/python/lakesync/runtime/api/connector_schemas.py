@@ -43,11 +43,11 @@ CONNECTOR_COMPONENTS: Final[dict[str, Schema]] = {
     "Done": object_of({"done": FLAG}, {"message": TEXT | {"description": "By the source."}}),
     "ConnectorTypes": list_of(
         object_of(
+            {"type": TEXT, "title": TEXT},
             {
-                "type": TEXT,
-                "title": TEXT,
                 "configuration": ANYTHING | {"description": "A JSON Schema."},
-            }
+                "error": TEXT | {"description": "In its place: it cannot be imported here."},
+            },
         )
     ),
     "Webhook": ANYTHING | {"description": "As the connector's source sends it."},

@@ -48,13 +48,9 @@ def add_type_route(router: APIRouter) -> None:
     )
     async def connector_types(request: Request) -> Response:
         """Return all types with the JSON Schema of their settings; secrets are `writeOnly`."""
-        from lakesync.connectors.registry import (  # noqa: PLC0415 - only who asks needs them
-            connector_type,
-            described,
-            type_names,
-        )
+        from lakesync.connectors.registry import all_described  # noqa: PLC0415 - who asks
 
-        return _listed(request, [described(connector_type(name)) for name in type_names()])
+        return _listed(request, all_described())
 
 
 def add_connector_routes(router: APIRouter, service: Callable[[], ConnectorAdmin]) -> None:

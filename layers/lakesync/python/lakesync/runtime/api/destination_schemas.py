@@ -50,7 +50,8 @@ _OPTIONAL: Final = frozenset({"map", "archive"})
 _MAP: Final = {name: shape for name, shape in DECLARED.items() if name in _OPTIONAL}
 _SHOWN: Final = {name: shape for name, shape in DECLARED.items() if name not in _OPTIONAL}
 KIND: Final[dict[str, Schema]] = {
-    "kind": {"enum": list(KINDS)},
+    "kind": TEXT
+    | {"description": f"{', '.join(KINDS)}, or a type that a package of the stack adds."},
     "secret": _SECRET | {"description": "The name of the secret with the URL, without its prefix."},
 }
 DESTINATION_NAME: Final[Schema] = {"type": "string", "pattern": f"^{NAME.pattern}$"}
