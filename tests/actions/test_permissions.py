@@ -67,6 +67,15 @@ def test_without_permissions_administrators_alone_run_it(world: World) -> None:
 
 
 @pytest.mark.law("X5")
+def test_a_handler_sees_the_claims_of_whoever_asks(world: World) -> None:
+    seen: list[object] = []
+    world.outside.before = lambda run: seen.append(run.claims)
+    world.allow({})
+    assert world.ask().is_done
+    assert seen == [BOB]
+
+
+@pytest.mark.law("X5")
 @pytest.mark.parametrize(
     ("permission", "allowed"),
     [

@@ -83,7 +83,7 @@ def outside(monkeypatch: pytest.MonkeyPatch) -> None:
 @cache
 def operations() -> dict[str, tuple[str, str]]:
     """Return every operation that the API's description names: its method and its address."""
-    document = Description(open_routes()).document
+    document = Description(open_routes("wss://sockets.example/live")).document
     return {
         str(about["operationId"]): (method.upper(), path)
         for path, methods in document["paths"].items()

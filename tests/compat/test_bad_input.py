@@ -27,6 +27,7 @@ CLAIM = "a claim that no answer repeats"
 ROUTES = [
     ("POST", "/sync/{}/push"),
     ("GET", "/sync/{}/pull"),
+    ("POST", "/sync/{}/pull"),
     ("GET", "/sync/{}/checkpoint"),
     ("POST", "/sync/{}/ticket"),
     ("GET", "/sync/{}/metrics"),

@@ -384,6 +384,12 @@ def test_a_gateway_has_so_many_connectors_and_no_more(world: World) -> None:
     assert world.admin.all(G) == []
 
 
+@pytest.mark.parametrize("every", [0, 0.5, 0.1, -3])
+def test_an_interval_below_a_minute_is_refused_with_the_reason(world: World, every: float) -> None:
+    with pytest.raises(ValidationFailed, match=r"at least 1: .* shortest interval is a minute"):
+        world.add(everyMinutes=every)
+
+
 @pytest.mark.parametrize(
     ("change", "field"),
     [

@@ -10,6 +10,7 @@ from urllib.parse import quote
 import pytest
 
 from lakesync.connectors.definition import Definition
+from lakesync.core.messages import Pull
 from lakesync.errors import InternalError
 from lakesync.ports import GATEWAY_KIND, Quota, Revocation
 from lakesync.runtime import wiring, wiring_connectors
@@ -793,6 +794,72 @@ def test_only_an_administrator_deletes(functions: Functions) -> None:
     answer = functions.http("admin", asked)
 
     assert (answer.status, answer.json["code"]) == (403, "FORBIDDEN")
+
+
+@pytest.mark.parametrize("prefix", ["", "/v1"])
+def test_who_opens_a_socket_there_is_told_where_sockets_are_and_what_they_take(
+    functions: Functions, prefix: str
+) -> None:
+    sent = event("open_unknown") | {"rawPath": f"{prefix}/sync/demo/ws"}
+    sent["requestContext"]["http"] |= {"method": "GET", "path": sent["rawPath"]}
+    answer = functions.http("open", sent)
+
+    assert (answer.status, answer.json["code"]) == (404, "NOT_FOUND")
+    assert "wss://api.execute-api.eu-central-1.amazonaws.com/live" in answer.json["error"]
+    assert "binary frames (1003)" in answer.json["error"]
+
+
+def posted(body: Any, **headers: str) -> dict[str, Any]:
+    """Return a pull whose request is in a body."""
+    sent = event("pull_first_page")
+    sent["requestContext"]["http"]["method"] = "POST"
+    is_text = isinstance(body, dict)
+    text = json.dumps(body) if is_text else base64.b64encode(body).decode()
+    kind = {"content-type": "application/json" if is_text else "application/x-protobuf"}
+    return sent | {
+        "rawQueryString": "", "body": text, "isBase64Encoded": not is_text,
+        "headers": sent["headers"] | kind | headers,
+    }  # fmt: skip
+
+
+def test_a_pull_may_be_asked_for_in_a_body(functions: Functions) -> None:
+    functions.http("push", "push_json")
+    by_get = functions.http("pull", "pull_first_page").json
+    assert by_get["deltas"]
+
+    for names in (("since", "limit"), ("sinceHlc", "maxDeltas")):
+        body = {"clientId": "phone-1", **dict(zip(names, ("0", 1_000), strict=True))}
+        assert functions.http("pull", posted(body)).json == by_get
+    message = proto.encode_pull(Pull("phone-1", 0, 1_000, own_cursor=False))
+    assert functions.http("pull", posted(message)).json == by_get
+    # Without a client id it is the token's own, and another's is refused.
+    assert functions.http("pull", posted({})).json == by_get
+    functions.access.bind("demo", "tablet", "bob")
+    assert functions.http("pull", posted({"clientId": "tablet"})).status == 403
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"clientId": 7}, "clientId"),
+        ({"since": "soon"}, "since"),
+        ({"sinceHlc": -1}, "sinceHlc"),
+        ({"limit": 0}, "limit"),
+        ({"maxDeltas": "many"}, "maxDeltas"),
+        ({"removes": "yes"}, "removes"),
+        ({"epoch": 1}, "epoch"),
+        ({"quarantined": -1}, "quarantined"),
+        ({"source": "warehouse"}, "source"),
+        (b"\xff", None),
+    ],
+)
+def test_a_pull_in_a_body_that_is_none_is_refused_with_its_place(
+    functions: Functions, body: Any, field: str | None
+) -> None:
+    answer = functions.http("pull", posted(body))
+
+    assert (answer.status, answer.json["code"]) == (400, "VALIDATION_ERROR")
+    assert answer.json.get("field") == field
 
 
 def test_health_needs_nothing(functions: Functions) -> None:

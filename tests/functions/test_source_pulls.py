@@ -77,8 +77,13 @@ def test_a_source_is_read_by_the_function_that_has_the_drivers(
     assert invoked == ["pull_source"]
     assert [delta["rowId"] for delta in page["deltas"]] == ["r"]
     assert (page["hasMore"], bool(page["snapshot"])) == (False, True)
+    by_post = event("pull_source_first_page")
+    by_post["requestContext"]["http"]["method"] = "POST"
+    by_post |= {"body": "{}", "rawQueryString": "source=warehouse"}
+    by_post["headers"] |= {"content-type": "application/json"}
+    assert functions.http("pull", by_post).json["deltas"] == page["deltas"]
     functions.http("pull", "pull_first_page")
-    assert invoked == ["pull_source"], "an ordinary pull asks nobody"
+    assert invoked == ["pull_source"] * 2, "an ordinary pull asks nobody"
 
 
 @pytest.mark.law("D13")

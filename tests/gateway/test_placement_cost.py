@@ -249,7 +249,7 @@ def test_a_push_that_touches_another_shard_writes_two_to_four_units_more(
     buffer = buffer_on(model)
     service = pusher(buffer, time_=time)
     units: dict[str, list[float]] = {}
-    for at, shard in enumerate((DEFAULT_SHARD, "side")):
+    for at, shard in enumerate((DEFAULT_SHARD, "shard-side")):
         administrator(buffer, time_=time).place_table(GATEWAY, "notes", shard)
         units[shard] = []
         for place in range(41):
@@ -267,7 +267,7 @@ def test_a_push_that_touches_another_shard_writes_two_to_four_units_more(
             service.push(GATEWAY, push(*both))
             units[shard].append(bill.write_units - before)
 
-    together, apart = units[DEFAULT_SHARD][1:], units["side"][1:]  # the first ones open lanes
+    together, apart = units[DEFAULT_SHARD][1:], units["shard-side"][1:]  # the first ones open lanes
     assert min(apart) - min(together) >= 2
     assert 2 <= (sum(apart) - sum(together)) / len(together) <= 4
 

@@ -76,7 +76,7 @@ DELETION = {
     "provableFrom": "2026-01-01T00:16:00Z",
 }
 OPEN = ("/health", "/connectors/types", "/connectors/{gateway}/{name}/webhook")
-DESCRIPTION = Description(open_routes())
+DESCRIPTION = Description(open_routes("wss://sockets.example/live"))
 
 
 class Authorised:
@@ -137,7 +137,7 @@ def whole_api() -> FastAPI:
             Quotas(MemoryQuotas(), Quota(0, 0, 0), wall_clock=wall_clock),
         ),
         webhook_routes(polling.webhooks),
-        open_routes(),
+        open_routes("wss://sockets.example/live"),
         access=Access(access, wall_clock=wall_clock),
         audit=audit,
     )
@@ -286,7 +286,7 @@ def test_samples_are_what_the_document_asks_for() -> None:
     [
         ("/health", ["GET"]),
         ("/sync/g1/push", ["POST"]),
-        ("/sync/g1/pull", ["GET"]),
+        ("/sync/g1/pull", ["GET", "POST"]),
         ("/admin/schema/g1", ["GET", "POST"]),
         ("/sync/g1/schema", ["GET"]),
         ("/sync//push", []),

@@ -31,6 +31,7 @@ ENVIRONMENT = {
     "AUDIT_TABLE": "audit",
     "CONNECTIONS_TABLE": "connections",
     "SOCKET_HOST": "api.execute-api.eu-central-1.amazonaws.com",
+    "SOCKET_URL": "wss://api.execute-api.eu-central-1.amazonaws.com/live",
     "SOCKET_STAGE": "live",
     "ACTION_HOSTS": "*",
     "CONNECTOR_HOSTS": "*",

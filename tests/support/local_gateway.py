@@ -279,7 +279,7 @@ def _responding(local: LocalGateway) -> Iterator[Any]:
             Quotas(local.quotas, Quota(0, 0, 0), wall_clock=wall_clock),
         ),
         webhook_routes(polling.webhooks),
-        open_routes(),
+        open_routes("wss://sockets.example/live"),
         access=Access(local.access, wall_clock=wall_clock),
         audit=audit,
     )

@@ -234,5 +234,5 @@ def _run_of(key: ActionKey, begun: ActionRun, asker: Asker, action: Action) -> R
     run_id = hashlib.sha256(named.encode()).hexdigest()[:32]
     return Run(
         run_id, key.gateway, key.client_id, asker.user, action.action_type, action.params,
-        RUN_MS_MAX / 1000,
+        RUN_MS_MAX / 1000, asker.claims,
     )  # fmt: skip

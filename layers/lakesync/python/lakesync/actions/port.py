@@ -45,6 +45,10 @@ class Run:
     params: Mapping[str, Any]
     seconds: float
     """How long the handler may take."""
+    claims: Mapping[str, Any] = field(default_factory=dict)
+    """The claims of the caller's verified token, which `Permission` has already decided by. Of an
+    action that is looked up or run again they are those of whoever asked last.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import re
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from lakesync.core.flows import FLOW
+from lakesync.core.flows import FLOW, SCHEDULED
 from lakesync.errors import ValidationFailed
 
 if TYPE_CHECKING:
@@ -86,7 +86,9 @@ def registration_from(body: object) -> Registration:
     if not isinstance(body.get("type"), str):
         raise ValidationFailed("type names a type of connector", field="type")
     every = body.get("everyMinutes", EVERY_MINUTES_DEFAULT)
-    if type(every) is not int or not 1 <= every <= EVERY_MINUTES_MAX:
+    if isinstance(every, int | float) and every < 1 and not isinstance(every, bool):
+        raise ValidationFailed(f"everyMinutes is at least 1: {SCHEDULED}", field="everyMinutes")
+    if type(every) is not int or every > EVERY_MINUTES_MAX:
         raise ValidationFailed(
             f"everyMinutes is a whole number, 1 to {EVERY_MINUTES_MAX}", field="everyMinutes"
         )

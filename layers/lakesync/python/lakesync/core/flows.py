@@ -39,6 +39,11 @@ FLOW_TABLES_MAX: Final = 100
 """Tables of one flow from a database: the progress of all of them is stored in one item."""
 CONTINUOUS_MINUTES: Final = 1
 """How often a continuous flow is polled: the shortest interval of EventBridge Scheduler."""
+SCHEDULED: Final = (
+    "polls are started by EventBridge Scheduler, whose shortest interval is a minute; a source "
+    "whose changes must be here sooner is captured (changes: true), or sends webhooks"
+)
+"""Why no interval is below a minute."""
 
 
 class ConnectorSource(NamedTuple):

@@ -13,6 +13,7 @@ from lakesync.core.flows import (
     CONTINUOUS_MINUTES,
     FLOW_TABLES_MAX,
     GATEWAY,
+    SCHEDULED,
     ConnectorSource,
     DatabaseSource,
     Flow,
@@ -235,6 +236,9 @@ class _Reader:
         if schedule is None:
             return SCHEDULE_MINUTES_DEFAULT
         every = schedule.get("everyMinutes") if isinstance(schedule, dict) else None
+        if isinstance(every, int | float) and every < 1 and not isinstance(every, bool):
+            self.fault("schedule", f"everyMinutes is at least 1: {SCHEDULED}")
+            return SCHEDULE_MINUTES_DEFAULT
         if type(every) is int and 1 <= every <= SCHEDULE_MINUTES_MAX and len(schedule) == 1:
             return every
         self.fault(

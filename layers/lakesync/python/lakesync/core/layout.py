@@ -30,7 +30,7 @@ LANES_MAX: Final = 64
 SHARDS_MAX: Final = 40
 """Shards of a gateway: the heads of 40 cost two read units, and are listed in one. With long names
 the limit may be lower: `lakesync.log.head_room.with_table_placed`."""
-_SHARD = re.compile(r"[a-z][a-z0-9_]{0,31}")
+_SHARD = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 RESERVED_SHARDS: Final = frozenset({"config", "destinations", "head"})
 """Names that end keys of a gateway's own items. IAM policies and stream filters match such endings,
 and the keys of a shard end with the shard's name."""
@@ -45,7 +45,7 @@ def check_shard(name: str) -> str:
     if _SHARD.fullmatch(name) is None:
         raise ValidationFailed(
             f"{name[:40]!r} is not a shard name: a lower-case letter, then up to 31 letters,"
-            " digits or _",
+            " digits, _ or -",
             field="shard",
         )
     if name in RESERVED_SHARDS:

@@ -26,6 +26,7 @@ ALLOWED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "push": _ROWS,
         "pull": _ROWS,
+        "pullByPost": _ROWS,
         "checkpoint": _ROWS,
         "metrics": _ROWS,
         "clientSchemas": _ROWS,

@@ -85,6 +85,13 @@ class Aws:
 
 
 @dataclass(frozen=True, kw_only=True)
+class OpenSettings:
+    """What ``functions/open`` tells callers."""
+
+    socket_url: str = variable("SOCKET_URL", not_empty)
+
+
+@dataclass(frozen=True, kw_only=True)
 class BufferSettings(Aws):
     """The buffer's table."""
 

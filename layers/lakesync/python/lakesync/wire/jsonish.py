@@ -10,8 +10,9 @@ import json
 from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Any, Final
 
+from lakesync.core.clock import STAMP_MAX
 from lakesync.core.delta import Delta, Op, check_client_id
-from lakesync.core.messages import Progress, PullPage, Push, PushReceipt, RefusedDelta, Resync
+from lakesync.core.messages import Progress, Pull, PullPage, Push, PushReceipt, RefusedDelta, Resync
 from lakesync.core.values import parse
 from lakesync.errors import InvalidInput, ValidationFailed
 from lakesync.wire.incoming import check_count, incoming_removal, row_key, under
@@ -21,6 +22,7 @@ from lakesync.wire.records import decode_records, encode_records
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_DELTAS_DEFAULT: Final = 100
 JSON_GROWTH_TIMES_MAX: Final = 6
 """The greatest ratio of the JSON of a run of deltas to the run: a control character in an id takes
 six characters. The text of real rows is about one and a half times as long."""
@@ -54,6 +56,39 @@ def decode_push(body: bytes) -> Push:
     )
 
 
+def decode_pull(body: bytes) -> Pull:
+    """Read a pull: named as in the address, or as the protobuf message names it.
+
+    ``{clientId, since | sinceHlc, limit | maxDeltas, epoch, snapshot, scope, removes, ownCursor,
+    fresh, atLeast, quarantined}``, all optional. The client id is empty if it is left out.
+
+    Raises:
+        ValidationFailed: the body is not such an object; the message names the field.
+    """
+    fields = object_of(parse(body), "the body")
+    if "source" in fields:
+        raise ValidationFailed("name the source in the address: ?source=…", field="source")
+    client_id = check_client_id(string_of(fields, "clientId")) if "clientId" in fields else ""
+    limit = "maxDeltas" if "maxDeltas" in fields else "limit"
+    deltas_max = _count(fields, limit) if limit in fields else _DELTAS_DEFAULT
+    if not deltas_max:
+        raise ValidationFailed(f"{limit} must be at least 1", field=limit)
+    since = "sinceHlc" if "sinceHlc" in fields else "since"
+    at_least = stamp_of(fields.get("atLeast", 0), "atLeast")
+    return Pull(
+        client_id,
+        stamp_of(fields.get(since, 0), since),
+        deltas_max,
+        _text(fields, "epoch"),
+        _text(fields, "snapshot"),
+        scope=_text(fields, "scope"),
+        removes=_flag(fields, "removes"),
+        own_cursor=_flag(fields, "ownCursor"),
+        at_least=STAMP_MAX if _flag(fields, "fresh") else at_least,
+        quarantined=_count(fields, "quarantined") if "quarantined" in fields else None,
+    )
+
+
 def _claimed_id(item: object) -> str:
     claimed = item.get("deltaId") if isinstance(item, dict) else None
     if not isinstance(claimed, str):
@@ -75,6 +110,10 @@ def _flag(fields: Mapping[str, Any], name: str) -> bool:
     if not isinstance(value, bool):
         raise ValidationFailed(f"{name} must be true or false", field=name)
     return value
+
+
+def _text(fields: Mapping[str, Any], name: str) -> str:
+    return string_of(fields, name) if name in fields else ""
 
 
 def stamp_parameter(text: str, field: str) -> int:

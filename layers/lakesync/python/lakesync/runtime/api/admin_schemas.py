@@ -18,6 +18,7 @@ from lakesync.runtime.api.shapes import (
     COUNT,
     FLAG,
     NAME,
+    SHARD,
     TEXT,
     Schema,
     list_of,
@@ -82,26 +83,26 @@ ADMIN_COMPONENTS: Final[dict[str, Schema]] = {
         {"records": list_of(reference("AuditRecord"))},
         {"next": TEXT | {"description": "The `cursor` of the next page."}},
     ),
-    "Placement": object_of({"table": NAME, "shard": NAME}, {"dryRun": FLAG})
+    "Placement": object_of({"table": NAME, "shard": SHARD}, {"dryRun": FLAG})
     | {"additionalProperties": False},
     "Tables": object_of(
         {
             "tables": {"type": "object", "additionalProperties": NAME}
             | {"description": "Each table that is not in the default shard, with its shard."},
-            "shards": list_of(NAME),
+            "shards": list_of(SHARD),
         }
     ),
     "Placed": object_of(
         {
             "saved": FLAG | {"description": "False: it was only tried."},
             "table": NAME,
-            "shard": NAME,
+            "shard": SHARD,
             "pullReadUnits": object_of({"before": COUNT, "after": COUNT})
             | {"description": "At most, of a pull that brings nothing, with all shards in use."},
             "pushWriteUnits": object_of({"before": {"type": "number"}, "after": {"type": "number"}})
             | {"description": "About, of a push of one small edit of the table."},
             "tables": {"type": "object", "additionalProperties": NAME},
-            "shards": list_of(NAME),
+            "shards": list_of(SHARD),
         }
     ),
     "Access": object_of(

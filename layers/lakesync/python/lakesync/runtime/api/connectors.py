@@ -77,10 +77,11 @@ def add_connector_routes(router: APIRouter, service: Callable[[], ConnectorAdmin
         with_schemas: WithSchemas = False,  # noqa: FBT002
     ) -> Response:
         """Register a connector, after its source was queried. Its secrets are never returned."""
+        from lakesync.compat.connector_bodies import translated  # noqa: PLC0415 - by few requests
         from lakesync.connectors.definition import registration_from  # noqa: PLC0415
 
         body = await json_body(request, "a connector is JSON", CONNECTOR_BODY_BYTES_MAX)
-        wanted = registration_from(body)
+        wanted = registration_from(translated(body))
         if dry_run:
             tried(request)
             tested = service().test(gateway, wanted, with_schemas=with_schemas)

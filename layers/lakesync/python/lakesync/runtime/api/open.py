@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Final
 from fastapi import APIRouter, Request, Response
 from starlette.exceptions import HTTPException
 
+from lakesync.errors import NotFound
 from lakesync.runtime.api import schemas
 from lakesync.runtime.api.connectors import add_type_route
-from lakesync.runtime.http import answer_json
+from lakesync.runtime.http import Gateway, answer_json
 
 if TYPE_CHECKING:
     from lakesync.runtime.api.document import Description
@@ -18,8 +19,19 @@ if TYPE_CHECKING:
 _METHODS: Final = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
 
-def open_routes() -> APIRouter:
-    """Return the routes. The rest of the API is imported only when its description is needed."""
+_SOCKET: Final = (
+    "no WebSocket is opened here: they are at {url}, one address for all gateways, and the token "
+    "names the gateway. API Gateway closes a connection that sends binary frames (1003), so frames "
+    "are base64 text; see docs/realtime.md, or use HTTP alone"
+)
+
+
+def open_routes(socket_url: str) -> APIRouter:
+    """Return the routes. The rest of the API is imported only when its description is needed.
+
+    Args:
+        socket_url: where clients open WebSockets.
+    """
     router = APIRouter(tags=["open"])
 
     @cache
@@ -45,6 +57,11 @@ def open_routes() -> APIRouter:
     @router.get("/openapi.json", include_in_schema=False)
     async def openapi(request: Request) -> Response:
         return answer_json(request, description().document)
+
+    @router.get("/sync/{gateway}/ws", include_in_schema=False)
+    async def socket(gateway: Gateway) -> Response:  # noqa: ARG001 - one address for all of them
+        """Tell existing clients where WebSockets are."""
+        raise NotFound(_SOCKET.format(url=socket_url))
 
     @router.api_route("/{path:path}", methods=_METHODS, include_in_schema=False)
     async def unserved(path: str) -> Response:

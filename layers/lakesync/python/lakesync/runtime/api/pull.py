@@ -1,7 +1,8 @@
-"""``GET /sync/{gateway}/pull``: a client fetches what became visible after its cursor."""
+"""``/sync/{gateway}/pull``: by GET or POST a client fetches what became visible."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Final
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -15,9 +16,9 @@ from lakesync.errors import NotFound
 from lakesync.log.limits import DEFAULT_LIMITS
 from lakesync.runtime import observe
 from lakesync.runtime.api import schemas
-from lakesync.runtime.bodies import Encoding, answer_encoding
+from lakesync.runtime.bodies import Encoding, answer_encoding, request_encoding
 from lakesync.runtime.guard import guarded_router
-from lakesync.runtime.http import ANSWER_BYTES_MAX, Client, ClientId, Gateway, answer
+from lakesync.runtime.http import ANSWER_BYTES_MAX, Client, ClientId, Gateway, answer, body_of
 from lakesync.runtime.noting import noted
 from lakesync.runtime.parameters import STAMP_FORM
 from lakesync.wire import jsonish, proto
@@ -28,15 +29,21 @@ if TYPE_CHECKING:
     from lakesync.core.messages import PullPage
     from lakesync.delivery.source_pull import SourcePulls
     from lakesync.gateway.pull import PullService
+    from lakesync.runtime.auth import Caller
 
 DELTAS_DEFAULT: Final = 100
 _REST_BYTES: Final = 5_000
 """What a page says beside its deltas: its scope, mostly."""
 _SOURCE_LENGTH_MAX: Final = 64
+PULL_BODY_BYTES_MAX: Final = 32 * 1024
+"""A position with its scope fits several times."""
+_DECODE: Final = {Encoding.JSON: jsonish.decode_pull, Encoding.PROTOBUF: proto.decode_pull}
 _ENCODE: Final = {Encoding.JSON: jsonish.encode_page, Encoding.PROTOBUF: proto.encode_page}
 
-_ANSWERS: Final = schemas.answers(
-    "PullPage", "Whole commits, and the next cursor.", 404, 409, 410, 502, 503, protobuf=True
+_MEANS: Final = "Whole commits, and the next cursor."
+_ANSWERS: Final = schemas.answers("PullPage", _MEANS, 404, 409, 410, 502, 503, protobuf=True)
+_POST_ANSWERS: Final = schemas.answers(
+    "PullPage", _MEANS, 404, 409, 410, 413, 502, 503, protobuf=True
 )
 
 Since = Annotated[
@@ -130,13 +137,20 @@ Source = Annotated[
 def pull_routes(
     service: PullService | FollowingPulls | SourcePulls, *, of_sources: bool = False
 ) -> APIRouter:
-    """Return the route around the service.
+    """Return the routes around the service.
 
     Args:
         service: answers.
         of_sources: whether it answers only for sources.
     """
     router = guarded_router(tags=["sync"])
+
+    def page(request: Request, client: Caller, gateway: str, asked: Pull) -> Response:
+        reads = answer_encoding(request.headers.get("accept"), otherwise=Encoding.JSON)
+        asked = replace(asked, claims=client.token.all, bytes_max=_bytes_max(reads))
+        pulled = service.pull(gateway, asked)
+        noted(client.access, gateway, asked)
+        return answer(request, _encoded(gateway, pulled, reads), reads)
 
     @router.get(
         "/sync/{gateway}/pull",
@@ -167,25 +181,42 @@ def pull_routes(
         it if the answer would be too large. Pull again while `hasMore`. The token decides which
         rows the page shows, and whose `clientId` it accepts.
         """
-        reads = answer_encoding(request.headers.get("accept"), otherwise=Encoding.JSON)
         asked = Pull(
             client.speaks_for(client_id),
             jsonish.stamp_parameter(since, "since"),
             min(limit, DEFAULT_LIMITS.page_deltas_max),
             epoch,
             snapshot,
-            claims=client.token.all,
             removes=removes,
             scope=scope,
             own_cursor=own_cursor,
             at_least=at_least,
             source=_source(source, of_sources),
-            bytes_max=_bytes_max(reads),
             quarantined=quarantined,
         )
-        page = service.pull(gateway, asked)
-        noted(client.access, gateway, asked)
-        return answer(request, _encoded(gateway, page, reads), reads)
+        return page(request, client, gateway, asked)
+
+    @router.post(
+        "/sync/{gateway}/pull",
+        summary="Fetch what is new, asked for in a body",
+        operation_id="pullByPost",
+        response_class=Response,
+        responses=_POST_ANSWERS,
+        openapi_extra=schemas.takes("Pull", protobuf=True),
+    )
+    async def pull_by_post(
+        gateway: Gateway, client: Client, request: Request, source: Source = None
+    ) -> Response:
+        """Return the same page as GET, for clients whose position does not fit an address."""
+        sent = request_encoding(request.headers.get("content-type"))
+        wanted = _DECODE[sent](await body_of(request, PULL_BODY_BYTES_MAX))
+        asked = replace(
+            wanted,
+            client_id=client.speaks_for(wanted.client_id or None),
+            deltas_max=min(wanted.deltas_max, DEFAULT_LIMITS.page_deltas_max),
+            source=_source(source, of_sources),
+        )
+        return page(request, client, gateway, asked)
 
     return router
 

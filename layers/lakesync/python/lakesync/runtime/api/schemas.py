@@ -60,6 +60,24 @@ COMPONENTS: Final[dict[str, Schema]] = {
             "epoch": EPOCH | {"description": "Refused (409) if it is another gateway's."},
         },
     ),
+    "Pull": object_of(
+        {},
+        {
+            "clientId": CLIENT_ID,
+            "since": STAMP | {"description": "The cursor: `serverHlc` of the page before."},
+            "sinceHlc": STAMP | {"description": "The same, by protobuf's name."},
+            "limit": COUNT | {"minimum": 1, "description": "Deltas wanted, as in the address."},
+            "maxDeltas": COUNT | {"minimum": 1, "description": "The same, by protobuf's name."},
+            "epoch": EPOCH,
+            "snapshot": TEXT,
+            "scope": TEXT,
+            "removes": FLAG,
+            "ownCursor": FLAG,
+            "fresh": FLAG,
+            "atLeast": STAMP,
+            "quarantined": COUNT,
+        },
+    ),
     "DeltaOutcome": object_of(
         {
             "index": COUNT | {"description": "The delta's place in the push."},

@@ -10,6 +10,7 @@ from lakesync.core.epoch import EPOCH_LENGTH_MAX
 Schema = dict[str, Any]
 
 NAME: Final[Schema] = {"type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_]{0,63}$"}
+SHARD: Final[Schema] = {"type": "string", "pattern": "^[a-z][a-z0-9_-]{0,31}$"}
 STAMP: Final[Schema] = {
     "type": "string",
     "pattern": "^[0-9]{1,18}$",
