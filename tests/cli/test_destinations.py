@@ -85,6 +85,16 @@ def test_a_destination_from_its_file_to_its_removal(declared: LocalGateway) -> N
     assert run("destinations", "list").stdout.startswith("No destinations; declare one: ")
 
 
+def test_a_database_in_the_lakes_place_is_said_also_once_it_is_removed(
+    gateway: LocalGateway,
+) -> None:
+    write("instead.json", WAREHOUSE | {"secret": "i", "tables": ["unseen"], "lake": False})
+    assert run("destinations", "add", "instead", "instead.json").exit_code == 0
+    without = "to the lake these do not go: unseen"
+    assert without in run("destinations", "list").stderr
+    assert without in run("destinations", "remove", "instead").stderr
+
+
 @pytest.mark.law("D12")
 def test_a_database_that_cannot_be_used_is_said_before_it_is_declared(
     gateway: LocalGateway,

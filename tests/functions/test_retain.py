@@ -10,6 +10,7 @@ import pytest
 from lakesync.buffer.memory import MemoryBuffer
 from lakesync.buffer.memory_removal import MemoryItems
 from lakesync.checkpoint.from_lake import flushed_from_json
+from lakesync.core.destinations import Destination, Destinations
 from lakesync.errors import Contention, InternalError, ValidationFailed
 from lakesync.maintenance.deletion import QUIET_MS
 from lakesync.runtime import retain, wiring, wiring_access
@@ -108,6 +109,9 @@ def test_a_checkpoint_that_became_large_is_planned_out_of_the_lake(
 
     assert flushed.gateway == GATEWAY
     assert flushed.watermark == gateway.buffer.flush_state(GATEWAY).watermark
+    in_its_place = Destination("w", "postgres", "w", frozenset({"notes"}), lake=False)
+    gateway.buffer.save_destinations(GATEWAY, Destinations().with_one(in_its_place))
+    assert run("plan")["flushed"] == "", "the lake lacks tables"
 
 
 def test_a_task_without_time_says_that_it_is_not_finished(

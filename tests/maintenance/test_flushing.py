@@ -15,8 +15,8 @@ from lakesync.core.flushing import (
     FLUSH_BYTES_MAX,
     FLUSH_BYTES_MIN,
     flushing_to_json,
-    read_flushing,
 )
+from lakesync.core.flushing_json import read_flushing
 from lakesync.errors import NameTaken, ValidationFailed
 from lakesync.log.limits import Limits
 from lakesync.maintenance.due import due_gateways

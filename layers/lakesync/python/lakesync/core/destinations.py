@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from lakesync.core.schema import TableSchema
 
 LAKE: Final = "lake"
-"""The destination that every gateway has."""
+"""The destination that every gateway has, unless others are declared in its place."""
 ICEBERG: Final = "iceberg"
 """Iceberg tables in any catalogue: source or destination of polled flows."""
 KINDS: Final = ("postgres", "mysql", "bigquery", "s3", ICEBERG)
@@ -36,6 +36,10 @@ DESTINATIONS_MAX: Final = 10
 QUIET_MS: Final = 6 * 60_000
 """How long a process may still write to a removed destination: the function that delivers runs for
 at most five minutes."""
+INSTEAD_OF_LAKE: Final = ("postgres", "mysql")
+"""The kinds that may stand in the lake's place: what arrives there is there in full at once."""
+EVERY_TABLE: Final = "*"
+"""In the list of tables without a lake: all, also later ones."""
 DELETES: Final = ("hard", "soft")
 """Whether a deleted row is removed, or stays with the time of its deletion."""
 NAME = re.compile(r"[a-z][a-z0-9-]{0,31}")
@@ -68,6 +72,8 @@ class Destination:
     unknown: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
     """Fields that a later release wrote and this one does not know."""
     archive: Archive | None = None
+    lake: bool = True
+    """Whether its tables also go to the lake."""
 
     @property
     def secrets(self) -> frozenset[str]:
@@ -121,6 +127,13 @@ class Destinations:
     removed_ms: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     """By secret, when a destination that used it was removed; forgotten after `QUIET_MS`."""
     unknown: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    no_lake: frozenset[str] = frozenset()
+    """Tables, or `EVERY_TABLE`, that do not go to the lake, as a destination is in its place. They
+    stay without one when that is removed: the lake would lack what came before."""
+
+    def in_lake(self, table: str) -> bool:
+        """Return whether a table's batches go to the lake."""
+        return table not in self.no_lake and EVERY_TABLE not in self.no_lake
 
     def wanting(self, table: str) -> Iterator[Destination]:
         """Return the destinations that may receive rows of a table, in order of name."""
@@ -129,7 +142,10 @@ class Destinations:
 
     def with_one(self, destination: Destination) -> Destinations:
         """Return the next version, with a destination added or changed."""
-        return self._next({**self.by_name, destination.name: destination})
+        after = self._next({**self.by_name, destination.name: destination})
+        return after if destination.lake else replace(
+            after, no_lake=after.no_lake | (destination.tables or {EVERY_TABLE})
+        )  # fmt: skip
 
     def without(self, name: str, now_ms: int) -> Destinations:
         """Return the next version, without a destination."""
@@ -166,6 +182,7 @@ def destination_to_json(destination: Destination) -> dict[str, Any]:
         "declaredMs": destination.declared_ms,
         **({"map": mapped} if mapped else {}),
         **archive_to_json(destination.archive),
+        **({} if destination.lake else {"lake": False}),
     }
 
 
@@ -181,6 +198,7 @@ def destinations_to_json(destinations: Destinations) -> dict[str, Any]:
     mapped = [one for one in stored if "map" in one]
     return {
         **destinations.unknown,
+        **({"noLake": sorted(destinations.no_lake)} if destinations.no_lake else {}),
         "format": WRITES,
         "version": destinations.version,
         "destinations": plain,
@@ -198,17 +216,18 @@ def destinations_from_json(body: Mapping[str, Any]) -> Destinations:
     read = [
         destination_from_stored(item) for item in (*body["destinations"], *body.get("mapped", ()))
     ]
-    known = {"format", "version", "destinations", "removedMs", "mapped"}
+    known = {"format", "version", "destinations", "removedMs", "mapped", "noLake"}
     return Destinations(
         body["version"],
         MappingProxyType({one.name: one for one in read}),
         MappingProxyType(body["removedMs"]),
         {name: body[name] for name in body if name not in known},
+        frozenset(body.get("noLake", ())),
     )
 
 
 _FIELDS: Final = frozenset(
-    {*destination_to_json(Destination("", "", "")), "fillAsked", "map", "archive"}
+    {*destination_to_json(Destination("", "", "")), "fillAsked", "map", "archive", "lake"}
 )
 
 
@@ -230,4 +249,5 @@ def destination_from_stored(item: Mapping[str, Any]) -> Destination:
         item.get("fillAsked", True),
         {name: item[name] for name in item if name not in _FIELDS},
         archive_from_stored(item.get("archive")),
+        item.get("lake", True),
     )

@@ -10,6 +10,7 @@ from lakesync.core.column_map_json import MapReader
 from lakesync.core.destinations import (
     DELETES,
     ICEBERG,
+    INSTEAD_OF_LAKE,
     KINDS,
     LAKE,
     NAME,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from lakesync.core.rules import SyncRules
 
 _FIELDS: Final = frozenset(
-    {"kind", "secret", "tables", "buckets", "tableNames", "deletes", "map", "archive"}
+    {"kind", "secret", "tables", "buckets", "tableNames", "deletes", "map", "archive", "lake"}
 )
 _FAULTS_SHOWN_MAX: Final = 3
 _TABLE_RULE: Final = "a table is named by a letter or _, then letters, digits or _"
@@ -122,7 +123,23 @@ class DestinationReader:
             str(deletes),
             MappingProxyType(self._maps(body.get("map", {}), tables, rows)),
             archive=self._archive(body) if "archive" in body else None,
+            lake=self._lake(body) if "lake" in body else True,
         )
+
+    def _lake(self, body: Mapping[str, Any]) -> bool:
+        """Read whether its tables also go to the lake."""
+        value = body["lake"]
+        if not isinstance(value, bool):
+            self.fault("lake", "must be true or false: whether its tables also go to the lake")
+            return True
+        if value:
+            return True
+        if not self._registered or body.get("kind") not in INSTEAD_OF_LAKE:
+            self.fault("lake", "only a destination of a gateway can be in the lake's place, of "
+                       f"{' or '.join(INSTEAD_OF_LAKE)}: leave it out")  # fmt: skip
+        if body.get("buckets"):
+            self.fault("lake", "in the lake's place it has all rows: leave buckets out")
+        return False
 
     def _check_secret(self, at: str, secret: object) -> None:
         if not isinstance(secret, str) or not SECRET.fullmatch(secret):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lakesync.core.flushing import read_flushing
+from lakesync.core.flushing_json import read_flushing
 from lakesync.core.layout import DEFAULT_SHARD, check_shard
 from lakesync.core.rules_json import read_rules
 from lakesync.core.schema import Schemas, shown_to_clients

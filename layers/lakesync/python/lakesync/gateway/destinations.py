@@ -98,7 +98,7 @@ class DestinationAdmin:
         config = self._buffer.config(gateway)
         config.check_not_deleted()
         wanted = read_destination(name, body, config, self._kinds())
-        self._check_fits(self._buffer.destinations(gateway), wanted)
+        self._check_fits(gateway, self._buffer.destinations(gateway), wanted)
         if asks:
             self.ask(gateway, wanted)
         return wanted
@@ -127,7 +127,7 @@ class DestinationAdmin:
         wanted = replace(checked, declared_ms=self._wall_clock())
 
         def declared(before: Destinations) -> Destinations:
-            self._check_fits(before, wanted)
+            self._check_fits(gateway, before, wanted)
             return before if name in before.by_name else before.with_one(wanted)
 
         one = self._change(gateway, declared).by_name[name]
@@ -213,7 +213,7 @@ class DestinationAdmin:
                 return after
         raise Contention("others are changing the destinations right now; try again")
 
-    def _check_fits(self, before: Destinations, wanted: Destination) -> None:
+    def _check_fits(self, gateway: str, before: Destinations, wanted: Destination) -> None:
         one = before.by_name.get(wanted.name)
         if one is not None and one.declares_as(wanted):
             return
@@ -223,6 +223,8 @@ class DestinationAdmin:
                 "rows are another filling",
                 field="name",
             )
+        if not wanted.lake:
+            self._check_not_in_lake(gateway, before, wanted)
         if len(before.by_name) >= DESTINATIONS_MAX:
             raise Conflict(f"a gateway may have {DESTINATIONS_MAX} destinations; remove one first")
         for other in before.by_name.values():
@@ -237,6 +239,28 @@ class DestinationAdmin:
                 f"write there; add it in {seconds} s",
                 retry_after_s=seconds,
             )
+
+    def _check_not_in_lake(self, gateway: str, before: Destinations, wanted: Destination) -> None:
+        """Refuse to take the lake from a table that it has: readers would see an old state of it.
+
+        Raises:
+            Conflict: a table was flushed before.
+        """
+        flushed = sorted(
+            table for table in self._buffer.flushed_tables(gateway)
+            if wanted.wants(table) and before.in_lake(table)
+        )  # fmt: skip
+        if flushed:
+            raise Conflict(
+                f"{flushed[0]} is in the lake already ({len(flushed)} of the tables are): only "
+                "tables that were never flushed can have a database in the lake's place; name "
+                "those, or leave lake out",
+                field="lake",
+            )
+
+    def without_lake(self, gateway: str) -> list[str]:
+        """Return the tables that do not go to the lake; `EVERY_TABLE` alone for all."""
+        return sorted(self._buffer.destinations(gateway).no_lake)
 
     def _known(self, destinations: Destinations, name: str) -> Destination:
         one = destinations.by_name.get(name)

@@ -34,17 +34,17 @@ def waiting_tables(
     # In this order: what is flushed meanwhile is counted once more, never left out.
     flushed = buffer.flushed_tables(log.gateway)
     after = max(buffer.flush_state(log.gateway).watermark, log.trimmed)
-    found: dict[str, Waiting] = {}
+    waiting: dict[str, Waiting] = {}
     seen = 0
     for entry in read_all(buffer, log, (after, log.top), _SLICE_DELTAS_MAX):
         if deltas_max is not None and seen >= deltas_max:
-            return found, False
+            return waiting, False
         seen += entry.count
         for table, size, deltas in _parts(entry):
             if entry.stamp > flushed.get(table, 0):
-                before = found.get(table, Waiting())
-                found[table] = Waiting(before.bytes + size, before.deltas + deltas)
-    return found, True
+                before = waiting.get(table, Waiting())
+                waiting[table] = Waiting(before.bytes + size, before.deltas + deltas)
+    return waiting, True
 
 
 def over_budget(waiting: Mapping[str, Waiting], budgets: Mapping[str, int]) -> list[str]:

@@ -8,7 +8,8 @@ The steps of one batch, in this order; after a crash between any two of them, al
     3. the claim is announced             so that a process reads it at once
 
 The list of destinations is read after the range is recorded: a destination that is declared later
-is filled from where that range ends (law D8: ``docs/spec/delivery.md``).
+is filled from where that range ends (law D8: ``docs/spec/delivery.md``). Where one is in the lake's
+place, the lake has no claim of its tables (D20).
 """
 
 from __future__ import annotations
@@ -47,11 +48,12 @@ class Announcer:
     def announce(
         self, batch: Batch, schema: TableSchema | None, destinations: Destinations
     ) -> None:
-        """Write a batch, and claim it for each destination."""
+        """Write a batch, and claim it for the lake and each destination that it goes to."""
         body = self._encoder.encode(batch.rows, batch.columns)
         self._objects.put_object(batch.object_key, body, _PARQUET)
         claim = batch.claim(schema, len(body)).encode()
-        self._claim(batch, batch.claim_key, claim, self._lake)
+        if destinations.in_lake(batch.table):
+            self._claim(batch, batch.claim_key, claim, self._lake)
         for destination in destinations.wanting(batch.table):
             self._claim(batch, batch.delivery_key(destination.name), claim, self._deliveries)
 

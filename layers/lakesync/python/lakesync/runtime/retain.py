@@ -68,6 +68,8 @@ class Retention:
         latest = self._checkpoints.latest(gateway, log.epoch, log.trimmed)
         if not out_of_lake(log, state, latest, self._lake_rows_min):
             return {"flushed": ""}
+        if self._buffer.destinations(gateway).no_lake:
+            return {"flushed": ""}  # the lake lacks tables
         flushed = flushed_of(log, state, self._buffer.flushed_tables(gateway))
         return {"flushed": flushed_to_json(flushed)}
 

@@ -34,7 +34,8 @@ def list_(session: Session) -> None:
     Example:
       lakesync destinations list
     """
-    declared = session.ask("GET", _path(session))["destinations"]
+    answer = session.ask("GET", _path(session))
+    declared = answer["destinations"]
     must_exist(session, declared)
     if session.out.json_lines:
         for each in declared:
@@ -56,6 +57,7 @@ def list_(session: Session) -> None:
     columns = ("name", "kind", "state", "lag", "waiting", "filling", "dead letters", "archived to")
     empty = "No destinations; declare one: lakesync destinations add warehouse warehouse.json"
     session.out.table(columns, rows, title="Destinations.", empty=empty)
+    _note_without_lake(session, answer)
     for each in declared:
         for table in each["tablesDelivered"]:
             if table["error"]:
@@ -95,7 +97,8 @@ def add(
     """Declare a destination: it is filled with the existing rows, then follows. Safe to repeat.
 
     The file contains {"kind": "postgres", "secret": "warehouse", "tables": ["flights"]}, and
-    optionally "buckets" (which rows, as in sync rules), "tableNames", "deletes" and "archive". The
+    optionally "buckets" (which rows, as in sync rules), "tableNames", "deletes" and "archive". With
+    "lake": false its tables go there and not to the lake: for small data, and from the start. The
     secret holds the database's URL. Create it first in Secrets Manager, under the name
     STACK/destinations/GATEWAY/SECRET. The database is asked first: nothing is declared unless it
     answers.
@@ -166,6 +169,14 @@ def remove(session: Session, *, name: Annotated[str, _NAME]) -> None:
     """
     answer = session.ask("DELETE", _path(session, name))
     session.out.answer(answer, f"removed: {name}; its tables are not changed")
+    _note_without_lake(session, answer)
+
+
+def _note_without_lake(session: Session, answer: dict[str, Any]) -> None:
+    """Say which tables are only where destinations have them."""
+    if tables := answer.get("withoutLake"):
+        named = "no table goes" if "*" in tables else f"these do not go: {', '.join(tables)}"
+        session.out.note(f"to the lake {named}; a destination is declared in its place, or was")
 
 
 def _untyped(session: Session, destination: dict[str, Any]) -> str:

@@ -45,8 +45,14 @@ DECLARED: Final[dict[str, Schema]] = {
         }
     )
     | {"description": "The folder of a bucket that history moves into when it is so old."},
+    "lake": FLAG
+    | {"description": "False: its tables go there in place of the lake. PostgreSQL, MySQL."},
 }
-_OPTIONAL: Final = frozenset({"map", "archive"})
+_OPTIONAL: Final = frozenset({"map", "archive", "lake"})
+_WITHOUT_LAKE: Final = {
+    "withoutLake": list_of(TEXT)
+    | {"description": "Tables that do not go to the lake, or * for all."}
+}
 _MAP: Final = {name: shape for name, shape in DECLARED.items() if name in _OPTIONAL}
 _SHOWN: Final = {name: shape for name, shape in DECLARED.items() if name not in _OPTIONAL}
 KIND: Final[dict[str, Schema]] = {
@@ -102,7 +108,9 @@ DESTINATION_COMPONENTS: Final[dict[str, Schema]] = {
         },
         _MAP,
     ),
-    "Destinations": object_of({"destinations": list_of(reference("DestinationReport"))}),
-    "DestinationRemoved": object_of({"removed": DESTINATION_NAME}),
+    "Destinations": object_of(
+        {"destinations": list_of(reference("DestinationReport"))}, _WITHOUT_LAKE
+    ),
+    "DestinationRemoved": object_of({"removed": DESTINATION_NAME}, _WITHOUT_LAKE),
     "DestinationChanged": object_of({"name": DESTINATION_NAME, "action": TEXT}, {"tables": COUNT}),
 }

@@ -47,10 +47,10 @@ def add_destination_routes(router: APIRouter, service: DestinationAdmin) -> None
     )
     async def destinations(gateway: Gateway, request: Request) -> Response:
         """Return each declaration, its state, its lag, and what its database refused."""
-        return answer_json(
-            request,
-            {"destinations": [_report_to_json(report) for report in service.reports(gateway)]},
-        )
+        reports = [_report_to_json(report) for report in service.reports(gateway)]
+        without = service.without_lake(gateway)
+        named = {"withoutLake": without} if without else {}
+        return answer_json(request, {"destinations": reports, **named})
 
     @router.post(
         "/admin/destinations/{gateway}/{name}",
@@ -86,9 +86,14 @@ def add_destination_routes(router: APIRouter, service: DestinationAdmin) -> None
     )
     @audited(shows)
     async def remove(gateway: Gateway, name: Name, request: Request) -> Response:
-        """Forget the destination and what waits for it."""
+        """Forget the destination and what waits for it.
+
+        Tables that it had in the lake's place stay without a lake: `withoutLake`.
+        """
         service.remove(gateway, name)
-        return answer_json(request, {"removed": name})
+        without = service.without_lake(gateway)
+        named = {"withoutLake": without} if without else {}
+        return answer_json(request, {"removed": name, **named})
 
     @router.post(
         "/admin/destinations/{gateway}/{name}/{action}",
