@@ -113,7 +113,7 @@ class Machine:
 def definition_of(path: Path, **names: str) -> dict[str, Any]:
     """Read a definition, with what the template substitutes."""
     text = path.read_text()
-    for name, value in names.items():
+    for name, value in {"Partition": "aws", **names}.items():
         text = text.replace(f"${{{name}}}", value)
     assert "${" not in text, "a name that the template substitutes has no value"
     read: dict[str, Any] = json.loads(text)
