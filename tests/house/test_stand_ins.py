@@ -1,0 +1,60 @@
+"""``docs/testing.md`` says which tests run on what stands in for AWS, and no others do."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.support.repository import ROOT, Module, imported, modules
+
+PAGE = ROOT / "docs" / "testing.md"
+STAND_INS = {
+    "moto": ("moto",),
+    "DynamoDB Local": ("tests.support.stores", "tools.local_stack.dynamodb_local"),
+    "the AWS emulator": (
+        "tools.local_stack.aws_emulator",
+        "tests.support.emulated_stack",
+        "tests.support.stores",
+        "tests.glue.support.deployed_job",
+    ),
+}
+"""By what the page calls it, the modules through which tests reach it."""
+
+
+def users(stand_in: str) -> list[str]:
+    """Return the modules of tests that reach a stand-in; helpers and fixtures are none."""
+    return sorted(
+        module.name.removeprefix("tests/")
+        for module in modules("tests/")
+        if "/test_" in module.name and reaches(module, STAND_INS[stand_in])
+    )
+
+
+def reaches(module: Module, through: tuple[str, ...]) -> bool:
+    """Return whether a module imports one of these, or something of it."""
+    return any(name == one or name.startswith(f"{one}.") for name in imported(module)
+               for one in through)  # fmt: skip
+
+
+def listed(stand_in: str) -> list[str]:
+    """Return the modules that the page lists for a stand-in."""
+    [row] = [line for line in PAGE.read_text("utf-8").splitlines()
+             if line.startswith(f"| {stand_in} |")]  # fmt: skip
+    return sorted(re.findall(r"`([a-z_/0-9]+\.py)`", row.split("|")[3]))
+
+
+@pytest.mark.parametrize("stand_in", STAND_INS)
+def test_the_page_lists_exactly_the_tests_that_run_on_each_stand_in(stand_in: str) -> None:
+    assert users(stand_in)
+    assert listed(stand_in) == users(stand_in)
+
+
+def test_a_test_of_an_app_needs_no_stand_in_for_aws() -> None:
+    needed = {
+        name
+        for module in modules("layers/lakesync/python/lakesync/testing/")
+        for name in imported(module)
+        if name.split(".")[0] in {"moto", "boto3", "botocore", "tests", "tools"}
+    }
+    assert needed == set()
