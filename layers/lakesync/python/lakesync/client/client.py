@@ -23,6 +23,7 @@ from lakesync.client.actions.api import Actions
 from lakesync.client.arguments import checked_names, checked_transport, checked_whole
 from lakesync.client.attachments.api import Attachments
 from lakesync.client.connecting import Connecting
+from lakesync.client.download.sources import checked_source
 from lakesync.client.live.changes import GATHER_MS, GATHER_MS_MAX
 from lakesync.client.modes import checked_mode
 from lakesync.client.page_size import PAGE_DELTAS, check_page_deltas
@@ -210,12 +211,27 @@ class Client(Connecting, OutboxKeeper):
         """
         return self._attempt(self._syncer.push)
 
-    def pull(self) -> Result[PullSummary, LakeSyncError]:
+    def pull(
+        self, *, source: str | None = None, stopped: Callable[[], bool] = never
+    ) -> Result[PullSummary, LakeSyncError]:
         """Pull all pages; each is applied with its cursor in one transaction. An ``Err`` as `push`.
 
         ``CURSOR_EXPIRED``: the gateway no longer has what this client lacks.
+
+        Args:
+            source: a declared destination to read in place of the gateway, under the same rules,
+                into local tables named ``"source.table"``. The next pull of it continues where this
+                one ended, also after an error: ``NOT_FOUND`` without such a source,
+                ``SOURCE_UNAVAILABLE`` while its database does not answer.
+            stopped: asked before each page; true ends the pull.
         """
-        return self._attempt(self._syncer.pull)
+        if source is None:
+            return self._attempt(lambda: self._syncer.pull(stopped))
+        return self._attempt(lambda: self._syncer.pull_source(checked_source(source), stopped))
+
+    def forget_source(self, source: str) -> Result[None, LakeSyncError]:
+        """Remove what was pulled from a source, and its tables; another pull begins anew."""
+        return self._attempt(lambda: self._syncer.forget_source(checked_source(source)))
 
     def sync(
         self, *, stopped: Callable[[], bool] = never, mode: Mode = "full"

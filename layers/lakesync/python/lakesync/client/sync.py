@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from lakesync.client.actions.send import ActionSummary, Sender
 from lakesync.client.download.apply import Pages
 from lakesync.client.download.arrived import Arrived
+from lakesync.client.download.sources import pull_source
 from lakesync.client.storage.failures import attempt
+from lakesync.client.storage.source_rows import SourceRows
 from lakesync.client.summaries import PullSummary, SyncSummary
 from lakesync.client.upload.push import Pusher, PushSummary
 from lakesync.core.schema_json import schemas_to_json
@@ -150,6 +152,16 @@ class Syncer:
             error.done = done
             raise
         return done
+
+    def pull_source(self, source: str, stopped: Callable[[], bool] = never) -> PullSummary:
+        """Pull a source; see `lakesync.client.download.sources`."""
+        with self.alone():
+            return pull_source(self._file, self._transport, source, self._page_deltas, stopped)
+
+    def forget_source(self, source: str) -> None:
+        """Remove what was pulled from a source."""
+        with self.alone(), self._file.database.transaction():
+            SourceRows(self._file, source).forget()
 
     def hear(self, page: PullPage) -> bool:
         """Apply a broadcast that continues exactly at the file's cursor; see `Hearer.hear`."""

@@ -18,7 +18,7 @@ from lakesync.client import AsyncClient, Client
 from lakesync.core.actions import ActionDescription
 from lakesync.core.epoch import check_identity
 from lakesync.core.merge import view
-from lakesync.errors import Unreachable, ValidationFailed
+from lakesync.errors import NotFound, Unreachable, ValidationFailed
 from lakesync.gateway.admin import AdminService
 from lakesync.gateway.pull import PullService
 from lakesync.gateway.push import PushService
@@ -185,6 +185,8 @@ class MemoryGateway:
 
     def pull(self, gateway: str, pull: Pull) -> PullPage:
         """Answer a pull."""
+        if pull.source:
+            raise NotFound("a gateway in memory has no sources", field="source")
         with self._reached():
             return self._pulls.pull(gateway, pull)
 

@@ -168,9 +168,21 @@ class AsyncClient(AsyncObservable):
         """As `Client.push`."""
         return await answered(self._threads.sync(lambda _: self.client.push()))
 
-    async def pull(self) -> Result[PullSummary, LakeSyncError]:
-        """As `Client.pull`."""
-        return await answered(self._threads.sync(lambda _: self.client.pull()))
+    async def pull(
+        self, *, source: str | None = None, stopped: Callable[[], bool] = lambda: False
+    ) -> Result[PullSummary, LakeSyncError]:
+        """As `Client.pull`; ``stopped`` is asked on another thread."""
+        return await answered(
+            self._threads.sync(
+                lambda given_up: self.client.pull(
+                    source=source, stopped=lambda: given_up() or stopped()
+                )
+            )
+        )
+
+    async def forget_source(self, source: str) -> Result[None, LakeSyncError]:
+        """As `Client.forget_source`."""
+        return await answered(self._threads.sync(lambda _: self.client.forget_source(source)))
 
     async def sync(
         self, *, stopped: Callable[[], bool] = lambda: False, mode: Mode = "full"

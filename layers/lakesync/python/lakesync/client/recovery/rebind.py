@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast, get_args
 from lakesync.client.actions.entries import ActionStatus
 from lakesync.client.recovery.journal import Journal
 from lakesync.client.recovery.resync import Resyncer
+from lakesync.client.storage.source_rows import forget_all
 from lakesync.client.upload.entries import Status
 from lakesync.core.attachments import references_in
 from lakesync.core.values import parse
@@ -74,6 +75,7 @@ def rebind(file: ClientFile, keep: KeepEdits) -> int:
     file.connection.execute(_WAIT)
     Resyncer(file).start_elsewhere()
     file.conflicts.clear()
+    forget_all(file)
     Journal(file).clear()
     for action in file.actions.listed(dead=False):
         was_sent = action.status is ActionStatus.SENT

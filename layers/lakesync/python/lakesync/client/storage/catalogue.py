@@ -54,6 +54,12 @@ class Catalogue:
         """Note that the current transaction changes rows or columns of a table."""
         self._changed[table.id] = table
 
+    def is_pulled(self, sql_name: str) -> bool:
+        """Return whether a table is one that was pulled from a source."""
+        of_source = "SELECT 1 FROM _lakesync_source_tables WHERE source || '.' || name = ?"
+        row = self._connection.execute(f"{of_source} COLLATE NOCASE", (sql_name,)).fetchone()
+        return row is not None
+
     def note_local_change(self, sql_name: str) -> None:
         """Note that the current transaction changes a local table."""
         self._local_changed.add(sql_name)

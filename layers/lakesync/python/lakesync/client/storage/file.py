@@ -188,7 +188,7 @@ def open_file(
     checked_path(path, "path")
     checked_clock(wall_clock)
     if str(path) in {"", ":memory:"}:
-        raise ValidationFailed("path is a client's file; only Client itself takes :memory:")
+        raise ValidationFailed("a client needs the path of a file, or :memory:")
     try:
         database = Database(path, durability, connection_class, given_key(key))
         try:

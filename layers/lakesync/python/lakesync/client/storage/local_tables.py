@@ -81,6 +81,10 @@ def check_local(catalogue: Catalogue, targets: Targets) -> None:
     for name in sorted(targets.written | targets.by_triggers | targets.defined):
         if name.lower().startswith(_INTERNAL):
             raise refused(f"{name} is LakeSync's or SQLite's own, and no table of the app")
+        if catalogue.is_pulled(name):
+            raise refused(
+                f"{name} is pulled from a source: only pulls write it, and forget_source drops it"
+            )
         if catalogue.by_sql_name(name) is None:
             continue
         if name in targets.by_triggers:

@@ -187,6 +187,25 @@ ADDED: Final = (
         deleted INTEGER NOT NULL,
         hidden INTEGER NOT NULL,
         UNIQUE (table_id, row_id, place, own_hlc))""",
+    # Sources, and the `snapshot` of the last page of each that was applied.
+    """CREATE TABLE IF NOT EXISTS _lakesync_sources (
+        source TEXT PRIMARY KEY,
+        snapshot TEXT NOT NULL) WITHOUT ROWID""",
+    # Their tables: each is one of the app's, named source.name.
+    """CREATE TABLE IF NOT EXISTS _lakesync_source_tables (
+        source TEXT NOT NULL,
+        name TEXT NOT NULL,
+        PRIMARY KEY (source, name)) WITHOUT ROWID""",
+    # state: everything merged, in the form of the wire. stale: the row is being read again.
+    """CREATE TABLE IF NOT EXISTS _lakesync_source_rows (
+        source TEXT NOT NULL,
+        name TEXT NOT NULL,
+        row_id TEXT NOT NULL,
+        state BLOB NOT NULL,
+        stale INTEGER NOT NULL,
+        PRIMARY KEY (source, name, row_id)) WITHOUT ROWID""",
+    """CREATE INDEX IF NOT EXISTS _lakesync_source_rows_stale
+        ON _lakesync_source_rows (source) WHERE stale""",
     # How many conflicts were dropped, as there were too many; the last id, which is not used again.
     """CREATE TABLE IF NOT EXISTS _lakesync_conflict_counts (
         id INTEGER PRIMARY KEY CHECK (id = 1),

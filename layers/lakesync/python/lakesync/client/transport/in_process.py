@@ -11,6 +11,7 @@ Requests and answers are encoded and decoded as on the wire, as over a network.
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -94,7 +95,13 @@ class MemoryTransport:
     def pull(self, pull: Pull) -> PullPage:
         """Fetch the next page."""
         body = proto.encode_pull(pull)
-        answer = self._send(lambda: self._pulls.pull(self._gateway, proto.decode_pull(body)))
+
+        def deliver() -> PullPage:
+            # Over HTTP the address names the source.
+            asked = replace(proto.decode_pull(body), source=pull.source)
+            return self._pulls.pull(self._gateway, asked)
+
+        answer = self._send(deliver)
         return proto.decode_page(proto.encode_page(answer))
 
     def run_actions(self, push: ActionPush) -> ActionAnswers:
