@@ -104,8 +104,10 @@ WITHOUT_RESOURCE = {
     "logs:CreateLogDelivery", "logs:GetLogDelivery", "logs:UpdateLogDelivery",
     "logs:DeleteLogDelivery", "logs:ListLogDeliveries", "logs:PutResourcePolicy",
     "logs:DescribeResourcePolicies", "logs:DescribeLogGroups",
+    "cloudwatch:GetMetricData",
 }  # fmt: skip
-"""What Step Functions asks for to deliver logs; AWS knows no narrower resource for these."""
+"""What Step Functions asks for to deliver logs, and metrics; AWS knows no narrower resource."""
+METRICS = {"Effect": "Allow", "Action": "cloudwatch:GetMetricData", "Resource": "*"}
 
 
 @pytest.mark.parametrize(("owner", "statement"), list(statements()))
@@ -538,6 +540,20 @@ def test_who_connects_to_databases_and_nobody_else_knows_where_they_may_be() -> 
     assert template()["Parameters"]["DatabaseHosts"]["Default"] == ""
 
 
+def test_metrics_may_be_read_only_once_namespaces_are_listed_and_by_connectors_alone() -> None:
+    may = {owner for owner, statement in statements() if statement == METRICS}
+    know = {
+        name
+        for name, each in functions().items()
+        if "METRIC_NAMESPACES" in each["Environment"]["Variables"]
+    }
+    assert may == know == {"AdminFunction", "IngestFunction", "FlowFunction", "LakeFlowFunction"}
+    allowed = json.dumps({"Fn::If": ["HasMetricNamespaces", METRICS, {"Ref": "AWS::NoValue"}]})
+    assert json.dumps(template()).count("GetMetricData") == len(may), "nobody else may"
+    assert json.dumps(template()).count(allowed) == len(may)
+    assert template()["Parameters"]["MetricNamespaces"]["Default"] == ""
+
+
 def test_the_operators_layer_is_in_the_functions_in_which_connectors_run_alone() -> None:
     choice = {"Fn::If": ["HasConnectorLayer", {"Ref": "ConnectorLayer"}, {"Ref": "AWS::NoValue"}]}
     having = {name for name, each in functions().items() if choice in each["Layers"]}
@@ -963,8 +979,8 @@ def test_the_job_of_flows_is_given_what_their_function_is_given_and_reaches_the_
     job = resources("AWS::Glue::Job")["FlowJob"]["Properties"]
     given = json.dumps(job["DefaultArguments"]["--settings"]).replace("\\", "")
     function = functions()["FlowFunction"]["Environment"]["Variables"]
-    # The job reads, and reports no schemas.
-    own = {"POWERTOOLS_SERVICE_NAME", "AUDIT_TABLE", "SCHEMA_EVENT_BUS"}
+    # The job reads, and reports no schemas; metrics are in no table that is divided.
+    own = {"POWERTOOLS_SERVICE_NAME", "AUDIT_TABLE", "SCHEMA_EVENT_BUS", "METRIC_NAMESPACES"}
     assert set(re.findall(r'"([A-Z_]+)":"', given)) == function.keys() - own
     assert job["Connections"]["Fn::If"][0] == "HasFlowConnection"
     assert function["FLOW_JOB_ROWS"]["Fn::If"] == ["HasFlowJob", {"Ref": "FlowJobRows"}, "0"]

@@ -25,22 +25,24 @@ class StripeServer(VendorServer):
     def __init__(self, make: Callable[[StripeServer], Connector]) -> None:
         super().__init__()
         self.customers: dict[str, dict[str, Any]] = {}
+        self.subscriptions: dict[str, dict[str, Any]] = {}
         self.events: list[dict[str, Any]] = []
         self.now = 1_700_000_000
         self.per_second = 1
         """How much happens within one second."""
         self._make = make
         self._numbers = itertools.count(1)
-        self._made: list[Connector] = []
+        self.opened: list[Connector] = []
+        """Connectors that are closed with it."""
 
     def connector(self) -> Connector:
         """Return a new connector."""
-        self._made.append(self._make(self))
-        return self._made[-1]
+        self.opened.append(self._make(self))
+        return self.opened[-1]
 
     def close(self) -> None:
         """Close what was opened, and stop."""
-        for each in self._made:
+        for each in self.opened:
             each.close()
         super().close()
 
@@ -61,6 +63,19 @@ class StripeServer(VendorServer):
         """Delete a customer."""
         self.happens("customer.deleted", self.customers.pop(row_id))
 
+    def subscribe(self, row_id: str, customer: str) -> None:
+        """Create a subscription of a customer."""
+        self.subscriptions[row_id] = {
+            "id": row_id, "object": "subscription", "created": self.now, "customer": customer,
+            "status": "active", "items": {"object": "list", "data": []},
+        }  # fmt: skip
+        self.happens("customer.subscription.created", self.subscriptions[row_id])
+
+    def cancel(self, row_id: str) -> None:
+        """Cancel a subscription: it is called deleted, and stays."""
+        self.subscriptions[row_id]["status"] = "canceled"
+        self.happens("customer.subscription.deleted", self.subscriptions[row_id])
+
     def happens(self, kind: str, thing: dict[str, Any]) -> None:
         """Note an event."""
         number = next(self._numbers)
@@ -78,10 +93,15 @@ class StripeServer(VendorServer):
         """Answer as the API does."""
         if asked.headers.get("authorization") != f"Bearer {KEY}":
             return Reply(401, {"error": {"type": "invalid_request_error"}})
-        if asked.path == "/v1/account":
-            return Reply(body={"id": "acct_1", "object": "account"})
         if asked.path == "/v1/customers":
             return self._listed(list(self.customers.values()), asked)
+        if asked.path in {"/v1/invoices", "/v1/products"}:
+            return self._listed([], asked)
+        if asked.path == "/v1/subscriptions":
+            wanted = asked.query.get("status")
+            ones = list(self.subscriptions.values())
+            shown = [one for one in ones if wanted == "all" or one["status"] != "canceled"]
+            return self._listed(shown, asked)
         if asked.path == "/v1/events":
             prefix = asked.query["type"].removesuffix("*")
             return self._listed([e for e in self.events if e["type"].startswith(prefix)], asked)

@@ -17,6 +17,8 @@ class Outside(NamedTuple):
     """Gives the client of an AWS service; an action's client does not retry."""
     databases: tuple[str, ...] = ()
     """Which databases' hosts may be reached that are not public; see `lakesync.adapters.hosts`."""
+    metrics: tuple[str, ...] = ()
+    """Of which namespaces of CloudWatch metrics may be read; ``*`` for all."""
 
 
 NOTHING_ALLOWED: Final = Outside()

@@ -20,11 +20,13 @@ if TYPE_CHECKING:
 GROUP: Final = "lakesync.connectors"
 """The group of entry points."""
 BUILT_IN: Final[Mapping[str, str]] = {
+    "cloudwatch": "lakesync.connectors.cloudwatch.types:CLOUDWATCH",
     "dlt": "lakesync.connectors.dlt.types:DLT",
     "jira": "lakesync.connectors.jira.types:JIRA",
     "mysql": "lakesync.connectors.sql.types:MYSQL",
     "postgres": "lakesync.connectors.sql.types:POSTGRES",
     "salesforce": "lakesync.connectors.salesforce.types:SALESFORCE",
+    "stripe": "lakesync.connectors.stripe.types:STRIPE",
 }
 
 

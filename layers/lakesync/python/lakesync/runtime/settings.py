@@ -151,6 +151,8 @@ class AdminSettings(BufferSettings):
     """What the names of connectors' secrets begin with."""
     connector_hosts: tuple[str, ...] = variable("CONNECTOR_HOSTS", words_or_none, ())
     """Where connectors may ask over HTTP."""
+    metric_namespaces: tuple[str, ...] = variable("METRIC_NAMESPACES", words_or_none, ())
+    """Of which namespaces of CloudWatch connectors may read metrics."""
     poll_machine: str = variable("POLL_MACHINE", not_empty)
     """The ARN of the state machine that polls connectors."""
     poll_schedule_group: str = variable("POLL_SCHEDULE_GROUP", not_empty)

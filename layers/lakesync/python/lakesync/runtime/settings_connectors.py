@@ -25,6 +25,8 @@ class IngestSettings(PushSettings):
     connector_secrets: str = variable("CONNECTOR_SECRETS", not_empty)
     connector_hosts: tuple[str, ...] = variable("CONNECTOR_HOSTS", words_or_none, ())
     """Where connectors may ask over HTTP."""
+    metric_namespaces: tuple[str, ...] = variable("METRIC_NAMESPACES", words_or_none, ())
+    """Of which namespaces of CloudWatch connectors may read metrics."""
     database_hosts: tuple[str, ...] = variable("DATABASE_HOSTS", read_hosts, ())
     """Which hosts of databases may be reached that are not public."""
 

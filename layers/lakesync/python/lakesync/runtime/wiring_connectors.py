@@ -91,6 +91,7 @@ def outside(settings: AdminSettings | IngestSettings) -> Outside:
         settings.connector_hosts,
         cache(lambda service: wiring.client(settings, service)),
         settings.database_hosts,
+        settings.metric_namespaces,
     )
 
 

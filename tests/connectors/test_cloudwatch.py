@@ -1,9 +1,10 @@
-"""The guide's connector of CloudWatch passes the contract, against the emulator's CloudWatch."""
+"""CloudWatch's metrics, against the emulator's CloudWatch: the contract, and what is its own."""
 
 from __future__ import annotations
 
 import itertools
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import boto3
@@ -11,11 +12,11 @@ import pytest
 from botocore.config import Config
 
 from lakesync.connectors import Change, Connector, Outside, SourcePage, Storage
+from lakesync.connectors.cloudwatch.types import ANY, CLOUDWATCH
 from lakesync.connectors.registry import configured
 from lakesync.errors import AdapterFailed, AdapterRefused, AdapterUnreachable, ValidationFailed
 from lakesync.result import Err, Ok, Result
 from lakesync.testing.connector_contract import ConnectorContract, Reader
-from tests.guide.test_connectors import type_of
 from tests.support.lake import Objects
 from tools.local_stack.aws_emulator import start_emulator
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from lakesync.errors import LakeSyncError
     from tools.local_stack.aws_emulator import Emulator
 
-CLOUDWATCH = type_of("connectors-cloudwatch", "CLOUDWATCH")
 POLL_S = 4_000_000_000 // 60 * 60
 """When the contract's polls begin, in whole minutes."""
 EMULATED = pytest.mark.emulator
@@ -52,7 +52,9 @@ class Account:
         self.namespace = f"test {next(self.numbers)}"
         self.settings = settings
         self.texts: list[Any] = [None]
-        self.outside = Outside((), lambda service: getattr(self, service))
+        self.outside = Outside(
+            (), lambda service: getattr(self, service), metrics=(self.namespace,)
+        )
 
     @property
     def cloudwatch(self) -> Any:
@@ -192,6 +194,11 @@ def test_a_clock_that_goes_back_moves_no_cursor(emulator: Emulator) -> None:
     assert read == Ok(SourcePage((), str(POLL_S), has_more=False))
 
 
+def _no_client(service: str) -> Any:
+    """Give no client: nothing is asked."""
+    raise AssertionError(service)
+
+
 def _refusing(code: str, status: int) -> Any:
     """An AWS client whose every answer is this error: as the service's own, of a real client."""
     from botocore.exceptions import ClientError  # noqa: PLC0415
@@ -214,7 +221,7 @@ def test_what_cloudwatch_refuses_is_an_error_with_its_code(
     code: str, status: int, kind: type[LakeSyncError]
 ) -> None:
     settings = configured(CLOUDWATCH, {"metrics": [{"name": "m", "namespace": "n", "metric": "m"}]})
-    outside = Outside((), lambda _: _refusing(code, status))
+    outside = Outside((), lambda _: _refusing(code, status), metrics=(ANY,))
     checked = CLOUDWATCH.make(settings, Storage(Objects(), "g", "c"), outside).check()
 
     assert isinstance(checked, Err)
@@ -233,12 +240,45 @@ def test_cloudwatch_that_is_not_reached_is_tried_again() -> None:
         config=Config(retries={"total_max_attempts": 1}),
     )
     connector = CLOUDWATCH.make(
-        settings, Storage(Objects(), "g", "c"), Outside((), lambda _: client)
+        settings, Storage(Objects(), "g", "c"), Outside((), lambda _: client, metrics=("n",))
     )
     checked = connector.check()
 
     assert isinstance(checked, Err)
     assert type(checked.error) is AdapterUnreachable
+
+
+@pytest.mark.parametrize(
+    ("metrics", "named"), [((), "a, b"), (("a",), "b"), (("a", "AWS/*"), "b"), (("A", "b"), "a")]
+)
+def test_metrics_of_namespaces_that_the_operator_does_not_list_are_refused(
+    metrics: tuple[str, ...], named: str
+) -> None:
+    wanted = [{"name": name, "namespace": name, "metric": "m"} for name in "ab"]
+    settings = configured(CLOUDWATCH, {"metrics": wanted})
+    storage = Storage(Objects(), "g", "c")
+    with pytest.raises(ValidationFailed, match=f"no metrics of {named}: .* MetricNamespaces"):
+        CLOUDWATCH.make(settings, storage, Outside((), _no_client, metrics=metrics))
+    with pytest.raises(ValidationFailed, match="MetricNamespaces"):
+        CLOUDWATCH.make(settings, storage, Outside(metrics=(ANY,)))
+    CLOUDWATCH.make(settings, storage, Outside((), _no_client, metrics=("b", "a"))).close()
+
+
+def test_datapoints_since_a_time_are_read_again() -> None:
+    settings = configured(
+        CLOUDWATCH, {"metrics": [{"name": "m", "namespace": "n", "metric": "m"}], "periodS": 300}
+    )
+    assert CLOUDWATCH.begins_at is not None
+    begun = partial(CLOUDWATCH.begins_at, settings, "datapoints")
+    assert begun("3000", 1_799_000_000) == "1500"
+    assert begun("1200", 1_799_000_000) == "1200", "never later"
+    assert begun("", 1_799_000_000) == ""
+
+
+def test_two_metrics_of_one_name_are_refused() -> None:
+    same = {"name": "m", "namespace": "n", "metric": "m"}
+    with pytest.raises(ValidationFailed, match="one name"):
+        configured(CLOUDWATCH, {"metrics": [same, same | {"metric": "other"}]})
 
 
 def test_settings_of_a_metric_are_checked() -> None:

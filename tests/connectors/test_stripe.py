@@ -1,20 +1,20 @@
-"""The connectors of the guide are connectors: each passes the contract, and is short."""
+"""Stripe: lists at first, then its events, each change once and in its order."""
 
 from __future__ import annotations
 
-import types
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakesync.connectors import ConnectorType, Outside, Storage
-from lakesync.connectors.registry import configured, described, secret_names
+from lakesync.connectors import Outside, Storage
+from lakesync.connectors.registry import configured, described, secret_names, tables_of
+from lakesync.connectors.stripe.configuration import TABLES
+from lakesync.connectors.stripe.types import STRIPE
+from lakesync.core.column_types import TYPES
 from lakesync.errors import AdapterQuotaExceeded, ValidationFailed
-from lakesync.result import Err
+from lakesync.result import Err, Ok
 from lakesync.testing.connector_contract import ConnectorContract, Reader
-from tests.guide.test_guide import code
 from tests.support.lake import Killed, Objects
-from tests.support.repository import ROOT
 from tests.support.vendors.server import Reply
 from tests.support.vendors.stripe import KEY, StripeServer
 from tests.support.vendors.world import World
@@ -22,27 +22,17 @@ from tests.support.vendors.world import World
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lakesync.connectors import Connector
-
-LINES_MAX = 150
+    from lakesync.connectors import Connector, SourcePage
 
 
-def type_of(page: str, name: str) -> ConnectorType:
-    """Run a page's code, and give the type of connectors that it makes."""
-    path = ROOT / "docs" / "guide" / f"{page}.md"
-    text = code(path)
-    assert len(text.strip().splitlines()) < LINES_MAX
-    module = types.ModuleType(page.replace("-", "_"))
-    exec(compile(text, str(path), "exec", dont_inherit=True), module.__dict__)  # noqa: S102 - our own page
-    kind: ConnectorType = getattr(module, name)
-    return kind
+def reading(account: StripeServer, *tables: str, key: str = KEY) -> Connector:
+    """Return a connector of some tables, closed with its account."""
+    account.opened.append(stripe(account, tables=[*tables], apiKey=key))
+    return account.opened[-1]
 
 
-STRIPE = type_of("connectors-stripe", "STRIPE")
-
-
-def stripe(account: StripeServer) -> Connector:
-    settings = configured(STRIPE, {"apiKey": KEY, "url": account.url})
+def stripe(account: StripeServer, **more: Any) -> Connector:
+    settings = configured(STRIPE, {"apiKey": KEY, "url": account.url, **more})
     return STRIPE.make(settings, Storage(Objects(), "g", "c"), account.outside)
 
 
@@ -70,6 +60,56 @@ def test_stripes_settings_are_described_and_its_key_is_a_secret() -> None:
     settings = configured(STRIPE, {"apiKey": KEY})
     with pytest.raises(ValidationFailed, match="ConnectorHosts"):
         STRIPE.make(settings, Storage(Objects(), "g", "c"), Outside(("*.example.com",)))
+    assert tables_of(STRIPE, settings) == {
+        table: f"stripe_{table}" for table in ("customers", "products", "invoices")
+    }
+
+
+def test_a_key_is_checked_with_all_that_it_has_to_read(account: StripeServer) -> None:
+    said = "customers, subscriptions and their events can be read."
+    assert reading(account, "customers", "subscriptions").check() == Ok(said)
+    refused = reading(account, "customers", "prices").check()
+    assert isinstance(refused, Err)
+    assert "/v1/prices" in refused.error.message
+    wrong = reading(account, "customers", key="rk_other").check()
+    assert isinstance(wrong, Err)
+    assert "refuses the credentials" in wrong.error.message
+
+
+@pytest.mark.law("N1")
+def test_a_subscription_that_is_cancelled_stays_with_its_status(account: StripeServer) -> None:
+    """It is among a customer's events, which are no events of the customer."""
+    account.put({"c1": "a"})
+    account.subscribe("s1", "c1")
+    connector = reading(account, "customers", "subscriptions")
+    first = {table: page(connector, table) for table in ("customers", "subscriptions")}
+    account.cancel("s1")
+    account.delete("c1")
+
+    assert rows(first["subscriptions"]) == {"s1": "active"}
+    assert rows(page(connector, "subscriptions", first["subscriptions"].cursor)) == {
+        "s1": "canceled"
+    }
+    assert rows(page(connector, "customers", first["customers"].cursor)) == {"c1": None}
+    again = page(reading(account, "subscriptions"), "subscriptions")
+    assert rows(again) == {"s1": "canceled"}, "it is listed too"
+
+
+def page(connector: Connector, table: str, cursor: str = "") -> SourcePage:
+    return connector.read(table, cursor, rows_max=10, poll_ms=1).unwrap()
+
+
+def rows(page: SourcePage) -> dict[str, Any]:
+    """Return the status of each row of a page; None for what is deleted."""
+    return {each.row_id: each.columns and each.columns.get("status") for each in page.changes}
+
+
+def test_columns_have_types_that_schemas_have(account: StripeServer) -> None:
+    tables = {each.name: each for each in reading(account, "prices").discover().unwrap()}
+    assert tables.keys() == TABLES.keys()
+    for table in tables.values():
+        assert (table.key, table.columns[0].name) == (("id",), "id")
+        assert {column.type for column in table.columns} <= set(TYPES)
 
 
 @pytest.mark.law("N6")

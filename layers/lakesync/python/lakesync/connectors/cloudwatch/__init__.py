@@ -1,0 +1,1 @@
+"""Metrics of CloudWatch as a source: a row for each datapoint."""

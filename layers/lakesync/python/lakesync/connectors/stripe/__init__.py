@@ -1,0 +1,1 @@
+"""Stripe as a source: lists at first, then its events."""
