@@ -126,7 +126,7 @@ def test_the_types_of_a_source_are_registered_before_anything_is_read(
     assert types == {"id": "string", "value": "json"}
     assert all(column["nullable"] for column in shown["columns"])
     source.put({"a": 1})
-    assert "1 rows" in run("connectors", "run", "shop", "--follow").stdout
+    assert ", 1 row, 0 dead letters" in run("connectors", "run", "shop", "--follow").stdout
     again = run("connectors", "add", shop, "--schema", "--no-check")
     assert (again.exit_code, "--schema asks the source" in again.stderr) == (2, True)
 

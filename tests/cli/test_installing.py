@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakesync.client.transport import http
+from lakesync import installing
 from tests.support.repository import ROOT
 from tests.support.waiting import PATIENCE_S
 
@@ -56,7 +56,7 @@ def test_without_its_extra_the_command_line_says_what_to_install(
 @pytest.mark.parametrize(
     ("origin", "command"),
     [
-        (None, 'pip install "lakesync[cli]"'),
+        (None, 'pip install ".[cli]" in the folder of LakeSync'),
         ({"url": "file:///src/lakesync", "dir_info": {}},
          'pip install "lakesync[cli] @ file:///src/lakesync"'),
         ({"url": "https://g.example/l.git", "vcs_info": {"vcs": "git", "commit_id": "abc"}},
@@ -71,9 +71,9 @@ def test_an_extra_is_installed_from_where_the_package_came(
             assert name == "direct_url.json"
             return None if origin is None else json.dumps(origin)
 
-    monkeypatch.setattr(http, "distribution", lambda _: Distribution())
+    monkeypatch.setattr(installing, "distribution", lambda _: Distribution())
 
-    assert http.how_to_install("cli") == command
+    assert installing.how_to_install("cli") == command
 
 
 def test_what_readme_installs_is_in_this_folder() -> None:
@@ -85,6 +85,16 @@ def test_what_readme_installs_is_in_this_folder() -> None:
     assert targets
     assert {extra for _, extra in targets} <= set(project["optional-dependencies"])
     assert all(target == "." or "/" in target for target, _ in targets)
+
+
+def test_no_page_and_no_message_asks_a_package_index_for_lakesync() -> None:
+    bare = re.compile(r"""pip install[^`\n]*['"` ]lakesync\[\w+\]['"`]""")
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")]
+    code = (ROOT / "layers" / "lakesync" / "python" / "lakesync").rglob("*.py")
+    asked = [str(path) for path in [*pages, *code] if bare.search(path.read_text("utf-8"))]
+
+    assert asked == []
+    assert bare.search("pip install 'lakesync[postgres]'")
 
 
 def test_the_script_leads_to_the_entry_point() -> None:

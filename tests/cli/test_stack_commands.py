@@ -518,7 +518,7 @@ def test_views_are_printed_for_engines_and_made_for_athena(emulator: Emulator) -
     assert [one["view"] for one in lines(views("--json"))] == ["todos__rows", "todos__live"]
     assert "is none of athena, duckdb" in views("--engine", "oracle").stderr
 
-    assert "the views of 1 tables" in views("--create").stdout
+    assert "the views of 1 table" in views("--create").stdout
     assert views_recorded(emulator) == (
         "done", "", ["todos__rows: missing", "todos__live: missing"], []
     )  # fmt: skip

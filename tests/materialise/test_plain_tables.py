@@ -280,7 +280,7 @@ def test_a_table_that_is_not_there_and_a_key_that_it_has_not_are_said(lake: Lake
     assert isinstance(wrong, Err)
     assert isinstance(wrong.error, AdapterRefused)
     assert wrong.error.message == "raw.orders has no column number"
-    assert Copy(lake).source.check().unwrap() == "It has all 1 tables."
+    assert Copy(lake).source.check().unwrap() == "It has what is asked for: 1 table."
 
 
 @pytest.mark.law("Y12")

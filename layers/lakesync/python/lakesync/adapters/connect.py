@@ -11,6 +11,7 @@ from lakesync.adapters.database_types import added_kinds
 from lakesync.adapters.hosts import ANYWHERE
 from lakesync.adapters.tls import context_of, read_tls
 from lakesync.errors import AdapterRefused, ValidationFailed
+from lakesync.installing import how_to_install
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -140,7 +141,7 @@ def database_adapter(
             return _objects(url, gateway)
     except ImportError as exc:
         extra = _EXTRAS.get(scheme, "postgres")
-        raise AdapterRefused(f"install the driver: pip install 'lakesync[{extra}]'") from exc
+        raise AdapterRefused(f"install the driver: {how_to_install(extra)}") from exc
     raise ValidationFailed(f"a database's URL is {_FORMS}", field="url")
 
 

@@ -18,8 +18,8 @@ from lakesync.cli.faults import LATER, NO_ACCESS, UsageFault, fault_of
 from lakesync.cli.lake import Lake
 from lakesync.cli.pushdown import Needed
 from lakesync.cli.shared_lake import shared_lake
-from lakesync.client.transport.http import how_to_install
 from lakesync.errors import Forbidden, LakeSyncError, NotFound, Unavailable, ValidationFailed
+from lakesync.installing import how_to_install
 from lakesync.result import Err, Ok
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakesync.cli.output import plural
 from lakesync.connectors.erasing import erase as erase_from_connectors
 from lakesync.core.claims import CLAIMS, STAGING
+from lakesync.core.plural import plural
 from lakesync.errors import Conflict
 from lakesync.maintenance.destination_erasure import ask_destinations, set_aside, undelivered
 

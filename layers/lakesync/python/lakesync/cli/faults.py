@@ -85,7 +85,7 @@ def fault_of(error: BaseException) -> Fault:
     if type(error).__module__.startswith("botocore"):
         return _of_aws(error)
     if isinstance(error, ModuleNotFoundError) and _is_extra(error.name or ""):
-        from lakesync.client.transport.http import how_to_install
+        from lakesync.installing import how_to_install
 
         sentence = f"the command line needs {error.name}: run {how_to_install('cli')}"
         return Fault(sentence, "USAGE", USAGE)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from lakesync.cli.lake_job import run_job
-from lakesync.cli.output import plural
+from lakesync.core.plural import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -118,15 +118,6 @@ def shown(value: object) -> str:
     return "".join(char if char.isprintable() else " " for char in str(value))
 
 
-def plural(count: int, noun: str) -> str:
-    """Return a count with its noun: ``1 delta``, ``2,000 deltas``."""
-    if count == 1:
-        return f"1 {noun}"
-    if noun.endswith("y") and noun[-2] not in "aeiou":
-        return f"{count:,} {noun[:-1]}ies"
-    return f"{count:,} {noun}{'es' if noun.endswith('h') else 's'}"
-
-
 @contextmanager
 def quiet_pipe() -> Iterator[None]:
     """End quietly when the reader of the output (``head``) closes it."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import typer
 
 from lakesync.cli.faults import FAILED, LATER, UsageFault
-from lakesync.cli.output import plural
+from lakesync.core.plural import plural
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

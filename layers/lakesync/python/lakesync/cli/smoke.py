@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from lakesync.cli.output import plural
+from lakesync.core.plural import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable

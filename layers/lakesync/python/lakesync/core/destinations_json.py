@@ -18,6 +18,7 @@ from lakesync.core.destinations import (
     Destination,
 )
 from lakesync.core.names import first_spellings, folded, is_table_name
+from lakesync.core.plural import plural
 from lakesync.core.rules import CLAIM_PREFIX, NO_RULES
 from lakesync.core.rules_json import read_rules
 from lakesync.core.schema import SOURCE_TABLE_CHARACTERS_MAX
@@ -58,7 +59,8 @@ def read_destination(
             f"{fault.path}: {fault.message}" for fault in reader.faults[:_FAULTS_SHOWN_MAX]
         )
         raise DestinationRefused(
-            f"{len(reader.faults)} faults in the destination: {listed}", faults=reader.faults
+            f"{plural(len(reader.faults), 'fault')} in the destination: {listed}",
+            faults=reader.faults,
         )
     return destination
 

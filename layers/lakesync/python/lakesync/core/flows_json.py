@@ -21,6 +21,7 @@ from lakesync.core.flows import (
     Source,
 )
 from lakesync.core.names import is_table_name
+from lakesync.core.plural import plural
 from lakesync.errors import Fault, FlowRefused
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def read_flow(
             f"{fault.path}: {fault.message}" for fault in reader.faults[:_FAULTS_SHOWN_MAX]
         )
         raise FlowRefused(
-            f"{len(reader.faults)} faults in the flow: {listed}", faults=reader.faults
+            f"{plural(len(reader.faults), 'fault')} in the flow: {listed}", faults=reader.faults
         )
     return flow
 

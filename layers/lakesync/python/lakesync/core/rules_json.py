@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from lakesync.core.names import is_identifier
+from lakesync.core.plural import plural
 from lakesync.core.rules import (
     BUCKETS_MAX,
     FILTERS_MAX,
@@ -70,7 +71,8 @@ def read_rules(
             f"{fault.path}: {fault.message}" for fault in reader.faults[:_FAULTS_SHOWN_MAX]
         )
         raise RulesRefused(
-            f"{len(reader.faults)} faults in the sync rules: {listed}", faults=reader.faults
+            f"{plural(len(reader.faults), 'fault')} in the sync rules: {listed}",
+            faults=reader.faults,
         )
     return rules, reader.warnings
 

@@ -14,6 +14,7 @@ from lakesync.connectors.registry import (
     tables_of,
 )
 from lakesync.core.flows import FLOW, LAKES, ConnectorSource, flow_from_stored, flow_to_json
+from lakesync.core.plural import plural
 from lakesync.errors import Fault, FlowRefused, LakeSyncError
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def check_source(flow: Flow) -> None:
 
 def _refused(faults: list[Fault]) -> FlowRefused:
     listed = "; ".join(f"{fault.path}: {fault.message}" for fault in faults[:_FAULTS_SHOWN_MAX])
-    return FlowRefused(f"{len(faults)} faults in the flow: {listed}", faults=faults)
+    return FlowRefused(f"{plural(len(faults), 'fault')} in the flow: {listed}", faults=faults)
 
 
 def public(flow: Flow) -> Flow:

@@ -16,6 +16,7 @@ from lakesync.adapters.batches import values_of
 from lakesync.adapters.database import ORDINAL_END, Position, SideBySide
 from lakesync.connectors.port import Change, SourceColumn, SourcePage, SourceTable, Stretch
 from lakesync.core.delta import Op
+from lakesync.core.plural import plural
 from lakesync.errors import AdapterRefused, CursorExpired, LakeSyncError, ValidationFailed
 from lakesync.flows.ledger_place import ANEW, CHECK, HISTORY, RESTORED, ROWS, Place, place_from
 from lakesync.result import Err, Ok
@@ -53,7 +54,7 @@ class LedgerSource:
             missing = sorted({*self._tables} - there.keys())
             if missing:
                 return Err(ValidationFailed(f"it has no table {', '.join(missing)}"))
-            return Ok(f"It has all {len(self._tables)} tables.")
+            return Ok(f"It has what is asked for: {plural(len(self._tables), 'table')}.")
 
         return self._database.tables().and_then(said)
 

@@ -28,6 +28,7 @@ from lakesync.connectors.sql.configuration import PolledTable
 from lakesync.connectors.sql.plan import plan_of
 from lakesync.connectors.sql.values import PythonValues
 from lakesync.core.clock import stamp
+from lakesync.core.plural import plural
 from lakesync.errors import AdapterRefused, CursorExpired, LakeSyncError
 from lakesync.flows.plain_rows import Rows, part_of, parts_of
 from lakesync.result import Err, Ok
@@ -95,7 +96,7 @@ class PlainSource:
                 self._plan(name)
         except LakeSyncError as error:
             return Err(error)
-        return Ok(f"It has all {len(self._tables)} tables.")
+        return Ok(f"It has what is asked for: {plural(len(self._tables), 'table')}.")
 
     def discover(self) -> Result[tuple[SourceTable, ...], LakeSyncError]:
         """Return the tables, with the names of their columns in the gateway."""

@@ -26,9 +26,7 @@ class Limits:
     """The columns that sync rules read of the rows of one entry; beyond this a commit is cut. One
     delta may add 10,000, and together with the deltas it stays below the 400 KB of an item."""
     row_state_bytes_max: int = 380_000
-    """One merged row with its stamps; an item holds 400 KB.
-    w
-    How long lost races are retried before the push is answered with 503."""
+    """One merged row with its stamps; an item holds 400 KB."""
     commit_deadline_ms: int = 8_000
     """How long lost races are retried before the push is answered with 503."""
     page_deltas_max: int = 10_000

@@ -18,6 +18,7 @@ from lakesync.adapters.connect import database_adapter
 from lakesync.adapters.database_types import DatabasePlace, added_kinds, opened_by_type
 from lakesync.adapters.hosts import ANYWHERE
 from lakesync.errors import AdapterRefused, ValidationFailed
+from lakesync.installing import how_to_install
 from lakesync.materialise.catalogue import LakeCatalogue
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def opened_database(
     try:
         from lakesync.materialise.database import IcebergDatabase  # noqa: PLC0415 - a cold start
     except ImportError as exc:
-        raise AdapterRefused("install PyIceberg: pip install 'lakesync[analysis]'") from exc
+        raise AdapterRefused(f"install PyIceberg: {how_to_install('analysis')}") from exc
     return IcebergDatabase(lake, keeper, history_ms=history_ms)
 
 
@@ -116,7 +117,7 @@ def lake_place(url: str, secret: Mapping[str, Any]) -> LakePlace:
     try:
         from lakesync.materialise.database.place import LakePlace  # noqa: PLC0415 - a cold start
     except ImportError as exc:
-        raise AdapterRefused("install PyIceberg: pip install 'lakesync[analysis]'") from exc
+        raise AdapterRefused(f"install PyIceberg: {how_to_install('analysis')}") from exc
 
     def open_catalogue() -> Catalog:
         from pyiceberg.catalog import load_catalog  # noqa: PLC0415 - a cold start

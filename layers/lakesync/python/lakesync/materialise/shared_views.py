@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from lakesync.core.names import LIVE_SUFFIX, ROWS_SUFFIX
+from lakesync.core.plural import plural
 from lakesync.materialise.glue_views import TEXT_CHARACTERS_MAX, table_input
 from lakesync.materialise.shape import (
     CLIENT,
@@ -98,8 +99,9 @@ def size_fault(share: Share) -> str:
         if share_of_it > 1:
             number = len(share.members)
             return (
-                f"a view over {number} gateways of {len(share.columns())} columns takes {size:,} "
-                f"bytes, and may have {QUERY_BYTES_MAX:,}: about {int(number / share_of_it)} "
+                f"a view over {plural(number, 'gateway')} of "
+                f"{plural(len(share.columns()), 'column')} takes {size:,} bytes, and may have "
+                f"{QUERY_BYTES_MAX:,}: about {int(number / share_of_it)} "
                 "gateways fit; name fewer by a pattern"
             )
     return ""

@@ -12,6 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.core.claims import parse_claim
+from lakesync.core.plural import plural
 from lakesync.errors import Conflict, LakeSyncError
 from lakesync.materialise.groups import group_of_table, table_of
 from lakesync.materialise.lease import Lease
@@ -133,7 +134,7 @@ class SmallBatches:
             waits.batches.append(batch)
             waits.oldest_s = max(waits.oldest_s, age_s)
         if deltas > self._deltas_max or size > BYTES_MAX:
-            taken.left[""] = f"{deltas} deltas wait, of {size} bytes"
+            taken.left[""] = f"{plural(deltas, 'delta')} waiting, {size} bytes"
             return {}
         return {name: some for name, some in waiting.items() if name not in taken.left}
 

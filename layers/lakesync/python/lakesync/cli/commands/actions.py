@@ -13,8 +13,8 @@ import typer
 from lakesync.cli.existence import must_exist
 from lakesync.cli.faults import UsageFault
 from lakesync.cli.files import read_json
-from lakesync.cli.output import plural
 from lakesync.cli.session import Session, command
+from lakesync.core.plural import plural
 from lakesync.errors import ActionFailed, ActionInvalid
 
 _FILE = typer.Argument(help="The action handler, a JSON file; - for standard input.")

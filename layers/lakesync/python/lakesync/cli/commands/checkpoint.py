@@ -11,8 +11,8 @@ import typer
 
 from lakesync.cli.audited import audited
 from lakesync.cli.existence import must_exist_in_stack
-from lakesync.cli.output import plural
 from lakesync.cli.session import Session, command
+from lakesync.core.plural import plural
 from lakesync.errors import NotFound, Unavailable
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from lakesync.cli.faults import UsageFault
-from lakesync.cli.output import plural
 from lakesync.cli.session import Session, command
+from lakesync.core.plural import plural
 
 
 @command

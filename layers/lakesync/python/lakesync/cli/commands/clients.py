@@ -10,8 +10,8 @@ import typer
 
 from lakesync.cli.commands.access import Kind, clients_of, tell_revoked
 from lakesync.cli.existence import must_exist
-from lakesync.cli.output import plural
 from lakesync.cli.session import Session, command
+from lakesync.core.plural import plural
 
 _GATEWAY = typer.Argument(help="The gateway's id.")
 _CLIENT = typer.Argument(help="The client id.")

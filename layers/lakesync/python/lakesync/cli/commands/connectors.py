@@ -13,8 +13,8 @@ from lakesync.cli.connector_tables import change_of, lag_of, settings_of, state_
 from lakesync.cli.existence import must_exist
 from lakesync.cli.faults import UsageFault
 from lakesync.cli.files import read_json
-from lakesync.cli.output import plural
 from lakesync.cli.session import Session, command
+from lakesync.core.plural import plural
 from lakesync.errors import AdapterFailed, AdapterRefused, ValidationFailed
 
 if TYPE_CHECKING:
@@ -179,7 +179,8 @@ def run(
         return
     after = _followed(session, name, before, time.monotonic)
     rows = after["rows"] - before["rows"]
-    session.out.answer(after, f"done: {name}, {rows} rows, {after['deadLetterCount']} dead letters")
+    letters = plural(after["deadLetterCount"], "dead letter")
+    session.out.answer(after, f"done: {name}, {plural(rows, 'row')}, {letters}")
     if "lastError" in after:
         raise AdapterRefused(f"not all could be read: {after['lastError']['error']}")
 
@@ -254,7 +255,7 @@ def _followed(
             return now
         if now["rows"] > rows:
             rows = now["rows"]
-            session.out.note(f"{rows - before['rows']} rows")
+            session.out.note(plural(rows - before["rows"], "row"))
         fault = now.get("lastError", {})
         if fault.get("atMs", 0) > before.get("lastError", {}).get("atMs", 0):
             raise AdapterRefused(f"the poll stopped: {fault['error']}")

@@ -12,8 +12,8 @@ import typer
 from lakesync.cli.asof import as_of, last_commit
 from lakesync.cli.cells import moment_text
 from lakesync.cli.faults import UsageFault
-from lakesync.cli.output import plural
 from lakesync.cli.session import Session, command
+from lakesync.core.plural import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

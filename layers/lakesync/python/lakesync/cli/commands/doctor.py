@@ -8,8 +8,8 @@ import typer
 
 from lakesync.cli.doctor.diagnosis import Verdict
 from lakesync.cli.faults import UsageFault
-from lakesync.cli.output import plural
 from lakesync.cli.session import Session, command
+from lakesync.core.plural import plural
 
 if TYPE_CHECKING:
     from lakesync.cli.doctor.diagnosis import Diagnosis

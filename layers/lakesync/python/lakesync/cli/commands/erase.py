@@ -14,8 +14,8 @@ from lakesync.cli.commands.gateways import now_ms, stores
 from lakesync.cli.erasure_steps import Steps, outlets
 from lakesync.cli.existence import must_exist
 from lakesync.cli.faults import FAILED, UsageFault
-from lakesync.cli.output import plural
 from lakesync.cli.session import Session, command
+from lakesync.core.plural import plural
 from lakesync.errors import Unavailable
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import typer
 from lakesync.cli.existence import must_exist
 from lakesync.cli.files import read_yaml
 from lakesync.cli.flow_tables import count_of, end_of, show_flows
-from lakesync.cli.output import plural
 from lakesync.cli.session import Session, command
+from lakesync.core.plural import plural
 from lakesync.errors import Conflict, Fault, FlowRefused, NotFound
 
 _NAME = typer.Argument(help="The flow's name.")

@@ -9,8 +9,8 @@ from urllib.parse import urlencode
 import typer
 
 from lakesync.cli.existence import must_exist
-from lakesync.cli.output import plural
 from lakesync.cli.session import Session, command
+from lakesync.core.plural import plural
 from lakesync.errors import Unavailable
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ import typer
 
 from lakesync.cli.cells import Cell, cells, instant, moment_text
 from lakesync.cli.existence import must_exist_in_stack
-from lakesync.cli.output import plural
 from lakesync.cli.session import Session, command
 from lakesync.core.names import CHANGES_SUFFIX
+from lakesync.core.plural import plural
 from lakesync.errors import LakeSyncError, NotFound
 
 if TYPE_CHECKING:

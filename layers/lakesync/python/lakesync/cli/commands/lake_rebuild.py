@@ -9,8 +9,8 @@ import typer
 
 from lakesync.cli.audited import audited
 from lakesync.cli.existence import must_exist_in_stack
-from lakesync.cli.output import plural
 from lakesync.cli.session import Session, command
+from lakesync.core.plural import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lakesync.cli.audited import audited
-from lakesync.cli.output import plural
 from lakesync.cli.session import Session, command
+from lakesync.core.plural import plural
 from lakesync.errors import NotFound
 from lakesync.ports.audit import STACK
 

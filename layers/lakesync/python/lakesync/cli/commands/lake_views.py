@@ -11,6 +11,7 @@ from lakesync.cli.audited import audited
 from lakesync.cli.commands.lake import lake_of
 from lakesync.cli.faults import UsageFault
 from lakesync.cli.session import Session, command
+from lakesync.core.plural import plural
 from lakesync.errors import AdapterFailed
 
 if TYPE_CHECKING:
@@ -117,4 +118,4 @@ def _create_views(session: Session, tables: Sequence[ViewedTable]) -> None:
             faults.update(glue.keep(each))
         if faults:
             raise AdapterFailed("; ".join(f"{name}: {fault}" for name, fault in faults.items()))
-    session.out.text(f"the views of {len(tables)} tables are as they should be")
+    session.out.text(f"as they should be: the views of {plural(len(tables), 'table')}")

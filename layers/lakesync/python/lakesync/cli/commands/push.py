@@ -10,9 +10,9 @@ import typer
 
 from lakesync.cli.faults import FAILED, UsageFault
 from lakesync.cli.files import objects_in, read_text
-from lakesync.cli.output import plural
 from lakesync.cli.session import Session, command
 from lakesync.cli.single_edit import push_edit, values_of
+from lakesync.core.plural import plural
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,8 +11,8 @@ import typer
 
 from lakesync.cli.audited import audited
 from lakesync.cli.faults import UsageFault
-from lakesync.cli.output import plural
 from lakesync.cli.session import Session, command
+from lakesync.core.plural import plural
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager

@@ -14,7 +14,6 @@ from lakesync.cli.asof import as_of
 from lakesync.cli.cells import moment_text
 from lakesync.cli.commands.diff import Counts, Shown, commit_of, opened
 from lakesync.cli.faults import FAILED, UsageFault
-from lakesync.cli.output import plural
 from lakesync.cli.restore_plan import (
     ROWS_NAMED_MAX,
     Plan,
@@ -28,6 +27,7 @@ from lakesync.cli.restore_plan import (
 )
 from lakesync.cli.session import Session, command
 from lakesync.core.clock import stamp
+from lakesync.core.plural import plural
 from lakesync.errors import LakeSyncError, Retry
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ def _carry_out(session: Session, there: Opened, plan: Plan, path: Path) -> Done:
             done.edited.update(dict.fromkeys(d.row_id for d in part if d.row_id in edited))
             wanted = [delta for delta in part if delta.row_id not in edited]
             _count(done, wanted, _pushed(transport, plan, wanted))
-            session.out.note(f"{done.counts['accepted']:,} deltas pushed")
+            session.out.note(f"{plural(done.counts['accepted'], 'delta')} pushed")
     return done
 
 

@@ -10,8 +10,8 @@ import typer
 from lakesync.cli.existence import must_exist
 from lakesync.cli.faults import FAILED
 from lakesync.cli.files import read_json, read_objects
-from lakesync.cli.output import plural
 from lakesync.cli.session import Session, command
+from lakesync.core.plural import plural
 from lakesync.errors import RulesRefused
 
 if TYPE_CHECKING:

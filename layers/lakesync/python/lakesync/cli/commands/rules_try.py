@@ -11,8 +11,8 @@ import typer
 from lakesync.cli.existence import must_exist
 from lakesync.cli.faults import UsageFault
 from lakesync.cli.files import read_json
-from lakesync.cli.output import plural
 from lakesync.cli.session import Session, command
+from lakesync.core.plural import plural
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

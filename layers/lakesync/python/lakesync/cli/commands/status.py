@@ -10,8 +10,8 @@ from lakesync.cli.commands.flush import waiting_batches
 from lakesync.cli.commands.replay import QUEUES
 from lakesync.cli.existence import must_exist
 from lakesync.cli.faults import FAILED
-from lakesync.cli.output import plural
 from lakesync.cli.session import Session, command
+from lakesync.core.plural import plural
 
 if TYPE_CHECKING:
     from lakesync.cli.aws import Aws

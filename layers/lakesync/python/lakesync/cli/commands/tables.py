@@ -8,8 +8,8 @@ from urllib.parse import quote
 import typer
 
 from lakesync.cli.existence import must_exist
-from lakesync.cli.output import plural
 from lakesync.cli.session import Session, command
+from lakesync.core.plural import plural
 
 
 @command

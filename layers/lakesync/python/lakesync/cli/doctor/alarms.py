@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.cli.doctor.diagnosis import excused, well, wrong
-from lakesync.cli.output import plural
+from lakesync.core.plural import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -7,8 +7,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from lakesync.cli.doctor.diagnosis import duration, unchecked, well, wrong
-from lakesync.cli.output import plural
 from lakesync.core.claims import CLAIMS, CLAIMS_FAILED
+from lakesync.core.plural import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -8,9 +8,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from lakesync.cli.doctor.diagnosis import duration, unchecked, well, wrong
-from lakesync.cli.output import plural
 from lakesync.core.claims import DELIVERIES, DELIVERIES_FAILED, claimed_last, delivery_place
 from lakesync.core.clock import stamp_ms
+from lakesync.core.plural import plural
 from lakesync.errors import ValidationFailed
 
 if TYPE_CHECKING:

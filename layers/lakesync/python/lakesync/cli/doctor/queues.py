@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.cli.commands.replay import QUEUES
 from lakesync.cli.doctor.diagnosis import duration, well, wrong
-from lakesync.cli.output import plural
+from lakesync.core.plural import plural
 
 if TYPE_CHECKING:
     from lakesync.cli.doctor.deployed import Deployed

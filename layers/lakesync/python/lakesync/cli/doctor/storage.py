@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from lakesync.cli.doctor.diagnosis import duration, well, wrong
-from lakesync.cli.output import plural
 from lakesync.cli.protection import PROTECTION, RECOVERY, STREAM, missing
+from lakesync.core.plural import plural
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -133,7 +133,7 @@ def _sqlcipher() -> tuple[Any, Any]:
     try:
         from sqlcipher3 import dbapi2  # noqa: PLC0415 - only who has a key needs it
     except ModuleNotFoundError as exc:
-        from lakesync.client.transport.http import how_to_install  # noqa: PLC0415 - as above
+        from lakesync.installing import how_to_install  # noqa: PLC0415 - as above
 
         command = how_to_install("encryption")
         raise ImportError(f"an encrypted file needs SQLCipher: run {command}") from exc

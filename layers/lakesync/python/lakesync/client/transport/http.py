@@ -10,9 +10,7 @@ httpx is imported when a transport is created, so that an app that only edits do
 from __future__ import annotations
 
 import gzip
-import json
 from functools import partial
-from importlib.metadata import PackageNotFoundError, distribution
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
@@ -27,6 +25,7 @@ from lakesync.core.clock import STAMP_MAX
 from lakesync.core.schema_json import schemas_from_json
 from lakesync.core.values import parse
 from lakesync.errors import AuthFailed, NotTheGateway, Unreachable
+from lakesync.installing import how_to_install
 from lakesync.wire import actions_json, proto
 
 if TYPE_CHECKING:
@@ -232,16 +231,3 @@ class HttpTransport(CarriesOverHttp):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def how_to_install(extra: str) -> str:
-    """Return the command that installs an extra of this package, from the package's own origin."""
-    try:
-        origin_text = distribution("lakesync").read_text("direct_url.json")
-    except PackageNotFoundError:
-        return f'pip install ".[{extra}]" in the folder of LakeSync'
-    origin = json.loads(origin_text or "{}")
-    url = origin.get("url", "")
-    if vcs := origin.get("vcs_info"):
-        url = f"{vcs['vcs']}+{url}@{vcs['commit_id']}"
-    return f'pip install "lakesync[{extra}]{url and " @ " + url}"'
