@@ -271,10 +271,10 @@ def test_when_a_gateway_is_flushed_is_declared_and_shown() -> None:
     put = run("flushing", "put", "flushing.json")
     assert put.stdout == (
         "in force: flushed every 900 s, from the threshold of the stack on, tables with a budget: "
-        "1\n"
+        "1, objects in parquet\n"
     )
     assert json.loads(run("flushing", "show").stdout) == {
-        "everyS": 900, "bytes": 0, "tables": {"alone": 20000},
+        "everyS": 900, "bytes": 0, "tables": {"alone": 20000}, "flushFormat": "parquet",
     }  # fmt: skip
     Path("flushing.json").write_text('{"evry": 900}')
     refused = run("flushing", "put", "flushing.json")

@@ -40,6 +40,15 @@ def flush(kept: Kept) -> None:
     kept.time.now_ms += 10 * VISIBLE_MS_MAX
 
 
+def test_a_row_is_counted_in_a_batch_of_json_too() -> None:
+    kept = Kept()
+    kept.admin.save_flushing(GATEWAY, {"flushFormat": "json"})
+    kept.push(insert("r1", at=at_ms(1), n=1), insert("r2", at=at_ms(2), n=1))
+    flush(kept)
+
+    assert counted(kept)["batches"] == 1
+
+
 def test_a_row_is_counted_in_every_store() -> None:
     kept = Kept()
     kept.push(insert("r1", at=at_ms(1), n=1), update("r1", at=at_ms(2), n=2))

@@ -311,6 +311,26 @@ def test_a_table_of_events_is_filled_with_those_that_are_kept() -> None:
     assert world.waiting() == world.waiting("second") == []
 
 
+@pytest.mark.law("D8", "D21")
+def test_batches_of_json_are_delivered_and_fill_a_table_of_events_as_others_do() -> None:
+    world = with_events()
+    world.admin.save_flushing(GATEWAY, {"flushFormat": "json"})
+    world.declare()
+    world.deliver()
+    world.push(insert("e3", at=at_ms(3), table="readings", n=3), *some(3))
+    world.flush()
+    world.deliver()
+    world.declare("second")
+    world.deliver()
+
+    keys = world.objects.list_objects("staging/")
+    assert {key.rpartition(".")[2] for key in keys} == {"json", "parquet"}
+    world.check(name="warehouse")
+    for name in ("warehouse", "second"):
+        assert sorted(world.rows("readings", name)) == ["e0", "e1", "e2", "e3"]
+    assert world.waiting() == world.waiting("second") == []
+
+
 @pytest.mark.law("D8")
 def test_a_filling_with_events_may_die_anywhere() -> None:
     for writes in range(30):

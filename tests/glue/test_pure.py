@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from lakesync.adapters.lake.parquet import read_batch
 from lakesync.core.claims import Batch, parse_claim
+from lakesync.core.flushing import JSON, PARQUET
 from lakesync.core.schema import Column, TableSchema
 from lakesync.errors import Conflict, LakeSyncError, ValidationFailed
 from lakesync.maintenance import batches as plan
@@ -291,9 +292,12 @@ def test_a_damaged_object_is_no_batch_to_any_reader(tmp_path: Path) -> None:
 
 
 @pytest.mark.law("L9")
-def test_a_batch_is_unreadable_for_what_its_object_is_and_nothing_else(tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", [PARQUET, JSON])
+def test_a_batch_is_unreadable_for_what_its_object_is_and_nothing_else(
+    tmp_path: Path, form: str
+) -> None:
     store = FileStore(tmp_path)
-    batch, body = staged(store)
+    batch, body = staged(store, form)
     bench: Any = SimpleNamespace(store=store)
 
     assert is_readable(bench, batch)
@@ -338,10 +342,11 @@ def test_a_batch_whose_object_s3_does_not_give_now_is_not_set_aside(
     assert [failure.set_aside for failure in report.failed] == [False]
 
 
-def staged(store: FileStore) -> tuple[Batch, bytes]:
+def staged(store: FileStore, form: str = PARQUET) -> tuple[Batch, bytes]:
     """Write a batch and its claim; give it as the claim says it, and its object."""
     nobody: Any = None
-    put = Lake(nobody, store, "g1").put([insert(f"r{n}", at=n + 1, s="x" * n) for n in range(40)])
+    rows = [insert(f"r{n}", at=n + 1, s="x" * n) for n in range(40)]
+    put = Lake(nobody, store, "g1").put(rows, form=form)
     claim, stored = store.read(put.claim_key), store.read(put.object_key)
     assert claim is not None
     assert stored is not None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lakesync.core.flushing import JSON
 from lakesync.core.stored import READS
 from lakesync.materialise.lease import Lease
 from lakesync.materialise.shape import BatchMark
@@ -26,7 +27,7 @@ pytestmark = pytest.mark.spark
 @pytest.mark.law("L1", "L3", "L4")
 def test_batches_become_rows_and_changes(lake: Lake) -> None:
     lake.put([insert("r1", at=5, title="a", n=1), insert("r2", at=6, title="b")])
-    lake.put([update("r1", at=7, title="z"), delete("r2", at=8)])
+    lake.put([update("r1", at=7, title="z"), delete("r2", at=8)], form=JSON)
     report = lake.run()
 
     assert report.applied == {f"{lake.gateway}/todos": {"batches": 2, "deltas": 4, "commit": 4}}

@@ -26,7 +26,7 @@ from tests.support.gateways import pusher
 from tests.support.lake import unflushed
 
 BUDGET = FLUSH_BYTES_MIN
-WHOLE = {"everyS": 900, "bytes": 1_000_000, "tables": {"todos": 20_000}}
+WHOLE = {"everyS": 900, "bytes": 1_000_000, "tables": {"todos": 20_000}, "flushFormat": "json"}
 
 
 def grow(lake: Lake, table: str, size: int, number: int = 0) -> None:
@@ -131,6 +131,8 @@ def test_a_declaration_is_read_and_stored_and_read_again() -> None:
         ({"bytes": FLUSH_BYTES_MIN - 1}, "bytes"),
         ({"bytes": FLUSH_BYTES_MAX + 1}, "bytes"),
         ({"bytes": False}, "bytes"),
+        ({"flushFormat": "csv"}, "flushFormat"),
+        ({"flushFormat": []}, "flushFormat"),
         ({"tables": ["todos"]}, "tables"),
         ({"tables": {"to-dos": 20_000}}, "tables"),
         ({"tables": {"todos": 0}}, "tables.todos"),

@@ -15,6 +15,7 @@ from lakesync.adapters.lake.parquet import ParquetEncoder
 from lakesync.adapters.lake.typed_text import value_of
 from lakesync.core.claims import parse_claim
 from lakesync.core.column_types import TYPES
+from lakesync.core.flushing import JSON, PARQUET
 from lakesync.core.values import NULL, canonical
 from lakesync.errors import ValidationFailed
 from lakesync.maintenance.batches import batches
@@ -27,6 +28,7 @@ from lakesync.materialise.staged import change_row, read_deltas
 from lakesync.materialise.state_rows import kept_in_view
 from lakesync.materialise.typed_arrow import arrow_type, typed_column
 from lakesync.ports import BatchRow
+from lakesync.wire.batch_json import encode_batch
 from tests.support.hostile_texts import KINDS, hostile
 
 if TYPE_CHECKING:
@@ -117,10 +119,13 @@ def rows(first: int, last: int) -> list[BatchRow]:
     return made
 
 
-def staged(store: Store, after: int, last: int) -> Batch:
+def staged(store: Store, after: int, last: int, form: str = PARQUET) -> Batch:
     """Write a batch as the flush does, and give its claim as it is read."""
-    [batch] = batches("gw", "todos", rows(after + 1, last), after)
-    body = ParquetEncoder().encode(batch.rows, batch.columns)
+    [batch] = batches("gw", "todos", rows(after + 1, last), after, form)
+    if form == JSON:
+        body = encode_batch("gw", "todos", after, last, batch.rows)
+    else:
+        body = ParquetEncoder().encode(batch.rows, batch.columns)
     store.objects[batch.object_key] = body
     return parse_claim(batch.claim_key, batch.claim(None, len(body)).encode())
 
@@ -133,12 +138,13 @@ def ids(kind: Kind) -> dict[str, int]:
 
 @pytest.mark.law("L2", "L3", "L4", "L11")
 @pytest.mark.parametrize("kind", [CHANGES_TABLE, EVENTS_TABLE])
-@pytest.mark.parametrize("applied", [0, 12])
+@pytest.mark.parametrize(("applied", "form"), [(0, PARQUET), (12, PARQUET), (12, JSON)])
 def test_a_file_holds_the_row_of_each_delta_once_however_batches_overlap(
-    tmp_path: Path, kind: Kind, applied: int
+    tmp_path: Path, kind: Kind, applied: int, form: str
 ) -> None:
     store: Any = Store({})
-    chain = next_chain([staged(store, *span) for span in ((0, 30), (0, 10), (20, 60))], 0)
+    spans = ((0, 30), (0, 10, JSON), (20, 60, form))
+    chain = next_chain([staged(store, *span) for span in spans], 0)
     path = tmp_path / "file.parquet"
     count = ChangeFiles(store, kind, COLUMNS, ids(kind)).write(path, chain.links, applied, AT)
 
@@ -150,9 +156,10 @@ def test_a_file_holds_the_row_of_each_delta_once_however_batches_overlap(
 
 
 @pytest.mark.law("L9")
-def test_a_batch_whose_object_is_gone_or_damaged_is_said_to_be(tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", [PARQUET, JSON])
+def test_a_batch_whose_object_is_gone_or_damaged_is_said_to_be(tmp_path: Path, form: str) -> None:
     store: Any = Store({})
-    batch = staged(store, 0, 2)
+    batch = staged(store, 0, 2, form)
     files = ChangeFiles(store, CHANGES_TABLE, COLUMNS, ids(CHANGES_TABLE))
     whole = store.objects.pop(batch.object_key)
     for body, said in ((None, "is gone"), (b"not parquet", "cannot be read"), (whole[:-9], "read")):

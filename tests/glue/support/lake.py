@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lakesync.adapters.lake.parquet import ParquetEncoder
+from lakesync.core.flushing import JSON, PARQUET
 from lakesync.core.merge import RowState
 from lakesync.core.names import staged_column
 from lakesync.maintenance.batches import Batch
 from lakesync.ports import BatchRow
+from lakesync.wire.batch_json import encode_batch
 from lakesync_spark.common.arguments import Arguments
 from lakesync_spark.iceberg.run import run
 from lakesync_spark.iceberg.tables import find_table, located
@@ -63,6 +65,7 @@ class Lake:
         after: int | None = None,
         schema: TableSchema | None = None,
         commits: Sequence[int] | None = None,
+        form: str = PARQUET,
     ) -> Batch:
         """Write a batch and its claim; by default it continues the last one, a commit a delta."""
         start = (self.batches[-1].last if self.batches else 0) if after is None else after
@@ -74,8 +77,11 @@ class Lake:
         )
         names = sorted({name for row in rows for name, _ in row.columns})
         columns = {name: staged_column(name) for name in names}
-        batch = Batch(self.gateway, self.table, start, stamps[-1], rows, columns)
-        body = ParquetEncoder().encode(rows, columns)
+        batch = Batch(self.gateway, self.table, start, stamps[-1], rows, columns, form)
+        if form == JSON:
+            body = encode_batch(self.gateway, self.table, start, stamps[-1], rows)
+        else:
+            body = ParquetEncoder().encode(rows, columns)
         self.store.put(batch.object_key, body)
         self.claim(batch, schema)
         self.batches.append(batch)

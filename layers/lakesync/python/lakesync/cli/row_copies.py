@@ -7,7 +7,6 @@ own credentials.
 
 from __future__ import annotations
 
-import io
 from typing import TYPE_CHECKING, Final
 
 from lakesync.checkpoint import manifest as names
@@ -104,7 +103,7 @@ def _in_run(run: bytes, key: RowKey) -> int:
 def _in_batch(body: bytes, key: RowKey) -> int:
     if not body:
         return 0
-    import pyarrow.parquet as pq
+    from lakesync.adapters.lake.parquet import batch_table
 
-    rows = pq.read_table(io.BytesIO(body), columns=["_row_id", "_op"]).to_pylist()
+    rows = batch_table(body).select(["_row_id", "_op"]).to_pylist()
     return sum(row["_row_id"] == key[1] and row["_op"] != Op.DELETE.name for row in rows)

@@ -35,11 +35,11 @@ FILL: Final = "fill.json"
 RETRY: Final = "retry.json"
 """The name of a claim that asks to retry a table's dead letters."""
 STAGING: Final = "staging/"
-"""The prefix of the objects of batches: ``staging/GATEWAY/TABLE/RANGE.parquet``."""
+"""The prefix of the objects of batches: ``staging/GATEWAY/TABLE/RANGE.parquet``, or ``.json``."""
 DELIVERIES_FAILED: Final = "deliveries-failed/"
 """The prefix of claims of declared destinations that can never succeed, each with its reason."""
 _STAMP = re.compile(r"[0-9]{1,20}")
-_STAGED = re.compile(rf"{STAGING}([^/]+)/([^/]+)/([0-9]{{20}})-([0-9]{{20}})\.parquet")
+_STAGED = re.compile(rf"{STAGING}([^/]+)/([^/]+)/([0-9]{{20}})-([0-9]{{20}})\.(?:parquet|json)")
 _GATEWAY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 

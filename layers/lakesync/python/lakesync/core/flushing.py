@@ -20,6 +20,10 @@ FLUSH_BYTES_MIN: Final = 16 * 1024
 """The least threshold or budget: a flush costs some calls, however little there is."""
 FLUSH_BYTES_MAX: Final = 64 * 1024 * 1024
 """The largest threshold or budget: far below the bytes from which pushes are refused."""
+PARQUET: Final = "parquet"
+JSON: Final = "json"
+FORMATS: Final = (PARQUET, JSON)
+"""How objects of batches are written; JSON is larger, and people read it."""
 BUDGETS_MAX: Final = 100
 """Tables with a budget of their own."""
 
@@ -34,6 +38,8 @@ class Flushing:
     """From how many unflushed bytes on nothing waits; 0: the stack's threshold."""
     tables: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     """By table, the unflushed bytes from which it is flushed before the others."""
+    format: str = PARQUET
+    """One of `FORMATS`, of the objects of batches."""
 
     def waits(self, age_ms: int, unflushed_bytes: int) -> bool:
         """Return whether a scheduled flush leaves the log as it is for now."""
@@ -51,10 +57,12 @@ def flushing_to_json(flushing: Flushing) -> dict[str, Any]:
         "everyS": flushing.every_s,
         "bytes": flushing.bytes,
         "tables": dict(sorted(flushing.tables.items())),
+        "flushFormat": flushing.format,
     }
 
 
 def flushing_from_stored(body: Mapping[str, Any]) -> Flushing:
     """Read what `flushing_to_json` wrote, in any release."""
     tables = MappingProxyType(dict(body.get("tables", {})))
-    return Flushing(body.get("everyS", 0), body.get("bytes", 0), tables)
+    form = body.get("flushFormat", PARQUET)
+    return Flushing(body.get("everyS", 0), body.get("bytes", 0), tables, form)

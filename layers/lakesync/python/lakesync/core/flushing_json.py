@@ -10,6 +10,8 @@ from lakesync.core.flushing import (
     EVERY_S_MAX,
     FLUSH_BYTES_MAX,
     FLUSH_BYTES_MIN,
+    FORMATS,
+    PARQUET,
     Flushing,
 )
 from lakesync.core.names import is_table_name
@@ -18,7 +20,7 @@ from lakesync.errors import ValidationFailed
 if TYPE_CHECKING:
     from lakesync.core.config import GatewayConfig
 
-_FIELDS: Final = ("everyS", "bytes", "tables")
+_FIELDS: Final = ("everyS", "bytes", "tables", "flushFormat")
 
 
 def read_flushing(body: object, config: GatewayConfig) -> Flushing:
@@ -46,12 +48,16 @@ def read_flushing(body: object, config: GatewayConfig) -> Flushing:
         if not is_table_name(table):
             raise ValidationFailed(f"tables: {table[:64]!r} is no table's name", field="tables")
         config.check_table(table)
+    form = body.get("flushFormat", PARQUET)
+    if form not in FORMATS:
+        raise ValidationFailed(f"flushFormat must be {' or '.join(FORMATS)}", field="flushFormat")
     read = {table: _whole(value, f"tables.{table}", FLUSH_BYTES_MIN, FLUSH_BYTES_MAX)
             for table, value in budgets.items()}  # fmt: skip
     return Flushing(
         _whole(body.get("everyS", 0), "everyS", 0, EVERY_S_MAX),
         _or_none(body.get("bytes", 0)),
         MappingProxyType(read),
+        form,
     )
 
 

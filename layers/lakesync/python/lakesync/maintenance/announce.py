@@ -17,6 +17,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from lakesync.core.claims import announcement
+from lakesync.core.flushing import JSON
+from lakesync.wire.batch_json import encode_batch
 
 if TYPE_CHECKING:
     from lakesync.core.destinations import Destinations
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from lakesync.maintenance.batches import Batch
     from lakesync.ports import BatchEncoder, ObjectStore, Queue
 
+_JSON: Final = "application/json"
 _PARQUET: Final = "application/vnd.apache.parquet"
 
 
@@ -49,8 +52,12 @@ class Announcer:
         self, batch: Batch, schema: TableSchema | None, destinations: Destinations
     ) -> None:
         """Write a batch, and claim it for the lake and each destination that it goes to."""
-        body = self._encoder.encode(batch.rows, batch.columns)
-        self._objects.put_object(batch.object_key, body, _PARQUET)
+        if batch.form == JSON:
+            body = encode_batch(batch.gateway, batch.table, batch.after, batch.last, batch.rows)
+            self._objects.put_object(batch.object_key, body, _JSON)
+        else:
+            body = self._encoder.encode(batch.rows, batch.columns)
+            self._objects.put_object(batch.object_key, body, _PARQUET)
         claim = batch.claim(schema, len(body)).encode()
         if destinations.in_lake(batch.table):
             self._claim(batch, batch.claim_key, claim, self._lake)
@@ -58,5 +65,5 @@ class Announcer:
             self._claim(batch, batch.delivery_key(destination.name), claim, self._deliveries)
 
     def _claim(self, batch: Batch, key: str, claim: bytes, queue: Queue) -> None:
-        self._objects.put_object(key, claim, "application/json")
+        self._objects.put_object(key, claim, _JSON)
         queue.send(announcement(key, batch.object_key))

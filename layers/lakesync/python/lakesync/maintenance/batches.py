@@ -12,6 +12,7 @@ from itertools import chain, groupby
 from typing import TYPE_CHECKING, Final
 
 from lakesync.core.claims import CLAIMS, STAGING, deliveries_of
+from lakesync.core.flushing import PARQUET
 from lakesync.core.names import staged_column
 from lakesync.core.schema_json import schema_to_json
 from lakesync.core.stored import WRITES
@@ -42,6 +43,8 @@ class Batch:
     rows: tuple[BatchRow, ...]
     columns: Mapping[str, str]
     """By column that occurs, its name in the object."""
+    form: str = PARQUET
+    """One of `lakesync.core.flushing.FORMATS`."""
 
     @property
     def range_name(self) -> str:
@@ -51,7 +54,7 @@ class Batch:
     @property
     def object_key(self) -> str:
         """The key of the rows."""
-        return f"{STAGING}{self.gateway}/{self.table}/{self.range_name}.parquet"
+        return f"{STAGING}{self.gateway}/{self.table}/{self.range_name}.{self.form}"
 
     @property
     def claim_key(self) -> str:
@@ -102,7 +105,9 @@ def rows_of(entries: Iterable[LogEntry]) -> dict[str, list[BatchRow]]:
     return dict(sorted(rows.items()))
 
 
-def batches(gateway: str, table: str, rows: Iterable[BatchRow], after: Stamp) -> Iterator[Batch]:
+def batches(
+    gateway: str, table: str, rows: Iterable[BatchRow], after: Stamp, form: str = PARQUET
+) -> Iterator[Batch]:
     """Cut a table's rows, in commit order, into batches that follow each other.
 
     Each has whole commits, as many as `BATCH_CELLS_MAX` allows: the same rows are always cut at the
@@ -113,6 +118,7 @@ def batches(gateway: str, table: str, rows: Iterable[BatchRow], after: Stamp) ->
         table: the table.
         rows: its rows of one range.
         after: where its batch before them ended; 0 if there was none.
+        form: how their objects are written.
     """
     taken: list[BatchRow] = []
     columns: set[str] = set()
@@ -120,16 +126,17 @@ def batches(gateway: str, table: str, rows: Iterable[BatchRow], after: Stamp) ->
         more = list(commit)
         names = {name for row in more for name, _ in row.columns}
         if taken and (len(taken) + len(more)) * len(columns | names) > BATCH_CELLS_MAX:
-            yield _batch(gateway, table, after, taken, columns)
+            yield _batch(gateway, table, after, taken, columns, form)
             after, taken, columns = taken[-1].commit, [], set()
         taken += more
         columns |= names
     if taken:
-        yield _batch(gateway, table, after, taken, columns)
+        yield _batch(gateway, table, after, taken, columns, form)
 
 
 def _batch(
-    gateway: str, table: str, after: Stamp, rows: Sequence[BatchRow], columns: Iterable[str]
-) -> Batch:
+    gateway: str, table: str, after: Stamp, rows: Sequence[BatchRow], columns: Iterable[str],
+    form: str,
+) -> Batch:  # fmt: skip
     names = {name: staged_column(name) for name in sorted(columns)}
-    return Batch(gateway, table, after, rows[-1].commit, tuple(rows), names)
+    return Batch(gateway, table, after, rows[-1].commit, tuple(rows), names, form)

@@ -289,7 +289,7 @@ class Flusher:
                 continue
             if after > state.watermark:
                 continue  # another flush has announced this table of the range already
-            for batch in batches(log.gateway, table, rows, after):
+            for batch in batches(log.gateway, table, rows, after, log.config.flushing.format):
                 self._announcer.announce(batch, log.config.schemas.get(table), destinations)
                 report = replace(
                     report, batches=report.batches + 1, deltas=report.deltas + len(batch.rows)

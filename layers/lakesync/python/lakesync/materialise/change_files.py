@@ -7,7 +7,6 @@ Laws L2-L4, L11: ``docs/spec/lake.md``.
 
 from __future__ import annotations
 
-import io
 from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.errors import ValidationFailed
@@ -93,17 +92,17 @@ class ChangeFiles:
         return count
 
     def _staged(self, link: Link, above: Stamp) -> pa.Table:
-        import pyarrow as pa  # noqa: PLC0415
         import pyarrow.compute as pc  # noqa: PLC0415 - as above
-        import pyarrow.parquet as pq  # noqa: PLC0415
+
+        from lakesync.adapters.lake.parquet import batch_table  # noqa: PLC0415
 
         stored = self._store.read(link.batch.object_key)
         if stored is None:
             raise ValidationFailed(f"the object {link.batch.object_key} is gone", field="object")
         try:
             # On this thread: several files are made at once.
-            deltas = pq.read_table(io.BytesIO(stored.body), use_threads=False)
-        except (pa.ArrowException, OSError) as exc:  # OSError: a damaged page
+            deltas = batch_table(stored.body, use_threads=False)
+        except ValidationFailed as exc:
             raise ValidationFailed(
                 f"the object {link.batch.object_key} cannot be read: {exc}", field="object"
             ) from exc

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lakesync.adapters.lake.typed_text import text_of, value_of
@@ -48,14 +47,14 @@ def read_deltas(
     Raises:
         ValidationFailed: an object is gone.
     """
-    import pyarrow.parquet as pq  # noqa: PLC0415 - only who reads a batch needs it
+    from lakesync.adapters.lake.parquet import batch_table  # noqa: PLC0415 - few need pyarrow
 
     deltas: list[StagedDelta] = []
     for link in links:
         staged = store.read(link.batch.object_key)
         if staged is None:
             raise ValidationFailed(f"the object {link.batch.object_key} is gone", field="object")
-        rows = pq.read_table(io.BytesIO(staged.body)).to_pylist()
+        rows = batch_table(staged.body).to_pylist()
         deltas += [_delta(row, columns) for row in rows if row["_commit"] > link.above]
     return sorted(deltas, key=lambda one: (one.commit, one.own["_ordinal"]))
 

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from lakesync.adapters.database import PlacedDelta, Position
 from lakesync.core.delta import Op, known_delta
 from lakesync.errors import ValidationFailed
+from lakesync.wire.batch_json import columns_of, decode_batch, is_envelope
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -48,34 +49,50 @@ class ParquetEncoder:
 
     def encode(self, rows: Sequence[BatchRow], columns: Mapping[str, str]) -> bytes:
         """Return the object; the same rows give the same bytes."""
-        values: dict[str, list[bytes | None]] = {name: [None] * len(rows) for name in columns}
-        for index, row in enumerate(rows):
-            for name, value in row.columns:
-                values[name][index] = value
-        system = [
-            [row.commit for row in rows],
-            [row.ordinal for row in rows],
-            [row.op for row in rows],
-            [row.row_id for row in rows],
-            [row.client_id for row in rows],
-            [row.hlc for row in rows],
-            [row.delta_id for row in rows],
-        ]
-        arrays = [
-            pa.array(column, type=field.type) for column, field in zip(system, _SYSTEM, strict=True)
-        ]
-        # Canonical JSON is always UTF-8, so the bytes are text as they are.
-        arrays += [
-            pa.array(column, type=pa.binary()).cast(pa.string()) for column in values.values()
-        ]
-        arrays.append(pa.array(map(_order, rows), type=pa.string()))
-        fields = [*_SYSTEM, *(pa.field(columns[name], pa.string()) for name in values)]
-        fields.append(pa.field(_ORDER, pa.string()))
-        named = {_COLUMNS: json.dumps(dict(columns), sort_keys=True).encode()}
-        table = pa.Table.from_arrays(arrays, schema=pa.schema(fields, metadata=named))
         sink = io.BytesIO()
-        pq.write_table(table, sink, compression="zstd")
+        pq.write_table(_table(rows, columns), sink, compression="zstd")
         return sink.getvalue()
+
+
+def batch_table(body: bytes, *, use_threads: bool = True) -> pa.Table:
+    """Return the object of a batch as a table, whether it is Parquet or JSON.
+
+    Raises:
+        ValidationFailed: it is neither, or is damaged.
+    """
+    if is_envelope(body):
+        rows = decode_batch(body)
+        return _table(rows, columns_of(rows))
+    try:
+        return pq.read_table(io.BytesIO(body), use_threads=use_threads)
+    except (pa.ArrowException, OSError) as exc:  # OSError: a damaged page
+        raise ValidationFailed(str(exc), field="object") from exc
+
+
+def _table(rows: Sequence[BatchRow], columns: Mapping[str, str]) -> pa.Table:
+    values: dict[str, list[bytes | None]] = {name: [None] * len(rows) for name in columns}
+    for index, row in enumerate(rows):
+        for name, value in row.columns:
+            values[name][index] = value
+    system = [
+        [row.commit for row in rows],
+        [row.ordinal for row in rows],
+        [row.op for row in rows],
+        [row.row_id for row in rows],
+        [row.client_id for row in rows],
+        [row.hlc for row in rows],
+        [row.delta_id for row in rows],
+    ]
+    arrays = [
+        pa.array(column, type=field.type) for column, field in zip(system, _SYSTEM, strict=True)
+    ]
+    # Canonical JSON is always UTF-8, so the bytes are text as they are.
+    arrays += [pa.array(column, type=pa.binary()).cast(pa.string()) for column in values.values()]
+    arrays.append(pa.array(map(_order, rows), type=pa.string()))
+    fields = [*_SYSTEM, *(pa.field(columns[name], pa.string()) for name in values)]
+    fields.append(pa.field(_ORDER, pa.string()))
+    named = {_COLUMNS: json.dumps(dict(columns), sort_keys=True).encode()}
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields, metadata=named))
 
 
 def read_batch(body: bytes, batch: Batch) -> list[PlacedDelta]:
@@ -85,9 +102,8 @@ def read_batch(body: bytes, batch: Batch) -> list[PlacedDelta]:
         ValidationFailed: the object was not written for this batch, or is damaged.
     """
     try:
-        table = pq.read_table(io.BytesIO(body))
-        return list(_deltas(table, batch))
-    except (pa.ArrowException, OSError, KeyError, ValueError) as exc:  # OSError: a damaged page
+        return list(_deltas(batch_table(body), batch))
+    except (ValidationFailed, pa.ArrowException, KeyError, ValueError) as exc:
         raise ValidationFailed(f"the object {batch.object_key} cannot be read: {exc}") from exc
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from lakesync.cli.existence import must_exist
 from lakesync.cli.files import read_json
 from lakesync.cli.session import Session, command
+
+_NOTHING: Final = {"everyS": 0, "bytes": 0, "tables": {}, "flushFormat": "parquet"}
 
 
 @command
@@ -22,7 +24,7 @@ def show(session: Session) -> None:
       lakesync flushing show
     """
     declared = session.ask("GET", f"/admin/flushing/{session.connection.gateway}")
-    must_exist(session, declared["everyS"] or declared["bytes"] or declared["tables"])
+    must_exist(session, declared != _NOTHING)
     session.out.text(json.dumps(declared, indent=None if session.out.json_lines else 2))
 
 
@@ -32,14 +34,17 @@ def put(
     *,
     file: Annotated[
         str,
-        typer.Argument(help="A JSON file with everyS, bytes, tables; - for standard input."),
+        typer.Argument(
+            help="A JSON file with everyS, bytes, tables, flushFormat; - for standard input."
+        ),
     ],
 ) -> None:
     """Declare when the gateway is flushed. Safe to repeat.
 
     Few commits wait up to `everyS` seconds, and not only until the schedule's next run. From
     `bytes` on, nothing waits; a table is flushed before the others from its bytes in `tables` on.
-    What the file leaves out is as the stack has it.
+    With "flushFormat": "json" people can read the objects of batches. What the file leaves out is
+    as the stack has it.
 
     Example:
       lakesync flushing put flushing.json
@@ -52,5 +57,5 @@ def put(
         saved,
         f"in force: flushed {f'every {every} s' if every else 'by the schedule'}, "
         f"{f'from {size} bytes on' if size else 'from the threshold of the stack on'}, "
-        f"tables with a budget: {len(budgets)}",
+        f"tables with a budget: {len(budgets)}, objects in {saved['flushFormat']}",
     )

@@ -9,6 +9,7 @@ from lakesync.core.flushing import (
     EVERY_S_MAX,
     FLUSH_BYTES_MAX,
     FLUSH_BYTES_MIN,
+    FORMATS,
 )
 from lakesync.runtime.api.shapes import (
     COUNT,
@@ -42,6 +43,10 @@ _FLUSHING: Final[dict[str, Schema]] = {
         "additionalProperties": _BYTES,
         "maxProperties": BUDGETS_MAX,
         "description": "By table, the bytes from which it is flushed before the others.",
+    },
+    "flushFormat": {
+        "enum": list(FORMATS),
+        "description": "How objects of batches are written; JSON for people.",
     },
 }
 _METRICS: Final[dict[str, Schema]] = {"gateway": TEXT, "tables": list_of(NAME), "headHlc": STAMP}
