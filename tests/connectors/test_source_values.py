@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from lakesync.connectors.port import Change
-from lakesync.connectors.sql.gone import _rows_there
+from lakesync.connectors.sql.gone import asking
 from lakesync.connectors.sql.plan import plan_of
 from lakesync.connectors.sql.source import SqlConnector
 from lakesync.result import Err
@@ -374,7 +374,7 @@ def sought(source: SqlSource, row_ids: list[str]) -> set[str]:
     cursor = connection.cursor()
     described = source.source.described(cursor, source.table)[0]
     plan = plan_of(source.settings.tables[0], described, source.source.values)
-    there = _rows_there(cursor, source.source.dialect, plan, row_ids)
+    there = asking(cursor, source.source.dialect, plan)(row_ids)
     connection.close()
     return there
 
@@ -428,14 +428,14 @@ def test_values_of_mysql_arrive_as_the_database_prints_them(mariadb: Database) -
 
 
 def documented() -> list[tuple[str, str, str, str, str]]:
-    """Return the rows of the tables of types in the documentation, each with its database."""
+    """Return the rows of the tables of types in the documentation, each with its SQL database."""
     rows: list[tuple[str, str, str, str, str]] = []
     database = ""
     text = (ROOT / "docs" / "source-values.md").read_text("utf-8")
     for line in text.splitlines():
         database = line.removeprefix("## ") if line.startswith("## ") else database
         cells = re.findall(r"`([^`]*)`", line)
-        if line.startswith("| `"):
+        if line.startswith("| `") and database != "BigQuery":  # of a test of its own
             kind, ours, printed, answer = cells
             rows.append((database, kind, ours, printed, answer))
     return rows

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakesync.testing.connector_contract import ConnectorContract
+from tests.support.bigquery_sources import BigQuerySource
 from tests.support.dlt_sources import Api, DltSql, Folder
 from tests.support.sources import MemorySource, SqlSource
 from tests.support.vendors.jira import JiraServer
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from tools.local_stack.bigquery import BigQueryServer
     from tools.local_stack.databases import Database
 
 SQL = [
@@ -28,6 +30,12 @@ QUERY = """
     SELECT t.id, concat(t.value, o.more) AS value, t.changed
     FROM {table} AS t JOIN (SELECT '' AS more, '100%s' AS kind) AS o ON o.kind LIKE '100%'
     WHERE t.id < 1000 -- rows of a join, some of them"""
+
+BIGQUERY_QUERY = """
+    SELECT t.id, CONCAT(t.value, o.more) AS value, t.changed
+    FROM `{table}` AS t CROSS JOIN (SELECT '' AS more, '100%s' AS kind) AS o
+    WHERE t.id < 1000 AND o.kind LIKE '100%' -- some rows of a join"""
+WAYS = ("time", "difference")
 
 
 @pytest.mark.law("N1", "N2", "N3")
@@ -55,6 +63,23 @@ class TestSql(ConnectorContract):
             database, kind, by_time=way == "time", changes=way == "changes",
             query=QUERY if queried else "",
         )  # fmt: skip
+        yield source
+        source.close()
+
+
+@pytest.mark.emulator
+@pytest.mark.law("N1", "N2", "N3", "N5")
+class TestBigQuery(ConnectorContract):
+    """BigQuery, a table and a query, both ways; each statement parsed as BigQuery's."""
+
+    @pytest.fixture(params=[f"{what} by {way}" for what in ("table", "query") for way in WAYS])
+    def bench(
+        self, request: pytest.FixtureRequest, bigquery: BigQueryServer
+    ) -> Iterator[BigQuerySource]:
+        """A table of its own on the emulator."""
+        what, _, way = request.param.partition(" by ")
+        query = BIGQUERY_QUERY if what == "query" else ""
+        source = BigQuerySource(bigquery, by_time=way == "time", query=query)
         yield source
         source.close()
 

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lakesync.connectors import Outside
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.merge import view
 from lakesync.core.schema import Column, TableSchema
 from lakesync.flows.routes import keeper
 from tests.flows.world import GATEWAY, World
+from tests.support.bigquery import DATASET
+from tests.support.bigquery_sources import BigQuerySource
 from tests.support.builders import delete, insert
 from tests.support.destinations import (
     SqlDestination,
@@ -26,6 +29,7 @@ from tests.support.waiting import PATIENCE_S
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tools.local_stack.bigquery import BigQueryServer
     from tools.local_stack.databases import Database
 
 pytestmark = pytest.mark.emulator
@@ -170,3 +174,34 @@ def test_a_transaction_that_commits_late_brings_no_row_back(
     assert world.poll() == "done"
     first.join(PATIENCE_S)
     assert not any(view(one) for one in after.rows_of(table, ["r1"]).unwrap().values())
+
+
+@pytest.mark.law("N21", "Y2", "Y8")
+@pytest.mark.parametrize("way", ["time", "difference"])
+def test_a_table_of_bigquery_that_is_nobodys_goes_to_the_gateway(
+    way: str, bigquery: BigQueryServer
+) -> None:
+    source = BigQuerySource(bigquery, by_time=way == "time")
+    world = World(Outside((bigquery.endpoint,)))
+    table: dict[str, Any] = {"name": source.table, "as": "things", "key": ["id"]}
+    if way == "time":
+        table["cursorColumn"] = "changed"
+    world.declare(
+        name="items", destination="gateway", map={"things": {"drop": ["changed"]}},
+        source={"connector": "bigquery", "configuration": {
+            "project": bigquery.project, "dataset": DATASET, "endpoint": bigquery.endpoint,
+            "settleS": 0, "tables": [table],
+        }},
+    )  # fmt: skip
+    source.put({"1": "a", "2": "b"})
+    world.poll("items")
+    assert world.in_gateway("things") == {
+        "1": {"id": 1, "value": "a"}, "2": {"id": 2, "value": "b"},
+    }  # fmt: skip
+    source.put({"2": "c", "3": "d"})
+    world.poll("items")
+    source.close()
+
+    assert {row_id: row["value"] for row_id, row in world.in_gateway("things").items()} == {
+        "1": "a", "2": "c", "3": "d",
+    }  # fmt: skip

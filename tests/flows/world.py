@@ -8,6 +8,7 @@ from lakesync.adapters.batches import values_of
 from lakesync.adapters.database import PlacedDelta, Position, TableBatch
 from lakesync.buffer.memory import MemoryBuffer
 from lakesync.buffer.memory_connectors import MemoryConnectors
+from lakesync.connectors.outside import Outside
 from lakesync.connectors.polls import LEASE_MS
 from lakesync.core.clock import stamp
 from lakesync.flows.routes import keeper
@@ -15,6 +16,7 @@ from lakesync.gateway.destinations import DestinationAdmin
 from lakesync.wire.row_state import decode_row_state
 from tests.delivery.world import KeptDatabase
 from tests.support.gateways import GivenTime, pusher
+from tests.support.hosts import LOOPBACK
 from tests.support.lake import Killed, Messages, Objects
 from tests.support.polling import PollingByHand
 
@@ -100,15 +102,17 @@ class MortalStore(MemoryConnectors):
 class World:
     """What flows move between."""
 
-    def __init__(self) -> None:
+    def __init__(self, outside: Outside | None = None) -> None:
+        """Make it; ``outside`` is what its operator allows, else databases on this machine."""
         self.steps = Steps()
         self.time = GivenTime(NOW_MS)
         self.buffer, objects, store = MemoryBuffer(), Objects(), MortalStore()
         store.steps = self.steps
         self._service = pusher(self.buffer, time_=self.time)
         self.by_hand = PollingByHand(
-            self._push, self.time.wall_clock, store=store, objects=objects, rows=self.buffer
-        )
+            self._push, self.time.wall_clock, store=store, objects=objects, rows=self.buffer,
+            outside=outside or Outside(databases=LOOPBACK),
+        )  # fmt: skip
         destinations = DestinationAdmin(
             self.buffer, objects, Messages(), wall_clock=self.time.wall_clock
         )

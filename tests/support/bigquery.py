@@ -71,6 +71,10 @@ class EmulatedJobs(Jobs):
         check_statement(statement)
         return super()._finished(statement, parameters)
 
+    def start(self, statement: str, *parameters: Any, **more: Any) -> None:
+        check_statement(statement)
+        super().start(statement, *parameters, **more)
+
     def change(self, statement: str, **parameters: Any) -> int:
         """Change rows or tables; the emulator adds one column at a time."""
         first, *more = statement.split(", ADD COLUMN ")

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 GROUP: Final = "lakesync.connectors"
 """The group of entry points."""
 BUILT_IN: Final[Mapping[str, str]] = {
+    "bigquery": "lakesync.connectors.bigquery.types:BIGQUERY",
     "cloudwatch": "lakesync.connectors.cloudwatch.types:CLOUDWATCH",
     "dlt": "lakesync.connectors.dlt.types:DLT",
     "jira": "lakesync.connectors.jira.types:JIRA",

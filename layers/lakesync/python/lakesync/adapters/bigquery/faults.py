@@ -24,6 +24,9 @@ MARK_MOVED: Final = "lakesync: the mark moved"
 """The message of a script that finds another writer's mark."""
 _ABORTED: Final = "aborted due to concurrent update"
 _QUOTA: Final = frozenset({"quotaExceeded", "rateLimitExceeded", "jobRateLimitExceeded"})
+_UNFILTERED: Final = "without a filter over column"
+"""The table may be read only with a filter by which partitions are left out."""
+_TOO_MANY_BYTES: Final = "exceeded limit for bytes billed"
 _ROW_FAULTS: Final = (
     "cannot be assigned",
     "cannot be null",
@@ -37,6 +40,16 @@ _CREDENTIALS: Final = (
     "BigQuery: no Application Default Credentials: run `gcloud auth application-default login`, or "
     "set up workload identity federation where this runs"
 )
+
+
+def is_missing(error: LakeSyncError) -> bool:
+    """Return whether the error means that something does not exist: a table, a job, its rows."""
+    return isinstance(error.__cause__, api.NotFound)
+
+
+def is_statement_fault(error: LakeSyncError) -> bool:
+    """Return whether BigQuery refuses a statement for what it says, at any time."""
+    return isinstance(error.__cause__, api.BadRequest | api.NotFound)
 
 
 def is_missing_table(error: LakeSyncError) -> bool:
@@ -79,7 +92,8 @@ def _refused(error: api.GoogleAPICallError) -> LakeSyncError:
         return (
             AdapterFailed(message) if is_table else AdapterRefused(f"{message}; create the dataset")
         )
-    if isinstance(error, api.Forbidden | api.Unauthorized):
+    is_refused = isinstance(error, api.Forbidden | api.Unauthorized)
+    if is_refused or _UNFILTERED in message or _TOO_MANY_BYTES in message:
         return AdapterRefused(message)
     if isinstance(error, api.GatewayTimeout | api.DeadlineExceeded):
         return AdapterTimedOut(message)

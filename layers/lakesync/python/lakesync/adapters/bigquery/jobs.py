@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import io
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import uuid4
 
@@ -17,6 +18,7 @@ from google.cloud.bigquery.retry import DEFAULT_RETRY
 
 from lakesync.adapters.bigquery.credentials import google_client
 from lakesync.adapters.bigquery.faults import is_missing_table, translated
+from lakesync.adapters.bigquery.looks import ReadRows, Trial, field_of, look_of
 from lakesync.adapters.bigquery.names import quoted
 from lakesync.errors import (
     AdapterFailed,
@@ -29,6 +31,8 @@ from lakesync.errors import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from lakesync.adapters.bigquery.looks import Look
+
 T = TypeVar("T")
 
 REQUEST_TIMEOUT_S: Final = 30
@@ -37,6 +41,11 @@ RETRY_S: Final = 30
 """How long a request with a temporary error is retried."""
 JOB_TIMEOUT_S: Final = 300
 """How long a statement, script or load may run."""
+_PARAMETERS: Final[tuple[tuple[type[Any], str], ...]] = (
+    (str, "STRING"), (bool, "BOOL"), (int, "INT64"), (bytes, "BYTES"), (Decimal, "BIGNUMERIC"),
+    (time, "TIME"),
+)  # fmt: skip
+"""Types of parameters, the subclass before its base class."""
 STAGE_HOURS_MAX: Final = 24
 """After this BigQuery removes a stage that a killed writer left."""
 
@@ -126,6 +135,109 @@ class Jobs:
                 job.cancel(retry=None, timeout=REQUEST_TIMEOUT_S)
             raise
         return job.num_dml_affected_rows or 0, (tuple(row) for row in rows)
+
+    # --- reading in pages -------------------------------------------------------------------------
+
+    def look(self, table: str) -> Look:
+        """Return what a table is; free.
+
+        Raises:
+            AdapterFailed: there is no such table: `is_missing_table`.
+        """
+        asked = lambda: self._client.get_table(  # noqa: E731 - a call
+            self._placed(table), retry=self._retry, timeout=REQUEST_TIMEOUT_S
+        )
+        return look_of(self._asked(asked))
+
+    def tables(self, tables_max: int) -> list[str]:
+        """Return the names of tables of the dataset; free."""
+
+        def work() -> list[str]:
+            listed = self._client.list_tables(
+                f"{self.project}.{self.dataset}", max_results=tables_max, retry=self._retry,
+                timeout=REQUEST_TIMEOUT_S,
+            )  # fmt: skip
+            return [table.table_id for table in listed]
+
+        return self._asked(work)
+
+    def trial(self, statement: str, parameters: Sequence[Any] = ()) -> Trial:
+        """Return what a statement would be and read, without running it; free.
+
+        Args:
+            statement: the statement.
+            parameters: the values of ``@p0``, ``@p1`` and so on.
+        """
+
+        def work() -> Trial:
+            config = self._reading(parameters)
+            config.dry_run, config.use_query_cache = True, False
+            job = self._client.query(
+                statement, job_config=config, retry=self._retry, job_retry=None,
+                timeout=REQUEST_TIMEOUT_S,
+            )  # fmt: skip
+            return Trial(
+                job.statement_type or "", tuple(map(field_of, job.schema or ())),
+                job.total_bytes_processed or 0, job.location or "",
+            )  # fmt: skip
+
+        return self._asked(work)
+
+    def start(
+        self,
+        statement: str,
+        parameters: Sequence[Any] = (),
+        *,
+        job_id: str,
+        location: str,
+        bytes_billed_max: int,
+    ) -> None:
+        """Start a query whose rows are read by `rows`. Safe to repeat with the same id."""
+
+        def work() -> None:
+            config = self._reading(parameters)
+            config.maximum_bytes_billed = bytes_billed_max
+            with suppress(Conflict):
+                self._client.query(
+                    statement, job_config=config, job_id=job_id, location=location or None,
+                    retry=self._retry, job_retry=None, timeout=REQUEST_TIMEOUT_S,
+                )  # fmt: skip
+
+        self._asked(work)
+
+    def rows(
+        self, job_id: str, location: str, start: int, rows_max: int, wait_s: float
+    ) -> ReadRows | None:
+        """Return some rows of a query that was started, always in the same order.
+
+        BigQuery keeps them for a day, and reading them is free. None if the query still runs.
+
+        Raises:
+            AdapterFailed: the query failed, or its rows are no longer kept: `is_missing`.
+        """
+
+        def work() -> ReadRows | None:
+            job: Any = self._client.get_job(
+                job_id, location=location or None, retry=self._retry, timeout=REQUEST_TIMEOUT_S
+            )
+            try:
+                read = job.result(
+                    start_index=start, max_results=rows_max, timeout=wait_s, retry=self._retry,
+                    job_retry=None,
+                )  # fmt: skip
+            except TimeoutError:
+                return None
+            return ReadRows([tuple(row) for row in read], read.total_rows or 0)
+
+        return self._asked(work)
+
+    def _reading(self, parameters: Sequence[Any]) -> bigquery.QueryJobConfig:
+        named = [_parameter(f"p{place}", value) for place, value in enumerate(parameters)]
+        return bigquery.QueryJobConfig(
+            query_parameters=named,
+            default_dataset=f"{self.project}.{self.dataset}",
+            job_timeout_ms=JOB_TIMEOUT_S * 1_000,
+        )
 
     # --- tables -----------------------------------------------------------------------------------
 
@@ -228,11 +340,15 @@ class Jobs:
             raise error from exc
 
 
-def _parameter(name: str, value: str | int | Sequence[str]) -> Any:
-    if isinstance(value, str):
-        return bigquery.ScalarQueryParameter(name, "STRING", value)
-    if isinstance(value, int):
-        return bigquery.ScalarQueryParameter(name, "INT64", value)
+def _parameter(name: str, value: Any) -> Any:
+    for kind, sql_type in _PARAMETERS:
+        if isinstance(value, kind):
+            return bigquery.ScalarQueryParameter(name, sql_type, value)
+    if isinstance(value, datetime):
+        sql_type = "TIMESTAMP" if value.tzinfo else "DATETIME"
+        return bigquery.ScalarQueryParameter(name, sql_type, value)
+    if isinstance(value, date):
+        return bigquery.ScalarQueryParameter(name, "DATE", value)
     return bigquery.ArrayQueryParameter(name, "STRING", list(value))
 
 

@@ -21,9 +21,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from lakesync.connectors.port import Change, SourcePage, Unreadable
+from lakesync.connectors.sql.gone import asking
 from lakesync.connectors.sql.keyless import has_key, without_key
 from lakesync.connectors.sql.query import behind, page_of, up_to
-from lakesync.connectors.sql.rekeying import RANGES, behind_rows, ended, gone, looks_for_gone
+from lakesync.connectors.sql.rekeying import RANGES, behind_rows, gone, looks_for_gone
 from lakesync.connectors.storage import digest
 
 if TYPE_CHECKING:
@@ -128,9 +129,7 @@ def read(
         Altered: the table must be planned anew; nothing was stored.
     """
     if looks_for_gone(after):
-        if json.loads(after)["gone"] is None:
-            return ended(storage, plan)
-        return gone(cursor, database.dialect, plan, storage, after)
+        return gone(plan, storage, after, asking(cursor, database.dialect, plan))
     page = read_range(ByKey(database, cursor, plan), plan, storage, after, rows_max, poll_ms)
     if after:
         return page

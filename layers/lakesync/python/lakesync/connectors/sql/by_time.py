@@ -43,11 +43,7 @@ def check(database: Database, cursor: Any, plan: Plan) -> str:
         AdapterRefused: the column is refused.
     """
     column = plan.settings.cursor_column
-    if column and plan.types[plan.place(column)] != "timestamp":
-        raise AdapterRefused(
-            f"{column} of {plan.settings.name} holds no times: name a column of times as "
-            "cursorColumn, or none, to compare all rows"
-        )
+    check_times(plan)
     wanted = [column] if column else list(plan.key)
     cursor.execute(*page_of(database.dialect, plan.origin(database.dialect), wanted, wanted, [], 1))
     cursor.fetchall()
@@ -57,13 +53,33 @@ def check(database: Database, cursor: Any, plan: Plan) -> str:
         return ""
     row_id, is_zoneless = _asked(database, cursor, plan)
     if row_id is not None:
-        raise AdapterRefused(
-            f"rows of {plan.settings.name} have no {column}, such as {row_id[:60]}, and would not "
-            "be read: set it in all rows and make it NOT NULL with a default, or name no "
-            "cursorColumn, to compare all rows"
-        )
+        raise untimed(plan, row_id)
     name = f"{column} of {plan.settings.name}"
     return f"{name} has no zone and is read as of UTC" if is_zoneless else ""
+
+
+def check_times(plan: Plan) -> None:
+    """Refuse a cursor column that is not of times.
+
+    Raises:
+        AdapterRefused: it is not.
+    """
+    column = plan.settings.cursor_column
+    if column and plan.types[plan.place(column)] != "timestamp":
+        raise AdapterRefused(
+            f"{column} of {plan.settings.name} holds no times: name a column of times as "
+            "cursorColumn, or none, to compare all rows"
+        )
+
+
+def untimed(plan: Plan, row_id: str) -> AdapterRefused:
+    """Return the refusal of a table with rows whose cursor column is NULL."""
+    column = plan.settings.cursor_column
+    return AdapterRefused(
+        f"rows of {plan.settings.name} have no {column}, such as {row_id[:60]}, and would not "
+        "be read: set it in all rows and make it NOT NULL with a default, or name no "
+        "cursorColumn, to compare all rows"
+    )
 
 
 def read(
@@ -90,8 +106,8 @@ def read(
     last_one = reach_of(ends, now, poll_ms, *margins, is_zoneless=False) if ends else None
     order, statement = _statement(database, plan, reach, rows_max, last_one)
     rows = plan.rows(cursor, statement)
-    changes, unreadable = _changes(plan, rows, place, reach.redating)
-    unreadable = (*unreadable, *_said(plan, row_id))
+    changes, unreadable = dated_changes(plan, rows, place, reach.redating)
+    unreadable = (*unreadable, *without_time(plan, row_id))
     if not is_midway(after):
         within = _within(database, plan, reach)
         unreadable = (*unreadable, *without_key(database.dialect, cursor, plan, within))
@@ -193,7 +209,7 @@ def _asked(database: Database, cursor: Any, plan: Plan) -> tuple[str | None, boo
     return row_id, is_zoneless
 
 
-def _said(plan: Plan, row_id: str | None) -> tuple[Unreadable, ...]:
+def without_time(plan: Plan, row_id: str | None) -> tuple[Unreadable, ...]:
     """Return the row without a change time as one that cannot be read, until it has one."""
     if row_id is None:
         return ()
@@ -204,9 +220,17 @@ def _said(plan: Plan, row_id: str | None) -> tuple[Unreadable, ...]:
     return (Unreadable(row_id, reason),)
 
 
-def _changes(
+def dated_changes(
     plan: Plan, rows: Sequence[Sequence[Any]], place: int, redating: Redating | None
 ) -> tuple[tuple[Change, ...], tuple[Unreadable, ...]]:
+    """Return rows as changes at their times, and those that cannot be read.
+
+    Args:
+        plan: how the table is read.
+        rows: the rows.
+        place: the position of the time in a row.
+        redating: how they are dated, if the source's clock stepped back.
+    """
     changes: list[Change] = []
     unreadable: list[Unreadable] = []
     for row in rows:

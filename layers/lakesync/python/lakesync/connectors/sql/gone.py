@@ -2,41 +2,48 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from lakesync.connectors.sql.names import quoted_name
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from lakesync.adapters.sql.dialect import Dialect
     from lakesync.connectors.sql.plan import Plan
     from lakesync.connectors.storage import Storage
 
+    RowsThere: TypeAlias = Callable[[Sequence[str]], set[str]]
+    """Returns which of the given rows a table has."""
+
 
 def rows_gone(
-    cursor: Any, dialect: Dialect, plan: Plan, storage: Storage, place: str
+    plan: Plan, storage: Storage, place: str, rows_there: RowsThere
 ) -> tuple[list[str], str]:
     """Return some of the rows that came from a table and that it no longer has.
 
     Args:
-        cursor: a cursor of the source.
-        dialect: the source's.
         plan: how the table is read.
         storage: the connector's, which lists the rows that the gateway has from it.
         place: where the previous call ended; empty to begin.
+        rows_there: asks the source.
 
     Returns:
         Their ids, and the place to continue; empty after the last.
     """
     brought = storage.brought(plan.settings.table, place)
-    there = _rows_there(cursor, dialect, plan, brought.row_ids)
+    there = rows_there(brought.row_ids)
     return [row_id for row_id in brought.row_ids if row_id not in there], brought.place
 
 
-def _rows_there(cursor: Any, dialect: Dialect, plan: Plan, row_ids: Sequence[str]) -> set[str]:
-    """Return which of the given rows the table has."""
-    return {plan.key_row_id(row) for row in rows_with(cursor, dialect, plan, row_ids, plan.key)}
+def asking(cursor: Any, dialect: Dialect, plan: Plan) -> RowsThere:
+    """Return the function that asks a SQL database which rows a table has."""
+
+    def rows_there(row_ids: Sequence[str]) -> set[str]:
+        rows = rows_with(cursor, dialect, plan, row_ids, plan.key)
+        return {plan.key_row_id(row) for row in rows}
+
+    return rows_there
 
 
 def rows_with(

@@ -19,7 +19,7 @@ from lakesync.connectors.sql.gone import rows_gone
 from lakesync.connectors.storage import digest
 
 if TYPE_CHECKING:
-    from lakesync.adapters.sql.dialect import Dialect
+    from lakesync.connectors.sql.gone import RowsThere
     from lakesync.connectors.sql.plan import Plan
     from lakesync.connectors.storage import Storage
 
@@ -56,9 +56,11 @@ def behind_rows(storage: Storage, plan: Plan) -> str:
     return json.dumps({"gone": ""}) if kept.get("looksForGone") else ""
 
 
-def gone(cursor: Any, dialect: Dialect, plan: Plan, storage: Storage, after: str) -> SourcePage:
+def gone(plan: Plan, storage: Storage, after: str, rows_there: RowsThere) -> SourcePage:
     """Return deletions of rows that the gateway has and the table does not."""
-    row_ids, following = rows_gone(cursor, dialect, plan, storage, json.loads(after)["gone"])
+    if json.loads(after)["gone"] is None:
+        return ended(storage, plan)
+    row_ids, following = rows_gone(plan, storage, json.loads(after)["gone"], rows_there)
     changes = tuple(Change(row_id, None) for row_id in row_ids)
     return SourcePage(changes, json.dumps({"gone": following or None}), has_more=True)
 

@@ -12,7 +12,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from lakesync.connectors.port import Change, SourcePage, Stretch, Unreadable
-from lakesync.connectors.sql.gone import rows_gone
+from lakesync.connectors.sql.gone import asking, rows_gone
 from lakesync.connectors.sql.query import behind, page_of, up_to
 from lakesync.errors import AdapterFailed
 
@@ -140,7 +140,7 @@ def _page(
 def _gone(
     cursor: Any, dialect: Dialect, plan: Plan, mark: Baseline, storage: Storage, place: str
 ) -> SourcePage:
-    row_ids, following = rows_gone(cursor, dialect, plan, storage, place)
+    row_ids, following = rows_gone(plan, storage, place, asking(cursor, dialect, plan))
     changes = tuple(Change(row_id, None, mark.us) for row_id in row_ids)
     rest = {"gone": following} if following else {"done": True}
     after = json.dumps({"us": mark.us} | rest)
