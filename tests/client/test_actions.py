@@ -401,6 +401,22 @@ def test_what_was_discarded_is_reported_to_who_waits_and_is_not_sent(shop: Shop)
 
 
 @pytest.mark.law("X13")
+def test_what_is_cleared_is_not_sent_and_what_is_done_stays(shop: Shop) -> None:
+    client = opened(shop)
+    done = client.actions.run("shipping", "ship", {"order": 1}).unwrap()
+    client.sync().unwrap()
+    queued = client.actions.run("shipping", "ship", {"order": 2}).unwrap()
+    assert client.actions.clear() == Ok(1)
+    assert client.actions.clear() == Ok(0)
+    client.sync().unwrap()
+
+    assert isinstance(error_of(queued.result(SOON_S)), NotFound)
+    assert done.result(0) == Ok({"shipment": 1})
+    assert len(shop.shipped) == 1
+    assert (client.actions.pending(), client.actions.dead_letters()) == (Ok([]), Ok([]))
+
+
+@pytest.mark.law("X13")
 def test_another_process_with_the_same_file_may_send_it(shop: Shop) -> None:
     client, other = opened(shop), opened(shop)
     reported: list[Any] = []

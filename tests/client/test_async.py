@@ -411,6 +411,8 @@ def test_actions_are_awaited(world: World) -> None:
             assert len((await actions.dead_letters()).unwrap()) == 1
             again = (await actions.retry(second, on_result=hear)).unwrap()
             (await actions.discard(again.action_id)).unwrap()
+            (await actions.run("shipping", "ship")).unwrap()
+            assert (await actions.clear()).unwrap() == 1
             assert isinstance(await again.entry(), Err)
             assert "ship" in repr((await actions.discover()).unwrap())
             left = (await actions.run("shipping", "ship")).unwrap()

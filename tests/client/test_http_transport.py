@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from lakesync.client import HttpTransport, Timeouts
+from lakesync.connectors.registry import all_described
 from lakesync.core.actions import Action
 from lakesync.core.clock import STAMP_MAX
 from lakesync.core.messages import Pull, Push
@@ -26,6 +27,7 @@ from lakesync.errors import (
     Unreachable,
 )
 from lakesync.result import Err, Ok
+from lakesync.testing.memory_gateway import MemoryGateway
 from lakesync.wire import actions_json, proto
 from tests.client.support.acting import Shop
 from tests.client.support.gateways import GATEWAY
@@ -35,6 +37,7 @@ from tests.support.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from tests.client.support.world import World
 
@@ -432,6 +435,43 @@ def test_without_httpx_the_transport_says_what_to_install(monkeypatch: pytest.Mo
 
 
 @pytest.mark.law("X11")
+def test_types_of_connectors_are_those_that_the_gateway_lists(world: World) -> None:
+    """Asked of the stack, not of one gateway; what is no list is no answer of a gateway."""
+    bodies = [json.dumps(all_described()).encode(), b'[{"type": "x"}]', b"[7]", b"{"]
+    paths: list[str] = []
+
+    def serve(request: httpx.Request) -> httpx.Response:
+        paths.append(f"{request.method} {request.url.path}")
+        return httpx.Response(
+            200, content=bodies.pop(0), headers={"content-type": "application/json"}
+        )
+
+    with transport(serve) as http:
+        client = world.client(transport=http)
+        listed = {each.type: each for each in client.connector_types().unwrap()}
+        refused = [client.connector_types() for _ in range(len(bodies))]
+
+    assert {"postgres", "jira", "stripe", "cloudwatch"} <= listed.keys()
+    assert listed["jira"].title == "Jira Cloud"
+    assert listed["jira"].configuration["properties"]["apiToken"]["writeOnly"]
+    assert {result.error.code for result in refused if isinstance(result, Err)} == {
+        "NOT_THE_GATEWAY"
+    }
+    assert all(isinstance(result, Err) for result in refused)
+    assert paths == ["GET /stage/v1/connectors/types"] * 4
+
+
+def test_a_gateway_in_memory_tells_its_types_and_what_cannot_tell_says_so(
+    world: World, tmp_path: Path
+) -> None:
+    with MemoryGateway(tmp_path) as gateway:
+        types = gateway.client("phone").connector_types().unwrap()
+    assert "postgres" in {each.type for each in types}
+    refused = world.client("b").connector_types()
+    assert isinstance(refused, Err)
+    assert refused.error.code == "METHOD_NOT_ALLOWED"
+
+
 def test_actions_go_over_http_as_json(world: World) -> None:
     shop = Shop(world)
     paths: list[str] = []

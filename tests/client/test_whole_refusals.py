@@ -22,6 +22,7 @@ from lakesync.errors import (
     NotFound,
     OutOfOrder,
     Revoked,
+    TransactionOpen,
     Unavailable,
     Unreachable,
     ValidationFailed,
@@ -301,6 +302,40 @@ def test_discarding_an_edit_from_a_clock_far_ahead_does_not_drag_the_clock(world
 
     assert client.insert("todos", "t2", {"n": 2}).unwrap().hlc < ahead.hlc
     assert client.sync().unwrap().pushed.accepted == 1
+
+
+@pytest.mark.law("K4")
+def test_a_cleared_outbox_leaves_rows_as_the_gateway_has_them(both: World) -> None:
+    transport = Guard(both, naming({"bad"}))  # type: ignore[arg-type]
+    client = both.client(transport=transport)
+    client.insert("todos", "t1", {"title": "first"}).unwrap()
+    client.sync().unwrap()
+    client.insert("todos", "bad", {"n": 1}).unwrap()
+    assert client.push().unwrap().quarantined == 1
+    for title in ("second", "third"):
+        client.update("todos", "t1", {"title": title}).unwrap()
+    client.delete("todos", "t1").unwrap()
+    client.insert("todos", "t2", {"n": 2}).unwrap()
+
+    assert client.clear_outbox() == Ok(5)
+    assert (client.pending(), client.quarantined()) == (Ok([]), Ok([]))
+    assert rows_of(client) == both.rows() == {("todos", "t1"): {"title": "first"}}
+    check_sound(client)
+    assert client.clear_outbox() == Ok(0)
+    client.insert("todos", "t3", {"n": 3}).unwrap()
+    assert client.sync().unwrap().pushed.accepted == 1
+    assert rows_of(client) == both.rows()
+
+
+def test_an_outbox_is_cleared_in_one_transaction_that_may_be_given_up(both: World) -> None:
+    client = both.client()
+    client.insert("todos", "t1", {"n": 1}).unwrap()
+    with client.transaction() as edits:
+        edits.insert("todos", "t2", {"n": 2}).unwrap()
+        refused = client.clear_outbox()
+    assert isinstance(refused, Err)
+    assert isinstance(refused.error, TransactionOpen)
+    assert len(client.pending().unwrap()) == 2
 
 
 def test_2000_discards_do_not_walk_the_outbox_2000_times(world: World) -> None:

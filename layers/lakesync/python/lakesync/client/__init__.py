@@ -31,6 +31,7 @@ from lakesync.client.upload.entries import OutboxEntry, Status
 from lakesync.client.upload.push import PushSummary
 from lakesync.core.attachments import Attachment
 from lakesync.core.messages import Progress
+from lakesync.ports import ConnectorDescription
 
 __all__ = [
     "ActionEntry",
@@ -46,6 +47,7 @@ __all__ = [
     "Callback",
     "Client",
     "ClientStatus",
+    "ConnectorDescription",
     "Fault",
     "HttpTransport",
     "LostWrite",

@@ -39,6 +39,8 @@ from lakesync.client.storage.writing import Writer
 from lakesync.client.sync import Syncer, never
 from lakesync.client.upload.keeper import OutboxKeeper
 from lakesync.core.snapshot_order import checked_first
+from lakesync.errors import NotOffered
+from lakesync.ports import TellsConnectorTypes
 from lakesync.result import Err, Ok, Result, heard
 
 if TYPE_CHECKING:
@@ -57,7 +59,7 @@ if TYPE_CHECKING:
     from lakesync.core.delta import Delta, Op
     from lakesync.core.schema import TableSchema
     from lakesync.errors import LakeSyncError
-    from lakesync.ports import Transport, WallClock
+    from lakesync.ports import ConnectorDescription, Transport, WallClock
 
 T = TypeVar("T")
 
@@ -243,6 +245,16 @@ class Client(Connecting, OutboxKeeper):
         ``mode="pull"`` nothing is sent, and edits and actions wait.
         """
         return self._attempt(lambda: self._syncer.sync(stopped, checked_mode(mode)))
+
+    def connector_types(self) -> Result[list[ConnectorDescription], LakeSyncError]:
+        """Ask the gateway which types of connectors there are, with the settings of each."""
+
+        def asked() -> list[ConnectorDescription]:
+            if not isinstance(self._transport, TellsConnectorTypes):
+                raise NotOffered("this transport tells no types of connectors: use HttpTransport")
+            return self._transport.connector_types()
+
+        return self._attempt(asked)
 
     def wipe(self, *, lose_edits: bool = False) -> Result[None, LakeSyncError]:
         """Sign out: close the client, and remove its file and everything in it from the disk.

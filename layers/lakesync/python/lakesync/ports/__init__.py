@@ -41,11 +41,13 @@ from lakesync.ports.buffer import (
     GatewayItems,
 )
 from lakesync.ports.client import (
+    ConnectorDescription,
     DropsRequests,
     Hearer,
     Listening,
     Listens,
     RunsActions,
+    TellsConnectorTypes,
     TellsSchemas,
     Transport,
 )
@@ -140,6 +142,7 @@ __all__ = [
     "Configurations",
     "Connection",
     "Connections",
+    "ConnectorDescription",
     "ConnectorStore",
     "Delivered",
     "DeliveryState",
@@ -186,6 +189,7 @@ __all__ = [
     "StoredHandler",
     "StoredMark",
     "StoredRow",
+    "TellsConnectorTypes",
     "TellsSchemas",
     "Tickets",
     "Transport",

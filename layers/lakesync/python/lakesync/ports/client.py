@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import (
     TYPE_CHECKING,
+    Any,
+    NamedTuple,
     Protocol,
     runtime_checkable,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from lakesync.core.actions import ActionAnswers, ActionDescription, ActionPush
     from lakesync.core.messages import Pull, PullPage, Push, PushReceipt
     from lakesync.core.schema import Schemas
@@ -20,6 +24,27 @@ class TellsSchemas(Protocol):
 
     def schemas(self) -> Schemas:
         """Fetch the schemas of the tables that the client may see."""
+        ...
+
+
+class ConnectorDescription(NamedTuple):
+    """A type of connector that the gateway has, for a form that asks for its settings."""
+
+    type: str
+    title: str
+    """What people call the outside system."""
+    configuration: Mapping[str, Any]
+    """The JSON Schema of its settings; secrets are ``writeOnly``; empty with an ``error``."""
+    error: str = ""
+    """Why it cannot be used: its package cannot be imported there."""
+
+
+@runtime_checkable
+class TellsConnectorTypes(Protocol):
+    """What a `Transport` may also do: tell which types of connectors there are."""
+
+    def connector_types(self) -> list[ConnectorDescription]:
+        """Fetch the types of connectors."""
         ...
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from lakesync.client import MemoryTransport
+from lakesync.client.transport.answers import connector_types_in
 from lakesync.testing.memory_attachments import CarriesInMemory
 
 if TYPE_CHECKING:
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from lakesync.core.actions import ActionAnswers, ActionDescription, ActionPush
     from lakesync.core.messages import Pull, PullPage, Push, PushReceipt
     from lakesync.core.schema import Schemas
-    from lakesync.ports import Hearer, Listening
+    from lakesync.ports import ConnectorDescription, Hearer, Listening
     from lakesync.testing.memory_attachments import MemoryAttachments
 
 
@@ -133,6 +135,12 @@ class GatewayTransport(MemoryTransport, CarriesInMemory):
 
         def discover_actions(self, gateway: str) -> dict[str, list[ActionDescription]]:
             return self._transport.gateway.discover_actions(gateway)
+
+    def connector_types(self) -> list[ConnectorDescription]:
+        """Fetch the types of connectors, as a gateway that was deployed from here has them."""
+        from lakesync.connectors.registry import all_described  # noqa: PLC0415 - few tests ask
+
+        return connector_types_in(json.dumps(all_described()).encode())
 
     def schemas(self) -> Schemas:
         """Fetch the schemas of the tables that the client may see."""

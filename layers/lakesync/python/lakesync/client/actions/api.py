@@ -155,6 +155,18 @@ class Actions:
 
         return heard(self._attempt(discard), f"discard of the action {action_id!r}")
 
+    def clear(self) -> Result[int, LakeSyncError]:
+        """Remove all actions that have not ended, and all dead letters; returns their number.
+
+        One that was sent may nevertheless be done.
+        """
+
+        def clear() -> int:
+            with self._file.database.transaction():
+                return self._file.actions.clear()
+
+        return heard(self._attempt(clear), "clear of the actions")
+
     def send(self, *, stopped: Callable[[], bool] = _never) -> Result[ActionSummary, LakeSyncError]:
         """Send the actions that are ready, until none is; `Client.sync` does it too."""
         return self._attempt(lambda: self._sender.send(stopped))

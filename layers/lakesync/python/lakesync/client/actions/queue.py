@@ -248,3 +248,7 @@ class ActionQueue:
         entry = self.get(action_id)
         self._run("DELETE FROM _lakesync_actions WHERE action_id = ?", (action_id,))
         return entry
+
+    def clear(self) -> int:
+        """Take all out of the queue that has not ended, and all dead letters; returns how many."""
+        return self._run(f"DELETE FROM _lakesync_actions WHERE {_OPEN} OR status = 'dead'").rowcount  # noqa: S608

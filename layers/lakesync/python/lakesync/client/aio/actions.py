@@ -128,6 +128,10 @@ class AsyncActions:
         """As `Actions.discard`."""
         return await answered(self._threads.write(lambda: self._actions.discard(action_id)))
 
+    async def clear(self) -> Result[int, LakeSyncError]:
+        """As `Actions.clear`."""
+        return await answered(self._threads.write(self._actions.clear))
+
     async def send(
         self, *, stopped: Callable[[], bool] = lambda: False
     ) -> Result[ActionSummary, LakeSyncError]:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from lakesync.core.delta import Delta
     from lakesync.core.schema import TableSchema
     from lakesync.errors import LakeSyncError
-    from lakesync.ports import Transport
+    from lakesync.ports import ConnectorDescription, Transport
     from lakesync.result import Result
 
 T = TypeVar("T")
@@ -145,6 +145,14 @@ class AsyncClient(AsyncObservable):
     async def discard(self, delta_id: str) -> Result[Delta, LakeSyncError]:
         """As `Client.discard`."""
         return await self._write(lambda: self.client.discard(delta_id))
+
+    async def clear_outbox(self) -> Result[int, LakeSyncError]:
+        """As `Client.clear_outbox`."""
+        return await self._write(self.client.clear_outbox)
+
+    async def connector_types(self) -> Result[list[ConnectorDescription], LakeSyncError]:
+        """As `Client.connector_types`."""
+        return await answered(self._threads.sync(lambda _: self.client.connector_types()))
 
     async def rebind(self, keep: KeepEdits) -> Result[int, LakeSyncError]:
         """As `Client.rebind`."""

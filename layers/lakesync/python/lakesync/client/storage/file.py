@@ -164,6 +164,18 @@ class ClientFile:
             self.conflicts.taken_back(self.key_of(entry.delta), entry.hlc)
         return entry.delta
 
+    def clear_outbox(self) -> int:
+        """Take all edits back: each row is merged again once, without them; returns how many."""
+        with self.database.transaction():
+            entries = self.outbox.everything()
+            cursor = self.position().cursor
+            for entry in entries:
+                self.clock.discarded(entry.hlc, cursor)
+                self.conflicts.taken_back(self.key_of(entry.delta), entry.hlc)
+            self.outbox.remove(entry.hlc for entry in entries)
+            self.rows.refold({self.key_of(entry.delta): None for entry in entries})
+        return len(entries)
+
     def take_back(self, delta: Delta) -> None:
         """Remove a delta from the outbox and its row, within the caller's transaction."""
         self.clock.discarded(delta.hlc, self.position().cursor)

@@ -24,6 +24,7 @@ from lakesync.errors import (
     NotTheGateway,
     Unreachable,
 )
+from lakesync.ports import ConnectorDescription
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -192,3 +193,20 @@ def _seconds(text: str | None, most_s: int) -> int | None:
     if text is None or not text.strip().isdecimal():
         return None
     return min(int(text), most_s)
+
+
+def connector_types_in(body: bytes) -> list[ConnectorDescription]:
+    """Read the types of connectors.
+
+    Raises:
+        ValidationFailed: it is no list of them.
+    """
+    try:
+        return [
+            ConnectorDescription(
+                each["type"], each["title"], each.get("configuration", {}), each.get("error", "")
+            )
+            for each in json.loads(body)
+        ]
+    except (AttributeError, KeyError, TypeError, ValueError) as exc:
+        raise errors.ValidationFailed("it lists no types of connectors") from exc

@@ -16,7 +16,14 @@ from urllib.parse import quote
 
 from lakesync.client.download.read_ahead import ReadAhead
 from lakesync.client.forked import keep, note_forks
-from lakesync.client.transport.answers import EMPTY, error_of, foreign, plain_body, read
+from lakesync.client.transport.answers import (
+    EMPTY,
+    connector_types_in,
+    error_of,
+    foreign,
+    plain_body,
+    read,
+)
 from lakesync.client.transport.attachments import CarriesOverHttp
 from lakesync.client.transport.connections import Timeouts, connections
 from lakesync.client.transport.sockets import OpenSockets
@@ -37,7 +44,7 @@ if TYPE_CHECKING:
     from lakesync.core.actions import ActionAnswers, ActionDescription, ActionPush
     from lakesync.core.messages import Pull, PullPage, Push, PushReceipt
     from lakesync.core.schema import Schemas
-    from lakesync.ports import Hearer, Listening
+    from lakesync.ports import ConnectorDescription, Hearer, Listening
 
 PROTOBUF: Final = "application/x-protobuf"
 JSON: Final = "application/json"
@@ -89,7 +96,9 @@ class HttpTransport(CarriesOverHttp):
         since."""
         self._socket_url = socket_url
         self._httpx = httpx
-        address = f"{base_url.rstrip('/')}/v1/sync/{quote(gateway, safe='')}/"
+        root = f"{base_url.rstrip('/')}/v1"
+        address = f"{root}/sync/{quote(gateway, safe='')}/"
+        self._types = f"{root}/connectors/types"
         self._connections = partial(
             connections,
             httpx,
@@ -169,6 +178,12 @@ class HttpTransport(CarriesOverHttp):
         self._ahead.wait()
         answer = self._ask("GET", "actions", {"Accept": JSON})
         return read(actions_json.decode_discovery, answer)
+
+    def connector_types(self) -> list[ConnectorDescription]:
+        """Fetch the types of connectors; see `lakesync.ports.TellsConnectorTypes`."""
+        self._ahead.wait()
+        text = self._ask("GET", self._types, {"Accept": JSON})
+        return read(connector_types_in, text)
 
     def listen(self, hearer: Hearer) -> Listening | None:
         """Open a WebSocket and keep it; None without a ``socket_url``."""

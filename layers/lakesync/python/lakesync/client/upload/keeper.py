@@ -65,6 +65,17 @@ class OutboxKeeper(Editor):
         result = self._attempt(lambda: self._file.discard(delta_id))
         return heard(result, f"discard of {delta_id!r}")
 
+    def clear_outbox(self) -> Result[int, LakeSyncError]:
+        """Drop all pending and quarantined edits: rows become what they are without them.
+
+        What is in flight, or was not answered, may have arrived: as for `discard`. Actions stay;
+        `Actions.clear` drops those.
+
+        Returns:
+            The number of edits that were dropped.
+        """
+        return heard(self._attempt(self._file.clear_outbox), "clear_outbox")
+
     def rebind(self, keep: KeepEdits) -> Result[int, LakeSyncError]:
         """Give the file to another gateway: the next one that this client's transport reaches.
 

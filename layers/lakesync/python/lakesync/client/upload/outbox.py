@@ -83,6 +83,11 @@ class Outbox:
         with contextlib.closing(self.waiting()) as entries:
             return next(entries, None) is None
 
+    def everything(self) -> list[Entry]:
+        """Return all entries, whatever becomes of them, oldest first."""
+        cursor = self._connection.execute(f"{_ENTRY}1 ORDER BY hlc")
+        return list(map(Entry._make, cursor))
+
     def find(self, delta_id: str) -> Entry | None:
         """Find an entry by its delta's id.
 
