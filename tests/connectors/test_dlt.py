@@ -31,12 +31,14 @@ from lakesync.errors import (
     AdapterFailed,
     AdapterQuotaExceeded,
     AdapterRefused,
+    LakeSyncError,
     NotFound,
     ValidationFailed,
 )
 from lakesync.result import Err, Ok
 from lakesync.testing.connector_contract import Reader
 from tests.support.dlt_sources import TOKEN, Api, DltSql, Folder, made
+from tests.support.hosts import LOOPBACK
 from tests.support.lake import Objects
 from tests.support.vendors.server import Reply
 from tests.support.vendors.world import World
@@ -573,3 +575,46 @@ def test_a_null_cursor_of_a_database_stops_no_table(postgres: Database) -> None:
 
     assert was == ({"2"}, 1)
     assert (set(world.rows(source.table)), world.state.dead_letters) == ({"1", "2"}, 0)
+
+
+URLS = {
+    "acme://u:p@db.example.com/d": (("*.example.org", "0.0.0.0/0"), "named in DatabaseHosts"),
+    "acme://u:p@metadata.internal/d": (("localhost",), "named in DatabaseHosts"),
+    "acme://u:p@169.254.169.254/d": (("169.254.169.254", "0.0.0.0/0"), "neither public nor"),
+    "acme://u:p@10.0.0.1/d": ((), "neither public nor"),
+    "postgresql://u:p@10.0.0.1/d": ((), "neither public nor"),
+    "sqlite:////etc/passwd": (LOOPBACK, "names a host"),
+    "sqlite://localhost/etc/passwd": (LOOPBACK, "connects to no host"),
+    "filed://u:p@localhost/etc/passwd": (LOOPBACK, "connects to no host"),
+    "nosuch://u:p@localhost/d": (LOOPBACK, "no driver for nosuch"),
+    "mssql+pymssql://u:p@localhost/d": (LOOPBACK, r"no driver for mssql\+pymssql"),
+    "acme://u:p@localhost/d?unix_socket=/tmp/s": (LOOPBACK, "leave out of the URL: unix_socket"),
+    "postgresql://u:p@localhost/d?host=10.0.0.1": (LOOPBACK, "leave out of the URL: host"),
+    "acme://u:p@localhost/d%3BSERVER=elsewhere": (LOOPBACK, "none of ;"),
+    "acme://u:p%7D@localhost/d": (LOOPBACK, "none of ;"),
+    "no URL": (LOOPBACK, "no URL of SQLAlchemy"),
+}
+"""URLs, each with what the operator lists and what is said."""
+
+
+@pytest.mark.law("N15", "N19")
+@pytest.mark.parametrize("url", URLS)
+def test_a_url_leads_only_where_the_operator_allows(url: str) -> None:
+    listed, said = URLS[url]
+    settings = {
+        "sqlDatabase": {"url": {"secret": "url"}}, "secrets": {"url": url},
+        "tables": [{"name": "t"}],
+    }  # fmt: skip
+    with pytest.raises(LakeSyncError, match=said) as refused:
+        made(settings, Storage(Objects(), "g", "c"), Outside(databases=listed)).check().unwrap()
+    assert "u:p" not in str(refused.value)
+
+
+@pytest.mark.law("N15")
+@pytest.mark.parametrize(
+    "database", [{"url": "acme://u:p@localhost/d"}, {"url": {"secret": "none"}}, {}]
+)
+def test_a_url_is_a_secret(database: dict[str, Any]) -> None:
+    with pytest.raises(ValidationFailed) as refused:
+        configured(DLT, {"sqlDatabase": database, "tables": [{"name": "t"}]})
+    assert "acme" not in str(refused.value)

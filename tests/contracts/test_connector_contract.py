@@ -124,12 +124,22 @@ class TestDltSql(ConnectorContract):
     """dlt's source of SQL databases, both ways."""
 
     @pytest.fixture(
-        params=["postgres by time", "postgres replaced", "mariadb by time", "mariadb replaced"]
+        params=[
+            "postgres by time",
+            "postgres replaced",
+            "mariadb by time",
+            "mariadb replaced",
+            "postgres by time at postgresql",
+            "mariadb by time at acme",
+            "mariadb replaced at acme",
+        ]
     )
     def bench(self, request: pytest.FixtureRequest) -> Iterator[DltSql]:
-        """A table of its own in a real database."""
-        kind, _, way = request.param.partition(" ")
-        source = DltSql(request.getfixturevalue(kind), kind, by_time=way == "by time")
+        """A table of its own in a real database; that of a dialect of somebody's, too."""
+        param, _, driver = request.param.partition(" at ")
+        kind, _, way = param.partition(" ")
+        database = request.getfixturevalue(kind)
+        source = DltSql(database, kind, by_time=way == "by time", driver=driver)
         yield source
         source.close()
 

@@ -138,6 +138,16 @@ def unanswered(title: str, host: str, port: int) -> AdapterUnreachable:
     )
 
 
+def is_named(host: str, listed: Sequence[str]) -> bool:
+    """Return whether the operator lists a host by its name, or by its domain's."""
+    return _Allowed.to(host.rstrip(".").lower(), listed).is_named
+
+
+def is_ip(host: str) -> bool:
+    """Return whether a host is an IP address, which nothing can lead elsewhere."""
+    return _address(host) is not None
+
+
 def is_public(address: str) -> bool:
     """Return whether an address is one of the internet, whatever form it is written in."""
     ip = _address(address)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 from typing_extensions import TypedDict
 
 from lakesync.connectors.deltas import identifier
@@ -74,6 +74,29 @@ class SqlDatabase(Settings):
     tls: Literal["verify", "encrypt", "off"] = "encrypt"
 
 
+class SqlUrl(Settings):
+    """What dlt's source ``sql_database`` reads, by an URL of SQLAlchemy."""
+
+    url: SecretReference = Field(
+        description="Such as mssql+pymssql://user:password@host:1433/database; its driver is "
+        "installed with the deployment, and the operator lists its host.",
+    )  # fmt: skip
+    schema_: Name | None = Field(None, alias="schema", description="Else the user's own.")
+    tls: Literal["verify", "encrypt", "off"] = Field(
+        "encrypt", description="Of PostgreSQL and MySQL; other drivers have their own."
+    )
+
+
+def _form_of(value: object) -> str:
+    is_url = "url" in value if isinstance(value, dict) else isinstance(value, SqlUrl)
+    return "url" if is_url else "parts"
+
+
+AnySql = Annotated[
+    Annotated[SqlDatabase, Tag("parts")] | Annotated[SqlUrl, Tag("url")], Discriminator(_form_of)
+]
+
+
 class Files(Settings):
     """Some files, which are a table."""
 
@@ -96,7 +119,7 @@ class DltSettings(Settings):
     """One of dlt's sources: exactly one of rest, sqlDatabase, filesystem and source."""
 
     rest: RestApi | None = Field(None, description="dlt's configuration of a REST API.")
-    sql_database: SqlDatabase | None = None
+    sql_database: AnySql | None = None
     filesystem: Filesystem | None = None
     source: Name | None = Field(
         None, description="A source that the deployment installed, by its entry point's name."
@@ -135,7 +158,8 @@ class DltSettings(Settings):
     @model_validator(mode="after")
     def _secrets_are_there(self) -> Self:
         database = self.sql_database
-        places = [self.rest, self.arguments, database and database.password]
+        secret = database.url if isinstance(database, SqlUrl) else database and database.password
+        places = [self.rest, self.arguments, secret]
         missing = sorted({name for place in places for name in names_in(place)} - {*self.secrets})
         if missing:
             raise ValueError(f"secrets: there is no value of {', '.join(missing)}")

@@ -27,12 +27,14 @@ if TYPE_CHECKING:
 
     from pydantic import SecretStr
     from requests import Session
+    from sqlalchemy.engine import Engine
 
     from lakesync.connectors.dlt.configuration import (
         DltSettings,
         DltTable,
         Filesystem,
         SqlDatabase,
+        SqlUrl,
     )
     from lakesync.connectors.outside import Outside
     from lakesync.connectors.sql.catalogue import Database
@@ -100,8 +102,9 @@ class Source:
             return _rest(settings, self._session)
         if settings.sql_database is not None:
             self.title = "The database"
-            make, database = _sql(settings.sql_database, settings.secrets, self._outside.databases)
-            self.translate = database.dialect.translate
+            make, self.translate = _sql(
+                settings.sql_database, settings.secrets, self._outside.databases
+            )
             return make
         if settings.filesystem is not None:
             self.title = "The folder"
@@ -144,38 +147,60 @@ def _authenticated(place: dict[str, Any], session: Callable[[str], Session]) -> 
 
 
 def _sql(
-    settings: SqlDatabase, secrets: Mapping[str, SecretStr], hosts: tuple[str, ...]
-) -> tuple[Make, Database]:
+    settings: SqlDatabase | SqlUrl, secrets: Mapping[str, SecretStr], hosts: tuple[str, ...]
+) -> tuple[Make, Callable[[Exception], Any] | None]:
     from dlt.sources.sql_database import sql_table  # noqa: PLC0415 - of three, this one
-    from sqlalchemy import create_engine  # noqa: PLC0415
-    from sqlalchemy.pool import NullPool  # noqa: PLC0415
 
-    database = _database(settings, secrets, hosts)
-    driver = {"postgresql": "postgresql+psycopg", "mysql": "mysql+pymysql"}[settings.kind]
+    engine, translate = _engine(settings, secrets, hosts)
 
     def make(name: str) -> DltResource:
-        engine = create_engine(f"{driver}://", creator=database.connect, poolclass=NullPool)
         return sql_table(
-            engine, name, settings.schema_, chunk_size=_ROWS, reflection_level="full",
+            engine(), name, settings.schema_, chunk_size=_ROWS, reflection_level="full",
             backend="sqlalchemy",
         )  # fmt: skip
 
-    return make, database
+    return make, translate
 
 
-def _database(
-    settings: SqlDatabase, secrets: Mapping[str, SecretStr], hosts: tuple[str, ...]
-) -> Database:
-    from lakesync.connectors.sql import catalogue, configuration  # noqa: PLC0415 - drivers
+def _engine(
+    settings: SqlDatabase | SqlUrl, secrets: Mapping[str, SecretStr], hosts: tuple[str, ...]
+) -> tuple[Callable[[], Engine], Callable[[Exception], Any] | None]:
+    """Return what makes a database's engine, and what translates its driver's errors."""
+    from sqlalchemy import create_engine  # noqa: PLC0415 - of three, this one
+    from sqlalchemy.pool import NullPool  # noqa: PLC0415
 
-    given = {
-        "host": settings.host, "database": settings.database, "user": settings.user,
-        "password": revealed(settings.password, secrets), "tls": settings.tls,
-        "tables": [{"name": "any"}],
-    } | ({"port": settings.port} if settings.port else {})  # fmt: skip
-    if settings.kind == "postgresql":
-        return catalogue.PostgresSource(configuration.PostgresSettings.model_validate(given), hosts)
-    return catalogue.MySqlSource(configuration.MySqlSettings.model_validate(given), hosts)
+    from lakesync.connectors.dlt.configuration import SqlUrl  # noqa: PLC0415 - for this one
+    from lakesync.connectors.dlt.urls import engine_at, kind_of, url_of  # noqa: PLC0415
+
+    if isinstance(settings, SqlUrl):
+        url = url_of(revealed(settings.url, secrets))
+        kind = kind_of(url)
+        if not kind:
+            return lambda: engine_at(url, hosts), None
+        parts = {"host": url.host, "port": url.port, "database": url.database, "user": url.username}
+        password = url.password or ""
+    else:
+        kind = settings.kind
+        parts = settings.model_dump(include={"host", "port", "database", "user"})
+        password = revealed(settings.password, secrets)
+    database = _database(kind, {**parts, "password": password, "tls": settings.tls}, hosts)
+    driver = {"postgresql": "postgresql+psycopg", "mysql": "mysql+pymysql"}[kind]
+
+    def engine() -> Engine:
+        return create_engine(f"{driver}://", creator=database.connect, poolclass=NullPool)
+
+    return engine, database.dialect.translate
+
+
+def _database(kind: str, parts: Mapping[str, Any], hosts: tuple[str, ...]) -> Database:
+    from lakesync.connectors.registry import configured  # noqa: PLC0415 - of three, this one
+    from lakesync.connectors.sql import catalogue, types  # noqa: PLC0415 - drivers
+
+    given = {name: value for name, value in parts.items() if value is not None}
+    given["tables"] = [{"name": "any"}]
+    if kind == "postgresql":
+        return catalogue.PostgresSource(cast("Any", configured(types.POSTGRES, given)), hosts)
+    return catalogue.MySqlSource(cast("Any", configured(types.MYSQL, given)), hosts)
 
 
 def _files(settings: Filesystem, outside: Outside) -> Make:
