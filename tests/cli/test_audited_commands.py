@@ -27,7 +27,14 @@ READ = {
     "tables list",
 }  # fmt: skip
 """They change nothing."""
-OF_THIS_MACHINE = {"client move", "codegen", "connectors new", "databases copy", "token"}
+OF_THIS_MACHINE = {
+    "client move",
+    "codegen",
+    "connectors new",
+    "databases copy",
+    "databases new",
+    "token",
+}
 """They write files, sign tokens, or write to databases that the caller names and has keys for."""
 AS_A_CLIENT = {"actions run", "push", "rows restore", "smoke"}
 """They write rows, or have actions run, whose record is the history; `smoke` in a gateway of its

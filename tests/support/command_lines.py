@@ -74,6 +74,7 @@ LINES: Final[dict[str, Line]] = {
     "databases compare": Line(_DATABASES, "", makes=True),
     "connectors types": Line("", makes=True),
     "connectors new": Line("shop", "", makes=True),
+    "databases new": Line("shop", "", makes=True),
     "connectors list": Line(""),
     "connectors show": Line("shop"),
     "connectors add": Line("connector.json", makes=True),

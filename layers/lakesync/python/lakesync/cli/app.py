@@ -65,6 +65,7 @@ from lakesync.cli.commands.lake_rebuild import rebuild
 from lakesync.cli.commands.lake_share import share, unshare
 from lakesync.cli.commands.lake_views import views
 from lakesync.cli.commands.new_connector import new as new_connector
+from lakesync.cli.commands.new_database import new as new_database
 from lakesync.cli.commands.pull import pull
 from lakesync.cli.commands.push import push
 from lakesync.cli.commands.query import query
@@ -177,6 +178,7 @@ databases = typer.Typer(
 )
 databases.command("copy")(copy_databases)
 databases.command("compare")(compare_databases)
+databases.command("new")(new_database)
 app.add_typer(databases, name="databases")
 connectors = typer.Typer(no_args_is_help=True, help="Poll outside systems for rows of the gateway.")
 connectors.command("types")(connector_types)

@@ -1,4 +1,4 @@
-"""`lakesync connectors new`: what is made is a connector, and its tests say so."""
+"""`lakesync connectors new` and `databases new`: what is made works, and its tests say so."""
 
 from __future__ import annotations
 
@@ -9,25 +9,39 @@ import sys
 import tomllib
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.cli.test_declaring import run
 from tests.support.repository import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pytest
+
+CONNECTOR = "print(kind.name, *kind.tables(None).values())"
+DATABASE = "print(kind.title, type(kind.open(place)).__name__)"
 
 
+@pytest.mark.parametrize(
+    ("kind", "asks", "says", "passed"),
+    [
+        ("connectors", CONNECTOR, ["web_shop", "web_shop_items"], "10 passed"),
+        ("databases", DATABASE, ["web_shop", "SqlAdapter"], "24 passed"),
+    ],
+)
 def test_the_tests_of_a_new_package_pass_and_its_entry_point_is_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    kind: str, asks: str, says: list[str], passed: str, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
-    made = run("connectors", "new", "web_shop")
+    made = run(kind, "new", "web_shop")
     assert (made.exit_code, "pytest" in made.stdout) == (0, True)
     package = tmp_path / "web_shop"
     project = tomllib.loads((package / "pyproject.toml").read_text())["project"]
-    module, _, name = project["entry-points"]["lakesync.connectors"]["web_shop"].partition(":")
-    asks = f"from {module} import {name} as kind; print(kind.name, *kind.tables(None).values())"
+    module, _, name = project["entry-points"][f"lakesync.{kind}"]["web_shop"].partition(":")
+    given = "from lakesync.adapters.database_types import DatabasePlace; "
+    given += "place = DatabasePlace('web_shop:///a/file', 'g')"
+    asks = f"{given}; from {module} import {name} as kind; {asks}"
 
     def python(*words: str) -> str:
         path = os.pathsep.join([str(package), str(ROOT / "layers" / "lakesync" / "python")])
@@ -38,8 +52,8 @@ def test_the_tests_of_a_new_package_pass_and_its_entry_point_is_there(
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    assert python("-c", asks).split() == ["web_shop", "web_shop_items"]
-    assert "10 passed" in python("-m", "pytest", "-q", "-p", "no:cacheprovider")
+    assert python("-c", asks).split() == says
+    assert passed in python("-m", "pytest", "-q", "-p", "no:cacheprovider")
     assert not [path for path in package.rglob("*.*") if "__NAME__" in str(path)]
     assert "__" not in (package / "README.md").read_text().replace("__init__", "").replace(
         "lakesync_web_shop", ""
