@@ -6,6 +6,7 @@ import itertools
 from typing import TYPE_CHECKING
 
 import pytest
+from moto import mock_aws
 
 from lakesync.buffer.memory import MemoryBuffer
 from tests.support.modelled import modelled_buffer
@@ -41,6 +42,14 @@ def bucket_endpoint() -> Iterator[str]:
         patch.setenv("AWS_SECRET_ACCESS_KEY", "test")
         with start_emulator() as emulator:
             yield str(emulator.client_options()["endpoint_url"])
+
+
+@pytest.fixture
+def in_moto(credentials: None) -> Iterator[None]:
+    """S3 in this process."""
+    del credentials
+    with mock_aws():
+        yield
 
 
 @pytest.fixture

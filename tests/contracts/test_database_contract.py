@@ -72,10 +72,8 @@ IN_MEMORY: dict[str, Callable[[], DatabaseAdapter]] = {
 }
 SLOW = [
     "iceberg",
-    *(
-        pytest.param(kind, marks=pytest.mark.emulator)
-        for kind in ("bigquery", "bigquery_in_parts", "s3")
-    ),
+    "s3",
+    *(pytest.param(kind, marks=pytest.mark.emulator) for kind in ("bigquery", "bigquery_in_parts")),
 ]
 
 
@@ -96,7 +94,8 @@ def make(
             way = BigQueryAdapter if kind == "bigquery" else PartsAdapter
             return bigquery_destination(server, way).adapter(history_ms=history_ms)
         if kind == "s3":
-            return BucketDatabases(request.getfixturevalue("bucket_endpoint")).adapter("g")
+            request.getfixturevalue("in_moto")
+            return BucketDatabases().adapter("g")
         if kind == "archived_postgres":
             buckets = BucketDatabases(request.getfixturevalue("bucket_endpoint"))
             return Lifecycle(database("postgres"), buckets.archive("g"))

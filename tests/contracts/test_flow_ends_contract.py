@@ -44,7 +44,7 @@ ENDS = [
     pytest.param("postgres", marks=pytest.mark.emulator),
     pytest.param("mariadb", marks=pytest.mark.emulator),
     pytest.param("bigquery", marks=pytest.mark.emulator),
-    pytest.param("s3", marks=pytest.mark.emulator),
+    "s3",
     pytest.param("iceberg_in_glue", marks=pytest.mark.emulator),
 ]
 COLUMNS = (Column("n", "integer"), Column("title", "string"))
@@ -65,7 +65,8 @@ def opens(request: pytest.FixtureRequest, credentials: None) -> Iterator[Opens]:
         lake.close()
         return
     if kind == "s3":
-        yield BucketDatabases(request.getfixturevalue("bucket_endpoint")).adapter
+        request.getfixturevalue("in_moto")
+        yield BucketDatabases().adapter
         return
     if kind == "iceberg_in_glue":
         yield GlueDatabases(request.getfixturevalue("bucket_endpoint")).adapter

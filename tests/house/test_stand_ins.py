@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 
 import pytest
@@ -11,15 +12,24 @@ from tests.support.repository import ROOT, Module, imported, modules
 PAGE = ROOT / "docs" / "testing.md"
 STAND_INS = {
     "moto": ("moto",),
-    "DynamoDB Local": ("tests.support.stores", "tools.local_stack.dynamodb_local"),
+    "DynamoDB Local": (
+        "tests.support.stores.Servers",
+        "tools.local_stack.dynamodb_local.start_dynamodb_local",
+    ),
     "the AWS emulator": (
         "tools.local_stack.aws_emulator",
         "tests.support.emulated_stack",
-        "tests.support.stores",
+        "tests.support.stores.Servers",
         "tests.glue.support.deployed_job",
     ),
 }
 """By what the page calls it, the modules through which tests reach it."""
+FIXTURES = {
+    "moto": {"in_moto"},
+    "DynamoDB Local": {"servers", "buffer"},
+    "the AWS emulator": {"servers", "buffer", "bucket_endpoint"},
+}
+"""The fixtures of the contract suites that do it for their tests."""
 
 
 def users(stand_in: str) -> list[str]:
@@ -27,8 +37,21 @@ def users(stand_in: str) -> list[str]:
     return sorted(
         module.name.removeprefix("tests/")
         for module in modules("tests/")
-        if "/test_" in module.name and reaches(module, STAND_INS[stand_in])
+        if "/test_" in module.name
+        and (reaches(module, STAND_INS[stand_in]) or FIXTURES[stand_in] & requested(module))
     )
+
+
+def requested(module: Module) -> set[str]:
+    """Return the fixtures of the contract suites that a module of theirs requests."""
+    if not module.name.startswith("tests/contracts/"):
+        return set()
+    functions = [node for node in ast.walk(module.tree) if isinstance(node, ast.FunctionDef)]
+    arguments = {one.arg for function in functions for one in function.args.args}
+    texts = {node.value for node in ast.walk(module.tree)
+             if isinstance(node, ast.Constant) and isinstance(node.value, str)}  # fmt: skip
+    own = {function.name for function in functions}
+    return (arguments | texts) - own
 
 
 def reaches(module: Module, through: tuple[str, ...]) -> bool:

@@ -15,12 +15,12 @@ _numbers = itertools.count()
 
 
 class BucketDatabases:
-    """A bucket of its own at an endpoint that speaks S3's protocol."""
+    """A bucket of its own at an endpoint that speaks S3's protocol; without one, in moto."""
 
-    def __init__(self, endpoint: str) -> None:
+    def __init__(self, endpoint: str = "") -> None:
         self._bucket = f"ends-{next(_numbers)}"
-        self._endpoint = endpoint
-        client = boto3.client("s3", endpoint_url=endpoint, region_name=REGION)
+        self._endpoint = endpoint or None
+        client = boto3.client("s3", endpoint_url=self._endpoint, region_name=REGION)
         client.create_bucket(Bucket=self._bucket)
 
     def adapter(self, gateway: str) -> ObjectsDatabase:
