@@ -101,6 +101,22 @@ def test_whatever_is_damaged_every_operation_answers(world: World, seed: int) ->
     assert all_answer(client) <= known
 
 
+@pytest.mark.law("K20")
+def test_a_file_whose_schema_is_damaged_is_said_to_be_damaged_and_its_edits_are_saved(
+    world: World,
+) -> None:
+    waiting = full(world)
+    path = world.folder / "a.db"
+    content = path.read_bytes()
+    assert b"forms INTEGER" in content
+    path.write_bytes(content.replace(b"forms INTEGER", b"formx INTEGER"))
+
+    with pytest.raises(FileCorrupt, match="salvage"):
+        world.client()
+    saved = salvage(path).unwrap()
+    assert [entry.delta.delta_id for entry in saved.edits] == waiting
+
+
 def _page_broken(path: Path, holds: str) -> None:
     """Destroy the page that holds some text."""
     content = bytearray(path.read_bytes())

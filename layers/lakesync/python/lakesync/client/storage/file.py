@@ -49,6 +49,10 @@ _SQL_NAMES: Final = (
     "WHERE tables.name = ?"
 )
 _NO_ENTRY: Final = "no {} has this id; list them again: an edit that is stamped again has another"
+_SCHEMA_DAMAGED: Final = ("no such column: ", "no such table: _lakesync_")
+"""What SQLite says of the first statements on a file if the text of its own schema is damaged. Of
+an object of the app that is broken it says ``error in view …``.
+"""
 _KEEP_SCHEMAS: Final = "UPDATE _lakesync_sync SET schemas = ?, schemas_of = ?"
 
 
@@ -213,6 +217,8 @@ def open_file(
         else:
             return file
     except sqlite3.Error as exc:
+        if str(exc).startswith(_SCHEMA_DAMAGED):
+            raise FileCorrupt(f"{SALVAGE} ({exc})") from exc
         raise translated(exc) from exc
     except UnicodeDecodeError as exc:  # SQLite's message describes the damage
         raise FileCorrupt(f"{SALVAGE} ({exc})") from exc
