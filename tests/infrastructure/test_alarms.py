@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from lakesync.runtime import observe
 from lakesync.runtime.deliver import LAG
 from lakesync.runtime.ingest import POLLS_BEHIND, POLLS_FAULTY, SOURCE_KEPT
 from lakesync.runtime.materialise import LAKE_LAG, SMALL_FAULTS
@@ -74,28 +75,35 @@ def test_a_failed_execution_of_any_state_machine_tells_somebody() -> None:
     )
     assert {machine["Ref"] for machine in detail["stateMachineArn"]} == machines - express
     for metric in ("ExecutionsFailed", "ExecutionsTimedOut"):
-        assert {one["Ref"] for one in alarms_on("AWS/States", metric)} == machines
+        assert {one["Ref"] for one in alarms_on("AWS/States", metric)} == express
 
 
 # --- requests, the buffer, schedules --------------------------------------------------------------
 
+STACK = {"Ref": "AWS::StackName"}
+IN_ACCESS_LOG = {
+    "PushesFailed": '{ $.route = "*/push" && $.status = "5*" }',
+    "PullsFailed": '{ $.route = "*/pull" && $.status = "5*" }',
+    "RequestsFailed": '{ $.route != "*/push" && $.route != "*/pull" && $.status = "5*" }',
+}
 TABLE = {"Fn::If": ["OwnBuffer", {"Ref": "BufferTable"}, {"Ref": "BufferTableName"}]}
 
 
 @pytest.mark.parametrize(
     ("namespace", "metric", "of"),
     [
-        ("AWS/ApiGateway", "5xx", {"Ref": "HttpApi"}),
+        ("AWS/ApiGateway", "ExecutionError", {"Ref": "SocketApi"}),
         ("AWS/ApiGateway", "Latency", {"Ref": "HttpApi"}),
         ("AWS/DynamoDB", "ReadThrottleEvents", TABLE),
         ("AWS/DynamoDB", "WriteThrottleEvents", TABLE),
         ("AWS/DynamoDB", "TransactionConflict", TABLE),
+        ("AWS/Lambda", "IteratorAge", {"Ref": "NotifyFunction"}),
+        ("AWS/Lambda", "Invocations", {"Ref": "ScheduleFlushFunction"}),
         ("AWS/Scheduler", "TargetErrorCount", {"Ref": "Schedules"}),
+        ("AWS/Scheduler", "TargetErrorCount", {"Ref": "ConnectorSchedules"}),
         ("AWS/Scheduler", "InvocationDroppedCount", {"Ref": "Schedules"}),
-        ("LakeSync", "Contended", "push"),
-        ("LakeSync", "Contended", "frames"),
-        ("LakeSync", "PushesHeldBack", "push"),
-        ("LakeSync", "PushesHeldBack", "frames"),
+        *(("LakeSync", signal, STACK) for signal in sorted(observe.SIGNALS)),
+        *(("LakeSync", counted, STACK) for counted in IN_ACCESS_LOG),
         ("LakeSync", SMALL_FAULTS, "materialise"),
         ("LakeSync", LAKE_LAG, "materialise"),
         ("LakeSync", POLLS_BEHIND, "ingest"),
@@ -113,7 +121,7 @@ def test_there_is_an_alarm_on(namespace: str, metric: str, of: object) -> None:
 
 def test_the_lakes_lag_is_measured_by_a_schedule_and_not_by_what_may_be_behind() -> None:
     events = functions()["MaterialiseFunction"]["Events"]
-    alarm = resources("AWS::CloudWatch::Alarm")["LakeOld"]["Properties"]
+    alarm = resources("AWS::CloudWatch::Alarm")["LakeLate"]["Properties"]
 
     assert events["Lag"]["Type"] == "ScheduleV2"
     assert "Records" not in json.loads(events["Lag"]["Properties"]["Input"])
@@ -137,9 +145,10 @@ def test_every_metric_of_ours_is_asked_for_as_the_functions_write_it() -> None:
     for name, metric in watched():
         if metric["Namespace"] == "LakeSync":
             dimensions = {one["Name"]: one["Value"] for one in metric["Dimensions"]}
-            assert dimensions.keys() == {"service", "stack"}, name
-            assert dimensions["stack"] == {"Ref": "AWS::StackName"}
-            assert dimensions["service"] in services
+            of_stack = metric["MetricName"] in {*observe.SIGNALS, *IN_ACCESS_LOG}
+            assert dimensions.keys() == {"stack"} if of_stack else {"service", "stack"}, name
+            assert dimensions["stack"] == STACK
+            assert of_stack or dimensions["service"] in services
     shared = template()["Globals"]["Function"]["Environment"]["Variables"]
     assert shared["STACK_NAME"] == {"Ref": "AWS::StackName"}
 
@@ -149,8 +158,8 @@ def test_metrics_of_the_lake_are_what_a_run_of_maintenance_writes() -> None:
     assert (sums["service"], sums["stack"]) == (MAINTENANCE, "one")
 
     filters = resources("AWS::Logs::MetricFilter")
-    assert filters
-    for name, each in filters.items():
+    of_lake = {name: each for name, each in filters.items() if name.startswith("Lake")}
+    for name, each in some(of_lake.items()):
         [made] = each["Properties"]["MetricTransformations"]
         fields = [made["MetricValue"], *(one["Value"] for one in made["Dimensions"])]
         assert all(field.removeprefix("$.") in sums for field in fields), name
@@ -158,15 +167,46 @@ def test_metrics_of_the_lake_are_what_a_run_of_maintenance_writes() -> None:
         assert f'"{MAINTENANCE}"' in each["Properties"]["FilterPattern"]
 
 
+@pytest.mark.parametrize(("name", "pattern"), IN_ACCESS_LOG.items())
+def test_failed_requests_are_counted_in_the_access_log(name: str, pattern: str) -> None:
+    each = resources("AWS::Logs::MetricFilter")[name]["Properties"]
+    api = resources("AWS::Serverless::HttpApi")["HttpApi"]["Properties"]
+    line = json.loads(api["AccessLogSettings"]["Format"]["Fn::Sub"])
+    [counted] = each["MetricTransformations"]
+
+    assert {"route", "status", "stack"} <= line.keys()
+    assert each["FilterPattern"] == pattern
+    assert counted["Dimensions"] == [{"Key": "stack", "Value": "$.stack"}]
+    assert counted["MetricName"] == name
+
+
 def test_every_alarm_and_rule_is_explained() -> None:
     page = (ROOT / "docs" / "operations.md").read_text("utf-8")
-    kinds = ("DependencyFails", "Fails", "Throttled", "Bug")
 
     for name in (*resources("AWS::CloudWatch::Alarm"), *resources("AWS::Events::Rule")):
-        suffix = next((kind for kind in kinds if name.endswith(kind)), name)
-        function = name.removesuffix(suffix) + "Function"
-        words = f"…{suffix}" if suffix != name and function in functions() else name
-        assert f"`{words}`" in page, name
+        assert f"`{name}`" in page, name
+
+
+def test_every_alarm_has_a_severity_and_says_when_it_is_over() -> None:
+    for name, alarm in some(watched()):
+        assert alarm["AlarmDescription"].partition(" - ")[0] in {"high", "low"}, name
+        assert alarm["OKActions"] == alarm["AlarmActions"] == [{"Ref": "AlarmTopic"}], name
+
+
+def test_alarms_of_an_idle_stack_are_few_and_read_one_metric_each() -> None:
+    """Each costs ten cents a month, and one on an expression as much for each metric in it."""
+    basic = [
+        each["Properties"] for each in resources("AWS::CloudWatch::Alarm").values()
+        if each.get("Condition") != "WatchesDetails"
+    ]  # fmt: skip
+
+    page = (ROOT / "docs" / "operations.md").read_text("utf-8")
+    readme = (ROOT / "README.md").read_text("utf-8")
+    assert f"the {len(basic)} alarms: $0.10 each, ${len(basic) / 10:.2f}" in page
+    assert f"| an idle stack | about $3.50 a month: {len(basic)} alarms" in readme
+    assert not any("Metrics" in alarm for alarm in basic)
+    assert template()["Parameters"]["Watching"]["Default"] == "basic"
+    assert resources("AWS::CloudWatch::Dashboard")["Dashboard"]["Condition"] == "WatchesDetails"
 
 
 # --- the dashboard --------------------------------------------------------------------------------
@@ -194,7 +234,8 @@ def test_the_dashboard_shows_every_alarm_and_every_function() -> None:
     for name in resources("AWS::CloudWatch::Alarm"):
         assert f"${{{name}.Arn}}" in text, name
     for name in functions():
-        assert text.count(f'"FunctionName", "${{{name}}}"') == 4, name
+        # Its time and its number of calls; errors and throttles are searched by the stack's name.
+        assert text.count(f'"FunctionName", "${{{name}}}"') == 2, name
 
 
 def test_the_dashboard_answers_its_three_questions() -> None:

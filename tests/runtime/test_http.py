@@ -173,6 +173,24 @@ def test_metrics_name_the_service_and_the_stack_and_nothing_is_no_metric(
     assert capsys.readouterr().out == ""
 
 
+def test_a_signal_is_a_metric_of_the_stack_whose_line_names_the_service(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    observe.publish()  # what others counted
+    capsys.readouterr()
+    monkeypatch.setattr(observe._metrics.provider, "service", "push")
+    for _ in range(2):
+        observe.count("InternalErrors")
+        observe.publish()
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    assert len(lines) == 2
+    for line in lines:
+        [declared] = line["_aws"]["CloudWatchMetrics"]
+        assert declared["Dimensions"] == [["stack"]]
+        assert line["service"] == "push"
+
+
 def test_retry_after_is_the_errors_own() -> None:
     answer = client(raising(Backpressure("later"))).get("/thing")
 

@@ -34,20 +34,31 @@ NOTHING: Final = Usage()
 logger: Final = Logger()
 """JSON lines with the service's name and, within a request, its id."""
 
+_STACK: Final = os.environ.get("STACK_NAME", "none")
 _metrics: Final = Metrics(namespace="LakeSync")
-# Alarms ask for both dimensions, the service and the stack: see template.yaml.
-_metrics.set_default_dimensions(stack=os.environ.get("STACK_NAME", "none"))
+# Both dimensions, the service and the stack: see template.yaml.
+_metrics.set_default_dimensions(stack=_STACK)
+_signals: Final = AmazonCloudWatchEMFProvider(
+    namespace="LakeSync", service="", default_dimensions={"stack": _STACK}
+)
+"""Metrics of the stack, whichever service counts: an alarm on each would cost ten times as much."""
 INTERNAL_ERRORS: Final = "InternalErrors"
 """Bugs that were answered with a 500: Lambda itself sees a successful invocation. Alarmed."""
 DEPENDENCIES_FAILED: Final = "DependenciesFailed"
 """Times that DynamoDB, S3 or SQS refused, failed or could not be reached. Alarmed if it lasts."""
 CONTENDED: Final = "Contended"
 """Requests that lost every race against other writers until their deadline."""
+_HELD_BACK: Final = "PushesHeldBack"
+FLUSHES_FAILED: Final = "FlushesFailed"
+SIGNALS: Final = frozenset(
+    {INTERNAL_ERRORS, DEPENDENCIES_FAILED, CONTENDED, _HELD_BACK, FLUSHES_FAILED}
+)
+"""Metrics of the whole stack, whichever service counts."""
 _METRICS: Final[dict[type[LakeSyncError], str]] = {
     InternalError: INTERNAL_ERRORS,
     AdapterFailed: DEPENDENCIES_FAILED,
-    FlushFailed: "FlushesFailed",
-    Backpressure: "PushesHeldBack",
+    FlushFailed: FLUSHES_FAILED,
+    Backpressure: _HELD_BACK,
     Contention: CONTENDED,
     RateLimited: "Refused",
     Unavailable: DEPENDENCIES_FAILED,
@@ -59,12 +70,13 @@ share one metric, as each metric is paid for by the month and the log names each
 
 
 def count(name: str, value: float = 1, unit: str = "Count") -> None:
-    """Add to a metric of this service; `publish` writes them out. Zero is not counted.
+    """Add to a metric of this service, or of the stack; `publish` writes them out.
 
-    A metric that nobody adds to costs nothing.
+    Zero is not counted. A metric that nobody adds to costs nothing.
     """
     if value:
-        _metrics.add_metric(name=name, unit=unit, value=value)
+        metrics = _signals if name in SIGNALS else _metrics.provider
+        metrics.add_metric(name=name, unit=unit, value=value)
 
 
 def usage(gateway: str, pushed: Usage = NOTHING, *, pulled: int = 0, bytes_out: int = 0) -> None:
@@ -105,7 +117,7 @@ def _gateway_metrics(gateway: str, pushed: Usage, pulled: int, bytes_out: int) -
         return
     # Without a service: HTTPS and WebSockets share one metric.
     metrics = AmazonCloudWatchEMFProvider(namespace="LakeSync", service="")
-    metrics.add_dimension(name="stack", value=os.environ.get("STACK_NAME", "none"))
+    metrics.add_dimension(name="stack", value=_STACK)
     metrics.add_dimension(name="gateway", value=gateway)
     for name, (unit, value) in used.items():
         metrics.add_metric(name=name, unit=unit, value=value)
@@ -137,11 +149,15 @@ def lake_lag(gateway: str, seconds: float) -> None:
 
 
 def publish() -> None:
-    """Write out what was counted since the last time, as one line; nothing if nothing was."""
-    if _metrics.provider.metric_set:
-        _metrics.flush_metrics()
-        # With POWERTOOLS_METRICS_DISABLED values are kept, and printed once they are a hundred.
-        _metrics.provider.clear_metrics()
+    """Write out what was counted since the last time, as a line or two; nothing if nothing was."""
+    if _signals.metric_set:
+        # The line says who counted; only its dimensions do not.
+        _signals.add_metadata(key="service", value=_metrics.provider.service or "none")
+    for provider in (_metrics.provider, _signals):
+        if provider.metric_set:
+            provider.flush_metrics()
+            # With POWERTOOLS_METRICS_DISABLED values are kept, and printed once they are a hundred.
+            provider.clear_metrics()
 
 
 def failure(error: LakeSyncError, **where: str) -> None:

@@ -158,7 +158,7 @@ def _done(
         outcome = _outcome_of(lambda: asked(gateway, has_time), gateway)
     except Exception as error:  # noqa: BLE001 - one message's bug must not cost its neighbours
         observe.bug(error, message=body[:200])
-        observe.count("FlushesFailed")
+        observe.count(observe.FLUSHES_FAILED)
         return False
     return not isinstance(outcome, LakeSyncError)
 
@@ -204,7 +204,7 @@ def _outcome_of(flush: Callable[[], FlushReport], gateway: str) -> FlushReport |
 def _note_failure(error: LakeSyncError, gateway: str) -> None:
     observe.failure(error, task="flush", gateway=gateway)
     if not isinstance(error, FlushFailed):
-        observe.count("FlushesFailed")
+        observe.count(observe.FLUSHES_FAILED)
 
 
 def _gateway_of(request: object) -> str:

@@ -102,7 +102,7 @@ def destinations_state(
     diagnoses = [each for outlet in outlets for each in _outlet_state(outlet, allowed_s)]
     if more:
         what = f"more than {_CLAIMS_MAX:,} claims of destinations: not all looked at"
-        diagnoses.append(unchecked(what, "the alarm DestinationOld watches all of them"))
+        diagnoses.append(unchecked(what, "the alarm DeliveriesLate watches all of them"))
     waited = plural(len(outlets), "one")
     return diagnoses or [well(f"nothing late for destinations: {waited} waited")]
 
