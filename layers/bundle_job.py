@@ -51,7 +51,8 @@ SOURCES = (
     *((LIBRARY, f"lakesync/materialise/{name}.py") for name in SHARED),
     (LIBRARY, "lakesync/adapters/__init__.py"),
     (LIBRARY, "lakesync/adapters/lake/__init__.py"),
-    *((LIBRARY, f"lakesync/adapters/lake/{name}.py") for name in ("s3", "typed_text")),
+    *((LIBRARY, f"lakesync/adapters/lake/{name}.py") for name in ("parquet", "s3", "typed_text")),
+    (LIBRARY, "lakesync/adapters/database.py"),
     *((LIBRARY, f"lakesync/adapters/sql/{name}.py") for name in ("__init__", "values")),
     (ROOT / "glue_jobs", "lakesync_spark/**/*.py"),
     *((ROOT / "glue_jobs", f"{job}.py") for job in JOBS),
@@ -61,7 +62,7 @@ DELIVERY = (
     *((LIBRARY, f"lakesync/adapters/{name}.py") for name in DATABASES),
     (LIBRARY, "lakesync/adapters/bigquery/*.py"),
     (LIBRARY, "lakesync/adapters/sql/*.py"),
-    *((LIBRARY, f"lakesync/adapters/lake/{name}.py") for name in ("late", "parquet", "sqs")),
+    *((LIBRARY, f"lakesync/adapters/lake/{name}.py") for name in ("late", "sqs")),
     # Of an archive, which an erasure clears.
     *((LIBRARY, f"lakesync/adapters/lake/{name}.py") for name in ("adapter", "s3_adapter")),
     *((LIBRARY, f"lakesync/adapters/{name}.py") for name in ("archiving", "copying")),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import base64
 import io
 import re
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.support.repository import ROOT
+from tests.support.some import some
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -147,6 +149,36 @@ def test_the_job_bundle_carries_what_the_jobs_import_and_nothing_else() -> None:
     assert {"lakesync/__init__.py", "lakesync/core/merge.py", "lakesync/errors.py"} <= set(names)
     strange = r"lakesync/(buffer|cli|client|flush|gateway|runtime)/"
     assert not [name for name in names if re.match(strange, name)]
+
+
+def _imported(source: bytes) -> set[str]:
+    """Return the modules of ours that a module imports, at once or while it works."""
+    tree = ast.parse(source)
+    for_types = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+        for inner in ast.walk(node)
+    }
+    imports = [
+        node.module or ""
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and id(node) not in for_types
+    ]
+    return {name for name in imports if name.startswith("lakesync")}
+
+
+def test_what_every_job_carries_of_the_library_imports_nothing_that_it_lacks() -> None:
+    """Not even while it works: what a job of the lake cannot import fails its first batch."""
+    with zipfile.ZipFile(io.BytesIO(script("bundle_job.py")["archive"]())) as archive:
+        carried = {
+            name[:-3].replace("/", ".").removesuffix(".__init__"): archive.read(name)
+            for name in archive.namelist()
+        }
+    library = some(name for name in carried if name.partition(".")[0] == "lakesync")
+
+    lacking = {name: _imported(carried[name]) - carried.keys() for name in library}
+    assert {name: modules for name, modules in lacking.items() if modules} == {}
 
 
 LATER = {
