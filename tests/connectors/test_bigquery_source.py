@@ -157,6 +157,30 @@ def test_rows_that_bigquery_no_longer_keeps_are_asked_for_again(watched: Any) ->
 
 
 @pytest.mark.emulator
+@pytest.mark.law("N1", "N21")
+def test_settings_that_change_within_a_poll_are_read_by_a_query_of_their_own(watched: Any) -> None:
+    reader = Reader(watched)
+    reader.polls = 1
+    page = reader.page("", 5)
+    assert page.has_more
+    [table] = watched.settings.tables
+    columns = table.model_copy(update={"columns": ["id"]})
+    watched.settings = watched.settings.model_copy(update={"tables": [columns]})
+    reader.again()
+    rows: dict[str, set[str]] = {}
+    cursor, has_more = page.cursor, True
+    while has_more:
+        page = reader.page(cursor, 5)
+        assert page.unreadable == ()
+        rows |= {change.row_id: set(change.columns or ()) for change in page.changes}
+        cursor, has_more = page.cursor, page.has_more
+
+    assert len(watched.jobs.started) == 2
+    assert all("value" not in names for names in rows.values())
+    assert len(rows) >= 18
+
+
+@pytest.mark.emulator
 @pytest.mark.law("N21")
 def test_a_query_that_takes_long_is_waited_for_by_the_next_pages(watched: Any) -> None:
     watched.jobs.waits = 2

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from lakesync.adapters.bigquery import Jobs
     from lakesync.adapters.bigquery.looks import ReadRows
     from lakesync.connectors.bigquery.statements import Statement
+    from lakesync.connectors.sql.plan import Plan
     from lakesync.connectors.storage import Storage
 
 _FOLDER: Final = "jobs"
@@ -39,6 +40,8 @@ class Begun(NamedTuple):
     poll_ms: int
     begins: str
     """The cursor at which it begins."""
+    reads: str
+    """A digest of what it reads: other settings read by a query of their own."""
     reach: str = ""
     """The times that it reads, as `Reach.begun`."""
 
@@ -49,17 +52,20 @@ class Polling:
     Args:
         jobs: the dataset.
         storage: the connector's.
-        table: the source's name for the table.
+        plan: how the table is read.
         location: where its queries run; empty if BigQuery determines it.
         bytes_billed_max: of one query.
     """
 
     def __init__(
-        self, jobs: Jobs, storage: Storage, table: str, location: str, bytes_billed_max: int
+        self, jobs: Jobs, storage: Storage, plan: Plan, location: str, bytes_billed_max: int
     ) -> None:
         self._jobs = jobs
         self._storage = storage
-        self._path = (_FOLDER, digest(table))
+        settings = plan.settings
+        self._path = (_FOLDER, digest(settings.name))
+        columns = (settings.cursor_column or "", *plan.key, "", *plan.columns)
+        self._reads = digest(settings.query or "", *columns)
         self._location = location
         self._bytes_billed_max = bytes_billed_max
 
@@ -67,11 +73,13 @@ class Polling:
         """Return the query of a poll; None if it began none."""
         stored = self._storage.read(*self._path)
         begun = Begun(**stored) if stored else None
-        return begun if begun and begun.poll_ms == poll_ms else None
+        ours = (poll_ms, self._reads)
+        return begun if begun and (begun.poll_ms, begun.reads) == ours else None
 
     def begin(self, statement: Statement, poll_ms: int, begins: str, reach: str = "") -> Begun:
         """Start the query of a poll."""
-        begun = Begun(f"lakesync_{uuid4().hex}", self._location, poll_ms, begins, reach)
+        job = f"lakesync_{uuid4().hex}"
+        begun = Begun(job, self._location, poll_ms, begins, self._reads, reach)
         self._storage.write(begun._asdict(), *self._path)
         self._jobs.start(
             statement.text, statement.parameters, job_id=begun.job, location=begun.location,

@@ -160,7 +160,7 @@ class BigQueryConnector:
     ) -> by_time.ByTime | by_difference.ByDifference:
         location = self._settings.location or look.location
         polling = Polling(
-            self._jobs, self._storage, settings.name, location, self._settings.maximum_bytes_billed
+            self._jobs, self._storage, plan, location, self._settings.maximum_bytes_billed
         )
         if not settings.cursor_column:
             there = self._asking(plan)
