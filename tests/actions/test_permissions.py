@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lakesync.actions import registry
 from lakesync.actions.definition import registration_from
 from lakesync.actions.permission import Asker
+from lakesync.adapters import entry_points
 from lakesync.core.actions import Action, ActionOutcome, ActionPush
 from lakesync.errors import ValidationFailed
 from tests.support.acting import ADMINISTRATOR, Acting, use_memory_outside
@@ -39,12 +42,13 @@ class World:
         action: str = "send",
         claims: dict[str, Any] | None = None,
         left_ms: int = 30_000,
+        handler: str = "out",
         **params: Any,
     ) -> ActionOutcome:
         """Ask for an action as a client."""
         self.asked += 1
         asker = Asker("bob", BOB if claims is None else claims, is_administrator=False)
-        push = ActionPush("c", (Action(f"a{self.asked}", "c", 0, "out", action, params),))
+        push = ActionPush("c", (Action(f"a{self.asked}", "c", 0, handler, action, params),))
         return self.acting.service.push(G, asker, push, lambda: left_ms).results[0]
 
 
@@ -183,6 +187,30 @@ def test_a_caller_is_shown_what_he_may_run(world: World) -> None:
     assert everything["out"][0].params_schema["properties"]["n"] == {"type": "integer"}
     world.allow()
     assert world.acting.service.discover(G, bob) == {}
+
+
+@pytest.mark.law("X5")
+def test_actions_of_a_package_that_cannot_be_imported_wait_and_all_others_go_on(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.allow({})
+    world.allow({}, name="broken")
+    stored, known = world.acting.handlers, vars(entry_points)["entry_points"]
+    [broken] = [each for each in stored.handlers(G) if each.name == "broken"]
+    definition = broken.definition.replace(b'"memory"', b'"tool"')
+    assert stored.add(G, "broken", definition, replace=True)
+    tool = EntryPoint("tool", "no_such:TOOL", registry.GROUP)
+
+    def there(*, group: str, name: str) -> Any:
+        return [tool] if name == "tool" else known(group=group, name=name)
+
+    monkeypatch.setattr(entry_points, "entry_points", there)
+
+    assert [*world.acting.service.discover(G, ADMINISTRATOR)] == ["out"]
+    waits = world.ask(handler="broken")
+    assert (waits.code, waits.retryable) == ("UNAVAILABLE", True)
+    assert "no_such" not in waits.message
+    assert world.ask().is_done
 
 
 @pytest.mark.law("X6")

@@ -18,6 +18,7 @@ from lakesync.errors import (
     Forbidden,
     InternalError,
     LakeSyncError,
+    NotFound,
     RateLimited,
     Unavailable,
 )
@@ -118,10 +119,16 @@ class ActionService:
         return ActionAnswers(results, stamp(self._wall_clock()))
 
     def discover(self, gateway: str, asker: Asker) -> dict[str, list[ActionDescription]]:
-        """Return the actions that somebody may run, by the names of their handlers."""
+        """Return the actions that somebody may run, by the names of their handlers.
+
+        A handler whose package cannot be imported is left out: its actions wait.
+        """
         offered: dict[str, list[ActionDescription]] = {}
         for each in self._store.handlers(gateway):
-            registration, actions = self._known(gateway, each.name, each.definition)
+            try:
+                registration, actions = self._known(gateway, each.name, each.definition)
+            except NotFound:
+                continue
             may = [
                 ActionDescription(action.name, action.description, action.params_schema)
                 for action in actions.values()
@@ -162,7 +169,13 @@ class ActionService:
                 f"there is no action handler {action.connector[:64]!r}; ask which there are",
                 field="connector",
             )
-        registration, actions = self._known(gateway, action.connector, definition)
+        try:
+            registration, actions = self._known(gateway, action.connector, definition)
+        except NotFound as exc:  # its package is mended, and the action waits until then
+            raise Unavailable(
+                f"the action handler {action.connector} cannot be imported at the gateway; an "
+                "administrator has to mend its package"
+            ) from exc
         known = actions.get(action.action_type)
         if known is None:
             raise ActionNotSupported(
