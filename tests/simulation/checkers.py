@@ -66,7 +66,7 @@ class Watch:
         if claim["object"] not in self._world.objects:
             raise Violation("announced after written", body)
         _, _, table, span = claim["object"].split("/")
-        after, last = map(int, span.removesuffix(".parquet").split("-"))
+        after, last = map(int, span.partition(".")[0].split("-"))
         ranges = self._announced.setdefault(table, {})
         # A buffer that was restored announces again what it had announced before; a flush that a
         # deletion overtook may find no flush state any more, and begins at the first commit (E3).

@@ -20,6 +20,7 @@ from lakesync.gateway.destinations import DestinationAdmin
 from lakesync.result import Err
 from tests.delivery.world import KeptDatabase
 from tests.simulation.history import Violation
+from tests.simulation.lake import rows_in
 from tests.simulation.model import at_least, row_of, seen, stored_row
 from tests.simulation.oracle import Eyes
 from tests.simulation.ports import Gate, SimulatedBuffer, SimulatedObjects, SimulatedQueue
@@ -79,7 +80,7 @@ def read_batch(body: bytes, batch: Batch) -> list[PlacedDelta]:
             known_delta(Op[op], batch.table, row_id, client, hlc,
                         tuple((name, value.encode()) for name, value in columns)),
         )
-        for commit, ordinal, op, row_id, client, hlc, _, columns in json.loads(body)
+        for commit, ordinal, op, row_id, client, hlc, _, columns in rows_in(body)
     ]  # fmt: skip
 
 

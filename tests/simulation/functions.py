@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING
 
+from lakesync.core.flushing import FORMATS
 from lakesync.errors import LakeSyncError
 from lakesync.gateway.admin import AdminService
 from lakesync.maintenance.due import due_gateways
@@ -41,6 +43,7 @@ class Functions:
         self._world = world
         self._made = 0
         self._random = world.stream("queues")
+        self._tables = world.stream("flushes of tables")
         self._running: dict[Process, None] = {}
 
     def start(
@@ -120,6 +123,27 @@ class Functions:
         """Ask for a flush, whether the gateway is due or not."""
         self.deliver(self._world.flush_requests, flush_request("g1"))
 
+    def plan(self) -> None:
+        """Have objects of batches written in another form in the middle, perhaps."""
+        scenario = self._world.scenario
+        for number in range(scenario.formats):
+            form = FORMATS[(number + 1) % len(FORMATS)]
+            at_ms = int(self._tables.random() * scenario.span_ms)
+            self._world.later("format", partial(self._write_as, form), at_ms)
+
+    def _write_as(self, form: str) -> None:
+        def declare(service: AdminService) -> object:
+            return service.save_flushing("g1", {"flushFormat": form})
+
+        self.administer(declare, f"batches are {form}", "form of batches not declared")
+
+    def _one_table(self) -> str:
+        """Return a table that is to be flushed by itself; empty for all."""
+        scenario = self._world.scenario
+        if self._world.is_calm or self._tables.random() >= scenario.table_flushes:
+            return ""
+        return self._tables.choice([table.name for table in scenario.tables])
+
     def schedule(self) -> None:
         """Ask for a flush of every gateway that is due, as EventBridge does."""
         self.start("schedule", self._schedule, _nothing)
@@ -153,7 +177,9 @@ class Functions:
             if since:
                 flusher.close_lanes(gateway, int(since))
             else:
-                world.note(process.name, "%s", flusher.flush(gateway))
+                table = self._one_table()
+                what = "flush of a table" if table else what
+                world.note(process.name, "%s %s", table, flusher.flush(gateway, table=table))
         except LakeSyncError as error:
             world.count(f"{what} failed")
             world.note(process.name, "%s", error)

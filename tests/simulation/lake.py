@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.core.delta import Op, checked_delta
 from lakesync.errors import NotFound
+from lakesync.wire.batch_json import decode_batch, is_envelope
 from tests.simulation.ports import Gate, SimulatedObjects
 
 if TYPE_CHECKING:
@@ -41,6 +42,14 @@ class JsonEncoder:
                 for row in rows
             ]
         ).encode()  # fmt: skip
+
+
+def rows_in(body: bytes) -> list[Any]:
+    """Return the rows of an object as `JsonEncoder` lists them, also if it is JSON for people."""
+    if not is_envelope(body):
+        rows: list[Any] = json.loads(body)
+        return rows
+    return list(json.loads(JsonEncoder().encode(decode_batch(body), {})))
 
 
 @dataclass
@@ -188,7 +197,7 @@ class Materialiser:
             world.scheduler.sleep(self._random.random() * 4_000 * world.scenario.lease_s)
 
     def _read(self, claim: dict[str, Any]) -> list[tuple[int, int, Delta]]:
-        rows = json.loads(self._objects.get_object(claim["object"]))
+        rows = rows_in(self._objects.get_object(claim["object"]))
         return [
             (
                 commit,

@@ -37,6 +37,7 @@ from tests.simulation.themes import (
     RETURNING,
     SET_UP_ANEW,
     SLOW_FLOWS,
+    TABLE_FLUSHES,
     THEMES,
     TRIGGERS,
     UNKNOWING,
@@ -196,6 +197,10 @@ class Scenario:
     """Apps make triggers from one table to another, and drop them."""
     made_up: int = 0
     """Tables that apps make up, in several spellings, and schemas come to name."""
+    table_flushes: float = 0.0
+    """The share of flushes that are of one table."""
+    formats: int = 0
+    """How often the administrator has objects of batches written in another form."""
     deleted: bool = False
     """The gateway is deleted in the middle."""
     sockets: bool = False
@@ -247,6 +252,7 @@ SOCKETS_SPAN_MS_MAX = 3_600_000
 RARE_THEMES = {
     "hotel": (HOTEL, 0.05),
     "flushes": (FLUSHES, 0.1),
+    "flushes of tables": (TABLE_FLUSHES, 0.05),
     "forgetting": (FORGOTTEN, 0.05),
     "events": (RETURNING, 0.05),
     "hostile values": (HOSTILE, 0.08),

@@ -90,6 +90,8 @@ FLUSHES: dict[str, Any] = {
     "bursts": 8,
 }
 """Flushes fail midway and are repeated, while much is edited."""
+TABLE_FLUSHES: dict[str, Any] = {**FLUSHES, "table_flushes": 0.6, "formats": 3}
+"""Single tables are flushed between, and objects of batches change their form."""
 CHECKPOINTS: dict[str, Any] = {
     "retain_every_s": 60,
     "trim_every_s": 0,

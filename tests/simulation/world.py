@@ -239,6 +239,7 @@ class World:
             self.deletion.plan()
         self.rulings.plan()
         self.declarations.plan()
+        self.functions.plan()
         self.sockets.plan()
         self.destinations.plan()
         self.flows.plan()

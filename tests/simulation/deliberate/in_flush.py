@@ -15,7 +15,7 @@ from lakesync.maintenance.flush import Flusher, FlushReport
 from lakesync.ports import FlushState
 from tests.simulation.deliberate.registry import Replaced, deliberate
 from tests.simulation.lake import Lake, Materialiser
-from tests.simulation.themes import FLUSHES, LAYOUT
+from tests.simulation.themes import FLUSHES, LAYOUT, TABLE_FLUSHES
 from tests.support.commits import logged
 
 if TYPE_CHECKING:
@@ -104,6 +104,20 @@ def repeat_leaves_nothing_out() -> list[Replaced]:
         return real(self, work._replace(state=replace(work.state, watermark=1 << 62)), report)
 
     return [(Flusher, "_carry_out", carry_out)]
+
+
+@deliberate("a flush of one table ends the range, also for the others", TABLE_FLUSHES)
+def one_table_ends_the_range() -> list[Replaced]:
+    real = Flusher._announce
+
+    def announce(self: Flusher, work: Any, report: FlushReport, only: str = "") -> FlushReport:
+        announced = real(self, work, report, only)
+        if only:
+            done = FlushState(watermark=work.state.until)
+            self._buffer.save_flush_state(work.log.gateway, work.state, done)
+        return announced
+
+    return [(Flusher, "_announce", announce)]
 
 
 @deliberate("a recorded range is given up if a shard's share of the memory cannot hold it", LAYOUT)
