@@ -15,16 +15,20 @@ from lakesync.adapters.database import PlacedDelta, Position, TableBatch
 from lakesync.adapters.lake.memory import MemoryAdapter
 from lakesync.adapters.memory import MemoryDatabase
 from lakesync.adapters.objects.archive import HistoryArchive
+from lakesync.adapters.postgres.objects import PostgresObjects
 from lakesync.adapters.row_images import RowImages
 from lakesync.core.clock import STAMP_MAX
 from lakesync.errors import Conflict, CursorExpired, ValidationFailed
 from lakesync.result import Err
 from lakesync.testing.batches import batch, history, numbered
 from tests.support.archives import Dying, archive_on
+from tests.support.destinations import postgres_dialect
 from tests.support.lake import Killed, Life
 
 if TYPE_CHECKING:
+    from lakesync.adapters.lake.adapter import LakeAdapter
     from lakesync.core.delta import Delta
+    from tools.local_stack.databases import Database
 
 TABLE = "todos"
 
@@ -42,7 +46,7 @@ def filled(commits: int = 6) -> tuple[MemoryDatabase, list[Delta]]:
     return database, deltas
 
 
-def keys(objects: MemoryAdapter) -> list[str]:
+def keys(objects: LakeAdapter) -> list[str]:
     return objects.list_objects("")
 
 
@@ -230,10 +234,29 @@ def test_who_read_a_part_of_a_commit_that_is_forgotten_is_notified() -> None:
 
 
 @pytest.mark.law("P15")
+@pytest.mark.emulator
+def test_an_archive_in_postgres_has_the_same_history_after_an_erasure(postgres: Database) -> None:
+    told = []
+    doomed = deltas_from(3, 1)[0].delta.row_id
+    for objects in (MemoryAdapter(), PostgresObjects(postgres_dialect(postgres))):
+        with archive_on(objects) as archive:
+            for after in (0, 2, 4):
+                span = TableBatch(TABLE, after, after + 2, deltas_from(after + 1, 2))
+                archive.insert_deltas(span).unwrap()
+            assert archive.erase_rows(TABLE, [doomed], 4).unwrap()
+            history = archive.query_deltas_since(TABLE, Position(), 99).unwrap().deltas
+            told.append((archive.mark(TABLE).unwrap(), history, len(keys(objects))))
+
+    assert told[0] == told[1]
+    assert doomed not in {one.delta.row_id for one in told[0][1] if one.position.commit <= 4}
+
+
+@pytest.mark.law("P15")
 def test_where_an_archive_is() -> None:
     assert isinstance(
         history_archive("s3://bucket/folder?region=eu-central-1", "g"), HistoryArchive
     )
-    for url in ("postgresql://u@h/d", "s3://", "s3://b/f?x=1"):
+    assert isinstance(history_archive("postgresql://u@h/d", "g"), HistoryArchive)
+    for url in ("mysql://u@h/d", "s3://", "s3://b/f?x=1"):
         with pytest.raises(ValidationFailed):
             history_archive(url, "g")

@@ -1,4 +1,4 @@
-"""What each `LakeAdapter` does: in memory, on S3, and on another endpoint with paths.
+"""What each `LakeAdapter` does: in memory, on S3, on another endpoint with paths, in PostgreSQL.
 
 S3 is moto in this process; the other endpoint is the AWS emulator, addressed as MinIO is. Neither
 throttles or signs anybody out: those errors are given in S3's own words below.
@@ -7,6 +7,8 @@ throttles or signs anybody out: those errors are given in S3's own words below.
 from __future__ import annotations
 
 import itertools
+from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import boto3
@@ -19,6 +21,7 @@ from moto import mock_aws
 
 from lakesync.adapters.lake.memory import MemoryAdapter
 from lakesync.adapters.lake.s3_adapter import S3Adapter, s3_adapter
+from lakesync.adapters.postgres.objects import PostgresObjects
 from lakesync.errors import (
     AdapterFailed,
     AdapterQuotaExceeded,
@@ -28,6 +31,7 @@ from lakesync.errors import (
     Retry,
 )
 from lakesync.testing.lake_contract import LakeContract, check_pages
+from tests.support.destinations import postgres_dialect
 from tools.local_stack.aws_emulator import start_emulator
 
 if TYPE_CHECKING:
@@ -57,7 +61,13 @@ def endpoint() -> Iterator[str]:
         yield str(emulator.client_options()["endpoint_url"])
 
 
-@pytest.fixture(params=["memory", "s3", pytest.param("endpoint", marks=pytest.mark.emulator)])
+@pytest.fixture(
+    params=[
+        "memory", "s3",
+        pytest.param("endpoint", marks=pytest.mark.emulator),
+        pytest.param("postgres", marks=pytest.mark.emulator),
+    ]
+)  # fmt: skip
 def lake(request: pytest.FixtureRequest) -> Iterator[LakeAdapter]:
     """An empty bucket of each kind."""
     bucket = f"lake-{next(_numbers)}"
@@ -67,6 +77,16 @@ def lake(request: pytest.FixtureRequest) -> Iterator[LakeAdapter]:
         with mock_aws():
             boto3.client("s3").create_bucket(Bucket=bucket)
             yield s3_adapter(bucket, region=REGION)
+    elif request.param == "postgres":
+        database = request.getfixturevalue("postgres")
+        dialect = postgres_dialect(database)
+        schema = f"objects{next(_numbers)}"
+        with closing(dialect.connect()) as connection:
+            connection.cursor().execute(f"CREATE SCHEMA {schema}")
+            connection.commit()
+        own = replace(dialect, dsn=f"{dialect.dsn}?options=-csearch_path%3D{schema}")
+        with closing(PostgresObjects(own)) as objects:
+            yield objects
     else:
         address = request.getfixturevalue("endpoint")
         boto3.client("s3", endpoint_url=address).create_bucket(Bucket=bucket)

@@ -113,6 +113,12 @@ def test_an_archive_is_declared_stored_and_read_again() -> None:
     assert stored["destinations"][0]["archive"] == archived["archive"]
     assert destinations_from_json(stored).by_name["warehouse"] == one
     assert "archive" not in destination_to_json(read_destination("warehouse", body, CONFIG))
+    cold = {"secret": "cold", "afterDays": 30, "kind": "postgres"}
+    other = read_destination("warehouse", body | {"archive": cold}, CONFIG)
+    assert other.archive == Archive("cold", 30, "postgres")
+    assert destination_to_json(other)["archive"] == cold
+    again = destinations_to_json(NO_DESTINATIONS.with_one(other))
+    assert destinations_from_json(again).by_name["warehouse"] == other
 
 
 @pytest.mark.law("D12")
@@ -127,6 +133,7 @@ def test_an_archive_is_declared_stored_and_read_again() -> None:
          ["archive.afterDays", "archive.secret", "archive.url"]),
         ({"secret": "cold", "afterDays": True}, ["archive.afterDays"]),
         ({"secret": "cold", "afterDays": 31}, ["archive.afterDays"]),
+        ({"secret": "cold", "afterDays": 3, "kind": "mysql"}, ["archive.kind"]),
     ],
 )  # fmt: skip
 def test_all_faults_of_an_archive_are_reported_at_once(archive: object, paths: list[str]) -> None:
@@ -134,6 +141,13 @@ def test_all_faults_of_an_archive_are_reported_at_once(archive: object, paths: l
     with pytest.raises(DestinationRefused) as refused:
         read_destination("warehouse", body, CONFIG)
     assert sorted({fault.path for fault in refused.value.faults}) == paths
+
+
+def test_bigquery_is_archived_in_a_bucket_alone() -> None:
+    reader = DestinationReader(CONFIG)
+    archive = {"secret": "cold", "afterDays": 7, "kind": "postgres"}
+    reader.destination("w", {"kind": "bigquery", "secret": "w", "archive": archive})
+    assert [fault.path for fault in reader.faults] == ["archive.kind"]
 
 
 def test_what_is_in_a_bucket_already_and_a_flow_have_no_archive() -> None:

@@ -35,6 +35,8 @@ LINES: Final[dict[str, Line]] = {
     "push": Line("--table todos --row t1 --set a=1", makes=True),
     "pull": Line(""),
     "flush": Line(""),
+    "flushing show": Line(""),
+    "flushing put": Line("flushing.json", makes=True),
     "query": Line("'select * from todos'", _AWS),
     "history": Line("todos t1", _AWS),
     "diff": Line("todos --from 2026-11-20", _AWS),
@@ -156,6 +158,7 @@ def write_files(folder: Path) -> None:
         "handler.json": {"name": "shipping", "type": "webhook", "configuration": {}},
         "destination.json": {"kind": "postgres", "secret": "warehouse"},
         "flows.json": {"flows": [flow]},
+        "flushing.json": {"everyS": 1800},
     }
     for name, body in bodies.items():
         (folder / name).write_text(json.dumps(body), "utf-8")

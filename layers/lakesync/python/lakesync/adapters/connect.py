@@ -203,20 +203,29 @@ def bigquery_jobs(url: str, credentials: Mapping[str, Any] | None = None) -> Job
     return Jobs(parts.netloc, dataset, location, endpoint=endpoint, credentials=credentials)
 
 
-def history_archive(url: str, keeper: str) -> HistoryArchive:
-    """Return the archive in the bucket's folder at a URL; nothing is connected yet.
+def history_archive(url: str, keeper: str, hosts: tuple[str, ...] = ()) -> HistoryArchive:
+    """Return the archive at a URL; nothing is connected yet.
 
     Args:
-        url: the folder's address.
+        url: the address of a bucket's folder, or of a database of PostgreSQL.
         keeper: the gateway whose history it is.
+        hosts: as for `database_adapter`.
 
     Raises:
-        ValidationFailed: the URL is not that of a bucket's folder; it is not repeated.
+        ValidationFailed: the URL is of neither; it is not repeated.
+        AdapterRefused: the driver is not installed.
     """
     from lakesync.adapters.objects.archive import HistoryArchive  # noqa: PLC0415
 
+    if url.startswith(("postgres://", "postgresql://")):
+        try:
+            from lakesync.adapters.postgres.objects import PostgresObjects  # noqa: PLC0415 - its driver
+        except ImportError as exc:
+            raise AdapterRefused(f"install the driver: {how_to_install('postgres')}") from exc
+        return HistoryArchive(PostgresObjects(_postgres(url, hosts)), "", keeper)
     if not url.startswith("s3://"):
-        raise ValidationFailed("an archive is at s3://bucket/folder?region=…", field="url")
+        sentence = "an archive is at s3://bucket/folder?region=… or postgresql://…"
+        raise ValidationFailed(sentence, field="url")
     return HistoryArchive(*_bucket(url), keeper)
 
 

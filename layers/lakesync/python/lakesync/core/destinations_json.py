@@ -5,7 +5,13 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from lakesync.core.archive import ARCHIVE_DAYS_MAX, UNARCHIVED_KINDS, Archive
+from lakesync.core.archive import (
+    ARCHIVE_DAYS_MAX,
+    ARCHIVE_KINDS,
+    BUCKET,
+    UNARCHIVED_KINDS,
+    Archive,
+)
 from lakesync.core.column_map_json import MapReader
 from lakesync.core.destinations import (
     DELETES,
@@ -157,16 +163,21 @@ class DestinationReader:
         if not isinstance(value, dict):
             self.fault("archive", 'must be {"secret": …, "afterDays": …}')
             return None
-        for unknown in sorted(map(str, value.keys() - {"secret", "afterDays"})):
+        for unknown in sorted(map(str, value.keys() - {"secret", "afterDays", "kind"})):
             self.fault(f"archive.{unknown[:64]}", "there is no such field")
         self._check_secret("archive.secret", value.get("secret"))
         if value.get("secret") == body.get("secret"):
-            self.fault("archive.secret", "is the database's own: an archive is a bucket's folder")
+            self.fault("archive.secret", "is the database's own: an archive is elsewhere")
+        kind = value.get("kind", BUCKET)
+        if kind not in ARCHIVE_KINDS:
+            self.fault("archive.kind", f"must be {' or '.join(ARCHIVE_KINDS)}")
+        elif kind != BUCKET and body.get("kind") == "bigquery":
+            self.fault("archive.kind", f"of BigQuery must be {BUCKET}: its job reaches no database")
         days = value.get("afterDays")
         if type(days) is not int or not 1 <= days <= ARCHIVE_DAYS_MAX:
             self.fault("archive.afterDays", f"must be a whole number from 1 to {ARCHIVE_DAYS_MAX}")
             return None
-        return Archive(str(value.get("secret")), days)
+        return Archive(str(value.get("secret")), days, kind if kind in ARCHIVE_KINDS else BUCKET)
 
     def _tables(self, value: object) -> Iterator[str]:
         if not isinstance(value, list):

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     AsksDatabase = Callable[[str, str, str], None]
     """Asks the database of a gateway's secret: the gateway, the kind, the secret."""
 
-ARCHIVE_KIND: Final = "s3"
-"""What an archive is."""
 _TRIES_MAX: Final = 10
 
 
@@ -112,7 +110,7 @@ class DestinationAdmin:
         if self._asks is not None:
             self._asks(gateway, destination.kind, destination.secret)
             if destination.archive is not None:
-                self._asks(gateway, ARCHIVE_KIND, destination.archive.secret)
+                self._asks(gateway, destination.archive.kind, destination.archive.secret)
 
     def declare(self, gateway: str, name: str, body: object, *, asks: bool = True) -> Destination:
         """Declare a destination, and have it filled. Idempotent.

@@ -122,10 +122,10 @@ def open_archive(
         assert destination.archive  # noqa: S101 - asked for those alone
         name = f"{settings.secret_prefix}{gateway}/{destination.archive.secret}"
         connection = read_connection(secret_text(client(), name))
-        if connection.kind != "s3":
-            raise AdapterRefused(f"the secret {name} holds no URL of a bucket's folder")
+        if connection.kind != destination.archive.kind:
+            raise AdapterRefused(f"the secret {name} holds no URL of {destination.archive.kind}")
         keeper = f"{gateway}/{destination.name}/{destination.declared_ms}"
-        return history_archive(connection.url, keeper)
+        return history_archive(connection.url, keeper, settings.database_hosts)
 
     return opened
 

@@ -135,7 +135,10 @@ class HistoryArchive:
         return _answered(lambda: forget(self._folder(table), until))
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Close the connection of objects that have one."""
+        close = getattr(self._objects, "close", None)
+        if close is not None:
+            close()
 
     def __enter__(self) -> Self:
         """Use it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from lakesync.core.archive import ARCHIVE_DAYS_MAX
+from lakesync.core.archive import ARCHIVE_DAYS_MAX, ARCHIVE_KINDS
 from lakesync.core.destinations import DELETES, KINDS, NAME, SECRET
 from lakesync.core.rules import BUCKETS_MAX
 from lakesync.runtime.api.shapes import (
@@ -42,9 +42,10 @@ DECLARED: Final[dict[str, Schema]] = {
         {
             "secret": _SECRET,
             "afterDays": {"type": "integer", "minimum": 1, "maximum": ARCHIVE_DAYS_MAX},
-        }
+        },
+        {"kind": {"enum": list(ARCHIVE_KINDS), "description": "What the secret's URL is of; s3."}},
     )
-    | {"description": "The folder of a bucket that history moves into when it is so old."},
+    | {"description": "Where history moves when it is so old: a bucket's folder or a database."},
     "lake": FLAG
     | {"description": "False: its tables go there in place of the lake. PostgreSQL, MySQL."},
 }
