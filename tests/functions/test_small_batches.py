@@ -110,7 +110,7 @@ def test_batches_are_small_by_their_number_their_deltas_and_their_bytes(tmp_path
         claim_of(store, "demo", "todos", number, deltas=30)
     table = Table()
 
-    assert taken_of(store, table, deltas_max=89).left == {"": "90 deltas wait, of 3 bytes"}
+    assert taken_of(store, table, deltas_max=89).left == {"": "90 deltas waiting, 3 bytes"}
     assert taken_of(store, table, deltas_max=90) == Taken(deltas=90)
     claim_of(store, "demo", "todos", 3, deltas=1, size=BYTES_MAX)
     assert list(taken_of(store, table).left) == [""]

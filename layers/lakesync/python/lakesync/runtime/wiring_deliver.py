@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from lakesync.core.archive import BUCKET
 from lakesync.errors import AdapterRefused, AdapterUnreachable
 from lakesync.runtime import wiring
 
@@ -123,7 +124,9 @@ def open_archive(
         name = f"{settings.secret_prefix}{gateway}/{destination.archive.secret}"
         connection = read_connection(secret_text(client(), name))
         if connection.kind != destination.archive.kind:
-            raise AdapterRefused(f"the secret {name} holds no URL of {destination.archive.kind}")
+            kind = destination.archive.kind
+            place = "a bucket's folder" if kind == BUCKET else f"a {kind} database"
+            raise AdapterRefused(f"the secret {name} holds no URL of {place}")
         keeper = f"{gateway}/{destination.name}/{destination.declared_ms}"
         return history_archive(connection.url, keeper, settings.database_hosts)
 
