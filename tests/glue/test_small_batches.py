@@ -363,7 +363,7 @@ def test_what_a_function_cannot_do_waits_for_spark_as_it_was(
         "the batch before those that wait is missing",
         "its rows are in too many files to write them anew",
         "its rows may be in too many files to look for them",
-        "1 deltas wait, of 1 bytes",
+        "1 delta waiting, 1 bytes",
     ]
     assert waits == 1
     assert set(lake.visible()) == {"r0", "r1"}

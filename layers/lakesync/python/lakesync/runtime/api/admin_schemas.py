@@ -87,7 +87,7 @@ ADMIN_COMPONENTS: Final[dict[str, Schema]] = {
     | {"additionalProperties": False},
     "Tables": object_of(
         {
-            "tables": {"type": "object", "additionalProperties": NAME}
+            "tables": {"type": "object", "additionalProperties": SHARD}
             | {"description": "Each table that is not in the default shard, with its shard."},
             "shards": list_of(SHARD),
         }
@@ -101,7 +101,7 @@ ADMIN_COMPONENTS: Final[dict[str, Schema]] = {
             | {"description": "At most, of a pull that brings nothing, with all shards in use."},
             "pushWriteUnits": object_of({"before": {"type": "number"}, "after": {"type": "number"}})
             | {"description": "About, of a push of one small edit of the table."},
-            "tables": {"type": "object", "additionalProperties": NAME},
+            "tables": {"type": "object", "additionalProperties": SHARD},
             "shards": list_of(SHARD),
         }
     ),
