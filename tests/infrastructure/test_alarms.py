@@ -15,6 +15,7 @@ from lakesync.runtime.materialise import LAKE_LAG, SMALL_FAULTS
 from lakesync.runtime.schedule import UNFLUSHED_AGE
 from lakesync_spark.iceberg.maintenance_report import SERVICE as MAINTENANCE
 from lakesync_spark.iceberg.maintenance_report import MaintenanceReport
+from tests.infrastructure.aws_limits import dashboard_widgets
 from tests.infrastructure.stack import alarms_on, as_list, functions, resources, template, watched
 from tests.support.repository import ROOT
 from tests.support.some import some
@@ -203,7 +204,7 @@ def test_alarms_of_an_idle_stack_are_few_and_read_one_metric_each() -> None:
     page = (ROOT / "docs" / "operations.md").read_text("utf-8")
     readme = (ROOT / "README.md").read_text("utf-8")
     assert f"the {len(basic)} alarms: $0.10 each, ${len(basic) / 10:.2f}" in page
-    assert f"| an idle stack | about $3.50 a month: {len(basic)} alarms" in readme
+    assert f"| an idle stack | about $4 a month: {len(basic)} alarms" in readme
     assert not any("Metrics" in alarm for alarm in basic)
     assert template()["Parameters"]["Watching"]["Default"] == "basic"
     assert resources("AWS::CloudWatch::Dashboard")["Dashboard"]["Condition"] == "WatchesDetails"
@@ -219,7 +220,7 @@ def _widgets() -> list[dict[str, Any]]:
     for name in re.findall(r"\$\{([\w:.]+)\}", body):
         known = name.partition(".")[0]
         assert known in template()["Resources"] or known in names or name.startswith("AWS::"), name
-    return json.loads(body)["widgets"]  # type: ignore[no-any-return]
+    return dashboard_widgets(resources("AWS::CloudWatch::Dashboard")["Dashboard"]["Properties"])
 
 
 def test_the_dashboard_is_complete_json_that_names_what_there_is() -> None:

@@ -887,18 +887,20 @@ def test_a_function_that_raises_or_times_out_is_noticed(name: str) -> None:
     api = resources("AWS::Serverless::WebSocketApi")["SocketApi"]["Properties"]
     called = json.dumps([api["Routes"], api["Auth"], resources("AWS::Serverless::HttpApi")])
     machines = json.dumps(resources("AWS::Serverless::StateMachine"))
+    own = f"{name.removesuffix('Function')}Fails"
     noticed = {
         "RequestsFail": "HttpApi" in events or f"{name}.Alias" in called,
         "SocketsFail": f"{name}.Alias" in json.dumps(api),
-        "RealTimeLate": name == "NotifyFunction",
-        "FlushLate": name in {"FlushFunction", "ScheduleFlushFunction"},
-        "LakeLate": name == "MaterialiseFunction",
-        "DeliveriesLate": name == "DeliverFunction",
-        "ExecutionFailure, PollsFail": f"{name}.Alias" in machines,
+        "PollsFail": f"{name}.Alias" in machines,  # or the rule ExecutionFailure
         "DependenciesFail": name == "PullSourceFunction",  # a pull's function calls it
+        own: {"Ref": name} in alarms_on("AWS/Lambda", "Errors"),
     }
 
-    assert any(noticed.values())
+    assert properties["Environment"]["Variables"]["POWERTOOLS_SERVICE_NAME"] == folder_of(
+        properties
+    )
+    names = resources("AWS::CloudWatch::Alarm").keys()
+    assert {alarm for alarm, notices in noticed.items() if notices} & names
 
 
 def test_functions_that_answer_end_before_api_gateway_gives_up() -> None:
