@@ -22,11 +22,11 @@ from tests.support.commits import logged
 from tests.support.gateways import GivenTime, administrator, pages, pulled, pusher
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from lakesync.core.delta import Delta
     from lakesync.core.messages import PushReceipt
-    from lakesync.ports import Commit, Head
+    from lakesync.ports import Commit, Head, MarkKey, RowKey, StoredMark, StoredRow
 
 GATEWAY = "g"
 NOISE = random.Random(1)
@@ -196,6 +196,60 @@ def test_the_receipt_names_the_latest_commit(buffer: MemoryBuffer, time: GivenTi
     assert first.server_hlc == again.server_hlc > 0
     assert first.server_time_ms == WALL_MS + 1_000
     assert service.push(GATEWAY, push()).accepted == 0
+
+
+class SlowReads(MemoryBuffer):
+    """Another process commits between a push's reading of the heads and that of its rows."""
+
+    between: Callable[[], object] | None = None
+
+    def _slowly(self) -> None:
+        between, self.between = self.between, None
+        if between:
+            between()
+
+    def rows_within(
+        self, gateway: str, wanted: Iterable[RowKey], bytes_max: int
+    ) -> tuple[dict[RowKey, StoredRow], list[RowKey]]:
+        """Return the rows."""
+        self._slowly()
+        return super().rows_within(gateway, wanted, bytes_max)
+
+    def marks(self, gateway: str, wanted: Iterable[MarkKey]) -> dict[MarkKey, StoredMark]:
+        """Return the append marks."""
+        self._slowly()
+        return super().marks(gateway, wanted)
+
+
+EVENT = insert("e1", at=at_ms(2), table="events", n=2)
+
+
+@pytest.mark.law("K27")
+@pytest.mark.parametrize(
+    ("meanwhile", "repeated"),
+    [
+        (update(at=at_ms(3), n=3), update(at=at_ms(2), n=2)),
+        (delete(at=at_ms(3)), delete(at=at_ms(2))),
+        (EVENT, EVENT),
+    ],
+    ids=["overwritten", "deleted", "event"],
+)
+def test_the_receipt_of_what_changes_nothing_names_the_commit_that_made_it_so(
+    time: GivenTime, meanwhile: Delta, repeated: Delta
+) -> None:
+    buffer = SlowReads()
+    columns = [{"name": "n", "type": "integer"}]
+    schema = {"table": "events", "append": True, "columns": columns}
+    administrator(buffer, time_=time).register_schema(GATEWAY, schema)
+    service, other = (pusher(buffer, seed=seed, time_=time) for seed in range(2))
+    other.push(GATEWAY, push(insert(at=at_ms(1), n=1)))
+    first: list[PushReceipt] = []
+    buffer.between = lambda: first.append(other.push(GATEWAY, push(meanwhile)))
+
+    late = service.push(GATEWAY, push(repeated))
+
+    assert codes(late) == {0: "DUPLICATE"}
+    assert late.server_hlc >= first[0].server_hlc
 
 
 # --- bounds

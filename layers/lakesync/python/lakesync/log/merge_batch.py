@@ -76,6 +76,15 @@ class Outcome:
         self.unproved.add((delta.table, delta.row_id))
         self.stamp = max(self.stamp, seen)
 
+    def repeat(self, item: Admitted, seen: Stamp) -> None:
+        """Note that a delta changes nothing in what the commit `seen` wrote.
+
+        That commit may be newer than the heads that were read before it, and may have overwritten
+        the delta; a receipt below it would tell the client that its value is the current one.
+        """
+        self.duplicates.append(item)
+        self.stamp = max(self.stamp, seen)
+
     def seen(self) -> Stamp:
         """Return the latest commit that wrote anything that this commit replaces."""
         rows = [put.seen for put in self.puts.values()]
@@ -144,7 +153,7 @@ def _merge_edits(
         before = rows.get(key, kept)
         after = apply(before, delta)
         if after is before:
-            outcome.duplicates.append(item)
+            outcome.repeat(item, seen)
             if delta.hlc <= old and delta.op is not Op.DELETE:
                 outcome.unproved.add(key)
             continue
@@ -154,7 +163,7 @@ def _merge_edits(
             continue
         if not refusal and may_undo_a_deletion(delta, before, horizons.get(delta.table, 0)):
             if delta.op is Op.DELETE:
-                outcome.duplicates.append(item)  # it would hide nothing that exists
+                outcome.repeat(item, seen)  # it would hide nothing that exists
                 continue
             refusal = RowForgotten(_FORGOTTEN)
         encoded = encode_row_state(after)
@@ -215,7 +224,7 @@ def _admit_events(
         if admission is Admission.NEW:
             by_client.setdefault(delta.client_id, []).append(delta)
         elif admission is Admission.DUPLICATE:
-            outcome.duplicates.append(item)
+            outcome.repeat(item, marks[name, delta.client_id].commit)
         else:
             outcome.refused.append((item, OutOfOrder(_LATE)))
     for client, deltas in by_client.items():
