@@ -14,9 +14,11 @@ from moto import mock_aws
 from lakesync.adapters.lake.parquet import ParquetEncoder
 from lakesync.adapters.lake.s3 import S3Objects
 from lakesync.adapters.lake.sqs import SqsQueue
+from lakesync.core.claims import announcement
 from lakesync.core.clock import STAMP_MAX
 from lakesync.errors import AdapterFailed, NotFound, Retry
 from lakesync.ports import BatchRow
+from lakesync.runtime.tasks import close_request, flush_request, scheduled_request
 from tests.support.some import some
 
 if TYPE_CHECKING:
@@ -109,6 +111,47 @@ def test_a_message_arrives() -> None:
 
     (message,) = client.receive_message(QueueUrl=url)["Messages"]
     assert message["Body"] == '{"version": 1}'
+
+
+@pytest.mark.parametrize(
+    ("body", "group"),
+    [
+        (flush_request("acme"), "acme"),
+        (scheduled_request("acme"), "acme"),
+        (close_request("acme", 7), "acme"),
+        (announcement("claims/acme/todos/1-2.json", "staging/acme/todos/1-2.parquet"), "acme"),
+        (announcement("deliveries/acme/warehouse/"), "acme"),
+        ('{"replayed": true}', None),
+        ('{"gateway": "not one"}', None),
+        ('{"gateway": {"id": "acme"}}', None),
+        ('["acme"]', None),
+        ("acme", None),
+    ],
+)
+def test_a_message_is_in_the_group_of_its_gateway_so_that_queues_are_fair(
+    body: str, group: str | None
+) -> None:
+    client = boto3.client("sqs", region_name=REGION)
+    url = client.create_queue(QueueName="fair")["QueueUrl"]
+
+    SqsQueue(url, client).send(body)
+    SqsQueue(url, client).send_all([body])
+
+    messages = client.receive_message(
+        QueueUrl=url, MaxNumberOfMessages=10, AttributeNames=["MessageGroupId"]
+    )["Messages"]
+    assert [message["Body"] for message in messages] == [body, body]
+    assert [each.get("Attributes", {}).get("MessageGroupId") for each in messages] == [group] * 2
+
+
+def test_all_messages_of_a_queue_that_delays_them_are_delayed() -> None:
+    client = boto3.client("sqs", region_name=REGION)
+    url = client.create_queue(QueueName="delayed")["QueueUrl"]
+
+    SqsQueue(url, client, 60).send("one")
+    SqsQueue(url, client, 60).send_all(["two"])
+
+    assert "Messages" not in client.receive_message(QueueUrl=url, WaitTimeSeconds=0)
 
 
 def test_a_queue_that_is_gone_says_so() -> None:

@@ -250,6 +250,17 @@ def test_a_replay_moves_every_message_and_keeps_its_body_and_attributes(
     assert run("audit", "acme", "--stack-wide").exit_code == 2
 
 
+def test_a_replayed_message_is_in_its_gateways_group_again(emulator: Emulator) -> None:
+    client, dead = _queue(emulator, "FlushDlq")
+    client.send_message(QueueUrl=dead, MessageBody='{"gateway": "acme"}')
+    run("replay", "flush")
+
+    client, source = _queue(emulator, "FlushQueue")
+    [moved] = client.receive_message(QueueUrl=source, AttributeNames=["All"])["Messages"]
+    client.delete_message(QueueUrl=source, ReceiptHandle=moved["ReceiptHandle"])
+    assert moved["Attributes"]["MessageGroupId"] == "acme"
+
+
 @pytest.mark.law("J1")
 def test_a_replay_that_cannot_be_recorded_moves_nothing(
     emulator: Emulator, monkeypatch: pytest.MonkeyPatch

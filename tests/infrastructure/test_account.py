@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lakesync.core.claims import CLAIMS, DELIVERIES
 from tests.infrastructure.stack import as_list, refusals, resources, template
 from tests.infrastructure.transformed import made, transformed
 
@@ -109,6 +110,24 @@ def test_old_versions_of_objects_are_kept_and_end() -> None:
         {"Ref": "OldVersionDays"}
     ]
     assert everywhere[0]["ExpiredObjectDeleteMarker"] is True
+
+
+@pytest.mark.parametrize("prefix", [CLAIMS, DELIVERIES])
+def test_claims_that_were_removed_end_within_days_so_that_listings_stay_short(prefix: str) -> None:
+    """What a listing reads past; S3 honours the shorter of two rules.
+
+    https://docs.aws.amazon.com/AmazonS3/latest/userguide/lifecycle-conflicts.html
+    """
+    bucket = transformed()["Resources"]["LakeBucket"]["Properties"]
+    [rule] = [
+        rule for rule in bucket["LifecycleConfiguration"]["Rules"] if rule.get("Prefix") == prefix
+    ]
+
+    assert rule["Status"] == "Enabled"
+    assert rule["NoncurrentVersionExpiration"] == {"NoncurrentDays": 1}
+    # S3 accepts this only without an expiration in days.
+    assert rule["ExpiredObjectDeleteMarker"] is True
+    assert "ExpirationInDays" not in rule
 
 
 @pytest.mark.law("E7")

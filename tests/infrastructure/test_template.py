@@ -931,6 +931,18 @@ def _sources() -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
     return list(some(sources))
 
 
+@pytest.mark.parametrize("mapping", ["FlushFunctionDue", "DeliverFunctionClaimed"])
+def test_how_many_messages_are_handled_at_once_is_a_parameter_within_lambdas_bounds(
+    mapping: str,
+) -> None:
+    """Lambda takes 2 to 1,000 (``MaximumConcurrency`` of ``ScalingConfig``)."""
+    source = resources("AWS::Lambda::EventSourceMapping")[mapping]["Properties"]
+    parameter = template()["Parameters"]["QueueConcurrency"]
+
+    assert source["ScalingConfig"] == {"MaximumConcurrency": {"Ref": "QueueConcurrency"}}
+    assert (parameter["MinValue"], parameter["MaxValue"]) == (2, 1000)
+
+
 @pytest.mark.parametrize(("name", "function", "source"), _sources())
 def test_each_queue_hands_a_failed_message_back_and_gives_it_up_with_an_alarm(
     name: str, function: dict[str, Any], source: dict[str, Any]

@@ -86,6 +86,21 @@ def announcement(claim: str, object_key: str = "", *, archive: bool = False) -> 
     return json.dumps(said | ({"archive": True} if archive else {}))
 
 
+def gateway_of_message(body: str) -> str:
+    """Return the gateway that a message of our queues concerns; empty if it concerns all or none.
+
+    A request names it; an announcement names a claim, whose key does.
+    """
+    try:
+        said = json.loads(body)
+    except ValueError:
+        return ""
+    if not isinstance(said, dict):
+        return ""
+    named = said.get("gateway") or str(said.get("claim", "")).partition("/")[2].partition("/")[0]
+    return named if isinstance(named, str) and _GATEWAY.fullmatch(named) else ""
+
+
 def claimed_last(key: str) -> Stamp:
     """Return the last commit of the batch that a claim's key names; 0 for other claims."""
     last = key.rpartition("/")[2].removesuffix(".json").rpartition("-")[2]

@@ -1,4 +1,10 @@
-"""Messages on one SQS queue."""
+"""Messages on one SQS queue, which serves gateways fairly.
+
+Each message names its gateway as its message group. Of a standard queue that orders nothing and
+holds nothing up: SQS delivers the messages of other groups first while one group has a large share
+of what is being handled, so that one gateway's backlog delays no other
+(https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-fair-queues.html).
+"""
 
 from __future__ import annotations
 
@@ -7,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from lakesync.core.claims import gateway_of_message
 from lakesync.errors import AdapterFailed
 
 if TYPE_CHECKING:
@@ -33,7 +40,7 @@ class SqsQueue:
     def send(self, body: str) -> None:
         """Hand a message over; when this returns it is durable."""
         with _translated():
-            self._client.send_message(QueueUrl=self._url, MessageBody=body, **self._delay)
+            self._client.send_message(QueueUrl=self._url, **message_of(body), **self._delay)
 
     def delay(self, receipt: str, seconds: int) -> None:
         """Let a message that was received come again after so long."""
@@ -51,7 +58,9 @@ class SqsQueue:
         left = {str(number): body for number, body in enumerate(bodies)}
         codes: set[str] = set()
         for _ in range(_TRIES_MAX):
-            entries = [{"Id": name, "MessageBody": body} for name, body in left.items()]
+            entries = [
+                {"Id": name, **message_of(body), **self._delay} for name, body in left.items()
+            ]
             with _translated():
                 answer = self._client.send_message_batch(QueueUrl=self._url, Entries=entries)
             failed = answer.get("Failed", [])
@@ -61,6 +70,12 @@ class SqsQueue:
                 return
         reasons = ", ".join(sorted(codes))
         raise AdapterFailed(f"SQS refused {len(left)} of {len(bodies)} messages: {reasons}")
+
+
+def message_of(body: str) -> dict[str, str]:
+    """Return the fields with which a message is sent: its body and its gateway."""
+    gateway = gateway_of_message(body)
+    return {"MessageBody": body} | ({"MessageGroupId": gateway} if gateway else {})
 
 
 @contextmanager

@@ -101,6 +101,8 @@ def move(client: Any, dead: str, source: str, limit: int | None = None) -> int:
     Not by ``StartMessageMoveTask``: it moves everything, one task at a time, and says nothing of
     a message that it could not move.
     """
+    from lakesync.adapters.lake.sqs import message_of
+
     moved = 0
     while limit is None or moved < limit:
         wanted = _RECEIVED_MAX if limit is None else min(_RECEIVED_MAX, limit - moved)
@@ -110,7 +112,7 @@ def move(client: Any, dead: str, source: str, limit: int | None = None) -> int:
         for message in messages:
             client.send_message(
                 QueueUrl=source,
-                MessageBody=message["Body"],
+                **message_of(message["Body"]),
                 MessageAttributes=_attributes(message),
             )
             client.delete_message(QueueUrl=dead, ReceiptHandle=message["ReceiptHandle"])
