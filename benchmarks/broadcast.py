@@ -20,6 +20,7 @@ from lakesync.buffer.memory import MemoryBuffer
 from lakesync.buffer.memory_access import MemoryAccess
 from lakesync.client.backoff import HEARTBEAT_S
 from lakesync.client.loop import CONNECTED_EVERY_S
+from lakesync.client.transport.listener import LATER, RENEWED_S
 from lakesync.core.clock import stamp
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.messages import Push
@@ -54,7 +55,7 @@ SCOPES: Final = 50
 TARGET_US: Final = 60
 SIZES: Final = sized((1_000, 10_000, 100_000), (100,))
 TARGET_USD: Final = 1.25
-TARGET_IDLE_USD: Final = 0.05
+TARGET_IDLE_USD: Final = 0.03
 MONTH_MIN: Final = 30 * 24 * 60
 USD_PER_MESSAGE: Final = 1.00 / 1e6
 """Of API Gateway's WebSockets, for each 32 KB in either direction."""
@@ -134,7 +135,10 @@ def run() -> list[Entry]:
             "USD",
             TARGET_IDLE_USD,
             f"open for 30 days, nothing happens: ${MONTH_MIN * USD_PER_MINUTE:.4f} for being open, "
-            f"the rest for asking every {HEARTBEAT_S:.0f} s whether anything was missed; a client "
+            f"${_keep_alives_usd():.4f} for keep-alives every {HEARTBEAT_S / 60:.0f} minutes or "
+            f"later, ${_polling_usd(CONNECTED_EVERY_S):.4f} for asking every "
+            f"{CONNECTED_EVERY_S / 60:.0f} minutes whether anything was missed, "
+            f"${_renewals_usd():.4f} for a new connection before API Gateway ends one; a client "
             f"without one that asks every 30 s over HTTPS costs ${_polling_usd(30):.2f}",
         ),
     ]
@@ -173,10 +177,21 @@ def _usd_per_m_messages(bench: _Bench) -> _Bill:
 
 def _idle_usd() -> float:
     """Price a connection that is open for a month while nothing happens."""
-    asked = MONTH_MIN * 60 / HEARTBEAT_S
-    # A question and its answer; the connection and the main lane's head are read.
-    each = 2 * USD_PER_MESSAGE + 2 * USD_PER_RRU + USD_PER_CALL + ASK_S * NOTIFY_GB * USD_PER_GB_S
-    return MONTH_MIN * USD_PER_MINUTE + asked * each + _polling_usd(CONNECTED_EVERY_S)
+    open_usd = MONTH_MIN * USD_PER_MINUTE
+    return open_usd + _keep_alives_usd() + _polling_usd(CONNECTED_EVERY_S) + _renewals_usd()
+
+
+def _keep_alives_usd() -> float:
+    """Price a month of keep-alives and API Gateway's answers, each by chance a little later."""
+    return MONTH_MIN * 60 / (HEARTBEAT_S * (1 + LATER / 2)) * 2 * USD_PER_MESSAGE
+
+
+def _renewals_usd() -> float:
+    """Price a month of new connections: three functions, an item, and a pull of what was missed."""
+    call = USD_PER_CALL + ASK_S * NOTIFY_GB * USD_PER_GB_S
+    pull = USD_PER_REQUEST + USD_PER_RRU + call
+    each = 3 * call + 2 * USD_PER_WRU + 2 * USD_PER_RRU + pull
+    return MONTH_MIN * 60 / RENEWED_S * each
 
 
 def _polling_usd(every_s: float) -> float:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import heapq
+import itertools
 import logging
+import socket
 import threading
 import time
 from collections import Counter
@@ -18,12 +21,14 @@ import pytest
 from websockets.sync.server import serve
 
 from lakesync.client import Client, MemoryTransport, SyncLoop, Waits
+from lakesync.client.backoff import HEARTBEAT_S
 from lakesync.client.download.hearing import Hearing
 from lakesync.client.transport import listener as module
 from lakesync.client.transport.listener import SocketListener
+from lakesync.client.transport.sockets import PROBE_S, probe_when_silent
 from lakesync.client.transport.token import Token
 from lakesync.core.messages import PullPage
-from lakesync.errors import AuthFailed, RateLimited, Revoked
+from lakesync.errors import AuthFailed, RateLimited, Revoked, ValidationFailed
 from lakesync.wire import frames, proto
 from tests.support.builders import at_ms, insert, push
 from tests.support.gateways import administrator, puller, pusher
@@ -158,6 +163,9 @@ class Server:
         self.open: list[Any] = []
         self.refused = 0
         self.asked: list[Pull] = []
+        self.kept_alive = 0
+        self.answer = frames.KEEP_ALIVE_ANSWER
+        """What a keep-alive is answered by."""
         self.status, self.location = 0, ""
         self.first = ""
         """What a connection is sent at once."""
@@ -170,6 +178,11 @@ class Server:
         if self.first:
             socket.send(self.first)
         for frame in socket:
+            if frame == frames.KEEP_ALIVE:
+                self.kept_alive += 1
+                if self.answer:
+                    socket.send(self.answer)
+                continue
             _, message = frames.decode_frame(frame)
             self.asked.append(proto.decode_pull(message))
 
@@ -222,10 +235,12 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def listening(client: Client, url: str, token: Any = "a-token") -> Iterator[Woken]:
+def listening(
+    client: Client, url: str, token: Any = "a-token", network: Any = None
+) -> Iterator[Woken]:
     woken = Woken()
     hearing = Hearing(client.client_id, client._syncer, client._activity, woken, **OPTIONS)
-    listener = SocketListener(url, hearing, Token(token)).start()
+    listener = SocketListener(url, hearing, Token(token), network=network).start()
     try:
         yield woken
     finally:
@@ -394,16 +409,96 @@ def test_who_was_too_slow_waits_as_asked(world: World, tmp_path: Path, quick: No
         assert waited(lambda: len(server.open) >= 3)
 
 
-def test_a_silent_connection_is_asked_now_and_then_and_one_that_is_dead_replaced(
-    world: World, tmp_path: Path, quick: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def impatient(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Silent connections are soon asked whether they are dead, and soon taken to be."""
     monkeypatch.setitem(OPTIONS, "waits", replace(OPTIONS["waits"], heartbeat_s=0.02))
-    monkeypatch.setattr(module, "ANSWER_S_MAX", 0.05)
+    monkeypatch.setattr(module, "ANSWER_S_MAX", 0.2)
+
+
+def test_a_silent_connection_is_kept_alive_and_pulls_nothing(
+    world: World, tmp_path: Path, impatient: None
+) -> None:
     server = Server()
-    with world.client(tmp_path) as client, serving(server) as url, listening(client, url):
-        assert waited(lambda: server.asked)
-        assert server.asked[0].client_id == "ann"
+    with world.client(tmp_path) as client, serving(server) as url, listening(client, url) as woken:
+        assert waited(lambda: server.kept_alive > 5)
+        assert (len(server.open), server.asked, woken.times) == (1, [], 1)
+
+
+@pytest.mark.law("T2")
+def test_a_dead_connection_is_replaced(world: World, tmp_path: Path, impatient: None) -> None:
+    server = Server()
+    server.answer = ""
+    with world.client(tmp_path) as client, serving(server) as url, listening(client, url) as woken:
         assert waited(lambda: len(server.open) > 1)
+        assert waited(lambda: woken.times > 1), "what was missed is pulled"
+
+
+@pytest.mark.parametrize("answer", ["", "anything that lives"])
+def test_keep_alives_are_five_minutes_apart_at_least_and_none_follows_a_frame_sooner(
+    world: World, tmp_path: Path, answer: str
+) -> None:
+    page = frames.encode_broadcast(PullPage((), 0, 0, has_more=False))
+    with world.client(tmp_path) as client:
+        socket = ScriptedSocket([lambda: page], answer and frames.KEEP_ALIVE_ANSWER)
+        heard(client, Random(7), socket, 6_000)
+    apart = [later - sooner for sooner, later in itertools.pairwise([0.0, *socket.sent_s])]
+    if not answer:
+        assert len(apart) == 1, "then it is dead"
+        return
+    assert len(apart) > 10
+    assert all(300 <= each < 600 for each in apart), "API Gateway ends what is silent for ten"
+    assert len(set(apart)) == len(apart), "clients that connect together spread out"
+
+
+@pytest.mark.law("T2")
+def test_a_connection_in_another_network_is_replaced_and_what_was_missed_pulled(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "NETWORK_LOOK_S", 0.01)
+    server, at = Server(), ["10.0.0.7"]
+    with (
+        world.client(tmp_path) as client,
+        serving(server) as url,
+        listening(client, url, network=lambda: at[0]) as woken,
+    ):
+        assert waited(lambda: server.open and woken.times == 1)
+        at[0] = ""
+        time.sleep(0.1)
+        assert len(server.open) == 1, "a network that is gone may come back"
+        at[0] = "192.168.1.7"
+        assert waited(lambda: len(server.open) == 2 == woken.times)
+        assert client.connected
+
+
+def test_an_earlier_release_that_refuses_a_keep_alive_is_asked_by_pulls(
+    world: World, tmp_path: Path, impatient: None
+) -> None:
+    server = Server()
+    server.answer = frames.encode_refusal(ValidationFailed("no frame"), 0, closes=True)
+    with world.client(tmp_path) as client, serving(server) as url, listening(client, url):
+        assert waited(lambda: len(server.asked) > 2)
+        assert server.kept_alive == 1
+        assert server.asked[0].client_id == "ann"
+
+
+def test_what_api_gateway_says_by_itself_ends_no_connection(
+    world: World, tmp_path: Path, impatient: None
+) -> None:
+    server = Server()
+    server.answer = '{"message": "Too Many Requests", "connectionId": "a=", "requestId": "b="}'
+    with world.client(tmp_path) as client, serving(server) as url, listening(client, url) as woken:
+        assert waited(lambda: server.kept_alive > 3)
+        assert (len(server.open), woken.times) == (1, 1)
+
+
+def test_tcp_probes_a_silent_connection() -> None:
+    with socket.socket() as opened:
+        probe_when_silent(opened)
+        assert opened.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        if hasattr(socket, "TCP_KEEPIDLE"):
+            idle_s = opened.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE)
+            assert idle_s == PROBE_S < HEARTBEAT_S
 
 
 def test_a_connection_is_renewed_before_the_old_one_is_closed(
@@ -469,10 +564,12 @@ def again_s(listener: SocketListener, error: RateLimited | None) -> float:
 
 
 class ScriptedSocket:
-    """Brings its frames at once, and then lets the time pass."""
+    """Brings its frames at once, then lets the time pass; answers keep-alives, if it does."""
 
-    def __init__(self, arriving: list[Callable[[], str]]) -> None:
+    def __init__(self, arriving: list[Callable[[], str]], answer: str = "") -> None:
         self._arriving = arriving
+        self._answer = answer
+        self.sent_s: list[float] = []
         self.now_s = 0.0
 
     def recv(self, timeout: float) -> str:
@@ -483,22 +580,32 @@ class ScriptedSocket:
         return self._arriving.pop(0)()
 
     def send(self, frame: str) -> None:
-        """Take a heartbeat."""
+        """Take a keep-alive."""
+        assert frame == frames.KEEP_ALIVE
+        self.sent_s.append(self.now_s)
+        if self._answer:
+            self._arriving.append(lambda: self._answer)
 
 
-def woken_at_s(client: Client, random: Random, arriving: list[Callable[[], str]]) -> list[float]:
-    """Return when a client that receives frames within two minutes is woken."""
+def heard(client: Client, random: Random, socket: ScriptedSocket, for_s: float) -> list[float]:
+    """Return when a client that receives frames for some time is woken."""
     times: list[float] = []
     hearing = Hearing(
         client.client_id, client._syncer, client._activity, lambda: times.append(socket.now_s)
     )
     listener = SocketListener(
         "ws://nowhere", hearing, Token("a-token"), chance=random.random,
-        monotonic_s=lambda: socket.now_s,
+        monotonic_s=lambda: socket.now_s, network=None,
     )  # fmt: skip
-    socket = listener._socket = ScriptedSocket(arriving)
-    listener._hear(120)
+    listener._socket = socket
+    with contextlib.suppress(TimeoutError):
+        listener._hear(for_s)
     return times
+
+
+def woken_at_s(client: Client, random: Random, arriving: list[Callable[[], str]]) -> list[float]:
+    """Return when a client that receives frames within two minutes is woken."""
+    return heard(client, random, ScriptedSocket(arriving), 120)
 
 
 @pytest.mark.law("T6", "V10")
@@ -511,10 +618,10 @@ def test_clients_that_hear_of_other_rules_do_not_all_read_again_at_once(
         administrator(world.buffer, time_=world.time).save_rules(GATEWAY, {"buckets": [by_team]})
         world.notify(rules_changed=True)
         world.write("r1", title="second", team="red")
-        notified, heard = world.sockets.sent["to-ann"][-2:]
+        notified, decided = world.sockets.sent["to-ann"][-2:]
         random = Random(7)
         # Told of the rules, and of commits that they decided: none is a reason to hurry.
-        busy = [lambda: notified, *(20 * [lambda: heard])]
+        busy = [lambda: notified, *(20 * [lambda: decided])]
         times = [woken_at_s(client, random, [*busy]) for _ in range(600)]
 
         assert all(len(each) == 1 and each[0] <= module.REREAD_S_MAX for each in times)
@@ -525,7 +632,7 @@ def test_clients_that_hear_of_other_rules_do_not_all_read_again_at_once(
         # Whoever has read again meanwhile, as after an edit, is not woken once more.
         def heard_after_a_sync() -> str:
             client.sync().unwrap()
-            return heard
+            return decided
 
         assert woken_at_s(client, random, [lambda: notified, heard_after_a_sync]) == []
 

@@ -248,7 +248,7 @@ def test_what_is_wrong_with_a_request_is_answered_and_the_connection_stays(
 @pytest.mark.law("T7")
 def test_tags_that_clients_do_not_send_are_refused(api: Api) -> None:
     api.connect()
-    for tag in (Tag.BROADCAST, Tag.ACTION_RESPONSE, Tag.REFUSAL):
+    for tag in (Tag.BROADCAST, Tag.ACTION_RESPONSE, Tag.REFUSAL, Tag.KEEP_ALIVE):
         assert api.refusal(frames.encode_frame(tag, b"")).error.code == "METHOD_NOT_ALLOWED"
 
 

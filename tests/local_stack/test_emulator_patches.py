@@ -23,6 +23,7 @@ from tools.local_stack.emulator.iam_patches import (
 )
 from tools.local_stack.emulator.lambda_patches import SharedPackage, exception_class, unpacked
 from tools.local_stack.emulator.names import NAMES, EmulatorChangedError, check_names, missing_names
+from tools.local_stack.emulator.socket_patches import as_request
 from tools.local_stack.emulator.template_patches import with_lists_joined, with_values
 
 if TYPE_CHECKING:
@@ -281,3 +282,8 @@ print(*[router._is_aws_service_name(name) for name in ("lakeformation", "service
         capture_output=True, text=True, check=False, cwd=paths.ROOT,
     )  # fmt: skip
     assert answer.stdout == "True True\n", answer.stderr
+
+
+def test_answers_of_templates_are_named_as_requests_name_them() -> None:
+    props = {"ApiId": "a", "ResponseTemplates": {"$default": "Bw=="}}
+    assert as_request(props) == {"apiId": "a", "responseTemplates": {"$default": "Bw=="}}

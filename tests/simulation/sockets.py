@@ -154,6 +154,11 @@ class Sockets:
         if socket is None or self._breaks(name):
             return
         self._touch(socket)
+        if frame == frames.KEEP_ALIVE:
+            self._world.count("keep-alive")
+            answered = partial(self._arrive, socket, frames.KEEP_ALIVE_ANSWER)
+            self._world.later("keep-alive", answered, int(5 + self._random.random() * 60))
+            return
         self._ask("frames", socket, lambda _: None, frame)
 
     def end(self, name: str) -> None:

@@ -94,6 +94,16 @@ def test_a_browser_pushes_and_pulls_with_several_requests_under_way(
         assert proto.decode_page(body).count == 3
 
 
+@pytest.mark.law("T7")
+def test_a_keep_alive_is_answered_without_a_function(tenant: Tenant, socket_url: str) -> None:
+    with opened(socket_url, tenant) as socket:
+        socket.send(frames.KEEP_ALIVE)
+        assert next_answer(socket) == (Tag.KEEP_ALIVE, b"")
+        socket.send(frames.encode_pull_frame(Pull("c1", removes=True, own_cursor=True), 9))
+        tag, body = next_answer(socket)
+        assert (tag, frames.answered_id_of(tag, body)) == (Tag.PULL, 9)
+
+
 @pytest.mark.law("T6")
 def test_a_bad_token_opens_nothing(tenant: Tenant, socket_url: str) -> None:
     for wrong in ({"gw": ""}, {"ttl_s": -60}):

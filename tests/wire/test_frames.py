@@ -50,6 +50,13 @@ def test_requests_and_their_answers_carry_an_id(request_id: int) -> None:
 
 
 @pytest.mark.law("W8")
+def test_a_keep_alive_is_no_frame_and_its_answer_is_one() -> None:
+    with pytest.raises(ValidationFailed):
+        frames.decode_frame(frames.KEEP_ALIVE)
+    assert frames.decode_frame(frames.KEEP_ALIVE_ANSWER) == (Tag.KEEP_ALIVE, b"")
+
+
+@pytest.mark.law("W8")
 def test_a_broadcast_names_what_it_follows_and_a_poke_does_not() -> None:
     run = encode_records([insert(title="Buy milk")])
     page = PullPage((run,), 1, 9, has_more=False, first=8, previous=0)

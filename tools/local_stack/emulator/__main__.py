@@ -52,6 +52,7 @@ def apply_patches(glue: GlueSettings) -> None:
     socket_patches.answer_handshakes()
     socket_patches.know_apis_by_their_host()
     socket_patches.authorise_without_identity_sources()
+    socket_patches.know_answers_of_templates()
     template_patches.put_in_parameters()
 
 

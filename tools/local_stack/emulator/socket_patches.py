@@ -21,6 +21,7 @@ _DEFAULT_SOURCE = ["$request.header.Authorization"]
 AWS_API_HOST = re.compile(
     r"^([a-f0-9]{8})\.execute-api\.(?:localhost|[a-z0-9-]+\.amazonaws\.com(?:\.cn)?)(?::\d+)?$"
 )
+HTTP_FAULT = 400
 _connected: ContextVar[dict[str, Any]] = ContextVar("connected")
 
 
@@ -72,6 +73,53 @@ def authorise_without_identity_sources() -> None:
         return await original(api_id, route, *args, **kwargs)
 
     gateway._authorize_ws_connect = authorise
+
+
+def know_answers_of_templates() -> None:
+    """AWS: a template declares what API Gateway answers by itself, without a function.
+
+    The emulator answers, but its CloudFormation refuses the two kinds of resource.
+    """
+    gateway = emulator_module("ministack.services.apigateway")
+    handlers = emulator_module("ministack.services.cloudformation.provisioners")._RESOURCE_HANDLERS
+    for owner, create, kept in (
+        ("Integration", gateway._create_integration_response, gateway._integration_responses),
+        ("Route", gateway._create_route_response, gateway._route_responses),
+    ):
+        handler = _answer_handlers(f"{owner}Id", create, kept)
+        handlers[f"AWS::ApiGatewayV2::{owner}Response"] = handler
+
+
+def _answer_handlers(owner: str, create: Callable[..., Any], kept: Any) -> dict[str, Any]:
+    """Return how CloudFormation creates, updates and deletes what API Gateway answers."""
+
+    def of(props: dict[str, Any]) -> tuple[str, str]:
+        # A route's reference has its API's before it.
+        return props["ApiId"], props[owner].split("/")[-1]
+
+    def create_answer(_name: str, props: dict[str, Any], _stack: str) -> tuple[str, dict[str, Any]]:
+        status, _, body = create(*of(props), as_request(props))
+        if status >= HTTP_FAULT:
+            raise ValueError(f"{owner} of an answer: {body!r}")
+        answer = json.loads(body)
+        return next(value for name, value in answer.items() if name.endswith("ResponseId")), {}
+
+    def update(
+        name: str, old: dict[str, Any], new: dict[str, Any], stack: str
+    ) -> tuple[str, dict[str, Any]]:
+        delete(name, old)
+        return create_answer(name, new, stack)
+
+    def delete(name: str, props: dict[str, Any]) -> None:
+        api, owned_by = of(props)
+        kept.get(api, {}).get(owned_by, {}).pop(name, None)
+
+    return {"create": create_answer, "update": update, "delete": delete}
+
+
+def as_request(props: dict[str, Any]) -> dict[str, Any]:
+    """Return a template's properties as API Gateway's own requests name them."""
+    return {name[0].lower() + name[1:]: value for name, value in props.items()}
 
 
 def _answering(scope: dict[str, Any], send: Send) -> Send:

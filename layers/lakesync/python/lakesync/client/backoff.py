@@ -19,8 +19,10 @@ FOREIGN_S_MAX: Final = 15.0
 """The longest wait after an answer that is not the gateway's: its user may have logged in since."""
 FOREIGN_WAIT_S_MAX: Final = 60.0
 """The same where that answer asks to wait: 429, 503 and their like."""
-HEARTBEAT_S: Final = 240.0
-"""How often a request is sent over a silent WebSocket, plus or minus a tenth."""
+HEARTBEAT_S: Final = 420.0
+"""How long a WebSocket is silent before a keep-alive is sent over it; up to a tenth longer. Each
+costs two messages.
+"""
 HEARTBEAT_S_MAX: Final = 540.0
 """API Gateway ends a connection that is silent for ten minutes."""
 
@@ -34,7 +36,9 @@ class Waits:
     """
 
     heartbeat_s: float = HEARTBEAT_S
-    """How often a request is sent over a silent WebSocket, plus or minus a tenth; at most 540."""
+    """How long a WebSocket is silent before a keep-alive is sent over it, up to a tenth longer; at
+    most 540.
+    """
     reconnect_s: float = BACKOFF_S_MIN
     """After a failure of a sync, or of the WebSocket, the next try follows within twice this. The
     wait doubles with each further failure.

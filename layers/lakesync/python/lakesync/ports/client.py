@@ -82,7 +82,7 @@ class Hearer(Protocol):
 
     client_id: str
     heartbeat_s: float
-    """How often something is sent over a silent connection, in seconds."""
+    """How long a connection is silent before a keep-alive is sent over it, in seconds."""
     reconnect_s: float
     """The wait after a failure of the connection; it doubles with each further one."""
     reconnect_s_max: float

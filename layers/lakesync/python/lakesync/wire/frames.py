@@ -1,7 +1,8 @@
 """WebSocket frames: text ⇄ a tag and a protobuf message. API Gateway only carries text.
 
 A frame is the base64 of one tag byte and one message. A request has an id, which its answer repeats
-under the same tag; a broadcast has none. Law W8: ``docs/spec/wire.md``.
+under the same tag; a broadcast has none. A keep-alive is no frame, but JSON: API Gateway chooses a
+route by it, and answers it without a function. Law W8: ``docs/spec/wire.md``.
 """
 
 from __future__ import annotations
@@ -46,6 +47,13 @@ class Tag(IntEnum):
     ACTION = 4
     ACTION_RESPONSE = 5
     REFUSAL = 6
+    KEEP_ALIVE = 7
+
+
+KEEP_ALIVE: Final = '{"action":"ping"}'
+"""What a client sends over a silent connection. The route's key is the action."""
+KEEP_ALIVE_ANSWER: Final = b64encode(bytes([Tag.KEEP_ALIVE])).decode()
+"""What API Gateway answers: the template's copy of it."""
 
 
 class Refused(NamedTuple):

@@ -10,7 +10,10 @@ Rules of this module
     3. A handshake is refused by the gateway, or by somebody on the way, as `answers` tells them
        apart. A redirect is not followed, since its target would see the token.
     4. A new connection is opened before the old one is closed: API Gateway ends each after two
-       hours. It also ends one that is silent for ten minutes, so a request is sent now and then.
+       hours. One in another network is replaced too, as its frames no longer arrive.
+    5. API Gateway also ends a connection that is silent for ten minutes, and a dead one is silent.
+       So a keep-alive is sent over a silent one, which API Gateway itself answers. What is missed
+       on a connection that is open nevertheless, `lakesync.client.loop` pulls.
 
 Laws T1-T2: ``docs/spec/realtime.md``.
 """
@@ -30,6 +33,7 @@ from lakesync.client.backoff import FOREIGN_WAIT_S_MAX
 from lakesync.client.network import own_addresses, wait_here
 from lakesync.client.transport.handshake import connection_class
 from lakesync.client.transport.quiet import socket_logger
+from lakesync.client.transport.sockets import probe_when_silent
 from lakesync.core.messages import BEARER, SUB_PROTOCOL
 from lakesync.errors import (
     AuthFailed,
@@ -51,12 +55,18 @@ if TYPE_CHECKING:
 
 ANSWER_S_MAX: Final = 40.0
 """How long the answer may take before the connection is taken to be dead."""
+NETWORK_LOOK_S: Final = 15.0
+"""How often a client with a silent connection looks whether it is in another network."""
 RENEWED_S: Final = 6_600.0
 """The age at which a connection is replaced, give or take a tenth."""
 OPEN_S_MAX: Final = 10.0
 """How long opening a connection may take."""
 CLOSE_S_MAX: Final = 2.0
 """How long `SocketListener.stop` waits; a connection that is being opened is closed later."""
+LATER: Final = 0.1
+"""By which fraction of its time a keep-alive may come later, by chance: clients that connected
+together spread out.
+"""
 REREAD_S_MAX: Final = 30.0
 """How long a client that is told of other rules may wait before it reads again, by chance: all
 clients are told at once. One that polls waits as long."""
@@ -74,7 +84,8 @@ class SocketListener:
         token: gives tokens.
         chance: a random number in [0, 1).
         monotonic_s: a clock that never goes back, in seconds.
-        network: identifies the network that the device is in; another one ends a wait.
+        network: identifies the network that the device is in; another one ends a wait, and replaces
+            a connection.
 
     Raises:
         ImportError: websockets is not installed.
@@ -104,6 +115,10 @@ class SocketListener:
         self._is_renewed = False
         """The token was renewed since the last frame came, so it is not renewed again."""
         self._requests = 0
+        self._asked_at_s: float | None = None
+        """When the keep-alive was sent that has no answer yet."""
+        self._keeps_alive = True
+        """False once a gateway has refused a keep-alive: an earlier release is asked by pulls."""
         self._rereads_at_s = math.inf
         self._stopped = threading.Event()
         self._socket: Any = None
@@ -189,13 +204,16 @@ class SocketListener:
             compression=None,
             open_timeout=OPEN_S_MAX,
             close_timeout=1,
-            # Answers show whether the other side is there, and API Gateway counts them as activity.
+            # Keep-alives show whether the other side is there, and API Gateway counts them as
+            # activity.
             ping_interval=None,
             max_size=FRAME_CHARS_MAX,
             create_connection=connection_class(self._websockets),
             logger=socket_logger(),
         )
-        return manager.__enter__()
+        opened = manager.__enter__()
+        probe_when_silent(opened.socket)
+        return opened
 
     def _close(self, socket: Any) -> None:
         if socket is not None:
@@ -203,35 +221,61 @@ class SocketListener:
                 socket.close()
 
     def _hear(self, until_s: float) -> None:
-        """Process incoming messages until the connection is to be renewed."""
-        asked_at_s = 0.0
-        heartbeat_s = self._monotonic_s() + self._about(self._hearer.heartbeat_s)
-        while not self._stopped.is_set() and self._monotonic_s() < until_s:
-            now_s = self._monotonic_s()
-            if asked_at_s and now_s > asked_at_s + ANSWER_S_MAX:
-                raise TimeoutError("a request over the socket was not answered")
-            if now_s >= heartbeat_s:
-                # One that is not answered is not forgotten by asking again.
-                asked_at_s = asked_at_s or now_s
-                heartbeat_s = now_s + self._about(self._hearer.heartbeat_s)
-                self._ask()
+        """Process incoming messages until the connection is to be replaced."""
+        network = self._network() if self._network else None
+        self._asked_at_s = None
+        keep_alive_s = self._next_keep_alive_s()
+        while not self._stopped.is_set() and (now_s := self._monotonic_s()) < until_s:
+            if self._asked_at_s is None and now_s >= keep_alive_s:
+                self._asked_at_s = now_s
+                self._keep_alive()
             if now_s >= self._rereads_at_s:
                 self._rereads_at_s = math.inf
                 self._hearer.wake()
-            ends_s = min(until_s, heartbeat_s, self._rereads_at_s)
-            if asked_at_s:
-                ends_s = min(ends_s, asked_at_s + ANSWER_S_MAX)
+            silent_s = self._silent_s(now_s, until_s, keep_alive_s)
             try:
-                frame = self._socket.recv(timeout=max(ends_s - now_s, 0.01))
+                frame = self._socket.recv(timeout=silent_s)
             except TimeoutError:
+                if self._is_elsewhere(network):
+                    return
                 continue
-            asked_at_s = 0.0
             self._failures = 0
             self._is_renewed = False
             self._take(frame)
+            self._asked_at_s = None
+            keep_alive_s = self._next_keep_alive_s()
 
-    def _ask(self) -> None:
-        """Ask whether anything is new, which keeps the connection open."""
+    def _silent_s(self, now_s: float, until_s: float, keep_alive_s: float) -> float:
+        """Return for how long nothing is to be done unless a frame comes.
+
+        Raises:
+            TimeoutError: the connection is dead.
+        """
+        ends_s = min(until_s, self._rereads_at_s)
+        if self._asked_at_s is None:
+            ends_s = min(ends_s, keep_alive_s)
+        elif now_s > self._asked_at_s + ANSWER_S_MAX:
+            raise TimeoutError("a keep-alive was not answered")
+        else:
+            ends_s = min(ends_s, self._asked_at_s + ANSWER_S_MAX)
+        if self._network:
+            ends_s = min(ends_s, now_s + NETWORK_LOOK_S)
+        return max(ends_s - now_s, 0.01)
+
+    def _next_keep_alive_s(self) -> float:
+        """Return when a keep-alive is sent if no frame comes before."""
+        return self._monotonic_s() + self._hearer.heartbeat_s * (1 + LATER * self._chance())
+
+    def _is_elsewhere(self, network: object) -> bool:
+        """Return whether the device is in another network; to be in none may pass."""
+        now = self._network() if self._network else None
+        return bool(now) and now != network
+
+    def _keep_alive(self) -> None:
+        """Send what is answered, so that the connection stays open, or is seen to be dead."""
+        if self._keeps_alive:
+            self._socket.send(frames.KEEP_ALIVE)
+            return
         self._requests = self._requests % 0xFFFF + 1
         self._socket.send(frames.encode_pull_frame(self._hearer.next_pull(), self._requests))
 
@@ -243,10 +287,15 @@ class SocketListener:
         """
         if not isinstance(frame, str):
             raise ValidationFailed("the gateway sent a frame that is not text")
+        if frame.startswith("{"):
+            _log.info("API Gateway answers by itself: %s", frame)  # it is busy; no frame is JSON
+            return
         tag, message = frames.decode_frame(frame)
         if tag is Tag.REFUSAL:
             refused = frames.decode_refusal(message)
             if refused.closes:
+                if self._asked_at_s is not None and isinstance(refused.error, ValidationFailed):
+                    self._keeps_alive = False
                 raise refused.error
             self._hearer.wake()  # over HTTPS the reason is reported, or it works
         elif tag in {Tag.BROADCAST, Tag.PULL}:

@@ -1,4 +1,4 @@
-"""The sockets of an HTTP client, so that a request that is no longer needed can be ended.
+"""The TCP sockets below: requests that are no longer needed are ended, silent ones are probed.
 
 Closing an HTTP client does not wake the thread that waits for its answer; shutting its socket does.
 """
@@ -7,12 +7,31 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import sys
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+PROBE_S: Final = 240
+"""How long a WebSocket is silent before TCP probes it: routers on the way forget connections that
+are silent for five minutes or longer, and API Gateway charges for messages alone.
+"""
+_PROBE_AGAIN_S: Final = 15
+_PROBES: Final = 3
+_IDLE: Final = "TCP_KEEPALIVE" if sys.platform == "darwin" else "TCP_KEEPIDLE"
+
+
+def probe_when_silent(opened: socket.socket) -> None:
+    """Have TCP probe a silent connection, as far as this platform can; a dead one then fails."""
+    options = {_IDLE: PROBE_S, "TCP_KEEPINTVL": _PROBE_AGAIN_S, "TCP_KEEPCNT": _PROBES}
+    with contextlib.suppress(OSError):
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in options.items():
+            if hasattr(socket, name):
+                opened.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 class OpenSockets:
