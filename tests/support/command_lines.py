@@ -72,6 +72,7 @@ LINES: Final[dict[str, Line]] = {
     "gateways find-row": Line("GATEWAY todos t1", _AWS),
     "gateways erase": Line("GATEWAY todos t1 --yes", _BOTH),
     "gateways delete": Line("GATEWAY --yes"),
+    "stack delete": Line("trial", _AWS, makes=True),
     "databases copy": Line(_DATABASES, "", makes=True),
     "databases compare": Line(_DATABASES, "", makes=True),
     "connectors types": Line("", makes=True),

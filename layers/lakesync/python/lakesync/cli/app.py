@@ -82,6 +82,7 @@ from lakesync.cli.commands.rules_try import try_
 from lakesync.cli.commands.schema import list_, put, show, strict
 from lakesync.cli.commands.secret import secret
 from lakesync.cli.commands.smoke import smoke
+from lakesync.cli.commands.stack import delete as delete_stack
 from lakesync.cli.commands.status import status
 from lakesync.cli.commands.tables import list_ as list_tables
 from lakesync.cli.commands.tables import place
@@ -172,6 +173,9 @@ gateways.command("find-row")(find_row)
 gateways.command()(erase)
 gateways.command("delete")(delete_gateway)
 app.add_typer(gateways, name="gateways")
+stack = typer.Typer(no_args_is_help=True, help="Delete a whole deployment.")
+stack.command("delete")(delete_stack)
+app.add_typer(stack, name="stack")
 databases = typer.Typer(
     no_args_is_help=True,
     help="Copy a gateway's tables from one database to another, and compare them.",

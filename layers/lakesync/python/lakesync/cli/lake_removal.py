@@ -8,6 +8,7 @@ catalogue, and with ``s3:ListBucketVersions`` and ``s3:DeleteObjectVersion``.
 from __future__ import annotations
 
 from contextlib import suppress
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -44,12 +45,12 @@ def remove_from_lake(aws: Aws, gateway: str) -> dict[str, int]:
     for name, location in tables.listed():
         place = urlsplit(location)
         if tables.deletes_files and place.netloc and place.path.strip("/"):
-            _purge(s3, place.netloc, place.path.strip("/") + "/")
+            purge(s3, place.netloc, place.path.strip("/") + "/")
         tables.drop(name)
     tables.drop_database()
     prefixes = [f"{kind}/{gateway}/" for kind in OBJECT_KINDS]
     for prefix in prefixes:
-        _purge(s3, bucket, prefix)
+        purge(s3, bucket, prefix)
     return {
         "lake tables": len(tables.listed()),
         "object versions": sum(1 for prefix in prefixes for _ in _versions(s3, bucket, prefix)),
@@ -145,10 +146,15 @@ def _versions(s3: Any, bucket: str, prefix: str) -> Iterator[dict[str, str]]:
             yield {"Key": version["Key"], "VersionId": version["VersionId"]}
 
 
-def _purge(s3: Any, bucket: str, prefix: str) -> None:
-    doomed = list(_versions(s3, bucket, prefix))
-    for at in range(0, len(doomed), _DELETES_MAX):
-        some = {"Objects": doomed[at : at + _DELETES_MAX], "Quiet": True}
+def purge(s3: Any, bucket: str, prefix: str) -> None:
+    """Delete all versions of all objects under a prefix.
+
+    Raises:
+        AdapterFailed: S3 refused some of it.
+    """
+    doomed = _versions(s3, bucket, prefix)
+    while versions := list(islice(doomed, _DELETES_MAX)):
+        some = {"Objects": versions, "Quiet": True}
         errors = s3.delete_objects(Bucket=bucket, Delete=some).get("Errors", [])
         if errors:
             raise AdapterFailed(f"S3 refused to delete {errors[0]['Key']}: {errors[0]['Code']}")
