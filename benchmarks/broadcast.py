@@ -18,9 +18,6 @@ from lakesync.buffer.connection_items import connection_item
 from lakesync.buffer.connections import DynamoConnections
 from lakesync.buffer.memory import MemoryBuffer
 from lakesync.buffer.memory_access import MemoryAccess
-from lakesync.client.backoff import HEARTBEAT_S
-from lakesync.client.loop import CONNECTED_EVERY_S
-from lakesync.client.transport.listener import LATER, RENEWED_S
 from lakesync.core.clock import stamp
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.messages import Push
@@ -55,21 +52,13 @@ SCOPES: Final = 50
 TARGET_US: Final = 60
 SIZES: Final = sized((1_000, 10_000, 100_000), (100,))
 TARGET_USD: Final = 1.25
-TARGET_IDLE_USD: Final = 0.03
-MONTH_MIN: Final = 30 * 24 * 60
 USD_PER_MESSAGE: Final = 1.00 / 1e6
 """Of API Gateway's WebSockets, for each 32 KB in either direction."""
-USD_PER_MINUTE: Final = 0.25 / 1e6
-"""Of a connection."""
-USD_PER_REQUEST: Final = 1.00 / 1e6
-"""Of the HTTP API."""
 USD_PER_WRU: Final = 0.625 / 1e6
 USD_PER_RRU: Final = 0.125 / 1e6
 USD_PER_CALL: Final = 0.20 / 1e6
 USD_PER_GB_S: Final = 0.0000166667
 NOTIFY_GB: Final = 1.0
-ASK_S: Final = 0.01
-"""How long a warm function takes to say that nothing is new."""
 ELSEWHERE: Final = (
     "AppSync Events $1.00 a million operations (AWS's price list for eu-west-1, in effect since "
     "2024-09; the price of its minutes was not found, those of AppSync's GraphQL are $0.08 a "
@@ -129,18 +118,6 @@ def run() -> list[Entry]:
             f"small commits to 1,000 connections, us-east-1: {bill.detail}. Elsewhere, without "
             f"what decides who sees what: {ELSEWHERE}",
         ),
-        at_most(
-            "idle_connection_usd_month",
-            _idle_usd(),
-            "USD",
-            TARGET_IDLE_USD,
-            f"open for 30 days, nothing happens: ${MONTH_MIN * USD_PER_MINUTE:.4f} for being open, "
-            f"${_keep_alives_usd():.4f} for keep-alives every {HEARTBEAT_S / 60:.0f} minutes or "
-            f"later, ${_polling_usd(CONNECTED_EVERY_S):.4f} for asking every "
-            f"{CONNECTED_EVERY_S / 60:.0f} minutes whether anything was missed, "
-            f"${_renewals_usd():.4f} for a new connection before API Gateway ends one; a client "
-            f"without one that asks every 30 s over HTTPS costs ${_polling_usd(30):.2f}",
-        ),
     ]
 
 
@@ -173,31 +150,6 @@ def _usd_per_m_messages(bench: _Bench) -> _Bill:
         f"{each}; one commit was {calls['posts']:,} posts, {calls['reads']:.0f} read units and "
         f"{calls['writes']} write units",
     )
-
-
-def _idle_usd() -> float:
-    """Price a connection that is open for a month while nothing happens."""
-    open_usd = MONTH_MIN * USD_PER_MINUTE
-    return open_usd + _keep_alives_usd() + _polling_usd(CONNECTED_EVERY_S) + _renewals_usd()
-
-
-def _keep_alives_usd() -> float:
-    """Price a month of keep-alives and API Gateway's answers, each by chance a little later."""
-    return MONTH_MIN * 60 / (HEARTBEAT_S * (1 + LATER / 2)) * 2 * USD_PER_MESSAGE
-
-
-def _renewals_usd() -> float:
-    """Price a month of new connections: three functions, an item, and a pull of what was missed."""
-    call = USD_PER_CALL + ASK_S * NOTIFY_GB * USD_PER_GB_S
-    pull = USD_PER_REQUEST + USD_PER_RRU + call
-    each = 3 * call + 2 * USD_PER_WRU + 2 * USD_PER_RRU + pull
-    return MONTH_MIN * 60 / RENEWED_S * each
-
-
-def _polling_usd(every_s: float) -> float:
-    """Price a month of pulls over HTTPS that find nothing."""
-    each = USD_PER_REQUEST + USD_PER_RRU + USD_PER_CALL + ASK_S * NOTIFY_GB * USD_PER_GB_S
-    return MONTH_MIN * 60 / every_s * each
 
 
 class _Chance:

@@ -47,6 +47,7 @@ LINES: Final[dict[str, Line]] = {
     "restored": Line("restored --no-record", _AWS, makes=True),
     "codegen": Line(""),
     "audit": Line(""),
+    "cost": Line("", "", makes=True),
     "schema list": Line(""),
     "schema show": Line("todos"),
     "schema put": Line("--table todos --column a:integer", makes=True),

@@ -31,6 +31,7 @@ from lakesync.cli.commands.connectors import run as run_connector
 from lakesync.cli.commands.connectors import show as show_connector
 from lakesync.cli.commands.connectors import test as test_connector
 from lakesync.cli.commands.connectors import types as connector_types
+from lakesync.cli.commands.cost import cost
 from lakesync.cli.commands.databases import compare as compare_databases
 from lakesync.cli.commands.databases import copy as copy_databases
 from lakesync.cli.commands.destinations import add as add_destination
@@ -114,7 +115,7 @@ app = typer.Typer(
 schema = typer.Typer(no_args_is_help=True, help="Declare the schemas of tables, and show them.")
 _COMMANDS = (
     *(token, secret, push, pull, flush, query, history, diff),
-    *(status, doctor, smoke, replay, restored, codegen, audit),
+    *(status, doctor, smoke, replay, restored, codegen, audit, cost),
 )
 for _command in _COMMANDS:
     app.command()(_command)

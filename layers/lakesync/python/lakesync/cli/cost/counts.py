@@ -1,0 +1,226 @@
+"""What each event uses of AWS, and where the count is from. Pure: no I/O.
+
+"hour": counted at the emulator's door, while a hundred devices edited for an hour
+(`benchmarks.hour`, ``benchmarks/hour.json``); ``tests/cli/test_cost_hour.py`` holds these counts
+against it. "figure": one of ``benchmarks/results.json``. "documented": AWS's rule. What no emulator
+knows, the milliseconds of functions, is an estimate: a function waits `CALL_MS` for each call that
+it makes one after the other, and computes for `HANDLER_MS`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+CALL_MS: Final = 8.0
+"""A call of DynamoDB from a function; AWS promises single-digit milliseconds."""
+POST_MS: Final = 20.0
+"""A message sent to a connection; 16 are under way at once."""
+S3_MS: Final = 40.0
+"""A small object read or written."""
+HANDLER_MS: Final = 6.0
+"""What a warm function computes for one request."""
+COLD_MS: Final = 1_000.0
+"""What a cold function takes to start; billed since August 2025."""
+MEMORY_GB: Final[Mapping[str, float]] = {
+    "authorise": 0.5, "push": 1.0, "pull": 1.0, "frames": 1.0, "notify": 1.0, "connect": 0.5,
+    "disconnect": 0.5, "schedule_flush": 0.5, "flush": 2.0, "materialise": 1769 / 1024,
+    "deliver": 2.0, "retain": 1.0,
+}  # fmt: skip
+"""Of each function, as the template has it."""
+MESSAGE_BYTES: Final = 32_768
+_KB: Final = 1_024
+_READ_BYTES: Final = 4_096
+_GB: Final = 1e9
+
+
+class Count(NamedTuple):
+    """What one event uses, by the names of prices."""
+
+    uses: Mapping[str, float]
+    source: str
+
+    def __add__(self, other: object) -> Count:
+        if not isinstance(other, Count):
+            return NotImplemented
+        names = self.uses.keys() | other.uses.keys()
+        uses = {name: self.uses.get(name, 0) + other.uses.get(name, 0) for name in sorted(names)}
+        return Count(uses, f"{self.source}; {other.source}")
+
+
+def invoked(function: str, ms: float, log_bytes: float, source: str) -> Count:
+    """Return one invocation of a function."""
+    uses = {
+        "lambda_requests": 1.0,
+        "lambda_gb_s": MEMORY_GB[function] * ms / 1_000,
+        "logs_in_gb": log_bytes / _GB,
+    }
+    return Count(uses, source)
+
+
+AUTHORISED: Final = invoked("authorise", HANDLER_MS, 0, "hour: one for each request")
+"""A request whose token API Gateway has not had checked within the last minute."""
+_HTTP: Final = Count(
+    {"http_requests": 1, "logs_in_gb": 330 / _GB}, "the stage's access log: one line of 330 bytes"
+)
+
+
+def request(answer_bytes: float) -> Count:
+    """Return a request of the HTTP API, whoever answers it."""
+    return _HTTP + AUTHORISED + Count({"egress_gb": answer_bytes / _GB}, "hour: bytes of answers")
+
+
+def row_kb(row_bytes: float) -> int:
+    """Return the KB that a stored row is billed as: values, stamps, and who wrote them."""
+    return math.ceil((row_bytes + ROW_OVERHEAD_BYTES) / _KB)
+
+
+ROW_OVERHEAD_BYTES: Final = 200
+LOG_BYTES: Final = 70
+"""Of one edit in the log, deflated. figure: push_wru_per_delta."""
+MOVED: Final = 0.4
+"""Write units for moving entries from a head to the log, of pushes that are small enough to lie in
+it: two for about every seventh. figure: push_single_wru."""
+
+
+def push(edits: float, row_bytes: float) -> Count:
+    """Return a push: the head, the rows, and the log's entry."""
+    entry = MOVED if edits <= 1 else 2 * math.ceil(edits * LOG_BYTES / _KB)
+    writes = 2 + 2 * edits * row_kb(row_bytes) + entry
+    stored = Count(
+        {"dynamodb_writes": writes, "dynamodb_reads": PUSH_READS},
+        "figures: push_single_wru, push_wru_per_delta",
+    )
+    function = invoked("push", HANDLER_MS + 2 * CALL_MS, PUSH_LOG_BYTES, "hour: lines of the log")
+    return request(PUSH_ANSWER_BYTES) + function + stored
+
+
+PUSH_READS: Final = 1.0
+PUSH_LOG_BYTES: Final = 900
+PUSH_ANSWER_BYTES: Final = 60
+
+
+def pull(page_bytes: float) -> Count:
+    """Return a pull, which finds so many bytes or nothing."""
+    read = Count({"dynamodb_reads": PULL_READS}, "hour; figure: current_pull_rru_per_lane")
+    function = invoked("pull", HANDLER_MS + CALL_MS, PULL_LOG_BYTES, "hour: lines of the log")
+    return request(PULL_ANSWER_BYTES + page_bytes) + function + read
+
+
+PULL_READS: Final = 1.0
+PULL_LOG_BYTES: Final = 0
+PULL_ANSWER_BYTES: Final = 60
+PULLS_OF_A_PUSH: Final = 1.0
+"""A client pulls after each push, since no broadcast contains its own edits."""
+
+
+def broadcast(receivers: float, edits: float) -> Count:
+    """Return a commit that is sent to so many connections, in one invocation."""
+    if not receivers:
+        return Count({}, "nobody is told")
+    frame = FRAME_BYTES + edits * FRAME_EDIT_BYTES
+    items = (receivers + 1) * CONNECTION_BYTES
+    uses = {
+        "socket_messages": receivers * math.ceil(frame / MESSAGE_BYTES),
+        "egress_gb": receivers * frame / _GB,
+        "dynamodb_writes": 2.0,
+        "dynamodb_reads": math.ceil(items / _READ_BYTES) + NOTIFY_READS,
+    }
+    ms = HANDLER_MS + 4 * CALL_MS + math.ceil(receivers / 16) * POST_MS
+    return Count(uses, "hour; documented: a turn is two writes") + invoked("notify", ms, 0, "hour")
+
+
+FRAME_BYTES: Final = 200
+FRAME_EDIT_BYTES: Final = 100
+CONNECTION_BYTES: Final = 400
+"""Of an item of the table of connections."""
+NOTIFY_READS: Final = 1.0
+"""The log, behind what was told before."""
+
+KEEP_ALIVE: Final = Count(
+    {"socket_messages": 2}, "documented: a message and API Gateway's own answer, without a function"
+)
+MINUTE: Final = Count({"socket_minutes": 1}, "documented")
+OPENED_LOG_BYTES: Final = 400
+OPENED: Final = (
+    AUTHORISED
+    + invoked("connect", HANDLER_MS + 3 * CALL_MS, OPENED_LOG_BYTES, "hour")
+    + invoked("disconnect", HANDLER_MS + CALL_MS, 0, "hour")
+    + Count({"dynamodb_writes": 2, "dynamodb_reads": 2}, "hour: stored, and removed again")
+    + pull(0)
+)
+"""A connection that is opened, the one that it replaces, and a pull of what was missed."""
+
+
+def flush(tables: float, edits: float, destinations: float, *, one_object: bool = False) -> Count:
+    """Return a flush of a gateway whose tables all have edits.
+
+    Args:
+        tables: the tables.
+        edits: edits of all of them together.
+        destinations: where they are announced: the lake is one.
+        one_object: one object and one claim hold all of its tables.
+    """
+    batches = 1 if one_object else tables
+    uses = {
+        "s3_writes": batches * (1 + destinations),
+        "sqs_requests": FLUSH_QUEUE + batches * destinations * 3,
+        "dynamodb_writes": FLUSH_WRITES + 2 * tables,
+        "dynamodb_reads": FLUSH_READS + edits * LOG_BYTES / _READ_BYTES,
+        "s3_gb": edits * BATCH_EDIT_BYTES / _GB * STAGED_MONTHS,
+    }
+    ms = HANDLER_MS * (1 + tables) + 8 * CALL_MS + 2 * batches * S3_MS
+    said = Count(uses, "maintenance/flush.py: an object and a claim of each table")
+    return said + invoked("flush", ms, 700, "estimate")
+
+
+FLUSH_QUEUE: Final = 3.0
+"""A message that is sent, received and deleted."""
+FLUSH_WRITES: Final = 8.0
+"""The range, the watermark and the heads, and the index of what waits."""
+FLUSH_READS: Final = 4.0
+BATCH_EDIT_BYTES: Final = 120
+STAGED_MONTHS: Final = 3.0
+"""StagingRetentionDays."""
+
+
+def delivery() -> Count:
+    """Return a batch that is delivered to a database."""
+    ms = HANDLER_MS + 2 * S3_MS + DATABASE_MS
+    return invoked("deliver", ms, 700, "estimate") + Count(
+        {"s3_reads": 3, "s3_writes": 2, "secret_reads": 0.1}, "delivery/deliver.py"
+    )
+
+
+DATABASE_MS: Final = 150.0
+
+MERGE_WRITES: Final = 30.0
+"""PUT and LIST of S3 for a batch in two Iceberg tables. figure: lake_small_batch_price."""
+MERGE_READS: Final = 30.0
+MERGE_CATALOGUE: Final = 8.0
+MERGE_DPU_S: Final = 1.2
+"""Of a Glue run, for one batch of a table. figure: scale_gateways_lake_lag_min: 1,000 gateways of
+3 tables are 4 runs of 451 s of two workers, every 15 minutes."""
+RUN_DPU_S: Final = 120.0
+"""Of a run of Glue at least: a minute of two workers. documented."""
+SMALL_BATCH_MS: Final = 2_300.0
+"""figure: lake_small_batch_s."""
+
+
+def merge(*, by_function: bool) -> Count:
+    """Return a batch that is merged into a table of the lake."""
+    touched = Count(
+        {
+            "s3_writes": MERGE_WRITES,
+            "s3_reads": MERGE_READS,
+            "catalogue_requests": MERGE_CATALOGUE,
+        },
+        "figure: lake_small_batch_price",
+    )
+    if by_function:
+        return touched + invoked("materialise", SMALL_BATCH_MS, 800, "figure: lake_small_batch_s")
+    run = Count({"dpu_hours": MERGE_DPU_S / 3_600}, "figure: scale_gateways_lake_lag_min")
+    return touched + run

@@ -1,0 +1,193 @@
+"""`lakesync cost`: what it refuses, what it says, and that README says the same."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from lakesync.cli.app import app
+from lakesync.cli.cost import counts, model, prices
+from lakesync.cli.cost.bill import bill
+from lakesync.cli.cost.description import AMOUNTS, CHOICES, Description, described
+from lakesync.cli.cost.floor import MONTH_H
+from lakesync.cli.faults import USAGE
+from tests.support.price_table import COMMAND, README, price_table
+
+REGION = "us-east-1"
+
+
+def said(*words: str) -> dict[str, Any]:
+    """Return the answer for programs."""
+    done = CliRunner().invoke(app, ["cost", *words, "--json"])
+    assert done.exit_code == 0, done.stderr
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def usd(**given: Any) -> float:
+    """Return what a description costs."""
+    return bill(described(given), REGION).usd
+
+
+def test_readme_shows_what_the_command_says() -> None:
+    assert price_table() in README.read_text("utf-8"), f"renew it: {COMMAND}"
+
+
+def test_the_lines_of_a_bill_are_its_total_and_so_are_its_events() -> None:
+    answer = said("--devices", "5000", "--lake", "tables", "--tables", "3", "--destinations", "1")
+
+    assert sum(line["usd"] for line in answer["services"]) == pytest.approx(answer["usd"], abs=0.01)
+    assert sum(event["usd"] for event in answer["events"]) == pytest.approx(answer["usd"], abs=0.01)
+    services = {line["service"] for line in answer["services"]}
+    assert {"Lambda", "API Gateway", "DynamoDB", "S3", "SQS", "EventBridge", "Step Functions"} < (
+        services
+    )
+    assert {"Glue", "Secrets Manager", "CloudWatch", "CloudWatch Logs", "Data transfer"} < services
+
+
+def test_people_see_each_service_the_floor_and_the_day_of_the_prices() -> None:
+    shown = CliRunner().invoke(app, ["cost"]).stdout
+
+    answer = said()
+    assert (
+        f"${answer['usd']:,.2f} a month, of which ${answer['floorUsd']:,.2f} in any case" in shown
+    )
+    assert f"{REGION}, prices of {prices.date()}, on demand, without free tier" in shown
+    assert all(line["service"] in shown for line in answer["services"])
+
+
+def test_a_stack_that_nobody_uses_costs_its_floor() -> None:
+    answer = said("--devices", "0")
+
+    assert answer["usd"] == pytest.approx(answer["floorUsd"], abs=0.001)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [(name, value) for name, one in AMOUNTS.items() for value in (one.least - 1, one.most + 1)],
+)
+def test_an_input_out_of_its_bounds_is_refused_with_them_and_its_unit(
+    name: str, value: float
+) -> None:
+    option = f"--{name.replace('_', '-')}"
+    done = CliRunner().invoke(app, ["cost", option, str(value)])
+
+    amount = AMOUNTS[name]
+    assert done.exit_code == USAGE
+    bounds = f"{option} is from {amount.least:,g} to {amount.most:,.0f} {amount.unit}, not"
+    assert bounds in done.stderr
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "many"])
+def test_what_is_no_number_is_refused(value: str) -> None:
+    assert CliRunner().invoke(app, ["cost", "--devices", value]).exit_code == USAGE
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_a_word_that_is_none_is_refused_with_those_that_are(name: str) -> None:
+    option = f"--{name.replace('_', '-')}"
+    done = CliRunner().invoke(app, ["cost", option, "perhaps"])
+
+    assert done.exit_code == USAGE
+    assert f"is none: use {' or '.join(CHOICES[name].options)}" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("--region mars-1", "the prices of 'mars-1' are not known, only those of us-east-1"),
+        ("--devices 5 --receivers 9", "--receivers 9 is more than the other devices there are: 4"),
+        ("--devices 5 --tenants 9", "--tenants 9 is more than --devices 5"),
+    ],
+)
+def test_what_cannot_be_priced_is_refused_with_a_reason(words: str, sentence: str) -> None:
+    done = CliRunner().invoke(app, ["cost", *words.split()])
+
+    assert done.exit_code == USAGE
+    assert sentence in done.stderr
+
+
+def test_every_price_has_a_unit_a_source_and_a_day() -> None:
+    read = dt.date.fromisoformat(prices.date())
+    assert dt.date(2026, 1, 1) < read <= dt.datetime.now(tz=dt.UTC).date()
+    for region in prices.regions():
+        for name, price in prices.prices_of(region).items():
+            assert price.unit, name
+            assert price.source.startswith("https://aws.amazon.com/"), name
+            assert price.usd(1) > 0, name
+
+
+def test_tiers_are_taken_one_after_another() -> None:
+    price = prices.prices_of(REGION)["http_requests"]
+
+    assert price.usd(400e6) == pytest.approx(300 * 1.0 + 100 * 0.9)
+
+
+def test_every_use_of_an_event_has_a_price() -> None:
+    everything = described({
+        "devices": 1_000, "tables": 3, "destinations": 2, "lake": "tables", "private": "nat",
+        "watching": "detailed", "alarm_encryption": "own-key", "tracing": "on",
+    })  # fmt: skip
+    priced = prices.prices_of(REGION)
+
+    for event in model.events(everything, 441, 900, 6_600):
+        assert event.each.uses.keys() <= priced.keys(), event.what
+        assert event.each.source, event.what
+
+
+@pytest.mark.parametrize(
+    ("more", "less"),
+    [
+        ({"devices": 200}, {"devices": 100}),
+        ({"edits_per_hour": 24}, {}),
+        ({"hours_per_day": 16}, {}),
+        ({"receivers": 9}, {"receivers": 1}),
+        ({"edits_per_push": 1}, {"edits_per_push": 10}),
+        ({"row_bytes": 5_000}, {}),
+        ({"rows": 10_000_000}, {}),
+        ({"lake": "tables"}, {"lake": "none"}),
+        ({"lake": "tables", "tables": 3}, {"lake": "tables", "tables": 1}),
+        ({"lake": "tables", "devices": 1e4}, {"lake": "shared", "devices": 1e4}),
+        ({"lake": "tables"}, {"lake": "tables", "lake_every_minutes": 60}),
+        ({"destinations": 1}, {}),
+        ({"mode": "polling", "poll_every_s": 30}, {"mode": "polling", "poll_every_s": 300}),
+        ({"private": "endpoints"}, {}),
+        ({"private": "nat"}, {"private": "endpoints"}),
+        ({"private": "nat", "zones": 3}, {"private": "nat", "zones": 2}),
+        ({"watching": "detailed"}, {}),
+        ({"alarm_encryption": "own-key"}, {}),
+        ({"tracing": "on"}, {}),
+    ],
+)
+def test_more_costs_more(more: dict[str, Any], less: dict[str, Any]) -> None:
+    assert usd(**more) > usd(**less)
+
+
+def test_a_silent_connection_keeps_itself_alive_and_a_busy_one_seldom_does() -> None:
+    assert model.silences(0, 441) == 1 / 441
+    assert model.silences(1 / 10, 441) < 1e-9
+    # One that hears something every ten minutes is silent for 441 s in half of the gaps.
+    assert model.silences(1 / 600, 441) == pytest.approx(1 / 650, rel=0.05)
+
+
+def test_a_month_of_one_idle_connection_is_what_its_events_are() -> None:
+    events = model.events(described({"devices": 1, "edits_per_hour": 0}), 441, 900, 6_600)
+    times = {event.what: event.times for event in events}
+
+    assert times["minutes of connections"] == MONTH_H * 60
+    assert times["keep-alives"] == pytest.approx(MONTH_H * 3_600 / 441)
+    assert times["checks for missed broadcasts"] == pytest.approx(MONTH_H * 4)
+    assert "pushes" not in times
+
+
+def test_a_broadcast_is_a_message_for_each_receiver_and_each_32_kb() -> None:
+    assert counts.broadcast(9, 1).uses["socket_messages"] == 9
+    assert counts.broadcast(9, 1_000).uses["socket_messages"] == 36
+
+
+def test_the_defaults_are_within_their_bounds() -> None:
+    assert described({}) == Description()

@@ -1,0 +1,76 @@
+"""What `lakesync cost` counts as charged in any case is what the template declares."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lakesync.cli.cost import counts, floor
+from tests.infrastructure.stack import folder_of, functions, resources, template
+from tests.support.some import some
+
+
+def _unconditional(kind: str) -> int:
+    return sum("Condition" not in each for each in resources(kind).values())
+
+
+def test_alarms_are_counted_each_with_one_metric() -> None:
+    alarms = resources("AWS::CloudWatch::Alarm")
+
+    assert _unconditional("AWS::CloudWatch::Alarm") == floor.ALARMS
+    assert len(alarms) - floor.ALARMS == floor.DETAILED_ALARMS
+    assert all("Metrics" not in alarm["Properties"] for alarm in alarms.values())
+
+
+def test_secrets_and_queues_that_functions_read_are_counted() -> None:
+    sources = [each["Properties"] for each in resources("AWS::Lambda::EventSourceMapping").values()]
+    queues = [each for each in sources if "Queue" in str(each["EventSourceArn"])]
+
+    assert _unconditional("AWS::SecretsManager::Secret") == floor.SECRETS
+    assert len(queues) == floor.POLLED_QUEUES
+
+
+def _schedules() -> list[str]:
+    """Return when each schedule of a function or a state machine starts it."""
+    every = some(template()["Resources"].values())
+    events = (
+        event for each in every for event in each.get("Properties", {}).get("Events", {}).values()
+    )
+    return [
+        str(event["Properties"]["ScheduleExpression"])
+        for event in events
+        if event["Type"] == "ScheduleV2"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("expression", "times"),
+    [
+        ("rate(${FlushEveryMinutes} minutes)", 1),
+        (f"rate({floor.CONNECTIONS_EVERY_MINUTES} minutes)", 1),
+        ("rate(${SweepEveryMinutes} minutes)", 3),
+        ("rate(${MaintainEveryHours} hours)", 1),
+        ("rate(${CheckpointEveryHours} hours)", 1),
+        ("rate(1 day)", 1),
+    ],
+)
+def test_every_schedule_is_counted(expression: str, times: int) -> None:
+    assert sum(expression in each for each in _schedules()) == times
+    assert len(_schedules()) == 8
+
+
+def test_schedules_run_as_often_as_by_default() -> None:
+    defaults: dict[str, Any] = {
+        name: each["Default"] for name, each in template()["Parameters"].items()
+    }
+
+    assert defaults["FlushEveryMinutes"] == floor.FLUSH_EVERY_MINUTES
+    assert defaults["SweepEveryMinutes"] == floor.SWEEP_EVERY_MINUTES
+    assert (defaults["MaintainEveryHours"], defaults["CheckpointEveryHours"]) == (24, 24)
+
+
+def test_functions_have_the_memory_that_is_counted() -> None:
+    memory = {folder_of(each): each["MemorySize"] / 1024 for each in functions().values()}
+
+    assert {name: memory[name] for name in counts.MEMORY_GB} == counts.MEMORY_GB
