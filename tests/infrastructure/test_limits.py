@@ -115,24 +115,6 @@ def test_glue_assumes_its_roles_without_a_condition() -> None:
     assert all("Condition" not in trust for trust in trusts)
 
 
-def test_reader_of_the_stream_may_list_streams() -> None:
-    """Lambda asks for these four before it makes the mapping."""
-    policies = made("AWS::IAM::Role")["NotifyFunctionRole"]["Policies"]
-    actions = [
-        set(statement["Action"])
-        for policy in policies
-        for statement in policy["PolicyDocument"]["Statement"]
-        if "dynamodb:GetRecords" in statement["Action"]
-    ]
-
-    assert actions == [
-        {
-            "dynamodb:DescribeStream", "dynamodb:GetRecords", "dynamodb:GetShardIterator",
-            "dynamodb:ListStreams",
-        }
-    ]  # fmt: skip
-
-
 def test_jobs_make_log_groups_of_the_stack_alone() -> None:
     for job in made("AWS::Glue::Job").values():
         # Under Lake Formation another role, whose rights are the same.

@@ -17,6 +17,7 @@ from tools.local_stack.emulator import (
     http_api_patches,
     iam_patches,
     lambda_patches,
+    record_patches,
     request_patches,
     socket_patches,
     template_patches,
@@ -54,6 +55,7 @@ def apply_patches(glue: GlueSettings) -> None:
     socket_patches.authorise_without_identity_sources()
     socket_patches.know_answers_of_templates()
     template_patches.put_in_parameters()
+    record_patches.record_calls(glue.folder)
 
 
 def main(arguments: list[str]) -> int:

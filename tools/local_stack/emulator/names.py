@@ -13,7 +13,13 @@ VERSION = "1.5.33"
 
 NAMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        "ministack.app": ("AUTH", "_EXECUTE_API_RE", "main"),
+        "ministack.app": (
+            "AUTH",
+            "_EXECUTE_API_RE",
+            "_dispatch_service_request",
+            "_handle_special_data_plane_request",
+            "main",
+        ),
         "ministack.core.iam_actions": (
             "dynamodb_transaction_checks",
             "extract_iam_action",
@@ -32,7 +38,7 @@ NAMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "get_account_id",
             "json_response",
         ),
-        "ministack.core.router": ("_is_aws_service_name",),
+        "ministack.core.router": ("_is_aws_service_name", "extract_access_key_id"),
         "ministack.services.apigateway": (
             "_apis",
             "_authorize_ws_connect",
@@ -77,7 +83,7 @@ NAMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "lambda_execute_result_to_api_proxy_response",
         ),
         "ministack.services.stepfunctions": ("_ExecutionError", "_SERVICE_DISPATCH"),
-        "ministack.services.sts": ("register_session",),
+        "ministack.services.sts": ("_sessions", "register_session"),
     }
 )
 
