@@ -138,6 +138,8 @@ def test_everything_else_is_a_poll(functions: Functions) -> None:
         ({"destination": "gateway"}, "databases"),
         ({"source": {"connector": "jira"}}, "databases"),
         ({"source": {"connector": "jira"}, "destination": "gateway"}, "connectors"),
+        ({"source": {"connector": "postgres"}, "destination": "gateway"}, "databases"),
+        ({"source": {"connector": "mysql"}, "destination": "gateway"}, "databases"),
     ],
 )
 def test_a_flow_is_polled_where_its_ends_are_reached(body: dict[str, Any], place: str) -> None:

@@ -12,7 +12,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from lakesync.adapters.lake.memory import MemoryAdapter
 from lakesync.connectors.columns import schemas_of
 from lakesync.connectors.dead_letters import DeadLetters
 from lakesync.connectors.definition import Definition, Registration, check_name, definition_from
@@ -113,7 +112,7 @@ class ConnectorAdmin:
         settings = configured(kind, dict(wanted.configuration))
         named = dict(tables_of(kind, settings))
         named.pop(FEED, None)
-        scratch = Storage(MemoryAdapter(), gateway, wanted.name)
+        scratch = Storage.scratch(gateway, wanted.name)
         with closing(kind.make(settings, scratch, self.outside)) as connector:
             message = asked(connector)
             schemas = schemas_of(discovered(connector), named) if with_schemas else None

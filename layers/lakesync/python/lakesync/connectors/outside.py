@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
+
+    Asks = Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
+    """Passes a question on (`lakesync.connectors.asked_source`); None if no answer came in time."""
 
 
 class Outside(NamedTuple):
@@ -19,6 +22,8 @@ class Outside(NamedTuple):
     """Which databases' hosts may be reached that are not public; see `lakesync.adapters.hosts`."""
     metrics: tuple[str, ...] = ()
     """Of which namespaces of CloudWatch metrics may be read; ``*`` for all."""
+    asks: Asks | None = None
+    """Asks sources that are databases, where this process cannot reach them; None if it can."""
 
 
 NOTHING_ALLOWED: Final = Outside()

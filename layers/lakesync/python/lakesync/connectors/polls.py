@@ -121,7 +121,7 @@ class Polls:
         definition = definition_from(stored.definition)
         if definition.paused:
             return Step("paused")
-        if definition.type == FLOW and self._flows and (at := self._flows.elsewhere(definition)):
+        if self._flows and (at := self._flows.elsewhere(definition)):
             return Step("elsewhere", place=at)
         waits_ms = state_from(stored.state).wait_until_ms - now_ms
         if waits_ms > 0:

@@ -51,7 +51,7 @@ class MakesRoutes(Protocol):
     """Knows how flows are carried out."""
 
     def elsewhere(self, definition: Definition) -> str:
-        """Return where a flow is polled (`lakesync.core.flows.Flow.place`); empty if here."""
+        """Return where something is polled (`lakesync.core.flows.Flow.place`); empty if here."""
         ...
 
     def route(self, gateway: str, name: str, definition: Definition, storage: Storage) -> Route:

@@ -6,6 +6,7 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
+from lakesync.adapters.lake.memory import MemoryAdapter
 from lakesync.errors import NotFound
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class Storage:
         gateway: the gateway's id.
         name: the connector's.
         brought: tells which rows the gateway has from it.
+        is_scratch: it is forgotten after a question about what is not registered.
     """
 
     def __init__(
@@ -55,8 +57,16 @@ class Storage:
         self.gateway = gateway
         self.name = name
         self.brought = brought
+        self.is_scratch = False
         self._objects = objects
         self._prefix = f"{PREFIX}/{gateway}/{name}/"
+
+    @classmethod
+    def scratch(cls, gateway: str, name: str) -> Storage:
+        """Return one in memory, for a question about what is not registered."""
+        made = cls(MemoryAdapter(), gateway, name)
+        made.is_scratch = True
+        return made
 
     def read(self, *path: str) -> Any:
         """Return what was written at a path; None if nothing was."""

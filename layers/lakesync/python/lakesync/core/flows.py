@@ -35,6 +35,8 @@ DATABASES: Final = "databases"
 LAKES: Final = "lakes"
 """Where a poll runs: in the function that reaches outside systems, in the one that has the drivers,
 secrets and subnets of declared databases, or in the one that also has Iceberg."""
+DATABASE_TYPES: Final = frozenset({"mysql", "postgres"})
+"""Types of connectors whose sources are databases, and may be private ones."""
 FLOW_TABLES_MAX: Final = 100
 """Tables of one flow from a database: the progress of all of them is stored in one item."""
 CONTINUOUS_MINUTES: Final = 1
@@ -104,6 +106,8 @@ class Flow:
         source = self.source.kind if isinstance(self.source, DatabaseSource) else ""
         if ICEBERG in {source, self.to.kind}:
             return LAKES
+        if isinstance(self.source, ConnectorSource) and self.to_gateway:
+            return place_of_type(self.source.type)
         reaches = isinstance(self.source, DatabaseSource) or not self.to_gateway
         return DATABASES if reaches else CONNECTORS
 
@@ -113,6 +117,11 @@ class Flow:
             return self
         public = {key: one for key, one in self.source.configuration.items() if key not in secrets}
         return replace(self, source=self.source._replace(configuration=public))
+
+
+def place_of_type(connector: str) -> str:
+    """Return where connectors of a type are polled, and their sources asked."""
+    return DATABASES if connector in DATABASE_TYPES else CONNECTORS
 
 
 def flow_to_json(flow: Flow) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lakesync.adapters.database_types import database_kinds
-from lakesync.adapters.lake.memory import MemoryAdapter
 from lakesync.connectors.definition import Definition
 from lakesync.connectors.registered import asked
 from lakesync.connectors.registry import configured, connector_type, tables_of
@@ -124,7 +123,7 @@ class FlowAdmin:
         if isinstance(flow.source, ConnectorSource):
             kind = connector_type(flow.source.type)
             # The connector of a plan stores nothing.
-            scratch = Storage(MemoryAdapter(), gateway, flow.name)
+            scratch = Storage.scratch(gateway, flow.name)
             settings = configured(kind, dict(flow.source.configuration))
             with closing(kind.make(settings, scratch, self._connectors.outside)) as connector:
                 answer["message"] = asked(connector)

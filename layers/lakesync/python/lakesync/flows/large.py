@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakesync.core.destinations import KINDS
-from lakesync.core.flows import DATABASES, LAKES, DatabaseSource
+from lakesync.core.flows import DatabaseSource
 
 if TYPE_CHECKING:
     from lakesync.core.flows import Flow
@@ -26,4 +26,5 @@ def large_rows(flow: Flow, rows_min: int) -> int:
     # kind of database.
     source = flow.source.kind if isinstance(flow.source, DatabaseSource) else ""
     has_all = {source, flow.to.kind} <= {*KINDS, ""}
-    return rows_min if has_all and flow.place in {DATABASES, LAKES} else 0
+    is_connector = flow.to_gateway and not source
+    return rows_min if has_all and not is_connector else 0

@@ -8,7 +8,7 @@ from lakesync.connectors.poll import PAGE_ROWS_MAX
 from lakesync.connectors.port import FEED
 from lakesync.connectors.registered import made_connector
 from lakesync.connectors.routes import Route
-from lakesync.core.flows import DatabaseSource, flow_from_stored
+from lakesync.core.flows import FLOW, DatabaseSource, flow_from_stored, place_of_type
 from lakesync.flows.database_sink import DatabaseSink, brought_to
 from lakesync.flows.large import large_rows
 from lakesync.flows.ledger_source import LedgerSource
@@ -73,8 +73,11 @@ class FlowRoutes:
         self._side_by_side = side_by_side
 
     def elsewhere(self, definition: Definition) -> str:
-        """Return the place where a flow is polled; empty if it is this one."""
-        place = flow_from_stored("", definition.configuration, 0, paused=False).place
+        """Return the place where a connector or flow is polled; empty if it is this one."""
+        if definition.type == FLOW:
+            place = flow_from_stored("", definition.configuration, 0, paused=False).place
+        else:
+            place = place_of_type(definition.type)
         return "" if self._place in {"", place} else place
 
     def route(self, gateway: str, name: str, definition: Definition, storage: Storage) -> Route:

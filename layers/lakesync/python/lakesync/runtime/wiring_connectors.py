@@ -51,6 +51,8 @@ def connector_store(settings: BufferSettings) -> DynamoConnectors:
 def connector_admin(settings: AdminSettings) -> ConnectorAdmin:
     """Return the registry of connectors; imported when a route first needs it."""
     from lakesync.connectors.admin import ConnectorAdmin  # noqa: PLC0415
+    from lakesync.runtime.database_checks import ASK_S  # noqa: PLC0415
+    from lakesync.runtime.source_questions import sources_asked_by  # noqa: PLC0415
 
     schedules = EventBridgePolls(
         cache(lambda service: wiring.client(settings, service)),
@@ -65,7 +67,9 @@ def connector_admin(settings: AdminSettings) -> ConnectorAdmin:
         wiring.objects(settings, settings.lake_bucket),
         wiring_access.store(settings),
         wall_clock=wiring.wall_clock,
-        outside=outside(settings),
+        outside=outside(settings)._replace(
+            asks=sources_asked_by(wiring.invoker(settings, settings.flow_function, ASK_S))
+        ),
     )
 
 
@@ -196,10 +200,12 @@ def flow_handler(settings: PollSettings, seconds: Callable[[], float]) -> Handle
     from lakesync.runtime.database_checks import with_questions  # noqa: PLC0415
     from lakesync.runtime.flow_counts import with_counts  # noqa: PLC0415
     from lakesync.runtime.ingest import ingest_handler  # noqa: PLC0415
+    from lakesync.runtime.source_questions import with_source_questions  # noqa: PLC0415
 
     opened = database_opener(settings, settings.secret_prefix, settings.database_hosts)
     counting = with_counts(ingest_handler(polls(settings), seconds), opened, seconds)
-    return with_questions(counting, opened)
+    objects = wiring.objects(settings, settings.lake_bucket)
+    return with_source_questions(with_questions(counting, opened), objects, outside(settings))
 
 
 def flow_admin(

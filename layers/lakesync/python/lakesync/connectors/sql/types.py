@@ -9,12 +9,30 @@ from lakesync.connectors.sql.configuration import MySqlSettings, PostgresSetting
 from lakesync.errors import ValidationFailed
 
 if TYPE_CHECKING:
-    from lakesync.connectors.outside import Outside
+    from pydantic import BaseModel
+
+    from lakesync.connectors.outside import Asks, Outside
     from lakesync.connectors.port import Connector
     from lakesync.connectors.storage import Storage
 
 
+def _elsewhere(kind: str, settings: BaseModel, storage: Storage, asks: Asks) -> Connector:
+    from lakesync.connectors.asked_source import AskedSource  # noqa: PLC0415 - when asked for
+
+    return AskedSource(kind, settings, storage, asks)
+
+
+def _forget_elsewhere(
+    kind: str, settings: BaseModel, storage: Storage, following: BaseModel | None, asks: Asks
+) -> str:
+    from lakesync.connectors.asked_source import forget_elsewhere  # noqa: PLC0415 - as above
+
+    return forget_elsewhere(kind, settings, storage, following, asks)
+
+
 def _postgres(settings: PostgresSettings, storage: Storage, outside: Outside) -> Connector:
+    if outside.asks is not None:
+        return _elsewhere("postgres", settings, storage, outside.asks)
     from lakesync.connectors.sql.catalogue import PostgresSource  # noqa: PLC0415 - when polled
     from lakesync.connectors.sql.source import SqlConnector  # noqa: PLC0415
 
@@ -31,12 +49,16 @@ def _forget(
     following: PostgresSettings | None,
     outside: Outside,
 ) -> str:
+    if outside.asks is not None:
+        return _forget_elsewhere("postgres", settings, storage, following, outside.asks)
     from lakesync.connectors.sql.capture.source import forget  # noqa: PLC0415 - when asked for
 
     return forget(settings, storage, following, outside.databases)
 
 
 def _mysql(settings: MySqlSettings, storage: Storage, outside: Outside) -> Connector:
+    if outside.asks is not None:
+        return _elsewhere("mysql", settings, storage, outside.asks)
     from lakesync.connectors.sql.catalogue import MySqlSource  # noqa: PLC0415 - when polled
     from lakesync.connectors.sql.source import SqlConnector  # noqa: PLC0415
 
