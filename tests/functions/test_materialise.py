@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import boto3
 import pytest
 from moto import mock_aws
 
+from lakesync.materialise.groups import STARTING
+from lakesync.materialise.lease import Lease
+from lakesync.materialise.storage import LakeStore
 from lakesync.runtime import wiring, wiring_materialise
 from lakesync.runtime.materialise import CLAIMS_PER_RUN, materialise_handler
 from tests.functions.conftest import Context, event
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
     from tests.functions.conftest import Functions
 
@@ -34,6 +39,10 @@ class Runs:
         self.room = room
         self.started = 0
         self.ages_s: dict[str, float] = {}
+        self.others_start = False
+
+    def alone(self) -> AbstractContextManager[bool]:
+        return nullcontext(not self.others_start)
 
     def waiting(self, enough: int) -> int:
         return min(self.claims, enough)
@@ -192,6 +201,19 @@ def test_glue_may_refuse_a_run_that_was_not_counted(
     bucket.put_object(Bucket="lake", Key="claims/demo/todos/1.json", Body=b"{}")
 
     assert handled(functions, Glue(room=0), monkeypatch) == BACK
+
+
+def test_while_another_function_starts_runs_this_one_starts_none(
+    functions: Functions, bucket: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket.put_object(Bucket="lake", Key="claims/demo/todos/1.json", Body=b"{}")
+    glue = Glue()
+
+    with Lease.acquire_if_free(LakeStore(bucket, "lake"), STARTING, "other"):  # type: ignore[union-attr]
+        assert handled(functions, glue, monkeypatch) == BACK
+    assert glue.started == []
+    assert handled(functions, glue, monkeypatch) == DONE
+    assert glue.started == ["materialise"]
 
 
 def test_what_was_taken_already_needs_no_run(

@@ -7,9 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lakesync.core.claims import announcement
 from lakesync.materialise import small_batches
+from lakesync.materialise.groups import group_of_table
+from lakesync.materialise.lease import Lease
 from lakesync.materialise.left import LeftToSpark, MergeLeft
-from lakesync.materialise.small_batches import BYTES_MAX, CLAIMS_MAX, SmallBatches, Taken
+from lakesync.materialise.small_batches import (
+    BUSY_S_MAX,
+    BYTES_MAX,
+    CLAIMS_MAX,
+    SmallBatches,
+    Taken,
+)
 from lakesync.runtime.materialise import SMALL_FAULTS, SMALL_TRIES_MAX, materialise_handler
 from tests.functions.conftest import Context
 from tests.functions.test_materialise import BACK, DONE, SENT, Runs
@@ -17,7 +26,7 @@ from tests.glue.support.files import FileStore
 from tests.support.claims import claim_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
 
@@ -29,9 +38,16 @@ class Small:
         self.runs = runs
         self.left = left
         self.seconds: list[float] = []
+        self.asked: list[tuple[set[str], set[str]]] = []
 
-    def take(self, seconds_left: Callable[[], float]) -> Taken:
+    def take(
+        self,
+        seconds_left: Callable[[], float],
+        announced: Iterable[str] = (),
+        tried: Iterable[str] = (),
+    ) -> Taken:
         self.seconds.append(seconds_left())
+        self.asked.append((set(announced), set(tried)))
         self.runs.claims = self.left
         return self.taken
 
@@ -42,8 +58,8 @@ class Small:
     [
         (Taken(deltas=3), 0, 0, DONE),
         (Taken(left={"demo/todos": "its columns change"}), 1, 1, DONE),
-        (Taken(deltas=3, left={"demo/todos": "its columns change"}, busy=True), 1, 1, DONE),
-        (Taken(busy=True), 1, 0, BACK),
+        (Taken(3, left={"demo/todos": "its columns change"}, later={"demo/b"}), 1, 1, DONE),
+        (Taken(later={"demo/todos"}), 1, 0, BACK),
         # What is in a changes table waits for more: the next announcement, or the sweep.
         (Taken(merges={"demo/todos": "its rows are in too many files"}), 1, 0, DONE),
         (Taken(merges={"demo/a": "m"}, left={"demo/b": "its columns change"}), 2, 1, DONE),
@@ -59,18 +75,92 @@ def test_a_run_is_started_only_for_what_the_function_leaves(
     assert (runs.started, small.seconds) == (started, [28.0])
 
 
-@pytest.mark.parametrize(("claims", "at_work"), [(0, 0), (1, 1)])
-def test_the_function_does_nothing_where_nothing_waits_or_a_run_is_at_work(
-    claims: int, at_work: int
-) -> None:
-    runs = Runs(claims, at_work)
+def sent(*tables: str, received: int = 1) -> dict[str, Any]:
+    """Return announcements of a batch of each table."""
+    return {
+        "Records": [
+            {
+                "messageId": table,
+                "body": announcement(f"claims/{table}/1-2.json", f"staging/{table}/1-2.parquet"),
+                "attributes": {"ApproximateReceiveCount": str(received)},
+            }
+            for table in tables
+        ]
+    }
+
+
+def back(answer: dict[str, Any]) -> list[str]:
+    return [one["itemIdentifier"] for one in answer["batchItemFailures"]]
+
+
+@pytest.mark.law("L12", "L19")
+def test_the_function_takes_what_its_announcements_name_also_while_a_run_is_at_work() -> None:
+    runs = Runs(3, at_work=1)
+    small = Small(Taken(deltas=2), runs, 1)
+
+    assert materialise_handler(runs, 4, small)(sent("demo/a", "acme/b"), Context()) == DONE
+    assert small.asked == [({"demo/a", "acme/b"}, set())]
+    assert runs.started == 0
+
+
+def test_an_announcement_that_names_no_batch_has_everything_taken() -> None:
+    runs = Runs(1)
     small = Small(Taken(), runs, 0)
-    materialise_handler(runs, 4, small)(SENT, Context())
+    records = [*sent("demo/a")["Records"], {"messageId": "1", "body": '{"replayed": true}'}]
+    materialise_handler(runs, 4, small)({"Records": records}, Context())
 
-    assert (small.seconds, runs.started) == ([], 0)
+    assert small.asked == [(set(), set())]
 
 
-def test_what_stops_the_function_again_and_again_gets_a_run() -> None:
+@pytest.mark.law("L12")
+def test_only_announcements_of_tables_that_others_work_on_come_again() -> None:
+    runs = Runs(2)
+    handler = materialise_handler(runs, 4, Small(Taken(later={"acme/b"}), runs, 1))
+
+    assert back(handler(sent("demo/a", "acme/b", "acme/c"), Context())) == ["acme/b"]
+    assert runs.started == 0
+
+
+@pytest.mark.law("L12")
+def test_what_is_left_comes_again_while_enough_runs_are_at_work_for_others() -> None:
+    runs = Runs(900, at_work=1)
+    taken = Taken(left={"demo/a": "its columns change"}, later={"acme/b"})
+    handler = materialise_handler(runs, 4, Small(taken, runs, 900))
+
+    assert back(handler(sent("demo/a", "acme/b", "acme/c"), Context())) == ["demo/a", "acme/b"]
+    assert runs.started == 0
+
+
+@pytest.mark.law("L12")
+def test_of_two_that_would_start_runs_at_the_same_time_one_does() -> None:
+    runs = Runs(900)
+    runs.others_start = True
+    handler = materialise_handler(runs, 4, Small(Taken(left={"demo/a": "new"}), runs, 900))
+
+    assert back(handler(sent("demo/a", "acme/b"), Context())) == ["demo/a"]
+    assert runs.started == 0
+
+
+def test_one_table_that_is_left_gets_one_run_however_much_waits_for_functions() -> None:
+    runs = Runs(3_000)
+    handler = materialise_handler(runs, 4, Small(Taken(left={"demo/a": "new"}), runs, 3_000))
+
+    assert handler(sent("demo/a", "acme/b"), Context()) == DONE
+    assert runs.started == 1
+
+
+def test_a_table_whose_announcement_stops_the_function_again_and_again_gets_a_run() -> None:
+    runs = Runs(2)
+    small = Small(Taken(left={"demo/a": "tried"}), runs, 1)
+    again = sent("demo/a", received=SMALL_TRIES_MAX + 1)["Records"]
+
+    handler = materialise_handler(runs, 4, small)
+    assert handler({"Records": again + sent("demo/b")["Records"]}, Context()) == DONE
+    assert small.asked == [({"demo/a", "demo/b"}, {"demo/a"})]
+    assert runs.started == 1
+
+
+def test_a_message_without_a_table_that_comes_again_and_again_leaves_all_to_a_run() -> None:
     runs = Runs(1)
     small = Small(Taken(), runs, 0)
     received = {"ApproximateReceiveCount": str(SMALL_TRIES_MAX + 1)}
@@ -98,9 +188,12 @@ class Table:
         return sum(batch.deltas for batch in batches)
 
 
-def taken_of(store: FileStore, table: Table, deltas_max: int = 100, seconds: float = 30) -> Taken:
+def taken_of(
+    store: FileStore, table: Table, *announced: str, deltas_max: int = 100, seconds: float = 30,
+    tried: Iterable[str] = (),
+) -> Taken:  # fmt: skip
     small = SmallBatches(store, lambda: table, deltas_max, "function")  # type: ignore[arg-type,return-value]
-    return small.take(lambda: seconds)
+    return small.take(lambda: seconds, announced, set(tried))
 
 
 @pytest.mark.law("L19")
@@ -110,14 +203,70 @@ def test_batches_are_small_by_their_number_their_deltas_and_their_bytes(tmp_path
         claim_of(store, "demo", "todos", number, deltas=30)
     table = Table()
 
-    assert taken_of(store, table, deltas_max=89).left == {"": "90 deltas waiting, 3 bytes"}
+    assert taken_of(store, table, deltas_max=89).left == {
+        "demo/todos": "90 deltas waiting, 3 bytes"
+    }
     assert taken_of(store, table, deltas_max=90) == Taken(deltas=90)
     claim_of(store, "demo", "todos", 3, deltas=1, size=BYTES_MAX)
-    assert list(taken_of(store, table).left) == [""]
-    for number in range(CLAIMS_MAX):
+    assert list(taken_of(store, table).left) == ["demo/todos"]
+    for number in range(CLAIMS_MAX + 1):
         claim_of(store, "demo", "notes", number, deltas=1)
     assert taken_of(store, table).left == {"": f"more than {CLAIMS_MAX} claims wait"}
+    assert taken_of(store, table, "demo/notes").left == {
+        "demo/notes": f"more than {CLAIMS_MAX} claims wait"
+    }
     assert len(table.applied) == 1
+
+
+@pytest.mark.law("L19")
+def test_what_waits_for_one_gateway_is_no_reason_to_leave_another_to_spark(tmp_path: Path) -> None:
+    store = FileStore(tmp_path / "many")
+    for gateway in range(200):
+        claim_of(store, f"g{gateway}", "todos", 0, deltas=50)
+    claim_of(store, "g7", "notes", 0, deltas=1)
+    claim_of(store, "g8", "notes", 0, deltas=10_000)
+    table = Table()
+    taken = taken_of(store, table, "g7/todos", "g8/notes", "g9/todos", "gone/todos")
+
+    assert (taken.deltas, taken.later) == (100, set())
+    assert taken.left == {"g8/notes": "10,000 deltas waiting, 1 bytes"}
+    assert [batches[0].split("/")[:2] for batches in table.applied] == [
+        ["g7", "todos"],
+        ["g9", "todos"],
+    ]
+    assert taken_of(store, table, "g11/todos", tried=["g11/todos"]).left == {
+        "g11/todos": "its announcement came back again and again"
+    }
+
+
+@pytest.mark.law("L8", "L19")
+@pytest.mark.parametrize("after_s", [3, 60])
+def test_a_group_that_another_function_works_on_is_waited_for_a_moment(
+    tmp_path: Path, after_s: int
+) -> None:
+    store = FileStore(tmp_path / "two")
+    claim_of(store, "demo", "todos", 0, deltas=1)
+    claim_of(store, "acme", "todos", 0, deltas=1)
+    other = Lease.acquire_if_free(store, group_of_table("demo/todos"), "other")  # type: ignore[arg-type]
+    assert other is not None
+    other.__enter__()
+    begun = store.now
+
+    def release() -> None:
+        if (store.now - begun).total_seconds() == after_s:
+            other.__exit__(None, None, None)
+
+    store.meanwhile = release
+    try:
+        taken = taken_of(store, Table(), "demo/todos", "acme/todos")
+    finally:
+        other.__exit__(None, None, None)
+
+    waited_s = (store.now - begun).total_seconds()
+    if after_s < BUSY_S_MAX:
+        assert (taken, waited_s) == (Taken(deltas=2), after_s)
+    else:
+        assert (taken, waited_s) == (Taken(deltas=1, later={"demo/todos"}), BUSY_S_MAX)
 
 
 @pytest.mark.law("L9", "L19")
@@ -162,7 +311,7 @@ def test_no_table_is_begun_that_may_not_be_ended(tmp_path: Path) -> None:
     claim_of(store, "demo", "todos", 0, deltas=1)
     taken = taken_of(store, Table(), seconds=small_batches.SECONDS_LEFT_MIN - 1)
 
-    assert taken.left == {"demo/todos": "the function has no time left"}
+    assert taken == Taken(later={"demo/todos"}), "it comes again, and is no run's"
 
 
 @pytest.mark.law("L9", "L19")

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from tests.infrastructure.stack import resources
 from tests.support.repository import ROOT
+from tools.local_stack.paths import EMULATOR_PYTHON
 
 FILES = sorted((ROOT / "stepfunctions").glob("*.asl.json"))
 
@@ -77,6 +80,61 @@ def test_the_sweep_starts_a_run_only_if_a_claim_waits_and_none_is_at_work() -> N
     assert leads["LookForRuns"] == {"AnyAtWork"}
     # What it counts must fit a state's result: a run's record is about a kilobyte.
     assert states["LookForRuns"]["Arguments"]["MaxResults"] <= 100
+
+
+def evaluated(expression: str, *bindings: dict[str, Any]) -> list[Any]:
+    """Evaluate an expression of a state for each of some values of ``$states``."""
+    program = (
+        "import json, sys, jsonata\n"
+        "expression, bindings = json.loads(sys.stdin.read())\n"
+        "answers = []\n"
+        "for states in bindings:\n"
+        "    compiled = jsonata.Jsonata(expression)\n"
+        "    compiled.assign('states', states)\n"
+        "    answers.append(compiled.evaluate({}))\n"
+        "print(json.dumps(answers))\n"
+    )
+    given = json.dumps([expression.removeprefix("{%").removesuffix("%}").strip(), bindings])
+    done = subprocess.run(
+        [EMULATOR_PYTHON, "-c", program], input=given, capture_output=True, text=True, check=True
+    )
+    answers: list[Any] = json.loads(done.stdout)
+    return answers
+
+
+@pytest.mark.law("L12")
+def test_the_sweep_takes_up_what_has_waited_and_leaves_what_functions_are_just_bringing_in() -> (
+    None
+):
+    """With many gateways something always waits, so that each sweep would start a run."""
+    state = json.loads((ROOT / "stepfunctions" / "sweep_lake.asl.json").read_text())["States"]
+    [event] = resources("AWS::Serverless::StateMachine")["SweepLake"]["Properties"][
+        "Events"
+    ].values()
+    scheduled = json.loads(event["Properties"]["Input"])
+    now = datetime.now(UTC)
+
+    def listed(*ages_s: int, truncated: bool = False, **given: int) -> dict[str, Any]:
+        claims = [
+            {"LastModified": (now - timedelta(seconds=age_s)).strftime("%Y-%m-%dT%H:%M:%SZ")}
+            for age_s in ages_s
+        ]
+        contents = {"Contents": claims} if claims else {}
+        return {"result": {**contents, "IsTruncated": truncated}, "input": given}
+
+    looks = state["LookForClaims"]
+    assert evaluated(
+        looks["Output"]["waiting"],
+        listed(**scheduled),
+        listed(5, 300, **scheduled),
+        listed(5, 700, 30, **scheduled),
+        listed(700, **scheduled),
+        listed(5, truncated=True, **scheduled),
+        listed(5),
+        listed(),
+    ) == [False, False, True, True, True, True, False]
+    # A state's result has at most 256 KiB: an object is listed in some 500 bytes.
+    assert looks["Arguments"]["MaxKeys"] <= 500
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

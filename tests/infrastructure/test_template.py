@@ -931,7 +931,9 @@ def _sources() -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
     return list(some(sources))
 
 
-@pytest.mark.parametrize("mapping", ["FlushFunctionDue", "DeliverFunctionClaimed"])
+@pytest.mark.parametrize(
+    "mapping", ["FlushFunctionDue", "MaterialiseFunctionAnnounced", "DeliverFunctionClaimed"]
+)
 def test_how_many_messages_are_handled_at_once_is_a_parameter_within_lambdas_bounds(
     mapping: str,
 ) -> None:

@@ -8,6 +8,7 @@ a merge takes what `benchmarks.small_merges` measured, or in a quick run what it
 from __future__ import annotations
 
 from collections import Counter, deque
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -23,6 +24,8 @@ from lakesync.runtime.materialise import materialise_handler
 from lakesync_spark.iceberg.run import TABLES_AT_ONCE_MAX
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from benchmarks.entries import Entry
 
 GATEWAYS: Final = sized(1_000, 20)
@@ -79,6 +82,10 @@ class Lake:
     def oldest(self) -> dict[str, float]:
         """Say that nothing is behind: no schedule asks here."""
         return {}
+
+    def alone(self) -> AbstractContextManager[bool]:
+        """Say that nobody else starts runs."""
+        return nullcontext(True)
 
     def at_work(self) -> int:
         """Count the runs at work."""

@@ -38,6 +38,7 @@ STAGING: Final = "staging/"
 """The prefix of the objects of batches: ``staging/GATEWAY/TABLE/RANGE.parquet``, or ``.json``."""
 DELIVERIES_FAILED: Final = "deliveries-failed/"
 """The prefix of claims of declared destinations that can never succeed, each with its reason."""
+_CLAIM_PARTS: Final = 4
 _STAMP = re.compile(r"[0-9]{1,20}")
 _STAGED = re.compile(rf"{STAGING}([^/]+)/([^/]+)/([0-9]{{20}})-([0-9]{{20}})\.(?:parquet|json)")
 _GATEWAY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
@@ -91,14 +92,27 @@ def gateway_of_message(body: str) -> str:
 
     A request names it; an announcement names a claim, whose key does.
     """
+    said = _said(body)
+    named = said.get("gateway") or str(said.get("claim", "")).partition("/")[2].partition("/")[0]
+    return named if isinstance(named, str) and _GATEWAY.fullmatch(named) else ""
+
+
+def table_of_message(body: str) -> str:
+    """Return the table whose batch a message announces to the lake, as ``gateway/table``.
+
+    Empty if it announces no batch, or is written otherwise.
+    """
+    claim = _said(body).get("claim")
+    parts = claim.split("/") if isinstance(claim, str) and claim.startswith(CLAIMS) else ()
+    return "/".join(parts[1:3]) if len(parts) == _CLAIM_PARTS and all(parts) else ""
+
+
+def _said(body: str) -> dict[str, Any]:
     try:
         said = json.loads(body)
     except ValueError:
-        return ""
-    if not isinstance(said, dict):
-        return ""
-    named = said.get("gateway") or str(said.get("claim", "")).partition("/")[2].partition("/")[0]
-    return named if isinstance(named, str) and _GATEWAY.fullmatch(named) else ""
+        return {}
+    return said if isinstance(said, dict) else {}
 
 
 def claimed_last(key: str) -> Stamp:

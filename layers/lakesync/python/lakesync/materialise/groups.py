@@ -14,6 +14,8 @@ from lakesync.core.claims import CLAIMS
 
 GATEWAY_GROUPS: Final = 64
 """Groups of gateways, by a hash of their ids: several for each of the possible runs."""
+STARTING: Final = GATEWAY_GROUPS
+"""The number behind the last group: its lease is held by who decides how many runs are started."""
 
 
 def group_of(gateway: str) -> int:

@@ -1,18 +1,21 @@
 """The handler of ``functions/materialise``: many announcements, few runs.
 
 Runs find waiting batches by the claims on S3, and share them, so a message only announces that
-there is something. Small batches are written into the lake here, at once and without a run; for the
-others, the number of claims decides how many runs there should be.
+there is something. Small batches are written into the lake here, at once and without a run: those
+of the tables that the messages name, so that concurrent invocations divide the work. For the others
+the number of claims decides how many runs there should be.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from lakesync.core.claims import table_of_message
 from lakesync.runtime import observe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from lakesync.materialise.small_batches import Taken
     from lakesync.runtime.tasks import Handler
@@ -23,7 +26,8 @@ the least.
 """
 SMALL_TRIES_MAX: Final = 3
 """How often an announcement may have been received for its batches to be taken here: after that, a
-batch that stops the function, for whatever reason, is left to Spark.
+batch that stops the function, for whatever reason, or that functions do not get to, is left to
+Spark.
 """
 
 
@@ -36,8 +40,13 @@ LAKE_LAG: Final = "LakeLag"
 class Small(Protocol):
     """What takes small batches without a run: `lakesync.materialise.small_batches`."""
 
-    def take(self, seconds_left: Callable[[], float]) -> Taken:
-        """Bring what waits into the lake, if it is small."""
+    def take(
+        self,
+        seconds_left: Callable[[], float],
+        announced: Iterable[str] = (),
+        tried: Container[str] = (),
+    ) -> Taken:
+        """Bring what waits of some tables into the lake, or of all, if it is small."""
         ...
 
 
@@ -52,6 +61,10 @@ class Runs(Protocol):
         """Return by gateway how long its oldest claim has waited, in seconds."""
         ...
 
+    def alone(self) -> AbstractContextManager[bool]:
+        """Keep others from starting runs; gives False if another does so now."""
+        ...
+
     def at_work(self) -> int:
         """Count the runs that are at work, or about to be."""
         ...
@@ -64,10 +77,10 @@ class Runs(Protocol):
 def materialise_handler(runs: Runs, runs_max: int, small: Small | None = None) -> Handler:
     """Return the handler of ``functions/materialise``.
 
-    Announcements are completed once the waiting batches are in the lake, or a run was started for
+    An announcement is completed once its table's batches are in the lake, or a run was started for
     them, or only merges of what is in changes tables wait, which a later announcement or the sweep
-    does. While enough runs are at work, or another function is, they return to the queue: they may
-    have arrived too late for those.
+    does. While enough runs are at work, or others work on the table, it returns to the queue: it
+    may have arrived too late for those.
 
     An event that is not from a queue is from a schedule: it asks how far behind the lake is, which
     is reported whatever has become of announcements and runs.
@@ -81,31 +94,69 @@ def materialise_handler(runs: Runs, runs_max: int, small: Small | None = None) -
     def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
         if "Records" not in event:
             return _tell_lag(runs.oldest())
-        waiting = runs.waiting(runs_max * CLAIMS_PER_RUN)
-        at_work = runs.at_work() if waiting else 0
-        if small is not None and waiting and not at_work and not _is_tried(event):
-            taken = small.take(lambda: context.get_remaining_time_in_millis() / 1000)
+        records = [_Record(one) for one in event["Records"]]
+        taken = None
+        if small is not None and not any(one.is_tried and not one.table for one in records):
+            taken = _taken(small, records, context)
             _tell(taken)
             if not taken.left:
-                return _answer(event, again=taken.busy)
-            waiting = runs.waiting(runs_max * CLAIMS_PER_RUN)
-        wanted = min(runs_max, -(-waiting // CLAIMS_PER_RUN))
-        started = 0
-        while at_work + started < wanted and runs.start():
-            started += 1
-        if started:
-            observe.count("RunsStarted", started)
-        elif wanted:
-            observe.count("RunsAtWork")
-        return _answer(event, again=bool(wanted and not started))
+                return _answer(one for one in records if one.waits_for(taken.later))
+        # A table is worked on by one run, whatever waits for it.
+        tables = len(taken.left) if taken and "" not in taken.left else runs_max
+        if _start(runs, min(runs_max, tables)):
+            return _answer(())
+        unfinished = taken and taken.left.keys() | taken.later
+        return _answer(one for one in records if not unfinished or one.waits_for(unfinished))
 
     return handler
 
 
-def _answer(event: dict[str, Any], *, again: bool) -> dict[str, Any]:
+class _Record:
+    """An announcement as SQS hands it over."""
+
+    def __init__(self, record: Mapping[str, Any]) -> None:
+        self.message_id: str = record["messageId"]
+        self.table = table_of_message(record["body"])
+        """As ``gateway/table``; empty if it announces no table's batch."""
+        received = record.get("attributes", {}).get("ApproximateReceiveCount")
+        self.is_tried = int(received or 1) > SMALL_TRIES_MAX
+
+    def waits_for(self, tables: Collection[str]) -> bool:
+        """Return whether what it announces may be among what is unfinished."""
+        return self.table in tables or "" in tables or (bool(tables) and not self.table)
+
+
+def _taken(small: Small, records: Sequence[_Record], context: Any) -> Taken:
+    """Have what the announcements name brought in, or everything if one names nothing."""
+    named = {one.table for one in records}
+    return small.take(
+        lambda: context.get_remaining_time_in_millis() / 1000,
+        () if "" in named else named,
+        {one.table for one in records if one.is_tried},
+    )
+
+
+def _start(runs: Runs, runs_max: int) -> bool:
+    """Start as many runs as are worth it; False if none was, because enough are at work.
+
+    One function decides at a time: together they would start more than that.
+    """
+    waiting = runs.waiting(runs_max * CLAIMS_PER_RUN)
+    if not waiting:
+        return True
+    started = 0
+    with runs.alone() as alone:
+        if alone:
+            wanted = min(runs_max, -(-waiting // CLAIMS_PER_RUN)) - runs.at_work()
+            while started < wanted and runs.start():
+                started += 1
+    observe.count("RunsStarted" if started else "RunsAtWork", started or 1)
+    return bool(started)
+
+
+def _answer(again: Iterable[_Record]) -> dict[str, Any]:
     observe.publish()
-    left = event["Records"] if again else []
-    return {"batchItemFailures": [{"itemIdentifier": one["messageId"]} for one in left]}
+    return {"batchItemFailures": [{"itemIdentifier": one.message_id} for one in again]}
 
 
 def _tell(taken: Taken) -> None:
@@ -128,11 +179,3 @@ def _tell_lag(oldest: Mapping[str, float]) -> dict[str, Any]:
         observe.lake_lag(gateway, seconds)
     observe.publish()
     return {"waiting": len(oldest)}
-
-
-def _is_tried(event: dict[str, Any]) -> bool:
-    """Return whether an announcement returned so often that the function may be the cause."""
-    received = (
-        one.get("attributes", {}).get("ApproximateReceiveCount") for one in event["Records"]
-    )
-    return any(int(count or 1) > SMALL_TRIES_MAX for count in received)

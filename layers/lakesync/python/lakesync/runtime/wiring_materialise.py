@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from lakesync.core.claims import CLAIMS
+from lakesync.materialise.groups import STARTING
 from lakesync.runtime import wiring
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from lakesync.materialise.small_batches import SmallBatches
     from lakesync.materialise.small_table import SmallTable
     from lakesync.runtime.settings import MaterialiseSettings
@@ -58,6 +62,17 @@ class GlueRuns:
             age_s = now - claim["LastModified"].timestamp()
             oldest[gateway] = max(oldest.get(gateway, 0.0), age_s)
         return oldest
+
+    @contextmanager
+    def alone(self) -> Iterator[bool]:
+        """Keep others from starting runs; gives False if another does so now."""
+        from lakesync.materialise.lease import Lease  # noqa: PLC0415 - rarely needed
+        from lakesync.materialise.storage import LakeStore  # noqa: PLC0415
+
+        store = LakeStore(self._s3, self._bucket)
+        lease = Lease.acquire_if_free(store, STARTING, f"start-{uuid4().hex}")
+        with lease or nullcontext():
+            yield lease is not None
 
     def at_work(self) -> int:
         """Count the runs that are at work, or about to be."""
