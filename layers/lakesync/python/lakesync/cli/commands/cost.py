@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import inspect
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from lakesync.cli.cost.description import AMOUNTS, CHOICES, Description, described
-from lakesync.cli.cost.shown import as_json, show
+from lakesync.cli.cost.floor import MONTH_DAYS
+from lakesync.cli.cost.shown import as_json, shares, show
+from lakesync.cli.cost.usage import DAYS_MAX
+from lakesync.cli.faults import UsageFault
 from lakesync.cli.session import Session, command
 
 if TYPE_CHECKING:
@@ -30,8 +34,17 @@ def _with_inputs(function: Callable[..., None]) -> Callable[..., None]:
         metavar = "|".join(choice.options)
         hints[name] = Annotated[str, typer.Option(help=choice.words, metavar=metavar)]
         parameters.append(_option(name, getattr(_DEFAULTS, name)))
-    hints["region"] = Annotated[str, typer.Option(help="The Region whose prices are taken.")]
-    parameters.append(_option("region", _REGION))
+    hints["from_usage"] = Annotated[
+        bool,
+        typer.Option("--from-usage", help="Price what the stack used, rather than a description."),
+    ]
+    parameters.append(_option("from_usage", default=False))
+    words = f"Of --from-usage: days to look back at, from 1 to {DAYS_MAX}."
+    hints["days"] = Annotated[int, typer.Option(help=words)]
+    parameters.append(_option("days", MONTH_DAYS))
+    words = f"Whose prices are taken; by default {_REGION}, of --from-usage the stack's own."
+    hints["region"] = Annotated[str | None, typer.Option(help=words)]
+    parameters.append(_option("region", None))
     function.__annotations__ = hints
     function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what `command` reads
     return function
@@ -46,19 +59,48 @@ def _option(name: str, default: object) -> inspect.Parameter:
 def cost(session: Session, **given: Any) -> None:
     """Show what a stack costs in a month of 30 days, by service, and what is charged in any case.
 
-    On demand and without free tier, at AWS's prices of the day that the answer names. Asks nobody:
-    no AWS credentials are needed.
+    On demand and without free tier, at AWS's prices of the day that the answer names. A description
+    needs no AWS credentials. --from-usage reads the metrics of the stack in its own Region, and
+    shares what they cost among tenants, if the stack has GatewayMetrics=yes.
 
     Example:
       lakesync cost --devices 10000 --receivers 9
       lakesync cost --devices 500 --mode polling --poll-every-s 60
       lakesync cost --devices 10000 --tenants 1000 --tables 3 --lake tables --json
+      lakesync cost --from-usage --days 7 --stack prod
     """
     from lakesync.cli.cost.bill import bill
 
     description = described(given)
-    answer = bill(description, given["region"])
+    if given["from_usage"]:
+        if description != _DEFAULTS:
+            raise UsageFault(
+                "--from-usage prices what was used: leave the description's options out"
+            )
+        _from_usage(session, given["days"], given["region"])
+        return
+    answer = bill(description, given["region"] or _REGION)
     if session.out.json_lines:
         session.out.json(as_json(answer, description))
     else:
         show(session.out, answer)
+
+
+def _from_usage(session: Session, days: int, region: str | None) -> None:
+    """Price what the stack used in the last days, as of a month, and share it among tenants."""
+    from lakesync.cli.cost.bill import priced
+    from lakesync.cli.cost.usage import tenants, used_events
+
+    if not 1 <= days <= DAYS_MAX:
+        raise UsageFault(f"--days is from 1 to {DAYS_MAX} days, not {days}")
+    aws, now = session.aws, datetime.now(tz=UTC)
+    with session.out.progress("reading metrics …"):
+        answer = priced(used_events(aws, days, now), region or aws.region or _REGION)
+        each = shares(answer, tenants(aws, days, now))
+    if session.out.json_lines:
+        session.out.json(as_json(answer) | {"days": days, "tenants": each})
+        return
+    show(session.out, answer)
+    columns = ("gateway", "pushes", "deltas in", "deltas out", "$ a month")
+    none = "by tenant: no metrics of gateways; set the stack's parameter GatewayMetrics=yes"
+    session.out.table(columns, [tuple(one.values()) for one in each], empty=none)

@@ -120,7 +120,7 @@ PULLS_OF_A_PUSH: Final = 1.0
 def broadcast(receivers: float, edits: float) -> Count:
     """Return a commit that is sent to so many connections, in one invocation."""
     if not receivers:
-        return Count({}, "nobody is told")
+        return Count({}, "nobody is sent it")
     frame = FRAME_BYTES + edits * FRAME_EDIT_BYTES
     items = (receivers + 1) * CONNECTION_BYTES
     uses = {
@@ -138,7 +138,7 @@ FRAME_EDIT_BYTES: Final = 100
 CONNECTION_BYTES: Final = 400
 """Of an item of the table of connections."""
 NOTIFY_READS: Final = 1.0
-"""The log, behind what was told before."""
+"""The log, behind what was sent before."""
 
 KEEP_ALIVE: Final = Count(
     {"socket_messages": 2}, "documented: a message and API Gateway's own answer, without a function"

@@ -96,7 +96,7 @@ class Description:
         return self.tenants or math.ceil(self.devices / DEVICES_OF_A_GATEWAY)
 
     @property
-    def told(self) -> float:
+    def reached(self) -> float:
         """Devices that are sent each edit."""
         if self.receivers >= 0:
             return self.receivers
@@ -123,9 +123,9 @@ def described(given: Mapping[str, Any]) -> Description:
             options = " or ".join(CHOICES[name].options)
             raise UsageFault(f"{option(name)} {str(value)[:30]!r} is none: use {options}")
     description = Description(**values)
-    if description.told > max(description.devices - 1, 0):
+    if description.reached > max(description.devices - 1, 0):
         raise UsageFault(
-            f"--receivers {description.told:g} is more than the other devices there are: "
+            f"--receivers {description.reached:g} is more than the other devices there are: "
             f"{max(description.devices - 1, 0):g}"
         )
     if description.tenants > max(description.devices, 1) and description.edits_per_hour:

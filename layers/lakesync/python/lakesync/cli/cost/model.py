@@ -71,8 +71,8 @@ def _edits(description: Description) -> Iterator[Event]:
     pulled = times * counts.PULLS_OF_A_PUSH
     yield Event("pulls behind pushes", pulled, counts.pull(edits * counts.FRAME_EDIT_BYTES))
     if description.mode == "real-time":
-        told = description.told
-        yield Event("broadcasts", times if told else 0, counts.broadcast(told, edits))
+        reached = description.reached
+        yield Event("broadcasts", times if reached else 0, counts.broadcast(reached, edits))
 
 
 def _waiting(
@@ -82,14 +82,14 @@ def _waiting(
     month_s = MONTH_H * 3_600
     if description.mode == "polling":
         polls = description.devices * month_s / description.poll_every_s
-        finding = min(pushes(description) * description.told, polls)
+        finding = min(pushes(description) * description.reached, polls)
         each = counts.pull(counts.FRAME_EDIT_BYTES * description.edits_per_push)
         yield Event("polls that find edits", finding, each)
         yield Event("polls that find nothing", polls - finding, counts.pull(0))
         return
     busy_s = description.hours_per_day * MONTH_DAYS * 3_600
     own = description.edits_per_hour / description.edits_per_push / 3_600
-    heard = own * description.told
+    heard = own * description.reached
     for what, each, every_s, rate in (
         ("keep-alives", counts.KEEP_ALIVE, keep_alive_s, heard),
         ("checks for missed broadcasts", counts.pull(0), check_s, own),

@@ -7,13 +7,17 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lakesync.cli.cost.bill import Bill, Line
     from lakesync.cli.cost.description import Description
+    from lakesync.cli.cost.usage import Tenant
     from lakesync.cli.output import Output
 
 
-def as_json(bill: Bill, description: Description) -> dict[str, Any]:
-    """Return a bill as an object."""
+def as_json(bill: Bill, description: Description | None = None) -> dict[str, Any]:
+    """Return a bill as an object, with the description that was priced."""
+    given = {} if description is None else {"description": asdict(description)}
     return {
         "region": bill.region,
         "pricesOf": bill.prices_of,
@@ -24,7 +28,7 @@ def as_json(bill: Bill, description: Description) -> dict[str, Any]:
             {"event": what, "times": round(times, 3), "usd": round(usd, 4)}
             for what, times, usd in bill.events
         ],
-        "description": asdict(description),
+        **given,
     }
 
 
@@ -36,6 +40,25 @@ def _service(line: Line) -> dict[str, object]:
         "usd": round(line.usd, 4),
         "floorUsd": round(line.floor_usd, 4),
     }
+
+
+def shares(bill: Bill, tenants: Sequence[Tenant]) -> list[dict[str, Any]]:
+    """Return what each tenant used, and its share of what is not charged in any case.
+
+    A tenant's share is that of the deltas that went in and out.
+    """
+    deltas = sum(one.deltas_in + one.deltas_out for one in tenants)
+    each = (bill.usd - bill.floor_usd) / deltas if deltas else 0
+    return [
+        {
+            "gateway": one.gateway,
+            "pushes": round(one.pushes),
+            "deltasIn": round(one.deltas_in),
+            "deltasOut": round(one.deltas_out),
+            "usd": round(each * (one.deltas_in + one.deltas_out), 4),
+        }
+        for one in tenants
+    ]
 
 
 def show(out: Output, bill: Bill) -> None:
