@@ -28,7 +28,7 @@ from lakesync.cli.doctor.permissions import (
     needs_of,
     permissions_state,
 )
-from lakesync.cli.doctor.quotas import _RESERVED, check_quotas, check_service_quotas
+from lakesync.cli.doctor.quotas import _RATES, _RESERVED, check_quotas, check_service_quotas
 from lakesync.cli.doctor.schedules import check_schedules
 from tests.infrastructure.stack import functions, statements, template
 
@@ -271,7 +271,7 @@ def test_each_statement_of_the_template_can_be_worked_out(
 
 
 def test_targets_of_actions_are_asked_about_where_there_are_some() -> None:
-    policies = template()["Resources"]["ActionsFunction"]["Properties"]["Policies"][0]["Statement"]
+    policies = template()["Resources"]["ActionsFunction"]["Properties"]["Policies"][-1]["Statement"]
     statement = policies[-1]
     targets = (
         "arn:aws:sqs:eu-west-1:123456789012:a,arn:aws:events:eu-west-1:123456789012:event-bus/b"
@@ -339,8 +339,7 @@ def test_a_quota_that_was_not_applied_is_aws_s_default_and_one_unknown_is_not_ch
     subject = Deployed(account)
     subject.__dict__["stack"] = {
         "Parameters": [
-            {"ParameterKey": "PushesPerSecond", "ParameterValue": "5000"},
-            {"ParameterKey": "PullsPerSecond", "ParameterValue": "14900"},
+            {"ParameterKey": "RequestRates", "ParameterValue": "5000,14900,100,1000,2000"},
         ]
     }
     account.answers("service-quotas", "list_service_quotas", {"Quotas": []})
@@ -357,8 +356,8 @@ def test_a_quota_that_was_not_applied_is_aws_s_default_and_one_unknown_is_not_ch
 
 def test_what_the_stack_reserved_for_itself_is_not_missing(account: Account) -> None:
     subject = Deployed(account)
-    subject.__dict__["stack"] = {"Parameters": [{"ParameterKey": "PushConcurrency",
-                                                 "ParameterValue": "600"}]}  # fmt: skip
+    subject.__dict__["stack"] = {"Parameters": [{"ParameterKey": "Concurrency",
+                                                 "ParameterValue": "600,0,0,0,10"}]}  # fmt: skip
     limit = {"ConcurrentExecutions": 1_000, "UnreservedConcurrentExecutions": 400}
     account.answers("lambda", "get_account_settings", {"AccountLimit": limit})
     account.answers("dynamodb", "describe_limits", {"TableMaxWriteCapacityUnits": 1_000})
@@ -404,7 +403,10 @@ def test_only_on_the_stage_local_alarms_may_ring_unheard(
 
 
 def test_the_parameters_that_are_asked_for_are_those_of_the_template() -> None:
-    assert set(_RESERVED) <= set(template()["Parameters"])
+    parameters = template()["Parameters"]
+
+    assert parameters["RequestRates"]["Default"].split(",")[: len(_RATES)] == [*map(str, _RATES)]
+    assert len(parameters["Concurrency"]["Default"].split(",")) == _RESERVED + 1
 
 
 def test_more_alarms_than_one_answer_holds_are_all_looked_at(account: Account) -> None:

@@ -52,8 +52,8 @@ class Stack:
         )
         self._keys = keys
 
-    def number(self, parameter: str, default: int) -> int:
-        return {"DestinationAlarmS": 600}.get(parameter, default)
+    def part(self, parameter: str, place: int, default: int) -> int:
+        return {("AlarmBounds", 2): 600}.get((parameter, place), default)
 
     def client(self, _: str) -> Any:
         def paginate(*, Bucket: str, Prefix: str) -> list[dict[str, Any]]:  # noqa: N803 - boto3's names

@@ -47,7 +47,7 @@ LARGE = 4
 STACK = JobStack(
     "acme-sync", "materialise_bigquery", "BigQueryJob",
     ("BufferTable", "LakeBucket", "DeliverQueue", "DeliverDlq", "BigQueryJob", "BigQueryJobRole"),
-    {"BigQueryJobDeltas": LARGE},
+    {"JobBounds": f"10000,{LARGE},1000000"},
 )  # fmt: skip
 SECRETS = f"{STACK.name}/destinations/{GATEWAY}/"
 

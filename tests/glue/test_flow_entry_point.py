@@ -47,7 +47,7 @@ LARGE, ROWS = 2_000, 9_500
 STACK = JobStack(
     "acme-flows", "move_flow", "FlowJob",
     ("BufferTable", "LakeBucket", "FlushQueue", "FlushDlq", "FlowJob", "FlowJobRole"),
-    {"FlowJobRows": LARGE, "DatabaseHosts": ",".join(LOOPBACK)},
+    {"JobBounds": f"10000,200000,{LARGE}", "DatabaseHosts": ",".join(LOOPBACK)},
 )  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -86,6 +87,17 @@ def alarms_on(namespace: str, metric: str) -> list[Any]:
         for _, one in watched()
         if (one["Namespace"], one["MetricName"]) == (namespace, metric)
     ]
+
+
+def part(place: int, parameter: str) -> dict[str, Any]:
+    """Return how the template takes one of a parameter's values, which have commas between."""
+    return {"Fn::Select": [place, {"Fn::Split": [",", {"Ref": parameter}]}]}
+
+
+def accepts(parameter: str, value: str) -> bool:
+    """Return whether CloudFormation takes a value for a parameter that has a pattern."""
+    pattern = template()["Parameters"][parameter]["AllowedPattern"]
+    return re.fullmatch(pattern, value) is not None
 
 
 def as_list(value: Any) -> list[Any]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakesync.core.claims import CLAIMS, DELIVERIES
-from tests.infrastructure.stack import as_list, refusals, resources, template
+from tests.infrastructure.stack import as_list, part, refusals, resources, template
 from tests.infrastructure.transformed import made, transformed
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def test_old_versions_of_objects_are_kept_and_end() -> None:
 
     assert bucket["VersioningConfiguration"] == {"Status": "Enabled"}
     assert [rule["NoncurrentVersionExpiration"]["NoncurrentDays"] for rule in everywhere] == [
-        {"Ref": "OldVersionDays"}
+        part(1, "LakeKeepDays")
     ]
     assert everywhere[0]["ExpiredObjectDeleteMarker"] is True
 
@@ -205,12 +205,23 @@ def test_python_that_aws_gives_up_is_for_the_emulator_alone() -> None:
     assert refusals(old | {"Stage": "local"}) == []
 
 
-def test_every_function_may_tell_its_traces() -> None:
+def test_traces_are_off_by_default_and_whoever_is_to_tell_them_may() -> None:
+    """SAM adds the right to a function whose mode is the literal word alone."""
+    tracing = {"Fn::If": ["Traces", "Active", "PassThrough"]}
+    right = {
+        "Fn::If": [
+            "Traces",
+            {"Fn::Sub": "arn:${AWS::Partition}:iam::aws:policy/AWSXRayDaemonWriteAccess"},
+            {"Ref": "AWS::NoValue"},
+        ]
+    }
     roles = made("AWS::IAM::Role")
     for name, function in made("AWS::Lambda::Function").items():
-        role = roles[function["Role"]["Fn::GetAtt"][0]]
-        assert function["TracingConfig"] == {"Mode": "Active"}, name
-        assert any("xray" in str(arn).lower() for arn in role["ManagedPolicyArns"]), name
+        assert function["TracingConfig"] == {"Mode": tracing}, name
+        assert right in roles[function["Role"]["Fn::GetAtt"][0]]["ManagedPolicyArns"], name
+    for name, machine in made("AWS::StepFunctions::StateMachine").items():
+        assert machine["TracingConfiguration"] == {"Enabled": {"Fn::If": ["Traces", True, False]}}
+        assert right in roles[machine["RoleArn"]["Fn::GetAtt"][0]]["ManagedPolicyArns"], name
 
 
 # --- Lake Formation -------------------------------------------------------------------------------
@@ -282,7 +293,7 @@ def statements_in(part: Any) -> Iterator[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("role", "addition"),
     [
-        ("CheckpointJobRole", "MaterialiserBuildsCheckpoints"),
+        ("CheckpointJobRole", "MaterialiserMaintains"),
         ("MaintainJobRole", "MaterialiserMaintains"),
     ],
 )

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.infrastructure.stack import functions, refusals, resources, template
+from tests.infrastructure.stack import functions, part, refusals, resources, template
 from tests.infrastructure.transformed import made
 
 
@@ -18,8 +18,13 @@ def _routes(name: str) -> set[str]:
     }
 
 
-def _limit(parameter: str) -> dict[str, Any]:
-    return {"ThrottlingRateLimit": {"Ref": parameter}, "ThrottlingBurstLimit": {"Ref": parameter}}
+PUSHES, PULLS, OTHERS = range(3)
+"""Places in RequestRates."""
+
+
+def _limit(place: int) -> dict[str, Any]:
+    rate = part(place, "RequestRates")
+    return {"ThrottlingRateLimit": rate, "ThrottlingBurstLimit": rate}
 
 
 # --- load -----------------------------------------------------------------------------------------
@@ -31,25 +36,28 @@ def test_pushes_and_pulls_have_limits_of_their_own_and_every_other_route_the_def
         for stage in made("AWS::ApiGatewayV2::Stage").values()
         if stage["ApiId"] == {"Ref": "HttpApi"}
     ]
-    pushes = dict.fromkeys(_routes("PushFunction"), _limit("PushesPerSecond"))
-    pulls = dict.fromkeys(_routes("PullFunction"), _limit("PullsPerSecond"))
+    pushes = dict.fromkeys(_routes("PushFunction"), _limit(PUSHES))
+    pulls = dict.fromkeys(_routes("PullFunction"), _limit(PULLS))
     attachments = {
-        route: _limit("PullsPerSecond" if route.endswith("download") else "PushesPerSecond")
+        route: _limit(PULLS if route.endswith("download") else PUSHES)
         for route in _routes("AttachmentsFunction")
     }
 
     # A route that does not exist would make the deployment fail.
     assert stage["RouteSettings"] == pushes | pulls | attachments
-    assert stage["DefaultRouteSettings"] == _limit("RequestsPerSecond")
+    assert stage["DefaultRouteSettings"] == _limit(OTHERS)
 
 
-@pytest.mark.parametrize("kind", ["Push", "Pull", "Authorise", "Notify"])
-def test_executions_are_reserved_where_that_is_asked_for(kind: str) -> None:
-    parameter = f"{kind}Concurrency"
+@pytest.mark.parametrize(
+    ("place", "kind"), [(0, "Push"), (1, "Pull"), (2, "Authorise"), (3, "Notify")]
+)
+def test_executions_are_reserved_where_that_is_asked_for(place: int, kind: str) -> None:
+    reserved, condition = part(place, "Concurrency"), f"Has{kind}Concurrency"
 
-    assert template()["Parameters"][parameter]["Default"] == 0
+    assert template()["Parameters"]["Concurrency"]["Default"].split(",")[place] == "0"
+    assert template()["Conditions"][condition] == {"Fn::Not": [{"Fn::Equals": [reserved, "0"]}]}
     assert functions()[f"{kind}Function"]["ReservedConcurrentExecutions"] == {
-        "Fn::If": [f"Has{parameter}", {"Ref": parameter}, {"Ref": "AWS::NoValue"}]
+        "Fn::If": [condition, reserved, {"Ref": "AWS::NoValue"}]
     }
 
 

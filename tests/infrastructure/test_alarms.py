@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from lakesync.cli.cost.floor import ALARMS, DETAILED_ALARMS
 from lakesync.runtime import observe
 from lakesync.runtime.deliver import LAG
 from lakesync.runtime.ingest import POLLS_BEHIND, POLLS_FAULTY, SOURCE_KEPT
@@ -16,7 +17,16 @@ from lakesync.runtime.schedule import UNFLUSHED_AGE
 from lakesync_spark.iceberg.maintenance_report import SERVICE as MAINTENANCE
 from lakesync_spark.iceberg.maintenance_report import MaintenanceReport
 from tests.infrastructure.aws_limits import dashboard_widgets
-from tests.infrastructure.stack import alarms_on, as_list, functions, resources, template, watched
+from tests.infrastructure.stack import (
+    accepts,
+    alarms_on,
+    as_list,
+    functions,
+    part,
+    resources,
+    template,
+    watched,
+)
 from tests.support.repository import ROOT
 from tests.support.some import some
 
@@ -126,7 +136,7 @@ def test_the_lakes_lag_is_measured_by_a_schedule_and_not_by_what_may_be_behind()
 
     assert events["Lag"]["Type"] == "ScheduleV2"
     assert "Records" not in json.loads(events["Lag"]["Properties"]["Input"])
-    assert alarm["Threshold"] == {"Ref": "LakeAlarmS"}
+    assert alarm["Threshold"] == part(1, "AlarmBounds")
 
 
 def test_a_schedule_that_stops_altogether_is_noticed() -> None:
@@ -136,6 +146,29 @@ def test_a_schedule_that_stops_altogether_is_noticed() -> None:
     assert alarm["Dimensions"][0]["Value"] == {"Ref": "ScheduleFlushFunction"}
     assert alarm["TreatMissingData"] == "breaching"
     assert every["MaxValue"] * 60 < alarm["Period"]
+
+
+def test_a_stack_that_writes_more_in_a_day_than_was_allowed_says_so() -> None:
+    alarm = resources("AWS::CloudWatch::Alarm")["CostsMuch"]["Properties"]
+
+    assert (alarm["MetricName"], alarm["Statistic"]) == ("ConsumedWriteCapacityUnits", "Sum")
+    assert alarm["Dimensions"] == [{"Name": "TableName", "Value": TABLE}]
+    assert (alarm["Period"], alarm["Threshold"]) == (86_400, part(4, "AlarmBounds"))
+
+
+@pytest.mark.parametrize(
+    ("condition", "word"),
+    [("WatchesDetails", "detailed"), ("Traces", "traces"), ("WatchesGateways", "gateways"),
+     ("EncryptsAlarms", "own-key")],
+)  # fmt: skip
+def test_what_is_watched_is_a_list_of_words(condition: str, word: str) -> None:
+    given = {"Ref": "Watching"}
+    without = {"Fn::Join": ["", {"Fn::Split": [word, given]}]}
+
+    assert template()["Conditions"][condition] == {"Fn::Not": [{"Fn::Equals": [without, given]}]}
+    assert accepts("Watching", word)
+    assert accepts("Watching", f"traces,{word}")
+    assert not accepts("Watching", f"basic,{word}")
 
 
 def test_every_metric_of_ours_is_asked_for_as_the_functions_write_it() -> None:
@@ -196,15 +229,10 @@ def test_every_alarm_has_a_severity_and_says_when_it_is_over() -> None:
 
 def test_alarms_of_an_idle_stack_are_few_and_read_one_metric_each() -> None:
     """Each costs ten cents a month, and one on an expression as much for each metric in it."""
-    basic = [
-        each["Properties"] for each in resources("AWS::CloudWatch::Alarm").values()
-        if each.get("Condition") != "WatchesDetails"
-    ]  # fmt: skip
+    every = resources("AWS::CloudWatch::Alarm").values()
+    basic = [each["Properties"] for each in every if each.get("Condition") != "WatchesDetails"]
 
-    page = (ROOT / "docs" / "operations.md").read_text("utf-8")
-    readme = (ROOT / "README.md").read_text("utf-8")
-    assert f"the {len(basic)} alarms: $0.10 each, ${len(basic) / 10:.2f}" in page
-    assert f"| an idle stack | about $4 a month: {len(basic)} alarms" in readme
+    assert (len(basic), len(every) - len(basic)) == (ALARMS, DETAILED_ALARMS), "what they cost"
     assert not any("Metrics" in alarm for alarm in basic)
     assert template()["Parameters"]["Watching"]["Default"] == "basic"
     assert resources("AWS::CloudWatch::Dashboard")["Dashboard"]["Condition"] == "WatchesDetails"

@@ -40,10 +40,12 @@ from lakesync.runtime import (
     settings_sources,
 )
 from tests.infrastructure.stack import (
+    accepts,
     alarms_on,
     as_list,
     folder_of,
     functions,
+    part,
     refusals,
     resources,
     statements,
@@ -105,8 +107,9 @@ WITHOUT_RESOURCE = {
     "logs:DeleteLogDelivery", "logs:ListLogDeliveries", "logs:PutResourcePolicy",
     "logs:DescribeResourcePolicies", "logs:DescribeLogGroups",
     "cloudwatch:GetMetricData",
+    "dynamodb:ListStreams",
 }  # fmt: skip
-"""What Step Functions asks for to deliver logs, and metrics; AWS knows no narrower resource."""
+"""To deliver logs, to read metrics, to list streams: AWS knows no narrower resource."""
 METRICS = {"Effect": "Allow", "Action": "cloudwatch:GetMetricData", "Resource": "*"}
 
 
@@ -587,13 +590,13 @@ def test_the_lakes_jobs_and_its_function_alone_reach_another_catalogue() -> None
 
 
 def test_the_catalogue_is_described_once_and_can_be_read() -> None:
-    [text, with_warehouse] = template()["Resources"]["Catalogue"]["Properties"]["Value"]["Fn::Sub"]
+    source = template()["Outputs"]["LakeCatalogue"]["Value"]
+    [text, with_warehouse] = source["Fn::Sub"]
     table_bucket = "arn:aws:s3tables:us-east-1:123456789012:bucket/lake"
     chosen = {"${LakeCatalogue}": "s3tables", "${Warehouse}": table_bucket}
     for name, value in chosen.items():
         text = text.replace(name, value)
     catalogue = LakeCatalogue.from_json(re.sub(r"\$\{\w+\}", "", text))
-    source = {"Fn::GetAtt": ["Catalogue", "Value"]}
 
     assert (catalogue.kind, catalogue.warehouse) == ("s3tables", table_bucket)
     assert with_warehouse["Warehouse"]["Fn::If"][0] == "UsesGlueCatalogue"
@@ -606,7 +609,7 @@ def test_the_catalogue_is_described_once_and_can_be_read() -> None:
     assert len(arguments) == 3
     assert set(map(json.dumps, arguments.values())) == {json.dumps(source)}
     variables = functions()["MaterialiseFunction"]["Environment"]["Variables"]
-    assert variables["LAKE_CATALOGUE"] == template()["Outputs"]["LakeCatalogue"]["Value"] == source
+    assert variables["LAKE_CATALOGUE"] == source
 
 
 def test_secrets_of_connectors_are_below_the_name_that_the_functions_are_given() -> None:
@@ -802,11 +805,10 @@ def test_a_web_socket_is_opened_with_a_verified_token_alone() -> None:
 
 
 def test_metrics_of_each_gateway_cost_nothing_unless_they_are_asked_for() -> None:
-    parameter = template()["Parameters"]["GatewayMetrics"]
     variables = template()["Globals"]["Function"]["Environment"]["Variables"]
 
-    assert (parameter["Default"], parameter["AllowedValues"]) == ("no", ["no", "yes"])
-    assert variables["GATEWAY_METRICS"] == {"Ref": "GatewayMetrics"}
+    assert template()["Parameters"]["Watching"]["Default"] == "basic"
+    assert variables["GATEWAY_METRICS"] == {"Fn::If": ["WatchesGateways", "yes", "no"]}
 
 
 def test_frames_are_posted_to_this_stacks_connections_alone() -> None:
@@ -839,14 +841,13 @@ def test_the_stream_is_asked_for_all_heads_configurations_and_revocations() -> N
 
 def test_what_is_sent_to_connections_is_bounded_in_processes_and_pace() -> None:
     notify = functions()["NotifyFunction"]
-    parameters = template()["Parameters"]
-    pace = parameters["SentFramesPerSecond"]
+    pace = template()["Parameters"]["RequestRates"]["Default"].split(",")
 
-    assert notify["Environment"]["Variables"]["SENT_PER_S"] == {"Ref": "SentFramesPerSecond"}
-    assert pace["Default"] == SENT_PER_S_MAX
-    assert pace["MaxValue"] == 10_000, "of all APIs of an account"
-    assert notify["ReservedConcurrentExecutions"]["Fn::If"][1] == {"Ref": "NotifyConcurrency"}
-    assert parameters["NotifyConcurrency"]["MinValue"] == 0
+    assert notify["Environment"]["Variables"]["SENT_PER_S"] == part(4, "RequestRates")
+    assert int(pace[4]) == SENT_PER_S_MAX
+    assert accepts("RequestRates", "1,1,1,1,10000")
+    assert not accepts("RequestRates", "1,1,1,1,10001"), "of all APIs of an account"
+    assert notify["ReservedConcurrentExecutions"]["Fn::If"][1] == part(3, "Concurrency")
 
 
 def test_notifying_ends_within_its_time_and_hands_the_rest_on() -> None:
@@ -875,7 +876,7 @@ def test_each_function_is_bounded_logged_and_watched(name: str) -> None:
     log_group = properties["LoggingConfig"]["LogGroup"]["Ref"]
 
     assert 0 < properties["Timeout"] <= 300
-    assert properties["Tracing"] == "Active"
+    assert properties["Tracing"] == {"Fn::If": ["Traces", "Active", "PassThrough"]}
     assert "RetentionInDays" in resources("AWS::Logs::LogGroup")[log_group]["Properties"]
 
 
@@ -939,10 +940,10 @@ def test_how_many_messages_are_handled_at_once_is_a_parameter_within_lambdas_bou
 ) -> None:
     """Lambda takes 2 to 1,000 (``MaximumConcurrency`` of ``ScalingConfig``)."""
     source = resources("AWS::Lambda::EventSourceMapping")[mapping]["Properties"]
-    parameter = template()["Parameters"]["QueueConcurrency"]
 
-    assert source["ScalingConfig"] == {"MaximumConcurrency": {"Ref": "QueueConcurrency"}}
-    assert (parameter["MinValue"], parameter["MaxValue"]) == (2, 1000)
+    assert source["ScalingConfig"] == {"MaximumConcurrency": part(4, "Concurrency")}
+    for most, taken in (("1", False), ("2", True), ("1000", True), ("1001", False)):
+        assert accepts("Concurrency", f"0,0,0,0,{most}") is taken, most
 
 
 @pytest.mark.parametrize(("name", "function", "source"), _sources())
@@ -996,10 +997,10 @@ def test_the_job_of_flows_is_given_what_their_function_is_given_and_reaches_the_
     own = {"POWERTOOLS_SERVICE_NAME", "AUDIT_TABLE", "SCHEMA_EVENT_BUS", "METRIC_NAMESPACES"}
     assert set(re.findall(r'"([A-Z_]+)":"', given)) == function.keys() - own
     assert job["Connections"]["Fn::If"][0] == "HasFlowConnection"
-    assert function["FLOW_JOB_ROWS"]["Fn::If"] == ["HasFlowJob", {"Ref": "FlowJobRows"}, "0"]
-    assert template()["Parameters"]["FlowJobRows"]["Default"] == 1_000_000
+    assert function["FLOW_JOB_ROWS"]["Fn::If"] == ["HasFlowJob", part(2, "JobBounds"), "0"]
+    assert template()["Parameters"]["JobBounds"]["Default"].split(",")[2] == "1000000"
     [is_wanted, reaches] = template()["Conditions"]["HasFlowJob"]["Fn::And"]
-    assert is_wanted == {"Fn::Not": [{"Fn::Equals": [{"Ref": "FlowJobRows"}, 0]}]}
+    assert is_wanted == {"Fn::Not": [{"Fn::Equals": [part(2, "JobBounds"), "0"]}]}
     assert {"Condition": "HasDestinationZone"} in reaches["Fn::Or"]
 
     artefacts = json.dumps({"Fn::Sub": "arn:${AWS::Partition}:s3:::${ArtefactBuckets}/*"})
@@ -1029,9 +1030,9 @@ def test_the_job_of_flows_is_given_what_their_function_is_given_and_reaches_the_
 def test_the_function_and_the_job_go_by_one_bound_and_one_run_is_at_work() -> None:
     job = resources("AWS::Glue::Job")["BigQueryJob"]["Properties"]
     function = functions()["DeliverFunction"]
-    bound = {"Ref": "BigQueryJobDeltas"}
+    bound = part(1, "JobBounds")
 
-    assert template()["Parameters"]["BigQueryJobDeltas"]["Default"] == 200_000
+    assert template()["Parameters"]["JobBounds"]["Default"].split(",")[1] == "200000"
     assert function["Environment"]["Variables"]["BIGQUERY_JOB_DELTAS"] == bound
     assert job["DefaultArguments"]["--deltas_min"]["Fn::If"][:2] == ["HasBigQueryJob", bound]
     assert job["ExecutionProperty"]["MaxConcurrentRuns"] == 1

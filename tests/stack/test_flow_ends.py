@@ -151,7 +151,7 @@ def test_a_large_table_is_moved_by_a_run_of_the_job_and_followed(
     total: int,
     page_rows: int,
 ) -> None:
-    """A page, and then so much is left that it is a job's: more than `FlowJobRows`."""
+    """A page, and then so much is left that it is a job's: more than `JobBounds`."""
     source = SqlSource(postgres, "postgres", by_time=True)
     source.run(
         f"INSERT INTO {source.table} SELECT n, 'v' || n, timestamptz '2026-01-01' + "  # noqa: S608 - ours

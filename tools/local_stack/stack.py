@@ -48,7 +48,7 @@ PARAMETERS: Mapping[str, str] = {
     # There is no EventBridge here.
     "SchemaEventBus": "none",
     # From how many rows on a table of a flow is a job's: so few that a developer sees one.
-    "FlowJobRows": "2000",
+    "JobBounds": "10000,200000,2000",
 }
 
 

@@ -17,7 +17,7 @@ def put_in_parameters() -> None:
 
     The emulator leaves the references, so that SAM, which publishes a new version of a function for
     whatever changed in its properties, takes a parameter of another value for no change. And its
-    conditions take no list joined for an empty text.
+    conditions take neither a list joined nor a part of a text.
     """
     extensions = emulator_module("ministack.services.cloudformation.language_extensions")
     original = extensions.apply
@@ -48,7 +48,7 @@ def with_values(node: Any, values: Mapping[str, Any]) -> Any:
 
 
 def with_lists_joined(node: Any, values: Mapping[str, str]) -> Any:
-    """Return conditions with texts in place of joins of parameters that are lists."""
+    """Return conditions with texts in place of joins and parts of parameters."""
     if isinstance(node, list):
         return [with_lists_joined(part, values) for part in node]
     if not isinstance(node, dict):
@@ -56,4 +56,8 @@ def with_lists_joined(node: Any, values: Mapping[str, str]) -> Any:
     match node:
         case {"Fn::Join": [str(between), {"Ref": name}]} if name in values:
             return between.join(str(values[name]).split(","))
+        case {"Fn::Join": [str(between), {"Fn::Split": [str(at), {"Ref": name}]}]}:
+            return between.join(str(values[name]).split(at))
+        case {"Fn::Select": [int(place), {"Fn::Split": [str(at), {"Ref": name}]}]}:
+            return str(values[name]).split(at)[place]
     return {name: with_lists_joined(part, values) for name, part in node.items()}

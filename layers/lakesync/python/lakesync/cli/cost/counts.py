@@ -184,7 +184,7 @@ FLUSH_WRITES: Final = 8.0
 FLUSH_READS: Final = 4.0
 BATCH_EDIT_BYTES: Final = 120
 STAGED_MONTHS: Final = 3.0
-"""StagingRetentionDays."""
+"""The first of LakeKeepDays."""
 
 
 def delivery() -> Count:

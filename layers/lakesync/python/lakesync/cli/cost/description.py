@@ -59,7 +59,9 @@ CHOICES: Final[Mapping[str, Choice]] = {
         "The way from private databases' subnets to AWS: interface endpoints or NAT gateways.",
     ),
     "watching": Choice(("basic", "detailed"), "The stack's parameter Watching."),
-    "alarm_encryption": Choice(("none", "own-key"), "The stack's parameter AlarmEncryption."),
+    "alarm_encryption": Choice(
+        ("none", "own-key"), "Whether the stack's parameter Watching has own-key."
+    ),
     "tracing": Choice(("off", "on"), "Whether X-Ray samples requests: one a second, then 5 %."),
 }
 DEVICES_OF_A_GATEWAY: Final = 10

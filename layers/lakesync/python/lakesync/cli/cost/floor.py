@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from lakesync.cli.cost.description import Description
 
-ALARMS: Final = 28
+ALARMS: Final = 29
 DETAILED_ALARMS: Final = 13
 """Further ones with Watching=detailed, which also has a dashboard."""
 SECRETS: Final = 1

@@ -73,6 +73,11 @@ class Deployed:
         text = self.parameters.get(parameter, "")
         return int(text) if text.isdigit() else default
 
+    def part(self, parameter: str, place: int, default: int) -> int:
+        """Return one of a parameter's numbers, which have commas between, as ``number`` does."""
+        parts = self.parameters.get(parameter, "").split(",")
+        return int(parts[place]) if place < len(parts) and parts[place].isdigit() else default
+
     @cached_property
     def resources(self) -> tuple[Resource, ...]:
         """All resources of the stack."""

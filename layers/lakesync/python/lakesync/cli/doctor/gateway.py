@@ -48,7 +48,7 @@ def reached(url: str, health: int, closed: int) -> list[Diagnosis]:
         if health == HTTPStatus.OK
         else wrong(
             f"{url}/health answers {health}",
-            "429 is throttling: raise RequestsPerSecond or the account's quota; else read the log "
+            "429 is throttling: raise RequestRates or the account's quota; else read the log "
             "of OpenFunction, and whether functions were stopped (concurrency 0)",
         )
     )

@@ -72,7 +72,7 @@ def buffer_lag(ages_s: Mapping[str, float], allowed_s: float, *, more: bool) -> 
             f"{plural(len(late), 'gateway')} not flushed in time, the oldest edit for "
             f"{duration(worst_s)}: {', '.join(late[:_NAMED_MAX])}",
             "lakesync flush --gateway NAME, and read the log of FlushFunction; past "
-            "BackpressureAgeSMax pushes are refused",
+            "what FlushBounds allow pushes are refused",
         )
     else:
         oldest_s = max(ages_s.values(), default=0.0)
@@ -119,7 +119,7 @@ def _waits(waiting: Waiting, allowed_s: float) -> Diagnosis:
         return wrong(
             f"{count} waiting for the lake, one for {duration(waiting.oldest_s)}",
             "read the job's log (/aws-glue/STACK/error), then start SweepStateMachineArn; nothing "
-            "is lost before StagingRetentionDays",
+            "is lost before the first of LakeKeepDays",
         )
     return well(f"{count} waiting for the lake, the oldest for {duration(waiting.oldest_s)}")
 

@@ -60,7 +60,7 @@ def check_destinations(deployed: Deployed) -> list[Diagnosis]:
     """Check how long claims have waited for each destination, and which were set aside."""
     keys = _keys(deployed, DELIVERIES)
     failed = _keys(deployed, DELIVERIES_FAILED)
-    allowed_s = deployed.number("DestinationAlarmS", _DESTINATION_ALARM_S)
+    allowed_s = deployed.part("AlarmBounds", 2, _DESTINATION_ALARM_S)
     more = _CLAIMS_MAX in {len(keys), len(failed)}
     return destinations_state(list(_outlets(deployed, keys, failed)), allowed_s, more=more)
 

@@ -22,16 +22,12 @@ _PUSH_WRITE_UNITS: Final = 5
 """Write units of a push of one edit, rounded up (docs/architecture.md § Cost)."""
 _GLUE_RUNS: Final = 5
 """Concurrent runs of the two Glue jobs."""
-_PUSHES_PER_S: Final = 500
-"""The template's default of PushesPerSecond."""
-_OTHERS_PER_S: Final = {"PullsPerSecond": 2_000, "RequestsPerSecond": 100}
-"""The other throttles of the template, and their defaults."""
-_RESERVED: Final = (
-    "AuthoriseConcurrency", "PushConcurrency", "PullConcurrency", "NotifyConcurrency",
-)  # fmt: skip
-"""The concurrency that the stack has reserved for its own functions."""
+_RATES: Final = (500, 2_000, 100)
+"""The template's default of RequestRates: pushes, pulls and other requests in a second."""
+_RESERVED: Final = 4
+"""How many numbers of Concurrency are what the stack has reserved for its own functions."""
 NO_QUOTAS: Final = "the stage local has no account of AWS, and none of its quotas"
-_RAISE: Final = "ask for more in Service Quotas, or lower PushesPerSecond or PullsPerSecond"
+_RAISE: Final = "ask for more in Service Quotas, or lower RequestRates"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +42,7 @@ class Quota:
 def check_quotas(deployed: Deployed) -> list[Diagnosis]:
     """Check the limits of the account that Lambda and DynamoDB report."""
     account = deployed.client("lambda").get_account_settings()["AccountLimit"]
-    reserved = sum(deployed.number(name, 0) for name in _RESERVED)
+    reserved = sum(deployed.part("Concurrency", place, 0) for place in range(_RESERVED))
     table = deployed.client("dynamodb").describe_limits()
     needed = _needs(deployed)
     quotas = [
@@ -76,8 +72,9 @@ def check_service_quotas(deployed: Deployed) -> list[Diagnosis]:
 
 
 def _needs(deployed: Deployed) -> dict[str, float]:
-    pushes_per_s = deployed.number("PushesPerSecond", _PUSHES_PER_S)
-    others = (deployed.number(name, default) for name, default in _OTHERS_PER_S.items())
+    pushes_per_s, *others = (
+        deployed.part("RequestRates", place, default) for place, default in enumerate(_RATES)
+    )
     return needs(pushes_per_s, sum(others))
 
 
