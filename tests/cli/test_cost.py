@@ -134,7 +134,7 @@ def test_every_use_of_an_event_has_a_price() -> None:
     })  # fmt: skip
     priced = prices.prices_of(REGION)
 
-    for event in model.events(everything, 441, 900, 6_600):
+    for event in model.events(everything, 472, 6_840):
         assert event.each.uses.keys() <= priced.keys(), event.what
         assert event.each.source, event.what
 
@@ -175,12 +175,12 @@ def test_a_silent_connection_keeps_itself_alive_and_a_busy_one_seldom_does() -> 
 
 
 def test_a_month_of_one_idle_connection_is_what_its_events_are() -> None:
-    events = model.events(described({"devices": 1, "edits_per_hour": 0}), 441, 900, 6_600)
+    events = model.events(described({"devices": 1, "edits_per_hour": 0}), 472, 6_840)
     times = {event.what: event.times for event in events}
 
     assert times["minutes of connections"] == MONTH_H * 60
-    assert times["keep-alives"] == pytest.approx(MONTH_H * 3_600 / 441)
-    assert times["checks for missed broadcasts"] == pytest.approx(MONTH_H * 4)
+    assert times["keep-alives"] == pytest.approx(MONTH_H * 3_600 / 472 / 2)
+    assert times["checks for missed broadcasts"] == pytest.approx(times["keep-alives"])
     assert "pushes" not in times
 
 

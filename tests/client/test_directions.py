@@ -119,7 +119,7 @@ def test_a_mode_that_is_none_is_a_clear_error(gateway: MemoryGateway, mode: Any)
 
 
 def test_the_waits_are_todays_unless_others_are_given(gateway: MemoryGateway) -> None:
-    assert Waits(heartbeat_s=420, reconnect_s=1, reconnect_s_max=300) == WAITS
+    assert Waits(heartbeat_s=450, reconnect_s=1, reconnect_s_max=300) == WAITS
     error = Unreachable("away")
     with gateway.client("phone") as client:
         waits = Waits(reconnect_s=5, reconnect_s_max=20)

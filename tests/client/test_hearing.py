@@ -166,6 +166,8 @@ class Server:
         self.kept_alive = 0
         self.answer = frames.KEEP_ALIVE_ANSWER
         """What a keep-alive is answered by."""
+        self.pulled: Callable[[Pull], PullPage] | None = None
+        """What a pull is answered by; None if it is not."""
         self.status, self.location = 0, ""
         self.first = ""
         """What a connection is sent at once."""
@@ -185,6 +187,8 @@ class Server:
                 continue
             _, message = frames.decode_frame(frame)
             self.asked.append(proto.decode_pull(message))
+            if self.pulled:
+                socket.send(frames.encode_page_frame(self.pulled(self.asked[-1]), 1))
 
     def refuse(self, connection: Any, _: Any) -> Any:
         if not self.status:
@@ -416,13 +420,50 @@ def impatient(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ANSWER_S_MAX", 0.2)
 
 
-def test_a_silent_connection_is_kept_alive_and_pulls_nothing(
-    world: World, tmp_path: Path, impatient: None
-) -> None:
+@pytest.fixture
+def asking(world: World, impatient: None) -> Server:
+    """A gateway's WebSocket that answers pulls."""
     server = Server()
-    with world.client(tmp_path) as client, serving(server) as url, listening(client, url) as woken:
-        assert waited(lambda: server.kept_alive > 5)
-        assert (len(server.open), server.asked, woken.times) == (1, [], 1)
+    server.pulled = MemoryTransport(GATEWAY, world.pushes, world.pulls).pull
+    return server
+
+
+def test_a_silent_connection_is_kept_alive_and_asked_every_second_time(
+    world: World, tmp_path: Path, asking: Server
+) -> None:
+    with world.client(tmp_path) as client, serving(asking) as url:
+        client.sync().unwrap()
+        with listening(client, url) as woken:
+            assert waited(lambda: asking.kept_alive > 3)
+        assert len(asking.open) == woken.times == 1
+        assert asking.kept_alive - len(asking.asked) in {0, 1}
+
+
+@pytest.mark.law("T2")
+def test_what_a_connection_missed_is_pulled(world: World, tmp_path: Path, asking: Server) -> None:
+    with world.client(tmp_path) as client, serving(asking) as url:
+        client.sync().unwrap()
+        with listening(client, url) as woken:
+            assert waited(lambda: len(asking.asked) > 1)
+            assert woken.times == 1
+            world.write("r1", title="second")  # its broadcast is lost
+            assert waited(lambda: woken.times > 1)
+
+
+@pytest.mark.law("T2")
+@pytest.mark.parametrize("other", ["scope", "schemas", "epoch", "snapshot"])
+def test_an_empty_answer_under_another_state_of_the_gateway_is_a_reason_to_pull(
+    world: World, tmp_path: Path, asking: Server, other: str
+) -> None:
+    now = MemoryTransport(GATEWAY, world.pushes, world.pulls).pull
+    changed: dict[str, Any] = {"scope": "other", "epoch": "other", "snapshot": "token"}
+    with world.client(tmp_path) as client, serving(asking) as url:
+        client.sync().unwrap()
+        asking.pulled = lambda pull: replace(now(pull), **{other: changed[other]})
+        if other == "schemas":
+            asking.pulled = lambda pull: replace(now(pull), schema_version=7)
+        with listening(client, url) as woken:
+            assert waited(lambda: woken.times > 1)
 
 
 @pytest.mark.law("T2")
@@ -449,6 +490,9 @@ def test_keep_alives_are_five_minutes_apart_at_least_and_none_follows_a_frame_so
     assert len(apart) > 10
     assert all(300 <= each < 600 for each in apart), "API Gateway ends what is silent for ten"
     assert len(set(apart)) == len(apart), "clients that connect together spread out"
+    assert socket.asked_s == socket.sent_s[1::2]
+    checks = [later - sooner for sooner, later in itertools.pairwise(socket.asked_s)]
+    assert all(900 <= each < 1_020 for each in checks)
 
 
 @pytest.mark.law("T2")
@@ -483,13 +527,15 @@ def test_an_earlier_release_that_refuses_a_keep_alive_is_asked_by_pulls(
 
 
 def test_what_api_gateway_says_by_itself_ends_no_connection(
-    world: World, tmp_path: Path, impatient: None
+    world: World, tmp_path: Path, asking: Server
 ) -> None:
-    server = Server()
+    server = asking
     server.answer = '{"message": "Too Many Requests", "connectionId": "a=", "requestId": "b="}'
-    with world.client(tmp_path) as client, serving(server) as url, listening(client, url) as woken:
-        assert waited(lambda: server.kept_alive > 3)
-        assert (len(server.open), woken.times) == (1, 1)
+    with world.client(tmp_path) as client, serving(server) as url:
+        client.sync().unwrap()
+        with listening(client, url) as woken:
+            assert waited(lambda: server.kept_alive > 3)
+            assert (len(server.open), woken.times) == (1, 1)
 
 
 def test_tcp_probes_a_silent_connection() -> None:
@@ -570,6 +616,7 @@ class ScriptedSocket:
         self._arriving = arriving
         self._answer = answer
         self.sent_s: list[float] = []
+        self.asked_s: list[float] = []
         self.now_s = 0.0
 
     def recv(self, timeout: float) -> str:
@@ -580,11 +627,14 @@ class ScriptedSocket:
         return self._arriving.pop(0)()
 
     def send(self, frame: str) -> None:
-        """Take a keep-alive."""
-        assert frame == frames.KEEP_ALIVE
+        """Take a keep-alive, or a pull that is one too."""
         self.sent_s.append(self.now_s)
+        answer = self._answer
+        if frame != frames.KEEP_ALIVE:
+            self.asked_s.append(self.now_s)
+            answer = frames.encode_page_frame(PullPage((), 0, 0, has_more=False), 1)
         if self._answer:
-            self._arriving.append(lambda: self._answer)
+            self._arriving.append(lambda: answer)
 
 
 def heard(client: Client, random: Random, socket: ScriptedSocket, for_s: float) -> list[float]:

@@ -19,7 +19,7 @@ FOREIGN_S_MAX: Final = 15.0
 """The longest wait after an answer that is not the gateway's: its user may have logged in since."""
 FOREIGN_WAIT_S_MAX: Final = 60.0
 """The same where that answer asks to wait: 429, 503 and their like."""
-HEARTBEAT_S: Final = 420.0
+HEARTBEAT_S: Final = 450.0
 """How long a WebSocket is silent before a keep-alive is sent over it; up to a tenth longer. Each
 costs two messages.
 """

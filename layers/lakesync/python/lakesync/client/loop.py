@@ -38,8 +38,10 @@ GATHER_S: Final = 0.2
 """How long edits must pause before they are pushed: longer than the time between two keystrokes."""
 GATHER_S_MAX: Final = 1.0
 """The longest that edits which do not pause wait for each other."""
-CONNECTED_EVERY_S: Final = 900.0
-"""How often a client with a WebSocket looks for news all the same."""
+CONNECTED_EVERY_S: Final = 7_200.0
+"""How often a client with a WebSocket looks for news all the same. Its listener asks more often,
+and wakes the loop if anything was missed, and with each connection that replaces another.
+"""
 EVERY_S: Final = 30.0
 """How often a client without one looks for news, by default."""
 STOP_S: Final = 2.0

@@ -185,6 +185,19 @@ class Syncer:
         with self._file.database.lock:
             return self._file.position().pull(self._file.client_id, 1)
 
+    def is_current(self, page: PullPage) -> bool:
+        """Return whether the answer to `next_pull` shows that nothing was missed."""
+        with self._file.database.lock:
+            at = self._file.position()
+            schemas = self._file.database.read(_SCHEMAS_OF)[1]
+        if page.count or page.has_more or page.snapshot or page.resync is not None:
+            return False
+        same = (page.epoch, page.scope) == (at.epoch, at.scope)
+        if not same or at.snapshot or schemas != [(_schemas_version(page),)]:
+            return False
+        self._activity.reached_end(self._file.clock.server_ms())
+        return True
+
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
         """One push or pull at a time, so that the file stays as it was when the request began."""

@@ -107,6 +107,10 @@ class Hearer(Protocol):
         """Return the request for the deltas behind the cursor."""
         ...
 
+    def is_current(self, page: PullPage) -> bool:
+        """Return whether the answer to `next_pull` shows that nothing was missed."""
+        ...
+
     def on_connected(self, *, is_open: bool, reason: str | None = None) -> None:
         """Note whether the connection that brings changes is open, and if not, the reason."""
         ...

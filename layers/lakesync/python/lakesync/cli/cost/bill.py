@@ -54,10 +54,9 @@ def bill(description: Description, region: str) -> Bill:
         UsageFault: the Region's prices are not known.
     """
     from lakesync.client.backoff import HEARTBEAT_S
-    from lakesync.client.loop import CONNECTED_EVERY_S
     from lakesync.client.transport.listener import LATER, RENEWED_S
 
-    every = events(description, HEARTBEAT_S * (1 + LATER / 2), CONNECTED_EVERY_S, RENEWED_S)
+    every = events(description, HEARTBEAT_S * (1 + LATER / 2), RENEWED_S)
     return priced(every, region)
 
 

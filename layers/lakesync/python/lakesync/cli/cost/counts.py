@@ -68,9 +68,15 @@ _HTTP: Final = Count(
 )
 
 
-def request(answer_bytes: float) -> Count:
-    """Return a request of the HTTP API, whoever answers it."""
-    return _HTTP + AUTHORISED + Count({"egress_gb": answer_bytes / _GB}, "hour: bytes of answers")
+def request(answer_bytes: float, *, is_known: bool = False) -> Count:
+    """Return a request of the HTTP API, whoever answers it.
+
+    Args:
+        answer_bytes: the size of the answer.
+        is_known: its token was checked within the last minute.
+    """
+    answered = _HTTP + Count({"egress_gb": answer_bytes / _GB}, "hour: bytes of answers")
+    return answered if is_known else answered + AUTHORISED
 
 
 def row_kb(row_bytes: float) -> int:
@@ -99,15 +105,16 @@ def push(edits: float, row_bytes: float) -> Count:
 
 
 PUSH_READS: Final = 1.0
-PUSH_LOG_BYTES: Final = 900
+PUSH_LOG_BYTES: Final = 450
+"""One line of metrics; see `lakesync.runtime.observe`."""
 PUSH_ANSWER_BYTES: Final = 60
 
 
-def pull(page_bytes: float) -> Count:
-    """Return a pull, which finds so many bytes or nothing."""
+def pull(page_bytes: float, *, is_known: bool = False) -> Count:
+    """Return a pull, which finds so many bytes or nothing; see `request`."""
     read = Count({"dynamodb_reads": PULL_READS}, "hour; figure: current_pull_rru_per_lane")
     function = invoked("pull", HANDLER_MS + CALL_MS, PULL_LOG_BYTES, "hour: lines of the log")
-    return request(PULL_ANSWER_BYTES + page_bytes) + function + read
+    return request(PULL_ANSWER_BYTES + page_bytes, is_known=is_known) + function + read
 
 
 PULL_READS: Final = 1.0
@@ -143,6 +150,11 @@ NOTIFY_READS: Final = 1.0
 KEEP_ALIVE: Final = Count(
     {"socket_messages": 2}, "documented: a message and API Gateway's own answer, without a function"
 )
+ASKED: Final = Count(
+    {"socket_messages": 2, "dynamodb_reads": 2},
+    "documented: a pull and its answer; hour: the connection's item and the head are read",
+) + invoked("frames", HANDLER_MS + 2 * CALL_MS, 0, "hour")
+"""A pull over the socket that finds nothing."""
 MINUTE: Final = Count({"socket_minutes": 1}, "documented")
 OPENED_LOG_BYTES: Final = 400
 OPENED: Final = (

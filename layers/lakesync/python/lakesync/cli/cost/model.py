@@ -37,21 +37,19 @@ class Event(NamedTuple):
     is_floor: bool = False
 
 
-def events(
-    description: Description, keep_alive_s: float, check_s: float, renew_s: float
-) -> list[Event]:
+def events(description: Description, silent_s: float, renew_s: float) -> list[Event]:
     """Return everything that is on the bill.
 
     Args:
         description: the stack.
-        keep_alive_s: how long a connection is silent before its client sends a keep-alive.
-        check_s: how often a connected client that hears nothing asks whether it missed anything.
+        silent_s: how long a connection is silent before its client sends a keep-alive, and every
+            second time a pull.
         renew_s: how long a connection is kept.
     """
     floor = [
         Event(each.what, each.times, each.uses, is_floor=True) for each in charges(description)
     ]
-    used = [*_edits(description), *_waiting(description, keep_alive_s, check_s, renew_s)]
+    used = [*_edits(description), *_waiting(description, silent_s, renew_s)]
     used += [*_flushes(description), *_stored(description)]
     every = floor + [event for event in used if event.times]
     return [*every, *_logs(every), *_tracing(description, every)]
@@ -69,15 +67,15 @@ def _edits(description: Description) -> Iterator[Event]:
     times, edits = pushes(description), description.edits_per_push
     yield Event("pushes", times, counts.push(edits, description.row_bytes))
     pulled = times * counts.PULLS_OF_A_PUSH
-    yield Event("pulls behind pushes", pulled, counts.pull(edits * counts.FRAME_EDIT_BYTES))
+    yield Event(
+        "pulls behind pushes", pulled, counts.pull(edits * counts.FRAME_EDIT_BYTES, is_known=True)
+    )
     if description.mode == "real-time":
         reached = description.reached
         yield Event("broadcasts", times if reached else 0, counts.broadcast(reached, edits))
 
 
-def _waiting(
-    description: Description, keep_alive_s: float, check_s: float, renew_s: float
-) -> Iterator[Event]:
+def _waiting(description: Description, silent_s: float, renew_s: float) -> Iterator[Event]:
     """Yield what devices do to hear of edits."""
     month_s = MONTH_H * 3_600
     if description.mode == "polling":
@@ -90,12 +88,12 @@ def _waiting(
     busy_s = description.hours_per_day * MONTH_DAYS * 3_600
     own = description.edits_per_hour / description.edits_per_push / 3_600
     heard = own * description.reached
-    for what, each, every_s, rate in (
-        ("keep-alives", counts.KEEP_ALIVE, keep_alive_s, heard),
-        ("checks for missed broadcasts", counts.pull(0), check_s, own),
-    ):
-        busy = silences(rate, every_s) * busy_s
-        yield Event(what, description.devices * (busy + (month_s - busy_s) / every_s), each)
+    again = math.exp(-heard * silent_s)
+    """How often one silence follows another: the second asks, and what is heard ends the row."""
+    busy, idle = silences(heard, silent_s) * busy_s, (month_s - busy_s) / silent_s
+    asked = busy * again / (1 + again) + idle / 2
+    yield Event("keep-alives", description.devices * (busy + idle - asked), counts.KEEP_ALIVE)
+    yield Event("checks for missed broadcasts", description.devices * asked, counts.ASKED)
     yield Event("minutes of connections", description.devices * month_s / 60, counts.MINUTE)
     yield Event("connections opened", description.devices * month_s / renew_s, counts.OPENED)
 

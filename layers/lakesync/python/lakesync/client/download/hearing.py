@@ -61,6 +61,10 @@ class Hearing:
         """Return the request for one delta behind the cursor."""
         return self._syncer.next_pull()
 
+    def is_current(self, page: PullPage) -> bool:
+        """Return whether the answer to `next_pull` shows that nothing was missed."""
+        return self._syncer.is_current(page)
+
     def on_connected(self, *, is_open: bool, reason: str | None = None) -> None:
         """Note whether changes are heard of, and if not, why."""
         self._activity.hears(is_open=is_open, reason=reason)

@@ -13,7 +13,8 @@ Rules of this module
        hours. One in another network is replaced too, as its frames no longer arrive.
     5. API Gateway also ends a connection that is silent for ten minutes, and a dead one is silent.
        So a keep-alive is sent over a silent one, which API Gateway itself answers. What is missed
-       on a connection that is open nevertheless, `lakesync.client.loop` pulls.
+       on a connection that is open nevertheless is asked for: every second time a pull takes the
+       place of the keep-alive.
 
 Laws T1-T2: ``docs/spec/realtime.md``.
 """
@@ -57,8 +58,10 @@ ANSWER_S_MAX: Final = 40.0
 """How long the answer may take before the connection is taken to be dead."""
 NETWORK_LOOK_S: Final = 15.0
 """How often a client with a silent connection looks whether it is in another network."""
-RENEWED_S: Final = 6_600.0
-"""The age at which a connection is replaced, give or take a tenth."""
+RENEWED_S: Final = 6_840.0
+"""The age at which a connection is replaced, give or take a twentieth: API Gateway ends it
+at 7,200.
+"""
 OPEN_S_MAX: Final = 10.0
 """How long opening a connection may take."""
 CLOSE_S_MAX: Final = 2.0
@@ -70,7 +73,7 @@ together spread out.
 REREAD_S_MAX: Final = 30.0
 """How long a client that is told of other rules may wait before it reads again, by chance: all
 clients are told at once. One that polls waits as long."""
-_SPREAD: Final = 0.2
+_SPREAD: Final = 0.1
 _UNAUTHORISED: Final = 401
 _log = logging.getLogger("lakesync.client")
 
@@ -117,6 +120,8 @@ class SocketListener:
         self._requests = 0
         self._asked_at_s: float | None = None
         """When the keep-alive was sent that has no answer yet."""
+        self._asks_next = False
+        """A keep-alive was sent since it was last known that nothing was missed."""
         self._keeps_alive = True
         """False once a gateway has refused a keep-alive: an earlier release is asked by pulls."""
         self._rereads_at_s = math.inf
@@ -223,7 +228,7 @@ class SocketListener:
     def _hear(self, until_s: float) -> None:
         """Process incoming messages until the connection is to be replaced."""
         network = self._network() if self._network else None
-        self._asked_at_s = None
+        self._asked_at_s, self._asks_next = None, False
         keep_alive_s = self._next_keep_alive_s()
         while not self._stopped.is_set() and (now_s := self._monotonic_s()) < until_s:
             if self._asked_at_s is None and now_s >= keep_alive_s:
@@ -255,7 +260,7 @@ class SocketListener:
         if self._asked_at_s is None:
             ends_s = min(ends_s, keep_alive_s)
         elif now_s > self._asked_at_s + ANSWER_S_MAX:
-            raise TimeoutError("a keep-alive was not answered")
+            raise TimeoutError("a keep-alive or a pull over it was not answered")
         else:
             ends_s = min(ends_s, self._asked_at_s + ANSWER_S_MAX)
         if self._network:
@@ -263,7 +268,7 @@ class SocketListener:
         return max(ends_s - now_s, 0.01)
 
     def _next_keep_alive_s(self) -> float:
-        """Return when a keep-alive is sent if no frame comes before."""
+        """Return when something is sent if no frame comes before."""
         return self._monotonic_s() + self._hearer.heartbeat_s * (1 + LATER * self._chance())
 
     def _is_elsewhere(self, network: object) -> bool:
@@ -273,7 +278,8 @@ class SocketListener:
 
     def _keep_alive(self) -> None:
         """Send what is answered, so that the connection stays open, or is seen to be dead."""
-        if self._keeps_alive:
+        if self._keeps_alive and not self._asks_next:
+            self._asks_next = True
             self._socket.send(frames.KEEP_ALIVE)
             return
         self._requests = self._requests % 0xFFFF + 1
@@ -298,10 +304,12 @@ class SocketListener:
                     self._keeps_alive = False
                 raise refused.error
             self._hearer.wake()  # over HTTPS the reason is reported, or it works
-        elif tag in {Tag.BROADCAST, Tag.PULL}:
-            page = proto.decode_page(message)
-            if tag is Tag.BROADCAST or page.count or page.has_more:
-                self._bring(page)
+        elif tag is Tag.PULL:
+            self._asks_next = not self._hearer.is_current(proto.decode_page(message))
+            if self._asks_next:
+                self._hearer.wake()
+        elif tag is Tag.BROADCAST:
+            self._bring(proto.decode_page(message))
 
     def _bring(self, page: PullPage) -> None:
         try:
@@ -309,6 +317,7 @@ class SocketListener:
         except LakeSyncError:
             is_done = False  # the next sync reports the reason if it persists
         if is_done:
+            self._asks_next = False
             self._rereads_at_s = math.inf  # it was read again meanwhile
         elif self._hearer.reads_again(page):
             if self._rereads_at_s == math.inf:  # the earliest of many draws is no spread
