@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import threading
 from itertools import count
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from lakesync.buffer.memory_connections import MemoryConnections
 from lakesync.errors import AdapterRefused, LakeSyncError, Revoked, Unavailable, Unreachable
-from lakesync.gateway.delivery import SENT_PER_S_MAX, SLOW_TIMES_MAX, Delivery, Outgoing
-from lakesync.ports import Connection
+from lakesync.gateway.delivery import LATE_S, SENT_PER_S_MAX, SLOW_TIMES_MAX, Delivery, Outgoing
+from lakesync.ports import Connection, Delivered
+from lakesync.runtime.realtime.notify import notify_handler
 from tests.support.sockets import GATEWAY, FakeSockets
 
 
 class World:
     """Connections, and a clock that only waiting moves."""
 
-    def __init__(self, readers: int) -> None:
-        self.sockets = FakeSockets()
+    def __init__(self, readers: int, sockets: FakeSockets | None = None) -> None:
+        self.sockets = sockets or FakeSockets()
         self.connections = MemoryConnections()
         self.now_s = 0.0
         self.failures: list[LakeSyncError] = []
@@ -135,6 +139,92 @@ def test_who_cannot_be_forgotten_keeps_nobody_waiting(monkeypatch: pytest.Monkey
 
     assert sum(frames == ["frame"] for frames in world.sockets.sent.values()) == 29
     assert [error.code for error in world.failures] == ["UNAVAILABLE"]
+
+
+class Late(FakeSockets):
+    """Sockets of which one has its frame under way until it is released."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+        self.released = threading.Event()
+
+    def send(self, connection_id: str, frame: str) -> Delivered:
+        """Send a frame, some time."""
+        if connection_id == self.name:
+            assert self.released.wait(30)
+        return super().send(connection_id, frame)
+
+
+def late_world(readers: int) -> tuple[World, Late]:
+    """Return a world in which the frames of ``c1`` are late."""
+    sockets = Late("c1")
+    return World(readers, sockets), sockets
+
+
+@pytest.mark.law("T5")
+@pytest.mark.parametrize("readers", [2, 30, 500])
+def test_a_frame_that_is_late_keeps_nobody_else_waiting(readers: int) -> None:
+    world, sockets = late_world(readers)
+    try:
+        for times in range(1, 4):
+            world.send()
+            others = [sockets.sent[one.id] for one in world.open if one.id != "c1"]
+            assert others == [["frame"] * times] * (readers - 1)
+            assert not sockets.sent["c1"]
+    finally:
+        sockets.released.set()
+    world.delivery.drain()
+    assert sockets.sent["c1"] == ["frame", "poke"], "what came meanwhile is gathered"
+    world.send()
+    assert sockets.sent["c1"] == ["frame", "poke", "frame"], "and nothing once it is there"
+    assert LATE_S <= 0.05
+
+
+@pytest.mark.law("T5")
+def test_a_late_frame_without_room_is_followed_by_a_poke(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, sockets = late_world(3)
+    monkeypatch.setattr(sockets, "busy", OnceIn("c1"))
+    world.send()
+    world.now_s += 1
+    sockets.released.set()
+    world.delivery.drain()
+    assert sockets.sent["c1"] == ["poke"]
+
+
+class OnceIn(set[str]):
+    """A set that has one member, until it was asked for it."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__({name})
+
+    def __contains__(self, name: object) -> bool:
+        is_in = super().__contains__(name)
+        self.discard(str(name))
+        return is_in
+
+
+@pytest.mark.law("T5")
+def test_a_frame_that_is_late_and_fails_ends_nothing() -> None:
+    world, sockets = late_world(3)
+    world.send()
+    sockets.gone.add("c1")
+    world.send()
+    sockets.released.set()
+    world.delivery.drain()
+    remembered, _ = world.connections.of_gateway(GATEWAY)
+    assert [one.id for one in remembered] == ["c0", "c2"]
+
+
+@pytest.mark.law("T5")
+@pytest.mark.parametrize("event", [{"Records": []}, {}])
+def test_a_function_that_notifies_ends_behind_its_frames(event: dict[str, Any]) -> None:
+    """It is stopped once it has answered, or failed."""
+    drained = []
+    broadcaster: Any = SimpleNamespace(drain=lambda: drained.append(True))
+    with pytest.raises((AttributeError, IndexError)):
+        notify_handler(broadcaster, SimpleNamespace())(event, None)  # type: ignore[arg-type]
+    assert drained == [True]
 
 
 @pytest.mark.law("T5")

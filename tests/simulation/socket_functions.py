@@ -107,8 +107,8 @@ class Notifying:
 class OneByOne(Delivery):
     """Sends frames one after the other: between any two of them others may run, or it may die."""
 
-    def _run(self, work: Callable[[], None], times: int) -> None:
-        del times
+    def _run(self, work: Callable[[], None], times: int, is_last: object = None) -> None:
+        del times, is_last
         work()
 
 

@@ -129,6 +129,10 @@ class Broadcaster:
                 return True
             connections, state = self._connections.of_gateway(gateway)
 
+    def drain(self) -> None:
+        """Wait for the frames under way, before the process may be stopped."""
+        self._delivery.drain()
+
     def close_revoked(
         self, gateway: str, kind: str, name: str, has_time: Callable[[], bool] = always
     ) -> bool:

@@ -5,12 +5,17 @@ either, `SLOW_TIMES_MAX` times in a row, is sent the reason and closed: its clie
 and pulls. If many connections are busy at once, the account is sending too much, which is not the
 readers' fault: frames are then sent more slowly. The failure of one frame never delays another.
 
+A frame that has no answer soon delays no other connection either. What is to be sent to its own
+connection meanwhile is gathered into one poke, which follows it.
+
 Law T5: ``docs/spec/realtime.md``.
 """
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+import itertools
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from lakesync.errors import LakeSyncError, RateLimited
@@ -32,6 +37,10 @@ SENT_PER_S_MIN: Final = 100
 """Frames a second that one process still sends, however busy the account is."""
 SLICE: Final = 200
 """Frames between two readings of the clock."""
+LATE_S: Final = 0.05
+"""How long others wait for frames that are under way."""
+DRAIN_S_MAX: Final = 8.0
+"""How long a process that ends waits for them: longer than a frame without an answer takes."""
 SLOW_TIMES_MAX: Final = 3
 """How often in a row a reader may have no room for a poke."""
 BUSY_SHARE_MAX: Final = 0.1
@@ -84,6 +93,10 @@ class Delivery:
         self._failure: LakeSyncError | None = None
         self._slow: dict[str, int] = {}
         self._pool: ThreadPoolExecutor | None = None
+        self._lock = threading.Lock()
+        self._under_way: dict[str, list[str]] = {}
+        """The connections to which a frame is under way, each with what was gathered meanwhile."""
+        self._late: set[Future[None]] = set()
 
     def send(self, outgoing: Sequence[Outgoing], has_time: Callable[[], bool] = always) -> int:
         """Send frames to connections, in their order, while there is time.
@@ -97,8 +110,7 @@ class Delivery:
         for at in range(0, len(outgoing), SLICE):
             began_s = self._seconds()
             some = outgoing[at : at + SLICE]
-            frames = [(each.connection, each.frame) for each in some]
-            results = self.side_by_side(self._post, frames, has_time)
+            results = self._sent(some, has_time)
             busy_before = len(busy)
             for each, result in zip(some, results, strict=False):
                 if result is Delivered.BUSY:
@@ -116,6 +128,11 @@ class Delivery:
             self._poke(busy, has_time, is_account=is_account)
         self._report()
         return sent
+
+    def drain(self) -> None:
+        """Wait for the frames under way: a function that has answered is stopped."""
+        self._late = wait(self._late, DRAIN_S_MAX).not_done
+        self._report()
 
     def refuse(
         self,
@@ -153,19 +170,45 @@ class Delivery:
                     return
                 results[step[0]] = act(step[1])
 
-        self._run(work, min(SENDERS_MAX, len(items)))
+        if items[1:]:
+            self._run(work, min(SENDERS_MAX, len(items)))
+        else:
+            work()  # one needs no thread
         return [results[place] for place in range(len(results))]
 
-    def _run(self, work: Callable[[], None], times: int) -> None:
-        """Run the work in so many threads at once."""
-        if times < 2:  # noqa: PLR2004 - one needs no thread
-            work()
-            return
+    def _sent(self, some: Sequence[Outgoing], has_time: Callable[[], bool]) -> list[Delivered]:
+        """Send frames as `side_by_side` does, but wait for none that is late."""
+        results: dict[int, Delivered] = {}
+        begun, left, is_last = itertools.count(), iter(enumerate(some)), threading.Event()
+
+        def work() -> None:
+            try:
+                while has_time() and (step := next(left, None)):
+                    if next(begun) + 1 == len(some):
+                        is_last.set()
+                    results[step[0]] = self._send(step[1])
+            finally:
+                is_last.set()
+
+        if some:
+            self._run(work, min(SENDERS_MAX, len(some)), is_last)
+        return [results.get(place, Delivered.SENT) for place in range(next(begun))]
+
+    def _run(
+        self, work: Callable[[], None], times: int, is_last: threading.Event | None = None
+    ) -> None:
+        """Run the work in so many threads at once; from an event on wait for none that is late."""
         if self._pool is None:
             self._pool = ThreadPoolExecutor(SENDERS_MAX, "sockets")
         # One task for each sender: a task for each frame would cost more than the frame.
-        for done in [self._pool.submit(work) for _ in range(times)]:
-            done.result()
+        tasks = [self._pool.submit(work) for _ in range(times)]
+        if is_last is not None:
+            is_last.wait()
+            self._late = {each for each in self._late if not each.done()}
+            self._late |= wait(tasks, LATE_S).not_done
+        for task in tasks:
+            if task not in self._late:
+                task.result()
 
     def _pace(self, busy: int, sent: int) -> None:
         """Halve the rate while the account is busy, and then raise it gradually."""
@@ -193,6 +236,26 @@ class Delivery:
         self.side_by_side(self._refuse, too_slow, has_time)
         while len(self._slow) > SLOW_REMEMBERED_MAX:
             del self._slow[next(iter(self._slow))]
+
+    def _send(self, outgoing: Outgoing) -> Delivered:
+        """Post a frame, unless one is under way to its connection: then a poke follows that."""
+        name, began_s = outgoing.connection.id, self._seconds()
+        gathered: list[str] = []
+        while (under_way := self._under_way.setdefault(name, gathered)) is not gathered:
+            with self._lock:
+                if self._under_way.get(name) is under_way:
+                    under_way[:] = [outgoing.poke]
+                    return Delivered.SENT
+        try:
+            result = self._post((outgoing.connection, outgoing.frame))
+            if result is Delivered.BUSY and self._seconds() - began_s > LATE_S:
+                gathered[:] = [outgoing.poke]  # nobody has waited for it, to poke its reader
+        finally:
+            with self._lock:
+                del self._under_way[name]
+        if gathered and result is not Delivered.GONE:
+            return self._post((outgoing.connection, gathered[0]))
+        return result
 
     def _post(self, sent: tuple[Connection, str]) -> Delivered:
         """Post a frame; remove a connection that is gone. Any failure counts as busy."""

@@ -34,6 +34,7 @@ def notify_handler(broadcaster: Broadcaster, sweep: ConnectionSweep) -> Handler:
                 return _notify(broadcaster, event["Records"], context)
             return {"closed": sweep.sweep(_share(context, 1))}
         finally:
+            broadcaster.drain()
             observe.publish()
 
     return handler

@@ -1,4 +1,4 @@
-"""API Gateway keeps WebSockets alive by itself; frames take the route of their function."""
+"""What API Gateway does for WebSockets by itself, and that nothing holds a broadcast back."""
 
 from __future__ import annotations
 
@@ -60,3 +60,11 @@ def test_every_frame_goes_to_the_function_of_frames() -> None:
     for tag in Tag:
         with pytest.raises(ValueError, match="Expecting value"):
             json.loads(frames.encode_frame(tag, b"message"))
+
+
+@pytest.mark.law("T5")
+def test_no_commit_waits_for_others_to_be_told_of_together() -> None:
+    """A stream's records are handed on at once: AWS's default window is 0 s."""
+    source = resources("AWS::Lambda::EventSourceMapping")["NotifySource"]["Properties"]
+
+    assert "MaximumBatchingWindowInSeconds" not in source
