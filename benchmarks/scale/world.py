@@ -42,6 +42,7 @@ ENVIRONMENT: Final = {
     "AWS_REGION": "us-east-1",
     "BUFFER_TABLE": "lakesync-buffer",
     "FLUSH_QUEUE_URL": "flush",
+    "FLUSH_EVERY_MINUTES": "1",
     "ANNOUNCE_QUEUE_URL": "announcements",
     "DELIVER_QUEUE_URL": "deliveries",
     "LAKE_BUCKET": "lake",

@@ -13,4 +13,5 @@ handler = schedule_handler(
     wiring.start_again(settings),
     time.monotonic,
     wiring.wall_clock,
+    settings.flush_every_minutes,
 )

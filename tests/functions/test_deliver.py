@@ -19,7 +19,7 @@ from lakesync.errors import AdapterRefused, AdapterUnreachable, Contention
 from lakesync.maintenance.batches import Batch
 from lakesync.ports import BatchRow
 from lakesync.runtime import wiring, wiring_deliver
-from lakesync.runtime.deliver import BACK_OFF_S_MAX, deliver_handler
+from lakesync.runtime.deliver import BACK_OFF_S_MAX, LAGS_MAX, deliver_handler
 from lakesync.runtime.settings import DeliverSettings, SettingsError, load
 from lakesync.runtime.wiring_deliver import open_archive, open_database, secret_text
 from tests.delivery.world import KeptDatabase
@@ -162,6 +162,24 @@ def test_a_sweep_tells_each_lag_and_alarms_for_none_that_is_paused(
     assert lags == {"warehouse": [90.0], "cold": [5.0]}
     [alarmed] = [line["DestinationLag"] for line in written if "DestinationLag" in line]
     assert alarmed == [90.0]
+
+
+def test_with_many_gateways_only_the_destinations_furthest_behind_have_metrics_of_their_own(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    class Behind(Given):
+        def sweep(self) -> list[Lag]:
+            return [Lag(f"g{n}", "warehouse", 1, n * 1_000, False) for n in range(1, 301)]
+
+    deliver_handler(Behind(), Given(), lambda *_: None, lambda: 0.0)(
+        event("deliver_sweep"), Context()
+    )
+    written = [json.loads(line) for line in capsys.readouterr().out.splitlines() if "_aws" in line]
+
+    lags = {line["gateway"]: line["Lag"] for line in written if "Lag" in line}
+    assert lags == {f"g{n}": [float(n)] for n in range(301 - LAGS_MAX, 301)}
+    ages = [age for line in written for age in line.get("DestinationLag", [])]
+    assert sorted(ages) == [float(n) for n in range(1, 301)], "the alarm is on all of them"
 
 
 def test_the_deployed_function_clears_what_waits_for_nobody(

@@ -13,7 +13,7 @@ from lakesync.connectors.definition import Definition
 from lakesync.core.messages import Pull
 from lakesync.errors import InternalError
 from lakesync.ports import GATEWAY_KIND, Quota, Revocation
-from lakesync.runtime import wiring, wiring_connectors
+from lakesync.runtime import observe, wiring, wiring_connectors
 from lakesync.wire import proto
 from tests.functions.conftest import Context, event
 from tests.support.builders import insert, push
@@ -226,6 +226,24 @@ def test_what_each_gateway_used_is_metrics_of_its_own_where_the_stack_asks_for_t
     assert metrics_of(capsys.readouterr().out) == {
         "DeltasOut": len(pulled.json["deltas"]), "BytesOut": len(pulled.body),
     }  # fmt: skip
+
+
+def test_a_sample_of_the_gateways_has_metrics_of_its_own_always_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gateways = [f"gateway-{number}" for number in range(2_000)]
+
+    def measured(share: str) -> set[str]:
+        monkeypatch.setenv("GATEWAY_METRICS", share)
+        return {gateway for gateway in gateways if observe.has_metrics(gateway)}
+
+    tenth = measured("10%")
+    assert 150 < len(tenth) < 250
+    assert measured("10%") == tenth
+    assert measured("5%") < tenth < measured("50%")
+    assert (measured("no"), measured("yes")) == (set(), set(gateways))
+    monkeypatch.delenv("GATEWAY_METRICS")
+    assert not observe.has_metrics("acme")
 
 
 def change_access(functions: Functions, body: object) -> Answer:

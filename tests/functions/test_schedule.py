@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import boto3
@@ -82,12 +83,16 @@ def not_again(function: str, what: str) -> None:
 
 
 def handler(
-    buffer: Any, sent: Sent, go_on: Callable[[str, str], None], seconds: Callable[[], float]
+    buffer: Any,
+    sent: Sent,
+    go_on: Callable[[str, str], None],
+    seconds: Callable[[], float],
+    every_minutes: int = 15,
 ) -> Callable[[Any, Any], Any]:
     def due(place: str) -> Iterator[GatewaySlice]:
         return due_slices(buffer, place)
 
-    return schedule_handler(due, sent.send_all, go_on, seconds, lambda: NOW_MS)
+    return schedule_handler(due, sent.send_all, go_on, seconds, lambda: NOW_MS, every_minutes)
 
 
 @pytest.mark.law("D6")
@@ -191,6 +196,75 @@ def test_what_the_queue_refuses_is_raised_after_all_was_tried() -> None:
     with pytest.raises(AdapterFailed):
         handle({}, Context(60_000))
     assert len(sent.calls) == 4
+
+
+# --- whose turn it is
+
+
+def ticks(start: str, count: int) -> list[dict[str, str]]:
+    """Return the events of so many ticks, a minute apart."""
+    first = datetime.fromisoformat(start)
+    return [{"at": f"{first + timedelta(minutes=number):%FT%TZ}"} for number in range(count)]
+
+
+@pytest.mark.law("D6")
+@pytest.mark.parametrize("every_minutes", [1, 7, 15, 60])
+def test_each_gateway_is_asked_for_once_an_interval_always_in_its_minute_and_not_all_at_once(
+    every_minutes: int,
+) -> None:
+    buffer = MemoryBuffer()
+    for gateway in GATEWAYS[:300]:
+        Writer(buffer, gateway).write()
+    minutes: dict[str, list[int]] = {}
+    most = 0
+    for number, tick in enumerate(ticks("2026-11-28T22:59:59Z", 2 * every_minutes)):
+        sent = Sent()
+        handle = handler(buffer, sent, not_again, lambda: 0.0, every_minutes)
+        assert handle(tick, Context(60_000)) == {"due": len(sent.gateways()), "finished": True}
+        most = max(most, len(sent.gateways()))
+        for gateway in sent.gateways():
+            minutes.setdefault(gateway, []).append(number)
+
+    assert sorted(minutes) == sorted(GATEWAYS[:300])
+    assert {after - before for before, after in minutes.values()} == {every_minutes}
+    assert most <= 300 * 3 // every_minutes + 5
+
+
+def test_without_a_time_all_that_is_due_is_asked_for_and_without_a_sound_one_that_minutes() -> None:
+    buffer = MemoryBuffer()
+    for gateway in GATEWAYS[:300]:
+        Writer(buffer, gateway).write()
+
+    def asked(event: dict[str, str]) -> list[str]:
+        sent = Sent()
+        handler(buffer, sent, not_again, lambda: 0.0, 15)(event, Context(60_000))
+        return sent.gateways()
+
+    assert asked({}) == sorted(GATEWAYS[:300])
+    now = datetime.fromtimestamp(NOW_MS / 1000, UTC)
+    of_its_minute = asked({"at": "<aws.scheduler.scheduled-time>"})
+    assert 0 < len(of_its_minute) < 100
+    assert of_its_minute == asked({"at": f"{now:%FT%TZ}"})
+
+
+def test_who_goes_on_for_another_goes_on_with_the_same_minute() -> None:
+    buffer, sent = MemoryBuffer(), Sent()
+    for gateway in GATEWAYS[: 2 * DUE_HEADS_MAX]:
+        Writer(buffer, gateway).write()
+    clock = iter([0.0, 100.0, 100.0, 200.0])
+    further: list[Any] = []
+    [tick] = ticks("2026-11-28T22:10:00Z", 1)
+    handle = handler(
+        buffer, sent, lambda _, what: further.append(json.loads(what)), clock.__next__, 15
+    )
+    assert handle(tick, Context(60_000))["finished"] is False
+    assert further[0]["at"] == tick["at"]
+    while further:
+        handle(further.pop(0), Context(1_000_000))
+
+    alone = Sent()
+    handler(buffer, alone, not_again, lambda: 0.0, 15)(tick, Context(60_000))
+    assert sent.gateways() == alone.gateways()
 
 
 def test_a_buffer_that_is_away_is_raised_and_a_place_is_text() -> None:

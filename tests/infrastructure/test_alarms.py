@@ -159,7 +159,7 @@ def test_a_stack_that_writes_more_in_a_day_than_was_allowed_says_so() -> None:
 @pytest.mark.parametrize(
     ("condition", "word"),
     [("WatchesDetails", "detailed"), ("Traces", "traces"), ("WatchesGateways", "gateways"),
-     ("EncryptsAlarms", "own-key")],
+     ("WatchesSample", "sample"), ("EncryptsAlarms", "own-key")],
 )  # fmt: skip
 def test_what_is_watched_is_a_list_of_words(condition: str, word: str) -> None:
     given = {"Ref": "Watching"}

@@ -47,7 +47,7 @@ def _schedules() -> list[str]:
 @pytest.mark.parametrize(
     ("expression", "times"),
     [
-        ("rate(${FlushEveryMinutes} minutes)", 1),
+        (f"rate({floor.FLUSH_TICK_MINUTES} minute)", 1),
         (f"rate({floor.CONNECTIONS_EVERY_MINUTES} minutes)", 1),
         ("rate(${SweepEveryMinutes} minutes)", 3),
         ("rate(${MaintainEveryHours} hours)", 1),
@@ -65,7 +65,6 @@ def test_schedules_run_as_often_as_by_default() -> None:
         name: each["Default"] for name, each in template()["Parameters"].items()
     }
 
-    assert defaults["FlushEveryMinutes"] == floor.FLUSH_EVERY_MINUTES
     assert defaults["SweepEveryMinutes"] == floor.SWEEP_EVERY_MINUTES
     assert (defaults["MaintainEveryHours"], defaults["CheckpointEveryHours"]) == (24, 24)
 

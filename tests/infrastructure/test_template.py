@@ -804,11 +804,26 @@ def test_a_web_socket_is_opened_with_a_verified_token_alone() -> None:
     assert template()["Parameters"]["SocketTokenInQuery"]["Default"] == "no"
 
 
+def test_flushes_are_asked_for_each_minute_and_know_for_which_minute_and_how_often() -> None:
+    """The scheduler puts in the time for which it scheduled the call, whenever it makes it.
+
+    https://docs.aws.amazon.com/scheduler/latest/UserGuide/managing-schedule-context-attributes.html
+    """
+    function = functions()["ScheduleFlushFunction"]
+    schedule = function["Events"]["Schedule"]["Properties"]
+    variables = function["Environment"]["Variables"]
+
+    assert schedule["ScheduleExpression"] == "rate(1 minute)"
+    assert json.loads(schedule["Input"]) == {"at": "<aws.scheduler.scheduled-time>"}
+    assert variables["FLUSH_EVERY_MINUTES"] == {"Ref": "FlushEveryMinutes"}
+
+
 def test_metrics_of_each_gateway_cost_nothing_unless_they_are_asked_for() -> None:
     variables = template()["Globals"]["Function"]["Environment"]["Variables"]
 
     assert template()["Parameters"]["Watching"]["Default"] == "basic"
-    assert variables["GATEWAY_METRICS"] == {"Fn::If": ["WatchesGateways", "yes", "no"]}
+    of_some = {"Fn::If": ["WatchesSample", "5%", "no"]}
+    assert variables["GATEWAY_METRICS"] == {"Fn::If": ["WatchesGateways", "yes", of_some]}
 
 
 def test_frames_are_posted_to_this_stacks_connections_alone() -> None:

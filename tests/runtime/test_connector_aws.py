@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import TYPE_CHECKING, Any
 
 import boto3
@@ -70,6 +71,8 @@ def test_a_schedule_is_made_changed_and_gone_and_a_poll_begun() -> None:
     )["stateMachineArn"]
     polls = EventBridgePolls(clients.__getitem__, "polls", machine, ROLE)
     polls.put("g", "c", 1, paused=False)
+    first = clients["stepfunctions"].list_executions(stateMachineArn=machine)["executions"]
+    assert len(first) == 1, "the first poll is begun at once"
     polls.put("g", "c", 30, paused=True)
 
     made = clients["scheduler"].get_schedule(Name=schedule_name("g", "c"), GroupName="polls")
@@ -78,9 +81,44 @@ def test_a_schedule_is_made_changed_and_gone_and_a_poll_begun() -> None:
     assert (made["Target"]["Arn"], made["Target"]["RoleArn"]) == (machine, ROLE)
     polls.poll_now("g", "c")
     executions = clients["stepfunctions"].list_executions(stateMachineArn=machine)["executions"]
-    assert len(executions) == 1
+    assert len(executions) == 2
     polls.remove("g", "c")
     polls.remove("g", "c")
     assert clients["scheduler"].list_schedules(GroupName="polls")["Schedules"] == []
     with pytest.raises(AdapterFailed, match="start_execution"):
         EventBridgePolls(clients.__getitem__, "polls", f"{machine}x", ROLE).poll_now("g", "c")
+
+
+@pytest.mark.usefixtures("aws")
+def test_connectors_that_are_made_together_are_not_polled_together() -> None:
+    scheduler = boto3.client("scheduler", region_name=REGION)
+    scheduler.create_schedule_group(Name="polls")
+    asked: list[str] = []
+
+    class Machines:
+        def start_execution(self, **request: str) -> dict[str, str]:
+            asked.append(request["input"])
+            return {}
+
+    clients: dict[str, Any] = {"scheduler": scheduler, "stepfunctions": Machines()}
+    now_s = time.time()
+
+    def starts(after_s: float) -> list[float]:
+        polls = EventBridgePolls(
+            clients.__getitem__, "polls", "machine", ROLE, lambda: now_s + after_s
+        )
+        for number in range(60):
+            polls.put(f"g{number}", "shop", 15, paused=False)
+        names = [schedule_name(f"g{number}", "shop") for number in range(60)]
+        made = [scheduler.get_schedule(Name=name, GroupName="polls") for name in names]
+        return [each["StartDate"].timestamp() for each in made]
+
+    turns = starts(0)
+    assert all(now_s <= turn <= now_s + 15 * 60 for turn in turns), "within an interval, not before"
+    assert len({turn // 60 for turn in turns}) > 10
+    assert len(asked) == 60, "each is polled once at once"
+    # A change keeps a connector's place, as far as the interval stays.
+    assert [(turn - again) % (15 * 60) for turn, again in zip(turns, starts(700), strict=True)] == (
+        [0] * 60
+    )
+    assert len(asked) == 60

@@ -20,6 +20,7 @@ PUSH = {
     "AWS_REGION": "eu-central-1",
     "BUFFER_TABLE": "buffer",
     "FLUSH_QUEUE_URL": "https://queue",
+    "FLUSH_EVERY_MINUTES": "15",
     "FLUSH_THRESHOLD_BYTES": "8388608",
     "BACKPRESSURE_BYTES_MAX": "268435456",
     "BACKPRESSURE_AGE_S_MAX": "21600",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from typing import Final
+from zlib import crc32
 
 from aws_lambda_powertools import Logger
 from aws_lambda_powertools.metrics import Metrics, MetricUnit, single_metric
@@ -83,10 +84,10 @@ def usage(gateway: str, pushed: Usage = NOTHING, *, pulled: int = 0, bytes_out: 
     """Note what one request of a gateway used: the base of a bill.
 
     As fields of the line in which its metrics are written, which CloudWatch Logs Insights sums by
-    gateway; and, if the stack enables it (``GATEWAY_METRICS``), as metrics of the gateway, which
-    cost $0.30 a month each. An empty pull is only in the access log.
+    gateway; and, if the stack enables it for this one, as metrics of the gateway, which cost $0.30
+    a month each. An empty pull is only in the access log.
     """
-    if os.environ.get("GATEWAY_METRICS") == "yes":
+    if has_metrics(gateway):
         _gateway_metrics(gateway, pushed, pulled, bytes_out)
     fields: dict[str, str | int] = {}
     if pushed.pushes:
@@ -98,6 +99,18 @@ def usage(gateway: str, pushed: Usage = NOTHING, *, pulled: int = 0, bytes_out: 
     if fields:
         for name, value in ({"gateway": gateway, "bytesOut": bytes_out} | fields).items():
             _metrics.add_metadata(key=name, value=value)
+
+
+def has_metrics(gateway: str) -> bool:
+    """Return whether a gateway has metrics of its own (``GATEWAY_METRICS``: no, yes, or a sample).
+
+    A sample is the same gateways always, by a hash of their ids: what is published of one is
+    everything, and gateways that are not in it cost nothing.
+    """
+    share = os.environ.get("GATEWAY_METRICS", "no")
+    if share.endswith("%"):
+        return crc32(gateway.encode()) % 100 < int(share.removesuffix("%"))
+    return share == "yes"
 
 
 def _gateway_metrics(gateway: str, pushed: Usage, pulled: int, bytes_out: int) -> None:
@@ -140,11 +153,11 @@ def destination_lag(gateway: str, destination: str, seconds: float, claims: int 
 
 
 def lake_lag(gateway: str, seconds: float) -> None:
-    """Report how far the lake is behind with one gateway, if the stack enables its metrics.
+    """Report how far the lake is behind with one gateway, if it has metrics of its own.
 
     After each flush all gateways are behind for a while: 10,000 metrics would be $3,000 a month.
     """
-    if os.environ.get("GATEWAY_METRICS") == "yes":
+    if has_metrics(gateway):
         destination_lag(gateway, LAKE, seconds)
 
 

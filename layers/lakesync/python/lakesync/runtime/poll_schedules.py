@@ -1,11 +1,19 @@
-"""When connectors are polled: an EventBridge schedule for each, which starts the state machine."""
+"""When connectors are polled: an EventBridge schedule for each, which starts the state machine.
+
+The first poll is begun at once. The others are at a connector's place in its interval, so that many
+which were made or resumed together are not polled together.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
+import time
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from lakesync.core.spread import next_turn
 from lakesync.errors import AdapterFailed
 
 if TYPE_CHECKING:
@@ -20,20 +28,32 @@ class EventBridgePolls:
         group: the stack's schedule group for polls.
         machine: the ARN of the state machine.
         role: the ARN of the role by which schedules start it.
+        seconds: the time since 1970.
     """
 
-    def __init__(self, client: Callable[[str], Any], group: str, machine: str, role: str) -> None:
+    def __init__(
+        self,
+        client: Callable[[str], Any],
+        group: str,
+        machine: str,
+        role: str,
+        seconds: Callable[[], float] = time.time,
+    ) -> None:
         self._client = client
         self._group = group
         self._machine = machine
         self._role = role
+        self._seconds = seconds
 
     def put(self, gateway: str, name: str, every_minutes: int, *, paused: bool) -> None:
-        """Make the connector's schedule, or change it."""
+        """Make the connector's schedule and begin its first poll, or change the schedule."""
+        turn = next_turn(every_minutes * 60, f"{gateway}/{name}", math.ceil(self._seconds()))
         schedule = {
             "Name": schedule_name(gateway, name),
             "GroupName": self._group,
             "ScheduleExpression": f"rate({every_minutes} minute{'s' if every_minutes > 1 else ''})",
+            # A rate counts from here. It may not be in the past.
+            "StartDate": datetime.fromtimestamp(turn, UTC),
             "FlexibleTimeWindow": {"Mode": "OFF"},
             "State": "DISABLED" if paused else "ENABLED",
             "Target": {
@@ -46,6 +66,8 @@ class EventBridgePolls:
         }
         if self._ask("scheduler", "create_schedule", schedule, but="ConflictException") is None:
             self._ask("scheduler", "update_schedule", schedule)
+        elif not paused:
+            self.poll_now(gateway, name)
 
     def remove(self, gateway: str, name: str) -> None:
         """Remove the connector's schedule."""

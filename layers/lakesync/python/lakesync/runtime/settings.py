@@ -197,6 +197,9 @@ class DeliverSettings(BufferSettings):
 class ScheduleFlushSettings(BufferSettings, FlushQueueSettings):
     """What ``functions/schedule_flush`` needs."""
 
+    flush_every_minutes: int = variable("FLUSH_EVERY_MINUTES", positive)
+    """How often each gateway is asked for; the function is called every minute."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class MaterialiseSettings(Aws):

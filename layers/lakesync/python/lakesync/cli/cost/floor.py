@@ -24,7 +24,8 @@ MONTH_DAYS: Final = 30
 MONTH_H: Final = MONTH_DAYS * 24
 POLLS: Final = MONTH_H * 3_600 / 20 * 5
 """Of a queue that is empty: five readers wait 20 s each. documented: Lambda with SQS."""
-FLUSH_EVERY_MINUTES: Final = 15
+FLUSH_TICK_MINUTES: Final = 1
+"""Each tick takes the gateways whose minute of the interval it is, so the function stays warm."""
 SWEEP_EVERY_MINUTES: Final = 30
 CONNECTIONS_EVERY_MINUTES: Final = 5
 SWEEP_TRANSITIONS: Final = 3
@@ -60,16 +61,16 @@ def charges(description: Description) -> Iterator[Charge]:
 
 
 def _schedules() -> Iterator[Charge]:
-    """Yield what schedules start that finds nothing to do, each time in a cold function."""
+    """Yield what schedules start that finds nothing to do; in a cold function, but each minute."""
     minutes = MONTH_H * 60
     sweeps = minutes / SWEEP_EVERY_MINUTES
     tick = Count({"scheduler": 1}, "template")
     yield Charge(
         "schedule of flushes",
         tick
-        + _cold("schedule_flush", 2 * CALL_MS)
+        + invoked("schedule_flush", HANDLER_MS + 2 * CALL_MS, _TICK_LOG_BYTES, "estimate")
         + Count({"dynamodb_reads": 4}, "eight queries of an empty index"),
-        minutes / FLUSH_EVERY_MINUTES,
+        minutes / FLUSH_TICK_MINUTES,
     )
     yield Charge(
         "sweep of connections",
