@@ -20,7 +20,7 @@ from lakesync.runtime import wiring, wiring_deliver
 from lakesync.runtime.settings import DeliverSettings
 from lakesync.testing.batches import schema
 from tests.delivery.world import GATEWAY, World
-from tests.glue.support.deployed_job import JobStack, deployed, ended_run, printed
+from tests.glue.support.deployed_job import JobStack, deployed, ended_run, printed, rights
 from tests.support.bigquery import DATASET, bigquery_destination
 from tests.support.builders import at_ms, insert, update
 from tests.support.destinations import (
@@ -164,6 +164,9 @@ def test_the_function_starts_the_job_which_reports_what_it_brought(
     assert dataset.rows(world.table, "n") == rows | {"r1": (7,)}
     assert world.waiting(world.table) == []
     assert world.place in world.announced(), "what is left there is the function's"
+    listed, used = rights(STACK, world.emulator, "tests/glue/test_bigquery_entry_point.py")
+    assert listed
+    assert listed - used == set()
 
 
 @pytest.mark.law("D17", "D9")

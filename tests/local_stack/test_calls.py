@@ -139,7 +139,7 @@ def test_listings_are_about_their_prefix() -> None:
     assert listing.context == (("s3:prefix", ("a/",)),)
 
 
-def test_a_missing_object_is_told_only_to_who_may_list_the_bucket() -> None:
+def test_a_missing_object_is_admitted_only_to_who_may_list_the_bucket() -> None:
     assert pairs(s3("GET", "/b/k", 404)[1]) == [
         ("s3:GetObject", "s3:::b/k"), ("s3:ListBucket", "s3:::b"),
     ]  # fmt: skip

@@ -1,25 +1,23 @@
-"""Every call that the deployed code made is allowed to its role on AWS.
+"""Every call that the deployed code made is allowed to its role on AWS, and little else is.
 
 It comes last: what it reads is the record of all calls that the tests before it caused.
 """
 
 from __future__ import annotations
 
-import json
-import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.infrastructure.transformed import transformed
-from tests.support.policies import allowed, matches
-from tests.support.resolved import Deployed
-from tests.support.roles import asked_by_aws, roles
+from tests.support import audit
+from tests.support.call_sites import sites
 from tests.support.some import some
 
 if TYPE_CHECKING:
     from lakesync.cli.aws import Aws
+    from tests.support.audit import Asked
+    from tests.support.resolved import Deployed
 
 HERE = Path(__file__).parent
 
@@ -27,47 +25,27 @@ HERE = Path(__file__).parent
 @pytest.fixture(scope="module")
 def deployed(aws: Aws) -> Deployed:
     """The transformed template with what the stack has in place of its references."""
-    client = aws.client("cloudformation")
-    stack = client.describe_stacks(StackName=aws.stack)["Stacks"][0]
-    pages = client.get_paginator("list_stack_resources").paginate(StackName=aws.stack)
-    physical = {
-        one["LogicalResourceId"]: one["PhysicalResourceId"]
-        for page in pages
-        for one in page["StackResourceSummaries"]
-    }
-    parameters = {one["ParameterKey"]: one["ParameterValue"] for one in stack["Parameters"]}
-    return Deployed(transformed(), parameters, physical, stack["StackId"])
+    return audit.deployed(aws.client("cloudformation"), aws.stack)
 
 
 @pytest.fixture(scope="module")
 def record(stack_folder: Path) -> list[dict[str, Any]]:
     """What the emulator's door wrote down."""
-    lines = (stack_folder / "calls.jsonl").read_text().splitlines()
-    return list(some(json.loads(line) for line in lines))
+    return audit.record(stack_folder)
 
 
 @pytest.fixture(scope="module")
-def asked(deployed: Deployed, record: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def asked(deployed: Deployed, record: list[dict[str, Any]]) -> list[Asked]:
     """Every question to a role, by those who called and by AWS itself."""
-    recorded = [
-        entry | {"role": entry["role"] or role_of(entry)} for entry in record if "action" in entry
-    ]
-    of_aws = [
-        question._asdict() | {"context": dict(question.context), "operation": "of AWS itself"}
-        for question in asked_by_aws(deployed)
-    ]
-    return [*recorded, *some(of_aws)]
+    return [*audit.asked_of_callers(record), *some(audit.asked_of_services(deployed))]
 
 
-@pytest.fixture(scope="module")
-def listed() -> dict[str, Any]:
-    """What is meant to be as it is, each with its reason."""
-    return tomllib.loads((HERE / "calls.toml").read_text())
-
-
-def role_of(entry: dict[str, Any]) -> str:
-    """Return the role of a session: ``assumed-role/Role/session``."""
-    return str(entry["caller"].split("/")[1])
+@pytest.fixture
+def whole(request: pytest.FixtureRequest) -> None:
+    """Some calls are made by some tests: without all of them nothing is known to be missing."""
+    files = {item.path.name for item in request.session.items if item.path.parent == HERE}
+    if request.config.option.keyword or files != {path.name for path in HERE.glob("test_*.py")}:
+        pytest.skip("needs the record of all tests of the stack")
 
 
 def test_each_function_and_job_calls_under_a_key_of_its_own(record: list[dict[str, Any]]) -> None:
@@ -79,38 +57,34 @@ def test_each_function_and_job_calls_under_a_key_of_its_own(record: list[dict[st
 
 
 def test_it_is_known_of_every_call_what_aws_asks(record: list[dict[str, Any]]) -> None:
-    unknown = {
-        (role_of(entry), entry["operation"])
-        for entry in record
-        if "unknown" in entry["operation"]
-    }  # fmt: skip
-
-    assert unknown == set(), "say in tools/local_stack/calls what AWS asks about these"
+    assert audit.unknown(record) == set(), "say in tools/local_stack/calls what AWS asks"
 
 
-def test_every_call_is_allowed_to_its_role(
-    deployed: Deployed, asked: list[dict[str, Any]], listed: dict[str, Any]
+def test_every_call_is_allowed_to_its_role(deployed: Deployed, asked: list[Asked]) -> None:
+    assert audit.refused(deployed, asked)[:20] == []
+
+
+@pytest.mark.usefixtures("whole")
+def test_every_statement_is_used_by_a_call_or_listed_with_its_reason(
+    deployed: Deployed, asked: list[Asked]
 ) -> None:
-    granted = roles(deployed)
-    meant = {
-        (deployed.physical[each["role"]], each["action"], each["resource"])
-        for each in listed["refused"]
-    }
-    refused = {
-        (one["role"], one["operation"], one["action"], one["resource"], str(one["context"]))
-        for one in asked
-        if not allowed(
-            [each.statement for each in granted[one["role"]]],
-            one["action"], one["resource"], one["context"],
-        )
-    }  # fmt: skip
+    statements, used = audit.used(deployed, asked)
+    unused, listed = statements.keys() - used, audit.listed()
+    explained = {**listed["unused"], **listed["used_by"]}
 
-    not_meant = {
-        call
-        for call in refused
-        if not any(
-            (call[0], call[2]) == (role, action) and matches(call[3], resource)
-            for role, action, resource in meant
-        )
-    }
-    assert sorted(not_meant)[:20] == []
+    assert {where: str(statements[where].statement) for where in unused - explained.keys()} == {}
+    assert explained.keys() - statements.keys() == set(), "these are no more"
+
+
+@pytest.mark.usefixtures("whole")
+def test_every_place_that_calls_aws_is_in_the_record_or_listed_with_its_reason(
+    record: list[dict[str, Any]],
+) -> None:
+    made = {entry["operation"].partition(":")[2] for entry in record}
+    listed = audit.listed()
+    folders, operations = listed["sites_in"], listed["sites_of"]
+    ours = [site for site in sites() if not any(map(site.file.startswith, folders))]
+    missing = {(site.operation, site.file) for site in ours if site.operation not in made}
+
+    assert {one for one in missing if one[0] not in operations} == set()
+    assert operations.keys() - {site.operation for site in ours} == set(), "nobody calls these"

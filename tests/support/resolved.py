@@ -55,7 +55,7 @@ class Deployed:
                 }
             )
             for name, each in self.template["Resources"].items()
-            if each["Type"] == kind and self.met(each.get("Condition"))
+            if each["Type"] == kind and name in self.physical and self.met(each.get("Condition"))
         }
 
     def met(self, condition: str | None) -> bool:

@@ -12,6 +12,7 @@ import boto3
 import pytest
 
 from tests.infrastructure.stack import template
+from tests.support import audit
 from tests.support.repository import ROOT
 from tools.local_stack.aws_emulator import start_emulator
 
@@ -83,6 +84,24 @@ def deployed(stack: JobStack, folder: Path) -> Iterator[Emulator]:
             StackName=stack.name, WaiterConfig={"Delay": 1, "MaxAttempts": 30}
         )
         yield running
+        _audit(stack, running)
+
+
+def _audit(stack: JobStack, emulator: Emulator) -> None:
+    """Put what the job called to its role as the transform leaves it."""
+    whole = audit.deployed(boto3.client("cloudformation"), stack.name)
+    record = audit.record(emulator.folder)
+    asked = list(audit.asked_of_callers(record))
+    assert audit.unknown(record) == set()
+    assert audit.refused(whole, asked) == []
+
+
+def rights(stack: JobStack, emulator: Emulator, test: str) -> tuple[set[str], set[str]]:
+    """Return the statements of which a test is listed as the user, and those that were used."""
+    whole = audit.deployed(boto3.client("cloudformation"), stack.name)
+    asked = audit.asked_of_callers(audit.record(emulator.folder))
+    listed = audit.listed()["used_by"].items()
+    return {where for where, user in listed if user == test}, audit.used(whole, asked)[1]
 
 
 def ended_run(job: str) -> dict[str, Any]:

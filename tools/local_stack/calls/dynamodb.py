@@ -6,6 +6,7 @@ DynamoDB Developer Guide, "Using IAM policy conditions for fine-grained access c
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import TYPE_CHECKING, Any, Final
 
@@ -121,9 +122,14 @@ def _selected(asked: Mapping[str, Any]) -> str:
 def _named(asked: Mapping[str, Any]) -> set[str]:
     """The attributes that the expressions of a request name, each by its first part."""
     aliases = asked.get("ExpressionAttributeNames", {})
-    text = " ".join(asked.get(name, "") for name in _EXPRESSIONS)
-    names = (name for name in _NAME.findall(text) if name.lower() not in _WORDS)
-    return {aliases.get(name, name) for name in names}
+    texts = (asked[name] for name in _EXPRESSIONS if name in asked)
+    return {aliases.get(name, name) for text in texts for name in _names(text)}
+
+
+@functools.lru_cache(maxsize=1024)
+def _names(expression: str) -> frozenset[str]:
+    """What is a name in an expression; the same few come again and again."""
+    return frozenset(name for name in _NAME.findall(expression) if name.lower() not in _WORDS)
 
 
 def _queried(asked: Mapping[str, Any]) -> Iterator[str]:
