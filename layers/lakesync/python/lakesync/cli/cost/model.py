@@ -125,23 +125,37 @@ def _flushes(description: Description) -> Iterator[Event]:
     yield Event("flushes", flushes, counts.flush(tables, edits, destinations))
     yield Event("deliveries", flushes * tables * description.destinations, counts.delivery())
     if description.lake != "none":
-        yield from _merges(description, flushes, tables, busy_h * every_h)
+        yield from _merges(description, flushes, tables, busy_h * every_h, edits / tables)
 
 
 def _merges(
-    description: Description, flushes: float, tables: float, intervals: float
+    description: Description, flushes: float, tables: float, intervals: float, edits: float
 ) -> Iterator[Event]:
-    """Yield merges into the lake: by a function while they are few, by Glue runs otherwise."""
-    merges = flushes * tables if description.lake == "tables" else intervals * description.tables
-    at_once = merges / intervals
-    by_function = at_once <= FUNCTION_MERGES
-    yield Event("merges into the lake", merges, counts.merge(by_function=by_function))
+    """Yield merges into the lake: by a function where a batch is small, by Glue runs otherwise.
+
+    Args:
+        description: of the stack.
+        flushes: of all gateways.
+        tables: of a flush.
+        intervals: in which there are flushes.
+        edits: of a batch.
+    """
+    if description.lake == "tables":
+        merges, by_function = flushes * tables, edits <= SMALL_BATCH_DELTAS
+    else:
+        merges = intervals * description.tables
+        by_function = description.tables <= FUNCTION_MERGES
+    together = merges / intervals > FUNCTION_MERGES
+    merge = counts.merge(by_function=by_function, together=together)
+    yield Event("merges into the lake", merges, merge)
     upkeep = Count({"dpu_hours": counts.RUN_DPU_S / 3_600 * MAINTAIN_MINUTES}, "estimate")
     yield Event("maintenance of the lake", MONTH_DAYS, upkeep)
 
 
 FUNCTION_MERGES: Final = 10
 """Small batches that a function merges within its half minute."""
+SMALL_BATCH_DELTAS: Final = 10_000
+"""The first of JobBounds."""
 MAINTAIN_MINUTES: Final = 3
 """Of the daily run that joins small files."""
 
