@@ -36,7 +36,9 @@ TAKING_S_MAX: Final = 3_600
 started for what it leaves."""
 
 
-@dataclass(frozen=True, slots=True)
+# Without slots: a script runs as ``__main__``, so Spark sends the class itself, and Spark 3.5 loses
+# the fields of one with slots.
+@dataclass(frozen=True)
 class OpenObjects:
     """Opens the bucket, wherever it is sent."""
 
@@ -48,7 +50,7 @@ class OpenObjects:
         return S3Objects(self.bucket, boto3.client("s3", region_name=self.region))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class OpenDataset:
     """Opens a destination's dataset, wherever it is sent.
 

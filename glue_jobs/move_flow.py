@@ -33,7 +33,9 @@ _STRETCHES_PER_CORE: Final = 4
 """Stretches that are given out at a time: the last of them end at about the same time."""
 
 
-@dataclass(frozen=True, slots=True)
+# Without slots: a script runs as ``__main__``, so Spark sends the class itself, and Spark 3.5 loses
+# the fields of one with slots.
+@dataclass(frozen=True)
 class OpenRoute:
     """Opens from where to where a flow goes, wherever it is sent: it has names of secrets alone."""
 

@@ -28,7 +28,7 @@ from lakesync.cli.doctor.permissions import (
     needs_of,
     permissions_state,
 )
-from lakesync.cli.doctor.quotas import _RATES, _RESERVED, check_quotas, check_service_quotas
+from lakesync.cli.doctor.quotas import RATES, RESERVED, check_quotas, check_service_quotas
 from lakesync.cli.doctor.schedules import check_schedules
 from tests.infrastructure.stack import functions, statements, template
 
@@ -405,8 +405,8 @@ def test_only_on_the_stage_local_alarms_may_ring_unheard(
 def test_the_parameters_that_are_asked_for_are_those_of_the_template() -> None:
     parameters = template()["Parameters"]
 
-    assert parameters["RequestRates"]["Default"].split(",")[: len(_RATES)] == [*map(str, _RATES)]
-    assert len(parameters["Concurrency"]["Default"].split(",")) == _RESERVED + 1
+    assert parameters["RequestRates"]["Default"].split(",")[: len(RATES)] == [*map(str, RATES)]
+    assert len(parameters["Concurrency"]["Default"].split(",")) == RESERVED + 1
 
 
 def test_more_alarms_than_one_answer_holds_are_all_looked_at(account: Account) -> None:

@@ -86,6 +86,22 @@ def test_a_deployment_that_failed_or_goes_on_is_reported(status: str, finding: s
     assert faults(stacks.stack_state(status, stacks.OUTPUTS)) == [f"{finding}: {status}"]
 
 
+@pytest.mark.parametrize(
+    ("status", "advice"),
+    [
+        ("ROLLBACK_COMPLETE", "lakesync stack delete"),
+        ("ROLLBACK_FAILED", "lakesync stack delete"),
+        ("UPDATE_ROLLBACK_COMPLETE", "deploy again"),
+        ("UPDATE_ROLLBACK_FAILED", "continue-update-rollback"),
+    ],
+)
+def test_a_deployment_that_was_rolled_back_in_the_middle_says_how_to_go_on(
+    status: str, advice: str
+) -> None:
+    [first, *_] = stacks.stack_state(status, stacks.OUTPUTS)
+    assert advice in first.do
+
+
 def test_an_output_of_a_later_release_is_missed_by_its_name() -> None:
     some = set(stacks.OUTPUTS) - {"RetainFunction"}
     assert faults(stacks.stack_state("CREATE_COMPLETE", some)) == [

@@ -216,6 +216,23 @@ def test_protected_data_are_refused_with_what_lifts_the_protection(
     assert account.left(name) == everything
 
 
+def test_a_first_deployment_that_was_rolled_back_is_cleared_away_whatever_its_stage(
+    account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes no other deployment, so that nothing could lift its protection; it has no data."""
+    account.deploy("half", "prod")
+    ordinary = stack_removal.StackRemoval._described
+
+    def rolled_back(self: Any) -> dict[str, Any]:
+        return ordinary(self) | {"StackStatus": "ROLLBACK_COMPLETE"}
+
+    monkeypatch.setattr(stack_removal.StackRemoval, "_described", rolled_back)
+    shown = account.run("half")
+    assert (shown.exit_code, "bucket half-lake" in shown.stdout) == (0, True)
+    monkeypatch.undo()
+    assert account.client("s3").head_bucket(Bucket="half-lake")
+
+
 def test_a_stack_that_is_not_lakesyncs_is_not_touched(account: Account) -> None:
     body = {"Resources": {"Bucket": {"Type": "AWS::S3::Bucket"}}}
     account.deploy("shop", body=json.dumps(body | {"Parameters": {"Stage": {"Type": "String"}}}))

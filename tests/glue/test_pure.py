@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import json
 from types import SimpleNamespace
@@ -32,9 +33,24 @@ from tests.glue.support.faults import refused
 from tests.glue.support.files import FileStore
 from tests.glue.support.lake import Lake
 from tests.support.builders import insert
+from tests.support.repository import ROOT
+from tests.support.some import some
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+def test_no_class_of_a_jobs_script_has_slots_whose_fields_spark_would_lose() -> None:
+    """A script runs as ``__main__``, and Spark sends its classes themselves; 3.5 loses slots."""
+    scripts = some(sorted((ROOT / "glue_jobs").glob("*.py")))
+    classes = {
+        f"{script.name}: {each.name}": [ast.unparse(one) for one in each.decorator_list]
+        for script in scripts
+        for each in ast.walk(ast.parse(script.read_text()))
+        if isinstance(each, ast.ClassDef)
+    }
+    assert classes
+    assert [name for name, decorators in classes.items() if "slots" in str(decorators)] == []
 
 
 def test_arguments_of_glue_itself_are_passed_over() -> None:

@@ -45,6 +45,31 @@ def test_no_resource_has_a_name_that_another_stack_would_want() -> None:
         assert given is None or "${AWS::StackName}" in str(given), f"{name}: {given}"
 
 
+# Names that are of another resource of the same stack, of a domain that only one stack is given, or
+# of versions, which are numbered.
+WITHIN = {
+    "AWS::ApiGatewayV2::Authorizer", "AWS::ApiGatewayV2::Stage", "AWS::IAM::Policy",
+    "AWS::Lambda::Alias", "AWS::Lambda::LayerVersion", "AWS::Route53::RecordSet",
+}  # fmt: skip
+
+
+def physical_names(stack: str) -> set[str]:
+    """Return every name that the template gives to a resource of a stack of this name."""
+    names = set()
+    for resource in transformed()["Resources"].values():
+        kind, properties = resource["Type"], resource.get("Properties", {})
+        given = {"Name", NAMES.get(kind, "Name"), f"{kind.rpartition(':')[2]}Name"} - {"DomainName"}
+        for each in given & set(properties) if kind not in WITHIN else ():
+            names.add(f"{kind} {properties[each]}".replace("${AWS::StackName}", stack))
+    return names
+
+
+def test_a_second_stack_wants_no_name_of_the_first() -> None:
+    first, second = physical_names("one"), physical_names("two")
+    assert first
+    assert first & second == set()
+
+
 def test_every_schedule_is_of_the_stacks_own_group() -> None:
     schedules = made("AWS::Scheduler::Schedule")
 

@@ -29,6 +29,7 @@ _BUCKET: Final = "AWS::S3::Bucket"
 _NESTED: Final = "AWS::CloudFormation::Stack"
 _TABLE: Final = "AWS::DynamoDB::Table"
 _ACCOUNT_KINDS: Final = ("AWS::ApiGateway::Account",)
+_RETAINED: Final = "DELETE_SKIPPED"
 _ROUNDS_MAX: Final = 3
 """How often a bucket is emptied again because something wrote to it meanwhile."""
 _POLL_S: Final = 5
@@ -76,7 +77,9 @@ class StackRemoval:
             raise UsageFault(
                 f"the stack {aws.stack} is not LakeSync's: it has no output BufferTable"
             )
-        self._resources = tuple(self._listed(self._id))
+        listed = tuple(self._listed(self._id))
+        self._retained = tuple(each for each in listed if each["ResourceStatus"] == _RETAINED)
+        self._resources = tuple(each for each in listed if each not in self._retained)
         self._lake = LakeTables(aws, self._buckets) if "DatabasePrefix" in aws.outputs else None
 
     def must_be_unprotected(self) -> None:
@@ -86,6 +89,8 @@ class StackRemoval:
             Conflict: they are; it says by what, and how that is lifted.
         """
         name, parameters = self._aws.stack, self._parameters()
+        if self._failed():
+            return  # it was never whole, and holds nothing; nor could it be deployed otherwise
         if parameters.get("Stage", PROTECTED_STAGE) == PROTECTED_STAGE:
             raise Conflict(
                 f"the stack {name} keeps its data, since its Stage is {PROTECTED_STAGE}: if they "
@@ -189,7 +194,8 @@ class StackRemoval:
             raise
 
     def _failed(self) -> bool:
-        return str(self._stack["StackStatus"]) in {"DELETE_FAILED", "ROLLBACK_COMPLETE"}
+        """Return whether the first deployment failed, so that there never was any data."""
+        return str(self._stack["StackStatus"]) in {"ROLLBACK_COMPLETE", "ROLLBACK_FAILED"}
 
     def _described(self) -> dict[str, Any]:
         stack: dict[str, Any] = self._formation.describe_stacks(StackName=self._id)["Stacks"][0]
@@ -200,7 +206,7 @@ class StackRemoval:
         return {each["ParameterKey"]: each.get("ParameterValue", "") for each in listed}
 
     def _listed(self, stack: str) -> Iterator[dict[str, Any]]:
-        """Yield the resources that there are, those of nested stacks too."""
+        """Yield the resources that were made, those of nested stacks too."""
         pages = self._formation.get_paginator("list_stack_resources").paginate(StackName=stack)
         for page in pages:
             for item in page["StackResourceSummaries"]:
@@ -237,6 +243,9 @@ class StackRemoval:
             yield from (group["logGroupName"] for group in page["logGroups"])
 
     def _kept(self) -> Iterator[str]:
+        for item in self._retained:
+            kind, name = item["ResourceType"], item["PhysicalResourceId"]
+            yield f"{kind} {name}, which a rollback left, empty"
         if any(self._physical(kind) for kind in _ACCOUNT_KINDS):
             yield "the account's log role of API Gateway, which other APIs may use by now"
         if restored := self._parameters().get("BufferTableName"):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lakesync.cli.doctor.diagnosis import excused, note, unchecked, well, wrong
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from lakesync.cli.doctor.deployed import Deployed
     from lakesync.cli.doctor.diagnosis import Diagnosis
@@ -22,9 +22,9 @@ _PUSH_WRITE_UNITS: Final = 5
 """Write units of a push of one edit, rounded up (docs/architecture.md § Cost)."""
 _GLUE_RUNS: Final = 5
 """Concurrent runs of the two Glue jobs."""
-_RATES: Final = (500, 2_000, 100)
+RATES: Final = (500, 2_000, 100)
 """The template's default of RequestRates: pushes, pulls and other requests in a second."""
-_RESERVED: Final = 4
+RESERVED: Final = 4
 """How many numbers of Concurrency are what the stack has reserved for its own functions."""
 NO_QUOTAS: Final = "the stage local has no account of AWS, and none of its quotas"
 _RAISE: Final = "ask for more in Service Quotas, or lower RequestRates"
@@ -42,7 +42,7 @@ class Quota:
 def check_quotas(deployed: Deployed) -> list[Diagnosis]:
     """Check the limits of the account that Lambda and DynamoDB report."""
     account = deployed.client("lambda").get_account_settings()["AccountLimit"]
-    reserved = sum(deployed.part("Concurrency", place, 0) for place in range(_RESERVED))
+    reserved = sum(deployed.part("Concurrency", place, 0) for place in range(RESERVED))
     table = deployed.client("dynamodb").describe_limits()
     needed = _needs(deployed)
     quotas = [
@@ -60,20 +60,23 @@ def check_service_quotas(deployed: Deployed) -> list[Diagnosis]:
     if deployed.is_local:
         return [note(f"not asked: {NO_QUOTAS}")]
     needed = _needs(deployed)
-    client = deployed.client("service-quotas")
-    quotas = [
+    return quotas_state(service_quotas(deployed.client("service-quotas"), needed))
+
+
+def service_quotas(client: Any, needed: Mapping[str, float]) -> list[Quota]:
+    """Return the quotas that only Service Quotas knows, with what is needed of each."""
+    return [
         Quota(f"{service}: {name}", _value(client, service, name), needed[service])
         for service, name in (
             ("apigateway", "Throttle rate"),
             ("glue", "Max concurrent job runs per account"),
         )
     ]
-    return quotas_state(quotas)
 
 
 def _needs(deployed: Deployed) -> dict[str, float]:
     pushes_per_s, *others = (
-        deployed.part("RequestRates", place, default) for place, default in enumerate(_RATES)
+        deployed.part("RequestRates", place, default) for place, default in enumerate(RATES)
     )
     return needs(pushes_per_s, sum(others))
 

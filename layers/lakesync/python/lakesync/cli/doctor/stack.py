@@ -27,6 +27,16 @@ OUTPUTS: Final = (
 )
 """The outputs that the command line reads."""
 
+_AFTER_ROLLBACK: Final = {
+    "ROLLBACK_COMPLETE": "it was the first one, and such a stack takes no other: read its events "
+    "for the first failure, mend it, `lakesync stack delete NAME --yes NAME`, and deploy again",
+    "ROLLBACK_FAILED": "it was the first one, and such a stack takes no other: read its events for "
+    "the first failure, mend it, `lakesync stack delete NAME --yes NAME`, and deploy again",
+    "UPDATE_ROLLBACK_FAILED": "read the stack's events for what could not be put back, mend it, "
+    "and run `aws cloudformation continue-update-rollback --stack-name NAME`; then deploy again",
+}
+"""What to do about a stack that was rolled back in the middle."""
+
 
 def check_stack(deployed: Deployed) -> list[Diagnosis]:
     """Check how the last deployment ended, and which outputs exist."""
@@ -41,6 +51,8 @@ def stack_state(status: str, outputs: Collection[str]) -> list[Diagnosis]:
 def _status(status: str) -> Diagnosis:
     if status.endswith("_IN_PROGRESS"):
         return wrong(f"a deployment is under way: {status}", "wait for its end, and look again")
+    if status in _AFTER_ROLLBACK:
+        return wrong(f"the last deployment failed: {status}", _AFTER_ROLLBACK[status])
     if "ROLLBACK" in status or not status.endswith("_COMPLETE"):
         return wrong(
             f"the last deployment failed: {status}",

@@ -1,0 +1,319 @@
+"""Checks an account before a stack is deployed to it: what AWS would refuse, and what to do."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections import defaultdict
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from lakesync.cli.doctor.checks import examined
+from lakesync.cli.doctor.deployer import filled, statements
+from lakesync.cli.doctor.diagnosis import note, unchecked, well, wrong
+from lakesync.cli.doctor.quotas import (
+    RATES,
+    RESERVED,
+    Quota,
+    needs,
+    quotas_state,
+    service_quotas,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping
+
+    from lakesync.cli.aws import Aws
+    from lakesync.cli.doctor.diagnosis import Diagnosis
+
+DEFAULTS: Final[Mapping[str, str]] = {
+    "SocketAccessLogs": "off", "LakePermissions": "iam", "GlueVersion": "5.1",
+    "RequestRates": "500,2000,100,1000,2000", "Concurrency": "0,0,0,0,10",
+}  # fmt: skip
+"""The template's own, of the parameters that decide what an account must have."""
+LISTS: Final = ("RequestRates", "Concurrency")
+"""Those that are lists of numbers."""
+UNRESERVED_MIN: Final = 100
+"""Concurrent executions that Lambda keeps back from reservations (Lambda's developer guide,
+"Configuring reserved concurrency")."""
+SAM_MIN: Final = (1, 160)
+"""Knows ``Fn::ForEach`` everywhere in a template."""
+ACTIONS_MAX: Final = 100
+"""Actions that one simulation is asked about, as IAM takes no endless list."""
+_EVERYWHERE: Final = "5.1"
+"""The version of Glue that is in every Region which has Glue."""
+_MANAGED_STACK: Final = "aws-sam-cli-managed-default"
+_AWS_KEY: Final = "alias/aws/s3"
+_IAM: Final = "IAM_ALLOWED_PRINCIPALS"
+_VERSION: Final = re.compile(r"(\d+)\.(\d+)")
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """An account, and how a stack is to be deployed to it."""
+
+    aws: Aws
+    stack: str
+    artefacts: str = ""
+    """The bucket for built packages; without it the one that `sam deploy --resolve-s3` makes."""
+    given: Mapping[str, str] = field(default_factory=dict)
+
+    def parameter(self, name: str) -> str:
+        """Return a parameter of the deployment, as given or by default."""
+        return self.given.get(name, DEFAULTS[name])
+
+    def numbers(self, name: str) -> list[int]:
+        """Return a parameter that is a list of numbers."""
+        return [int(each) for each in self.parameter(name).split(",")]
+
+
+def check_log_role(ahead: Ahead) -> list[Diagnosis]:
+    """Check the account's log role of API Gateway, without which it refuses WebSockets' logs."""
+    chosen = ahead.parameter("SocketAccessLogs")
+    if chosen != "on":
+        return [well(f"no log role of API Gateway is needed: SocketAccessLogs is {chosen}")]
+    role = ahead.aws.client("apigateway").get_account().get("cloudwatchRoleArn")
+    if role:
+        return [well(f"API Gateway logs by {role}")]
+    return [
+        wrong(
+            "API Gateway has no log role in this account and Region, and would refuse the stack",
+            "deploy with SocketAccessLogs=with-role, which makes it, or leave them off",
+        )
+    ]
+
+
+def check_quotas(ahead: Ahead) -> list[Diagnosis]:
+    """Check Lambda's concurrency: a new account may have ten."""
+    account = ahead.aws.client("lambda").get_account_settings()["AccountLimit"]
+    reserved = sum(ahead.numbers("Concurrency")[:RESERVED])
+    return concurrency_state(
+        account["ConcurrentExecutions"],
+        account["UnreservedConcurrentExecutions"],
+        reserved,
+        _needs(ahead)["lambda"],
+    )
+
+
+def concurrency_state(limit: int, free: int, reserved: int, need: float) -> list[Diagnosis]:
+    """Decide by the account's limit, what nobody has reserved, and what a stack takes."""
+    if reserved and free - reserved < UNRESERVED_MIN:
+        return [
+            wrong(
+                f"Lambda would refuse the stack: it reserves {reserved} of {free} concurrent "
+                f"executions, and {UNRESERVED_MIN} must stay free",
+                "leave the reservations in Concurrency at 0 until Service Quotas has raised the "
+                "account's",
+            )
+        ]
+    if free >= need:
+        return quotas_state([Quota("Lambda: concurrent executions", free, need)])
+    return [
+        wrong(
+            f"Lambda: {limit} concurrent executions, {free} of them free, and {need:,.0f} may be "
+            "needed: the stack deploys, and answers more than that with 503, which clients repeat",
+            "ask for 1,000 in Service Quotas (Lambda, concurrent executions, L-B99A9384), or lower "
+            "RequestRates",
+        )
+    ]
+
+
+def check_service_quotas(ahead: Ahead) -> list[Diagnosis]:
+    """Check what only Service Quotas knows: API Gateway's rate, and Glue's runs."""
+    return quotas_state(service_quotas(ahead.aws.client("service-quotas"), _needs(ahead)))
+
+
+def _needs(ahead: Ahead) -> dict[str, float]:
+    pushes_per_s, *others = ahead.numbers("RequestRates")[: len(RATES)]
+    return needs(pushes_per_s, sum(others))
+
+
+def check_glue(ahead: Ahead) -> list[Diagnosis]:
+    """Check that the Region has Glue, and the version; AWS lists versions nowhere."""
+    import botocore.session
+
+    region, version = ahead.aws.region or "", ahead.parameter("GlueVersion")
+    session = botocore.session.get_session()
+    partition = session.get_partition_for_region(region)
+    return glue_state(region, version, session.get_available_regions("glue", partition))
+
+
+def glue_state(region: str, version: str, regions: Collection[str]) -> list[Diagnosis]:
+    """Decide by the Regions that have Glue."""
+    if region not in regions:
+        return [wrong(f"there is no Glue in {region}", "deploy to a Region that has it")]
+    if version == _EVERYWHERE:
+        return [well(f"Glue {version} in {region}")]
+    return [
+        unchecked(
+            f"Glue {version} is not in every Region, and AWS lists it nowhere",
+            f"look it up in Glue's release notes, or deploy with GlueVersion={_EVERYWHERE}",
+        )
+    ]
+
+
+def check_lake_formation(ahead: Ahead) -> list[Diagnosis]:
+    """Check who governs new databases of the catalogue: IAM, or Lake Formation."""
+    settings = ahead.aws.client("lakeformation").get_data_lake_settings()["DataLakeSettings"]
+    return lake_formation_state(settings, ahead.parameter("LakePermissions"))
+
+
+def lake_formation_state(settings: Mapping[str, Any], chosen: str) -> list[Diagnosis]:
+    """Decide by the catalogue's defaults, and by the parameter."""
+    kinds = ("CreateDatabaseDefaultPermissions", "CreateTableDefaultPermissions")
+    by_iam = all(
+        any(
+            each.get("Principal", {}).get("DataLakePrincipalIdentifier") == _IAM
+            for each in settings.get(kind, [])
+        )
+        for kind in kinds
+    )
+    if by_iam or chosen == "lakeformation":
+        governs = "IAM" if by_iam else "Lake Formation"
+        return [well(f"{governs} governs new databases, and LakePermissions is {chosen}")]
+    return [
+        wrong(
+            "Lake Formation governs new databases: the jobs could make no table",
+            "deploy with LakePermissions=lakeformation, as a data lake administrator",
+        )
+    ]
+
+
+def check_artefacts(ahead: Ahead) -> list[Diagnosis]:
+    """Check the key of the bucket from which jobs and functions are read."""
+    bucket = ahead.artefacts or _managed_bucket(ahead)
+    if not bucket:
+        return [well("sam deploy --resolve-s3 will make the bucket for built packages")]
+    s3 = ahead.aws.client("s3")
+    rules = s3.get_bucket_encryption(Bucket=bucket)["ServerSideEncryptionConfiguration"]["Rules"]
+    default = rules[0].get("ApplyServerSideEncryptionByDefault", {}) if rules else {}
+    return artefacts_state(bucket, default)
+
+
+def _managed_bucket(ahead: Ahead) -> str:
+    formation = ahead.aws.client("cloudformation")
+    try:
+        stack = formation.describe_stacks(StackName=_MANAGED_STACK)["Stacks"][0]
+    except formation.exceptions.ClientError as exc:
+        if "does not exist" in str(exc):
+            return ""
+        raise
+    outputs = {each["OutputKey"]: each["OutputValue"] for each in stack.get("Outputs", [])}
+    return str(outputs.get("SourceBucket", ""))
+
+
+def artefacts_state(bucket: str, default: Mapping[str, str]) -> list[Diagnosis]:
+    """Decide by a bucket's default encryption."""
+    key = default.get("KMSMasterKeyID", _AWS_KEY)
+    if not default.get("SSEAlgorithm", "").startswith("aws:kms") or key.endswith(_AWS_KEY):
+        return [well(f"the bucket {bucket} needs no rights on a key")]
+    return [
+        wrong(
+            f"the bucket {bucket} is encrypted by the key {key}, on which the jobs' roles have no "
+            "right: their scripts could not be read",
+            "in the key's policy allow kms:Decrypt and kms:GenerateDataKey to principals of the "
+            "account where kms:ViaService is s3.REGION.amazonaws.com, or name a bucket without it "
+            "(sam deploy --s3-bucket)",
+        )
+    ]
+
+
+def check_rights(ahead: Ahead) -> list[Diagnosis]:
+    """Simulate the deployer's least policy for the caller."""
+    caller = ahead.aws.client("sts").get_caller_identity()
+    principal = principal_of(caller["Arn"])
+    if principal is None:
+        return [note(f"{caller['Arn']} may do everything, or cannot be simulated")]
+    iam, denied = ahead.aws.client("iam"), set()
+    partition = caller["Arn"].split(":")[1]
+    for actions, resource in _asked(ahead, partition, caller["Account"]):
+        for at in range(0, len(actions), ACTIONS_MAX):
+            answer = iam.simulate_principal_policy(
+                PolicySourceArn=principal,
+                ActionNames=actions[at : at + ACTIONS_MAX],
+                ResourceArns=[resource],
+            )
+            denied |= {
+                each["EvalActionName"]
+                for each in answer["EvaluationResults"]
+                if each["EvalDecision"] != "allowed"
+            }
+    if not denied:
+        return [well(f"{principal} has every right that a deployment needs")]
+    return [
+        wrong(
+            f"{principal} may not {', '.join(sorted(denied))}",
+            "attach the policies of docs/deployer to it, or deploy by another role",
+        )
+    ]
+
+
+def principal_of(arn: str) -> str | None:
+    """Return the user or role behind a caller; None for the account's root."""
+    if ":assumed-role/" in arn:
+        head, role, *_ = arn.replace(":sts:", ":iam:").replace(":assumed-role/", "/").split("/")
+        return f"{head}:role/{role}"
+    return arn if ":user/" in arn else None
+
+
+def _asked(ahead: Ahead, partition: str, account: str) -> Iterator[tuple[list[str], str]]:
+    """Yield what the policy allows, by resource as the stack's would be named."""
+    names = {
+        "PARTITION": partition, "REGION": ahead.aws.region or "", "ACCOUNT": account,
+        "BUCKETS": ahead.stack.lower(), "STACK": ahead.stack,
+        "ARTEFACTS": ahead.artefacts or f"{_MANAGED_STACK}-x",
+    }  # fmt: skip
+    asked: dict[str, list[str]] = defaultdict(list)
+    for statement in statements():
+        if "Condition" not in statement:  # to pass a role is asked for a service
+            resource = filled(statement["Resource"][0], names)
+            asked[resource if resource == "*" else resource.replace("*", "x")] += statement[
+                "Action"
+            ]
+    return ((sorted(set(actions)), resource) for resource, actions in asked.items())
+
+
+def check_sam(_ahead: Ahead) -> list[Diagnosis]:
+    """Check the version of SAM's command line on this machine."""
+    program = shutil.which("sam")
+    if program is None:
+        return [unchecked("there is no sam on this machine", "install AWS SAM CLI 1.160 or newer")]
+    answer = subprocess.run(
+        [program, "--version"], capture_output=True, text=True, check=False, timeout=60
+    )
+    return sam_state(answer.stdout)
+
+
+def sam_state(text: str) -> list[Diagnosis]:
+    """Decide by what ``sam --version`` says."""
+    least = ".".join(map(str, SAM_MIN))
+    match = _VERSION.search(text)
+    if match is None:
+        return [unchecked("sam does not say its version", f"install AWS SAM CLI {least} or newer")]
+    if tuple(map(int, match.groups())) < SAM_MIN:
+        return [wrong(f"AWS SAM CLI {match[0]} is too old", f"install {least} or newer")]
+    return [well(f"AWS SAM CLI {match[0]}")]
+
+
+CHECKS: Final[dict[str, Callable[[Ahead], list[Diagnosis]]]] = {
+    "log-role": check_log_role,
+    "quotas": check_quotas,
+    "service-quotas": check_service_quotas,
+    "glue": check_glue,
+    "lake-formation": check_lake_formation,
+    "artefacts": check_artefacts,
+    "rights": check_rights,
+    "sam": check_sam,
+}
+"""The checks ahead, in the order of the report."""
+
+
+def examine_ahead(
+    ahead: Ahead, skipped: Collection[str] = ()
+) -> Iterator[tuple[str, list[Diagnosis]]]:
+    """Run every check that is not skipped; if one fails, report that and continue."""
+    for name, check in CHECKS.items():
+        if name not in skipped:
+            yield name, examined(partial(check, ahead))

@@ -1,0 +1,270 @@
+"""An account is checked before a deployment: each thing that AWS would refuse, with what to do."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, cast
+
+import boto3
+import pytest
+from botocore.stub import Stubber
+from typer.testing import CliRunner
+
+from lakesync.cli.app import app
+from lakesync.cli.aws import Aws
+from lakesync.cli.connection import Connection
+from lakesync.cli.doctor import before
+from lakesync.cli.doctor.before import Ahead
+from lakesync.cli.doctor.diagnosis import Verdict
+from tests.infrastructure.stack import template
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from lakesync.cli.doctor.diagnosis import Diagnosis
+
+ROLE = "arn:aws:sts::123456789012:assumed-role/deployer/me"
+
+
+class Account(Aws):
+    """An account whose services answer as they are told, in that order, and else refuse."""
+
+    def __init__(self) -> None:
+        super().__init__(Connection(gateway="", stack="trial", region="eu-west-1"))
+        self._stubbed: dict[str, Any] = {}
+        self.stubs: dict[str, Stubber] = {}
+        self.open = ExitStack()
+
+    def client(self, service: str, *, answer_s_max: int | None = None) -> Any:  # noqa: ARG002
+        if service not in self._stubbed:
+            client = boto3.client(
+                cast("Any", service), region_name="eu-west-1",
+                aws_access_key_id="a", aws_secret_access_key="b",
+            )  # fmt: skip
+            self._stubbed[service] = client
+            self.stubs[service] = self.open.enter_context(Stubber(client))
+        return self._stubbed[service]
+
+    def answers(self, service: str, operation: str, answer: Any) -> None:
+        self.client(service)
+        self.stubs[service].add_response(operation, answer)
+
+
+@pytest.fixture
+def account() -> Iterator[Account]:
+    account = Account()
+    with account.open:
+        yield account
+
+
+def ahead(account: Account, artefacts: str = "", **given: str) -> Ahead:
+    return Ahead(account, "trial", artefacts, given)
+
+
+def only(diagnoses: list[Diagnosis]) -> tuple[Verdict, str, str]:
+    [one] = diagnoses
+    assert one.verdict in {Verdict.WELL, Verdict.NOTE} or one.do, "it says what to do"
+    return one.verdict, one.what, one.do
+
+
+def test_the_defaults_are_the_templates() -> None:
+    declared = template()["Parameters"]
+    assert {name: str(declared[name]["Default"]) for name in before.DEFAULTS} == before.DEFAULTS
+
+
+def test_an_account_without_the_log_role_is_noticed_only_where_sockets_are_logged(
+    account: Account,
+) -> None:
+    assert only(before.check_log_role(ahead(account)))[0] is Verdict.WELL
+    made = ahead(account, SocketAccessLogs="with-role")
+    assert only(before.check_log_role(made))[0] is Verdict.WELL
+    account.answers("apigateway", "get_account", {})
+    logged = ahead(account, SocketAccessLogs="on")
+    verdict, what, do = only(before.check_log_role(logged))
+    assert (verdict, "would refuse the stack" in what) == (Verdict.WRONG, True)
+    assert "with-role" in do
+    account.answers("apigateway", "get_account", {"cloudwatchRoleArn": "arn:aws:iam::1:role/a"})
+    assert only(before.check_log_role(logged))[0] is Verdict.WELL
+
+
+def limits(total: int, free: int) -> dict[str, Any]:
+    return {"AccountLimit": {"ConcurrentExecutions": total, "UnreservedConcurrentExecutions": free}}
+
+
+@pytest.mark.parametrize(
+    ("total", "given", "verdict", "advice"),
+    [
+        (1_000, {}, Verdict.WELL, ""),
+        (1_000, {"Concurrency": "900,0,0,0,10"}, Verdict.WELL, ""),
+        (10, {}, Verdict.WRONG, "L-B99A9384"),
+        (10, {"RequestRates": "20,20,20,20,20"}, Verdict.WRONG, "L-B99A9384"),
+        (100, {"RequestRates": "20,20,20,20,20"}, Verdict.WELL, ""),
+        (10, {"Concurrency": "5,0,0,0,10"}, Verdict.WRONG, "at 0"),
+        (1_000, {"Concurrency": "901,0,0,0,10"}, Verdict.WRONG, "at 0"),
+    ],
+)
+def test_a_new_account_with_ten_concurrent_executions_is_told_what_to_ask_for(
+    account: Account, total: int, given: dict[str, str], verdict: Verdict, advice: str
+) -> None:
+    account.answers("lambda", "get_account_settings", limits(total, total))
+    decided, _, do = only(before.check_quotas(ahead(account, **given)))
+    assert (decided, advice in do) == (verdict, True)
+
+
+@pytest.mark.parametrize(
+    ("region", "version", "verdict"),
+    [
+        ("eu-west-1", "5.1", Verdict.WELL),
+        ("eu-west-1", "6.0", Verdict.UNCHECKED),
+        ("moon-1", "5.1", Verdict.WRONG),
+    ],
+)
+def test_a_version_of_glue_that_is_not_everywhere_is_to_be_looked_up(
+    region: str, version: str, verdict: Verdict
+) -> None:
+    assert only(before.glue_state(region, version, ["eu-west-1"]))[0] is verdict
+
+
+BY_IAM = {
+    kind: [{"Principal": {"DataLakePrincipalIdentifier": "IAM_ALLOWED_PRINCIPALS"}}]
+    for kind in ("CreateDatabaseDefaultPermissions", "CreateTableDefaultPermissions")
+}
+
+
+@pytest.mark.parametrize(
+    ("settings", "chosen", "verdict"),
+    [
+        (BY_IAM, "iam", Verdict.WELL),
+        ({}, "iam", Verdict.WRONG),
+        (BY_IAM | {"CreateTableDefaultPermissions": []}, "iam", Verdict.WRONG),
+        ({}, "lakeformation", Verdict.WELL),
+    ],
+)
+def test_lake_formation_asks_for_its_parameter(
+    account: Account, settings: dict[str, Any], chosen: str, verdict: Verdict
+) -> None:
+    account.answers("lakeformation", "get_data_lake_settings", {"DataLakeSettings": settings})
+    decided, _, do = only(before.check_lake_formation(ahead(account, LakePermissions=chosen)))
+    assert decided is verdict
+    assert ("LakePermissions=lakeformation" in do) == (verdict is Verdict.WRONG)
+
+
+@pytest.mark.parametrize(
+    ("default", "verdict"),
+    [
+        ({"SSEAlgorithm": "AES256"}, Verdict.WELL),
+        ({"SSEAlgorithm": "aws:kms"}, Verdict.WELL),
+        ({"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": "arn:aws:kms:a:1:alias/aws/s3"},
+         Verdict.WELL),
+        ({"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": "arn:aws:kms:a:1:key/2"}, Verdict.WRONG),
+        ({"SSEAlgorithm": "aws:kms:dsse", "KMSMasterKeyID": "arn:aws:kms:a:1:key/2"},
+         Verdict.WRONG),
+    ],
+)  # fmt: skip
+def test_a_key_of_ones_own_on_the_bucket_of_packages_must_let_the_jobs_read(
+    account: Account, default: dict[str, str], verdict: Verdict
+) -> None:
+    rules = [{"ApplyServerSideEncryptionByDefault": default}]
+    answer = {"ServerSideEncryptionConfiguration": {"Rules": rules}}
+    account.answers("s3", "get_bucket_encryption", answer)
+    decided, _, do = only(before.check_artefacts(ahead(account, "packages")))
+    assert decided is verdict
+    assert ("kms:Decrypt" in do) == (verdict is Verdict.WRONG)
+
+
+def test_a_bucket_that_sam_will_make_needs_nothing(account: Account) -> None:
+    account.client("cloudformation")
+    account.stubs["cloudformation"].add_client_error(
+        "describe_stacks", "ValidationError", "Stack with id x does not exist"
+    )
+    assert only(before.check_artefacts(ahead(account)))[0] is Verdict.WELL
+
+
+class Simulated:
+    """IAM's simulation, which denies some actions."""
+
+    def __init__(self, denied: frozenset[str]) -> None:
+        self._denied = denied
+        self.asked: set[tuple[str, str]] = set()
+
+    def simulate_principal_policy(self, **asked: Any) -> dict[str, Any]:
+        assert asked["PolicySourceArn"] == "arn:aws:iam::123456789012:role/deployer"
+        [resource] = asked["ResourceArns"]
+        self.asked |= {(action, resource) for action in asked["ActionNames"]}
+        return {
+            "EvaluationResults": [
+                {"EvalActionName": each,
+                 "EvalDecision": "implicitDeny" if each in self._denied else "allowed"}
+                for each in asked["ActionNames"]
+            ]
+        }  # fmt: skip
+
+
+@pytest.mark.parametrize("denied", [frozenset[str](), frozenset({"glue:CreateJob"})])
+def test_a_right_that_the_deployer_lacks_is_named(account: Account, denied: frozenset[str]) -> None:
+    caller = {"Arn": ROLE, "Account": "123456789012", "UserId": "u"}
+    account.answers("sts", "get_caller_identity", caller)
+    account._stubbed["iam"] = iam = Simulated(denied)
+    verdict, what, do = only(before.check_rights(ahead(account)))
+    assert (verdict, "docs/deployer" in do) == (
+        (Verdict.WRONG, True) if denied else (Verdict.WELL, False)
+    )
+    assert all(each in what for each in denied)
+    table = "arn:aws:dynamodb:eu-west-1:123456789012:table/trial-x"
+    assert ("dynamodb:CreateTable", table) in iam.asked
+
+
+@pytest.mark.parametrize(
+    ("arn", "principal"),
+    [
+        (ROLE, "arn:aws:iam::123456789012:role/deployer"),
+        ("arn:aws:iam::123456789012:user/ann", "arn:aws:iam::123456789012:user/ann"),
+        ("arn:aws:iam::123456789012:root", None),
+    ],
+)
+def test_who_asks_is_simulated_as_the_user_or_role_that_it_is(
+    arn: str, principal: str | None
+) -> None:
+    assert before.principal_of(arn) == principal
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict"),
+    [
+        ("SAM CLI, version 1.160.0", Verdict.WELL),
+        ("SAM CLI, version 2.0.1", Verdict.WELL),
+        ("SAM CLI, version 1.99.0", Verdict.WRONG),
+        ("", Verdict.UNCHECKED),
+    ],
+)
+def test_an_old_sam_is_refused(text: str, verdict: Verdict) -> None:
+    assert only(before.sam_state(text))[0] is verdict
+
+
+def run(*words: str) -> Any:
+    return CliRunner().invoke(app, ["doctor", "--before", *words])
+
+
+def test_each_check_is_reported_and_no_stack_is_needed(
+    empty_folder: Path, account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert empty_folder.is_dir()
+    monkeypatch.setattr("lakesync.cli.session.Aws", lambda _connection: account)
+    account.answers("apigateway", "get_account", {})
+    wanted = {"log-role", "glue"}
+    skipped = [word for name in set(before.CHECKS) - wanted for word in ("--skip", name)]
+    answered = run("--parameter", "SocketAccessLogs=on", *skipped)
+    assert answered.exit_code == 1
+    assert "WRONG        log-role: " in answered.stdout
+    assert "well         glue: Glue 5.1 in eu-west-1" in answered.stdout
+
+
+@pytest.mark.parametrize(
+    "words", [("--skip", "alarms"), ("--parameter", "x"), ("--parameter", "RequestRates=many")]
+)
+def test_what_is_no_check_and_no_parameter_is_refused(
+    empty_folder: Path, words: tuple[str, str]
+) -> None:
+    assert empty_folder.is_dir()
+    assert run(*words).exit_code == 2
