@@ -38,7 +38,9 @@ def test_readme_shows_what_the_command_says() -> None:
 
 
 def test_the_lines_of_a_bill_are_its_total_and_so_are_its_events() -> None:
-    answer = said("--devices", "5000", "--lake", "tables", "--tables", "3", "--destinations", "1")
+    answer = said(
+        "--devices", "5000", "--lake", "glue-runs", "--tables", "3", "--destinations", "1"
+    )
 
     assert sum(line["usd"] for line in answer["services"]) == pytest.approx(answer["usd"], abs=0.01)
     assert sum(event["usd"] for event in answer["events"]) == pytest.approx(answer["usd"], abs=0.01)
@@ -129,7 +131,7 @@ def test_tiers_are_taken_one_after_another() -> None:
 
 def test_every_use_of_an_event_has_a_price() -> None:
     everything = described({
-        "devices": 1_000, "tables": 3, "destinations": 2, "lake": "tables", "private": "nat",
+        "devices": 1_000, "tables": 3, "destinations": 2, "lake": "small-batches", "private": "nat",
         "watching": "detailed", "alarm_encryption": "own-key", "tracing": "on",
     })  # fmt: skip
     priced = prices.prices_of(REGION)
@@ -149,10 +151,10 @@ def test_every_use_of_an_event_has_a_price() -> None:
         ({"edits_per_push": 1}, {"edits_per_push": 10}),
         ({"row_bytes": 5_000}, {}),
         ({"rows": 10_000_000}, {}),
-        ({"lake": "tables"}, {"lake": "none"}),
-        ({"lake": "tables", "tables": 3}, {"lake": "tables", "tables": 1}),
-        ({"lake": "tables", "devices": 1e4}, {"lake": "shared", "devices": 1e4}),
-        ({"lake": "tables"}, {"lake": "tables", "lake_every_minutes": 60}),
+        ({"lake": "small-batches"}, {"lake": "none"}),
+        ({"lake": "small-batches", "tables": 3}, {"lake": "small-batches", "tables": 1}),
+        ({"lake": "glue-runs", "devices": 1e4}, {"lake": "small-batches", "devices": 1e4}),
+        ({"lake": "small-batches"}, {"lake": "small-batches", "lake_every_minutes": 60}),
         ({"destinations": 1}, {}),
         ({"mode": "polling", "poll_every_s": 30}, {"mode": "polling", "poll_every_s": 300}),
         ({"private": "endpoints"}, {}),

@@ -23,9 +23,10 @@ ROWS = (
      "--devices 10000 --receivers 9 --mode polling --poll-every-s 60"),
     ("10,000 devices that push 10 edits at a time",
      "--devices 10000 --receivers 9 --edits-per-push 10"),
-    ("10 tenants with 3 tables in the lake", "--devices 100 --tenants 10 --tables 3 --lake tables"),
+    ("10 tenants with 3 tables in the lake",
+     "--devices 100 --tenants 10 --tables 3 --lake small-batches"),
     ("1,000 tenants with 3 tables in the lake",
-     "--devices 10000 --tenants 1000 --tables 3 --lake tables"),
+     "--devices 10000 --tenants 1000 --tables 3 --lake small-batches"),
 )  # fmt: skip
 TABLE = re.compile(r"\| a month of \|.*?\n\n", re.DOTALL)
 

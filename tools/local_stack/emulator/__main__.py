@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tools.local_stack import paths
 from tools.local_stack.emulator import (
+    count_patches,
     dynamodb_patches,
     glue_patches,
     http_api_patches,
@@ -56,6 +57,7 @@ def apply_patches(glue: GlueSettings) -> None:
     socket_patches.know_answers_of_templates()
     template_patches.put_in_parameters()
     record_patches.record_calls(glue.folder)
+    count_patches.count_what_is_billed()
 
 
 def main(arguments: list[str]) -> int:

@@ -15,8 +15,10 @@ NAMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "ministack.app": (
             "AUTH",
+            "SERVICE_HANDLERS",
             "_EXECUTE_API_RE",
             "_dispatch_service_request",
+            "_handle_pre_body_request",
             "_handle_special_data_plane_request",
             "main",
         ),
@@ -52,6 +54,8 @@ NAMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "_route_responses",
             "_routes",
             "_v2_request_body_is_text",
+            "handle_connections_api",
+            "handle_execute",
             "handle_websocket",
         ),
         "ministack.services.cloudformation.language_extensions": ("apply",),
@@ -77,6 +81,7 @@ NAMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ),
         "ministack.services.iam": ("_IAM_HANDLERS",),
         "ministack.services.lambda_svc": (
+            "_emit_lambda_logs",
             "_execute_function_warm",
             "_functions",
             "_reserved_concurrency",

@@ -122,7 +122,9 @@ def lake_place(url: str, secret: Mapping[str, Any]) -> LakePlace:
     def open_catalogue() -> Catalog:
         from pyiceberg.catalog import load_catalog  # noqa: PLC0415 - a cold start
 
-        return load_catalog("lake", **settings)
+        from lakesync.materialise.file_io import NAME  # noqa: PLC0415
+
+        return load_catalog("lake", **settings | {"py-io-impl": NAME})
 
     return LakePlace(open_catalogue, prefix, warehouse if is_glue else "")
 

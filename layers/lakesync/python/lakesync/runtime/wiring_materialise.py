@@ -118,11 +118,12 @@ def small_batches(settings: MaterialiseSettings) -> SmallBatches | None:
     def open_tables() -> SmallTable:
         from pyiceberg.catalog import load_catalog  # noqa: PLC0415
 
+        from lakesync.materialise.file_io import NAME  # noqa: PLC0415
         from lakesync.materialise.small_table import SmallTable  # noqa: PLC0415
 
         secret = described.read_secret(partial(wiring.client, settings, "secretsmanager"))
         given = described.python_settings(settings.region, settings.endpoint, secret)
-        catalogue = load_catalog("lake", **given)
+        catalogue = load_catalog("lake", **given | {"py-io-impl": NAME})
         return SmallTable(store, catalogue, settings.database_prefix, settings.stack_id)
 
     run_id, merge_after_s = f"function-{uuid4().hex}", settings.merge_after_minutes * 60.0

@@ -66,7 +66,7 @@ def cost(session: Session, **given: Any) -> None:
     Example:
       lakesync cost --devices 10000 --receivers 9
       lakesync cost --devices 500 --mode polling --poll-every-s 60
-      lakesync cost --devices 10000 --tenants 1000 --tables 3 --lake tables --json
+      lakesync cost --devices 10000 --tenants 1000 --tables 3 --lake small-batches --json
       lakesync cost --from-usage --days 7 --stack prod
     """
     from lakesync.cli.cost.bill import bill

@@ -51,8 +51,9 @@ CHOICES: Final[Mapping[str, Choice]] = {
         "How devices hear of edits: over WebSockets that are always open, or by asking.",
     ),
     "lake": Choice(
-        ("none", "tables", "shared"),
-        "The lake: none, tables of each gateway's own, or tables that all gateways share.",
+        ("none", "small-batches", "glue-runs"),
+        "The lake: none, written by functions (the default of a stack), or by Glue alone, as with "
+        "SmallBatchDeltas=0.",
     ),
     "private": Choice(
         ("none", "endpoints", "nat"),

@@ -125,39 +125,33 @@ def _flushes(description: Description) -> Iterator[Event]:
     yield Event("flushes", flushes, counts.flush(tables, edits, destinations))
     yield Event("deliveries", flushes * tables * description.destinations, counts.delivery())
     if description.lake != "none":
-        yield from _merges(description, flushes, tables, busy_h * every_h, edits / tables)
+        yield from _merges(description, flushes * tables, busy_h * every_h, edits / tables)
 
 
 def _merges(
-    description: Description, flushes: float, tables: float, intervals: float, edits: float
+    description: Description, batches: float, intervals: float, edits: float
 ) -> Iterator[Event]:
-    """Yield merges into the lake: by a function where a batch is small, by Glue runs otherwise.
+    """Yield merges into the lake, and the daily joining of its small files.
 
     Args:
         description: of the stack.
-        flushes: of all gateways.
-        tables: of a flush.
+        batches: of all flushes.
         intervals: in which there are flushes.
-        edits: of a batch.
+        edits: of a batch; one that is not small is left to a Glue run.
     """
-    if description.lake == "tables":
-        merges, by_function = flushes * tables, edits <= SMALL_BATCH_DELTAS
-    else:
-        merges = intervals * description.tables
-        by_function = description.tables <= FUNCTION_MERGES
-    together = merges / intervals > FUNCTION_MERGES
+    by_function = description.lake == "small-batches" and edits <= SMALL_BATCH_DELTAS
+    together = batches / intervals > FUNCTION_MERGES
     merge = counts.merge(by_function=by_function, together=together)
-    yield Event("merges into the lake", merges, merge)
-    upkeep = Count({"dpu_hours": counts.RUN_DPU_S / 3_600 * MAINTAIN_MINUTES}, "estimate")
-    yield Event("maintenance of the lake", MONTH_DAYS, upkeep)
+    yield Event("merges into the lake", batches, merge)
+    joined_s = max(counts.RUN_DPU_S, description.gateways * description.tables * counts.JOIN_DPU_S)
+    joined = Count({"dpu_hours": joined_s / 3_600}, "estimate")
+    yield Event("maintenance of the lake", MONTH_DAYS, joined)
 
 
 FUNCTION_MERGES: Final = 10
 """Small batches that a function merges within its half minute."""
 SMALL_BATCH_DELTAS: Final = 10_000
 """The first of JobBounds."""
-MAINTAIN_MINUTES: Final = 3
-"""Of the daily run that joins small files."""
 
 
 def _stored(description: Description) -> Iterator[Event]:
