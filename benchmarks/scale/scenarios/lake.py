@@ -150,7 +150,7 @@ def run() -> list[Entry]:
 
         def announce() -> None:
             while True:
-                answer: Any = handler({"Records": [{"messageId": "1"}]}, None)
+                answer: Any = handler({"Records": [{"messageId": "1", "body": "{}"}]}, None)
                 if not answer["batchItemFailures"]:
                     return
                 world.sleep_ms(AGAIN_AFTER_S * 1000)
