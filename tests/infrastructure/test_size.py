@@ -1,0 +1,72 @@
+"""The template stays small, is written out before it is deployed, and updates replace no data."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+
+from benchmarks.template import run
+from tests.infrastructure.stack import template
+from tests.infrastructure.transformed import transformed
+from tests.support.repository import ROOT
+from tools.local_stack.paths import SAM
+
+STATEFUL = {
+    "AWS::DynamoDB::Table": {"BufferTable", "ConnectionsTable", "AuditTable", "ActionsTable"},
+    "AWS::S3::Bucket": {"LakeBucket"},
+    "AWS::SQS::Queue": {
+        "FlushQueue", "FlushDlq", "AnnounceQueue", "AnnounceDlq", "DeliverQueue", "DeliverDlq",
+    },
+    "AWS::SecretsManager::Secret": {"JwtSecret"},
+    "AWS::ApiGatewayV2::Api": {"HttpApi", "SocketApi"},
+    "AWS::Scheduler::ScheduleGroup": {"Schedules", "ConnectorSchedules"},
+    "AWS::SNS::Topic": {"AlarmTopic"},
+    "AWS::Lambda::Alias": {
+        f"{name}FunctionAliaslive"
+        for name in (
+            "Actions", "Admin", "Attachments", "Authorise", "Connect", "Deliver", "Disconnect",
+            "Flow", "Flush", "Frames", "Ingest", "LakeFlow", "Materialise", "Notify", "Open",
+            "Pull", "PullSource", "Push", "Retain", "ScheduleFlush", "Webhook",
+        )
+    },
+}  # fmt: skip
+"""By type, the logical ids of what holds data or is named outside, as of the last release."""
+# What holds data of a table, a queue or a bucket is replaced if one of these changes.
+REPLACED_BY = ("KeySchema", "TableName", "BucketName", "QueueName", "FifoQueue", "Name")
+
+
+def test_the_template_is_as_small_as_was_promised() -> None:
+    assert [entry["name"] for entry in run() if not entry["holds"]] == []
+
+
+def test_every_parameter_has_a_default_so_that_a_first_deployment_is_asked_none() -> None:
+    assert [name for name, each in template()["Parameters"].items() if "Default" not in each] == []
+
+
+def test_an_update_replaces_nothing_that_holds_data_or_is_named_outside() -> None:
+    every = transformed()["Resources"]
+    for kind, names in STATEFUL.items():
+        assert {name for name in names if every.get(name, {}).get("Type") == kind} == names, kind
+    keys = [{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}]
+    for kind in ("AWS::DynamoDB::Table", "AWS::S3::Bucket", "AWS::SQS::Queue"):
+        for name in STATEFUL[kind]:
+            asked = every[name]["Properties"]
+            given = {key: asked[key] for key in REPLACED_BY if key in asked}
+            assert given == ({"KeySchema": keys} if kind == "AWS::DynamoDB::Table" else {}), name
+
+
+def test_what_sam_deploys_has_no_names_for_what_stands_more_than_once() -> None:
+    """CloudFormation takes neither aliases nor merges; SAM's reader and writer resolve both."""
+    ask = (
+        "import json, sys; from samcli.yamlhelper import yaml_dump, yaml_parse;"
+        "text = yaml_dump(yaml_parse(open(sys.argv[1]).read()));"
+        "print(json.dumps([text.count('<<:'), text.count('*id'), yaml_parse(text)]))"
+    )
+    python = SAM.parent / "python"
+    answer = subprocess.run(
+        [python, "-c", ask, ROOT / "template.yaml"], capture_output=True, text=True, check=True
+    )
+    merges, aliases, read = json.loads(answer.stdout)
+
+    assert (merges, aliases) == (0, 0)
+    assert read == template()
