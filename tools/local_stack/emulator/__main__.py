@@ -31,6 +31,7 @@ def apply_patches(glue: GlueSettings) -> None:
     """Close every gap. Each function says which."""
     request_patches.know_services_without_their_descriptions()
     lambda_patches.bound_versions_by_their_function()
+    lambda_patches.take_a_parameters_number_for_a_queues_concurrency()
     lambda_patches.name_errors_by_their_class()
     lambda_patches.answer_without_waiting_for_logs()
     lambda_patches.run_functions_in_lambdas_own_environment()

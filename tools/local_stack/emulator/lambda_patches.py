@@ -56,6 +56,24 @@ def bound_versions_by_their_function() -> None:
     service._reserved_concurrency = reserved
 
 
+def take_a_parameters_number_for_a_queues_concurrency() -> None:
+    """AWS: CloudFormation makes a number of a parameter's text where a property is one.
+
+    The emulator leaves the text, and then hands no message of that queue to its function.
+    """
+    service = emulator_module("ministack.services.lambda_svc")
+    original = service._sqs_esm_concurrency
+
+    def concurrency(mapping: dict[str, Any], *rest: Any, **named: Any) -> int:
+        scaling = mapping.get("ScalingConfig") or {}
+        if "MaximumConcurrency" in scaling:
+            scaling["MaximumConcurrency"] = int(scaling["MaximumConcurrency"])
+        most: int = original(mapping, *rest, **named)
+        return most
+
+    service._sqs_esm_concurrency = concurrency
+
+
 def name_errors_by_their_class() -> None:
     """AWS: `errorType` is the class of the exception that the handler raised.
 

@@ -85,6 +85,7 @@ NAMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "_execute_function_warm",
             "_functions",
             "_reserved_concurrency",
+            "_sqs_esm_concurrency",
             "lambda_execute_result_to_api_proxy_response",
         ),
         "ministack.services.stepfunctions": ("_ExecutionError", "_SERVICE_DISPATCH"),
