@@ -26,7 +26,7 @@ from tests.glue.support.files import FileStore
 from tests.support.claims import claim_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
     from pathlib import Path
 
 
@@ -44,7 +44,7 @@ class Small:
         self,
         seconds_left: Callable[[], float],
         announced: Iterable[str] = (),
-        tried: Iterable[str] = (),
+        tried: Collection[str] = (),
     ) -> Taken:
         self.seconds.append(seconds_left())
         self.asked.append((set(announced), set(tried)))

@@ -20,7 +20,7 @@ from lakesync.materialise.lease import Lease
 from lakesync.materialise.left import LeftToSpark, MergeLeft
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from lakesync.core.claims import Batch
     from lakesync.materialise.small_table import SmallTable
@@ -105,7 +105,7 @@ class SmallBatches:
         self,
         seconds_left: Callable[[], float],
         announced: Iterable[str] = (),
-        tried: Container[str] = (),
+        tried: Collection[str] = (),
     ) -> Taken:
         """Bring waiting batches into the lake, if they are small. Idempotent, and safe to kill.
 
@@ -139,7 +139,7 @@ class SmallBatches:
         return taken
 
     def _waiting(
-        self, taken: Taken, announced: Iterable[str], tried: Container[str]
+        self, taken: Taken, announced: Iterable[str], tried: Collection[str]
     ) -> dict[str, _Waiting]:
         """Return the waiting claims by table, where they are small."""
         waiting: dict[str, _Waiting] = {}

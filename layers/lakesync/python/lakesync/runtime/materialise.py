@@ -14,7 +14,7 @@ from lakesync.core.claims import table_of_message
 from lakesync.runtime import observe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from lakesync.materialise.small_batches import Taken
@@ -44,7 +44,7 @@ class Small(Protocol):
         self,
         seconds_left: Callable[[], float],
         announced: Iterable[str] = (),
-        tried: Container[str] = (),
+        tried: Collection[str] = (),
     ) -> Taken:
         """Bring what waits of some tables into the lake, or of all, if it is small."""
         ...
