@@ -48,6 +48,7 @@ STACK = JobStack(
     "acme-flows", "move_flow", "FlowJob",
     ("BufferTable", "LakeBucket", "FlushQueue", "FlushDlq", "FlowJob", "FlowJobRole"),
     {"JobBounds": f"10000,200000,{LARGE}", "DatabaseHosts": ",".join(LOOPBACK)},
+    granted=("states:StartExecution",),
 )  # fmt: skip
 
 

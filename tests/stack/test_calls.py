@@ -5,6 +5,7 @@ It comes last: what it reads is the record of all calls that the tests before it
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,7 +62,16 @@ def test_it_is_known_of_every_call_what_aws_asks(record: list[dict[str, Any]]) -
 
 
 def test_every_call_is_allowed_to_its_role(deployed: Deployed, asked: list[Asked]) -> None:
-    assert audit.refused(deployed, asked)[:20] == []
+    buffer = f"table/{deployed.physical['BufferTable']}"
+
+    def in_place(one: Asked) -> Asked:
+        """Return a question about a restored table as one about the table whose place it took.
+
+        A test of restoring points functions at it; a deployment also gives their roles the table.
+        """
+        return one._replace(resource=re.sub(r"table/restored-\w+", buffer, one.resource))
+
+    assert audit.refused(deployed, [in_place(one) for one in asked])[:20] == []
 
 
 @pytest.mark.usefixtures("whole")

@@ -49,6 +49,14 @@ def rows_of(tenant: Tenant, table: str, column: str) -> dict[str, Any]:
     return {row_id: value for row_id, value in values.items() if value is not None}
 
 
+def removed(tenant: Tenant, path: str, token: str) -> None:
+    """Remove a connector, once it is not being polled."""
+    answered(
+        lambda: tenant.call("DELETE", path, token=token),
+        lambda answer: answer.status_code == 200,
+    )
+
+
 @pytest.mark.law("N1", "N8")
 def test_rows_of_a_database_arrive_in_a_clients_pull(
     stack: Stack, source: SqlSource, postgres: Database
@@ -87,7 +95,7 @@ def test_rows_of_a_database_arrive_in_a_clients_pull(
     source.delete("1")
     answered(
         lambda: tenant.call("GET", f"{path}/shop", token=admin).json(),
-        lambda shown: shown["polls"] == 1 and not shown["isReading"],
+        lambda shown: shown["polls"] >= 1 and not shown["isReading"],
     )
     run()
     answered(rows, lambda shown: shown == {"2": "other", "3": "three"})
@@ -95,7 +103,7 @@ def test_rows_of_a_database_arrive_in_a_clients_pull(
     assert "password" not in shown.json()["configuration"]
     assert "lastError" not in shown.json(), shown.text
 
-    assert tenant.call("DELETE", f"{path}/shop", token=admin).status_code == 200
+    removed(tenant, f"{path}/shop", admin)
     assert tenant.call("GET", f"{path}/shop", token=admin).status_code == 404
     schedules = [each["Name"] for each in scheduler.list_schedules()["Schedules"]]
     assert schedule_name(tenant.gateway, "shop") not in schedules
@@ -168,7 +176,7 @@ def test_jira_salesforce_and_captured_changes_arrive_in_a_clients_pull(
             for name in registered:
                 answered(
                     lambda name=name: at_rest(name),  # type: ignore[misc]
-                    lambda shown: shown["polls"] == 1 and not shown["isReading"],
+                    lambda shown: shown["polls"] >= 1 and not shown["isReading"],
                 )
             site.put({"10001": "mended", "10002": "new"})
             org.delete("1")
@@ -181,8 +189,8 @@ def test_jira_salesforce_and_captured_changes_arrive_in_a_clients_pull(
                 "orders": {"2": "other"},
             })  # fmt: skip
         finally:
-            left = [tenant.call("DELETE", f"{path}/{name}", token=admin) for name in registered]
-        assert [each.status_code for each in left] == [200] * 3, [each.text for each in left]
+            for name in registered:
+                removed(tenant, f"{path}/{name}", admin)
 
 
 @pytest.mark.law("N14")

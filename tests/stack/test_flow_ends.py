@@ -96,13 +96,13 @@ def test_rows_go_to_iceberg_and_from_there_to_mariadb_and_are_followed(
     source = SqlSource(postgres, "postgres", by_time=False)
     url = iceberg_url(flows, stack)
     lake, table = secret_of(flows, url), source.table
-    flows.ask("POST", "", {
+    flows.declare({
         "name": "in", "source": polled(source, postgres), "schedule": {"everyMinutes": 1_440},
         "destination": {"database": "iceberg", "secret": lake},
         "map": {table: {"rename": {"value": "label"}, "drop": ["changed"]}},
     })  # fmt: skip
     kept = keeper(flows.tenant.gateway, "in")
-    flows.ask("POST", "", {
+    flows.declare({
         "name": "out", "source": {"database": "iceberg", "secret": lake, "gateway": kept},
         "tables": [table], "schedule": {"everyMinutes": 1_440},
         "destination": {"database": "mysql", "secret": mariadb_secret(flows, mariadb),
@@ -159,12 +159,11 @@ def test_a_large_table_is_moved_by_a_run_of_the_job_and_followed(
     )
     url = iceberg_url(flows, stack)
     there = mariadb_secret(flows, mariadb) if kind == "mysql" else secret_of(flows, url)
-    flows.ask("POST", "", {
+    flows.declare({
         "name": "large", "source": polled(source, postgres, cursorColumn="changed"),
         "destination": {"database": kind, "secret": there},
         "schedule": {"everyMinutes": 1_440},
     })  # fmt: skip
-    flows.poll("large")
     assert flows.status("large")["rows"] == page_rows
     job = Glue(flows.aws, "FlowJobName")
     [run] = [one for one in job.runs() if one["Arguments"]["--gateway"] == flows.tenant.gateway]

@@ -46,6 +46,22 @@ class Flows:
         answered: dict[str, Any] = answer.json()
         return answered
 
+    def declare(self, body: dict[str, Any]) -> None:
+        """Declare a flow, and wait for the end of the poll with which it begins."""
+        self.ask("POST", "", body)
+        wanted = {"gateway": self.tenant.gateway, "name": body["name"]}
+        steps, machine = self.aws.client("stepfunctions"), self.aws.output("PollStateMachineArn")
+
+        def polls() -> list[str]:
+            every = steps.list_executions(stateMachineArn=machine)["executions"]
+            shown = [steps.describe_execution(executionArn=one["executionArn"]) for one in every]
+            return [
+                one["status"] for one in shown if json.loads(one["input"]).items() >= wanted.items()
+            ]
+
+        statuses = answered(polls, lambda statuses: statuses and "RUNNING" not in statuses)
+        assert set(statuses) == {"SUCCEEDED"}, statuses
+
     def status(self, name: str) -> dict[str, Any]:
         """Return how a flow goes, as the command line shows it."""
         words = ("flows", "status", name, "--gateway", self.tenant.gateway)
@@ -108,7 +124,7 @@ def declared(name: str, source: SqlSource, postgres: Database, to: object) -> di
 
 def lives(flows: Flows, source: SqlSource, name: str, rows: Any) -> None:
     """Run a flow, pause it, resume it, and end it; ``rows`` gives what is where it goes."""
-    assert (flows.status(name)["state"], flows.schedule(name)) == ("filling", "ENABLED")
+    assert (flows.status(name)["polls"], flows.schedule(name)) == (1, "ENABLED")
     source.put({"1": "a", "2": "b", "3": "z"})
     flows.run(name)
     answered(rows, lambda shown: shown == {"1": "a", "2": "b"})
@@ -124,14 +140,14 @@ def lives(flows: Flows, source: SqlSource, name: str, rows: Any) -> None:
     assert refused.status_code == 409, refused.text
     flows.poll(name)
     shown = flows.status(name)
-    assert (shown["state"], shown["polls"], shown["rows"]) == ("paused", 1, 2), shown
+    assert (shown["state"], shown["polls"], shown["rows"]) == ("paused", 2, 2), shown
     assert rows() == {"1": "a", "2": "b"}
 
     flows.ask("POST", f"/{name}/resume", {})
     flows.poll(name)
     assert rows() == {"3": "c"}
     shown = flows.status(name)
-    assert (shown["state"], shown["polls"], shown["deadLetters"]) == ("current", 2, 0), shown
+    assert (shown["state"], shown["polls"], shown["deadLetters"]) == ("current", 3, 0), shown
     assert flows.schedule(name) == "ENABLED"
 
     assert flows.ask("DELETE", f"/{name}")["removed"] == name
@@ -143,7 +159,7 @@ def lives(flows: Flows, source: SqlSource, name: str, rows: Any) -> None:
 def test_a_flow_from_postgres_to_the_gateway_runs_rests_and_ends(
     flows: Flows, source: SqlSource, postgres: Database
 ) -> None:
-    flows.ask("POST", "", declared("orders", source, postgres, "gateway"))
+    flows.declare(declared("orders", source, postgres, "gateway"))
 
     def rows() -> dict[str, Any]:
         return rows_of(flows.tenant, source.table, "label")
@@ -162,7 +178,7 @@ def test_a_flow_from_postgres_to_mariadb_runs_rests_and_ends_and_another_leads_o
         SecretString=mariadb_url(mariadb),
     )
     to = {"database": "mysql", "secret": secret, "deletes": "hard"}
-    flows.ask("POST", "", declared("orders", source, postgres, to))
+    flows.declare(declared("orders", source, postgres, to))
 
     def rows() -> dict[str, Any]:
         if not destination.columns(source.table):
@@ -186,7 +202,6 @@ def test_a_flow_from_postgres_to_mariadb_runs_rests_and_ends_and_another_leads_o
     [counted] = flows.ask("POST", "?dryRun=true", back)["tables"]
     assert (counted["table"], counted["rows"]) == (source.table, 1), counted
     assert flows.ask("GET")["flows"] == [], "a plan saves nothing"
-    flows.ask("POST", "", back)
-    flows.poll("back")
+    flows.declare(back)
     assert rows_of(flows.tenant, source.table, "label") == {"3": "c"}
     flows.ask("DELETE", "/back")
