@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tools.local_stack.stack import Stack
 
 RECORD: Final = Path(__file__).resolve().parent / "hour.json"
-SPEED: Final = 4
+SPEED: Final = 8
 GATEWAYS: Final = 10
 DEVICES: Final = 10
 """Of each gateway."""

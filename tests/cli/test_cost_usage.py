@@ -175,7 +175,7 @@ def test_people_are_told_how_tenants_get_metrics() -> None:
     done = CliRunner().invoke(app, ["cost", "--from-usage", "--stack", STACK])
 
     assert done.exit_code == 0, done.stderr
-    assert "GatewayMetrics=yes" in done.stdout
+    assert "parameter Watching" in done.stdout
 
 
 @pytest.mark.usefixtures("stack")

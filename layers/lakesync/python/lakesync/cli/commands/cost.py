@@ -61,7 +61,7 @@ def cost(session: Session, **given: Any) -> None:
 
     On demand and without free tier, at AWS's prices of the day that the answer names. A description
     needs no AWS credentials. --from-usage reads the metrics of the stack in its own Region, and
-    shares what they cost among tenants, if the stack has GatewayMetrics=yes.
+    shares what they cost among tenants, if the stack's parameter Watching has the word gateways.
 
     Example:
       lakesync cost --devices 10000 --receivers 9
@@ -102,5 +102,5 @@ def _from_usage(session: Session, days: int, region: str | None) -> None:
         return
     show(session.out, answer)
     columns = ("gateway", "pushes", "deltas in", "deltas out", "$ a month")
-    none = "by tenant: no metrics of gateways; set the stack's parameter GatewayMetrics=yes"
+    none = "by tenant: no metrics of gateways; put gateways into the stack's parameter Watching"
     session.out.table(columns, [tuple(one.values()) for one in each], empty=none)

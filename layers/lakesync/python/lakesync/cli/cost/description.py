@@ -52,8 +52,8 @@ CHOICES: Final[Mapping[str, Choice]] = {
     ),
     "lake": Choice(
         ("none", "small-batches", "glue-runs"),
-        "The lake: none, written by functions (the default of a stack), or by Glue alone, as with "
-        "SmallBatchDeltas=0.",
+        "The lake: none, written by functions (the default of a stack), or by Glue alone, as where "
+        "JobBounds begins with 0.",
     ),
     "private": Choice(
         ("none", "endpoints", "nat"),

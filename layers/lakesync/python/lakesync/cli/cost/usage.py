@@ -87,7 +87,7 @@ def used_events(aws: Aws, days: int, now: datetime) -> list[Event]:
 
 
 def tenants(aws: Aws, days: int, now: datetime) -> list[Tenant]:
-    """Return what each gateway used, the busiest first; none without ``GatewayMetrics``."""
+    """Return what each gateway used, the busiest first; none without ``gateways`` watched."""
     client = aws.client("cloudwatch")
     stack = [{"Name": "stack", "Value": aws.stack}]
     pages = client.get_paginator("list_metrics").paginate(
