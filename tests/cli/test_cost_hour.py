@@ -1,9 +1,9 @@
 """What `lakesync cost` counts with is what the emulator counted while a hundred devices edited.
 
-``benchmarks/hour.json`` is the record: an hour's edits on the deployed local stack, replayed four
-times as fast (`benchmarks.hour`). Requests are those that reached a function: this machine has not
-a process free for each, and clients repeat the others. What follows real time is not compared: the
-authoriser, which API Gateway asks once a minute at most, and schedules.
+``benchmarks/hour.json`` is the record: an hour's edits on the deployed local stack, replayed eight
+times as fast (`benchmarks.hour`). Requests are those that reached a function. What
+follows real time is not compared: the authoriser, which API Gateway asks once a minute at most, and
+schedules.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ EDITS = ("pushes", "pulls behind pushes", "broadcasts")
 
 def test_the_record_is_of_a_hundred_devices_and_twelve_edits_of_each() -> None:
     assert (HOUR["devices"], HOUR["gateways"], HOUR["edits"]) == (100, 10, 1_200)
-    assert HOUR["replayed_s"] * HOUR["speed"] == pytest.approx(3_600, rel=0.01)
+    assert HOUR["replayed_s"] * HOUR["speed"] == pytest.approx(3_600, rel=0.02)
 
 
 def _pairs() -> dict[str, tuple[float, float]]:

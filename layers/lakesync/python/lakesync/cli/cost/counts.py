@@ -94,14 +94,10 @@ MOVED: Final = 0.4
 it: two for about every seventh. figure: push_single_wru."""
 
 
-RAISED: Final = 1.35
-"""Write units of heads that lag, which the next reader raises: 1,635 behind 1,200 edits. hour."""
-
-
 def push(edits: float, row_bytes: float) -> Count:
     """Return a push: the head, the rows, and the log's entry."""
     entry = MOVED if edits <= 1 else 2 * math.ceil(edits * LOG_BYTES / _KB)
-    writes = 2 + 2 * edits * row_kb(row_bytes) + entry + RAISED
+    writes = 2 + 2 * edits * row_kb(row_bytes) + entry
     stored = Count(
         {"dynamodb_writes": writes, "dynamodb_reads": PUSH_READS},
         "figures: push_single_wru, push_wru_per_delta",
@@ -113,7 +109,7 @@ def push(edits: float, row_bytes: float) -> Count:
 PUSH_READS: Final = 1.0
 PUSH_LOG_BYTES: Final = 390
 """hour: 362, and 26 of CloudWatch's own."""
-PUSH_ANSWER_BYTES: Final = 150
+PUSH_ANSWER_BYTES: Final = 60
 
 
 def pull(page_bytes: float, *, is_known: bool = False) -> Count:
@@ -127,7 +123,7 @@ def pull(page_bytes: float, *, is_known: bool = False) -> Count:
 PULL_READS: Final = 1.0
 PULL_LOG_BYTES: Final = 375
 """Of a pull that finds something; an empty one is only in the access log."""
-PULL_ANSWER_BYTES: Final = 50
+PULL_ANSWER_BYTES: Final = 20
 PULLS_OF_A_PUSH: Final = 1.0
 """A client pulls after each push, since no broadcast contains its own edits."""
 
@@ -141,7 +137,7 @@ def broadcast(receivers: float, edits: float) -> Count:
     uses = {
         "socket_messages": receivers * math.ceil(frame / MESSAGE_BYTES),
         "egress_gb": receivers * frame / _GB,
-        "dynamodb_writes": 1.8,
+        "dynamodb_writes": 2.0,
         "dynamodb_reads": math.ceil(items / _READ_BYTES) + NOTIFY_READS,
     }
     ms = HANDLER_MS + 4 * CALL_MS + math.ceil(receivers / 16) * POST_MS
@@ -157,11 +153,11 @@ FRAME_EDIT_BYTES: Final = 100
 NOTE_BYTES: Final = 100
 CONNECTION_BYTES: Final = 350
 """Of an item of the table of connections."""
-NOTIFY_READS: Final = 4.1
-"""The configuration, the heads, and the log behind what was sent before. hour: what pushes and
-pulls leave of 7,420 units."""
-NOTIFIES: Final = 1.66
-"""Invocations for each commit: heads that are raised come by the stream too. hour."""
+NOTIFY_READS: Final = 1.45
+"""The heads and the log behind what was sent before. hour: what pushes and pulls leave of 4,245
+units."""
+NOTIFIES: Final = 1.1
+"""Invocations for each commit: other changes of heads come by the stream too. hour."""
 
 KEEP_ALIVE: Final = Count(
     {"socket_messages": 2}, "documented: a message and API Gateway's own answer, without a function"
