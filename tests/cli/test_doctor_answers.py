@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from contextlib import ExitStack
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-import boto3
 import pytest
-from botocore.stub import ANY, Stubber
+from botocore.stub import ANY
 from typer.testing import CliRunner
 
 from lakesync.cli.app import app
-from lakesync.cli.aws import Aws
-from lakesync.cli.connection import Connection
 from lakesync.cli.doctor import checks
 from lakesync.cli.doctor.alarms import check_alarms
 from lakesync.cli.doctor.deployed import Deployed
@@ -31,6 +27,7 @@ from lakesync.cli.doctor.permissions import (
 from lakesync.cli.doctor.quotas import RATES, RESERVED, check_quotas, check_service_quotas
 from lakesync.cli.doctor.schedules import check_schedules
 from tests.infrastructure.stack import functions, statements, template
+from tests.support.stubbed_account import Account
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,37 +40,9 @@ TOPIC = "arn:aws:sns:eu-west-1:123456789012:alarms"
 MACHINE = "arn:aws:states:eu-west-1:123456789012:stateMachine:sweep"
 
 
-class Account(Aws):
-    """An account whose services answer as they are told, in that order, and else refuse."""
-
-    def __init__(self) -> None:
-        super().__init__(Connection(gateway="", stack="prod", region="eu-west-1"))
-        self._stubbed: dict[str, Any] = {}
-        self.stubs: dict[str, Stubber] = {}
-        self.open = ExitStack()
-
-    def client(self, service: str, *, answer_s_max: int | None = None) -> Any:  # noqa: ARG002
-        if service not in self._stubbed:
-            client = boto3.client(
-                cast("Any", service), region_name="eu-west-1",
-                aws_access_key_id="a", aws_secret_access_key="b",
-            )  # fmt: skip
-            self._stubbed[service] = client
-            self.stubs[service] = self.open.enter_context(Stubber(client))
-        return self._stubbed[service]
-
-    def answers(self, service: str, operation: str, answer: Any, asked: Any = None) -> None:
-        self.client(service)
-        self.stubs[service].add_response(operation, answer, asked)
-
-    def refuses(self, service: str, operation: str, code: str) -> None:
-        self.client(service)
-        self.stubs[service].add_client_error(operation, code, f"{code} it is")
-
-
 @pytest.fixture
 def account() -> Iterator[Account]:
-    account = Account()
+    account = Account("prod")
     with account.open:
         yield account
         for stub in account.stubs.values():

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-import boto3
 import pytest
-from botocore.stub import Stubber
 from typer.testing import CliRunner
 
 from lakesync.cli.app import app
-from lakesync.cli.aws import Aws
-from lakesync.cli.connection import Connection
 from lakesync.cli.doctor import before
 from lakesync.cli.doctor.before import Ahead
 from lakesync.cli.doctor.diagnosis import Verdict
 from tests.infrastructure.stack import template
+from tests.support.stubbed_account import Account
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,33 +23,9 @@ if TYPE_CHECKING:
 ROLE = "arn:aws:sts::123456789012:assumed-role/deployer/me"
 
 
-class Account(Aws):
-    """An account whose services answer as they are told, in that order, and else refuse."""
-
-    def __init__(self) -> None:
-        super().__init__(Connection(gateway="", stack="trial", region="eu-west-1"))
-        self._stubbed: dict[str, Any] = {}
-        self.stubs: dict[str, Stubber] = {}
-        self.open = ExitStack()
-
-    def client(self, service: str, *, answer_s_max: int | None = None) -> Any:  # noqa: ARG002
-        if service not in self._stubbed:
-            client = boto3.client(
-                cast("Any", service), region_name="eu-west-1",
-                aws_access_key_id="a", aws_secret_access_key="b",
-            )  # fmt: skip
-            self._stubbed[service] = client
-            self.stubs[service] = self.open.enter_context(Stubber(client))
-        return self._stubbed[service]
-
-    def answers(self, service: str, operation: str, answer: Any) -> None:
-        self.client(service)
-        self.stubs[service].add_response(operation, answer)
-
-
 @pytest.fixture
 def account() -> Iterator[Account]:
-    account = Account()
+    account = Account("trial")
     with account.open:
         yield account
 

@@ -6,13 +6,13 @@ subnets: it passes the question on, as it does for a flow's plan.
 
 from __future__ import annotations
 
-import json
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.core.destinations import ICEBERG
 from lakesync.errors import LakeSyncError, ValidationFailed
 from lakesync.runtime import observe
+from lakesync.runtime.asking import answer_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,14 +37,8 @@ def asked_by(
     """
 
     def asks(gateway: str, kind: str, secret: str) -> None:
-        from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - a cold start
-
-        request = json.dumps({"gateway": gateway, "ask": {"kind": kind, "secret": secret}})
-        try:
-            returned, payload = (invoke_lakes if kind == ICEBERG else invoke)(request)
-        except (BotoCoreError, ClientError):
-            returned, payload = False, b""
-        answer: dict[str, Any] = json.loads(payload) if returned else {}
+        request = {"gateway": gateway, "ask": {"kind": kind, "secret": secret}}
+        answer = answer_of(invoke_lakes if kind == ICEBERG else invoke, request)
         if not answer.get("answers"):
             raise ValidationFailed(
                 f"the database of the secret {secret} cannot be used: "

@@ -6,13 +6,13 @@ subnets: it passes a plan on.
 
 from __future__ import annotations
 
-import json
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 
 from lakesync.core.flows import LAKES, DatabaseSource, flow_from_stored, flow_to_stored
 from lakesync.errors import LakeSyncError, SourceUnavailable, ValidationFailed
 from lakesync.runtime import observe
+from lakesync.runtime.asking import answer_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -38,15 +38,8 @@ def counted_by(
     """
 
     def counts(gateway: str, flow: Flow) -> Mapping[str, Any]:
-        from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - a cold start
-
         request = {"gateway": gateway, "name": flow.name, "plan": flow_to_stored(flow)}
-        try:
-            asked = invoke_lakes if flow.place == LAKES else invoke
-            returned, payload = asked(json.dumps(request))
-        except (BotoCoreError, ClientError) as exc:
-            raise SourceUnavailable("the function that reads databases did not answer") from exc
-        answer: dict[str, Any] = json.loads(payload) if returned else {}
+        answer = answer_of(invoke_lakes if flow.place == LAKES else invoke, request)
         if "tables" not in answer:
             reason = answer.get("reason", "the function that reads databases did not answer")
             raise SourceUnavailable(reason)

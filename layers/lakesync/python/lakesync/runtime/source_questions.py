@@ -5,14 +5,14 @@ The administration, which registers connectors, is in none: it passes its questi
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from lakesync.connectors.asked_source import answered
 from lakesync.runtime import observe
+from lakesync.runtime.asking import answer_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from lakesync.connectors.outside import Asks, Outside
     from lakesync.ports import ObjectStore
@@ -25,18 +25,7 @@ def sources_asked_by(invoke: Callable[[str], tuple[bool, bytes]]) -> Asks:
     Args:
         invoke: passes it a request; tells whether it answered, and what.
     """
-
-    def asks(question: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - a cold start
-
-        try:
-            returned, payload = invoke(json.dumps({"source": question}))
-        except (BotoCoreError, ClientError):
-            return None
-        answer: Mapping[str, Any] = json.loads(payload) if returned else {}
-        return answer or None
-
-    return asks
+    return lambda question: answer_of(invoke, {"source": question}) or None
 
 
 def with_source_questions(handler: Handler, objects: ObjectStore, outside: Outside) -> Handler:

@@ -179,24 +179,22 @@ OPENED: Final = (
 """A connection that is opened, the one that it replaces, and a pull of what was missed."""
 
 
-def flush(tables: float, edits: float, destinations: float, *, one_object: bool = False) -> Count:
+def flush(tables: float, edits: float, destinations: float) -> Count:
     """Return a flush of a gateway whose tables all have edits.
 
     Args:
         tables: the tables.
         edits: edits of all of them together.
         destinations: where they are announced: the lake is one.
-        one_object: one object and one claim hold all of its tables.
     """
-    batches = 1 if one_object else tables
     uses = {
-        "s3_writes": batches * (1 + destinations),
-        "sqs_requests": FLUSH_QUEUE + batches * destinations * 3,
+        "s3_writes": tables * (1 + destinations),
+        "sqs_requests": FLUSH_QUEUE + tables * destinations * 3,
         "dynamodb_writes": FLUSH_WRITES + 2 * tables,
         "dynamodb_reads": FLUSH_READS + edits * LOG_BYTES / _READ_BYTES,
         "s3_gb": edits * BATCH_EDIT_BYTES / _GB * STAGED_MONTHS,
     }
-    ms = HANDLER_MS * (1 + tables) + 8 * CALL_MS + 2 * batches * S3_MS
+    ms = HANDLER_MS * (1 + tables) + 8 * CALL_MS + 2 * tables * S3_MS
     said = Count(uses, "maintenance/flush.py: an object and a claim of each table")
     return said + invoked("flush", ms, 700, "estimate")
 

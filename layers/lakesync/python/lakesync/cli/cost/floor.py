@@ -1,7 +1,7 @@
 """What AWS charges for a stack in any case, whether anybody uses it or not.
 
-The numbers of resources are those of the template; ``tests/cli/test_cost_floor.py`` holds the two
-together. Pure: no I/O.
+The numbers of resources are those of the template; ``tests/infrastructure/test_floor.py`` holds the
+two together. Pure: no I/O.
 """
 
 from __future__ import annotations
@@ -32,8 +32,6 @@ SWEEP_TRANSITIONS: Final = 3
 """Of the lake's sweep that finds nothing."""
 DAILY_TRANSITIONS: Final = 12
 """Of maintenance and retention that find nothing, together."""
-METRICS: Final = 0
-"""Of one's own: a metric that nobody adds to costs nothing."""
 _TICK_LOG_BYTES: Final = 300
 
 
