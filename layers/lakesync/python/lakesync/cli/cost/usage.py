@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from lakesync.cli.cost.counts import MERGE_WRITES, Count
+from lakesync.cli.cost.counts import MERGE_READS, MERGE_WRITES, Count
 from lakesync.cli.cost.floor import MONTH_DAYS, SECRETS, SWEEP_TRANSITIONS
 from lakesync.cli.cost.model import Event
 
@@ -158,7 +158,7 @@ def _announced(aws: Aws, days: int, now: datetime) -> Iterator[Event]:
     """Yield what batches ask of S3, of which there is no metric."""
     dimensions = [{"Name": "service", "Value": "flush"}, {"Name": "stack", "Value": aws.stack}]
     (batches,) = _sums(aws, [(_NAMESPACE, "BatchesAnnounced", dimensions, "Sum")], days, now)
-    count = Count({"s3_writes": 2 + MERGE_WRITES, "s3_reads": MERGE_WRITES}, "estimated")
+    count = Count({"s3_writes": 2 + MERGE_WRITES, "s3_reads": MERGE_READS}, "estimated")
     yield Event("batches on S3 (estimated)", batches, count)
 
 
