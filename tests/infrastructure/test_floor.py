@@ -73,3 +73,24 @@ def test_functions_have_the_memory_that_is_counted() -> None:
     memory = {folder_of(each): each["MemorySize"] / 1024 for each in functions().values()}
 
     assert {name: memory[name] for name in counts.MEMORY_GB} == counts.MEMORY_GB
+
+
+def test_a_line_of_the_access_log_has_the_bytes_that_are_counted() -> None:
+    values = {
+        "$context.requestId": "JKJaXmPLvHcESHA=",
+        "$context.identity.sourceIp": "203.0.113.195",
+        "$context.routeKey": "POST /v1/sync/{gateway}/push",
+        "$context.status": "200",
+        "$context.responseLatency": "35",
+        "$context.responseLength": "1200",
+        "$context.integrationErrorMessage": "-",
+        "${AWS::StackName}": "lakesync-production",
+    }
+    [api] = resources("AWS::Serverless::HttpApi").values()
+    line = str(api["Properties"]["AccessLogSettings"]["Format"]["Fn::Sub"])
+    for name, value in values.items():
+        assert name in line
+        line = line.replace(name, value)
+
+    assert "$" not in line
+    assert counts.ACCESS_LOG_BYTES - 10 < len(line) + 26 <= counts.ACCESS_LOG_BYTES

@@ -26,7 +26,7 @@ HANDLER_MS: Final = 6.0
 COLD_MS: Final = 1_000.0
 """What a cold function takes to start; billed since August 2025."""
 MEMORY_GB: Final[Mapping[str, float]] = {
-    "authorise": 0.5, "push": 1.0, "pull": 1.0, "frames": 1.0, "notify": 1.0, "connect": 0.5,
+    "authorise": 0.5, "push": 1.0, "pull": 1.0, "frames": 1.0, "notify": 0.75, "connect": 0.5,
     "disconnect": 0.5, "schedule_flush": 0.5, "flush": 2.0, "materialise": 1769 / 1024,
     "deliver": 2.0, "retain": 1.0,
 }  # fmt: skip
@@ -63,8 +63,8 @@ def invoked(function: str, ms: float, log_bytes: float, source: str) -> Count:
 
 AUTHORISED: Final = invoked("authorise", HANDLER_MS, 0, "hour: one for each request")
 """A request whose token API Gateway has not had checked within the last minute."""
-ACCESS_LOG_BYTES: Final = 276
-"""A line of 250 bytes, and 26 that CloudWatch adds to each."""
+ACCESS_LOG_BYTES: Final = 206
+"""A line of 180 bytes, and 26 that CloudWatch adds to each."""
 _HTTP: Final = Count(
     {"http_requests": 1, "logs_in_gb": ACCESS_LOG_BYTES / _GB}, "template: a line of the access log"
 )
