@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from benchmarks.entries import at_most
 from lakesync.cli.cost.bill import bill
 from lakesync.cli.cost.description import described
-from lakesync.cli.cost.prices import date
+from lakesync.cli.cost.prices import shipped
 
 if TYPE_CHECKING:
     from benchmarks.entries import Entry
@@ -63,7 +63,7 @@ def _detail(billed: Bill) -> str:
     """Return what the money is for, the dearest first."""
     dearest = sorted(billed.events, key=lambda event: -event[2])
     each = ", ".join(f"{what} ${usd:,.2f}" for what, _, usd in dearest if usd >= billed.usd / 100)
-    return f"{each}; {REGION}, prices of {date()}, without free tier"
+    return f"{each}; {REGION}, prices of {shipped().date}, without free tier"
 
 
 def _idle_connection() -> Entry:

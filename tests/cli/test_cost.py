@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from typer.testing import CliRunner
@@ -16,6 +16,9 @@ from lakesync.cli.cost.description import AMOUNTS, CHOICES, Description, describ
 from lakesync.cli.cost.floor import MONTH_H
 from lakesync.cli.faults import USAGE
 from tests.support.price_table import COMMAND, README, price_table
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 REGION = "us-east-1"
 
@@ -58,7 +61,7 @@ def test_people_see_each_service_the_floor_and_the_day_of_the_prices() -> None:
     assert (
         f"${answer['usd']:,.2f} a month, of which ${answer['floorUsd']:,.2f} in any case" in shown
     )
-    assert f"{REGION}, prices of {prices.date()}, on demand, without free tier" in shown
+    assert f"{REGION}, prices of {prices.shipped().date}, on demand, without free tier" in shown
     assert all(line["service"] in shown for line in answer["services"])
 
 
@@ -102,6 +105,7 @@ def test_a_word_that_is_none_is_refused_with_those_that_are(name: str) -> None:
     ("words", "sentence"),
     [
         ("--region mars-1", "the prices of 'mars-1' are not known, only those of us-east-1"),
+        ("--region mars-1", "run lakesync cost --print-prices --region mars-1 > prices.json"),
         ("--devices 5 --receivers 9", "--receivers 9 is more than the other devices there are: 4"),
         ("--devices 5 --tenants 9", "--tenants 9 is more than --devices 5"),
     ],
@@ -114,17 +118,133 @@ def test_what_cannot_be_priced_is_refused_with_a_reason(words: str, sentence: st
 
 
 def test_every_price_has_a_unit_a_source_and_a_day() -> None:
-    read = dt.date.fromisoformat(prices.date())
+    read = dt.date.fromisoformat(prices.shipped().date)
     assert dt.date(2026, 1, 1) < read <= dt.datetime.now(tz=dt.UTC).date()
-    for region in prices.regions():
-        for name, price in prices.prices_of(region).items():
+    for region in prices.shipped().regions:
+        for name, price in prices.shipped().of(region).items():
             assert price.unit, name
             assert price.source.startswith("https://aws.amazon.com/"), name
             assert price.usd(1) > 0, name
 
 
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    """A file of prices as it is printed for a Region whose prices are not known."""
+    done = CliRunner().invoke(app, ["cost", "--print-prices", "--region", "eu-west-1"])
+    assert done.exit_code == 0, done.output
+    file = tmp_path / "prices.json"
+    file.write_text(done.stdout, "utf-8")
+    return file
+
+
+def filled(file: Path, factor: float, *left: str) -> None:
+    """Fill in the prices of us-east-1 times a factor, and leave out some."""
+    content = json.loads(file.read_text("utf-8"))
+    [entries] = content["regions"].values()
+    for name, known in json.loads(prices.FILE.read_text("utf-8"))["regions"][REGION].items():
+        if name in left:
+            continue
+        entries[name]["price"] = known["price"] * factor
+        for to, of in zip(entries[name].get("tiers", ()), known.get("tiers", ()), strict=True):
+            to["price"] = of["price"] * factor
+    file.write_text(json.dumps(content), "utf-8")
+
+
+def test_another_region_is_priced_by_a_file_of_ones_own(own: Path) -> None:
+    filled(own, 2, "nat_hours", "nat_gb", "traces")
+    words = ("--devices", "5000", "--lake", "small-batches", "--prices", str(own))
+
+    answer = said(*words, "--region", "eu-west-1")
+
+    assert answer["usd"] == pytest.approx(2 * said(*words[:-2])["usd"])
+    assert answer["region"] == "eu-west-1"
+    assert answer["pricesOf"] == json.loads(own.read_text("utf-8"))["date"]
+    assert said(*words) == answer, "the only Region of a file need not be named"
+
+
+def test_a_price_that_is_not_filled_in_is_refused_where_it_is_needed(own: Path) -> None:
+    filled(own, 1, "nat_hours", "metrics")
+
+    done = CliRunner().invoke(app, ["cost", "--prices", str(own), "--private", "nat"])
+
+    assert done.exit_code == USAGE
+    assert "has no price in eu-west-1 of metrics (CloudWatch, metrics of one's own; " in done.stderr
+    assert "nat_hours (VPC, hours of NAT gateways; https://aws.amazon.com/vpc/" in done.stderr
+
+
+def test_a_file_of_known_prices_is_those_that_lakesync_has(tmp_path: Path) -> None:
+    printed = CliRunner().invoke(app, ["cost", "--print-prices"]).stdout
+    file = tmp_path / "prices.json"
+    file.write_text(printed, "utf-8")
+
+    assert prices.read_prices(str(file)).of(REGION) == prices.shipped().of(REGION)
+    assert said("--prices", str(file)) == said()
+
+
+@pytest.mark.parametrize(
+    ("at", "value", "sentence"),
+    [
+        ("", [], "the file must be an object"),
+        ("currency", "EUR", 'currency must be "USD"'),
+        ("date", "yesterday", "date must be the day"),
+        ("regions", {}, "regions has none"),
+        ("regions", None, "regions must be an object"),
+        ("regions.eu-west-1", 3, "regions.eu-west-1 must be an object"),
+        ("regions.eu-west-1.secrets", 0.4, "regions.eu-west-1.secrets must be an object"),
+        ("regions.eu-west-1.secrets.price", -1, "secrets.price must be a number, 0 or more, not"),
+        ("regions.eu-west-1.secrets.price", True, "secrets.price must be a number"),
+        ("regions.eu-west-1.secrets.price", "0.4", "secrets.price must be a number"),
+        ("regions.eu-west-1.secrets.per", 0, "secrets.per is 0"),
+        ("regions.eu-west-1.secrets.per", None, "secrets.per must be a number"),
+        ("regions.eu-west-1.secrets.unit", "", "secrets.unit must be a text"),
+        ("regions.eu-west-1.metrics.tiers", [], "metrics.tiers must be a list of tiers"),
+        ("regions.eu-west-1.metrics.tiers", [{"price": 1, "up_to": 9}], "must follow each other"),
+        (
+            "regions.eu-west-1.metrics.tiers",
+            [{"price": 1, "up_to": 9}, {"price": 1, "up_to": 9}, {"price": 1}],
+            "must follow each other",
+        ),
+        ("regions.eu-west-1.metrics.tiers", [{"price": 1}, {"price": 1}], "up_to must be a number"),
+    ],
+)
+def test_a_file_of_another_form_is_refused_with_the_place(
+    own: Path, at: str, value: object, sentence: str
+) -> None:
+    filled(own, 1)
+    content = json.loads(own.read_text("utf-8"))
+    *path, last = at.split(".")
+    place = content
+    for part in path:
+        place = place[part]
+    if at:
+        place[last] = value
+    own.write_text(json.dumps(content if at else value), "utf-8")
+
+    done = CliRunner().invoke(app, ["cost", "--prices", str(own)])
+
+    assert done.exit_code == USAGE
+    assert str(own) in done.stderr
+    assert sentence in done.stderr
+
+
+@pytest.mark.parametrize("content", [b"{", b"\xff\xfe", b'{"date": NaN}'])
+def test_a_file_that_is_no_json_is_refused(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "prices.json"
+    file.write_bytes(content)
+
+    assert CliRunner().invoke(app, ["cost", "--prices", str(file)]).exit_code == USAGE
+    assert CliRunner().invoke(app, ["cost", "--prices", str(file) + "-none"]).exit_code
+
+
+def test_to_print_prices_is_to_price_nothing() -> None:
+    for more in (["--prices", "-"], ["--from-usage"]):
+        done = CliRunner().invoke(app, ["cost", "--print-prices", *more])
+        assert done.exit_code == USAGE
+        assert "leave --prices and --from-usage out" in done.stderr
+
+
 def test_tiers_are_taken_one_after_another() -> None:
-    price = prices.prices_of(REGION)["http_requests"]
+    price = prices.shipped().of(REGION)["http_requests"]
 
     assert price.usd(400e6) == pytest.approx(300 * 1.0 + 100 * 0.9)
 
@@ -134,7 +254,7 @@ def test_every_use_of_an_event_has_a_price() -> None:
         "devices": 1_000, "tables": 3, "destinations": 2, "lake": "small-batches", "private": "nat",
         "watching": "detailed", "alarm_encryption": "own-key", "tracing": "on",
     })  # fmt: skip
-    priced = prices.prices_of(REGION)
+    priced = prices.shipped().of(REGION)
 
     for event in model.events(everything, 472, 6_840):
         assert event.each.uses.keys() <= priced.keys(), event.what

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from lakesync.cli.app import app
 from lakesync.cli.aws import Aws
-from lakesync.cli.cost.prices import prices_of
+from lakesync.cli.cost.prices import shipped
 from lakesync.cli.faults import USAGE
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def test_metrics_of_the_stack_are_priced_as_of_a_month() -> None:
     assert billed["GB taken in"] == pytest.approx(10)
     assert answer["days"] == 3
     assert answer["floorUsd"] == pytest.approx(0.10 + 0.40)
-    prices = prices_of(REGION)
+    prices = shipped().of(REGION)
     expected = sum(
         prices[name].usd(amount)
         for name, amount in (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -17,6 +18,8 @@ from lakesync.cli.session import Session, command
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from lakesync.cli.cost.prices import PriceList
 
 _REGION: Final = "us-east-1"
 _DEFAULTS: Final = Description()
@@ -45,6 +48,12 @@ def _with_inputs(function: Callable[..., None]) -> Callable[..., None]:
     words = f"Whose prices are taken; by default {_REGION}, of --from-usage the stack's own."
     hints["region"] = Annotated[str | None, typer.Option(help=words)]
     parameters.append(_option("region", None))
+    words = "A file of prices, as --print-prices makes it; by default LakeSync's own."
+    hints["prices"] = Annotated[str | None, typer.Option(help=words, metavar="FILE")]
+    parameters.append(_option("prices", None))
+    words = "Print a file of the Region's prices to be filled in: those that are known, else null."
+    hints["print_prices"] = Annotated[bool, typer.Option("--print-prices", help=words)]
+    parameters.append(_option("print_prices", default=False))
     function.__annotations__ = hints
     function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what `command` reads
     return function
@@ -68,25 +77,41 @@ def cost(session: Session, **given: Any) -> None:
       lakesync cost --devices 500 --mode polling --poll-every-s 60
       lakesync cost --devices 10000 --tenants 1000 --tables 3 --lake small-batches --json
       lakesync cost --from-usage --days 7 --stack prod
+      lakesync cost --print-prices --region eu-west-1 > prices.json
+      lakesync cost --prices prices.json --region eu-west-1
     """
     from lakesync.cli.cost.bill import bill
+    from lakesync.cli.cost.prices import read_prices, template
 
     description = described(given)
+    if given["print_prices"]:
+        if given["prices"] is not None or given["from_usage"]:
+            raise UsageFault("--print-prices prices nothing: leave --prices and --from-usage out")
+        today = datetime.now(tz=UTC).date()
+        session.out.text(json.dumps(template(given["region"] or _REGION, today), indent=1))
+        return
+    prices = None if given["prices"] is None else read_prices(given["prices"])
     if given["from_usage"]:
         if description != _DEFAULTS:
             raise UsageFault(
                 "--from-usage prices what was used: leave the description's options out"
             )
-        _from_usage(session, given["days"], given["region"])
+        _from_usage(session, given["days"], given["region"], prices)
         return
-    answer = bill(description, given["region"] or _REGION)
+    answer = bill(description, given["region"] or _region_of(prices), prices)
     if session.out.json_lines:
         session.out.json(as_json(answer, description))
     else:
         show(session.out, answer)
 
 
-def _from_usage(session: Session, days: int, region: str | None) -> None:
+def _region_of(prices: PriceList | None) -> str:
+    """Return whose prices are taken if no Region is named: those of a file with only one."""
+    given = () if prices is None else tuple(prices.regions)
+    return given[0] if len(given) == 1 else _REGION
+
+
+def _from_usage(session: Session, days: int, region: str | None, prices: PriceList | None) -> None:
     """Price what the stack used in the last days, as of a month, and share it among tenants."""
     from lakesync.cli.cost.bill import priced
     from lakesync.cli.cost.usage import tenants, used_events
@@ -95,7 +120,7 @@ def _from_usage(session: Session, days: int, region: str | None) -> None:
         raise UsageFault(f"--days is from 1 to {DAYS_MAX} days, not {days}")
     aws, now = session.aws, datetime.now(tz=UTC)
     with session.out.progress("reading metrics …"):
-        answer = priced(used_events(aws, days, now), region or aws.region or _REGION)
+        answer = priced(used_events(aws, days, now), region or aws.region or _REGION, prices)
         each = shares(answer, tenants(aws, days, now))
     if session.out.json_lines:
         session.out.json(as_json(answer) | {"days": days, "tenants": each})

@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from lakesync.cli.cost.model import events
-from lakesync.cli.cost.prices import date, prices_of
+from lakesync.cli.cost.prices import shipped, unpriced
+from lakesync.cli.faults import UsageFault
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from lakesync.cli.cost.description import Description
     from lakesync.cli.cost.model import Event
-    from lakesync.cli.cost.prices import Price
+    from lakesync.cli.cost.prices import Price, PriceList
 
 
 class Line(NamedTuple):
@@ -47,33 +48,41 @@ class Bill(NamedTuple):
         return sum(line.floor_usd for line in self.lines)
 
 
-def bill(description: Description, region: str) -> Bill:
+def bill(description: Description, region: str, prices: PriceList | None = None) -> Bill:
     """Return the bill of a description.
 
+    Args:
+        description: what is priced.
+        region: whose prices are taken.
+        prices: from which list; LakeSync's own if left out.
+
     Raises:
-        UsageFault: the Region's prices are not known.
+        UsageFault: the Region's prices are not known, or not all that are needed.
     """
     from lakesync.client.backoff import HEARTBEAT_S
     from lakesync.client.transport.listener import LATER, RENEWED_S
 
     every = events(description, HEARTBEAT_S * (1 + LATER / 2), RENEWED_S)
-    return priced(every, region)
+    return priced(every, region, prices)
 
 
-def priced(every: Iterable[Event], region: str) -> Bill:
-    """Return the bill of events."""
-    prices = prices_of(region)
+def priced(every: Iterable[Event], region: str, prices: PriceList | None = None) -> Bill:
+    """Return the bill of events; what it takes and raises is as of `bill`."""
+    source = prices or shipped()
+    known = source.of(region)
     used = list(every)
     amounts = _amounts(used)
+    if missing := {name for name, amount in amounts.items() if amount and name not in known}:
+        raise UsageFault(f"{source.file} has no price in {region} of {unpriced(missing)}")
     floors = _amounts(event for event in used if event.is_floor)
     lines = [
         Line(price.service, price.unit, amount, price.usd(amount), price.usd(floors.get(name, 0)))
-        for name, price in prices.items()
+        for name, price in known.items()
         if (amount := amounts.get(name, 0))
     ]
-    shares = _shares(amounts, prices)
+    shares = _shares(amounts, known)
     happened = [(event.what, event.times, _usd(event, shares)) for event in used]
-    return Bill(region, date(), tuple(lines), tuple(happened))
+    return Bill(region, source.date, tuple(lines), tuple(happened))
 
 
 def _amounts(every: Iterable[Event]) -> dict[str, float]:
