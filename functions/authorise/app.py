@@ -3,10 +3,13 @@
 from lakesync.runtime import wiring, wiring_keys, wiring_realtime
 from lakesync.runtime.authoriser import lambda_authoriser
 from lakesync.runtime.settings_realtime import AuthoriseFunctionSettings
+from lakesync.runtime.sizing import sized
 
 settings = wiring.load(AuthoriseFunctionSettings)
-handler = lambda_authoriser(
-    wiring_keys.authorities(settings),
-    redeem=wiring_realtime.redeemer(settings),
-    token_in_query=settings.token_in_query,
+handler = sized(
+    lambda_authoriser(
+        wiring_keys.authorities(settings),
+        redeem=wiring_realtime.redeemer(settings),
+        token_in_query=settings.token_in_query,
+    )
 )

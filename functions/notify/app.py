@@ -2,5 +2,6 @@
 
 from lakesync.runtime import wiring, wiring_realtime
 from lakesync.runtime.settings_realtime import NotifySettings
+from lakesync.runtime.sizing import sized
 
-handler = wiring_realtime.notifier(wiring.load(NotifySettings))
+handler = sized(wiring_realtime.notifier(wiring.load(NotifySettings)))

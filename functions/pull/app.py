@@ -6,6 +6,7 @@ from lakesync.runtime.api.pull import pull_routes
 from lakesync.runtime.api.ticket import ticket_routes
 from lakesync.runtime.http import create_app, lambda_handler
 from lakesync.runtime.settings_realtime import PullFunctionSettings
+from lakesync.runtime.sizing import sized
 from lakesync.runtime.source_pulls import SOURCE_S, with_sources
 
 settings = wiring.load(PullFunctionSettings)
@@ -14,4 +15,4 @@ tickets = ticket_routes(wiring_realtime.socket_tickets(settings))
 routes = pull_routes(pulls), checkpoint_routes(checkpoints), tickets
 app = create_app(*routes, access=wiring_access.access(settings))
 invoke = wiring.invoker(settings, settings.source_function, SOURCE_S)
-handler = with_sources(lambda_handler(app), invoke)
+handler = sized(with_sources(lambda_handler(app), invoke))

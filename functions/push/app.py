@@ -4,6 +4,7 @@ from lakesync.runtime import wiring, wiring_access
 from lakesync.runtime.api.push import push_routes
 from lakesync.runtime.http import create_app, lambda_handler
 from lakesync.runtime.settings import PushSettings
+from lakesync.runtime.sizing import sized
 
 settings = wiring.load(PushSettings)
 routes = push_routes(
@@ -11,4 +12,4 @@ routes = push_routes(
     wiring_access.quotas(settings),
     body_bytes_max=wiring.limits(settings).push_body_bytes_max,
 )
-handler = lambda_handler(create_app(routes, access=wiring_access.access(settings)))
+handler = sized(lambda_handler(create_app(routes, access=wiring_access.access(settings))))

@@ -16,7 +16,9 @@ from typer.testing import CliRunner
 from lakesync.cli.app import app
 from lakesync.cli.aws import Aws
 from lakesync.cli.cost.prices import shipped
+from lakesync.cli.cost.usage import CONNECTION_MINUTES
 from lakesync.cli.faults import USAGE
+from lakesync.client.transport.listener import RENEWED_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -120,6 +122,10 @@ def said(*words: str) -> dict[str, Any]:
 def amounts(answer: dict[str, Any]) -> dict[str, float]:
     """Return how much was billed of each thing."""
     return {line["unit"]: line["amount"] for line in answer["services"]}
+
+
+def test_a_connection_is_counted_as_long_as_clients_keep_one() -> None:
+    assert CONNECTION_MINUTES == RENEWED_S / 60
 
 
 @pytest.mark.usefixtures("stack")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -122,27 +123,94 @@ def test_lake_formation_asks_for_its_parameter(
     assert ("LakePermissions=lakeformation" in do) == (verdict is Verdict.WRONG)
 
 
-@pytest.mark.parametrize(
-    ("default", "verdict"),
-    [
-        ({"SSEAlgorithm": "AES256"}, Verdict.WELL),
-        ({"SSEAlgorithm": "aws:kms"}, Verdict.WELL),
-        ({"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": "arn:aws:kms:a:1:alias/aws/s3"},
-         Verdict.WELL),
-        ({"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": "arn:aws:kms:a:1:key/2"}, Verdict.WRONG),
-        ({"SSEAlgorithm": "aws:kms:dsse", "KMSMasterKeyID": "arn:aws:kms:a:1:key/2"},
-         Verdict.WRONG),
-    ],
-)  # fmt: skip
-def test_a_key_of_ones_own_on_the_bucket_of_packages_must_let_the_jobs_read(
-    account: Account, default: dict[str, str], verdict: Verdict
-) -> None:
+KEY = "arn:aws:kms:eu-west-1:123456789012:key/2"
+DEPLOYER, ROOT = (f"arn:aws:iam::123456789012:{name}" for name in ("role/deployer", "root"))
+
+
+def encrypted(account: Account, **default: str) -> None:
     rules = [{"ApplyServerSideEncryptionByDefault": default}]
     answer = {"ServerSideEncryptionConfiguration": {"Rules": rules}}
     account.answers("s3", "get_bucket_encryption", answer)
-    decided, _, do = only(before.check_artefacts(ahead(account, "packages")))
-    assert decided is verdict
-    assert ("kms:Decrypt" in do) == (verdict is Verdict.WRONG)
+
+
+@pytest.mark.parametrize(
+    "default",
+    [
+        {"SSEAlgorithm": "AES256"},
+        {"SSEAlgorithm": "aws:kms"},
+        {"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": "arn:aws:kms:a:1:alias/aws/s3"},
+    ],
+)
+def test_a_bucket_without_a_key_of_ones_own_needs_no_rights(
+    account: Account, default: dict[str, str]
+) -> None:
+    encrypted(account, **default)
+    assert only(before.check_artefacts(ahead(account, "packages")))[0] is Verdict.WELL
+
+
+def described(account: Account, manager: str = "CUSTOMER") -> None:
+    metadata = {"KeyId": "2", "Arn": KEY, "KeyManager": manager}
+    account.answers("kms", "describe_key", {"KeyMetadata": metadata}, {"KeyId": "alias/packages"})
+
+
+def test_awss_own_key_is_known_by_its_id_too(account: Account) -> None:
+    encrypted(account, SSEAlgorithm="aws:kms", KMSMasterKeyID="alias/packages")
+    described(account, "AWS")
+    assert only(before.check_artefacts(ahead(account, "packages")))[0] is Verdict.WELL
+
+
+def grant(principal: str, *actions: str, effect: str = "Allow", **condition: Any) -> dict[str, Any]:
+    return {
+        "Effect": effect, "Principal": {"AWS": principal}, "Resource": "*",
+        "Action": list(actions) or ["kms:Decrypt", "kms:GenerateDataKey*"],
+        **({"Condition": condition} if condition else {}),
+    }  # fmt: skip
+
+
+BY_S3 = {"kms:ViaService": "s3.eu-west-1.amazonaws.com", "kms:CallerAccount": "123456789012"}
+EVERYBODY = grant("*", StringEquals=BY_S3)
+BY_IAM_ALONE = grant(ROOT, "kms:*")
+JOBS = grant("*", ArnLike={"aws:PrincipalArn": "arn:aws:iam::123456789012:role/trial-*"})
+IN_ORGANISATION = grant("*", StringEquals={"aws:PrincipalOrgID": "o-1"})
+
+
+@pytest.mark.parametrize(
+    ("statements", "denied", "verdict", "lacking"),
+    [
+        ([EVERYBODY], [], Verdict.WELL, ""),
+        ([BY_IAM_ALONE, EVERYBODY], [], Verdict.WELL, ""),
+        ([BY_IAM_ALONE], [], Verdict.WRONG, "lets the jobs' roles not"),
+        ([BY_IAM_ALONE], ["kms:Decrypt"], Verdict.WRONG, "who deploys and the jobs' roles"),
+        ([BY_IAM_ALONE, JOBS], [], Verdict.WELL, ""),
+        ([BY_IAM_ALONE, JOBS], ["kms:GenerateDataKey"], Verdict.WRONG, "lets who deploys not"),
+        ([grant(DEPLOYER), JOBS], [], Verdict.WELL, ""),
+        ([grant(DEPLOYER, "kms:Decrypt"), JOBS], [], Verdict.WRONG, "lets who deploys not"),
+        ([grant("*", StringEquals=BY_S3 | {"kms:ViaService": "ec2.eu-west-1.amazonaws.com"})], [],
+         Verdict.WRONG, "who deploys and the jobs' roles"),
+        ([EVERYBODY, grant("*", effect="Deny")], [], Verdict.WRONG, "who deploys and"),
+        ([IN_ORGANISATION], [], Verdict.UNCHECKED, "who deploys and the jobs' roles"),
+        ([EVERYBODY, IN_ORGANISATION | {"Effect": "Deny"}], [], Verdict.UNCHECKED, "who deploys"),
+    ],
+)  # fmt: skip
+def test_a_key_of_ones_own_is_wrong_only_if_who_deploys_or_the_jobs_may_not_use_it(
+    account: Account,
+    statements: list[dict[str, Any]],
+    denied: list[str],
+    verdict: Verdict,
+    lacking: str,
+) -> None:
+    encrypted(account, SSEAlgorithm="aws:kms:dsse", KMSMasterKeyID="alias/packages")
+    described(account)
+    policy = json.dumps({"Version": "2012-10-17", "Statement": statements})
+    account.answers("kms", "get_key_policy", {"Policy": policy})
+    caller = {"Arn": ROLE, "Account": "123456789012", "UserId": "u"}
+    account.answers("sts", "get_caller_identity", caller)
+    account._stubbed["iam"] = Simulated(frozenset(denied))
+
+    decided, what, do = only(before.check_artefacts(ahead(account, "packages")))
+
+    assert (decided, lacking in what) == (verdict, True), what
+    assert ("kms:Decrypt" in do) == (verdict is not Verdict.WELL)
 
 
 def test_a_bucket_that_sam_will_make_needs_nothing(account: Account) -> None:

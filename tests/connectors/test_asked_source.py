@@ -12,7 +12,7 @@ from lakesync.adapters.lake.memory import MemoryAdapter
 from lakesync.buffer.memory import MemoryBuffer
 from lakesync.connectors.asked_source import answered
 from lakesync.connectors.definition import Definition, registration_from
-from lakesync.connectors.outside import Outside
+from lakesync.connectors.outside import NO_ANSWER, Outside
 from lakesync.connectors.port import SourceColumn, SourceTable
 from lakesync.connectors.registry import configured, connector_type
 from lakesync.connectors.sql import source as sql_source
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from lakesync.connectors.storage import Storage
 
 G = "g"
-AWAY = "the function that reaches databases did not answer in time; try again"
+AWAY = NO_ANSWER
 TABLE = {"name": "app.orders", "as": "orders", "key": ["id"], "columns": ["id", "n"]}
 SETTINGS: dict[str, Any] = {
     "host": "10.0.7.3",

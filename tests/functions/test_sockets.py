@@ -15,8 +15,9 @@ from lakesync.buffer.memory_connections import MemoryConnections
 from lakesync.core.delta import Op, make_delta
 from lakesync.core.messages import Pull, Push
 from lakesync.errors import Unavailable
+from lakesync.gateway.broadcast import Broadcaster
 from lakesync.ports import Connection, Revocation
-from lakesync.runtime import wiring, wiring_connectors, wiring_realtime
+from lakesync.runtime import observe, wiring, wiring_connectors, wiring_realtime
 from lakesync.runtime.realtime import frames as frames_module
 from lakesync.runtime.realtime.flood import COUNTED_AT_ONCE, WINDOW_FRAMES_MAX, WINDOW_S
 from lakesync.runtime.settings_realtime import FramesSettings
@@ -577,6 +578,22 @@ def test_records_that_tell_nothing_are_passed_over(api: Api) -> None:
     del removal["dynamodb"]["NewImage"]
     assert api.call("notify", {"Records": [removal]}) == NOBODY_NOTIFIED
     assert api.sockets.sent == {}
+
+
+def test_what_was_counted_is_written_out_though_waiting_for_frames_fails(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    published: list[None] = []
+
+    def fails(_: Broadcaster) -> None:
+        raise Unavailable("the network is gone")
+
+    monkeypatch.setattr(Broadcaster, "drain", fails)
+    monkeypatch.setattr(observe, "publish", lambda: published.append(None))
+    with pytest.raises(Unavailable):
+        api.call("notify", event("notify_sweep"))
+
+    assert published == [None]
 
 
 @pytest.mark.law("T6")

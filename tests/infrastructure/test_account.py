@@ -6,9 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lakesync.cli.cost import counts
 from lakesync.core.claims import CLAIMS, DELIVERIES
-from tests.infrastructure.stack import as_list, part, refusals, resources, template
+from tests.infrastructure.stack import (
+    as_list,
+    folder_of,
+    functions,
+    part,
+    refusals,
+    resources,
+    template,
+)
 from tests.infrastructure.transformed import made, transformed
+from tests.support.repository import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -209,17 +219,32 @@ def test_everything_that_keeps_messages_or_data_is_encrypted() -> None:
 # --- functions ------------------------------------------------------------------------------------
 
 
-def test_every_function_runs_on_arm_and_logs_json_without_the_platforms_chatter() -> None:
+def test_every_function_runs_on_arm_and_logs_json() -> None:
     assert template()["Parameters"]["Architecture"]["Default"] == "arm64"
     for name, function in made("AWS::Lambda::Function").items():
-        logging = dict(function["LoggingConfig"])
-        assert logging.pop("LogGroup")["Ref"] in resources("AWS::Logs::LogGroup"), name
-        assert logging == {
-            "LogFormat": "JSON",
-            "ApplicationLogLevel": "INFO",
-            "SystemLogLevel": "WARN",
-        }
+        logging = function["LoggingConfig"]
+        assert logging["LogGroup"]["Ref"] in resources("AWS::Logs::LogGroup"), name
+        assert (logging["LogFormat"], logging["ApplicationLogLevel"]) == ("JSON", "INFO")
         assert function["Architectures"] == [{"Ref": "Architecture"}]
+
+
+def test_what_each_call_took_is_reported_by_lambda_or_sampled_where_that_is_dear() -> None:
+    """An operator sizes memory by it; `lakesync cost` counts the lines."""
+    sampled = {
+        folder_of(properties)
+        for properties in functions().values()
+        if "= sized(" in (ROOT / properties["CodeUri"] / "app.py").read_text()
+    }
+    levels = {
+        function["Environment"]["Variables"]["POWERTOOLS_SERVICE_NAME"]: function["LoggingConfig"][
+            "SystemLogLevel"
+        ]
+        for function in made("AWS::Lambda::Function").values()
+    }
+
+    assert {name for name, level in levels.items() if level == "WARN"} == sampled
+    assert set(levels.values()) == {"INFO", "WARN"}
+    assert sampled == counts.SAMPLED
 
 
 def test_python_that_aws_gives_up_is_for_the_emulator_alone() -> None:

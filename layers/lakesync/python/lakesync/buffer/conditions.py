@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from lakesync.buffer import pack
 from lakesync.core.layout import MAIN_LANE
+from lakesync.core.plural import plural
 from lakesync.errors import InternalError
 from lakesync.ports import NO_HEAD, HeadMoved, StaleRead
 from lakesync.wire.log_chunk import encode_chunk
@@ -77,7 +78,8 @@ def check_states(
     }
     marks_stale = sum(_commit_of(marks.get(key)) != put.seen for key, put in commit.marks.items())
     if stale or marks_stale:
-        raise StaleRead(f"{len(stale)} rows, {marks_stale} marks are not as seen", stale)
+        counted = f"{plural(len(stale), 'row')} and {plural(marks_stale, 'mark')}"
+        raise StaleRead(f"not as seen: {counted}", stale)
 
 
 def check_lanes(main: Head | None, seen: Head | None, to: Stamp) -> None:

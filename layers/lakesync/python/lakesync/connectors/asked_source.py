@@ -10,6 +10,7 @@ import json
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from lakesync.connectors.outside import NO_ANSWER
 from lakesync.connectors.port import SourceColumn, SourceTable
 from lakesync.connectors.registry import configured, connector_type
 from lakesync.connectors.storage import Storage
@@ -31,7 +32,6 @@ T = TypeVar("T")
 CHECK: Final = "check"
 DISCOVER: Final = "discover"
 FORGET: Final = "forget"
-_NO_ANSWER: Final = "the function that reaches databases did not answer in time; try again"
 
 
 class AskedSource:
@@ -66,7 +66,7 @@ class AskedSource:
     ) -> Result[T, LakeSyncError]:
         answer = self._asks(_question(self._kind, self._settings, self._storage, does))
         if answer is None:
-            return Err(AdapterUnreachable(_NO_ANSWER))
+            return Err(AdapterUnreachable(NO_ANSWER))
         if refused := answer.get("refused"):
             kind = BY_CODE.get(refused["code"], AdapterFailed)
             return Err(kind(refused["message"], field=refused["field"]))
@@ -82,7 +82,7 @@ def forget_elsewhere(
         question["following"] = _plain(following)
     answer = asks(question)
     if answer is None:
-        return f"What it created at its source may remain: {_NO_ANSWER}."
+        return f"What it created at its source may remain: {NO_ANSWER}."
     if refused := answer.get("refused"):
         return f"What it created at its source may remain: {refused['message']}."
     return str(answer["sentence"])

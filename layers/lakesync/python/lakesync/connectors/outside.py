@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     Asks = Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
     """Passes a question on (`lakesync.connectors.asked_source`); None if no answer came in time."""
 
+NO_ANSWER: Final = "the function that reaches databases did not answer in time; try again"
+"""Said of a question that was passed on, for want of an answer."""
+
 
 class Outside(NamedTuple):
     """The hosts and other means that the operator allows."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 
+from lakesync.connectors.outside import NO_ANSWER
 from lakesync.core.destinations import ICEBERG
 from lakesync.errors import LakeSyncError, ValidationFailed
 from lakesync.runtime import observe
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 ASK_S: Final = 20
 """How long the administration waits for a database's answer: longer than connecting may take."""
-_NO_ANSWER: Final = "the function that reaches databases did not answer in time; try again"
 
 
 def asked_by(
@@ -42,7 +42,7 @@ def asked_by(
         if not answer.get("answers"):
             raise ValidationFailed(
                 f"the database of the secret {secret} cannot be used: "
-                f"{answer.get('reason', _NO_ANSWER)}",
+                f"{answer.get('reason', NO_ANSWER)}",
                 field="secret",
             )
 

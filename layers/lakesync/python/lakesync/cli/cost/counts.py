@@ -51,12 +51,24 @@ class Count(NamedTuple):
         return Count(uses, f"{self.source}; {other.source}")
 
 
+SAMPLED: Final = frozenset(
+    {"authorise", "push", "pull", "frames", "notify", "connect", "disconnect"}
+)
+"""Functions that devices call: what each call took is logged of samples alone."""
+SAMPLE_BYTES: Final = 0.3
+"""Of each of their calls: a line of 300 bytes for one in a thousand (runtime/sizing.py)."""
+REPORT_BYTES: Final = 440
+"""Of each call of the others: Lambda's own lines of its start, 145 bytes, and of its report, 240,
+with 26 for each that CloudWatch adds."""
+
+
 def invoked(function: str, ms: float, log_bytes: float, source: str) -> Count:
-    """Return one invocation of a function."""
+    """Return one invocation of a function, whose own lines have so many bytes."""
+    lines = log_bytes + (SAMPLE_BYTES if function in SAMPLED else REPORT_BYTES)
     uses = {
         "lambda_requests": 1.0,
         "lambda_gb_s": MEMORY_GB[function] * ms / 1_000,
-        "logs_in_gb": log_bytes / _GB,
+        "logs_in_gb": lines / _GB,
     }
     return Count(uses, source)
 

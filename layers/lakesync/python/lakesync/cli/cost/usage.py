@@ -23,8 +23,8 @@ DAYS_MAX: Final = 90
 """Days that `lakesync cost --from-usage` looks back: Glue keeps its runs for so long."""
 QUERIES_MAX: Final = 500
 """Metrics that one request of CloudWatch gives."""
-CONNECTION_MINUTES: Final = 110
-"""Of a connection until it is renewed; one that ends before is counted too long."""
+CONNECTION_MINUTES: Final = 114
+"""Of a connection until its client renews it; one that ends before is counted too long."""
 _DAY_S: Final = 86_400
 _NAMESPACE: Final = "LakeSync"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lakesync.cli.doctor.checks import examined
 from lakesync.cli.doctor.deployer import filled, statements
 from lakesync.cli.doctor.diagnosis import note, unchecked, well, wrong
+from lakesync.cli.doctor.key_policy import Asker, admission
 from lakesync.cli.doctor.quotas import (
     RATES,
     RESERVED,
@@ -46,6 +48,8 @@ _EVERYWHERE: Final = "5.1"
 """The version of Glue that is in every Region which has Glue."""
 _MANAGED_STACK: Final = "aws-sam-cli-managed-default"
 _AWS_KEY: Final = "alias/aws/s3"
+DECRYPTS: Final = "kms:Decrypt"
+ENCRYPTS: Final = "kms:GenerateDataKey"
 _IAM: Final = "IAM_ALLOWED_PRINCIPALS"
 _VERSION: Final = re.compile(r"(\d+)\.(\d+)")
 
@@ -190,7 +194,14 @@ def check_artefacts(ahead: Ahead) -> list[Diagnosis]:
     s3 = ahead.aws.client("s3")
     rules = s3.get_bucket_encryption(Bucket=bucket)["ServerSideEncryptionConfiguration"]["Rules"]
     default = rules[0].get("ApplyServerSideEncryptionByDefault", {}) if rules else {}
-    return artefacts_state(bucket, default)
+    named = default.get("KMSMasterKeyID", _AWS_KEY)
+    if not default.get("SSEAlgorithm", "").startswith("aws:kms") or named.endswith(_AWS_KEY):
+        return [well(f"the bucket {bucket} needs no rights on a key")]
+    key = ahead.aws.client("kms").describe_key(KeyId=named)["KeyMetadata"]
+    if key["KeyManager"] == "AWS":
+        return [well(f"the bucket {bucket} needs no rights on a key")]
+    deployer, jobs = _admitted(ahead, key["Arn"])
+    return key_state(bucket, key["Arn"], deployer=deployer, jobs=jobs)
 
 
 def _managed_bucket(ahead: Ahead) -> str:
@@ -205,20 +216,67 @@ def _managed_bucket(ahead: Ahead) -> str:
     return str(outputs.get("SourceBucket", ""))
 
 
-def artefacts_state(bucket: str, default: Mapping[str, str]) -> list[Diagnosis]:
-    """Decide by a bucket's default encryption."""
-    key = default.get("KMSMasterKeyID", _AWS_KEY)
-    if not default.get("SSEAlgorithm", "").startswith("aws:kms") or key.endswith(_AWS_KEY):
-        return [well(f"the bucket {bucket} needs no rights on a key")]
-    return [
-        wrong(
-            f"the bucket {bucket} is encrypted by the key {key}, on which the jobs' roles have no "
-            "right: their scripts could not be read",
-            "in the key's policy allow kms:Decrypt and kms:GenerateDataKey to principals of the "
-            "account where kms:ViaService is s3.REGION.amazonaws.com, or name a bucket without it "
-            "(sam deploy --s3-bucket)",
-        )
-    ]
+def _admitted(ahead: Ahead, key: str) -> tuple[bool | None, bool | None]:
+    """Return whether the deployer and the jobs may use a key; None where that is not known."""
+    answer = ahead.aws.client("kms").get_key_policy(KeyId=key, PolicyName="default")
+    policy, region = json.loads(answer["Policy"]), ahead.aws.region or ""
+    caller = ahead.aws.client("sts").get_caller_identity()["Arn"]
+    _, partition, _, _, account, *_ = caller.split(":")
+    # Its roles are made with the stack, and have no rights on keys of others.
+    job = f"arn:{partition}:iam::{account}:role/{ahead.stack}-MaterialiseJobRole-x"
+    jobs = admission(policy, DECRYPTS, Asker(job, region)).itself
+    principal = principal_of(caller)
+    if principal is None:
+        return True, jobs  # the account itself, whom every key's policy should name
+    uses = [admission(policy, action, Asker(principal, region)) for action in (DECRYPTS, ENCRYPTS)]
+    by_iam = None
+    if not all(use.itself for use in uses):
+        by_iam = _may_use(ahead, principal, key)
+    each = [
+        True if use.itself or (use.by_iam and by_iam)
+        else None if None in (use.itself, use.by_iam) else False
+        for use in uses
+    ]  # fmt: skip
+    return (False if False in each else None if None in each else True), jobs
+
+
+def _may_use(ahead: Ahead, principal: str, key: str) -> bool:
+    """Return whether a principal's own policies let it use a key."""
+    answer = ahead.aws.client("iam").simulate_principal_policy(
+        PolicySourceArn=principal, ActionNames=[DECRYPTS, ENCRYPTS], ResourceArns=[key]
+    )
+    return all(each["EvalDecision"] == "allowed" for each in answer["EvaluationResults"])
+
+
+def key_state(
+    bucket: str, key: str, *, deployer: bool | None, jobs: bool | None
+) -> list[Diagnosis]:
+    """Decide by whether the deployer may use a bucket's key, and the roles of the jobs.
+
+    Lambda reads code with the deployer's rights, Glue a script with those of the job's role.
+    """
+    whom = {"who deploys": deployer, "the jobs' roles": jobs}
+    lacking = [who for who, may in whom.items() if may is False]
+    unknown = [who for who, may in whom.items() if may is None]
+    if lacking:
+        return [
+            wrong(
+                f"the bucket {bucket} is encrypted by the key {key}, which lets "
+                f"{' and '.join(lacking)} not use it: packages or scripts could not be read",
+                "in the key's policy allow kms:Decrypt and kms:GenerateDataKey to principals of "
+                "the account where kms:ViaService is s3.REGION.amazonaws.com, or name a bucket "
+                "without it (sam deploy --s3-bucket)",
+            )
+        ]
+    if unknown:
+        return [
+            unchecked(
+                f"the policy of the key {key}, by which the bucket {bucket} is encrypted, has "
+                f"conditions that say whether {' and '.join(unknown)} may use it",
+                "see that they may: kms:Decrypt, and for who deploys kms:GenerateDataKey",
+            )
+        ]
+    return [well(f"the key of the bucket {bucket} lets who deploys and the jobs read it")]
 
 
 def check_rights(ahead: Ahead) -> list[Diagnosis]:

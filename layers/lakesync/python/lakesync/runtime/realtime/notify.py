@@ -34,8 +34,10 @@ def notify_handler(broadcaster: Broadcaster, sweep: ConnectionSweep) -> Handler:
                 return _notify(broadcaster, event["Records"], context)
             return {"closed": sweep.sweep(_share(context, 1))}
         finally:
-            broadcaster.drain()
-            observe.publish()
+            try:
+                broadcaster.drain()
+            finally:
+                observe.publish()
 
     return handler
 
