@@ -216,6 +216,24 @@ def test_protected_data_are_refused_with_what_lifts_the_protection(
     assert account.left(name) == everything
 
 
+def test_termination_protection_is_refused_with_what_lifts_it(
+    account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CloudFormation would refuse the deletion itself, once everything around it is gone."""
+    name = "ended"
+    account.use(name, account.deploy(name))
+    everything = account.left(name)
+    ordinary = stack_removal.StackRemoval._described
+    protected = {"EnableTerminationProtection": True}
+    monkeypatch.setattr(
+        stack_removal.StackRemoval, "_described", lambda self: ordinary(self) | protected
+    )
+    refused = account.run(name, "--yes", name)
+    assert refused.exit_code == 1
+    assert "--no-enable-termination-protection" in refused.stderr
+    assert account.left(name) == everything
+
+
 def test_a_first_deployment_that_was_rolled_back_is_cleared_away_whatever_its_stage(
     account: Account, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -33,8 +33,8 @@ NAME = "lakesync-test"
 
 FIRST = "test_maintenance.py"
 """It maintains the whole lake, which takes the longer the more tables other tests left there."""
-LAST = "test_calls.py"
-"""It reads the record of the calls that all others caused."""
+LAST = ("test_calls.py", "test_stack_delete.py")
+"""They read the record of the calls that all others caused, and delete the stack."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -43,7 +43,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.stack)
-    items.sort(key=lambda item: (item.path == here / LAST, item.path != here / FIRST))
+    last = {here / name: place for place, name in enumerate(LAST, 1)}
+    items.sort(key=lambda item: (last.get(item.path, 0), item.path != here / FIRST))
 
 
 @pytest.fixture(scope="session", autouse=True)

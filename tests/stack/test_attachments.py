@@ -16,7 +16,7 @@ from lakesync.result import Err
 from tests.stack.test_rules import RULES, SCHEMA, administer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from lakesync.core.attachments import Attachment
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 PLACE = ("todos", "t1", "photo")
 PHOTO = {"name": "photo", "type": "string"}
+REQUESTS_UNCOUNTED_MAX = 40
+"""Of one process, until it asks what a gateway may: a thirty-second of the stack's quota."""
 
 
 @pytest.fixture
@@ -108,6 +110,19 @@ def test_a_file_added_offline_reaches_who_sees_its_row_and_nobody_else(
     with pytest.raises(NotFound) as hidden:
         download(tenant, file, teams=["y"])
     assert not isinstance(hidden.value, NotYetUploaded)
+
+
+@pytest.mark.law("Q1")
+def test_requests_for_attachments_count_against_the_gateways_quota(
+    tenant: Tenant, lakesync: Callable[..., Any]
+) -> None:
+    lakesync("quota", "set", "--pushes", "1", "--gateway", tenant.gateway)
+    path, token = f"/sync/{tenant.gateway}/attachments", tenant.token("ann")
+    statuses = {
+        tenant.call("POST", path, token=token, json={"reference": "none"}).status_code
+        for _ in range(REQUESTS_UNCOUNTED_MAX + 2)
+    }
+    assert statuses == {400, 429}
 
 
 def sizes(tenant: Tenant) -> list[int]:

@@ -1,6 +1,7 @@
 """Every call that the deployed code made is allowed to its role on AWS, and little else is.
 
-It comes last: what it reads is the record of all calls that the tests before it caused.
+It comes behind all that call: what it reads is the record of what the tests before it caused. Only
+the deletion of the stack follows.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from tests.support.resolved import Deployed
 
 HERE = Path(__file__).parent
+UNUSED_SHARE_MAX = 1 / 20
+"""Of the template's statements, those that may be used by no recorded call."""
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +87,8 @@ def test_every_statement_is_used_by_a_call_or_listed_with_its_reason(
 
     assert {where: str(statements[where].statement) for where in unused - explained.keys()} == {}
     assert explained.keys() - statements.keys() == set(), "these are no more"
+    assert listed["unused"].keys() & used == set(), "these are used: strike them out"
+    assert len(listed["unused"]) <= len(statements) * UNUSED_SHARE_MAX
 
 
 @pytest.mark.usefixtures("whole")

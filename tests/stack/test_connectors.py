@@ -14,10 +14,15 @@ import httpx
 import pytest
 
 from lakesync.runtime.poll_schedules import schedule_name
-from tests.support.deployed import Tenant
+from tests.support.deployed import Tenant, changes_reported, look_again
 from tests.support.sources import SqlSource
 from tests.support.vendors.jira import EMAIL, TOKEN, JiraServer
-from tests.support.vendors.salesforce import CLIENT_ID, CLIENT_SECRET, SalesforceServer
+from tests.support.vendors.salesforce import (
+    CLIENT_ID,
+    CLIENT_SECRET,
+    FIELDS,
+    SalesforceServer,
+)
 from tests.support.waiting import PATIENCE_S, answered
 
 if TYPE_CHECKING:
@@ -183,11 +188,14 @@ def test_jira_salesforce_and_captured_changes_arrive_in_a_clients_pull(
             org.put({"2": "Zenith"})
             source.put({"2": "other"})
             source.delete("1")
+            org.objects[org.table].fields = {**FIELDS, "Phone": "string"}
+            look_again(tenant, "crm")
             run()
             answered(seen, lambda shown: shown == {
                 "tickets": {"10001": "mended", "10002": "new"}, "accounts": {"2": "Zenith"},
                 "orders": {"2": "other"},
             })  # fmt: skip
+            assert changes_reported(tenant) == [("crm", "Phone", "is new: string")]
         finally:
             for name in registered:
                 removed(tenant, f"{path}/{name}", admin)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, LiteralString
 from uuid import uuid4
@@ -12,6 +13,7 @@ from psycopg import sql
 
 from lakesync.core.delta import Op
 from tests.support.deployed import Tenant
+from tests.support.killed_flush import bucket
 from tests.support.waiting import answered
 
 if TYPE_CHECKING:
@@ -150,6 +152,62 @@ def push(tenant: Tenant, rows: dict[str, int], op: Op = Op.INSERT) -> None:
     """Push rows, and flush them."""
     tenant.push([tenant.make(op, row_id, {"n": n}) for row_id, n in rows.items()])
     tenant.flush()
+
+
+@pytest.mark.law("D9", "D11")
+@pytest.mark.usefixtures("lake_left_alone")
+def test_a_claim_that_cannot_be_read_is_set_aside_and_a_replay_takes_it_up(
+    tenant: Tenant, warehouses: tuple[Warehouse, Warehouse]
+) -> None:
+    first, _ = warehouses
+    tenant.push([tenant.make(Op.INSERT, "before", {"n": 0})])
+    first.add()
+    until(first.rows, {"before": 0})
+    first.act("pause")
+    push(tenant, {"a": 1})
+    until(lambda: first.report()["waiting"], 1)
+    objects, place = bucket(tenant), f"{tenant.gateway}/first/"
+    [key] = objects.list_objects(f"deliveries/{place}")
+    claim = objects.get_object(key)
+    objects.put_object(key, b"{}", "application/json")
+    first.act("resume")
+
+    until(lambda: len(objects.list_objects(f"deliveries-failed/{place}")), 1)
+    [failed] = objects.list_objects(f"deliveries-failed/{place}")
+    assert failed == f"deliveries-failed/{key.removeprefix('deliveries/')}"
+    mended = json.loads(objects.get_object(failed)) | {"claim": claim.decode()}
+    objects.put_object(failed, json.dumps(mended).encode(), "application/json")
+    first.act("replay")
+    until(first.rows, {"before": 0, "a": 1})
+    assert objects.list_objects(f"deliveries-failed/{place}") == []
+
+
+@pytest.mark.law("D7", "D13")
+@pytest.mark.usefixtures("lake_left_alone")
+def test_rows_arrive_in_a_folder_of_the_lakes_bucket_and_are_pulled_from_there(
+    tenant: Tenant, aws: Aws, stack: Stack
+) -> None:
+    url = (
+        f"s3://{aws.output('LakeBucket')}/destinations/{tenant.gateway}?region={stack.region}"
+        f"&endpoint={stack.endpoint}&style=path"
+    )
+    secret = f"{aws.output('DestinationSecretPrefix')}{tenant.gateway}/folder"
+    aws.client("secretsmanager").create_secret(Name=secret, SecretString=url)
+    admin, path = tenant.token("ops", role="admin"), f"/admin/destinations/{tenant.gateway}/folder"
+    tenant.push([tenant.make(Op.INSERT, "before", {"n": 0})])
+    added = tenant.call("POST", path, token=admin, json={"kind": "s3", "secret": "folder"})
+    assert added.status_code == 200, added.text
+    push(tenant, {"a": 1})
+
+    def pulled() -> dict[str, Any]:
+        answer = tenant.call(
+            "GET", f"/sync/{tenant.gateway}/pull?source=folder", token=tenant.token("ann")
+        )
+        deltas = answer.json().get("deltas", [])
+        return {each["rowId"]: each["columns"][0]["value"] for each in deltas}
+
+    until(pulled, {"before": 0, "a": 1})
+    aws.client("secretsmanager").delete_secret(SecretId=secret, ForceDeleteWithoutRecovery=True)
 
 
 @pytest.mark.law("D7", "D8", "D9", "D11")

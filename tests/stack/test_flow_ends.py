@@ -13,7 +13,7 @@ from lakesync.adapters.database import Position
 from lakesync.flows.routes import keeper
 from lakesync.materialise.opening import opened_database
 from tests.stack.test_flows import Flows
-from tests.support.deployed import Glue
+from tests.support.deployed import Glue, changes_reported, look_again
 from tests.support.destinations import SqlDestination, mariadb_dialect, mariadb_url
 from tests.support.sources import SqlSource
 from tests.support.waiting import answered
@@ -122,7 +122,9 @@ def test_rows_go_to_iceberg_and_from_there_to_mariadb_and_are_followed(
     source.delete("4")
     source.run(f"ALTER TABLE {table} ADD COLUMN size integer")
     source.run(f"UPDATE {table} SET size = 7 WHERE id = 5")  # noqa: S608 - ours
+    look_again(flows.tenant, "in")
     flows.poll("in")
+    assert changes_reported(flows.tenant) == [("in", "size", "is new: integer")]
     flows.poll("out")
     labels = {"1": "v1", "2": "changed", "3": "v3", "5": "v5"}
     sizes = {row_id: 7 if row_id == "5" else None for row_id in labels}

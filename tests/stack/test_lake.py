@@ -6,6 +6,7 @@ in `history`; each test looks at one consequence.
 
 from __future__ import annotations
 
+import json
 import random
 import time
 from dataclasses import dataclass, field
@@ -39,6 +40,8 @@ class History:
     """Three clients insert, update and delete the same rows."""
     disordered: Tenant
     """The first of its three batches came last."""
+    unreadable: Tenant
+    """Of its claims nothing can be read."""
     together: list[dict[str, Any]] = field(default_factory=list)
     """The two runs that were started at once."""
     behind_the_gap: int = -1
@@ -54,7 +57,7 @@ class History:
 @pytest.fixture(scope="module")
 def history(stack: Stack, aws: Aws, glue: Glue, by_hand: None, credentials: None) -> History:
     """Let everything happen."""
-    seen = History(Tenant(stack), Tenant(stack), Tenant(stack))
+    seen = History(*(Tenant(stack) for _ in range(4)))
     chance = random.Random(7)
     delivered = kill_flushes(seen.killed)
     edit(seen.mixed, chance, count=120)
@@ -65,6 +68,7 @@ def history(stack: Stack, aws: Aws, glue: Glue, by_hand: None, credentials: None
     seen.together = run_two_at_once(glue)
     seen.behind_the_gap = seen.disordered.waiting()
 
+    put_back(seen.unreadable, dict.fromkeys(flushed(seen.unreadable, 0), b"{}"))
     put_back(seen.disordered, withheld)
     put_back(seen.killed, delivered)
     seen.stopped = kill_midway(glue, seen.mixed, chance)
@@ -213,6 +217,13 @@ def test_batches_that_are_delivered_three_times_are_applied_once(history: Histor
     for table in TABLES:
         assert_right(history.killed, table)
         assert len(history.killed.lake_rows(table)) == 10 * len(STEPS)
+
+
+def test_a_claim_that_cannot_be_read_is_set_aside_with_its_reason(history: History) -> None:
+    objects = bucket(history.unreadable)
+    assert claims(history.unreadable) == []
+    [key] = objects.list_objects(f"claims-failed/{history.unreadable.gateway}/")
+    assert json.loads(objects.get_object(key))["reason"]
 
 
 def test_athena_finds_the_views_of_each_table(history: History, aws: Aws) -> None:

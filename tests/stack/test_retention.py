@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakesync.core.delta import Op
+from lakesync.core.messages import SNAPSHOT, Pull
+from lakesync.wire import frames, proto
+from lakesync.wire.frames import Tag
 from lakesync.wire.records import decode_records
+from tests.stack.test_sockets import next_answer, opened
 from tests.support.deployed import Tenant, executed, reconfigure
 from tests.support.waiting import drained
 
@@ -66,6 +70,22 @@ def test_a_checkpoint_is_there_once_retention_ran(kept: Tenant, aws: Aws) -> Non
     assert {delta.row_id for delta in behind} <= {row for row, _ in wanted}
     assert streamed(kept, part="0").content == answer.content
     assert streamed(kept, checkpoint="0" * 16 + "-" + "0" * 16).status_code == 410
+
+
+def test_a_client_begins_with_the_checkpoint_over_a_socket_too(
+    kept: Tenant, socket_url: str
+) -> None:
+    rows, snapshot = set(), SNAPSHOT
+    with opened(socket_url, kept, "s1") as socket:
+        while snapshot:
+            asked = Pull("s1", snapshot=snapshot, removes=True, own_cursor=True)
+            socket.send(frames.encode_pull_frame(asked, 9))
+            tag, body = next_answer(socket)
+            assert tag is Tag.PULL
+            page = proto.decode_page(body)
+            rows |= {delta.row_id for run in page.records for delta in decode_records(run)}
+            snapshot = page.snapshot
+    assert rows >= {f"r{n}" for n in range(ROWS) if n != 7}
 
 
 @pytest.fixture

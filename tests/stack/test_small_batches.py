@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from lakesync.core.delta import Op
 from tests.infrastructure.stack import functions
-from tests.support.waiting import drained
+from tests.stack.test_flow_ends import iceberg_url, secret_of
+from tests.stack.test_flows import Flows
+from tests.stack.test_thresholds import large
+from tests.support.deployed import Tenant, quick_to_flush, unflushed
+from tests.support.waiting import answered, drained
 from tools.local_stack.paths import ROOT
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
-    from tests.support.deployed import Glue, Tenant
+    from lakesync.cli.aws import Aws
+    from tests.support.deployed import Glue
     from tools.local_stack.stack import Stack
 
 UNZIPPED_BYTES_MAX = 250 << 20
@@ -28,19 +34,34 @@ def push_and_wait(tenant: Tenant, turn: int) -> None:
     drained(tenant.waiting)
 
 
-@pytest.mark.law("L1", "L19")
-def test_edits_of_a_quiet_gateway_are_in_the_lake_without_a_run(tenant: Tenant, glue: Glue) -> None:
+@pytest.mark.law("L1", "L19", "D19", "Y1", "Y5")
+def test_edits_of_a_quiet_gateway_are_in_the_lake_without_a_run_and_a_flow_takes_them_on(
+    tenant: Tenant, glue: Glue, stack: Stack, aws: Aws, lakesync: Callable[..., Any]
+) -> None:
     glue.settle()
     push_and_wait(tenant, 0)  # the tables are new: a run makes them
     glue.settle()
     before = len(glue.runs())
     push_and_wait(tenant, 1)
-    tenant.push([tenant.make(Op.DELETE, "r3"), tenant.make(Op.INSERT, "new", {"turn": 9})])
+    tenant.push([tenant.make(Op.DELETE, "r3"), tenant.make(Op.INSERT, "new", {"text": large(9)})])
     push_and_wait(tenant, 2)
 
     assert len(glue.runs()) == before
     assert tenant.lake_rows() == tenant.expected()
     assert tenant.table("todos__changes").num_rows == len(tenant.deltas)
+
+    # To another gateway, of which so much is flushed unasked.
+    flows = Flows(Tenant(stack), aws, lakesync)
+    quick_to_flush(flows.tenant)
+    flows.declare({
+        "name": "on", "schedule": {"everyMinutes": 1_440}, "tables": ["todos"],
+        "source": {"database": "iceberg", "secret": secret_of(flows, iceberg_url(flows, stack)),
+                   "gateway": tenant.gateway},
+        "destination": "gateway",
+    })  # fmt: skip
+    assert {delta.row_id for delta in flows.tenant.pull("phone")} == tenant.expected().keys()
+    answered(lambda: unflushed(flows.tenant), lambda size: size == 0)
+    flows.ask("DELETE", "/on")
 
 
 def test_a_function_with_its_layers_is_no_larger_than_lambda_takes(stack: Stack) -> None:

@@ -148,6 +148,25 @@ def test_who_is_revoked_is_notified_and_closed(tenant: Tenant, socket_url: str) 
             socket.recv(timeout=ARRIVES_S_MAX)
 
 
+@pytest.mark.law("T6")
+def test_a_client_that_an_administrator_disconnects_is_told_so(
+    tenant: Tenant, socket_url: str
+) -> None:
+    with opened(socket_url, tenant, "c1") as socket:
+        answer = tenant.call(
+            "POST",
+            f"/admin/clients/{tenant.gateway}",
+            token=tenant.token("ops", role="admin"),
+            json={"disconnect": {"client": "c1"}},
+        )
+        assert answer.json() == {"disconnected": 1}, answer.text
+        tag, body = next_frame(socket)
+        assert tag is Tag.REFUSAL
+        assert frames.decode_refusal(body).error.code == "UNAVAILABLE", "it may connect again"
+        with pytest.raises(ConnectionClosed):
+            socket.recv(timeout=ARRIVES_S_MAX)
+
+
 @pytest.mark.law("T7")
 def test_what_is_no_frame_closes_with_a_code(tenant: Tenant, socket_url: str) -> None:
     with opened(socket_url, tenant) as socket:

@@ -16,6 +16,7 @@ from uuid import uuid4
 
 import httpx
 
+from lakesync.buffer import keys
 from lakesync.cli.aws import Aws
 from lakesync.cli.commands.flush import waiting_batches
 from lakesync.cli.connection import Connection
@@ -25,6 +26,7 @@ from lakesync.client import HttpTransport
 from lakesync.client.transport.certificates import trusted
 from lakesync.core.clock import STAMP_MAX, HybridLogicalClock
 from lakesync.core.delta import Op, make_delta
+from lakesync.core.flushing import FLUSH_BYTES_MIN
 from lakesync.core.messages import Pull, Push
 from lakesync.wire.records import decode_records
 from tests.support.oracle import expected_row
@@ -184,6 +186,46 @@ class Tenant:
             for row, columns in rows.items()
             if columns is not None
         }
+
+
+def quick_to_flush(tenant: Tenant) -> None:
+    """Have a tenant flushed as soon as the least threshold waits."""
+    answer = tenant.call(
+        "POST", f"/admin/flushing/{tenant.gateway}", token=tenant.token("ops", role="admin"),
+        json={"bytes": FLUSH_BYTES_MIN},
+    )  # fmt: skip
+    assert answer.status_code == 200, answer.text
+
+
+def unflushed(tenant: Tenant) -> int:
+    """Return how many bytes of a tenant's log wait to be flushed."""
+    path = f"/admin/metrics/{tenant.gateway}"
+    answer = tenant.call("GET", path, token=tenant.token("ops", role="admin"))
+    return int(answer.json()["unflushedBytes"])
+
+
+def look_again(tenant: Tenant, connector: str) -> None:
+    """Let a connector's next poll look at its source's columns, as after a quarter of an hour."""
+    dynamo, table = tenant.aws.client("dynamodb"), tenant.aws.output("BufferTable")
+    key = {"pk": {"S": keys.connector_pk(tenant.gateway)}, "sk": {"S": connector}}
+    state = json.loads(dynamo.get_item(TableName=table, Key=key)["Item"]["ps"]["B"])
+    dynamo.update_item(
+        TableName=table, Key=key, UpdateExpression="SET ps = :ps",
+        ExpressionAttributeValues={":ps": {"B": json.dumps(state | {"looked_ms": 0}).encode()}},
+    )  # fmt: skip
+
+
+def changes_reported(tenant: Tenant) -> list[tuple[str, str, str]]:
+    """Return the changes of sources' schemas that were recorded: connector, column, change."""
+    answer = tenant.call(
+        "GET", f"/admin/audit/{tenant.gateway}?operation=sourceSchemaChanged",
+        token=tenant.token("ops", role="admin"),
+    )  # fmt: skip
+    return [
+        (record["target"], change["column"], change["change"])
+        for record in answer.json()["records"]
+        for change in record["after"]["changes"]
+    ]
 
 
 @cache

@@ -113,9 +113,14 @@ def down(folder: Path = paths.LOCAL) -> bool:
     """Stop the emulator of `folder` with everything in it; whether one ran."""
     with _alone(folder):
         stopped = stop_emulator(folder)
-        for name in ("stack.json", "deployed.json"):
-            (folder / name).unlink(missing_ok=True)
+        forget(folder)
         return stopped
+
+
+def forget(folder: Path) -> None:
+    """Forget what is deployed on the emulator of `folder`: the next `up` deploys all of it."""
+    for name in ("stack.json", "deployed.json"):
+        (folder / name).unlink(missing_ok=True)
 
 
 def status(folder: Path = paths.LOCAL) -> Stack | None:
