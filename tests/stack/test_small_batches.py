@@ -43,7 +43,7 @@ def test_edits_of_a_quiet_gateway_are_in_the_lake_without_a_run_and_a_flow_takes
     glue.settle()
     before = len(glue.runs())
     push_and_wait(tenant, 1)
-    tenant.push([tenant.make(Op.DELETE, "r3"), tenant.make(Op.INSERT, "new", {"text": large(9)})])
+    tenant.push([tenant.make(Op.DELETE, "r3"), tenant.make(Op.INSERT, "new", {"turn": large(9)})])
     push_and_wait(tenant, 2)
 
     assert len(glue.runs()) == before
