@@ -57,7 +57,7 @@ class History:
 @pytest.fixture(scope="module")
 def history(stack: Stack, aws: Aws, glue: Glue, by_hand: None, credentials: None) -> History:
     """Let everything happen."""
-    seen = History(*(Tenant(stack) for _ in range(4)))
+    seen = History(Tenant(stack), Tenant(stack), Tenant(stack), Tenant(stack))
     chance = random.Random(7)
     delivered = kill_flushes(seen.killed)
     edit(seen.mixed, chance, count=120)
