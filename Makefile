@@ -1,6 +1,6 @@
 # Every target works on a fresh clone: what is missing is installed first, what is there is left alone.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check up down bench scale simulate lock proto clean
+.PHONY: help demo test check up down bench scale simulate spark-4 lock proto clean
 MAKEFLAGS += --no-print-directory
 # Many processes import the same modules: each would compile them anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -9,7 +9,7 @@ python := .venv/bin/python
 
 help: ## show this list
 	@echo "LakeSync: make <target>"
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  \1|\2/' | awk -F'|' '{printf "%-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1|\2/' | awk -F'|' '{printf "%-10s %s\n", $$1, $$2}'
 
 demo: ## the main job on real flights: start, deploy, sync, show the result; leaves the stack running
 	@tools/bootstrap.sh
@@ -40,6 +40,9 @@ scale: ## the real code on a model of DynamoDB and Lambda: writers, readers, dev
 simulate: ## seeded runs of clients, network, functions and lake, with faults: SEEDS=100000 FIRST=0
 	@tools/bootstrap.sh dev
 	@$(python) -m tools.simulate --seeds $(or $(SEEDS),2000) --first $(or $(FIRST),0)
+
+spark-4: ## the Spark tests on the Spark of Glue 6.0, which the template offers beside 5.1
+	@tools/test.sh spark-4
 
 lock: ## compile requirements/*.in into lock files (UPGRADE=1: newest versions of everything)
 	@tools/bootstrap.sh dev

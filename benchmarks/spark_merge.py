@@ -41,8 +41,8 @@ from lakesync.core.names import lake_database
 from lakesync.core.schema import Column, TableSchema
 from lakesync.maintenance.batches import Batch
 from tests.glue.support.files import FileStore
-from tools.local_stack.jars import SPARK_ICEBERG, SPARK_S3, ensure_jars
 from tools.local_stack.java import java_home
+from tools.local_stack.spark_versions import imported_spark
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -259,7 +259,7 @@ def spark_session(scratch: Path) -> SparkSession:
     """Return a session with a lake in a folder."""
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
-    jars = [*ensure_jars(SPARK_S3), *ensure_jars(SPARK_ICEBERG)]
+    jars = imported_spark().jars()
     settings = {
         "spark.master": f"local[{CORES}]",
         "spark.driver.memory": "2g",

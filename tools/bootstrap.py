@@ -1,6 +1,6 @@
 """Makes what a fresh machine lacks: the virtual environments, and a Java that Spark can use.
 
-    tools/bootstrap.sh [dev] [emulator] [bigquery] [lambda] [sam] [java]
+    tools/bootstrap.sh [dev] [emulator] [bigquery] [lambda] [sam] [java] [nessie] [spark-4]
 
 Every environment is installed from `requirements/<name>.lock` with hashes. A stamp inside the
 environment holds the lock's hash, and is written last: an interrupted run is simply done again,
@@ -26,7 +26,7 @@ from tools.local_stack.java import (
     java_version,
     make_own_home,
 )
-from tools.local_stack.paths import LOCAL, ROOT, VENVS
+from tools.local_stack.paths import LOCAL, ROOT, SPARK_4, VENVS
 from tools.uv import check_disk, explain, fingerprint, read, run_uv, say
 
 if TYPE_CHECKING:
@@ -64,8 +64,8 @@ ENVIRONMENTS = (
 
 
 def main(names: list[str]) -> int:
-    """Make the named parts, or all of them but Nessie's Java, which only tests need."""
-    known = [environment.name for environment in ENVIRONMENTS] + ["java", "nessie"]
+    """Make the named parts, or all but what only some tests need: Nessie's Java and Spark 4."""
+    known = [environment.name for environment in ENVIRONMENTS] + ["java", "nessie", "spark-4"]
     unknown = sorted(set(names) - set(known))
     if unknown:
         print(
@@ -76,15 +76,7 @@ def main(names: list[str]) -> int:
         LOCAL.mkdir(exist_ok=True)
         with (LOCAL / "bootstrap.lock").open("w") as lock:
             wait_for_lock(lock.fileno())
-            for environment in ENVIRONMENTS:
-                if not names or environment.name in names:
-                    ensure_environment(environment)
-            if not names or "java" in names:
-                ensure_jdk(JDK_FOLDER, JAVA_VERSIONS, make_own_home)
-            if "nessie" in names:
-                ensure_jdk(NESSIE_JDK_FOLDER, NESSIE_JAVA_VERSIONS)
-            if not names or "dev" in names:
-                ensure_project(ENVIRONMENTS[0])
+            ensure(names)
     except LocalStackError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -97,6 +89,21 @@ def main(names: list[str]) -> int:
         print("\nbootstrap: interrupted; run the same command again to go on.", file=sys.stderr)
         return 130
     return 0
+
+
+def ensure(names: list[str]) -> None:
+    """Make the parts, one after the other."""
+    for environment in ENVIRONMENTS:
+        if not names or environment.name in names:
+            ensure_environment(environment)
+    if not names or "java" in names:
+        ensure_jdk(JDK_FOLDER, JAVA_VERSIONS, make_own_home)
+    if "nessie" in names:
+        ensure_jdk(NESSIE_JDK_FOLDER, NESSIE_JAVA_VERSIONS)
+    if "spark-4" in names:
+        ensure_folder(SPARK_4)
+    if not names or "dev" in names:
+        ensure_project(ENVIRONMENTS[0])
 
 
 def wait_for_lock(descriptor: int) -> None:
@@ -158,14 +165,19 @@ def ensure_project(environment: Environment) -> None:
 
 def ensure_jdk(folder: Path, versions: range, finish: Callable[[], None] = lambda: None) -> None:
     """Install the Java whose lock file has the folder's name, unless there is one of a version."""
+    if not any(java_version(java) in versions for java in java_candidates()):
+        ensure_folder(folder, finish)
+
+
+def ensure_folder(folder: Path, finish: Callable[[], None] = lambda: None) -> None:
+    """Make a folder of packages equal to the lock file that has its name."""
     lock = ROOT / "requirements" / f"{folder.name}.lock"
     wanted = fingerprint(lock, "")
     stamp = folder / ".stamp"
-    if read(stamp) == wanted or any(java_version(java) in versions for java in java_candidates()):
+    if read(stamp) == wanted:
         return
     started = time.monotonic()
-    place = folder.relative_to(ROOT)
-    say(f"java: none here from {versions[0]} to {versions[-1]}, installing one into {place} …")
+    say(f"{folder.name}: installing {lock.relative_to(ROOT)} …")
     check_disk()
     shutil.rmtree(folder, ignore_errors=True)
     run_uv(
@@ -174,7 +186,7 @@ def ensure_jdk(folder: Path, versions: range, finish: Callable[[], None] = lambd
     )  # fmt: skip
     finish()
     stamp.write_text(wanted)
-    say(f"java: ready after {time.monotonic() - started:.1f} s")
+    say(f"{folder.name}: ready after {time.monotonic() - started:.1f} s")
 
 
 if __name__ == "__main__":

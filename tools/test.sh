@@ -3,6 +3,7 @@
 #
 #   tools/test.sh            everything
 #   tools/test.sh quick      lint, types, import contracts and the tests that start nothing
+#   tools/test.sh spark-4    nothing but the Spark tests, on Glue 6.0's Spark
 #
 # A stage that fails does not hide the ones after it; the exit code is 1 if any failed.
 # PYTEST_ARGS goes to every pytest (PYTEST_ARGS="-k merge -x").
@@ -146,6 +147,13 @@ deployed() {
 scratch=$(mktemp -d)
 trap stop EXIT
 trap 'exit 130' INT TERM
+
+if [ "$scope" = spark-4 ]; then
+    tools/bootstrap.sh nessie spark-4 || exit 1
+    export PYTHONPATH="$root/.local/spark-4"
+    tests "$(marked spark)" "spark and not stack"
+    exit
+fi
 
 stage "lint (ruff)" $python -m ruff check .
 stage "format (ruff)" $python -m ruff format --check .

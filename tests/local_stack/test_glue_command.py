@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -85,7 +86,12 @@ def test_the_environment_holds_the_roles_credentials_and_spark_s_arguments() -> 
 
 def test_modules_are_found_by_folder_and_archives_by_themselves() -> None:
     files = [Path("/m/one.py"), Path("/m/two.py"), Path("/m/lib.whl")]
-    assert python_path(files) == [Path("/m"), Path("/m/lib.whl")]
+    assert python_path(files, MACHINE) == [Path("/m"), Path("/m/lib.whl")]
+
+
+def test_a_spark_of_another_glue_version_is_found_before_the_environments() -> None:
+    machine = replace(MACHINE, spark_home=Path("/spark-4/pyspark"), packages=[Path("/spark-4")])
+    assert python_path([Path("/m/one.py")], machine) == [Path("/m"), Path("/spark-4")]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.waiting import DEPLOYED_S
 from tools.local_stack.aws_emulator import Emulator, start_emulator
-from tools.local_stack.jars import SPARK_ICEBERG, SPARK_S3, ensure_jars
+from tools.local_stack.spark_versions import imported_spark
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -93,6 +93,7 @@ def _job(emulator: Emulator, name: str, script: str, **properties: Any) -> Any:
         Name=name,
         Role=f"arn:aws:iam::000000000000:role/{ROLE}",
         Command={"Name": "glueetl", "ScriptLocation": f"s3://lake/jobs/{name}.py"},
+        GlueVersion=imported_spark().glue,
         **properties,
     )
     return glue
@@ -200,8 +201,7 @@ def test_a_role_that_may_not_read_is_refused(emulator: Emulator) -> None:
 
 @pytest.mark.spark
 def test_spark_reads_parquet_from_s3_and_merges_into_iceberg(emulator: Emulator) -> None:
-    ensure_jars(SPARK_S3)
-    ensure_jars(SPARK_ICEBERG)
+    imported_spark().jars()
     defaults = {"--conf": ICEBERG, "--datalake-formats": "iceberg"}
     glue = _job(emulator, "merge", MERGE_SCRIPT, DefaultArguments=defaults)
     run = _run(glue, "merge")

@@ -10,6 +10,7 @@ import pytest
 from tests.support.waiting import DEPLOYED_S
 from tools.local_stack import paths
 from tools.local_stack.spark import spark_variables
+from tools.local_stack.spark_versions import imported_spark
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,7 +35,11 @@ def test_a_session_has_iceberg_and_its_settings(tmp_path: Path) -> None:
     )
     answer = subprocess.run(
         [paths.PROJECT_PYTHON, "-c", SCRIPT],
-        env={"PATH": "/usr/bin:/bin", **spark_variables(tmp_path, settings=settings)},
+        env={
+            "PATH": "/usr/bin:/bin",
+            "PYTHONPATH": str(imported_spark().packages),
+            **spark_variables(tmp_path, settings=settings),
+        },
         capture_output=True,
         text=True,
         check=False,

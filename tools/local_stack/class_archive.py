@@ -23,10 +23,10 @@ from tools.local_stack.emulator.glue_command import (
     environment,
     submit_arguments,
 )
-from tools.local_stack.jars import SPARK_ICEBERG, SPARK_S3, ensure_jars
 from tools.local_stack.processes import start_detached
 from tools.local_stack.spark import local_machine
 from tools.local_stack.spark_classes import archive_path
+from tools.local_stack.spark_versions import DEFAULT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,7 +67,7 @@ def ensure_archive(*, wait: bool = True) -> None:
     Args:
         wait: For another process that is making it. Otherwise leave it to that one.
     """
-    archive = archive_path(_jars())
+    archive = archive_path(DEFAULT)
     with (paths.JARS / ".archive-lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
@@ -85,7 +85,7 @@ def ensure_archive(*, wait: bool = True) -> None:
 
 def start_in_background(log: Path) -> None:
     """Let another process make the archive while this one has other things to do."""
-    if archive_path(_jars()).exists():
+    if archive_path(DEFAULT).exists():
         return
     start_detached(
         ["nice", sys.executable, "-m", "tools.local_stack.class_archive"],
@@ -93,10 +93,6 @@ def start_in_background(log: Path) -> None:
         folder=paths.ROOT,
         log=log,
     )
-
-
-def _jars() -> list[Path]:
-    return [*ensure_jars(SPARK_S3), *ensure_jars(SPARK_ICEBERG)]
 
 
 def _make(archive: Path) -> None:
@@ -110,6 +106,7 @@ def _make(archive: Path) -> None:
         submission = Submission(script, arguments, folder)
         machine = local_machine(
             emulator.endpoint,
+            DEFAULT,
             java_options=("-Xlog:disable", f"-XX:ArchiveClassesAtExit={draft}"),
         )
         # spark-submit here, because it ends only when Java has ended and the archive is written.

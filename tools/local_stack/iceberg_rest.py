@@ -8,8 +8,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from tools.local_stack import paths
-from tools.local_stack.jars import ICEBERG_REST, ensure_jars
+from tools.local_stack.jars import ICEBERG_REST, SPARK_S3, ensure_jars
 from tools.local_stack.java import java
 from tools.local_stack.ports import HOST, choose_port
 from tools.local_stack.servers import serving
@@ -19,12 +18,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _MAIN = "org.apache.iceberg.rest.RESTCatalogServer"
-_OF_SPARK = (
-    "RoaringBitmap", "aircompressor", "avro", "commons-codec", "commons-compress", "commons-io",
-    "commons-lang3", "hadoop-client-api", "hadoop-client-runtime", "jackson-annotations",
-    "jackson-core", "jackson-databind", "log4j-api", "log4j-core", "log4j-slf4j2-impl", "slf4j-api",
-)  # fmt: skip
-"""Jars that Spark has brought already."""
+_HADOOP = "hadoop-client-"
+"""How the names of the jars begin that Spark has been given already."""
 
 
 @contextlib.contextmanager
@@ -38,13 +33,12 @@ def start_iceberg_rest(folder: Path) -> Iterator[str]:
         LocalStackError: there is no Java, its jars cannot be fetched, or it did not come up.
     """
     own = ensure_jars(ICEBERG_REST)
-    jars = paths.spark_home() / "jars"
-    brought = [jar for name in _OF_SPARK for jar in jars.glob(f"{name}-[0-9]*.jar")]
+    hadoop = [jar for jar in ensure_jars(SPARK_S3) if jar.name.startswith(_HADOOP)]
     port, log = choose_port(0), folder / "iceberg-rest.log"
     with serving(
         [
             java(), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
-            "-cp", ":".join(map(str, [*own, *brought])), _MAIN,
+            "-cp", ":".join(map(str, [*own, *hadoop])), _MAIN,
         ],
         port, what="Iceberg's REST catalogue", mark=_MAIN, folder=folder, log=log,
         environment={

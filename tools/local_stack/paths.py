@@ -9,6 +9,8 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 LOCAL = ROOT / ".local"
 VENVS = LOCAL / "venvs"
 JARS = LOCAL / "jars"
+SPARK_4 = LOCAL / "spark-4"
+"""Glue 6.0's Spark, where the bootstrap was asked for it."""
 
 PROJECT_PYTHON = ROOT / ".venv" / "bin" / "python"
 EMULATOR_PYTHON = VENVS / "emulator" / "bin" / "python"
@@ -17,7 +19,8 @@ LAMBDA_PYTHON = VENVS / "lambda" / "bin" / "python"
 SAM = VENVS / "sam" / "bin" / "sam"
 
 
-def spark_home() -> Path:
-    """The Spark inside the project environment's pyspark."""
-    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    return ROOT / ".venv" / "lib" / version / "site-packages" / "pyspark"
+PACKAGES = (
+    ROOT / ".venv" / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}"
+    / "site-packages"
+)  # fmt: skip
+"""What the project's environment imports."""

@@ -17,9 +17,9 @@ from tools.local_stack.emulator.glue_command import (
     Submission,
     environment,
 )
-from tools.local_stack.jars import SPARK_ICEBERG, SPARK_S3, ensure_jars
 from tools.local_stack.java import java_home
 from tools.local_stack.spark_classes import archive_options
+from tools.local_stack.spark_versions import DEFAULT, SparkVersion, imported_spark
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,24 +28,27 @@ if TYPE_CHECKING:
 NOWHERE = "http://127.0.0.1:9"
 
 
-def local_machine(endpoint: str, *, java_options: Sequence[str] | None = None) -> Machine:
-    """What a run finds around it: the project's Python and Spark, the jars, where AWS is.
+def local_machine(
+    endpoint: str, spark: SparkVersion, *, java_options: Sequence[str] | None = None
+) -> Machine:
+    """What a run finds around it: the project's Python, a Spark with its jars, where AWS is.
 
     Args:
         endpoint: The emulator's URL.
+        spark: The one of the run's Glue version.
         java_options: Instead of those that use the archive of Spark's classes.
     """
-    spark, iceberg = ensure_jars(SPARK_S3), ensure_jars(SPARK_ICEBERG)
-    kept = archive_options([*spark, *iceberg])
+    kept = archive_options(spark)
     return Machine(
         python=paths.PROJECT_PYTHON,
-        spark_home=paths.spark_home(),
+        spark_home=spark.home,
         java_home=java_home(),
-        spark_jars=spark,
-        iceberg_jars=iceberg,
+        spark_jars=spark.s3_jars(),
+        iceberg_jars=spark.iceberg_jars(),
         endpoint=endpoint,
         region=REGION,
         java_options=kept if java_options is None else java_options,
+        packages=() if spark == DEFAULT else (spark.packages,),
     )
 
 
@@ -59,7 +62,9 @@ def spark_variables(folder: Path, endpoint: str = NOWHERE, *, settings: str = ""
     """
     arguments = {"--conf": settings, "--datalake-formats": "iceberg"}
     submission = Submission(folder / "session.py", arguments, folder)
-    variables = environment(submission, local_machine(endpoint), Credentials("test", "test"))
+    variables = environment(
+        submission, local_machine(endpoint, imported_spark()), Credentials("test", "test")
+    )
     return {
         k: v for k, v in variables.items() if k.startswith(("AWS_", "JAVA_", "PYSPARK", "SPARK"))
     }

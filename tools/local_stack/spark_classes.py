@@ -13,19 +13,20 @@ from tools.local_stack import paths
 from tools.local_stack.java import java_home
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
+    from tools.local_stack.spark_versions import SparkVersion
 
-def archive_path(jars: Sequence[Path]) -> Path:
-    """Where the archive for this Java and these jars is, made or not."""
-    key = hashlib.sha256(repr((java_home(), paths.spark_home(), jars)).encode()).hexdigest()
+
+def archive_path(spark: SparkVersion) -> Path:
+    """Where the archive for this Java and this Spark with its jars is, made or not."""
+    key = hashlib.sha256(repr((java_home(), spark.home, spark.jars())).encode()).hexdigest()
     return paths.JARS / f"spark-classes-{key[:16]}.jsa"
 
 
-def archive_options(jars: Sequence[Path]) -> tuple[str, ...]:
+def archive_options(spark: SparkVersion) -> tuple[str, ...]:
     """The Java options that use the archive, none while there is no archive."""
-    archive = archive_path(jars)
+    archive = archive_path(spark)
     if not archive.exists() or not archive.stat().st_size:
         return ()
     return ("-Xlog:disable", "-Xshare:auto", f"-XX:SharedArchiveFile={archive}")

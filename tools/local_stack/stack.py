@@ -26,8 +26,8 @@ from tools.local_stack.aws_emulator import (
 from tools.local_stack.class_archive import start_in_background
 from tools.local_stack.deploy import Deployment, architecture, deploy, python_runtime
 from tools.local_stack.errors import LocalStackError
-from tools.local_stack.jars import SPARK_ICEBERG, SPARK_S3, ensure_jars
 from tools.local_stack.processes import read_record, write_record
+from tools.local_stack.spark_versions import DEFAULT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -98,8 +98,7 @@ def up(
     """
     folder.mkdir(parents=True, exist_ok=True)
     with _alone(folder):
-        for section in (SPARK_S3, SPARK_ICEBERG):
-            ensure_jars(section)
+        DEFAULT.jars()  # fetched here, where it is seen that it takes time
         start_in_background(folder / "logs" / "spark-classes.log")
         emulator = _emulator(folder, port)
         merged = {**PARAMETERS, "ConnectorHosts": connector_hosts(port), **(parameters or {})}

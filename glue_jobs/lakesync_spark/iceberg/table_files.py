@@ -30,7 +30,8 @@ GROUP_BYTES_MAX: Final = 2 << 30
 FILES_REWRITTEN_MAX: Final = 10_000
 """Files of one table that one run rewrites, so that no table delays the others for long."""
 _DATA: Final = 0
-_ICEBERG: Final = "org.apache.iceberg.spark"
+_CORE: Final = "org.apache.iceberg"
+_ICEBERG: Final = f"{_CORE}.spark"
 
 
 class TableFiles:
@@ -113,7 +114,7 @@ class TableFiles:
         }
         _with(self._rewrite_action(), options, properties).execute()
         self._refresh()
-        self.rewrite_deletes(properties)
+        self.remove_dead_deletes(properties)
 
     def add_nothing(self, properties: Mapping[str, str]) -> None:
         """Create a snapshot with the same content as the previous one, and with properties."""
@@ -129,9 +130,50 @@ class TableFiles:
         return sorted(names - {"main", MARK_TAG})
 
     def rewrite_deletes(self, properties: Mapping[str, str]) -> None:
-        """Join delete files; what they say of files that are gone is left out."""
+        """Join delete files; what they say of files that are gone is left out.
+
+        Iceberg 1.10 cannot read delete files beside columns with parts (apache/iceberg#15080). Only
+        tables of deltas have such columns, and only an erasure deletes from them: their files with
+        dead rows are rewritten instead.
+        """
+        columns = java_items(self._table.schema().columns())
+        if any(column.type().isNestedType() for column in columns):
+            self.rewrite_dead(properties)
+            return
         action = self._actions.rewritePositionDeletes(self._table)
         _with(action, {"rewrite-all": "true"}, properties).execute()
+        self._refresh()
+
+    def remove_dead_deletes(self, properties: Mapping[str, str]) -> None:
+        """Remove the delete files that delete nothing: which no data file is read with."""
+        snapshot = self._table.currentSnapshot()
+        if snapshot is None:
+            return
+        io, specs = self._table.io(), self._table.specs()
+        manifests = java_items(snapshot.deleteManifests(io))
+        if not manifests:
+            return
+        scanned = self._table.newScan().planFiles()
+        used = {
+            str(delete.location())
+            for task in java_items(scanned)
+            for delete in java_items(task.deletes())
+        }
+        scanned.close()
+        change, removed = self._table.newRewrite(), 0
+        for manifest in manifests:
+            reader = java_class(self._spark, f"{_CORE}.ManifestFiles").readDeleteManifest(
+                manifest, io, specs
+            )
+            for delete in java_items(reader):
+                if str(delete.location()) not in used:
+                    change = change.deleteFile(delete)
+                    removed += 1
+            reader.close()
+        if removed:
+            for name, value in properties.items():
+                change = change.set(name, value)
+            change.commit()
         self._refresh()
 
     def rewrite_manifests(self, properties: Mapping[str, str]) -> None:

@@ -7,15 +7,14 @@ import shlex
 import sys
 from typing import TYPE_CHECKING
 
-import pyspark
 from pyspark.sql import SparkSession
 
 from lakesync_spark.common.scheduling import SCHEDULER
 from lakesync_spark.common.session import apply_settings
 from tests.glue.support.local_files import use_plain_files
-from tools.local_stack.jars import SPARK_3_ICEBERG, SPARK_ICEBERG, SPARK_S3, ensure_jars
 from tools.local_stack.java import java_home
 from tools.local_stack.spark_classes import archive_options
+from tools.local_stack.spark_versions import imported_spark
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,32 +35,19 @@ COMPILED = {
 """Spark's own defaults; see the fixture `compiled`."""
 
 
-def _jars() -> list[Path]:
-    """Return the jars of whichever Spark is first on the path: Glue 6.0's, or Glue 5.1's.
-
-    Those of S3 are for Iceberg's own S3, where catalogues read the tables' metadata themselves. All
-    of them and in this order, since the archive of classes belongs to one class path.
-    """
-    s3 = ensure_jars(SPARK_S3)
-    if pyspark.__version__ >= "4":
-        return [*s3, *ensure_jars(SPARK_ICEBERG)]
-    bundles = (jar for jar in s3 if jar.name.startswith("iceberg-aws-bundle"))
-    return [*ensure_jars(SPARK_3_ICEBERG), *bundles]
-
-
 def start_spark(folder: Path) -> SparkSession:
     """Start a session for small data: few threads, few partitions, no web pages."""
-    jars = _jars()
+    version = imported_spark()
     settings = {
         **SCHEDULER,
         "spark.master": "local[2]",
         "spark.driver.memory": "1g",
-        "spark.driver.extraClassPath": ":".join(map(str, jars)),
+        "spark.driver.extraClassPath": ":".join(map(str, version.jars())),
         # Quick to start matters more here than quick when warm; and what is compiled once is kept.
         "spark.driver.extraJavaOptions": (
             "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC "
             # What a test leaves is garbage, seldom collected in a large space for what is new.
-            "-Xms1g -Xmn600m " + " ".join(archive_options(jars))
+            "-Xms1g -Xmn600m " + " ".join(archive_options(version))
         ),
         "spark.python.daemon.module": "tests.glue.support.daemon",
         "spark.sql.shuffle.partitions": "2",

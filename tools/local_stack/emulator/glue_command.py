@@ -41,6 +41,7 @@ class Machine:
     region: str
     cores: int = 2
     java_options: Sequence[str] = ()
+    packages: Sequence[Path] = ()
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,7 @@ def environment(
         "LANG": "C.UTF-8",
         "PYTHONUNBUFFERED": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
-        "PYTHONPATH": ":".join(str(p) for p in python_path(submission.python_files)),
+        "PYTHONPATH": ":".join(str(p) for p in python_path(submission.python_files, machine)),
         "PYSPARK_PYTHON": str(machine.python),
         "PYSPARK_SUBMIT_ARGS": shlex.join(submit_arguments(submission, machine)),
         "SPARK_HOME": str(machine.spark_home),
@@ -165,9 +166,13 @@ def environment(
     }
 
 
-def python_path(files: Sequence[Path]) -> list[Path]:
-    """Modules are found in their folder; a zip or a wheel is itself a place to import from."""
-    return list(dict.fromkeys(file.parent if file.suffix == ".py" else file for file in files))
+def python_path(files: Sequence[Path], machine: Machine) -> list[Path]:
+    """Modules are found in their folder; a zip or a wheel is itself a place to import from.
+
+    A Spark that is not among the Python's own packages is found before the one that is.
+    """
+    places = [file.parent if file.suffix == ".py" else file for file in files]
+    return list(dict.fromkeys([*places, *machine.packages]))
 
 
 def distribution_name(requirement: str) -> str:

@@ -61,8 +61,7 @@ def _download(s3: Any, uri: str, folder: Path) -> Path:
 
 def _require_installed(module: str) -> None:
     """Glue installs with pip; here the package must be in the project's environment already."""
-    packages = paths.spark_home().parent
-    if not any(packages.glob(f"{distribution_name(module)}-*.dist-info")):
+    if not any(paths.PACKAGES.glob(f"{distribution_name(module)}-*.dist-info")):
         raise GlueFileError(
             f"add {module!r} to requirements/dev.in: the job asks Glue to install it"
         )

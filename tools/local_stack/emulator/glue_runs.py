@@ -30,6 +30,7 @@ from tools.local_stack.emulator.glue_records import (
 )
 from tools.local_stack.emulator.names import emulator_module
 from tools.local_stack.spark import local_machine
+from tools.local_stack.spark_versions import spark_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -145,7 +146,7 @@ class GlueRuns:
             aws_session_token=credentials.session_token or None,
         )
         submission = fetch(job, {k: str(v) for k, v in arguments.items()}, folder, s3)
-        machine = local_machine(self._settings.endpoint)
+        machine = local_machine(self._settings.endpoint, spark_of(run["GlueVersion"]))
         log = self._settings.folder / "logs" / "glue" / f"{run['Id']}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("w") as output:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from lakesync.cli.doctor.diagnosis import Diagnosis
 
 DEFAULTS: Final[Mapping[str, str]] = {
-    "SocketAccessLogs": "off", "LakePermissions": "iam", "GlueVersion": "6.0",
+    "SocketAccessLogs": "off", "LakePermissions": "iam", "GlueVersion": "5.1",
     "RequestRates": "500,2000,100,1000,2000", "Concurrency": "0,0,0,0,10",
 }  # fmt: skip
 """The template's own, of the parameters that decide what an account must have."""
@@ -153,8 +153,7 @@ def glue_state(region: str, version: str, regions: Collection[str]) -> list[Diag
     return [
         unchecked(
             f"Glue {version} is not in every Region, and AWS lists it nowhere",
-            f"look it up in Glue's release notes; with GlueVersion={_EVERYWHERE} rows in the lake "
-            "cannot be erased",
+            f"look it up in Glue's release notes, or leave GlueVersion at {_EVERYWHERE}",
         )
     ]
 
