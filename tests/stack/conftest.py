@@ -1,6 +1,7 @@
 """One deployed stack for all tests here: its own folder, its own port, IAM enforced.
 
-``make test`` deploys it before; otherwise the first test does, and it is left running for the next.
+``make test`` deploys it before; otherwise the first test does. It is left running for the next, but
+for the last test of all, which deletes it.
 """
 
 from __future__ import annotations
