@@ -1,8 +1,8 @@
 """Compiles every `requirements/*.in` into a lock file with hashes: `make lock`.
 
-Pins that still fit are kept; `make lock UPGRADE=1` takes the newest of all. What the deployed
-functions run (`layer-*.in`) is held to the versions that the tests run (`dev.lock`). The lock files
-name no index and no folder, so that they hold wherever packages come from.
+Pins that still fit are kept; `make lock UPGRADE=1` takes the newest of all. What is
+deployed (`layer-*.in`, `job-*.in`) is held to the versions that the tests run (`dev.lock`). The
+lock files name no index and no folder, so that they hold wherever packages come from.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FOLDER = ROOT / "requirements"
 def compile_lock(source: Path, *, upgrade: bool) -> None:
     """Write the lock file beside its source."""
     name = source.relative_to(ROOT)
-    is_constrained = source.stem.startswith("layer-")
+    is_constrained = source.stem.startswith(("layer-", "job-"))
     print(f"lock: {name}", flush=True)
     run_uv(
         "pip", "compile", "--quiet", "--universal", "--python-version", "3.11",

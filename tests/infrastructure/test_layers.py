@@ -20,7 +20,9 @@ from tests.support.some import some
 if TYPE_CHECKING:
     from pathlib import Path
 
-LOCKS = sorted((ROOT / "requirements").glob("layer-*.lock"))
+LOCKS = sorted(
+    path for kind in ("layer", "job") for path in (ROOT / "requirements").glob(f"{kind}-*.lock")
+)
 
 
 def pins(path: Path) -> dict[str, str]:

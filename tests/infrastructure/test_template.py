@@ -993,15 +993,41 @@ def test_every_log_group_forgets() -> None:
         assert group["Properties"]["RetentionInDays"] == {"Ref": "LogRetentionDays"}, name
 
 
-@pytest.mark.parametrize("job", ["CheckpointJob", "BigQueryJob", "FlowJob"])
-def test_jobs_write_and_read_by_the_versions_that_functions_have(job: str) -> None:
+@pytest.mark.parametrize(
+    ("job", "role", "packages"),
+    [
+        ("CheckpointJob", "CheckpointJobRole", "checkpoint"),
+        ("BigQueryJob", "BigQueryJobRole", "bigquery"),
+        ("FlowJob", "FlowJobRole", "flow"),
+    ],
+)
+def test_jobs_install_their_packages_from_the_lakes_bucket_alone(
+    job: str, role: str, packages: str
+) -> None:
     arguments = resources("AWS::Glue::Job")[job]["Properties"]["DefaultArguments"]
-    layers = ("lakesync", "google", "drivers", "web", "lake", "iceberg")
-    locked = [(ROOT / "requirements" / f"layer-{one}.lock").read_text("utf-8") for one in layers]
+    reads = [
+        each
+        for who, each in statements()
+        if who == role and "s3:GetObject" in as_list(each["Action"])
+    ]
 
-    modules = arguments["--additional-python-modules"]
-    modules = ",".join(modules["Fn::Join"][1]) if isinstance(modules, dict) else modules
-    assert set(modules.split(",")) <= set(" ".join(locked).split())
+    assert arguments["--additional-python-modules"] == {"Fn::GetAtt": ["JobPackages", packages]}
+    assert arguments["--python-modules-installer-option"] == "--no-index"
+    assert "${LakeBucket.Arn}/packages/*" in json.dumps(reads)
+
+
+def test_packages_of_jobs_are_stored_anew_whenever_they_change() -> None:
+    [stored] = resources("Custom::JobPackages").values()
+    layer = resources("AWS::Serverless::LayerVersion")["JobPackagesLayer"]
+    function = resources("AWS::Lambda::Function")["JobPackagesFunction"]["Properties"]
+
+    # The layer's ARN has another version with every other content.
+    assert stored["Properties"]["Layer"] == {"Ref": "JobPackagesLayer"}
+    assert {"Ref": "JobPackagesLayer"} in function["Layers"]
+    assert int(stored["Properties"]["ServiceTimeout"]) > function["Timeout"]
+    assert layer["Metadata"]["ContextPath"] == {"Fn::Sub": "layers/glue/${GlueVersion}"}
+    made = {path.parent.name for path in (ROOT / "layers" / "glue").glob("*/Makefile")}
+    assert made == set(template()["Parameters"]["GlueVersion"]["AllowedValues"])
 
 
 @pytest.mark.law("Y11")
@@ -1020,6 +1046,7 @@ def test_the_job_of_flows_is_given_what_their_function_is_given_and_reaches_the_
     assert {"Condition": "HasDestinationZone"} in reaches["Fn::Or"]
 
     artefacts = json.dumps({"Fn::Sub": "arn:${AWS::Partition}:s3:::${ArtefactBuckets}/*"})
+    packages = json.dumps({"Fn::Sub": "${LakeBucket.Arn}/packages/*"})
 
     def may(owner: str) -> set[str]:
         return {
@@ -1028,7 +1055,7 @@ def test_the_job_of_flows_is_given_what_their_function_is_given_and_reaches_the_
             if who == owner
             for action in as_list(statement["Action"])
             if action.partition(":")[0] in {"dynamodb", "sqs", "secretsmanager", "s3", "glue"}
-            and json.dumps(statement["Resource"]) != artefacts
+            and json.dumps(statement["Resource"]) not in {artefacts, packages}
             and "AuditTable" not in json.dumps(statement["Resource"])
         }
 
@@ -1071,6 +1098,8 @@ def test_each_function_is_one_short_file_with_sample_events(name: str) -> None:
 
 def test_every_folder_and_every_event_belongs_to_a_function() -> None:
     folders = {folder_of(properties) for properties in functions().values()}
+    own = resources("AWS::Lambda::Function").values()
+    folders |= {each["Properties"]["Code"].removeprefix("functions/") for each in own}
 
     assert {path.parent.name for path in (ROOT / "functions").glob("*/app.py")} == folders
     for path in (ROOT / "events").glob("*.json"):
@@ -1125,6 +1154,8 @@ def test_every_layer_is_built_for_the_runtime_that_is_deployed() -> None:
     runtimes = template()["Parameters"]["PythonRuntime"]["AllowedValues"]
     architectures = template()["Parameters"]["Architecture"]["AllowedValues"]
     for name, layer in resources("AWS::Serverless::LayerVersion").items():
+        if name == "JobPackagesLayer":  # for Glue's Python
+            continue
         folder = {"Fn::Sub": "layers/runtimes/${PythonRuntime}/${Architecture}"}
         assert layer["Metadata"]["ContextPath"] == folder
         assert layer["Metadata"]["BuildArchitecture"] == {"Ref": "Architecture"}

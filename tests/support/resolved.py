@@ -154,6 +154,8 @@ class Deployed:
             return self.value(resource["Properties"]["Value"])
         if attribute == "QueueName":
             return physical.rpartition("/")[2]
+        if kind.startswith("Custom::"):
+            return f"{physical}.{attribute}"
         raise UnresolvedError(f"GetAtt {name}.{attribute} of {kind}")
 
     def _sub(self, operand: Any) -> str:

@@ -30,7 +30,7 @@ _DEPLOYED = frozenset({"CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_ROLLBACK_CO
 # A change set was made and not carried out: the next deployment goes on from there.
 _NOT_THERE = frozenset({"", "REVIEW_IN_PROGRESS"})
 # The others are of the deployment alone: the template that is built keeps references to them.
-_READ_BY_THE_BUILD = frozenset({"PythonRuntime", "Architecture"})
+_READ_BY_THE_BUILD = frozenset({"PythonRuntime", "Architecture", "GlueVersion"})
 _LOG_LINES_SHOWN = 25
 # Variables that would lead the SAM command line away from the emulator.
 _FOREIGN_VARIABLES = ("AWS_PROFILE", "AWS_SESSION_TOKEN", "VIRTUAL_ENV", "PYTHONPATH")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,8 @@ from tools.local_stack.emulator.names import emulator_module
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+_ZIP_OF_WHEELS = ".gluewheels.zip"
 
 
 class GlueFileError(Exception):
@@ -33,12 +36,15 @@ def fetch(
     """
     folder.mkdir(parents=True)
     script = _download(s3, job.get("Command", {}).get("ScriptLocation", ""), folder / "script")
-    modules = _listed(arguments, "--additional-python-modules")
-    for module in modules:
+    uris = _listed(arguments, "--extra-py-files")
+    for module in _listed(arguments, "--additional-python-modules"):
         if not module.startswith("s3://"):
             _require_installed(module)
-    uris = _listed(arguments, "--extra-py-files")
-    uris += [module for module in modules if module.startswith("s3://")]
+        elif module.endswith(_ZIP_OF_WHEELS):
+            for asked in _asked_by(_download(s3, module, folder / "wheels")):
+                _require_installed(asked)
+        else:
+            uris.append(module)
     files = [_download(s3, uri, folder / "modules") for uri in uris]
     return Submission(script=script, arguments=arguments, folder=folder, python_files=files)
 
@@ -57,6 +63,12 @@ def _download(s3: Any, uri: str, folder: Path) -> Path:
     except (BotoCoreError, ClientError) as error:
         raise GlueFileError(f"Error downloading {uri!r} with the job's role: {error}") from error
     return target
+
+
+def _asked_by(wheels: Path) -> list[str]:
+    """What a zip of wheels asks to install from itself."""
+    with zipfile.ZipFile(wheels) as packed:
+        return packed.read("wheels/requirements.txt").decode().split()
 
 
 def _require_installed(module: str) -> None:

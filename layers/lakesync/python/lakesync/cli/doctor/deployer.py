@@ -222,6 +222,8 @@ GRANTS: Final[Mapping[str, tuple[Grant, ...]]] = {
         Grant("wafv2", "CreateWebACL GetWebACL UpdateWebACL DeleteWebACL TagResource "
               "UntagResource ListTagsForResource"),
     ),
+    # CloudFormation calls the function behind it as whoever deploys.
+    "Custom::JobPackages": (Grant("lambda", "InvokeFunction", (f"{_HERE}function:STACK-*",)),),
 }  # fmt: skip
 """What CloudFormation asks to make, read, change and delete a resource of each type."""
 
