@@ -30,7 +30,9 @@ FOLDER: Final = "lakesync_job_packages"
 PREFIX: Final = "packages/"
 SUFFIX: Final = ".gluewheels.zip"
 UPLOAD_S_MAX: Final = 120
+"""How long S3 may be silent while a zip is stored; the largest has 90 MB."""
 ANSWER_S_MAX: Final = 10
+"""How long CloudFormation may take to accept an answer."""
 REASON_CHARS_MAX: Final = 1_000
 """CloudFormation takes 4,096 bytes of answer in all."""
 
