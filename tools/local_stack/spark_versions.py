@@ -79,6 +79,6 @@ def spark_of(glue: str) -> SparkVersion:
 
 def imported_spark() -> SparkVersion:
     """The Spark that this process imports: whichever is first on its path."""
-    found = importlib.util.find_spec("pyspark")
-    places = found.submodule_search_locations if found else None
+    spec = importlib.util.find_spec("pyspark")
+    places = spec.submodule_search_locations if spec else None
     return NEWER if places and str(NEWER.home) in places else DEFAULT
