@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 
 from benchmarks.template import run
-from tests.infrastructure.stack import template
+from tests.infrastructure.stack import functions, template, watched
 from tests.infrastructure.transformed import transformed
 from tests.support.repository import ROOT
 from tools.local_stack.paths import SAM
@@ -41,6 +42,26 @@ def test_the_template_is_as_small_as_was_promised() -> None:
 
 def test_every_parameter_has_a_default_so_that_a_first_deployment_is_asked_none() -> None:
     assert [name for name, each in template()["Parameters"].items() if "Default" not in each] == []
+
+
+def test_an_alarm_on_a_function_follows_the_function_with_nothing_but_what_is_its_own_between() -> (
+    None
+):
+    """A reader finds a function with its trigger, rights and alarms in one place."""
+    order = re.findall(r"^  ([A-Z]\w+):", (ROOT / "template.yaml").read_text(), re.MULTILINE)
+    places = {name: place for place, name in enumerate(order)}
+    owners = sorted(places[name] for name in functions())
+    watching = {
+        name: one["Value"]["Ref"]
+        for name, alarm in watched()
+        for one in alarm.get("Dimensions", [])
+        if one["Name"] == "FunctionName"
+    }
+
+    assert len(watching) > 5
+    for alarm, function in watching.items():
+        following = [place for place in owners if place > places[function]]
+        assert places[function] < places[alarm] < min(following, default=len(order)), alarm
 
 
 def test_an_update_replaces_nothing_that_holds_data_or_is_named_outside() -> None:
