@@ -33,9 +33,9 @@ bench: ## measure speed and memory against the targets; writes results.json (ONL
 	@tools/bootstrap.sh
 	@$(python) -m benchmarks $(if $(ONLY),--only $(ONLY))
 
-scale: ## the real code on a model of DynamoDB and Lambda: writers, readers, devices, gateways (5 minutes)
-	@tools/bootstrap.sh dev
-	@$(python) -m benchmarks --only scale
+scale: ## the real code on a model of DynamoDB and Lambda, and lake tables of many gateways (20 minutes)
+	@tools/bootstrap.sh
+	@$(python) -m benchmarks --only scale shared_tables
 
 simulate: ## seeded runs of clients, network, functions and lake, with faults: SEEDS=100000 FIRST=0
 	@tools/bootstrap.sh dev

@@ -41,7 +41,7 @@ STACK: Final = ("stack", "live", "capture_lag")
 MODULES: Final = (
     "gateway", "rules", "sparse", "buffer", "client", "watch", "broadcast",
     "checkpoints", "simulation", *STACK, "imports", *SPARK, "small_batches", "databases", "capture",
-    "connectors", "flows", "scale", "template", "cost",
+    "connectors", "flows", "scale", "shared_tables", "template", "cost",
 )  # fmt: skip
 _PACKAGES: Final = ("lakesync", "protobuf", "pyarrow", "fastapi", "pyspark", "pyiceberg", "duckdb")
 
