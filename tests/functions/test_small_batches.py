@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lakesync.cli.cost import counts
 from lakesync.core.claims import announcement
+from lakesync.maintenance.flush import TOGETHER_TABLES_MAX
 from lakesync.materialise import small_batches
 from lakesync.materialise.groups import group_of_table
 from lakesync.materialise.lease import Lease
@@ -103,6 +105,36 @@ def test_the_function_takes_what_its_announcements_name_also_while_a_run_is_at_w
     assert runs.started == 0
 
 
+def together(*tables: str, received: int = 1) -> dict[str, Any]:
+    """Return one announcement of a batch of each of some tables."""
+    first, *others = [f"claims/{table}/1-2.json" for table in tables]
+    body = announcement(first, f"staging/{tables[0]}/1-2.parquet", more=others)
+    attributes = {"ApproximateReceiveCount": str(received)}
+    return {"messageId": tables[0], "body": body, "attributes": attributes}
+
+
+@pytest.mark.law("L12", "L19")
+def test_an_announcement_of_several_tables_has_all_of_them_taken() -> None:
+    runs = Runs(3)
+    small = Small(Taken(deltas=2), runs, 0)
+    often = SMALL_TRIES_MAX + 1
+    records = [together("demo/a", "demo/b"), together("acme/b", "acme/c", received=often)]
+
+    assert materialise_handler(runs, 4, small)({"Records": records}, Context()) == DONE
+    named = {"demo/a", "demo/b", "acme/b", "acme/c"}
+    assert small.asked == [(named, {"acme/b", "acme/c"})]
+
+
+@pytest.mark.law("L12")
+@pytest.mark.parametrize("unfinished", [{"later": {"demo/b"}}, {"left": {"demo/b": "new"}}])
+def test_an_announcement_comes_again_while_any_of_its_tables_waits(unfinished: Any) -> None:
+    runs = Runs(900, at_work=4)
+    handler = materialise_handler(runs, 4, Small(Taken(**unfinished), runs, 900))
+    records = [together("demo/a", "demo/b"), together("acme/b", "acme/c")]
+
+    assert back(handler({"Records": records}, Context())) == ["demo/a"]
+
+
 def test_an_announcement_that_names_no_batch_has_everything_taken() -> None:
     runs = Runs(1)
     small = Small(Taken(), runs, 0)
@@ -194,6 +226,37 @@ def taken_of(
 ) -> Taken:  # fmt: skip
     small = SmallBatches(store, lambda: table, deltas_max, "function")  # type: ignore[arg-type,return-value]
     return small.take(lambda: seconds, announced, set(tried))
+
+
+class Counted(FileStore):
+    """A bucket that counts what `lakesync.cli.cost.counts` says of leases and listings."""
+
+    writes = 0
+
+    def claims(self, *named: str) -> Any:
+        self.writes += 1
+        return super().claims(*named)
+
+    def put_if_unchanged(self, key: str, *given: Any) -> Any:
+        self.writes += 1
+        return super().put_if_unchanged(key, *given)
+
+
+@pytest.mark.law("L19")
+def test_tables_of_a_gateway_share_a_lease_and_a_listing(tmp_path: Path) -> None:
+    writes = []
+    for number, names in enumerate([("todos",), ("todos", "lists", "notes")]):
+        store, table = Counted(tmp_path / f"{number}"), Table()
+        for name in names:
+            claim_of(store, "demo", name, 0, deltas=1)
+        store.writes = 0
+        taken = taken_of(store, table, *(f"demo/{name}" for name in names))
+        assert (taken.deltas, len(table.applied)) == (len(names), len(names))
+        writes.append(store.writes)
+
+    alone, three = writes
+    assert 3 * alone - three == 2 * counts.SHARED_WRITES, "one has them, for all three"
+    assert counts.TABLES_TOGETHER == TOGETHER_TABLES_MAX
 
 
 @pytest.mark.law("L19")

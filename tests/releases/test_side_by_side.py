@@ -10,7 +10,7 @@ import io
 import json
 from base64 import b64decode
 from collections import Counter
-from itertools import count, pairwise
+from itertools import chain, count, pairwise
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakesync.buffer import keys
-from lakesync.core.claims import parse_claim
+from lakesync.core.claims import claims_of_message, parse_claim
 from lakesync.core.clock import VISIBLE_MS_MAX, stamp
 from lakesync.core.layout import MAIN_LANE
 from lakesync.core.messages import OutcomeKind
@@ -119,7 +119,7 @@ class Deployment:
 
     def claims(self) -> list[dict[str, Any]]:
         """Return the claims that were announced, each once, as the job reads them."""
-        keys_ = {json.loads(body)["claim"] for body in self.queue.sent}
+        keys_ = set(chain.from_iterable(map(claims_of_message, self.queue.sent)))
         for key in keys_:
             parse_claim(key, self.objects.bodies[key])
         return [json.loads(self.objects.bodies[key]) for key in sorted(keys_)]

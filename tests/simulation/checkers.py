@@ -12,11 +12,12 @@ a client whose device's clock never stops stepping.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from lakesync.core.claims import CLAIMS, STAGING, claims_of_message
 from lakesync.core.delta import Op
+from lakesync.core.flushing import FORMATS
 from lakesync.core.values import parse
 from lakesync.errors import OutOfOrder
 from lakesync.result import Ok
@@ -59,13 +60,20 @@ class Watch:
         """Of each table: where the ranges that were announced begin, and end."""
 
     def sent(self, queue: str, body: str) -> None:
-        """Hold an announcement against the lake: what it names is there, and was in no other."""
+        """Hold an announcement against the lake: all it names is there, and was in no other."""
         if queue != "announcements":
             return
-        claim = json.loads(body)
-        if claim["object"] not in self._world.objects:
-            raise Violation("announced after written", body)
-        _, _, table, span = claim["object"].split("/")
+        keys = claims_of_message(body)
+        if not keys:
+            raise Violation("an announcement names claims", body)
+        for key in keys:
+            self._check_claim(key)
+
+    def _check_claim(self, claim: str) -> None:
+        staged = STAGING + claim.removeprefix(CLAIMS).removesuffix("json")
+        if not any(staged + form in self._world.objects for form in FORMATS):
+            raise Violation("announced after written", claim)
+        _, _, table, span = claim.split("/")
         after, last = map(int, span.partition(".")[0].split("-"))
         ranges = self._announced.setdefault(table, {})
         # A buffer that was restored announces again what it had announced before; a flush that a

@@ -54,6 +54,7 @@ PROMISES: Final[dict[str, tuple[str, ...]]] = {
     "nothing happens after a deletion": ("E1",),
     "a deleted gateway is gone": ("E1", "E2", "E3"),
     # the order of a flush's steps, and quiet: tests.simulation.checkers
+    "an announcement names claims": ("D1",),
     "announced after written": ("D2",),
     "announced before the watermark": ("D1", "D2", "D3"),
     "a range is one batch": ("D1", "D2", "D3"),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lakesync.buffer.memory import MemoryBuffer
 from lakesync.core.claims import announcement
 from lakesync.errors import FlushFailed
+from lakesync.maintenance import announce as announce_module
 from lakesync.maintenance import flush as run_module
 from lakesync.maintenance.batches import batches, rows_of
 from lakesync.maintenance.flush import Flusher, FlushReport
@@ -104,6 +105,14 @@ def repeat_leaves_nothing_out() -> list[Replaced]:
         return real(self, work._replace(state=replace(work.state, watermark=1 << 62)), report)
 
     return [(Flusher, "_carry_out", carry_out)]
+
+
+@deliberate("of tables that are announced together only the first is named", FLUSHES)
+def only_the_first_is_named() -> list[Replaced]:
+    def named(claim: str, object_key: str = "", **_: Any) -> str:
+        return announcement(claim, object_key)
+
+    return [(announce_module, "announcement", named)]
 
 
 @deliberate("a flush of one table ends the range, also for the others", TABLE_FLUSHES)

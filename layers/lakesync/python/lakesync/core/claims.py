@@ -18,7 +18,7 @@ from lakesync.core.stored import WRITES, check_format
 from lakesync.errors import ValidationFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from lakesync.core.clock import Stamp
     from lakesync.core.schema import TableSchema
@@ -75,15 +75,20 @@ def delivery_place(key: str) -> DeliveryPlace:
     return DeliveryPlace(*parts[:-1])
 
 
-def announcement(claim: str, object_key: str = "", *, archive: bool = False) -> str:
-    """Return the message that announces a claim: of bounded size, whatever the schema is.
+def announcement(
+    claim: str, object_key: str = "", *, more: Sequence[str] = (), archive: bool = False
+) -> str:
+    """Return the message that announces claims: of bounded size, whatever the schema is.
 
     Args:
         claim: its key, or the place where claims may be.
         object_key: the batch's object, if the message concerns one batch.
+        more: keys of further claims of the same gateway. A release before this one reads only the
+            first; the others wait for their tables' next announcement, or for the sweep.
         archive: whether it says that history there may be old, and not that claims wait.
     """
-    said = {"claim": claim, "object": object_key}
+    said: dict[str, object] = {"claim": claim, "object": object_key}
+    said |= {"more": list(more)} if more else {}
     return json.dumps(said | ({"archive": True} if archive else {}))
 
 
@@ -97,14 +102,29 @@ def gateway_of_message(body: str) -> str:
     return named if isinstance(named, str) and _GATEWAY.fullmatch(named) else ""
 
 
-def table_of_message(body: str) -> str:
-    """Return the table whose batch a message announces to the lake, as ``gateway/table``.
+def claims_of_message(body: str) -> tuple[str, ...]:
+    """Return the keys of the claims that a message announces to the lake.
 
-    Empty if it announces no batch, or is written otherwise.
+    None if it announces no batch, or is written otherwise.
     """
-    claim = _said(body).get("claim")
-    parts = claim.split("/") if isinstance(claim, str) and claim.startswith(CLAIMS) else ()
-    return "/".join(parts[1:3]) if len(parts) == _CLAIM_PARTS and all(parts) else ""
+    said = _said(body)
+    more = said.get("more", [])
+    named = [said.get("claim"), *(more if isinstance(more, list) else [None])]
+    keys = tuple(key for key in named if isinstance(key, str) and _is_claim(key))
+    return keys if len(keys) == len(named) else ()
+
+
+def tables_of_message(body: str) -> frozenset[str]:
+    """Return the tables whose batches a message announces to the lake, as ``gateway/table``.
+
+    None if it announces no batch, or is written otherwise.
+    """
+    return frozenset("/".join(key.split("/")[1:3]) for key in claims_of_message(body))
+
+
+def _is_claim(key: str) -> bool:
+    parts = key.split("/")
+    return key.startswith(CLAIMS) and len(parts) == _CLAIM_PARTS and all(parts)
 
 
 def _said(body: str) -> dict[str, Any]:

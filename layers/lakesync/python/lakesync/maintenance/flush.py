@@ -3,11 +3,11 @@
 The steps of one range, in this order; a crash between any two of them is repaired by running again:
 
     1. the end of the range is recorded        so that the next flush repeats exactly this range
-       of each of its tables in turn:
+       of a few of its tables in turn:
     2. the rows are written                    under names made from their commits
     3. the claims are written                  from here the batches may be found and applied
     4. the batches are announced               to each destination separately
-    5. the table's last commit is stored       from here a repeat leaves the table out
+    5. the tables' last commits are stored     from here a repeat leaves these tables out
     6. the watermark moves                     last: nothing behind it is ever read again
     7. the heads are updated                   for backpressure only
 
@@ -52,8 +52,11 @@ RANGE_BYTES_MAX: Final = 16 * 1024 * 1024
 """Deltas of one range, inflated, over all lanes; the last commit may exceed it. A flush holds them
 in memory."""
 RANGE_TABLES_MAX: Final = 200
-"""Tables of one range; those of its last commit may exceed it. Each is two objects, a message and
-an item, so a range takes seconds."""
+"""Tables of one range; those of its last commit may exceed it. Each is two objects and an item, so
+a range takes seconds."""
+TOGETHER_TABLES_MAX: Final = 3
+"""Tables whose batches are announced to the lake in one message. A process takes several messages,
+and has time for some fifteen tables."""
 CLOSE_AFTER_S: Final = 75
 """How long after a flush the lanes that it left open are examined again: a little more than a
 minute. Those without activity since then are idle, whatever clocks say."""
@@ -283,18 +286,26 @@ class Flusher:
         log, state, entries = work
         flushed = self._buffer.flushed_tables(log.gateway)
         destinations = self._buffer.destinations(log.gateway)
-        for table, rows in rows_of(entry for _, entry in entries).items():
-            after = flushed.get(table, 0)
-            if only not in {"", table}:
-                continue
-            if after > state.watermark:
-                continue  # another flush has announced this table of the range already
-            for batch in batches(log.gateway, table, rows, after, log.config.flushing.format):
-                self._announcer.announce(batch, log.config.schemas.get(table), destinations)
-                report = replace(
-                    report, batches=report.batches + 1, deltas=report.deltas + len(batch.rows)
+        # Another flush may have announced some tables of the range already.
+        waiting = [
+            (table, rows)
+            for table, rows in rows_of(entry for _, entry in entries).items()
+            if only in {"", table} and flushed.get(table, 0) <= state.watermark
+        ]
+        for at in range(0, len(waiting), TOGETHER_TABLES_MAX):
+            some = waiting[at : at + TOGETHER_TABLES_MAX]
+            made = [
+                batch
+                for table, rows in some
+                for batch in batches(
+                    log.gateway, table, rows, flushed.get(table, 0), log.config.flushing.format
                 )
-            self._buffer.save_flushed_table(log.gateway, table, rows[-1].commit)
+            ]
+            self._announcer.announce(made, log.config.schemas, destinations)
+            deltas = sum(len(batch.rows) for batch in made)
+            report = report.with_more(FlushReport(len(made), deltas))
+            for table, rows in some:
+                self._buffer.save_flushed_table(log.gateway, table, rows[-1].commit)
         return report
 
     def _note(self, work: _Work) -> None:

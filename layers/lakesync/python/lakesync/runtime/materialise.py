@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from lakesync.core.claims import table_of_message
+from lakesync.core.claims import tables_of_message
 from lakesync.runtime import observe
 
 if TYPE_CHECKING:
@@ -77,9 +77,9 @@ class Runs(Protocol):
 def materialise_handler(runs: Runs, runs_max: int, small: Small | None = None) -> Handler:
     """Return the handler of ``functions/materialise``.
 
-    An announcement is completed once its table's batches are in the lake, or a run was started for
+    An announcement is completed once its tables' batches are in the lake, or a run was started for
     them, or only merges of what is in changes tables wait, which a later announcement or the sweep
-    does. While enough runs are at work, or others work on the table, it returns to the queue: it
+    does. While enough runs are at work, or others work on a table, it returns to the queue: it
     may have arrived too late for those.
 
     An event that is not from a queue is from a schedule: it asks how far behind the lake is, which
@@ -96,7 +96,7 @@ def materialise_handler(runs: Runs, runs_max: int, small: Small | None = None) -
             return _tell_lag(runs.oldest())
         records = [_Record(one) for one in event["Records"]]
         taken = None
-        if small is not None and not any(one.is_tried and not one.table for one in records):
+        if small is not None and not any(one.is_tried and not one.tables for one in records):
             taken = _taken(small, records, context)
             _tell(taken)
             if not taken.left:
@@ -116,23 +116,25 @@ class _Record:
 
     def __init__(self, record: Mapping[str, Any]) -> None:
         self.message_id: str = record["messageId"]
-        self.table = table_of_message(record["body"])
-        """As ``gateway/table``; empty if it announces no table's batch."""
+        self.tables = tables_of_message(record["body"])
+        """Each as ``gateway/table``; none if it announces no table's batch."""
         received = record.get("attributes", {}).get("ApproximateReceiveCount")
         self.is_tried = int(received or 1) > SMALL_TRIES_MAX
 
     def waits_for(self, tables: Collection[str]) -> bool:
         """Return whether what it announces may be among what is unfinished."""
-        return self.table in tables or "" in tables or (bool(tables) and not self.table)
+        if "" in tables or not self.tables:
+            return bool(tables)
+        return not self.tables.isdisjoint(tables)
 
 
 def _taken(small: Small, records: Sequence[_Record], context: Any) -> Taken:
     """Have what the announcements name brought in, or everything if one names nothing."""
-    named = {one.table for one in records}
+    every = all(one.tables for one in records)
     return small.take(
         lambda: context.get_remaining_time_in_millis() / 1000,
-        () if "" in named else named,
-        {one.table for one in records if one.is_tried},
+        {table for one in records for table in one.tables} if every else (),
+        {table for one in records if one.is_tried for table in one.tables},
     )
 
 

@@ -191,23 +191,36 @@ OPENED: Final = (
 """A connection that is opened, the one that it replaces, and a pull of what was missed."""
 
 
-def flush(tables: float, edits: float, destinations: float) -> Count:
+def together(tables: float) -> float:
+    """Return how many of a flush's tables are announced to the lake in one message."""
+    return tables / math.ceil(tables / TABLES_TOGETHER)
+
+
+TABLES_TOGETHER: Final = 3
+"""TOGETHER_TABLES_MAX of maintenance/flush.py."""
+
+
+def flush(tables: float, edits: float, databases: float, *, lake: bool) -> Count:
     """Return a flush of a gateway whose tables all have edits.
 
     Args:
         tables: the tables.
         edits: edits of all of them together.
-        destinations: where they are announced: the lake is one.
+        databases: to each of which each table is announced by itself.
+        lake: whether they are announced to the lake.
     """
+    destinations = databases + lake
+    messages = tables * databases + (tables / together(tables) if lake else 0)
     uses = {
         "s3_writes": tables * (1 + destinations),
-        "sqs_requests": FLUSH_QUEUE + tables * destinations * 3,
+        "sqs_requests": FLUSH_QUEUE + messages * 3,
         "dynamodb_writes": FLUSH_WRITES + 2 * tables,
         "dynamodb_reads": FLUSH_READS + edits * LOG_BYTES / _READ_BYTES,
         "s3_gb": edits * BATCH_EDIT_BYTES / _GB * STAGED_MONTHS,
     }
     ms = HANDLER_MS * (1 + tables) + 8 * CALL_MS + 2 * tables * S3_MS
-    said = Count(uses, "maintenance/flush.py: an object and a claim of each table")
+    source = "maintenance/flush.py: an object and a claim of each table, a message for three"
+    said = Count(uses, source)
     return said + invoked("flush", ms, 700, "estimate")
 
 
@@ -255,26 +268,34 @@ listing."""
 WARM_BATCH_MS: Final = 1_100.0
 """Of such a batch: 0.2 s of a processor, measured there, some 45 calls one after another, and its
 part of a cold start. estimate."""
+SHARED_WRITES: Final = 3.0
+"""Of its writes, those that are made once for all tables of one message: to take the lease and to
+release it, and the listing. materialise/small_batches.py"""
+SHARED_MS: Final = 80.0
+"""What these take, and reading the lease: four of the calls. estimate."""
 
 
-def merge(*, by_function: bool, together: bool = False) -> Count:
+def merge(*, by_function: bool, many: bool = False, announced: float = 1) -> Count:
     """Return a batch that is merged into a table of the lake.
 
     Args:
         by_function: a function does it, and no Glue run.
-        together: more wait than one invocation takes, so functions are warm.
+        many: more wait than one invocation takes, so functions are warm.
+        announced: tables in the message that announced it.
     """
-    warm = by_function and together
+    warm = by_function and many
+    left = (1 - 1 / announced) if by_function else 0
+    """How much of what is shared another table of the message has."""
     touched = Count(
         {
-            "s3_writes": WARM_WRITES if warm else MERGE_WRITES,
-            "s3_reads": MERGE_READS,
+            "s3_writes": (WARM_WRITES if warm else MERGE_WRITES) - left * SHARED_WRITES,
+            "s3_reads": MERGE_READS - left,
             "catalogue_requests": MERGE_CATALOGUE,
         },
         "counted at the emulator's door",
     )
     if by_function:
-        ms = WARM_BATCH_MS if warm else SMALL_BATCH_MS
+        ms = (WARM_BATCH_MS if warm else SMALL_BATCH_MS) - left * SHARED_MS
         source = "estimate" if warm else "figure: lake_small_batch_s"
         return touched + invoked("materialise", ms, 800 if not warm else 100, source)
     run = Count({"dpu_hours": MERGE_DPU_S / 3_600}, "figure: scale_gateways_lake_lag_min")

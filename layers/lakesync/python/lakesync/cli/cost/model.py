@@ -113,8 +113,8 @@ def silences(rate: float, after_s: float) -> float:
 
 def _flushes(description: Description) -> Iterator[Event]:
     """Yield flushes in busy hours, deliveries and merges."""
-    destinations = description.destinations + (description.lake != "none")
-    if not destinations or not pushes(description):
+    has_lake = description.lake != "none"
+    if not (description.destinations or has_lake) or not pushes(description):
         return
     busy_h = description.hours_per_day * MONTH_DAYS
     each_h = pushes(description) / description.gateways / busy_h
@@ -122,26 +122,30 @@ def _flushes(description: Description) -> Iterator[Event]:
     flushes = description.gateways * busy_h * every_h
     edits = pushes(description) * description.edits_per_push / flushes
     tables = min(description.tables, max(edits, 1))
-    yield Event("flushes", flushes, counts.flush(tables, edits, destinations))
+    yield Event(
+        "flushes", flushes, counts.flush(tables, edits, description.destinations, lake=has_lake)
+    )
     yield Event("deliveries", flushes * tables * description.destinations, counts.delivery())
-    if description.lake != "none":
-        yield from _merges(description, flushes * tables, busy_h * every_h, edits / tables)
+    if has_lake:
+        yield from _merges(description, flushes, tables, edits, busy_h * every_h)
 
 
 def _merges(
-    description: Description, batches: float, intervals: float, edits: float
+    description: Description, flushes: float, tables: float, edits: float, intervals: float
 ) -> Iterator[Event]:
     """Yield merges into the lake, and the daily joining of its small files.
 
     Args:
         description: of the stack.
-        batches: of all flushes.
+        flushes: of all gateways.
+        tables: of each flush.
+        edits: of each flush; a table of which more than are small is left to a Glue run.
         intervals: in which there are flushes.
-        edits: of a batch; one that is not small is left to a Glue run.
     """
-    by_function = description.lake == "small-batches" and edits <= SMALL_BATCH_DELTAS
-    together = batches / intervals > FUNCTION_MERGES
-    merge = counts.merge(by_function=by_function, together=together)
+    batches = flushes * tables
+    by_function = description.lake == "small-batches" and edits / tables <= SMALL_BATCH_DELTAS
+    many, announced = batches / intervals > FUNCTION_MERGES, counts.together(tables)
+    merge = counts.merge(by_function=by_function, many=many, announced=announced)
     yield Event("merges into the lake", batches, merge)
     joined_s = max(counts.RUN_DPU_S, description.gateways * description.tables * counts.JOIN_DPU_S)
     joined = Count({"dpu_hours": joined_s / 3_600}, "estimate")
