@@ -101,7 +101,11 @@ def up(
         DEFAULT.jars()  # fetched here, where it is seen that it takes time
         start_in_background(folder / "logs" / "spark-classes.log")
         emulator = _emulator(folder, port)
-        merged = {**PARAMETERS, "ConnectorHosts": connector_hosts(port), **(parameters or {})}
+        merged = {
+            **PARAMETERS,
+            "ConnectorHosts": connector_hosts(emulator.port),
+            **(parameters or {}),
+        }
         deployment = Deployment(emulator, stack, merged, project)
         reached = _reach(emulator, stack, deploy(deployment))
         write_record(folder / "stack.json", asdict(reached))
