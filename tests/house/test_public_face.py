@@ -1,0 +1,32 @@
+"""No change inside alters what others hold on to, unless it is meant and written down."""
+
+from __future__ import annotations
+
+import json
+
+from tests.support.public_face import PATH, changes, public_face
+
+
+def test_what_others_hold_on_to_is_as_it_was() -> None:
+    kept = json.loads(PATH.read_text("utf-8"))
+    made = json.loads(json.dumps(public_face()))
+
+    assert list(changes(kept, made)) == [], (
+        "if this is meant, say it in CHANGELOG.md and run `python -m tests.support.public_face`"
+    )
+
+
+def test_a_change_is_found_wherever_it_is() -> None:
+    kept = {"python": {"a": {"f": "(x)"}}, "outputs": ["A", "B"], "proofs of laws": {"M1": 2}}
+
+    assert list(changes(kept, kept)) == []
+    assert list(changes(kept, {**kept, "outputs": ["B", "C"]})) == [
+        "outputs: A is gone",
+        "outputs: C is new",
+    ]
+    assert list(changes(kept, {**kept, "python": {"a": {"f": "(x, y)"}}})) == [
+        "python / a / f: (x) is now (x, y)"
+    ]
+    assert list(changes(kept, {**kept, "proofs of laws": {}})) == [
+        "proofs of laws / M1: 2 is now None"
+    ]
