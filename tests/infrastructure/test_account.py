@@ -49,7 +49,7 @@ DATA = ("BufferTable", "LakeBucket", "JwtSecret")
 # --- two stacks in one account --------------------------------------------------------------------
 
 
-def test_no_resource_has_a_name_that_another_stack_would_want() -> None:
+def test_explicit_resource_names_contain_the_stack_name() -> None:
     for name, resource in transformed()["Resources"].items():
         given = resource.get("Properties", {}).get(NAMES.get(resource["Type"], ""))
         assert given is None or "${AWS::StackName}" in str(given), f"{name}: {given}"
@@ -74,20 +74,20 @@ def physical_names(stack: str) -> set[str]:
     return names
 
 
-def test_a_second_stack_wants_no_name_of_the_first() -> None:
+def test_two_stacks_share_no_physical_names() -> None:
     first, second = physical_names("one"), physical_names("two")
     assert first
     assert first & second == set()
 
 
-def test_every_schedule_is_of_the_stacks_own_group() -> None:
+def test_every_schedule_is_in_the_schedule_group_of_the_stack() -> None:
     schedules = made("AWS::Scheduler::Schedule")
 
     assert len(schedules) == 8
     assert all(each["GroupName"] == {"Ref": "Schedules"} for each in schedules.values())
 
 
-def test_two_stacks_share_no_database_by_accident() -> None:
+def test_default_database_prefix_is_derived_from_the_stack_id() -> None:
     prefix = template()["Parameters"]["DatabasePrefix"]
     databases = resources("AWS::SSM::Parameter")["Databases"]["Properties"]["Value"]
 
@@ -99,7 +99,7 @@ def test_two_stacks_share_no_database_by_accident() -> None:
     }
 
 
-def test_every_job_of_the_lake_knows_its_databases_and_whose_tables_are_its_own() -> None:
+def test_lake_jobs_are_given_the_database_prefix_and_the_stack_id() -> None:
     jobs = resources("AWS::Glue::Job")
     for name in jobs.keys() - {"BigQueryJob", "FlowJob"}:
         job = jobs[name]
@@ -111,13 +111,13 @@ def test_every_job_of_the_lake_knows_its_databases_and_whose_tables_are_its_own(
 # --- protection -----------------------------------------------------------------------------------
 
 
-def test_who_says_nothing_gets_a_stack_whose_data_outlives_it() -> None:
+def test_default_stage_retains_data() -> None:
     assert template()["Parameters"]["Stage"]["Default"] == "prod"
     assert template()["Conditions"]["IsProtected"] == {"Fn::Equals": [{"Ref": "Stage"}, "prod"]}
 
 
 @pytest.mark.parametrize("name", DATA)
-def test_data_is_deleted_with_the_stack_only_where_that_was_asked_for(name: str) -> None:
+def test_stack_deletion_retains_data_unless_the_stage_is_unprotected(name: str) -> None:
     resource = template()["Resources"][name]
     condition, protected, otherwise = resource["DeletionPolicy"]["Fn::If"]
 
@@ -126,14 +126,14 @@ def test_data_is_deleted_with_the_stack_only_where_that_was_asked_for(name: str)
     assert resource["UpdateReplacePolicy"] == {"Fn::If": ["IsProtected", "Retain", "Delete"]}
 
 
-def test_the_buffer_cannot_be_deleted_by_hand_and_can_be_restored() -> None:
+def test_buffer_table_has_deletion_protection_and_point_in_time_recovery() -> None:
     table = resources("AWS::DynamoDB::Table")["BufferTable"]["Properties"]
 
     assert table["DeletionProtectionEnabled"] == {"Fn::If": ["IsProtected", True, False]}
     assert table["PointInTimeRecoverySpecification"]["PointInTimeRecoveryEnabled"] is True
 
 
-def test_old_versions_of_objects_are_kept_and_end() -> None:
+def test_noncurrent_object_versions_are_kept_and_expire() -> None:
     bucket = resources("AWS::S3::Bucket")["LakeBucket"]["Properties"]
     rules: list[dict[str, Any]] = bucket["LifecycleConfiguration"]["Rules"]
     everywhere = [
@@ -148,7 +148,7 @@ def test_old_versions_of_objects_are_kept_and_end() -> None:
 
 
 @pytest.mark.parametrize("prefix", [CLAIMS, DELIVERIES])
-def test_claims_that_were_removed_end_within_days_so_that_listings_stay_short(prefix: str) -> None:
+def test_versions_of_removed_claims_expire_after_one_day(prefix: str) -> None:
     """What a listing reads past; S3 honours the shorter of two rules.
 
     https://docs.aws.amazon.com/AmazonS3/latest/userguide/lifecycle-conflicts.html
@@ -166,7 +166,7 @@ def test_claims_that_were_removed_end_within_days_so_that_listings_stay_short(pr
 
 
 @pytest.mark.law("E7")
-def test_a_request_to_erase_whose_run_was_killed_ends_within_days() -> None:
+def test_abandoned_erasure_requests_expire_after_seven_days() -> None:
     bucket = resources("AWS::S3::Bucket")["LakeBucket"]["Properties"]
     [rule] = [
         rule
@@ -190,7 +190,7 @@ def _refuses_plain_transport(policy: dict[str, Any]) -> bool:
     )
 
 
-def test_every_queue_and_the_bucket_take_no_plain_transport() -> None:
+def test_queues_and_bucket_refuse_unencrypted_transport() -> None:
     queues = {
         queue["Ref"]: _refuses_plain_transport(policy["Properties"])
         for policy in resources("AWS::SQS::QueuePolicy").values()
@@ -202,7 +202,7 @@ def test_every_queue_and_the_bucket_take_no_plain_transport() -> None:
     assert _refuses_plain_transport(bucket)
 
 
-def test_everything_that_keeps_messages_or_data_is_encrypted() -> None:
+def test_queues_table_bucket_and_alarm_topic_are_encrypted() -> None:
     for name, queue in resources("AWS::SQS::Queue").items():
         assert queue["Properties"]["SqsManagedSseEnabled"] is True, name
     table = resources("AWS::DynamoDB::Table")["BufferTable"]["Properties"]
@@ -219,7 +219,7 @@ def test_everything_that_keeps_messages_or_data_is_encrypted() -> None:
 # --- functions ------------------------------------------------------------------------------------
 
 
-def test_every_function_runs_on_arm_and_logs_json() -> None:
+def test_every_function_defaults_to_arm64_and_logs_json() -> None:
     assert template()["Parameters"]["Architecture"]["Default"] == "arm64"
     for name, function in made("AWS::Lambda::Function").items():
         logging = function["LoggingConfig"]
@@ -228,7 +228,7 @@ def test_every_function_runs_on_arm_and_logs_json() -> None:
         assert function["Architectures"] == [{"Ref": "Architecture"}]
 
 
-def test_what_each_call_took_is_reported_by_lambda_or_sampled_where_that_is_dear() -> None:
+def test_exactly_the_functions_that_sample_their_reports_turn_off_those_of_lambda() -> None:
     """An operator sizes memory by it; `lakesync cost` counts the lines."""
     sampled = {
         folder_of(properties)
@@ -247,7 +247,7 @@ def test_what_each_call_took_is_reported_by_lambda_or_sampled_where_that_is_dear
     assert sampled == counts.SAMPLED
 
 
-def test_python_that_aws_gives_up_is_for_the_emulator_alone() -> None:
+def test_python_3_11_is_accepted_only_on_the_local_stage() -> None:
     old = {"PythonRuntime": "python3.11"}
 
     assert refusals({}) == []
@@ -255,7 +255,7 @@ def test_python_that_aws_gives_up_is_for_the_emulator_alone() -> None:
     assert refusals(old | {"Stage": "local"}) == []
 
 
-def test_traces_are_off_by_default_and_whoever_is_to_tell_them_may() -> None:
+def test_traces_are_conditional_and_every_traced_role_may_write_them() -> None:
     """SAM adds the right to a function whose mode is the literal word alone."""
     tracing = {"Fn::If": ["Traces", "Active", "PassThrough"]}
     right = {
@@ -277,7 +277,7 @@ def test_traces_are_off_by_default_and_whoever_is_to_tell_them_may() -> None:
 # --- Lake Formation -------------------------------------------------------------------------------
 
 
-def test_under_lake_formation_one_role_makes_and_reads_the_tables() -> None:
+def test_under_lake_formation_every_lake_job_runs_as_the_role_that_creates_databases() -> None:
     jobs, stack = resources("AWS::Glue::Job"), template()["Resources"]
     maker = {"Fn::GetAtt": ["MaterialiseJobRole", "Arn"]}
     grant = stack["MakesDatabases"]
@@ -291,7 +291,7 @@ def test_under_lake_formation_one_role_makes_and_reads_the_tables() -> None:
     assert grant["Properties"]["Principal"] == {"DataLakePrincipalIdentifier": maker}
 
 
-def test_under_lake_formation_who_reads_the_lake_may_ask_for_its_data() -> None:
+def test_under_lake_formation_exactly_the_readers_of_the_lake_may_get_its_data() -> None:
     stack = template()["Resources"]
     grant = stack["ReadsGovernedData"]
     roles = {role["Ref"] for role in grant["Properties"]["Roles"]}
@@ -314,7 +314,7 @@ def test_under_lake_formation_who_reads_the_lake_may_ask_for_its_data() -> None:
 
 
 @pytest.mark.law("E7")
-def test_old_versions_are_removed_by_the_job_that_erases_alone_and_only_where_copies_are() -> None:
+def test_only_roles_of_erasure_may_delete_object_versions_and_only_under_copied_prefixes() -> None:
     allowed = {
         name: [str(one) for one in as_list(statement["Resource"])]
         for name, resource in template()["Resources"].items()
@@ -347,7 +347,7 @@ def statements_in(part: Any) -> Iterator[dict[str, Any]]:
         ("MaintainJobRole", "MaterialiserMaintains"),
     ],
 )
-def test_under_lake_formation_the_maker_may_what_every_other_job_may(
+def test_under_lake_formation_the_creating_role_has_the_rights_of_every_other_job(
     role: str, addition: str
 ) -> None:
     stack = template()["Resources"]

@@ -30,7 +30,7 @@ def _limit(place: int) -> dict[str, Any]:
 # --- load -----------------------------------------------------------------------------------------
 
 
-def test_pushes_and_pulls_have_limits_of_their_own_and_every_other_route_the_default() -> None:
+def test_push_and_pull_routes_have_their_own_rate_limits_and_others_the_default() -> None:
     (stage,) = [
         stage
         for stage in made("AWS::ApiGatewayV2::Stage").values()
@@ -51,7 +51,7 @@ def test_pushes_and_pulls_have_limits_of_their_own_and_every_other_route_the_def
 @pytest.mark.parametrize(
     ("place", "kind"), [(0, "Push"), (1, "Pull"), (2, "Authorise"), (3, "Notify")]
 )
-def test_executions_are_reserved_where_that_is_asked_for(place: int, kind: str) -> None:
+def test_concurrency_is_reserved_only_if_configured(place: int, kind: str) -> None:
     reserved, condition = part(place, "Concurrency"), f"Has{kind}Concurrency"
 
     assert template()["Parameters"]["Concurrency"]["Default"].split(",")[place] == "0"
@@ -64,20 +64,20 @@ def test_executions_are_reserved_where_that_is_asked_for(place: int, kind: str) 
 # --- address --------------------------------------------------------------------------------------
 
 
-def test_a_domain_needs_a_certificate() -> None:
+def test_custom_domain_requires_a_certificate() -> None:
     domain = {"DomainName": "app.example.com"}
 
     assert "CertificateArn" in "".join(refusals(domain))
     assert refusals(domain | {"CertificateArn": "arn:aws:acm:us-east-1:1:certificate/1"}) == []
 
 
-def test_a_domain_is_mapped_to_the_stage_that_there_is() -> None:
+def test_custom_domain_is_mapped_to_a_declared_stage() -> None:
     (mapping,) = made("AWS::ApiGatewayV2::ApiMapping").values()
 
     assert mapping["Stage"]["Ref"] in made("AWS::ApiGatewayV2::Stage")
 
 
-def test_the_front_caches_nothing_hands_every_header_on_and_speaks_tls_alone() -> None:
+def test_cloudfront_disables_caching_forwards_headers_and_requires_https() -> None:
     config = resources("AWS::CloudFront::Distribution")["Distribution"]["Properties"][
         "DistributionConfig"
     ]
@@ -91,7 +91,7 @@ def test_the_front_caches_nothing_hands_every_header_on_and_speaks_tls_alone() -
     assert origin["CustomOriginConfig"]["OriginProtocolPolicy"] == "https-only"
 
 
-def test_the_front_has_a_firewall_that_reads_no_bodies() -> None:
+def test_web_acl_has_a_rate_limit_and_an_ip_reputation_list() -> None:
     acl = resources("AWS::WAFv2::WebACL")["WebAcl"]["Properties"]
     config = resources("AWS::CloudFront::Distribution")["Distribution"]["Properties"][
         "DistributionConfig"
@@ -105,7 +105,7 @@ def test_the_front_has_a_firewall_that_reads_no_bodies() -> None:
     assert config["WebACLId"]["Fn::If"][0] == "MakesWebAcl"
 
 
-def test_clients_get_the_address_that_is_in_use() -> None:
+def test_http_url_output_is_the_address_in_use() -> None:
     value = template()["Outputs"]["HttpUrl"]["Value"]["Fn::If"]
 
     assert value[:2] == ["HasDomain", {"Fn::Sub": "https://${DomainName}"}]

@@ -42,7 +42,7 @@ def _statements(publisher: str, document: dict[str, Any]) -> list[dict[str, Any]
 
 
 @pytest.mark.parametrize("publisher", PUBLISHERS)
-def test_the_topic_and_its_key_let_alarms_and_rules_publish(publisher: str) -> None:
+def test_alarm_topic_and_its_key_allow_alarms_and_rules_to_publish(publisher: str) -> None:
     policy = resources("AWS::SNS::TopicPolicy")["AlarmTopicPolicy"]["Properties"]
     key = resources("AWS::KMS::Key")["AlarmKey"]["Properties"]
     (publish,) = _statements(publisher, policy["PolicyDocument"])
@@ -52,7 +52,7 @@ def test_the_topic_and_its_key_let_alarms_and_rules_publish(publisher: str) -> N
     assert set(encrypt["Action"]) == {"kms:Decrypt", "kms:GenerateDataKey*"}
 
 
-def test_eventbridge_is_allowed_without_conditions_as_it_knows_none() -> None:
+def test_topic_policy_allows_eventbridge_without_conditions() -> None:
     policy = resources("AWS::SNS::TopicPolicy")["AlarmTopicPolicy"]["Properties"]
     (publish,) = _statements("events.amazonaws.com", policy["PolicyDocument"])
 
@@ -66,14 +66,14 @@ def _rule(name: str) -> dict[str, Any]:
     return detail
 
 
-def test_a_failed_run_of_any_glue_job_tells_somebody() -> None:
+def test_event_rule_covers_failed_runs_of_every_glue_job() -> None:
     detail = _rule("GlueFailure")
 
     assert {"FAILED", "TIMEOUT", "STOPPED"} <= set(detail["state"])
     assert {job["Ref"] for job in detail["jobName"]} == set(resources("AWS::Glue::Job"))
 
 
-def test_a_failed_execution_of_any_state_machine_tells_somebody() -> None:
+def test_failed_executions_of_every_state_machine_are_covered_by_a_rule_or_alarm() -> None:
     detail = _rule("ExecutionFailure")
     machines = set(resources("AWS::Serverless::StateMachine"))
 
@@ -126,11 +126,11 @@ TABLE = {"Fn::If": ["OwnBuffer", {"Ref": "BufferTable"}, {"Ref": "BufferTableNam
         ("LakeSync", UNFLUSHED_AGE, "schedule_flush"),
     ],
 )
-def test_there_is_an_alarm_on(namespace: str, metric: str, of: object) -> None:
+def test_metric_has_an_alarm(namespace: str, metric: str, of: object) -> None:
     assert of in alarms_on(namespace, metric)
 
 
-def test_the_lakes_lag_is_measured_by_a_schedule_and_not_by_what_may_be_behind() -> None:
+def test_lake_lag_is_measured_on_a_schedule_and_not_by_queue_messages() -> None:
     events = functions()["MaterialiseFunction"]["Events"]
     alarm = resources("AWS::CloudWatch::Alarm")["LakeLate"]["Properties"]
 
@@ -139,7 +139,7 @@ def test_the_lakes_lag_is_measured_by_a_schedule_and_not_by_what_may_be_behind()
     assert alarm["Threshold"] == part(1, "AlarmBounds")
 
 
-def test_a_schedule_that_stops_altogether_is_noticed() -> None:
+def test_alarm_is_raised_when_the_flush_schedule_stops() -> None:
     alarm = resources("AWS::CloudWatch::Alarm")["FlushNotScheduled"]["Properties"]
     every = template()["Parameters"]["FlushEveryMinutes"]
 
@@ -148,7 +148,7 @@ def test_a_schedule_that_stops_altogether_is_noticed() -> None:
     assert every["MaxValue"] * 60 < alarm["Period"]
 
 
-def test_a_stack_that_writes_more_in_a_day_than_was_allowed_says_so() -> None:
+def test_alarm_is_raised_when_daily_write_units_exceed_the_bound() -> None:
     alarm = resources("AWS::CloudWatch::Alarm")["CostsMuch"]["Properties"]
 
     assert (alarm["MetricName"], alarm["Statistic"]) == ("ConsumedWriteCapacityUnits", "Sum")
@@ -161,7 +161,9 @@ def test_a_stack_that_writes_more_in_a_day_than_was_allowed_says_so() -> None:
     [("WatchesDetails", "detailed"), ("Traces", "traces"), ("WatchesGateways", "gateways"),
      ("WatchesSample", "sample"), ("EncryptsAlarms", "own-key")],
 )  # fmt: skip
-def test_what_is_watched_is_a_list_of_words(condition: str, word: str) -> None:
+def test_watching_parameter_is_a_list_of_words_and_each_enables_a_condition(
+    condition: str, word: str
+) -> None:
     given = {"Ref": "Watching"}
     without = {"Fn::Join": ["", {"Fn::Split": [word, given]}]}
 
@@ -171,7 +173,7 @@ def test_what_is_watched_is_a_list_of_words(condition: str, word: str) -> None:
     assert not accepts("Watching", f"basic,{word}")
 
 
-def test_every_metric_of_ours_is_asked_for_as_the_functions_write_it() -> None:
+def test_alarms_read_own_metrics_with_the_dimensions_that_functions_write() -> None:
     services = {
         each["Environment"]["Variables"]["POWERTOOLS_SERVICE_NAME"] for each in functions().values()
     }
@@ -187,7 +189,7 @@ def test_every_metric_of_ours_is_asked_for_as_the_functions_write_it() -> None:
     assert shared["STACK_NAME"] == {"Ref": "AWS::StackName"}
 
 
-def test_metrics_of_the_lake_are_what_a_run_of_maintenance_writes() -> None:
+def test_lake_metric_filters_match_the_report_of_a_maintenance_run() -> None:
     sums = MaintenanceReport("arn:aws:cloudformation:us-east-1:1:stack/one/1a2b").sums()
     assert (sums["service"], sums["stack"]) == (MAINTENANCE, "one")
 
@@ -202,7 +204,7 @@ def test_metrics_of_the_lake_are_what_a_run_of_maintenance_writes() -> None:
 
 
 @pytest.mark.parametrize(("name", "pattern"), IN_ACCESS_LOG.items())
-def test_failed_requests_are_counted_in_the_access_log(name: str, pattern: str) -> None:
+def test_metric_filters_count_failed_requests_in_the_access_log(name: str, pattern: str) -> None:
     each = resources("AWS::Logs::MetricFilter")[name]["Properties"]
     api = resources("AWS::Serverless::HttpApi")["HttpApi"]["Properties"]
     line = json.loads(api["AccessLogSettings"]["Format"]["Fn::Sub"])
@@ -214,20 +216,20 @@ def test_failed_requests_are_counted_in_the_access_log(name: str, pattern: str) 
     assert counted["MetricName"] == name
 
 
-def test_every_alarm_and_rule_is_explained() -> None:
+def test_operations_page_explains_every_alarm_and_rule() -> None:
     page = (ROOT / "docs" / "operations.md").read_text("utf-8")
 
     for name in (*resources("AWS::CloudWatch::Alarm"), *resources("AWS::Events::Rule")):
         assert f"`{name}`" in page, name
 
 
-def test_every_alarm_has_a_severity_and_says_when_it_is_over() -> None:
+def test_every_alarm_has_a_severity_and_notifies_when_it_clears() -> None:
     for name, alarm in some(watched()):
         assert alarm["AlarmDescription"].partition(" - ")[0] in {"high", "low"}, name
         assert alarm["OKActions"] == alarm["AlarmActions"] == [{"Ref": "AlarmTopic"}], name
 
 
-def test_alarms_of_an_idle_stack_are_few_and_read_one_metric_each() -> None:
+def test_basic_alarms_have_the_expected_number_and_read_one_metric_each() -> None:
     """Each costs ten cents a month, and one on an expression as much for each metric in it."""
     every = resources("AWS::CloudWatch::Alarm").values()
     basic = [each["Properties"] for each in every if each.get("Condition") != "WatchesDetails"]
@@ -251,13 +253,13 @@ def _widgets() -> list[dict[str, Any]]:
     return dashboard_widgets(resources("AWS::CloudWatch::Dashboard")["Dashboard"]["Properties"])
 
 
-def test_the_dashboard_is_complete_json_that_names_what_there_is() -> None:
+def test_dashboard_widgets_fit_the_grid_and_have_properties() -> None:
     for widget in some(_widgets()):
         assert widget["x"] + widget["width"] <= 24
         assert widget["properties"]
 
 
-def test_the_dashboard_shows_every_alarm_and_every_function() -> None:
+def test_dashboard_shows_every_alarm_and_every_function() -> None:
     text = json.dumps(_widgets())
 
     for name in resources("AWS::CloudWatch::Alarm"):
@@ -267,7 +269,7 @@ def test_the_dashboard_shows_every_alarm_and_every_function() -> None:
         assert text.count(f"${{{name}}}") == 1, name
 
 
-def test_the_dashboard_answers_its_three_questions() -> None:
+def test_dashboard_has_sections_on_health_cost_and_usage() -> None:
     titles = [w["properties"]["markdown"] for w in _widgets() if w["type"] == "text"]
 
     assert [title.splitlines()[0] for title in titles] == [
@@ -277,7 +279,7 @@ def test_the_dashboard_answers_its_three_questions() -> None:
     ]
 
 
-def test_the_price_of_functions_is_of_the_memory_that_they_have() -> None:
+def test_dashboard_prices_functions_by_their_declared_memory() -> None:
     [costs] = [w for w in _widgets() if w["properties"].get("title") == "Dollars a day"]
     metrics = costs["properties"]["metrics"]
     asked = {m[0]["id"]: m[0]["expression"] for m in metrics if len(m) == 1}

@@ -60,12 +60,12 @@ def actions(kind: str) -> set[str]:
     return {action for grant in GRANTS[kind] for action in grant.actions.split()}
 
 
-def test_every_type_of_resource_has_its_rights_and_none_is_kept_that_nothing_needs() -> None:
+def test_deployer_policy_covers_exactly_the_resource_types_of_the_template() -> None:
     assert set(GRANTS) == set(kinds()), "lakesync.cli.doctor.deployer.GRANTS"
 
 
 @pytest.mark.parametrize("kind", sorted(GRANTS))
-def test_a_resource_can_be_made_changed_read_and_deleted(kind: str) -> None:
+def test_deployer_may_create_read_and_delete_each_resource_type(kind: str) -> None:
     verbs = {
         "make": ("Create", "Put", "Add", "Publish", "POST", "PATCH", "Subscribe", "Grant", "Change",
                  "Set"),
@@ -94,7 +94,7 @@ def passed(value: Any) -> Iterator[str]:
             yield from passed(each)
 
 
-def test_every_type_that_is_passed_a_role_is_in_the_statement_that_allows_it() -> None:
+def test_deployer_may_pass_roles_to_exactly_the_services_that_need_them() -> None:
     passing = {kind for kind, every in kinds().items() if any(passed(every))}
     assert passing == set(PASSED)
     allowed = next(each for each in statements() if each["Action"] == ["iam:PassRole"])
@@ -102,7 +102,7 @@ def test_every_type_that_is_passed_a_role_is_in_the_statement_that_allows_it() -
     assert set(services) == set(PASSED.values())
 
 
-def test_what_has_tags_may_be_tagged() -> None:
+def test_deployer_may_tag_every_taggable_resource_type() -> None:
     """SAM tags what it makes, and CloudFormation all of a stack that has tags."""
     taggable = {kind for kind, every in kinds().items() if any("Tags" in one for one in every)} - {
         "AWS::Lambda::EventSourceMapping"
@@ -115,7 +115,7 @@ def test_what_has_tags_may_be_tagged() -> None:
     assert lacking == set()
 
 
-def test_every_action_is_one_of_aws() -> None:
+def test_every_action_of_the_deployer_policy_exists_in_aws() -> None:
     session = botocore.session.get_session()
     unknown = set()
     for grant in (*DEPLOYING, *(grant for grants in GRANTS.values() for grant in grants)):
@@ -127,7 +127,7 @@ def test_every_action_is_one_of_aws() -> None:
     assert unknown == set()
 
 
-def test_the_documents_are_as_written_down_and_fit_managed_policies() -> None:
+def test_stored_deployer_policies_are_current_and_fit_managed_policies() -> None:
     """They are renewed by `python -m tests.support.deployer_pages`."""
     documents = policies()
     written = [json.loads(path.read_text()) for path in sorted(FOLDER.glob("policy-*.json"))]
@@ -136,7 +136,7 @@ def test_the_documents_are_as_written_down_and_fit_managed_policies() -> None:
     assert all(characters(each["Statement"]) <= POLICY_CHARACTERS_MAX for each in documents)
 
 
-def test_the_page_walks_through_every_check_and_every_way_to_fail() -> None:
+def test_operations_page_covers_every_predeployment_check_and_failed_stack_state() -> None:
     page = (ROOT / "docs" / "operations.md").read_text("utf-8")
     section = page.partition("\n## Before a deployment\n")[2].partition("\n## ")[0]
     rows = [line.split("|")[1:-1] for line in section.splitlines() if line.startswith("| ")]

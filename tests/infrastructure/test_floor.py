@@ -15,7 +15,7 @@ def _unconditional(kind: str) -> int:
     return sum("Condition" not in each for each in resources(kind).values())
 
 
-def test_alarms_are_counted_each_with_one_metric() -> None:
+def test_cost_floor_counts_every_alarm_and_each_alarm_reads_one_metric() -> None:
     alarms = resources("AWS::CloudWatch::Alarm")
 
     assert _unconditional("AWS::CloudWatch::Alarm") == floor.ALARMS
@@ -23,7 +23,7 @@ def test_alarms_are_counted_each_with_one_metric() -> None:
     assert all("Metrics" not in alarm["Properties"] for alarm in alarms.values())
 
 
-def test_secrets_and_queues_that_functions_read_are_counted() -> None:
+def test_cost_floor_counts_secrets_and_polled_queues() -> None:
     sources = [each["Properties"] for each in resources("AWS::Lambda::EventSourceMapping").values()]
     queues = [each for each in sources if "Queue" in str(each["EventSourceArn"])]
 
@@ -55,12 +55,12 @@ def _schedules() -> list[str]:
         ("rate(1 day)", 1),
     ],
 )
-def test_every_schedule_is_counted(expression: str, times: int) -> None:
+def test_cost_floor_counts_every_schedule(expression: str, times: int) -> None:
     assert sum(expression in each for each in _schedules()) == times
     assert len(_schedules()) == 8
 
 
-def test_schedules_run_as_often_as_by_default() -> None:
+def test_cost_floor_assumes_the_default_schedule_intervals() -> None:
     defaults: dict[str, Any] = {
         name: each["Default"] for name, each in template()["Parameters"].items()
     }
@@ -69,13 +69,13 @@ def test_schedules_run_as_often_as_by_default() -> None:
     assert (defaults["MaintainEveryHours"], defaults["CheckpointEveryHours"]) == (24, 24)
 
 
-def test_functions_have_the_memory_that_is_counted() -> None:
+def test_cost_estimate_uses_the_declared_memory_of_functions() -> None:
     memory = {folder_of(each): each["MemorySize"] / 1024 for each in functions().values()}
 
     assert {name: memory[name] for name in counts.MEMORY_GB} == counts.MEMORY_GB
 
 
-def test_a_line_of_the_access_log_has_the_bytes_that_are_counted() -> None:
+def test_access_log_line_has_the_size_that_the_cost_estimate_assumes() -> None:
     values = {
         "$context.requestId": "JKJaXmPLvHcESHA=",
         "$context.identity.sourceIp": "203.0.113.195",

@@ -62,7 +62,7 @@ def sizes(name: str, folder: Path) -> dict[str, int]:
     return {"x86_64": compiled, "arm64": size(folder / "arm64") + compiled - sources}
 
 
-def test_every_function_fits_with_its_layers(tmp_path: Path) -> None:
+def test_functions_with_their_layers_fit_the_size_limit_of_lambda(tmp_path: Path) -> None:
     carried = {
         name: [layer_of(reference) for reference in each["Layers"]]
         for name, each in functions().items()

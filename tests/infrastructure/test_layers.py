@@ -34,7 +34,7 @@ def script(name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("path", LOCKS, ids=lambda path: path.stem)
-def test_a_layer_holds_the_versions_that_are_tested(path: Path) -> None:
+def test_layers_pin_the_versions_that_the_tests_run_with(path: Path) -> None:
     tested = pins(ROOT / "requirements" / "dev.lock")
     deployed = pins(path)
 
@@ -43,7 +43,7 @@ def test_a_layer_holds_the_versions_that_are_tested(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", LOCKS, ids=lambda path: path.stem)
-def test_a_lock_checks_every_wheel_and_names_no_place(path: Path) -> None:
+def test_lock_file_has_a_hash_for_every_package_and_no_index_url(path: Path) -> None:
     text = path.read_text()
 
     assert text.count("--hash=sha256:") >= len(pins(path))
@@ -54,7 +54,7 @@ def test_a_lock_checks_every_wheel_and_names_no_place(path: Path) -> None:
     ("architecture", "platform"),
     [("arm64", "aarch64-manylinux_2_28"), ("x86_64", "x86_64-manylinux_2_28")],
 )
-def test_wheels_are_asked_for_by_the_processor_that_is_deployed(
+def test_layer_build_requests_wheels_for_the_deployed_processor(
     architecture: str, platform: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[list[str]] = []
@@ -76,7 +76,7 @@ def test_wheels_are_asked_for_by_the_processor_that_is_deployed(
     assert not [word for word in install if word.endswith(other) or word.startswith(f"{other}-")]
 
 
-def test_what_no_function_reads_is_pruned(tmp_path: Path) -> None:
+def test_files_that_no_function_reads_are_pruned_from_a_layer(tmp_path: Path) -> None:
     for name in (
         "bin/tool", "a/__init__.py", "a/x.pyi", "a/py.typed", "a/tests/test_a.py",
         "a-1.dist-info/RECORD", "a-1.dist-info/METADATA", "a-1.dist-info/entry_points.txt",
@@ -90,7 +90,7 @@ def test_what_no_function_reads_is_pruned(tmp_path: Path) -> None:
     assert left == ["a-1.dist-info/METADATA", "a-1.dist-info/entry_points.txt", "a/__init__.py"]
 
 
-def test_a_layer_with_iceberg_leaves_out_what_its_command_line_alone_needs(tmp_path: Path) -> None:
+def test_iceberg_layer_omits_the_packages_that_only_its_command_line_needs(tmp_path: Path) -> None:
     """In other layers it stays; and a table is written and read without it."""
     unused = script("build_layer.py")["UNUSED_OF_ICEBERG"]
     packages = [name for name in unused if "/" not in name]
@@ -118,7 +118,7 @@ print(database.insert_deltas(batch("t", numbered("t", 3))).unwrap().rows)
     assert (ran.stdout.strip(), ran.returncode) == ("3", 0), ran.stderr
 
 
-def test_bytecode_is_made_for_the_runtime_and_never_looks_at_the_source(tmp_path: Path) -> None:
+def test_layer_bytecode_is_unchecked_hash_based(tmp_path: Path) -> None:
     (tmp_path / "module.py").write_text("VALUE = 7\n")
     version = "{}.{}".format(*sys.version_info)
     script("build_layer.py")["compile_for"](version, tmp_path)
@@ -128,7 +128,7 @@ def test_bytecode_is_made_for_the_runtime_and_never_looks_at_the_source(tmp_path
     assert int.from_bytes(compiled[4:8], "little") == 1
 
 
-def test_a_runtime_that_this_machine_has_not_is_built_without_bytecode(
+def test_layer_for_a_runtime_missing_on_this_machine_has_no_bytecode(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "module.py").write_text("VALUE = 7\n")
@@ -138,13 +138,13 @@ def test_a_runtime_that_this_machine_has_not_is_built_without_bytecode(
     assert not (tmp_path / "__pycache__").exists()
 
 
-def test_the_job_bundle_is_the_same_each_time() -> None:
+def test_job_bundle_is_reproducible() -> None:
     bundle = script("bundle_job.py")
 
     assert bundle["archive"]() == bundle["archive"]()
 
 
-def test_the_job_bundle_carries_what_the_jobs_import_and_nothing_else() -> None:
+def test_job_bundle_contains_the_core_and_no_gateway_or_client_code() -> None:
     with zipfile.ZipFile(io.BytesIO(script("bundle_job.py")["archive"]())) as archive:
         names = archive.namelist()
 
@@ -170,7 +170,7 @@ def _imported(source: bytes) -> set[str]:
     return {name for name in imports if name.startswith("lakesync")}
 
 
-def test_what_every_job_carries_of_the_library_imports_nothing_that_it_lacks() -> None:
+def test_modules_in_the_job_bundle_import_only_modules_in_the_bundle() -> None:
     """Not even while it works: what a job of the lake cannot import fails its first batch."""
     with zipfile.ZipFile(io.BytesIO(script("bundle_job.py")["archive"]())) as archive:
         carried = {
@@ -208,7 +208,7 @@ LATER = {
     ["materialise_iceberg", "build_checkpoint", "maintain_lake", "materialise_bigquery",
      "move_flow"],
 )  # fmt: skip
-def test_a_job_imports_nothing_of_ours_that_its_bundle_lacks(job: str, tmp_path: Path) -> None:
+def test_job_imports_lakesync_only_from_its_bundle(job: str, tmp_path: Path) -> None:
     packages = tmp_path / "packages.zip"
     packages.write_bytes(script("bundle_job.py")["archive"](job))
     code = (
@@ -233,7 +233,7 @@ def test_a_job_imports_nothing_of_ours_that_its_bundle_lacks(job: str, tmp_path:
     assert answer.stdout.splitlines() == [repr({str(packages)[:-4]}), needs], answer.stderr
 
 
-def test_the_job_script_runs_the_job_out_of_its_own_bundle(tmp_path: Path) -> None:
+def test_job_script_runs_the_job_from_its_embedded_bundle(tmp_path: Path) -> None:
     bundle = script("bundle_job.py")
     archive = io.BytesIO(bundle["archive"]())
     with zipfile.ZipFile(archive, "a") as file:

@@ -31,7 +31,7 @@ class NearLimit(UserWarning):
 
 
 @pytest.mark.filterwarnings("default::tests.infrastructure.test_limits.NearLimit")
-def test_limits_that_are_nearly_used_up_are_reported() -> None:
+def test_limits_that_are_more_than_80_percent_used_give_a_warning() -> None:
     for use in uses():
         if use.most >= FEW and use.used > use.most * 0.8:
             warnings.warn(
@@ -39,7 +39,7 @@ def test_limits_that_are_nearly_used_up_are_reported() -> None:
             )
 
 
-def test_every_limit_is_measured_somewhere() -> None:
+def test_every_limit_has_a_measured_use() -> None:
     assert {use.limit for use in uses()} == set(LIMITS)
 
 
@@ -71,7 +71,7 @@ def test_every_limit_is_measured_somewhere() -> None:
         ),
     ],
 )
-def test_a_limit_that_is_passed_is_found(
+def test_exceeded_limit_is_reported(
     kind: str, change: object, limit: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = json.loads(json.dumps(transformed()))
@@ -83,7 +83,7 @@ def test_a_limit_that_is_passed_is_found(
     assert limit in {use.limit for use in uses() if _is_passed(use)}
 
 
-def test_sixty_routes_of_one_function_pass_the_limit_of_its_policy(
+def test_sixty_more_routes_of_one_function_exceed_the_limit_of_its_resource_policy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each route is a permission in the alias's policy; administration has one for each method."""
@@ -115,7 +115,7 @@ def test_glue_assumes_its_roles_without_a_condition() -> None:
     assert all("Condition" not in trust for trust in trusts)
 
 
-def test_jobs_make_log_groups_of_the_stack_alone() -> None:
+def test_jobs_may_create_only_log_groups_of_the_stack() -> None:
     for job in made("AWS::Glue::Job").values():
         # Under Lake Formation another role, whose rights are the same.
         usual = job["Role"].get("Fn::If", [job["Role"]])[-1]
@@ -136,7 +136,7 @@ def test_no_role_reads_every_queue_of_the_account() -> None:
         assert "AWSLambdaSQSQueueExecutionRole" not in json.dumps(role), name
 
 
-def test_web_sockets_are_logged_only_where_the_account_has_a_role_for_it() -> None:
+def test_web_socket_access_logs_are_off_by_default_and_need_a_role_of_the_account() -> None:
     every = transformed()["Resources"]
     (stage,) = [
         each["Properties"] for each in every.values()

@@ -55,7 +55,7 @@ def test_an_action_matches_in_any_case_and_a_resource_in_its_own() -> None:
     assert not statement("s3:GetObject", "b/[a]").applies("s3:GetObject", "b/a", {})
 
 
-def test_a_denial_wins_and_nothing_is_allowed_unsaid() -> None:
+def test_explicit_deny_overrides_allow_and_the_default_is_deny() -> None:
     allow = statement()
     deny = allow._replace(effect="Deny")
 
@@ -81,7 +81,7 @@ def test_a_denial_wins_and_nothing_is_allowed_unsaid() -> None:
         ("ForAnyValue:StringEquals", None, False),
     ],
 )
-def test_conditions_are_met_as_aws_documents_them(
+def test_policy_conditions_are_evaluated_as_aws_documents(
     operator: str,
     values: list[str] | None,
     applies: bool,  # noqa: FBT001 - a parameter of the test
@@ -103,12 +103,12 @@ def test_conditions_are_met_as_aws_documents_them(
     ],
     ids=json.dumps,
 )
-def test_what_is_not_understood_of_a_statement_is_refused(written: dict[str, Any]) -> None:
+def test_policy_statement_with_an_unsupported_element_is_refused(written: dict[str, Any]) -> None:
     with pytest.raises(PolicyNotUnderstoodError):
         Statement.of({"Effect": "Allow", "Action": "s3:GetObject", "Resource": "*"} | written)
 
 
-def test_references_are_worked_out_as_cloudformation_does() -> None:
+def test_template_references_resolve_as_in_cloudformation() -> None:
     stack = deployed(Stage="prod")
 
     assert stack.value({"Fn::Sub": "${AWS::Region}/${LakeBucket.Arn}"}) == (
@@ -131,14 +131,16 @@ def reference() -> dict[str, Any]:
     return known
 
 
-def test_every_action_of_a_statement_is_one_of_awss(reference: dict[str, Any]) -> None:
+def test_every_action_in_a_policy_exists_in_aws(reference: dict[str, Any]) -> None:
     for one in every_statement(deployed()):
         for action in one.statement.actions:
             service, name = action.lower().split(":")
             assert name in reference[service]["Actions"], one.where
 
 
-def test_an_action_that_takes_no_resource_is_allowed_on_all(reference: dict[str, Any]) -> None:
+def test_actions_without_resource_types_are_allowed_on_all_resources(
+    reference: dict[str, Any],
+) -> None:
     """AWS refuses `dynamodb:ListStreams` on a stream's name: it only knows it on ``*``."""
     for one in every_statement(deployed()):
         for action in one.statement.actions:
@@ -147,7 +149,7 @@ def test_an_action_that_takes_no_resource_is_allowed_on_all(reference: dict[str,
                 assert one.statement.resources == ("*",), (one.where, action)
 
 
-def test_what_aws_does_as_a_role_is_allowed_to_it() -> None:
+def test_roles_are_allowed_every_call_that_aws_makes_with_them() -> None:
     stack = deployed()
     granted = roles(stack)
     for question in some(asked_by_aws(stack)):

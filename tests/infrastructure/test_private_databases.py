@@ -85,20 +85,20 @@ def listed() -> dict[str, tuple[str, str]]:
     return {name: (kind, price) for name, kind, price in some(rows)}
 
 
-def test_the_list_of_endpoints_is_what_those_in_the_vpc_call() -> None:
+def test_documented_vpc_endpoints_are_exactly_the_services_called_from_the_vpc() -> None:
     needed = set().union(*(services(name) for name in some({*in_subnets(), "FlowJob"})))
 
     assert listed().keys() == needed
 
 
-def test_each_endpoint_has_its_kind_and_its_price() -> None:
+def test_documented_vpc_endpoints_have_their_type_and_price() -> None:
     price = f"${USD_PER_HOUR * MONTH_H:.2f}"
     for name, (kind, priced) in listed().items():
         is_gateway = name in GATEWAYS
         assert (kind, priced) == (("gateway", "free") if is_gateway else ("interface", price)), name
 
 
-def test_who_is_asked_about_databases_and_polls_them_is_in_their_subnets() -> None:
+def test_functions_that_poll_or_test_databases_are_in_their_subnets() -> None:
     """SQL connectors and flows are polled at the place `DATABASES` (tests/connectors)."""
     machine = (ROOT / "stepfunctions" / "poll_connector.asl.json").read_text()
     polls = re.search(rf"place = '{DATABASES}' \? '\$\{{(\w+)\}}'", machine)
@@ -112,7 +112,7 @@ def test_who_is_asked_about_databases_and_polls_them_is_in_their_subnets() -> No
     )
 
 
-def test_a_private_database_needs_parameters_only() -> None:
+def test_private_database_is_reachable_by_parameters_alone() -> None:
     """Whoever reaches databases is in the subnets, and has the networks of `DatabaseHosts`."""
     hosts = processed(DatabaseHosts="10.20.0.0/16")["Resources"]
     for name in some(in_subnets()):

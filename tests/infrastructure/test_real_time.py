@@ -51,7 +51,7 @@ def test_api_gateway_answers_keep_alives_without_a_function() -> None:
 
 
 @pytest.mark.law("W8")
-def test_every_frame_goes_to_the_function_of_frames() -> None:
+def test_frames_match_no_custom_route_and_reach_the_frames_function() -> None:
     """A frame is base64, which is no JSON with an action."""
     api = resources("AWS::Serverless::WebSocketApi")["SocketApi"]["Properties"]
     keys = {"$connect", "$disconnect", "$default"}
@@ -63,7 +63,7 @@ def test_every_frame_goes_to_the_function_of_frames() -> None:
 
 
 @pytest.mark.law("T5")
-def test_no_commit_waits_for_others_to_be_told_of_together() -> None:
+def test_stream_source_has_no_batching_window() -> None:
     """A stream's records are handed on at once: AWS's default window is 0 s."""
     source = resources("AWS::Lambda::EventSourceMapping")["NotifySource"]["Properties"]
 

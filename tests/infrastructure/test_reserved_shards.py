@@ -10,7 +10,7 @@ from lakesync.core.layout import RESERVED_SHARDS
 TEMPLATE = Path(__file__).parents[2] / "template.yaml"
 
 
-def test_what_the_template_matches_at_the_end_of_a_key_is_no_shard_name() -> None:
+def test_key_suffixes_matched_by_the_template_are_reserved_shard_names() -> None:
     text = TEMPLATE.read_text(encoding="utf-8")
     leading_keys = re.findall(r'"\*\|([a-z_]+)"', text)
     stream_filter = re.findall(r'"suffix":"\|([a-z_]+)"', text)

@@ -65,13 +65,13 @@ def unconditional(value: Any, path: str = "") -> Iterator[str]:
             yield from unconditional(part, f"{path}/{number}")
 
 
-def test_without_a_name_the_stacks_own_table_is_in_use() -> None:
+def test_stack_uses_its_own_buffer_table_by_default() -> None:
     assert template()["Parameters"]["BufferTableName"]["Default"] == ""
     assert template()["Conditions"]["OwnBuffer"] == {"Fn::Equals": [NAMED, ""]}
 
 
 @pytest.mark.parametrize("name", buffer_functions())
-def test_each_function_is_given_and_allowed_the_table_in_use_alone(name: str) -> None:
+def test_functions_know_and_may_access_only_the_buffer_table_in_use(name: str) -> None:
     allowed = [
         resource
         for owner, statement in statements()
@@ -88,13 +88,13 @@ def test_each_function_is_given_and_allowed_the_table_in_use_alone(name: str) ->
     assert all(each == (INDEX if name == "ScheduleFlushFunction" else ARN) for each in allowed)
 
 
-def test_nothing_names_the_stacks_own_table_when_another_is_in_use() -> None:
+def test_stacks_own_buffer_table_is_not_referenced_when_a_restored_one_is_in_use() -> None:
     assert template()["Outputs"]["BufferTable"]["Value"] == NAME
     assert list(unconditional(template()["Resources"])) == []
     assert list(unconditional(template()["Outputs"])) == []
 
 
-def test_what_is_committed_is_heard_of_the_table_in_use_if_its_stream_is_known() -> None:
+def test_notifications_read_the_stream_of_the_table_in_use_if_its_label_is_known() -> None:
     source = resources("AWS::Lambda::EventSourceMapping")["NotifySource"]
 
     assert source["Properties"]["EventSourceArn"] == STREAM_ARN
@@ -106,7 +106,7 @@ def test_what_is_committed_is_heard_of_the_table_in_use_if_its_stream_is_known()
     }
 
 
-def test_what_is_switched_on_for_a_restored_table_is_what_the_stacks_own_has() -> None:
+def test_restored_table_needs_the_recovery_protection_and_stream_of_the_stacks_own() -> None:
     own = resources("AWS::DynamoDB::Table")["BufferTable"]["Properties"]
     recovery = own["PointInTimeRecoverySpecification"]["PointInTimeRecoveryEnabled"]
 

@@ -36,15 +36,15 @@ STATEFUL = {
 REPLACED_BY = ("KeySchema", "TableName", "BucketName", "QueueName", "FifoQueue", "Name")
 
 
-def test_the_template_is_as_small_as_was_promised() -> None:
+def test_template_stays_within_its_promised_size() -> None:
     assert [entry["name"] for entry in run() if not entry["holds"]] == []
 
 
-def test_every_parameter_has_a_default_so_that_a_first_deployment_is_asked_none() -> None:
+def test_every_parameter_has_a_default() -> None:
     assert [name for name, each in template()["Parameters"].items() if "Default" not in each] == []
 
 
-def test_alarms_on_a_function_stand_between_it_and_the_next_function() -> None:
+def test_alarms_on_a_function_follow_it_in_the_template() -> None:
     """A reader finds a function with its trigger, rights and alarms in one place."""
     text, _, _ = (ROOT / "template.yaml").read_text().partition("\nOutputs:")
     order = re.findall(r"^  ([A-Z]\w+):", text, re.MULTILINE)
@@ -63,7 +63,7 @@ def test_alarms_on_a_function_stand_between_it_and_the_next_function() -> None:
         assert places[function] < places[alarm] < min(following, default=len(order)), alarm
 
 
-def test_an_update_replaces_nothing_that_holds_data_or_is_named_outside() -> None:
+def test_update_replaces_no_resource_that_holds_data_or_has_an_external_name() -> None:
     every = transformed()["Resources"]
     for kind, names in STATEFUL.items():
         assert {name for name in names if every.get(name, {}).get("Type") == kind} == names, kind
@@ -75,7 +75,7 @@ def test_an_update_replaces_nothing_that_holds_data_or_is_named_outside() -> Non
             assert given == ({"KeySchema": keys} if kind == "AWS::DynamoDB::Table" else {}), name
 
 
-def test_what_sam_deploys_has_no_names_for_what_stands_more_than_once() -> None:
+def test_template_that_sam_deploys_has_no_yaml_aliases_or_merges() -> None:
     """CloudFormation takes neither aliases nor merges; SAM's reader and writer resolve both."""
     ask = (
         "import json, sys; from samcli.yamlhelper import yaml_dump, yaml_parse;"

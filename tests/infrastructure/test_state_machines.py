@@ -34,7 +34,7 @@ def each_state(machine: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_every_state_is_reached_and_exists(path: Any) -> None:
+def test_every_state_is_reachable_and_every_transition_has_a_target(path: Any) -> None:
     for flow in flows(json.loads(path.read_text())):
         states = flow["States"]
         reached, waiting = set(), {flow["StartAt"]}
@@ -47,7 +47,7 @@ def test_every_state_is_reached_and_exists(path: Any) -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_every_task_is_tried_again_and_the_whole_ends(path: Any) -> None:
+def test_every_task_has_retries_and_every_state_machine_has_a_timeout(path: Any) -> None:
     machine = json.loads(path.read_text())
 
     assert machine["TimeoutSeconds"] > 0
@@ -59,7 +59,7 @@ def test_every_task_is_tried_again_and_the_whole_ends(path: Any) -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_what_is_done_for_each_of_many_fails_for_itself(path: Any) -> None:
+def test_tasks_inside_a_map_catch_their_own_errors(path: Any) -> None:
     for flow in flows(json.loads(path.read_text()))[1:]:
         for name, state in flow["States"].items():
             if state["Type"] == "Task":
@@ -68,7 +68,7 @@ def test_what_is_done_for_each_of_many_fails_for_itself(path: Any) -> None:
                 )
 
 
-def test_the_sweep_starts_a_run_only_if_a_claim_waits_and_none_is_at_work() -> None:
+def test_sweep_starts_a_run_only_if_a_claim_waits_and_no_run_is_active() -> None:
     states = json.loads((ROOT / "stepfunctions" / "sweep_lake.asl.json").read_text())["States"]
     starts = [name for name, state in states.items() if "glue:start" in state.get("Resource", "")]
     leads = {name: next_states(state) for name, state in states.items()}
@@ -103,9 +103,7 @@ def evaluated(expression: str, *bindings: dict[str, Any]) -> list[Any]:
 
 
 @pytest.mark.law("L12")
-def test_the_sweep_takes_up_what_has_waited_and_leaves_what_functions_are_just_bringing_in() -> (
-    None
-):
+def test_scheduled_sweep_starts_a_run_for_old_claims_and_ignores_young_ones() -> None:
     """With many gateways something always waits, so that each sweep would start a run."""
     state = json.loads((ROOT / "stepfunctions" / "sweep_lake.asl.json").read_text())["States"]
     [event] = resources("AWS::Serverless::StateMachine")["SweepLake"]["Properties"][
@@ -138,7 +136,7 @@ def test_the_sweep_takes_up_what_has_waited_and_leaves_what_functions_are_just_b
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_every_substitution_is_given(path: Any) -> None:
+def test_every_substitution_of_a_state_machine_is_defined(path: Any) -> None:
     machines = resources("AWS::Serverless::StateMachine").values()
     given = {
         machine["Properties"]["DefinitionUri"]: set(

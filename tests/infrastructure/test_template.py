@@ -79,7 +79,7 @@ WITHOUT = {
 }
 
 
-def test_cfn_lint_finds_nothing(tmp_path: Path) -> None:
+def test_cfn_lint_reports_nothing(tmp_path: Path) -> None:
     """`sam validate --lint` runs the same linter, and shows less of what that finds."""
     command = Path(sys.executable).with_name("cfn-lint")
     answer = subprocess.run(
@@ -93,7 +93,7 @@ def test_cfn_lint_finds_nothing(tmp_path: Path) -> None:
     assert answer.returncode == 0, answer.stdout
 
 
-def test_sam_validates_with_the_same_linter() -> None:
+def test_sam_and_the_tests_use_the_same_cfn_lint_version() -> None:
     locks = [(ROOT / "requirements" / f"{name}.lock").read_text() for name in ("dev", "sam")]
     own, of_sam = [re.findall(r"^cfn-lint==\S+", lock, re.MULTILINE) for lock in locks]
     assert own == of_sam
@@ -115,7 +115,9 @@ METRICS = {"Effect": "Allow", "Action": "cloudwatch:GetMetricData", "Resource": 
 
 
 @pytest.mark.parametrize(("owner", "statement"), list(statements()))
-def test_what_is_allowed_is_named(owner: str, statement: dict[str, Any]) -> None:
+def test_policy_statements_have_no_wildcard_actions_or_resources(
+    owner: str, statement: dict[str, Any]
+) -> None:
     assert statement["Effect"] == "Allow"
     for action in as_list(statement["Action"]):
         service, _, name = action.partition(":")
@@ -134,7 +136,7 @@ def is_of_buffer(statement: dict[str, Any]) -> bool:
     return "BufferTable" in json.dumps(statement["Resource"])
 
 
-def test_only_these_write_to_the_buffer() -> None:
+def test_only_the_listed_roles_may_write_to_the_buffer() -> None:
     writers = {
         owner
         for owner, statement in statements()
@@ -157,7 +159,7 @@ def test_only_these_write_to_the_buffer() -> None:
     }
 
 
-def test_an_administrator_deletes_no_data() -> None:
+def test_admin_function_may_not_delete_rows_heads_or_log_entries() -> None:
     connections = {"Fn::GetAtt": ["ConnectionsTable", "Arn"]}
     (statement,) = [
         statement
@@ -186,7 +188,7 @@ def test_an_administrator_deletes_no_data() -> None:
     assert not may_delete(keys.GATEWAYS)
 
 
-def test_only_these_may_delete_from_the_buffer() -> None:
+def test_only_the_listed_roles_may_delete_from_the_buffer() -> None:
     allowed = [
         (name, action)
         for name, statement in statements()
@@ -200,7 +202,7 @@ def test_only_these_may_delete_from_the_buffer() -> None:
     assert not {action for _, action in allowed} & {"dynamodb:DeleteTable"}
 
 
-def test_all_of_the_buffer_that_is_scanned_is_the_index_of_unflushed_heads() -> None:
+def test_only_the_index_of_unflushed_heads_may_be_scanned() -> None:
     [index] = resources("AWS::DynamoDB::Table")["BufferTable"]["Properties"][
         "GlobalSecondaryIndexes"
     ]
@@ -216,7 +218,7 @@ def test_all_of_the_buffer_that_is_scanned_is_the_index_of_unflushed_heads() -> 
     assert all(arn["Fn::Sub"].endswith("/index/unflushed") for _, arn in scans)
 
 
-def test_the_schedule_of_flushes_may_start_itself_and_nothing_else() -> None:
+def test_flush_scheduler_may_invoke_only_itself() -> None:
     policy = template()["Resources"]["ScheduleFlushGoesOn"]["Properties"]
 
     assert policy["Roles"] == [{"Ref": "ScheduleFlushFunctionRole"}]
@@ -241,7 +243,7 @@ def s3_statements(owner: str) -> tuple[dict[str, set[str]], list[str]]:
     return actions, listed
 
 
-def test_who_reads_objects_hears_of_one_that_it_is_missing_rather_than_forbidden() -> None:
+def test_roles_that_read_objects_may_list_the_bucket_so_that_a_missing_one_gives_404() -> None:
     """S3 says 404 only to who may list the bucket: a reader of one object names no prefix."""
     lake = {"Fn::GetAtt": ["LakeBucket", "Arn"]}
     readers, listers = set(), set()
@@ -257,14 +259,14 @@ def test_who_reads_objects_hears_of_one_that_it_is_missing_rather_than_forbidden
     assert readers <= listers
 
 
-def test_of_the_lake_a_pull_reads_checkpoints_alone() -> None:
+def test_pull_function_may_read_only_checkpoints_of_the_lake() -> None:
     assert s3_statements("PullFunction") == (
         {"checkpoints/*": {"s3:GetObject"}},
         ["checkpoints/*"],
     )
 
 
-def test_retention_reads_checkpoints_alone_and_removes_what_a_gateway_may_leave() -> None:
+def test_retention_may_read_only_checkpoints_and_delete_objects_of_every_kind() -> None:
     actions, listed = s3_statements("RetainFunction")
     others = set(OBJECT_KINDS) - {"checkpoints"}
 
@@ -273,7 +275,7 @@ def test_retention_reads_checkpoints_alone_and_removes_what_a_gateway_may_leave(
     assert sorted(listed) == sorted(f"{kind}/*" for kind in OBJECT_KINDS)
 
 
-def test_only_the_authoriser_reads_the_secret_and_who_delivers_those_of_databases() -> None:
+def test_jwt_secret_and_destination_secrets_are_readable_only_where_needed() -> None:
     read = {
         owner: statement["Resource"]
         for owner, statement in statements()
@@ -297,7 +299,7 @@ def test_only_the_authoriser_reads_the_secret_and_who_delivers_those_of_database
         ("LakeFlowFunction", ["connectors", "destinations"]),
     ],
 )
-def test_who_polls_reads_the_secrets_of_what_it_polls_and_no_others(
+def test_polling_functions_may_read_only_the_secrets_of_what_they_poll(
     name: str, of: list[str]
 ) -> None:
     [reads] = [
@@ -312,7 +314,7 @@ def test_who_polls_reads_the_secrets_of_what_it_polls_and_no_others(
     ]
 
 
-def test_every_function_that_reads_urls_of_databases_is_in_their_subnets() -> None:
+def test_exactly_the_functions_that_connect_to_databases_are_in_their_subnets() -> None:
     """And no other: what asks the internet needs no way out of a subnet."""
     where = {
         "Fn::If": [
@@ -346,7 +348,7 @@ def test_every_function_that_reads_urls_of_databases_is_in_their_subnets() -> No
         ("LakeFlowFunction", {"DriversLayer", "GoogleLayer", "LakeLayer", "IcebergLayer"}),
     ],
 )
-def test_flows_between_databases_are_polled_and_counted_where_their_drivers_are(
+def test_functions_that_poll_flows_have_the_layers_with_database_drivers(
     name: str, drivers: set[str]
 ) -> None:
     layers = [one.get("Ref") for one in functions()[name]["Layers"]]
@@ -361,7 +363,7 @@ def test_flows_between_databases_are_polled_and_counted_where_their_drivers_are(
     assert sorted(askers) == ["AdminFunction", "PollConnector"]
 
 
-def test_flows_with_iceberg_read_the_lake_and_make_only_tables_of_their_own() -> None:
+def test_iceberg_flows_may_change_only_tables_in_databases_of_flows() -> None:
     """What they may change lies in databases of flows, and beside the lake's warehouse."""
     own = [statement for owner, statement in statements() if owner == "LakeFlowFunction"]
     changing = {"glue:CreateDatabase", "glue:CreateTable", "glue:UpdateTable"}
@@ -420,7 +422,7 @@ def calls_of(read: Callable[[DynamoBuffer], object]) -> list[tuple[str, dict[str
         ("PullSourceFunction", lambda buffer: buffer.config("g"), "v"),
     ],
 )
-def test_who_reads_a_head_for_one_attribute_may_read_no_other_and_asks_for_no_other(
+def test_function_that_needs_one_attribute_of_a_head_reads_and_may_read_only_that(
     function: str, read: Callable[[DynamoBuffer], object], attribute: str
 ) -> None:
     """A head also has recent commits, with the rows that they wrote."""
@@ -445,7 +447,7 @@ def test_who_reads_a_head_for_one_attribute_may_read_no_other_and_asks_for_no_ot
     assert request["ProjectionExpression"].split(", ") == ["pk", "sk", attribute]
 
 
-def test_who_reads_sources_reads_none_of_the_rows_and_is_asked_by_pulls_alone() -> None:
+def test_pull_source_function_may_not_read_rows_and_only_pulls_invoke_it() -> None:
     of_buffer = leading_keys("PullSourceFunction")
     askers = [
         owner
@@ -469,9 +471,7 @@ def test_who_reads_sources_reads_none_of_the_rows_and_is_asked_by_pulls_alone() 
     assert not [layer for layer in functions()["PullFunction"]["Layers"] if layer in drivers]
 
 
-def test_tickets_are_put_by_one_function_and_taken_by_another_and_they_touch_no_connection() -> (
-    None
-):
+def test_tickets_are_written_by_pulls_and_removed_by_the_authoriser_with_no_other_access() -> None:
     of_connections = [
         (owner, statement)
         for owner, statement in statements()
@@ -489,7 +489,7 @@ def test_tickets_are_put_by_one_function_and_taken_by_another_and_they_touch_no_
         }
 
 
-def test_who_delivers_writes_to_the_buffer_how_it_goes_and_nothing_else() -> None:
+def test_deliver_function_may_write_only_delivery_state_to_the_buffer() -> None:
     allowed = [
         statement
         for owner, statement in statements()
@@ -504,7 +504,7 @@ def test_who_delivers_writes_to_the_buffer_how_it_goes_and_nothing_else() -> Non
     assert not fnmatchcase(keys.log_pk("g1", "|delivered|"), pattern)
 
 
-def test_the_operators_policy_goes_to_the_functions_in_which_connectors_run_alone() -> None:
+def test_connector_policy_is_attached_only_to_functions_that_run_connectors() -> None:
     given = {
         name
         for name, role in transformed()["Resources"].items()
@@ -523,7 +523,7 @@ def test_the_operators_policy_goes_to_the_functions_in_which_connectors_run_alon
 
 
 @pytest.mark.law("N19")
-def test_who_connects_to_databases_and_nobody_else_knows_where_they_may_be() -> None:
+def test_allowed_database_hosts_are_passed_only_to_functions_that_connect_to_databases() -> None:
     connects = {
         name
         for name, function in functions().items()
@@ -544,7 +544,7 @@ def test_who_connects_to_databases_and_nobody_else_knows_where_they_may_be() -> 
     assert template()["Parameters"]["DatabaseHosts"]["Default"] == ""
 
 
-def test_metrics_may_be_read_only_once_namespaces_are_listed_and_by_connectors_alone() -> None:
+def test_metrics_may_be_read_only_by_connectors_and_only_if_namespaces_are_listed() -> None:
     may = {owner for owner, statement in statements() if statement == METRICS}
     know = {
         name
@@ -558,7 +558,7 @@ def test_metrics_may_be_read_only_once_namespaces_are_listed_and_by_connectors_a
     assert template()["Parameters"]["MetricNamespaces"]["Default"] == ""
 
 
-def test_the_operators_layer_is_in_the_functions_in_which_connectors_run_alone() -> None:
+def test_connector_layer_is_attached_only_to_functions_that_run_connectors() -> None:
     choice = {"Fn::If": ["HasConnectorLayer", {"Ref": "ConnectorLayer"}, {"Ref": "AWS::NoValue"}]}
     having = {name for name, each in functions().items() if choice in each["Layers"]}
 
@@ -569,7 +569,7 @@ def test_the_operators_layer_is_in_the_functions_in_which_connectors_run_alone()
 OTHER_CATALOGUES = ("HasCatalogueSecret", "HasTableBucket")
 
 
-def test_the_lakes_jobs_and_its_function_alone_reach_another_catalogue() -> None:
+def test_only_roles_of_the_lake_may_use_an_external_catalogue() -> None:
     lake = {"MaterialiseFunctionRole", "MaterialiseJobRole", "CheckpointJobRole", "MaintainJobRole"}
     given: dict[str, set[str]] = {name: set() for name in OTHER_CATALOGUES}
     for resource in template()["Resources"].values():
@@ -590,7 +590,7 @@ def test_the_lakes_jobs_and_its_function_alone_reach_another_catalogue() -> None
     assert having == lake
 
 
-def test_the_catalogue_is_described_once_and_can_be_read() -> None:
+def test_lake_catalogue_setting_is_valid_and_the_same_for_jobs_and_function() -> None:
     source = template()["Outputs"]["LakeCatalogue"]["Value"]
     [text, with_warehouse] = source["Fn::Sub"]
     table_bucket = "arn:aws:s3tables:us-east-1:123456789012:bucket/lake"
@@ -613,7 +613,7 @@ def test_the_catalogue_is_described_once_and_can_be_read() -> None:
     assert variables["LAKE_CATALOGUE"] == source
 
 
-def test_secrets_of_connectors_are_below_the_name_that_the_functions_are_given() -> None:
+def test_connector_secrets_have_the_name_prefix_that_the_functions_are_given() -> None:
     prefix = "${AWS::StackName}/connectors/"
     users = {
         owner: as_list(statement["Action"])
@@ -633,7 +633,7 @@ def test_secrets_of_connectors_are_below_the_name_that_the_functions_are_given()
         assert users[reads] == ["secretsmanager:GetSecretValue"]
 
 
-def test_who_runs_actions_reads_none_of_the_rows_and_reaches_what_the_operator_names() -> None:
+def test_actions_function_may_not_read_rows_and_reaches_only_targets_of_the_operator() -> None:
     own = [one for owner, one in statements() if owner == "ActionsFunction"]
     of_buffer = leading_keys("ActionsFunction")
     may = {action: one["Resource"] for one in own for action in as_list(one["Action"])}
@@ -659,7 +659,7 @@ def test_who_runs_actions_reads_none_of_the_rows_and_reaches_what_the_operator_n
         assert prefix == {"Fn::Sub": "${AWS::StackName}/actions/"}
 
 
-def test_who_signs_addresses_reads_rows_and_stores_nothing_but_attachments() -> None:
+def test_attachments_function_may_read_rows_and_write_only_attachments() -> None:
     own = [statement for owner, statement in statements() if owner == "AttachmentsFunction"]
     of_buffer = [
         (action, statement.get("Condition"))
@@ -680,7 +680,7 @@ def test_who_signs_addresses_reads_rows_and_stores_nothing_but_attachments() -> 
     )
 
 
-def test_nobody_else_reads_attachments() -> None:
+def test_only_the_attachments_function_may_read_attachments() -> None:
     readers = {
         owner
         for owner, statement in statements()
@@ -691,7 +691,7 @@ def test_nobody_else_reads_attachments() -> None:
     assert readers == {"AttachmentsFunction"}
 
 
-def test_uploads_that_nobody_goes_on_with_end() -> None:
+def test_incomplete_multipart_uploads_are_aborted_after_seven_days() -> None:
     bucket = resources("AWS::S3::Bucket")["LakeBucket"]["Properties"]
     ends = [
         rule["AbortIncompleteMultipartUpload"]["DaysAfterInitiation"]
@@ -702,7 +702,7 @@ def test_uploads_that_nobody_goes_on_with_end() -> None:
     assert ends == [7]
 
 
-def test_browsers_may_make_the_requests_that_are_signed() -> None:
+def test_bucket_cors_rules_allow_signed_requests_from_browsers() -> None:
     bucket = resources("AWS::S3::Bucket")["LakeBucket"]["Properties"]
     [rule] = bucket["CorsConfiguration"]["CorsRules"]
     put = S3SignedObjects("lake", Mock()).sign_put("attachments/g/k", 1, "ab" * 32)
@@ -713,7 +713,7 @@ def test_browsers_may_make_the_requests_that_are_signed() -> None:
     assert set(put.headers) - {"content-length"} <= set(rule["AllowedHeaders"])
 
 
-def test_every_route_but_the_open_ones_asks_for_a_token() -> None:
+def test_every_route_except_open_and_webhook_routes_requires_a_token() -> None:
     auth = resources("AWS::Serverless::HttpApi")["HttpApi"]["Properties"]["Auth"]
     without = [
         name
@@ -727,7 +727,7 @@ def test_every_route_but_the_open_ones_asks_for_a_token() -> None:
 
 
 @pytest.mark.law("W9")
-def test_every_function_knows_whether_a_body_is_text_or_base64() -> None:
+def test_http_api_uses_payload_format_2_for_every_route() -> None:
     """An HTTP API decides that by itself: it has no list of binary types, as a REST API has."""
     resources_after = transformed()["Resources"]
     (api,) = [one for one in resources_after.values() if one["Type"] == "AWS::ApiGatewayV2::Api"
@@ -743,14 +743,14 @@ def test_every_function_knows_whether_a_body_is_text_or_base64() -> None:
     assert "AWS::ApiGateway::RestApi" not in {one["Type"] for one in resources_after.values()}
 
 
-def test_a_cached_answer_is_kept_for_one_token_and_briefly() -> None:
+def test_authoriser_answers_are_cached_per_token_for_sixty_seconds() -> None:
     auth = resources("AWS::Serverless::HttpApi")["HttpApi"]["Properties"]["Auth"]
     identity = auth["Authorizers"]["Token"]["Identity"]
 
     assert identity == {"Headers": ["Authorization"], "ReauthorizeEvery": 60}
 
 
-def test_the_access_log_has_no_room_for_a_token() -> None:
+def test_http_access_log_format_has_no_field_that_may_contain_a_token() -> None:
     form = resources("AWS::Serverless::HttpApi")["HttpApi"]["Properties"]["AccessLogSettings"]
     form = {"Format": form["Format"]["Fn::Sub"]}
 
@@ -769,7 +769,9 @@ IDENTITY_PROVIDER = {
 
 @pytest.mark.parametrize("name", ["JwksUrl", "JwtIssuer", "JwtAudience"])
 @pytest.mark.parametrize("algorithms", ["RS256", "ES256", "RS256,ES256"])
-def test_public_keys_are_refused_without_issuer_or_audience(name: str, algorithms: str) -> None:
+def test_public_key_algorithms_require_an_issuer_and_an_audience(
+    name: str, algorithms: str
+) -> None:
     parameters = IDENTITY_PROVIDER | {"JwtAlgorithms": algorithms}
 
     assert refusals(parameters) == []
@@ -777,7 +779,7 @@ def test_public_keys_are_refused_without_issuer_or_audience(name: str, algorithm
     assert name in refusal
 
 
-def test_a_shared_secret_needs_neither() -> None:
+def test_shared_secret_requires_no_issuer_or_audience() -> None:
     names = ("JwtAlgorithms", "JwksUrl", "JwtIssuer", "JwtAudience")
     defaults = {name: template()["Parameters"][name]["Default"] for name in names}
 
@@ -785,7 +787,7 @@ def test_a_shared_secret_needs_neither() -> None:
     assert refusals(defaults) == []
 
 
-def test_the_access_log_of_web_sockets_has_no_room_for_one_either() -> None:
+def test_web_socket_access_log_format_has_no_field_that_may_contain_a_token() -> None:
     _, form, _ = resources("AWS::Serverless::WebSocketApi")["SocketApi"]["Properties"][
         "AccessLogSettings"
     ]["Fn::If"]
@@ -795,7 +797,7 @@ def test_the_access_log_of_web_sockets_has_no_room_for_one_either() -> None:
         assert word not in form["Format"]
 
 
-def test_a_web_socket_is_opened_with_a_verified_token_alone() -> None:
+def test_web_socket_connections_require_a_verified_token() -> None:
     properties = resources("AWS::Serverless::WebSocketApi")["SocketApi"]["Properties"]
 
     assert properties["Auth"] == {
@@ -805,7 +807,7 @@ def test_a_web_socket_is_opened_with_a_verified_token_alone() -> None:
     assert template()["Parameters"]["SocketTokenInQuery"]["Default"] == "no"
 
 
-def test_flushes_are_asked_for_each_minute_and_know_for_which_minute_and_how_often() -> None:
+def test_flush_scheduler_runs_each_minute_and_knows_its_scheduled_time() -> None:
     """The scheduler puts in the time for which it scheduled the call, whenever it makes it.
 
     https://docs.aws.amazon.com/scheduler/latest/UserGuide/managing-schedule-context-attributes.html
@@ -819,7 +821,7 @@ def test_flushes_are_asked_for_each_minute_and_know_for_which_minute_and_how_oft
     assert variables["FLUSH_EVERY_MINUTES"] == {"Ref": "FlushEveryMinutes"}
 
 
-def test_metrics_of_each_gateway_cost_nothing_unless_they_are_asked_for() -> None:
+def test_metrics_of_each_gateway_are_off_by_default() -> None:
     variables = template()["Globals"]["Function"]["Environment"]["Variables"]
 
     assert template()["Parameters"]["Watching"]["Default"] == "basic"
@@ -827,7 +829,7 @@ def test_metrics_of_each_gateway_cost_nothing_unless_they_are_asked_for() -> Non
     assert variables["GATEWAY_METRICS"] == {"Fn::If": ["WatchesGateways", "yes", of_some]}
 
 
-def test_frames_are_posted_to_this_stacks_connections_alone() -> None:
+def test_functions_may_post_frames_only_to_connections_of_their_stack() -> None:
     posting = {
         owner: json.dumps(statement["Resource"])
         for owner, statement in statements()
@@ -838,7 +840,7 @@ def test_frames_are_posted_to_this_stacks_connections_alone() -> None:
     assert all("${SocketApi}/live/" in resource for resource in posting.values())
 
 
-def test_the_stream_is_asked_for_all_heads_configurations_and_revocations() -> None:
+def test_stream_filter_matches_heads_configurations_and_revocations() -> None:
     source = resources("AWS::Lambda::EventSourceMapping")["NotifySource"]["Properties"]
     [wanted] = source["FilterCriteria"]["Filters"]
     [key] = json.loads(wanted["Pattern"])["dynamodb"]["Keys"].values()
@@ -855,7 +857,7 @@ def test_the_stream_is_asked_for_all_heads_configurations_and_revocations() -> N
     ] == {"StreamViewType": "NEW_IMAGE"}
 
 
-def test_what_is_sent_to_connections_is_bounded_in_processes_and_pace() -> None:
+def test_broadcasts_are_bounded_in_concurrency_and_rate() -> None:
     notify = functions()["NotifyFunction"]
     pace = template()["Parameters"]["RequestRates"]["Default"].split(",")
 
@@ -866,7 +868,7 @@ def test_what_is_sent_to_connections_is_bounded_in_processes_and_pace() -> None:
     assert notify["ReservedConcurrentExecutions"]["Fn::If"][1] == part(3, "Concurrency")
 
 
-def test_notifying_ends_within_its_time_and_hands_the_rest_on() -> None:
+def test_notify_function_reports_partial_failures_and_its_timeout_equals_a_turn() -> None:
     source = resources("AWS::Lambda::EventSourceMapping")["NotifySource"]["Properties"]
     timeout_ms = 1_000 * functions()["NotifyFunction"]["Timeout"]
 
@@ -887,7 +889,7 @@ def answers(name: str, properties: dict[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_each_function_is_bounded_logged_and_watched(name: str) -> None:
+def test_each_function_has_a_timeout_tracing_and_log_retention(name: str) -> None:
     properties = functions()[name]
     log_group = properties["LoggingConfig"]["LogGroup"]["Ref"]
 
@@ -897,7 +899,7 @@ def test_each_function_is_bounded_logged_and_watched(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_a_function_that_raises_or_times_out_is_noticed(name: str) -> None:
+def test_failure_of_a_function_raises_an_alarm(name: str) -> None:
     """By what its callers see, so that no function needs an alarm of its own."""
     properties = functions()[name]
     events = {event["Type"] for event in properties.get("Events", {}).values()}
@@ -920,13 +922,13 @@ def test_a_function_that_raises_or_times_out_is_noticed(name: str) -> None:
     assert {alarm for alarm, notices in noticed.items() if notices} & names
 
 
-def test_functions_that_answer_end_before_api_gateway_gives_up() -> None:
+def test_functions_behind_api_gateway_time_out_within_its_limit() -> None:
     timeouts = [each["Timeout"] for name, each in functions().items() if answers(name, each)]
     assert max(timeouts) < 30
 
 
 @pytest.mark.law("B11")
-def test_a_function_that_pushes_ends_long_before_its_commits_must_be_visible() -> None:
+def test_pushing_functions_time_out_well_before_commits_must_be_visible() -> None:
     for name in (
         "PushFunction",
         "FramesFunction",
@@ -951,7 +953,7 @@ def _sources() -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
 @pytest.mark.parametrize(
     "mapping", ["FlushFunctionDue", "MaterialiseFunctionAnnounced", "DeliverFunctionClaimed"]
 )
-def test_how_many_messages_are_handled_at_once_is_a_parameter_within_lambdas_bounds(
+def test_queue_concurrency_is_a_parameter_within_the_bounds_of_lambda(
     mapping: str,
 ) -> None:
     """Lambda takes 2 to 1,000 (``MaximumConcurrency`` of ``ScalingConfig``)."""
@@ -963,7 +965,7 @@ def test_how_many_messages_are_handled_at_once_is_a_parameter_within_lambdas_bou
 
 
 @pytest.mark.parametrize(("name", "function", "source"), _sources())
-def test_each_queue_hands_a_failed_message_back_and_gives_it_up_with_an_alarm(
+def test_each_queue_retries_failed_messages_and_has_a_dead_letter_queue_with_an_alarm(
     name: str, function: dict[str, Any], source: dict[str, Any]
 ) -> None:
     queues = resources("AWS::SQS::Queue")
@@ -982,13 +984,13 @@ def test_each_queue_hands_a_failed_message_back_and_gives_it_up_with_an_alarm(
     assert {"Fn::GetAtt": [source["EventSourceArn"]["Fn::GetAtt"][0], "QueueName"]} in aged
 
 
-def test_every_alarm_tells_somebody() -> None:
+def test_every_alarm_notifies_the_alarm_topic() -> None:
     for name, alarm in resources("AWS::CloudWatch::Alarm").items():
         assert alarm["Properties"]["AlarmActions"] == [{"Ref": "AlarmTopic"}], name
         assert alarm["Properties"]["AlarmDescription"]
 
 
-def test_every_log_group_forgets() -> None:
+def test_every_log_group_has_a_retention() -> None:
     for name, group in resources("AWS::Logs::LogGroup").items():
         assert group["Properties"]["RetentionInDays"] == {"Ref": "LogRetentionDays"}, name
 
@@ -1001,7 +1003,7 @@ def test_every_log_group_forgets() -> None:
         ("FlowJob", "FlowJobRole", "flow"),
     ],
 )
-def test_jobs_install_their_packages_from_the_lakes_bucket_alone(
+def test_jobs_install_packages_only_from_the_lake_bucket(
     job: str, role: str, packages: str
 ) -> None:
     arguments = resources("AWS::Glue::Job")[job]["Properties"]["DefaultArguments"]
@@ -1016,7 +1018,7 @@ def test_jobs_install_their_packages_from_the_lakes_bucket_alone(
     assert "${LakeBucket.Arn}/packages/*" in json.dumps(reads)
 
 
-def test_packages_of_jobs_are_stored_anew_whenever_they_change() -> None:
+def test_job_packages_are_stored_again_when_their_content_changes() -> None:
     [stored] = resources("Custom::JobPackages").values()
     layer = resources("AWS::Serverless::LayerVersion")["JobPackagesLayer"]
     function = resources("AWS::Lambda::Function")["JobPackagesFunction"]["Properties"]
@@ -1031,7 +1033,7 @@ def test_packages_of_jobs_are_stored_anew_whenever_they_change() -> None:
 
 
 @pytest.mark.law("Y11")
-def test_the_job_of_flows_is_given_what_their_function_is_given_and_reaches_the_same() -> None:
+def test_flow_job_has_the_settings_and_rights_of_the_flow_function() -> None:
     job = resources("AWS::Glue::Job")["FlowJob"]["Properties"]
     given = json.dumps(job["DefaultArguments"]["--settings"]).replace("\\", "")
     function = functions()["FlowFunction"]["Environment"]["Variables"]
@@ -1073,7 +1075,7 @@ def test_the_job_of_flows_is_given_what_their_function_is_given_and_reaches_the_
 
 
 @pytest.mark.law("D17")
-def test_the_function_and_the_job_go_by_one_bound_and_one_run_is_at_work() -> None:
+def test_bigquery_function_and_job_share_one_bound_and_at_most_one_run_is_active() -> None:
     job = resources("AWS::Glue::Job")["BigQueryJob"]["Properties"]
     function = functions()["DeliverFunction"]
     bound = part(1, "JobBounds")
@@ -1088,7 +1090,7 @@ def test_the_function_and_the_job_go_by_one_bound_and_one_run_is_at_work() -> No
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_each_function_is_one_short_file_with_sample_events(name: str) -> None:
+def test_each_function_is_one_short_file_and_has_sample_events(name: str) -> None:
     folder = folder_of(functions()[name])
     code = (ROOT / "functions" / folder / "app.py").read_text()
 
@@ -1096,7 +1098,7 @@ def test_each_function_is_one_short_file_with_sample_events(name: str) -> None:
     assert list((ROOT / "events").glob(f"{folder}_*.json"))
 
 
-def test_every_folder_and_every_event_belongs_to_a_function() -> None:
+def test_every_function_folder_and_sample_event_belongs_to_a_function() -> None:
     folders = {folder_of(properties) for properties in functions().values()}
     own = resources("AWS::Lambda::Function").values()
     folders |= {each["Properties"]["Code"].removeprefix("functions/") for each in own}
@@ -1131,7 +1133,9 @@ def test_every_folder_and_every_event_belongs_to_a_function() -> None:
         ("NotifyFunction", settings_realtime.NotifySettings),
     ],
 )
-def test_each_function_is_given_what_it_asks_and_no_more(name: str, kind: Any) -> None:
+def test_each_function_has_all_required_environment_variables_and_no_unknown_ones(
+    name: str, kind: Any
+) -> None:
     own = functions()[name]["Environment"]["Variables"].keys() - {"POWERTOOLS_SERVICE_NAME"}
     known = {field.metadata["variable"] for field in fields(kind)}
     needed = {field.metadata["variable"] for field in fields(kind) if field.default is MISSING}
@@ -1139,7 +1143,7 @@ def test_each_function_is_given_what_it_asks_and_no_more(name: str, kind: Any) -
     assert needed - SET_BY_LAMBDA <= own <= known
 
 
-def test_a_local_stack_runs_the_same_resources() -> None:
+def test_local_stage_omits_only_the_listed_resource_types() -> None:
     for name, resource in template()["Resources"].items():
         of_lake = resource.get("Condition") in {*OTHER_CATALOGUES, "UsesLakeFormation"}
         of_subnets = resource.get("Condition") == "HasFlowConnection"
@@ -1150,7 +1154,7 @@ def test_a_local_stack_runs_the_same_resources() -> None:
         assert not conditional or resource["Type"] in WITHOUT, name
 
 
-def test_every_layer_is_built_for_the_runtime_that_is_deployed() -> None:
+def test_layers_are_built_for_the_deployed_runtime_and_architecture() -> None:
     runtimes = template()["Parameters"]["PythonRuntime"]["AllowedValues"]
     architectures = template()["Parameters"]["Architecture"]["AllowedValues"]
     for name, layer in resources("AWS::Serverless::LayerVersion").items():

@@ -75,7 +75,7 @@ def versions(deployed: dict[str, Any]) -> dict[str, str]:
 # --- who calls a function, calls its alias --------------------------------------------------------
 
 
-def test_every_function_has_the_alias_and_nobody_calls_it_past_it() -> None:
+def test_every_function_is_called_only_by_its_live_alias() -> None:
     aliases = {
         each["FunctionName"]["Ref"]: each["Name"] for each in made("AWS::Lambda::Alias").values()
     }
@@ -91,7 +91,7 @@ def test_every_function_has_the_alias_and_nobody_calls_it_past_it() -> None:
     assert {f"{name}Aliaslive" for name in FUNCTIONS} <= called.keys()
 
 
-def test_what_is_invoked_by_hand_is_the_alias() -> None:
+def test_outputs_name_the_aliases_of_functions_that_operators_invoke() -> None:
     outputs = template()["Outputs"]
 
     for name in ("FlushFunction", "MaterialiseFunction", "RetainFunction"):
@@ -101,11 +101,11 @@ def test_what_is_invoked_by_hand_is_the_alias() -> None:
 # --- whatever changes makes a version -------------------------------------------------------------
 
 
-def test_a_deployment_of_the_same_makes_no_version() -> None:
+def test_redeploying_unchanged_code_creates_no_new_version() -> None:
     assert versions(processed()) == versions(processed(layer="key"))
 
 
-def test_another_library_is_another_version_of_every_function() -> None:
+def test_changed_library_creates_a_new_version_of_every_function() -> None:
     before, after = versions(processed()), versions(processed(layer="other"))
 
     assert [name for name in FUNCTIONS if before[name] == after[name]] == []
@@ -120,7 +120,9 @@ def _settings(name: str) -> set[str]:
 
 
 @pytest.mark.parametrize("parameter", sorted(set().union(*map(_settings, FUNCTIONS))))
-def test_another_value_of_a_parameter_is_another_version_of_who_reads_it(parameter: str) -> None:
+def test_changed_parameter_creates_new_versions_of_exactly_the_functions_that_read_it(
+    parameter: str,
+) -> None:
     value = template()["Parameters"][parameter].get("AllowedValues", ["other"])[-1]
     before, after = versions(processed()), versions(processed(**{parameter: str(value)}))
     changed = {name for name in FUNCTIONS if before[name] != after[name]}
@@ -128,7 +130,7 @@ def test_another_value_of_a_parameter_is_another_version_of_who_reads_it(paramet
     assert changed == {name for name in FUNCTIONS if parameter in _settings(name)}
 
 
-def test_what_a_version_consists_of_outlives_the_deployment_that_follows() -> None:
+def test_function_versions_and_their_layers_are_retained_after_the_next_deployment() -> None:
     for name, version in transformed()["Resources"].items():
         if version["Type"] == "AWS::Lambda::Version":
             assert version["DeletionPolicy"] == "Retain", name
@@ -140,14 +142,14 @@ def test_what_a_version_consists_of_outlives_the_deployment_that_follows() -> No
 # --- the gradual shift ----------------------------------------------------------------------------
 
 
-def test_who_says_nothing_needs_no_codedeploy() -> None:
+def test_default_deployment_uses_no_codedeploy() -> None:
     assert SHIFT["Default"] == "AllAtOnce"
     kinds = {resource["Type"] for resource in processed()["Resources"].values()}
     assert not [kind for kind in kinds if "CodeDeploy" in kind]
 
 
 @pytest.mark.parametrize("shift", GRADUAL)
-def test_requests_go_over_gradually_and_go_back_when_an_alarm_rings(shift: str) -> None:
+def test_gradual_deployment_rolls_back_when_an_alarm_fires(shift: str) -> None:
     deployed = processed(DeploymentShift=shift)["Resources"]
     groups = {
         name.removesuffix("DeploymentGroup"): resource["Properties"]
@@ -169,7 +171,7 @@ def test_requests_go_over_gradually_and_go_back_when_an_alarm_rings(shift: str) 
 
 
 @pytest.mark.parametrize("shift", GRADUAL)
-def test_a_shift_takes_longer_than_the_alarms_that_watch_it_look_at(shift: str) -> None:
+def test_gradual_deployment_lasts_longer_than_its_alarms_evaluate(shift: str) -> None:
     percent, minutes = map(int, re.findall(r"\d+", shift))
     lasts_s = 60 * minutes * (100 // percent if shift.startswith("Linear") else 1)
     groups = [functions()[name]["DeploymentPreference"]["Alarms"] for name in sorted(ANSWERING)]
@@ -180,7 +182,7 @@ def test_a_shift_takes_longer_than_the_alarms_that_watch_it_look_at(shift: str) 
 
 
 @pytest.mark.parametrize("shift", ["AllAtOnce", GRADUAL[0]])
-def test_nothing_waits_for_itself(shift: str) -> None:
+def test_resource_dependencies_have_no_cycle(shift: str) -> None:
     """An alarm on the API, for one, would: the API waits for the aliases, and these for alarms."""
     every = processed(DeploymentShift=shift)["Resources"]
     needs = {

@@ -28,9 +28,7 @@ def installed(name: str) -> Path:
 
 
 @pytest.mark.parametrize("name", ["pymysql", "psycopg", "psycopg_binary", "pydantic_core"])
-def test_a_package_that_was_installed_becomes_a_wheel_that_can_be_installed(
-    name: str, tmp_path: Path
-) -> None:
+def test_wheel_made_of_an_installed_package_is_installable(name: str, tmp_path: Path) -> None:
     file_name, content = BUNDLE["wheel"](INSTALLED, installed(name))
     (tmp_path / file_name).write_bytes(content)
     target = tmp_path / "target"
@@ -47,13 +45,13 @@ def test_a_package_that_was_installed_becomes_a_wheel_that_can_be_installed(
     }
 
 
-def test_the_same_package_gives_the_same_bytes() -> None:
+def test_wheel_of_the_same_package_has_the_same_bytes() -> None:
     info = installed("pymysql")
 
     assert BUNDLE["wheel"](INSTALLED, info) == BUNDLE["wheel"](INSTALLED, info)
 
 
-def test_a_zip_lists_the_wheels_that_it_has_as_glue_wants_it(
+def test_zip_of_wheels_has_a_requirements_file_for_glue(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[tuple[Any, ...]] = []
@@ -90,11 +88,11 @@ def test_a_zip_lists_the_wheels_that_it_has_as_glue_wants_it(
         ),
     ],
 )
-def test_a_file_name_has_each_part_of_the_tags_once(tags: list[str], in_name: str) -> None:
+def test_wheel_file_name_has_each_part_of_its_tags_once(tags: list[str], in_name: str) -> None:
     assert BUNDLE["tag"](tags) == in_name
 
 
-def test_without_the_package_index_the_build_says_what_to_do(
+def test_wheel_build_without_a_package_index_fails_with_advice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def install(*_: object) -> None:
