@@ -148,7 +148,7 @@ def some(world: Deployed, first: int = 1) -> list[Delta]:
 
 
 @pytest.mark.law("D17")
-def test_the_function_starts_the_job_which_reports_what_it_brought(
+def test_function_starts_the_job_and_the_job_reports_its_deliveries(
     world: Deployed, dataset: BigQueryDestination
 ) -> None:
     world.put(*some(world))
@@ -170,7 +170,7 @@ def test_the_function_starts_the_job_which_reports_what_it_brought(
 
 
 @pytest.mark.law("D17", "D9")
-def test_a_run_that_could_not_go_on_fails_with_its_reason_and_the_function_goes_on(
+def test_failed_run_reports_its_reason_and_the_function_delivers_instead(
     world: Deployed, dataset: BigQueryDestination
 ) -> None:
     world.put(*some(world))
@@ -196,7 +196,7 @@ def test_a_run_that_could_not_go_on_fails_with_its_reason_and_the_function_goes_
 
 
 @pytest.mark.law("D17")
-def test_a_run_without_its_arguments_fails_and_names_them(world: Deployed) -> None:
+def test_run_with_an_invalid_argument_fails_and_names_it(world: Deployed) -> None:
     glue, job = boto3.client("glue"), world.settings.bigquery_job
     glue.start_job_run(JobName=job, Arguments={"--deltas_min": "none"})
     run = world.run_of_the_job()

@@ -158,7 +158,9 @@ def some(gateway: Gateway, first: int = 1, count: int = LARGE) -> list[Delta]:
 
 
 @pytest.mark.law("D17")
-def test_who_has_a_write_is_decided_by_what_waits(gateway: Gateway) -> None:
+def test_large_batches_are_written_by_the_job_and_small_ones_by_the_function(
+    gateway: Gateway,
+) -> None:
     gateway.typed(n="integer", title="string")
     gateway.put(*some(gateway))
     gateway.deliver()
@@ -181,7 +183,7 @@ def test_who_has_a_write_is_decided_by_what_waits(gateway: Gateway) -> None:
 
 
 @pytest.mark.law("D17", "D9")
-def test_where_a_run_failed_the_function_goes_on_by_itself(
+def test_function_delivers_a_batch_whose_job_run_failed(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gateway.put(*some(gateway))
@@ -207,7 +209,7 @@ def _broken(*_: object) -> Any:
 
 
 @pytest.mark.law("D17")
-def test_many_parts_and_many_stages_are_one_write(
+def test_batches_staged_in_many_parts_are_committed_in_one_write(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gateway.typed(n="integer", title="string")
@@ -243,7 +245,7 @@ def _stages(gateway: Gateway) -> set[str]:
 
 
 @pytest.mark.law("D17", "D8")
-def test_a_batch_whose_object_is_gone_is_made_up_for_by_the_function(gateway: Gateway) -> None:
+def test_function_repairs_a_batch_whose_object_is_missing(gateway: Gateway) -> None:
     gateway.put(*some(gateway))
     gateway.put(*some(gateway, 10))
     for key in gateway.objects.list_objects(f"staging/{GATEWAY}/{gateway.table}/")[:1]:
@@ -256,7 +258,7 @@ def test_a_batch_whose_object_is_gone_is_made_up_for_by_the_function(gateway: Ga
 
 
 @pytest.mark.law("D17", "D8")
-def test_an_object_that_is_damaged_is_made_up_for_by_the_function(gateway: Gateway) -> None:
+def test_function_repairs_a_batch_whose_object_is_damaged(gateway: Gateway) -> None:
     gateway.put(*some(gateway))
     [key] = gateway.objects.list_objects(f"staging/{GATEWAY}/{gateway.table}/")
     gateway.objects.put_object(key, b"no parquet", "application/octet-stream")
@@ -267,7 +269,7 @@ def test_an_object_that_is_damaged_is_made_up_for_by_the_function(gateway: Gatew
 
 
 @pytest.mark.law("D17", "D10")
-def test_where_filters_decide_it_is_the_functions_however_much_waits(
+def test_filtered_destinations_are_delivered_by_the_function_at_any_size(
     spark: SparkSession, dataset: BigQueryDestination, tmp_path: Path
 ) -> None:
     seen = [{"name": "few", "tables": [], "filters": [{"column": "n", "op": "lt", "value": 3}]}]
@@ -281,7 +283,7 @@ def test_where_filters_decide_it_is_the_functions_however_much_waits(
 
 
 @pytest.mark.law("D17", "D11")
-def test_a_destination_that_is_paused_while_its_parts_are_staged_is_not_written_to(
+def test_destination_paused_while_parts_are_staged_is_not_written(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gateway.put(*some(gateway))
@@ -303,7 +305,7 @@ def test_a_destination_that_is_paused_while_its_parts_are_staged_is_not_written_
 
 
 @pytest.mark.law("D17", "P5")
-def test_another_writer_that_is_first_has_all_of_it_read_again(
+def test_concurrent_write_makes_the_job_read_and_stage_again(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gateway.put(*some(gateway))
@@ -329,7 +331,7 @@ def test_another_writer_that_is_first_has_all_of_it_read_again(
 
 
 @pytest.mark.law("D17", "P7")
-def test_rows_that_are_refused_are_dead_letters_and_are_tried_again(gateway: Gateway) -> None:
+def test_refused_rows_become_dead_letters_and_are_retried(gateway: Gateway) -> None:
     gateway.push(insert("bad", at=at_ms(50), table=gateway.table, n="written before it had a type"))
     gateway.typed(n="integer")
     gateway.put(*some(gateway))
@@ -356,7 +358,7 @@ def _killed(gateway: Gateway, cut: int, *, last_happens: bool) -> bool:
 
 
 @pytest.mark.law("D17", "D8")
-def test_a_job_that_dies_between_any_two_writes_is_followed_by_one_that_makes_up_for_it(
+def test_job_killed_between_any_two_writes_is_completed_by_the_next(
     gateway: Gateway,
 ) -> None:
     gateway.put(*some(gateway))
@@ -373,7 +375,7 @@ def test_a_job_that_dies_between_any_two_writes_is_followed_by_one_that_makes_up
 
 
 @pytest.mark.law("D17", "P5")
-def test_a_connection_that_is_lost_at_any_request_changes_nothing_or_all(
+def test_connection_lost_at_any_request_leaves_no_partial_delivery(
     gateway: Gateway, bigquery: BigQueryServer
 ) -> None:
     gateway.put(*some(gateway))
@@ -413,7 +415,7 @@ def batches(draw: st.DrawFn) -> list[list[tuple[str, str, int, str, dict[str, An
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )  # fmt: skip
 @given(made=batches(), runs=st.lists(st.booleans(), min_size=3, max_size=3))
-def test_the_job_and_the_function_agree_with_the_gateways_rows(
+def test_deliveries_by_job_and_function_give_the_rows_of_the_gateway(
     made: Any, runs: list[bool], spark: SparkSession, dataset: BigQueryDestination, tmp_path: Path
 ) -> None:
     gateway = Gateway(spark, dataset, tmp_path)

@@ -142,7 +142,7 @@ FINAL = {
     max_examples=3, phases=[Phase.generate], suppress_health_check=list(HealthCheck), deadline=None
 )
 @given(first=st.lists(_change(), min_size=40), second=st.lists(_change(), min_size=20))
-def test_rows_out_of_the_lake_are_byte_for_byte_those_of_the_row_states(
+def test_checkpoint_from_the_lake_equals_the_row_states_byte_for_byte(
     gateway: Gateway, first: list[Delta], second: list[Delta], *, final: bool
 ) -> None:
     gateway = Gateway(gateway.spark, gateway.store.folder)
@@ -171,7 +171,7 @@ def test_rows_out_of_the_lake_are_byte_for_byte_those_of_the_row_states(
 
 
 @pytest.mark.law("L13")
-def test_a_table_that_lags_holds_the_stamp_back_and_nothing_is_missing_behind_it(
+def test_checkpoint_stamp_is_that_of_the_table_that_lags_most(
     gateway: Gateway,
 ) -> None:
     gateway.push(insert("r1", a=1), insert("n1", a=1, table="notes"))
@@ -193,7 +193,7 @@ def test_a_table_that_lags_holds_the_stamp_back_and_nothing_is_missing_behind_it
 
 
 @pytest.mark.law("L13")
-def test_what_the_lake_holds_already_is_not_built_again(gateway: Gateway) -> None:
+def test_checkpoint_is_not_rebuilt_when_the_lake_has_not_changed(gateway: Gateway) -> None:
     gateway.push(insert("r1", a=1))
     gateway.flush()
     gateway.materialise()
@@ -206,7 +206,7 @@ def test_what_the_lake_holds_already_is_not_built_again(gateway: Gateway) -> Non
 
 
 @pytest.mark.law("L13")
-def test_a_build_that_dies_leaves_no_checkpoint_and_the_next_one_builds_it(
+def test_build_that_dies_leaves_no_checkpoint_and_the_next_build_completes(
     gateway: Gateway,
 ) -> None:
     gateway.push(insert("r1", a=1), insert("n1", a=1, table="notes"))
@@ -223,7 +223,7 @@ def test_a_build_that_dies_leaves_no_checkpoint_and_the_next_one_builds_it(
 
 
 @pytest.mark.law("L14")
-def test_a_checkpoint_is_not_built_of_another_stacks_tables(gateway: Gateway) -> None:
+def test_checkpoint_is_not_built_from_tables_of_another_stack(gateway: Gateway) -> None:
     gateway.push(insert("r1", at=at_ms(1), a=1))
     gateway.flush()
     gateway.materialise()
@@ -235,7 +235,7 @@ def test_a_checkpoint_is_not_built_of_another_stacks_tables(gateway: Gateway) ->
 
 
 @pytest.mark.law("L13")
-def test_a_chunk_of_the_lake_is_never_larger_than_it_may_be(gateway: Gateway) -> None:
+def test_checkpoint_chunks_do_not_exceed_their_size_limit(gateway: Gateway) -> None:
     gateway.push(*(insert(f"r{place}", at=at_ms(place), a="x" * 50) for place in range(40)))
     gateway.flush()
     gateway.materialise()
@@ -255,7 +255,7 @@ def test_a_chunk_of_the_lake_is_never_larger_than_it_may_be(gateway: Gateway) ->
 
 
 @pytest.mark.law("L13")
-def test_rows_that_the_buffer_may_have_lost_are_not_built_from(gateway: Gateway) -> None:
+def test_checkpoint_is_not_built_from_a_lake_older_than_a_restore(gateway: Gateway) -> None:
     gateway.push(insert("r1", a=1))
     gateway.flush()
     gateway.materialise()
@@ -266,7 +266,7 @@ def test_rows_that_the_buffer_may_have_lost_are_not_built_from(gateway: Gateway)
 
 
 @pytest.mark.law("L13")
-def test_a_lake_that_the_log_does_not_reach_back_to_is_not_built_from(gateway: Gateway) -> None:
+def test_checkpoint_is_refused_if_the_log_begins_after_the_lake_ends(gateway: Gateway) -> None:
     gateway.push(insert("r1", a=1))
     gateway.flush()
     with pytest.raises(Conflict, match="up to 0"):
@@ -283,7 +283,7 @@ def test_a_lake_that_the_log_does_not_reach_back_to_is_not_built_from(gateway: G
 
 @pytest.mark.law("L13")
 @pytest.mark.parametrize("final", [False, True], ids=["updates count", "deletes win"])
-def test_tombstones_that_may_be_forgotten_are_left_out(gateway: Gateway, *, final: bool) -> None:
+def test_checkpoint_omits_tombstones_below_the_horizon(gateway: Gateway, *, final: bool) -> None:
     """An update behind a delete is none, seen or not: the buffer keeps it too."""
     if final:
         columns = [{"name": "a", "type": "json"}]

@@ -59,7 +59,7 @@ SAID = "When it's due: \\d, ${spark.app.name} (see §2)"
 
 
 @pytest.mark.law("L10")
-def test_comments_follow_the_schema_and_leave_what_somebody_wrote(lake: Lake) -> None:
+def test_column_comments_follow_the_schema_and_keep_edited_ones(lake: Lake) -> None:
     lake.put([insert("r1", at=5, Due="2013-01-01", n=1)], schema=described(SAID))
     lake.run()
     for table, kind in ((lake.name.rows, STATE_TABLE), (lake.name.changes, CHANGES_TABLE)):
@@ -81,7 +81,7 @@ def test_comments_follow_the_schema_and_leave_what_somebody_wrote(lake: Lake) ->
 
 
 @pytest.mark.law("L10")
-def test_comments_that_are_said_already_are_not_said_again(lake: Lake) -> None:
+def test_unchanged_column_comments_are_not_written_again(lake: Lake) -> None:
     lake.put([update("r1", at=5, n=5)], schema=described(SAID))
     lake.run()
     schema_id = LakeTable(lake.spark, lake.name.rows).java.schema().schemaId()
@@ -92,7 +92,7 @@ def test_comments_that_are_said_already_are_not_said_again(lake: Lake) -> None:
 
 
 @pytest.mark.law("L9")
-def test_a_claim_is_not_set_aside_for_a_fault_of_its_table(lake: Lake) -> None:
+def test_claim_is_not_set_aside_because_of_a_fault_of_its_table(lake: Lake) -> None:
     lake.put([insert("r1", at=5, Due=1.25, n=1)], schema=FIRST)
     lake.run()
     table = LakeTable(lake.spark, lake.name.rows)
@@ -112,7 +112,7 @@ def test_a_claim_is_not_set_aside_for_a_fault_of_its_table(lake: Lake) -> None:
 
 
 @pytest.mark.law("L6")
-def test_a_run_that_died_before_it_recorded_its_columns_is_healed_by_the_next(lake: Lake) -> None:
+def test_missing_record_of_columns_is_written_by_the_next_run(lake: Lake) -> None:
     lake.put([insert("r1", at=5, Due=1.25, n=1)], schema=FIRST)
     lake.run()
     lake.spark.sql(f"ALTER TABLE {lake.name.rows} UNSET TBLPROPERTIES ('{COLUMNS}')")

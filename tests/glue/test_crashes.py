@@ -62,7 +62,7 @@ POINTS = [
 @pytest.mark.parametrize(
     ("step", "call", "after"), POINTS, ids=[f"{s}-{c}-{a and 'after'}" for s, c, a in POINTS]
 )
-def test_a_killed_run_is_healed_by_the_next(
+def test_killed_run_is_repaired_by_the_next(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, step: str, call: int, *, after: bool
 ) -> None:
     lake.put([insert("r1", at=5, n=1), insert("r2", at=6, n=1)])
@@ -91,7 +91,7 @@ STEPS = [
 
 @pytest.mark.law("L6", "L7")
 @pytest.mark.parametrize(("step", "after"), STEPS, ids=[f"{s}-{a and 'after'}" for s, a in STEPS])
-def test_a_run_killed_while_it_merges_on_a_branch_is_healed_by_the_next(
+def test_run_killed_while_merging_on_a_branch_is_repaired_by_the_next(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, step: str, *, after: bool
 ) -> None:
     monkeypatch.setattr(state_merge, "REWRITE_DELTAS_PER_ROW", math.inf)
@@ -119,7 +119,7 @@ def refs(lake: Lake) -> list[str]:
 
 
 @pytest.mark.law("L7", "L16")
-def test_a_merge_begins_again_behind_who_compacts_the_table_meanwhile(
+def test_merge_restarts_after_a_concurrent_compaction(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(state_merge, "REWRITE_DELTAS_PER_ROW", math.inf)
@@ -155,7 +155,7 @@ SCHEMA = TableSchema("todos", (Column("n", "number"), Column("m", "string")))
 
 @pytest.mark.law("L6", "L10")
 @pytest.mark.parametrize("step", ["add_helpers", "fill_helpers"])
-def test_a_run_killed_while_it_converts_columns_is_healed_by_the_next(
+def test_run_killed_while_converting_columns_is_repaired_by_the_next(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     lake.put([insert("r1", at=5, n=1, m="a")])
@@ -199,7 +199,7 @@ def beside(lake: Lake, monkeypatch: pytest.MonkeyPatch, step: str) -> Any:
 @pytest.mark.law("L7", "L8")
 @pytest.mark.parametrize("step", ["append_changes", "merge_state"])
 @pytest.mark.parametrize("loads", ["first load", "rewrite", "merge"])
-def test_of_two_runs_at_once_each_commit_counts_once(
+def test_two_concurrent_runs_apply_each_commit_once(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, step: str, loads: str
 ) -> None:
     expected = {"r1": {"n": "2"}}
@@ -226,7 +226,7 @@ def test_of_two_runs_at_once_each_commit_counts_once(
 
 @pytest.mark.law("L7")
 @pytest.mark.parametrize("call", ["claims", "read"])
-def test_a_run_that_lost_its_lease_ends_though_it_is_refused_claims(
+def test_run_that_lost_its_lease_fails_even_if_the_store_refuses_its_calls(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     lake.put([insert("r1", at=5, n=1)])
@@ -248,7 +248,7 @@ def test_a_run_that_lost_its_lease_ends_though_it_is_refused_claims(
 
 @pytest.mark.law("L7")
 @pytest.mark.parametrize("per_row", [0, math.inf], ids=["rewrites", "merges"])
-def test_a_merge_that_another_run_overtakes_midway_fails(
+def test_merge_overtaken_midway_by_another_run_fails(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, per_row: float
 ) -> None:
     monkeypatch.setattr(state_merge, "REWRITE_DELTAS_PER_ROW", per_row)
@@ -287,7 +287,7 @@ def test_a_merge_that_another_run_overtakes_midway_fails(
 
 
 @pytest.mark.law("L8")
-def test_epochs_go_on_growing_though_the_lease_itself_was_lost(lake: Lake) -> None:
+def test_epochs_keep_growing_after_the_lease_object_is_deleted(lake: Lake) -> None:
     lake.put([insert("r1", at=5, n=1)])
     lake.run()
     lake.put([update("r1", at=6, n=2)])
@@ -301,7 +301,7 @@ def test_epochs_go_on_growing_though_the_lease_itself_was_lost(lake: Lake) -> No
 
 
 @pytest.mark.law("L8")
-def test_a_run_that_finds_another_at_work_goes_home_in_peace(lake: Lake) -> None:
+def test_run_that_finds_the_group_leased_ends_without_a_failure(lake: Lake) -> None:
     lake.put([insert("r1", at=5, n=1)])
     other = Lease.acquire(lake.store, group_of(lake.gateway), "another")  # type: ignore[arg-type]
     lake.store.meanwhile = other.check if other else None

@@ -75,7 +75,7 @@ def made_good(lake: Lake, deltas: list[Delta]) -> None:
 @pytest.mark.parametrize(
     ("code", "lasts", "first"), [("SlowDown", False, 1), ("ExpiredToken", True, 3)]
 )
-def test_a_run_that_s3_refuses_a_call_is_made_good_by_the_next(
+def test_run_with_any_s3_call_refused_is_repaired_by_the_next(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, code: str, first: int, *, lasts: bool
 ) -> None:
     """At every fifth call of a run in turn, until it makes no more."""
@@ -97,7 +97,7 @@ def test_a_run_that_s3_refuses_a_call_is_made_good_by_the_next(
 @pytest.mark.parametrize(
     ("code", "lasts", "first"), [("SlowDown", False, 1), ("ExpiredToken", True, 2)]
 )
-def test_a_function_that_s3_refuses_a_call_is_made_good_by_a_run(
+def test_function_with_any_s3_call_refused_is_repaired_by_a_run(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, code: str, first: int, *, lasts: bool
 ) -> None:
     deltas = begun(lake)
@@ -115,7 +115,7 @@ def test_a_function_that_s3_refuses_a_call_is_made_good_by_a_run(
 
 
 @pytest.mark.law("L4", "L9", "L19")
-def test_a_function_goes_on_where_a_table_was_refused_to_it(
+def test_function_continues_after_the_catalogue_refused_a_table(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At each call of the catalogue; it is the function that comes again, and no run."""
@@ -137,7 +137,7 @@ def test_a_function_goes_on_where_a_table_was_refused_to_it(
 
 
 @pytest.mark.law("L4", "L9", "L19")
-def test_a_function_goes_on_where_files_of_a_table_were_refused_to_it(
+def test_function_continues_after_files_of_a_table_were_refused(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """PyIceberg reads metadata and data by itself, and Arrow says what S3 said."""
@@ -164,7 +164,7 @@ def slow_down() -> OSError:
 
 @pytest.mark.law("L9")
 @pytest.mark.parametrize("is_cut", [False, True], ids=["not given", "cut off"])
-def test_a_batch_that_spark_is_not_given_is_not_set_aside(
+def test_batch_that_spark_executors_cannot_read_is_not_set_aside(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, is_cut: bool
 ) -> None:
     """Its executors read S3 by themselves: what they meet there is no fault of the object."""
@@ -192,7 +192,7 @@ WRITES = [
 
 
 @pytest.mark.law("L6", "L9")
-def test_a_run_whose_files_are_refused_midway_is_made_good_by_the_next(
+def test_run_with_data_files_refused_midway_is_repaired_by_the_next(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither read nor written: where they lie is no folder any more, until the run has ended."""
@@ -266,7 +266,7 @@ STEPS = [
 
 @pytest.mark.law("L6", "L7", "L16")
 @pytest.mark.parametrize(("owner", "step", "after", "meanwhile", "is_old"), STEPS)
-def test_what_expires_in_the_middle_of_a_merge_takes_nothing_with_it(
+def test_expiry_during_a_merge_loses_nothing(
     lake: Lake,
     monkeypatch: pytest.MonkeyPatch,
     owner: Any,
@@ -298,7 +298,7 @@ def test_what_expires_in_the_middle_of_a_merge_takes_nothing_with_it(
         (IcebergTable, "commit", False, forgotten),
     ],
 )
-def test_what_expires_in_the_middle_of_a_functions_merge_takes_nothing_with_it(
+def test_expiry_during_a_merge_by_the_function_loses_nothing(
     lake: Lake,
     monkeypatch: pytest.MonkeyPatch,
     owner: Any,

@@ -151,7 +151,7 @@ def _declare(settings: PollSettings, postgres: Database, source: SqlSource, tabl
 
 
 @pytest.mark.law("Y11", "Y5")
-def test_a_large_table_is_moved_by_the_job_and_followed_by_the_function(
+def test_large_table_is_copied_by_the_job_and_followed_by_the_function(
     emulator: Emulator, flow: Flow
 ) -> None:
     source, table = flow.source, flow.table

@@ -81,7 +81,7 @@ def test_spark_and_the_gateway_agree_on_hostile_texts(spark: SparkSession) -> No
     assert wrong == []
 
 
-def test_a_value_and_the_text_that_is_kept_beside_it_give_back_what_was_written() -> None:
+def test_typed_value_and_its_kept_text_restore_the_original_text() -> None:
     for kind, text in product(KINDS, TEXTS):
         value, kept = typed_value(kind, text), kept_text(kind, text)
         if kept is None and text != NULL and kind != "json":

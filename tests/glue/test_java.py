@@ -22,7 +22,7 @@ NARROW = TableSchema("todos", (Column("n", "number"),))
 WIDER = TableSchema("todos", (*NARROW.columns, Column("s", "string")), version=2)
 
 
-def test_no_loop_over_what_java_has_ends_with_an_error_of_javas(
+def test_runs_and_maintenance_translate_no_java_exceptions(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To PySpark, the translation of one is as much work as a small query: it searches all jars."""

@@ -64,7 +64,7 @@ def once(deltas: list[Delta]) -> list[tuple[str, str]]:
 
 @pytest.mark.law("L6")
 @pytest.mark.parametrize(("step", "call", "when"), STEPS, ids=str)
-def test_what_a_killed_process_left_is_finished_by_the_next(
+def test_work_of_a_killed_process_is_finished_by_the_next_run(
     lake: Lake, tmp_path: Path, step: str, call: int, when: str
 ) -> None:
     lake.put(FIRST)

@@ -53,7 +53,7 @@ def shown(database: IcebergDatabase) -> dict[str, Any]:
 
 
 @pytest.mark.law("P1", "P3", "P14")
-def test_rows_history_and_columns_are_those_of_the_gateway(lake: Lake) -> None:
+def test_lake_as_a_source_has_the_rows_history_and_columns_of_the_gateway(lake: Lake) -> None:
     deltas = begun(lake)
     first = database_of(lake).mark("todos").unwrap()
     more = [change("r1", 20, title="new", dueDate="2026-01-02"), gone("r2", 21),

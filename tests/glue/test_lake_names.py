@@ -25,7 +25,7 @@ LATER = lake_columns(["due_date"], {"duedate": "due_date"})["due_date"]
 
 
 @pytest.mark.law("S5")
-def test_a_column_that_comes_later_renames_none_not_even_after_a_crash(
+def test_later_column_with_a_colliding_name_renames_no_existing_one_even_after_a_crash(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     schema = TableSchema("todos", (Column("dueDate", "date"),), partition=("dueDate",))
@@ -46,7 +46,7 @@ def test_a_column_that_comes_later_renames_none_not_even_after_a_crash(
 
 
 @pytest.mark.law("S5")
-def test_of_columns_that_come_together_the_one_in_words_has_the_name(lake: Lake) -> None:
+def test_of_two_new_columns_with_colliding_names_the_exact_one_keeps_the_name(lake: Lake) -> None:
     lake.put([insert("r1", at=5, dueDate=1, due_date=2)])
     lake.run()
 
@@ -58,7 +58,7 @@ def of(table: str, row_id: str, value: int) -> Delta:
 
 
 @pytest.mark.law("S5")
-def test_a_table_that_comes_later_renames_none(lake: Lake) -> None:
+def test_later_table_with_a_colliding_name_renames_no_existing_one(lake: Lake) -> None:
     first, later = (replace(lake, table=name, batches=[]) for name in ("dueDates", "due_dates"))
     first.put([of("dueDates", "r1", 1)])
     first.run()

@@ -86,7 +86,7 @@ EACH = [(f"c{n}", kind, field) for n, (kind, field) in enumerate(
 
 @pytest.mark.law("L19", "L22")
 @pytest.mark.parametrize("append", [False, True], ids=["rows", "events"])
-def test_the_function_lays_rows_out_as_spark_does(
+def test_function_and_spark_use_the_same_table_layout(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, *, append: bool
 ) -> None:
     """Each transform of each type, of values before the epoch, at it and behind it, and of NULL."""
@@ -133,7 +133,7 @@ LAYOUTS = (
 
 
 @pytest.mark.law("L1", "L22", "S3")
-def test_a_layout_that_changes_leaves_rows_as_they_are_and_lays_the_next_ones_out(
+def test_changed_table_layout_applies_to_later_rows_only(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows lie under five layouts at once, and are changed and deleted there."""
@@ -172,7 +172,7 @@ def test_a_layout_that_changes_leaves_rows_as_they_are_and_lays_the_next_ones_ou
 
 
 @pytest.mark.law("L22")
-def test_files_are_sorted_by_either_writer_and_by_maintenance(
+def test_files_are_sorted_by_spark_the_function_and_maintenance(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     schema = replace(LAID_OUT, sort=("n",))
@@ -199,7 +199,7 @@ def in_files(lake: Lake) -> list[list[int | None]]:
 
 
 @pytest.mark.law("L22")
-def test_what_somebody_else_added_to_the_partition_stays(lake: Lake) -> None:
+def test_partition_fields_added_by_others_are_kept(lake: Lake) -> None:
     schema = replace(LAID_OUT, partition=("day(due)",))
     lake.put([put("r1", 1, n=1)], schema=schema)
     lake.run()
@@ -215,7 +215,7 @@ def test_what_somebody_else_added_to_the_partition_stays(lake: Lake) -> None:
 
 
 @pytest.mark.law("L22")
-def test_a_column_may_be_called_as_a_field_of_the_partition_would_be(lake: Lake) -> None:
+def test_column_may_have_the_name_of_a_partition_field(lake: Lake) -> None:
     columns = (*LAID_OUT.columns, Column("due_day", "string"))
     schema = replace(LAID_OUT, columns=columns, partition=("due",))
     lake.put([put("r1", 1, due="2024-02-29T13:05:09Z", due_day="Thursday")], schema=schema)
@@ -229,7 +229,7 @@ def test_a_column_may_be_called_as_a_field_of_the_partition_would_be(lake: Lake)
 
 
 @pytest.mark.law("L19", "L22")
-def test_a_layout_that_changes_and_many_partitions_are_sparks(
+def test_layout_changes_and_batches_over_many_partitions_are_left_to_spark(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = f"{lake.gateway}/todos"

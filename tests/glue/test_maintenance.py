@@ -68,7 +68,7 @@ def report_of(report: MaintenanceReport, table: str) -> TableReport:
 
 
 @pytest.mark.law("L17")
-def test_tables_that_flows_keep_are_none_of_its_own(lake: Lake) -> None:
+def test_maintenance_excludes_tables_of_flows(lake: Lake) -> None:
     lake.put([insert("r1", at=5, n=1)])
     lake.run()
     of_flow = f"`{lake.catalog}`.`{flow_database(PREFIX, f'{lake.gateway}/in')}`"
@@ -82,7 +82,7 @@ def test_tables_that_flows_keep_are_none_of_its_own(lake: Lake) -> None:
 
 
 @pytest.mark.law("L16", "L17")
-def test_many_small_files_become_few_and_nothing_else_changes(lake: Lake) -> None:
+def test_maintenance_compacts_small_files_and_changes_no_rows(lake: Lake) -> None:
     flushed(lake)
     rows, changes, marks = lake.rows(), lake.changes(), lake.marks()
     assert figures(lake, lake.name.changes).small_files == FLUSHES
@@ -109,7 +109,7 @@ def test_many_small_files_become_few_and_nothing_else_changes(lake: Lake) -> Non
 
 
 @pytest.mark.law("L16", "L17")
-def test_deleted_deltas_go_for_good_though_their_table_has_columns_with_parts(lake: Lake) -> None:
+def test_deleted_deltas_are_removed_from_files_of_tables_with_nested_columns(lake: Lake) -> None:
     """Iceberg 1.10 cannot join delete files there; an erasure that was killed leaves such."""
     flushed(lake, turns=1)
     for row in ("r0-1", "r0-2"):
@@ -131,7 +131,7 @@ def test_deleted_deltas_go_for_good_though_their_table_has_columns_with_parts(la
 
 
 @pytest.mark.law("L16", "L17")
-def test_snapshots_expire_orphans_go_and_the_mark_stays(lake: Lake) -> None:
+def test_maintenance_expires_snapshots_removes_orphans_and_keeps_the_batch_mark(lake: Lake) -> None:
     flushed(lake)
     place = lake.spark.sql(f"DESCRIBE EXTENDED {lake.name.rows}").where("col_name = 'Location'")
     folder = Path(urlsplit(place.collect()[0]["data_type"]).path) / "data"
@@ -162,7 +162,7 @@ def test_snapshots_expire_orphans_go_and_the_mark_stays(lake: Lake) -> None:
 
 
 @pytest.mark.law("L8", "L17")
-def test_a_table_that_a_merge_is_at_work_on_is_left(lake: Lake) -> None:
+def test_maintenance_skips_a_table_that_is_being_merged(lake: Lake) -> None:
     flushed(lake)
     before = figures(lake, lake.name.changes)
     lake.store.now = lake.store.now.fromtimestamp(time.time(), lake.store.now.tzinfo)
@@ -179,9 +179,7 @@ def test_a_table_that_a_merge_is_at_work_on_is_left(lake: Lake) -> None:
 
 
 @pytest.mark.law("L7", "L17")
-def test_a_merge_in_the_midst_of_a_rewrite_loses_nothing(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_merge_during_a_rewrite_loses_nothing(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the lease were worth nothing: Iceberg refuses one; its next try is right."""
     flushed(lake)
     real = TableFiles.rewrite
@@ -207,7 +205,9 @@ def test_a_merge_in_the_midst_of_a_rewrite_loses_nothing(
 
 
 @pytest.mark.law("L9", "L14", "L17")
-def test_a_fault_stays_with_its_table_and_another_stacks_is_not_touched(lake: Lake) -> None:
+def test_fault_of_a_table_affects_no_other_and_tables_of_other_stacks_are_skipped(
+    lake: Lake,
+) -> None:
     flushed(lake)
     name = lake.name.changes
     lake.spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('lakesync.stack' = 'arn:another')")

@@ -43,7 +43,7 @@ def snapshot_ids(lake: Lake, table: str) -> list[int]:
 
 
 @pytest.mark.law("L4", "L16")
-def test_a_mark_outlives_compaction_and_the_expiry_of_snapshots(lake: Lake) -> None:
+def test_batch_mark_survives_compaction_and_expiry_of_snapshots(lake: Lake) -> None:
     lake.put([insert("r1", at=5, n=1), insert("r2", at=5, n=1)])
     lake.run()
     again = lake.put([update("r1", at=6, n=2)])
@@ -67,7 +67,7 @@ def test_a_mark_outlives_compaction_and_the_expiry_of_snapshots(lake: Lake) -> N
 
 
 @pytest.mark.law("L6", "L16")
-def test_a_tag_that_a_crash_left_behind_is_moved_by_the_next_run(lake: Lake) -> None:
+def test_mark_tag_left_behind_by_a_crash_is_moved_by_the_next_run(lake: Lake) -> None:
     lake.put([insert("r1", at=5, n=1)])
     lake.run()
     first = snapshot_ids(lake, lake.name.rows)[-1]
@@ -100,7 +100,7 @@ class _Overtaken:
 
 
 @pytest.mark.law("L7", "L16")
-def test_a_tag_that_another_run_is_moving_is_left_to_who_is_first(lake: Lake) -> None:
+def test_mark_tag_is_moved_by_the_first_of_two_concurrent_runs(lake: Lake) -> None:
     lake.put([insert("r1", at=5, n=1)])
     lake.run()
     first = snapshot_ids(lake, lake.name.rows)[-1]
@@ -129,7 +129,7 @@ def test_a_tag_that_another_run_is_moving_is_left_to_who_is_first(lake: Lake) ->
 
 
 @pytest.mark.law("L16")
-def test_the_mark_of_what_was_rolled_back_does_not_count(lake: Lake) -> None:
+def test_batch_mark_of_a_rolled_back_snapshot_is_not_used(lake: Lake) -> None:
     """A table that holds less than its mark says would jump commits."""
     table = lake.name.rows
     lake.put([insert("r1", at=5, n=1)])
@@ -149,7 +149,7 @@ def test_the_mark_of_what_was_rolled_back_does_not_count(lake: Lake) -> None:
 
 
 @pytest.mark.law("L16")
-def test_a_mark_is_found_as_quickly_in_a_long_history(
+def test_reading_the_batch_mark_takes_as_many_calls_in_a_long_history(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A table that is flushed every quarter of an hour has a thousand snapshots to expire."""

@@ -92,7 +92,7 @@ def opened(lake: Lake) -> Catalog:
 @pytest.mark.law("L1", "L19", "L21")
 @given(deltas=tables())
 @settings(SLOW, max_examples=1)
-def test_spark_and_the_function_in_turns_give_the_rows_of_the_core_and_of_spark_alone(
+def test_alternating_spark_and_function_writes_match_the_core_and_spark_alone(
     lake: Lake, deltas: list[Delta]
 ) -> None:
     table, alone = fresh(lake), fresh(lake)
@@ -110,7 +110,7 @@ def test_spark_and_the_function_in_turns_give_the_rows_of_the_core_and_of_spark_
 
 
 @pytest.mark.law("L1", "L4", "L21")
-def test_a_merge_is_one_commit_where_no_branch_is_kept(
+def test_merge_without_branches_leaves_one_snapshot_on_main(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(state_merge, "REWRITE_DELTAS_PER_ROW", math.inf)  # a merge, if it can be
@@ -127,35 +127,36 @@ def test_a_merge_is_one_commit_where_no_branch_is_kept(
 
 CONTRACT: dict[str, Callable[..., None]] = {
     "killed behind a merge": partial(
-        test_crashes.test_a_killed_run_is_healed_by_the_next,
+        test_crashes.test_killed_run_is_repaired_by_the_next,
         step="merge_state",
         call=1,
         after=True,
     ),
     "two runs at once": partial(
-        test_crashes.test_of_two_runs_at_once_each_commit_counts_once,
+        test_crashes.test_two_concurrent_runs_apply_each_commit_once,
         step="merge_state",
         loads="merge",
     ),
     "killed while columns are converted": partial(
-        test_crashes.test_a_run_killed_while_it_converts_columns_is_healed_by_the_next,
+        test_crashes.test_run_killed_while_converting_columns_is_repaired_by_the_next,
         step="fill_helpers",
     ),
     "columns above a new snapshot": (
-        test_rest_catalogue.test_columns_are_not_swapped_above_a_snapshot_that_is_new
+        test_rest_catalogue.test_column_swap_fails_if_a_new_snapshot_was_committed
     ),
     "a killed function": (
-        test_small_batches.test_who_comes_after_a_killed_function_leaves_the_tables_as_if_there_had_been_none
+        test_small_batches.test_batch_of_a_killed_function_is_finished_by_the_next_function_or_spark_run
     ),
     "an overtaken run": partial(
-        test_small_batches.test_spark_that_a_function_overtook_doubles_nothing, step="merge_state"
+        test_small_batches.test_spark_run_overtaken_by_a_function_duplicates_nothing,
+        step="merge_state",
     ),
 }
 
 
 @pytest.mark.law("L6", "L7", "L10", "L19", "L21")
 @pytest.mark.parametrize("promise", CONTRACT.values(), ids=CONTRACT)
-def test_what_is_promised_in_a_folder_is_promised_here(
+def test_guarantees_of_a_folder_catalogue_hold_in_nessie(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, promise: Callable[..., None]
 ) -> None:
     takes = getattr(promise, "func", promise).__code__.co_varnames
@@ -164,7 +165,7 @@ def test_what_is_promised_in_a_folder_is_promised_here(
 
 
 @pytest.mark.law("L16", "L18", "L21")
-def test_a_mark_that_somebody_elses_commit_hides_is_set_again_by_what_the_rows_say(
+def test_batch_mark_hidden_by_a_foreign_commit_is_restored_from_the_rows(
     lake: Lake,
 ) -> None:
     deltas = begun(lake)
@@ -182,7 +183,7 @@ def test_a_mark_that_somebody_elses_commit_hides_is_set_again_by_what_the_rows_s
 
 
 @pytest.mark.law("L17", "L21")
-def test_maintenance_joins_files_and_deletes_none(
+def test_maintenance_compacts_files_and_deletes_none(
     lake: Lake, emulator: Emulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in ("lakesync.maintenance.lake_plan", "lakesync_spark.iceberg.table_files"):

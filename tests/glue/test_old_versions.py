@@ -44,7 +44,7 @@ def version_of(one: dict[str, Any]) -> dict[str, str]:
 
 
 @pytest.mark.law("E7")
-def test_old_versions_go_what_is_there_stays_and_nothing_comes_back(
+def test_removing_old_versions_keeps_current_objects_and_restores_no_deleted_one(
     s3: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(storage, "VERSIONS_REMOVED_MAX", 2)
@@ -71,7 +71,7 @@ def test_old_versions_go_what_is_there_stays_and_nothing_comes_back(
 
 
 @pytest.mark.law("E7")
-def test_a_request_is_forgotten_with_all_its_versions(s3: Any) -> None:
+def test_erasure_request_is_removed_with_all_its_versions(s3: Any) -> None:
     store = LakeStore(s3, BUCKET)
     for body in (b"ann", b"ann again"):
         s3.put_object(Bucket=BUCKET, Key="maintenance/erase-1.json", Body=body)

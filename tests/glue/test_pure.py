@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_no_class_of_a_jobs_script_has_slots_whose_fields_spark_would_lose() -> None:
+def test_classes_of_job_scripts_have_no_slots() -> None:
     """A script runs as ``__main__``, and Spark sends its classes themselves; 3.5 loses slots."""
     scripts = some(sorted((ROOT / "glue_jobs").glob("*.py")))
     classes = {
@@ -53,7 +53,7 @@ def test_no_class_of_a_jobs_script_has_slots_whose_fields_spark_would_lose() -> 
     assert [name for name, decorators in classes.items() if "slots" in str(decorators)] == []
 
 
-def test_arguments_of_glue_itself_are_passed_over() -> None:
+def test_arguments_of_glue_itself_are_ignored() -> None:
     argv = [
         "--JOB_NAME", "j", "--enable-metrics", "--lake_bucket", "b", "--conf", "a=1 --conf b=2",
         "--database_prefix=p", "--catalog", "lake", "--only", "g/t", "--JOB_RUN_ID", "x",
@@ -78,7 +78,7 @@ CLAIM: dict[str, Any] = json.loads(
 )
 
 
-def test_the_flush_functions_claim_can_be_read() -> None:
+def test_claim_of_the_flush_function_is_parsed() -> None:
     batch = parse_claim("claims/k.json", json.dumps(CLAIM).encode())
 
     assert (batch.gateway, batch.table, batch.after, batch.last) == ("g1", "todos", 5, 9)
@@ -100,13 +100,13 @@ def test_the_flush_functions_claim_can_be_read() -> None:
         ("columns", {"n": "`; DROP"}), ("columns", {"a b": "a b"}),
     ],
 )  # fmt: skip
-def test_a_claim_is_read_strictly(field: str, value: object) -> None:
+def test_claim_with_an_invalid_field_is_refused(field: str, value: object) -> None:
     with pytest.raises(LakeSyncError):
         parse_claim("claims/k.json", json.dumps({**CLAIM, field: value}).encode())
 
 
 @given(st.binary(max_size=20))
-def test_noise_is_no_claim(noise: bytes) -> None:
+def test_noise_is_not_parsed_as_a_claim(noise: bytes) -> None:
     with pytest.raises(LakeSyncError):
         parse_claim("claims/k.json", noise)
 
@@ -130,7 +130,7 @@ def test_a_chain_ends_at_a_gap() -> None:
 
 
 @pytest.mark.law("L4")
-def test_of_two_overlapping_batches_the_one_that_reaches_further_is_taken() -> None:
+def test_of_overlapping_batches_the_one_with_the_later_end_is_taken() -> None:
     chain = next_chain([batch(0, 3), batch(0, 5), batch(2, 4), batch(4, 8)], 0)
 
     assert [(*link.batch.claim_key.split("/")[-1:], link.above) for link in chain.links] == [
@@ -140,7 +140,7 @@ def test_of_two_overlapping_batches_the_one_that_reaches_further_is_taken() -> N
     assert spans(chain.covered) == [(0, 3), (2, 4)]
 
 
-def test_a_fold_takes_no_more_than_it_may_and_at_least_one_batch() -> None:
+def test_fold_is_bounded_but_takes_at_least_one_batch() -> None:
     batches = [batch(0, 3, 10), batch(3, 5, 10), batch(5, 9, 10)]
 
     assert spans(link.batch for link in next_chain(batches, 0, deltas_max=20).links) == [
@@ -152,7 +152,7 @@ def test_a_fold_takes_no_more_than_it_may_and_at_least_one_batch() -> None:
 
 @pytest.mark.law("L4", "L5")
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(1, 9)), max_size=9), st.integers(0, 20))
-def test_a_chain_covers_each_commit_once_and_jumps_none(
+def test_chain_covers_each_commit_once_and_skips_none(
     ranges: list[tuple[int, int]], mark: int
 ) -> None:
     batches = [batch(after, after + length) for after, length in {*ranges}]
@@ -192,7 +192,7 @@ def test_only_one_run_holds_the_lease(store: Any) -> None:
 
 
 @pytest.mark.law("L8")
-def test_a_lease_that_runs_out_is_taken_over_and_its_holder_notices(store: Any) -> None:
+def test_expired_lease_is_taken_over_and_its_former_holder_is_refused(store: Any) -> None:
     first = Lease.acquire(store, GROUP, "a")
     began = store.now
     second = Lease.acquire(store, GROUP, "b")
@@ -210,7 +210,7 @@ def test_a_lease_that_runs_out_is_taken_over_and_its_holder_notices(store: Any) 
 
 
 @pytest.mark.law("L8")
-def test_a_renewal_whose_answer_was_lost_is_no_lost_lease(
+def test_lease_renewal_with_a_lost_answer_keeps_the_lease(
     store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lease = Lease.acquire(store, GROUP, "a")
@@ -228,7 +228,7 @@ def test_a_renewal_whose_answer_was_lost_is_no_lost_lease(
     assert json.loads(store.read(lease_key(GROUP)).body)["run_id"] == "a"
 
 
-def test_two_that_take_an_expired_lease_at_once_get_one_lease(
+def test_two_concurrent_acquisitions_give_one_lease(
     store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = store.read
@@ -292,7 +292,7 @@ def test_the_job_of_large_bigquery_batches_reads_its_arguments() -> None:
 
 
 @pytest.mark.law("L9")
-def test_a_damaged_object_is_no_batch_to_any_reader(tmp_path: Path) -> None:
+def test_damaged_object_is_detected_by_every_reader(tmp_path: Path) -> None:
     batch, body = staged(FileStore(tmp_path))
     faults = 0
     for place in range(0, len(body), 11):
@@ -309,9 +309,7 @@ def test_a_damaged_object_is_no_batch_to_any_reader(tmp_path: Path) -> None:
 
 @pytest.mark.law("L9")
 @pytest.mark.parametrize("form", [PARQUET, JSON])
-def test_a_batch_is_unreadable_for_what_its_object_is_and_nothing_else(
-    tmp_path: Path, form: str
-) -> None:
+def test_batch_is_unreadable_if_its_object_is_damaged_or_missing(tmp_path: Path, form: str) -> None:
     store = FileStore(tmp_path)
     batch, body = staged(store, form)
     bench: Any = SimpleNamespace(store=store)
@@ -328,7 +326,7 @@ def test_a_batch_is_unreadable_for_what_its_object_is_and_nothing_else(
 
 @pytest.mark.law("L9")
 @pytest.mark.parametrize("code", ["SlowDown", "ExpiredToken"])
-def test_a_batch_whose_object_s3_does_not_give_now_is_not_set_aside(
+def test_batch_is_not_set_aside_while_s3_refuses_its_object(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str
 ) -> None:
     store = FileStore(tmp_path)

@@ -54,7 +54,7 @@ def begun(lake: Lake) -> None:
 
 
 @pytest.mark.law("L23")
-def test_what_was_changed_by_hand_is_as_the_deltas_say_and_the_mark_stays(lake: Lake) -> None:
+def test_rebuild_reverts_manual_changes_and_keeps_the_batch_mark(lake: Lake) -> None:
     begun(lake)
     before, marks = lake.rows(), lake.marks()
     for statement in BY_HAND:
@@ -84,7 +84,7 @@ def test_what_was_changed_by_hand_is_as_the_deltas_say_and_the_mark_stays(lake: 
 @pytest.mark.parametrize("schema", [None, FINAL], ids=["updates count", "deletes win"])
 @given(deltas=tables())
 @settings(SLOW, max_examples=1)
-def test_a_table_that_was_dropped_is_made_again(
+def test_rebuild_recreates_a_dropped_table(
     lake: Lake, deltas: list[Delta], schema: TableSchema | None
 ) -> None:
     table = fresh(lake)
@@ -103,7 +103,7 @@ def test_a_table_that_was_dropped_is_made_again(
 
 
 @pytest.mark.law("L6", "L23")
-def test_who_is_killed_leaves_the_table_as_it_was_and_the_next_one_ends_it(
+def test_killed_rebuild_leaves_the_table_unchanged_and_the_next_completes_it(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun(lake)
@@ -124,7 +124,7 @@ def test_who_is_killed_leaves_the_table_as_it_was_and_the_next_one_ends_it(
 
 
 @pytest.mark.law("L7", "L23")
-def test_a_rebuild_that_somebody_overtook_writes_nothing(
+def test_rebuild_overtaken_by_a_concurrent_write_writes_nothing(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun(lake)
@@ -146,7 +146,7 @@ def test_a_rebuild_that_somebody_overtook_writes_nothing(
 
 
 @pytest.mark.law("L23")
-def test_what_cannot_be_made_of_changes_is_refused(lake: Lake) -> None:
+def test_rebuild_is_refused_where_changes_cannot_give_the_table(lake: Lake) -> None:
     with pytest.raises(NotFound, match="is made by its first batch"):
         rebuilt(lake)
     with pytest.raises(ValidationFailed, match="a rebuild is of one table"):

@@ -84,7 +84,7 @@ def lake(spark: SparkSession, door: Door, tmp_path: Path) -> Lake:
 @pytest.mark.law("L1", "L19", "L21")
 @given(deltas=tables())
 @settings(SLOW, max_examples=1)
-def test_spark_and_the_function_in_turns_give_the_rows_of_the_core_and_of_spark_alone(
+def test_alternating_spark_and_function_writes_match_the_core_and_spark_alone(
     lake: Lake, deltas: list[Delta]
 ) -> None:
     table, alone = fresh(lake), fresh(lake)
@@ -103,42 +103,41 @@ def test_spark_and_the_function_in_turns_give_the_rows_of_the_core_and_of_spark_
 
 CONTRACT: dict[str, Callable[..., None]] = {
     "killed behind a commit": partial(
-        test_crashes.test_a_killed_run_is_healed_by_the_next,
+        test_crashes.test_killed_run_is_repaired_by_the_next,
         step="append_changes",
         call=1,
         after=True,
     ),
     **{
         f"killed at {step} of a merge": partial(
-            test_crashes.test_a_run_killed_while_it_merges_on_a_branch_is_healed_by_the_next,
+            test_crashes.test_run_killed_while_merging_on_a_branch_is_repaired_by_the_next,
             step=step,
             after=True,
         )
         for step in ("delete_replaced", "publish")
     },
-    "compacted meanwhile": (
-        test_crashes.test_a_merge_begins_again_behind_who_compacts_the_table_meanwhile
-    ),
+    "compacted meanwhile": (test_crashes.test_merge_restarts_after_a_concurrent_compaction),
     "killed while columns are converted": partial(
-        test_crashes.test_a_run_killed_while_it_converts_columns_is_healed_by_the_next,
+        test_crashes.test_run_killed_while_converting_columns_is_repaired_by_the_next,
         step="fill_helpers",
     ),
     **{
         f"two runs at {step}, {loads}": partial(
-            test_crashes.test_of_two_runs_at_once_each_commit_counts_once, step=step, loads=loads
+            test_crashes.test_two_concurrent_runs_apply_each_commit_once, step=step, loads=loads
         )
         for step, loads in (("append_changes", "first load"), ("merge_state", "merge"))
     },
     "the mark outlives expiry": (
-        test_marks.test_a_mark_outlives_compaction_and_the_expiry_of_snapshots
+        test_marks.test_batch_mark_survives_compaction_and_expiry_of_snapshots
     ),
-    "events": test_small_batches.test_events_are_appended_once,
+    "events": test_small_batches.test_repeated_batch_of_events_is_appended_once,
     "a killed function": (
-        test_small_batches.test_who_comes_after_a_killed_function_leaves_the_tables_as_if_there_had_been_none
+        test_small_batches.test_batch_of_a_killed_function_is_finished_by_the_next_function_or_spark_run
     ),
-    "an overtaken function": test_small_batches.test_a_function_that_spark_overtook_writes_nothing,
+    "an overtaken function": test_small_batches.test_function_overtaken_by_spark_writes_nothing,
     "an overtaken run": partial(
-        test_small_batches.test_spark_that_a_function_overtook_doubles_nothing, step="merge_state"
+        test_small_batches.test_spark_run_overtaken_by_a_function_duplicates_nothing,
+        step="merge_state",
     ),
 }
 """Tests of the lake in a folder, which know nothing of where it is."""
@@ -146,7 +145,7 @@ CONTRACT: dict[str, Callable[..., None]] = {
 
 @pytest.mark.law("L6", "L7", "L10", "L16", "L19", "L21")
 @pytest.mark.parametrize("promise", CONTRACT.values(), ids=CONTRACT)
-def test_what_is_promised_in_a_folder_is_promised_here(
+def test_guarantees_of_a_folder_catalogue_hold_in_a_rest_catalogue(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, promise: Callable[..., None]
 ) -> None:
     takes = getattr(promise, "func", promise).__code__.co_varnames
@@ -155,7 +154,7 @@ def test_what_is_promised_in_a_folder_is_promised_here(
 
 
 @pytest.mark.law("L7", "L21")
-def test_columns_are_not_swapped_above_a_snapshot_that_is_new(
+def test_column_swap_fails_if_a_new_snapshot_was_committed(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A REST catalogue looks at what a commit changes alone, and columns are no rows."""
@@ -184,7 +183,7 @@ def test_columns_are_not_swapped_above_a_snapshot_that_is_new(
 
 
 @pytest.mark.law("L6", "L7", "L21")
-def test_a_commit_whose_answer_is_lost_counts_once(lake: Lake, door: Door) -> None:
+def test_commit_with_a_lost_answer_is_applied_once(lake: Lake, door: Door) -> None:
     deltas = [put("todos", f"r{n}", n + 1, title=f"t{n}", done=False) for n in range(3)]
     lake.put(deltas)
     lake.run()
@@ -210,7 +209,7 @@ def test_a_commit_whose_answer_is_lost_counts_once(lake: Lake, door: Door) -> No
 
 
 @pytest.mark.law("L6", "L9", "L19", "L21")
-def test_a_catalogue_that_puts_requests_off_midway_loses_nothing(
+def test_catalogue_that_defers_requests_midway_loses_nothing(
     lake: Lake, door: Door, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spark's client asks again by itself; of the function each request is put off in turn."""
@@ -240,7 +239,7 @@ def test_a_catalogue_that_puts_requests_off_midway_loses_nothing(
 
 
 @pytest.mark.law("L6", "L9", "L19", "L21")
-def test_a_token_that_is_rotated_midway_keeps_nobody_for_long(
+def test_token_rotated_midway_fails_the_run_and_is_read_again_afterwards(
     lake: Lake, door: Door, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(state_merge, "REWRITE_DELTAS_PER_ROW", math.inf)
@@ -279,9 +278,7 @@ def test_a_token_that_is_rotated_midway_keeps_nobody_for_long(
 
 
 @pytest.mark.law("L21")
-def test_who_comes_without_the_secret_reads_nothing(
-    lake: Lake, door: Door, spark: SparkSession
-) -> None:
+def test_catalogue_refuses_a_wrong_token(lake: Lake, door: Door, spark: SparkSession) -> None:
     opened(spark, door, "rest_refused", {"token": "guessed"})
     before = door.sent_away
     with pytest.raises(Py4JJavaError, match="NotAuthorizedException"):
@@ -292,7 +289,7 @@ def test_who_comes_without_the_secret_reads_nothing(
 
 
 @pytest.mark.law("L17", "L21")
-def test_where_the_catalogue_removes_files_itself_snapshots_are_forgotten_and_no_file_deleted(
+def test_maintenance_of_s3_tables_expires_snapshots_and_deletes_no_file(
     lake: Lake,
 ) -> None:
     for at in (5, 6, 7):

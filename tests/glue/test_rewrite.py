@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("compiled")]
 
 @pytest.mark.law("L1")
 @pytest.mark.parametrize("per_row", [0, math.inf], ids=["rewrites", "merges"])
-def test_only_rows_that_change_are_synced_anew(
+def test_only_changed_rows_get_a_new_synced_at(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, per_row: float
 ) -> None:
     monkeypatch.setattr(state_merge, "REWRITE_DELTAS_PER_ROW", per_row)
@@ -42,7 +42,7 @@ def test_only_rows_that_change_are_synced_anew(
 
 @pytest.mark.law("L15")
 @pytest.mark.parametrize("per_row", [0, math.inf], ids=["rewrites", "merges"])
-def test_who_reads_on_by_commit_misses_nothing_of_a_run_that_commits_several_times(
+def test_incremental_reader_by_commit_misses_nothing_of_a_run_with_several_commits(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, per_row: float
 ) -> None:
     """The reader comes between any two commits to the table, and takes what it has not seen."""
@@ -73,7 +73,7 @@ def test_who_reads_on_by_commit_misses_nothing_of_a_run_that_commits_several_tim
 
 
 @pytest.mark.parametrize(("rows", "operation"), [(1, "overwrite"), (9, "delete")])
-def test_a_batch_no_smaller_than_the_table_writes_it_anew(
+def test_batch_as_large_as_the_table_rewrites_it_and_smaller_ones_add_delete_files(
     lake: Lake, rows: int, operation: str
 ) -> None:
     """Otherwise its rows go to files of their own, and delete files take the old ones away."""
@@ -94,7 +94,7 @@ def last_summary(lake: Lake) -> dict[str, str]:
     return summary
 
 
-def test_rows_that_are_dead_bring_about_a_rewrite(lake: Lake) -> None:
+def test_dead_rows_trigger_a_rewrite(lake: Lake) -> None:
     """However small the batches: readers never go through more dead rows than live ones."""
     lake.put([insert(f"r{n}", at=9, n=0) for n in range(8)])
     lake.run()
@@ -125,7 +125,7 @@ def many_tasks(lake: Lake) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("per_row", [0, math.inf], ids=["rewrites", "merges"])
-def test_java_compiles_nothing_for_a_commit_like_one_before(
+def test_similar_commits_reuse_compiled_java_code(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, per_row: float
 ) -> None:
     """Code that differed in a commit or a time would be most of what a small merge costs."""
@@ -145,7 +145,7 @@ def test_java_compiles_nothing_for_a_commit_like_one_before(
 
 
 @pytest.mark.usefixtures("many_tasks")
-def test_a_merge_into_a_sorted_table_writes_no_more_delete_files_than_there_are_files(
+def test_merge_into_a_sorted_table_writes_at_most_one_delete_file_per_data_file(
     lake: Lake,
 ) -> None:
     """Rows that are next to each other in a file are changed by tasks all over."""

@@ -97,7 +97,9 @@ def counted(report: ErasureReport) -> dict[str, tuple[int, int]]:
 
 
 @pytest.mark.law("E6", "E8")
-def test_no_file_bears_a_value_of_an_erased_row_and_nothing_else_changes(lake: Lake) -> None:
+def test_erasure_removes_values_of_a_row_from_all_files_and_changes_no_other_row(
+    lake: Lake,
+) -> None:
     filled(lake)
     rows, marks = lake.rows(), lake.marks()
     others = [one for one in lake.changes() if one["_id"] != "ann"]
@@ -133,7 +135,7 @@ def test_no_file_bears_a_value_of_an_erased_row_and_nothing_else_changes(lake: L
 
 
 @pytest.mark.law("E6", "E8")
-def test_what_is_not_seen_is_erased_too(lake: Lake) -> None:
+def test_erasure_removes_invisible_values_behind_a_delete(lake: Lake) -> None:
     """Where deletes win, an update that is newer than the delete is kept, and bears a value."""
     schema = TableSchema("users", (Column("mail", "string"),), version=1, delete_wins=True)
     late = update("ann", at=12, table="users", mail=SECRET.decode())
@@ -160,7 +162,7 @@ class Killed(BaseException):
 
 
 @pytest.mark.law("E6", "E8")
-def test_killed_anywhere_it_is_repeated_and_what_is_left_is_counted(
+def test_killed_erasure_is_repeated_and_counts_the_files_left(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     filled(lake)
@@ -201,7 +203,7 @@ def dying_after(patch: pytest.MonkeyPatch, owner: Any, step: str) -> None:
 
 
 @pytest.mark.law("E6")
-def test_of_events_all_are_erased_and_a_busy_group_is_waited_for(
+def test_erasure_removes_all_events_of_a_row_and_refuses_while_its_group_is_busy(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     schema = TableSchema("users", (Column("mail", "string"),), version=1, append=True)

@@ -45,7 +45,7 @@ def test_batches_become_rows_and_changes(lake: Lake) -> None:
 
 
 @pytest.mark.law("L4")
-def test_a_batch_that_is_delivered_again_changes_nothing(lake: Lake) -> None:
+def test_repeated_batch_changes_nothing(lake: Lake) -> None:
     first = lake.put([insert("r1", at=5, n=1)])
     second = lake.put([update("r1", at=6, n=2)])
     lake.run()
@@ -133,7 +133,7 @@ def test_the_order_in_which_batches_arrive_does_not_matter(lake: Lake) -> None:
 
 
 @pytest.mark.law("L9")
-def test_a_bad_object_stops_its_table_and_no_other(lake: Lake, spark: SparkSession) -> None:
+def test_unreadable_object_stops_only_its_table(lake: Lake, spark: SparkSession) -> None:
     other = Lake(spark, lake.store, f"{lake.gateway}-other")
     other.put([insert("r1", at=5, n=1)])
     lake.put([insert("r1", at=5, n=1)])
@@ -154,7 +154,7 @@ def test_a_bad_object_stops_its_table_and_no_other(lake: Lake, spark: SparkSessi
 
 @pytest.mark.law("L9")
 @pytest.mark.parametrize("call", ["claims", "read"])
-def test_claims_of_a_table_that_cannot_be_read_now_wait_and_other_tables_go_on(
+def test_claims_of_a_temporarily_unreadable_table_wait_and_other_tables_proceed(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     other = replace(lake, table="notes", batches=[])
@@ -181,7 +181,7 @@ def test_claims_of_a_table_that_cannot_be_read_now_wait_and_other_tables_go_on(
 
 
 @pytest.mark.law("L9")
-def test_a_batch_whose_object_is_gone_is_set_aside(lake: Lake) -> None:
+def test_batch_with_a_missing_object_is_set_aside(lake: Lake) -> None:
     gone = lake.put([insert("r1", at=5, n=1)])
     lake.store.delete(gone.object_key)
 
@@ -190,7 +190,7 @@ def test_a_batch_whose_object_is_gone_is_set_aside(lake: Lake) -> None:
 
 
 @pytest.mark.law("L9")
-def test_what_is_no_claim_is_set_aside(lake: Lake) -> None:
+def test_malformed_claim_is_set_aside(lake: Lake) -> None:
     lake.store.put("claims/g/t/1.json", b"{")
     report = lake.run()
 
@@ -211,7 +211,7 @@ def test_a_claim_of_a_later_release_waits_for_that_release(lake: Lake) -> None:
 
 
 @pytest.mark.law("L9")
-def test_a_passing_fault_leaves_the_claim_and_the_next_run_takes_it(
+def test_claim_is_kept_after_a_transient_fault_and_applied_by_the_next_run(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake.put([insert("r1", at=5, n=1)])
@@ -227,7 +227,7 @@ def test_a_passing_fault_leaves_the_claim_and_the_next_run_takes_it(
 
 
 @pytest.mark.law("L12")
-def test_a_claim_that_comes_at_the_very_end_is_taken_too(
+def test_claim_that_arrives_as_the_lease_is_released_is_applied(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was announced to a run that found the lease held, and went home."""
@@ -248,7 +248,7 @@ def test_a_claim_that_comes_at_the_very_end_is_taken_too(
 
 
 @pytest.mark.law("L14")
-def test_another_stacks_table_is_left_as_it_is_and_the_batch_waits(lake: Lake) -> None:
+def test_table_of_another_stack_is_unchanged_and_its_batch_waits(lake: Lake) -> None:
     lake.put([insert("r1", at=5, n=1)])
     lake.run()
     before = lake.states(), lake.changes()
@@ -264,7 +264,7 @@ def test_another_stacks_table_is_left_as_it_is_and_the_batch_waits(lake: Lake) -
     assert lake.visible() == {"r1": {"n": "2"}}
 
 
-def test_a_run_with_nothing_to_do_touches_nothing(lake: Lake) -> None:
+def test_run_without_claims_reports_nothing(lake: Lake) -> None:
     report = lake.run()
 
     assert (report.applied, report.failed, report.waiting) == ({}, [], {})
@@ -274,7 +274,7 @@ def _fails(*_: object) -> None:
     raise RuntimeError("the network went away")
 
 
-def test_a_chain_is_cut_where_a_fold_would_grow_too_large(
+def test_chain_is_split_where_a_fold_would_exceed_its_limit(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(table_run, "FOLD_DELTAS_MAX", 1)

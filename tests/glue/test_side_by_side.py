@@ -56,7 +56,7 @@ def in_threads(*runs: Any) -> list[Report]:
 # --- without Spark
 
 
-def test_a_gateway_is_in_one_group_whatever_it_is_called() -> None:
+def test_every_gateway_id_maps_to_one_gateway_group_and_groups_are_balanced() -> None:
     names = [f"gateway-{number}" for number in range(5_000)]
     sizes = [0] * GATEWAY_GROUPS
     for name in names:
@@ -72,7 +72,7 @@ def test_a_gateway_is_in_one_group_whatever_it_is_called() -> None:
 
 @pytest.mark.spark
 @pytest.mark.law("L7", "L8")
-def test_two_runs_side_by_side_share_the_groups_and_no_delta_counts_twice(
+def test_two_concurrent_runs_share_the_groups_and_apply_each_delta_once(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run, "TABLES_AT_ONCE_MAX", 2)
@@ -105,7 +105,7 @@ def test_two_runs_side_by_side_share_the_groups_and_no_delta_counts_twice(
 
 @pytest.mark.spark
 @pytest.mark.law("L8")
-def test_a_group_whose_run_was_killed_is_taken_by_the_run_beside_it(lake: Lake) -> None:
+def test_group_of_a_killed_run_is_taken_over_by_a_concurrent_run(lake: Lake) -> None:
     many = lakes(lake, 3)
     Lease.acquire(lake.store, group_of(many[0].gateway), "killed")  # type: ignore[arg-type]
     began = lake.store.now
@@ -118,7 +118,7 @@ def test_a_group_whose_run_was_killed_is_taken_by_the_run_beside_it(lake: Lake) 
 
 @pytest.mark.spark
 @pytest.mark.law("L8", "L9")
-def test_a_run_leaves_the_group_of_another_alone_and_does_the_rest(lake: Lake) -> None:
+def test_run_skips_a_group_leased_by_another_and_applies_the_rest(lake: Lake) -> None:
     many = lakes(lake, 3)
     other = Lease.acquire(lake.store, group_of(many[0].gateway), "another")  # type: ignore[arg-type]
     assert other is not None
@@ -132,7 +132,7 @@ def test_a_run_leaves_the_group_of_another_alone_and_does_the_rest(lake: Lake) -
 
 @pytest.mark.spark
 @pytest.mark.law("L9")
-def test_a_broken_table_is_set_aside_with_its_reason_and_those_beside_it_commit(
+def test_unreadable_batch_is_set_aside_with_its_reason_and_other_tables_commit(
     lake: Lake, spark: SparkSession
 ) -> None:
     good = Lake(spark, lake.store, lake.gateway, table="good")
@@ -155,7 +155,7 @@ def test_a_broken_table_is_set_aside_with_its_reason_and_those_beside_it_commit(
 
 @pytest.mark.spark
 @pytest.mark.law("L9")
-def test_a_slow_table_delays_no_other_and_not_what_comes_while_it_is_at_work(
+def test_slow_table_delays_neither_other_tables_nor_their_new_batches(
     lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run, "LOOK_S", 0.2)
@@ -191,7 +191,7 @@ def test_a_slow_table_delays_no_other_and_not_what_comes_while_it_is_at_work(
 
 @pytest.mark.spark
 @pytest.mark.law("L8")
-def test_a_lost_lease_ends_its_group_and_no_other(
+def test_lost_lease_ends_only_the_work_on_its_group(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     many = lakes(lake, 3)
@@ -215,7 +215,7 @@ def test_a_lost_lease_ends_its_group_and_no_other(
 
 
 @pytest.mark.spark
-def test_a_run_takes_nothing_new_once_its_time_is_over(
+def test_run_takes_no_new_tables_after_its_time_is_over(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     many = lakes(lake, 2)

@@ -103,7 +103,7 @@ def same_as_sparks(lake: Lake, other: Lake) -> None:
 @pytest.mark.parametrize("schema", [None, FINAL], ids=["updates count", "deletes win"])
 @given(deltas=tables(), turns=st.lists(st.booleans(), min_size=2, max_size=2))
 @settings(SLOW, max_examples=2)
-def test_spark_and_the_function_in_turns_give_the_rows_of_the_core_and_of_spark_alone(
+def test_alternating_spark_and_function_writes_match_the_core_and_spark_alone(
     lake: Lake, deltas: list[Delta], turns: list[bool], schema: TableSchema | None
 ) -> None:
     table, alone = fresh(lake), fresh(lake)
@@ -133,7 +133,7 @@ VALUES: tuple[Any, ...] = (
 
 
 @pytest.mark.law("L2", "L3", "L19")
-def test_every_type_is_written_as_spark_writes_it(lake: Lake) -> None:
+def test_function_writes_every_type_as_spark_does(lake: Lake) -> None:
     columns = [{"name": f"{kind}_col", "type": kind} for kind in (*TYPES, "decimal(10,2)")]
     names = [f"c{n}" for n in range(len(columns))]
     columns = [{**column, "name": name} for column, name in zip(columns, names, strict=True)]
@@ -161,7 +161,7 @@ def test_every_type_is_written_as_spark_writes_it(lake: Lake) -> None:
 
 
 @pytest.mark.law("L19")
-def test_a_comment_that_changes_is_sparks_and_one_that_somebody_wrote_is_passed_by(
+def test_changed_column_comments_are_left_to_spark_and_edited_ones_are_ignored(
     lake: Lake,
 ) -> None:
     def about(text: str) -> TableSchema:
@@ -183,7 +183,7 @@ def test_a_comment_that_changes_is_sparks_and_one_that_somebody_wrote_is_passed_
 
 
 @pytest.mark.law("L11", "L19")
-def test_events_are_appended_once(lake: Lake) -> None:
+def test_repeated_batch_of_events_is_appended_once(lake: Lake) -> None:
     columns = [{"name": "n", "type": "integer"}]
     schema = schema_from_json({"table": "todos", "columns": columns, "version": 1, "append": True})
     lake.put([put("todos", "a", 1, n=1)], schema=schema)
@@ -224,7 +224,7 @@ def dying(step: int, when: str) -> Callable[[Callable[..., Any]], Callable[..., 
 
 
 @pytest.mark.law("L6", "L19")
-def test_who_comes_after_a_killed_function_leaves_the_tables_as_if_there_had_been_none(
+def test_batch_of_a_killed_function_is_finished_by_the_next_function_or_spark_run(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It dies at each step in turn; a function finishes the batch, or Spark every other time."""
@@ -271,7 +271,7 @@ class NoLease:
 
 
 @pytest.mark.law("L7", "L19")
-def test_a_function_that_spark_overtook_writes_nothing(
+def test_function_overtaken_by_spark_writes_nothing(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deltas = begun(lake)
@@ -294,7 +294,7 @@ def test_a_function_that_spark_overtook_writes_nothing(
 
 @pytest.mark.law("L7", "L19")
 @pytest.mark.parametrize("step", ["append_changes", "merge_state"])
-def test_spark_that_a_function_overtook_doubles_nothing(
+def test_spark_run_overtaken_by_a_function_duplicates_nothing(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     deltas = begun(lake)
@@ -318,7 +318,7 @@ def test_spark_that_a_function_overtook_doubles_nothing(
 
 
 @pytest.mark.law("L8", "L19")
-def test_a_group_that_a_run_works_on_is_left_to_it(lake: Lake) -> None:
+def test_function_skips_a_gateway_group_leased_by_a_run(lake: Lake) -> None:
     begun(lake)
     lake.put([change("r1", 9, title="new")])
     group = group_of_table(f"{lake.gateway}/todos")
@@ -333,7 +333,7 @@ def test_a_group_that_a_run_works_on_is_left_to_it(lake: Lake) -> None:
 
 
 @pytest.mark.law("L9", "L19")
-def test_what_a_function_cannot_do_waits_for_spark_as_it_was(
+def test_batches_that_a_function_cannot_apply_wait_for_spark_with_a_reason(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = f"{lake.gateway}/todos"
@@ -370,7 +370,7 @@ def test_what_a_function_cannot_do_waits_for_spark_as_it_was(
 
 
 @pytest.mark.law("L4", "L12", "L20")
-def test_a_merge_of_a_large_table_waits_for_more_while_changes_are_appended(
+def test_merge_of_a_large_table_is_deferred_while_its_changes_are_appended(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deltas = begun(lake)
@@ -402,7 +402,7 @@ def test_a_merge_of_a_large_table_waits_for_more_while_changes_are_appended(
 
 
 @pytest.mark.law("L19")
-def test_only_files_with_a_row_that_changes_are_written_anew(lake: Lake) -> None:
+def test_only_files_with_changed_rows_are_rewritten(lake: Lake) -> None:
     begun(lake)
     lake.put([put("todos", "z1", 20, title="z", done=True)])
     assert take(lake).deltas == 1
@@ -416,7 +416,7 @@ def test_only_files_with_a_row_that_changes_are_written_anew(lake: Lake) -> None
 
 
 @pytest.mark.law("L4", "L19")
-def test_a_batch_that_changes_no_row_moves_the_mark_alone(lake: Lake) -> None:
+def test_batch_that_changes_no_row_moves_only_the_batch_mark(lake: Lake) -> None:
     begun(lake)
     before = lake.rows()
     batch = lake.put([change("r1", 1, title="too late")])

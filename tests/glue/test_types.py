@@ -105,7 +105,7 @@ BAD = {
 }
 
 
-def test_the_samples_are_what_the_gateway_takes_and_refuses() -> None:
+def test_type_samples_match_what_the_gateway_accepts_and_refuses() -> None:
     assert [
         v for kind, pairs in FITTING.items() for v, _ in pairs if not fits(kind, canonical(v))
     ] == []
@@ -147,7 +147,7 @@ def deltas() -> list[Any]:
 
 @spark_test
 @pytest.mark.law("L2", "L3", "H1")
-def test_every_type_is_a_view_of_its_text(lake: Lake) -> None:
+def test_typed_columns_agree_with_their_canonical_texts(lake: Lake) -> None:
     lake.put(deltas(), schema=SCHEMA)
     lake.run()
 
@@ -156,7 +156,7 @@ def test_every_type_is_a_view_of_its_text(lake: Lake) -> None:
 
 @spark_test
 @pytest.mark.law("L2", "L10")
-def test_a_schema_that_comes_later_gives_the_same_rows(lake: Lake) -> None:
+def test_schema_registered_after_the_data_gives_the_same_rows(lake: Lake) -> None:
     lake.put(deltas())
     lake.run()
     untyped = lake.read(lake.name.rows).select("c0").schema[0].dataType.simpleString()
@@ -271,7 +271,9 @@ def test_a_table_is_partitioned_by_its_schema_and_rows_move_between_partitions(
 
 @spark_test
 @pytest.mark.law("L2", "L3", "L4")
-def test_changes_are_the_same_who_writes_them(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arrow_and_spark_write_the_same_changes(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """By Arrow, and by Spark, as in tables that somebody partitioned; in turns, and overlapping."""
     values: list[dict[str, Any]] = [*GOOD.values(), *BAD.values()]
     samples = [insert(f"{n}", at=n, **row) for n, row in enumerate(values, 1)]
@@ -318,21 +320,21 @@ def test_an_append_table_has_one_row_for_each_delta(lake: Lake, partition: tuple
     assert "changes" not in lake.marks()
 
 
-def test_a_type_never_changes_in_a_way_the_registry_does_not_allow() -> None:
+def test_type_change_that_the_registry_forbids_is_refused() -> None:
     columns = [LakeColumn("n", "number", "n")]
 
     with pytest.raises(SchemaMismatch, match="cannot become date"):
         evolve(columns, [LakeColumn("n", "date", "n")])
 
 
-def test_an_older_schema_takes_nothing_back() -> None:
+def test_older_schema_removes_and_narrows_nothing() -> None:
     columns = [LakeColumn("n", "decimal(9,2)", "n"), LakeColumn("s", "string", "s")]
     older = [LakeColumn("n", "decimal(5,2)", "n"), LakeColumn("s", "json", "s")]
 
     assert evolve(columns, older)[:3] == ((), (), ())
 
 
-def test_a_column_is_what_was_recorded_and_until_then_what_its_comment_says() -> None:
+def test_column_is_described_by_its_record_or_by_its_unedited_comment() -> None:
     column = LakeColumn("due", "decimal(5,2)", "Due")
 
     assert described("due", ["decimal(5,2)", "Due"], "when it is due") == column

@@ -60,7 +60,7 @@ def run_with(lake: Lake, views: ViewCatalogue) -> str:
 
 
 @pytest.mark.law("L9", "L10")
-def test_views_have_the_columns_of_their_table_before_it_has_the_rows(lake: Lake) -> None:
+def test_views_get_new_columns_before_rows_are_merged(lake: Lake) -> None:
     views = Views({"todos__rows": "no right to"})
     described = (Column("dueDate", "date", description="When"),)
     lake.put([insert("r1", at=5, dueDate="2013-01-01")], schema=TableSchema("todos", described))
@@ -81,7 +81,7 @@ def test_views_have_the_columns_of_their_table_before_it_has_the_rows(lake: Lake
 
 
 @pytest.mark.law("L11")
-def test_events_have_a_view_too(lake: Lake) -> None:
+def test_append_table_has_a_view(lake: Lake) -> None:
     views = Views()
     lake.put(
         [insert("r1", at=5, n=1)],
@@ -95,7 +95,7 @@ def test_events_have_a_view_too(lake: Lake) -> None:
 @pytest.mark.parametrize("schema", [None, FINAL], ids=["updates count", "deletes win"])
 @given(deltas=tables())
 @settings(SLOW, max_examples=2)
-def test_what_waits_for_a_merge_is_in_the_live_view(
+def test_live_view_includes_changes_not_yet_merged(
     lake: Lake, deltas: list[Delta], schema: TableSchema | None
 ) -> None:
     table = fresh(lake)
@@ -150,7 +150,7 @@ def typed_rows(deltas: list[Delta], *, delete_wins: bool) -> dict[str, dict[str,
 
 
 @pytest.mark.law("L24")
-def test_gateways_that_share_a_table_are_one_table_in_spark(lake: Lake) -> None:
+def test_shared_view_in_spark_has_the_rows_of_all_its_gateways(lake: Lake) -> None:
     shares = Shares(lake.store)  # type: ignore[arg-type]  # it keeps the store's promises
     shares.change("all_todos", lambda _: Share("all_todos", "todos", f"{lake.gateway}*"))
     views = KeptViews(None, shares, PREFIX, STACK)
