@@ -103,7 +103,9 @@ STEPS = st.one_of(
 
 @pytest.mark.law("U1", "U2")
 @given(st.lists(STEPS, max_size=40))
-def test_whatever_happens_in_whichever_process(steps: list[tuple[object, ...]]) -> None:
+def test_revocations_and_restores_are_in_force_within_a_minute_in_every_process(
+    steps: list[tuple[object, ...]],
+) -> None:
     """The client's first user is admitted; a revocation or restore of a minute ago is in force."""
     world = World(-2_000, 0, 3_000)
     owners: dict[object, object] = {}
@@ -137,7 +139,7 @@ def test_whatever_happens_in_whichever_process(steps: list[tuple[object, ...]]) 
 
 
 @pytest.mark.law("U1")
-def test_who_lost_the_race_for_a_client_is_refused() -> None:
+def test_user_who_loses_the_race_to_bind_a_client_is_refused() -> None:
     world = World(0, 0)
     bind = world.store.bind
 
@@ -151,7 +153,7 @@ def test_who_lost_the_race_for_a_client_is_refused() -> None:
 
 
 @pytest.mark.law("U1")
-def test_a_released_client_is_its_next_users_at_once_and_in_a_minute_nobody_elses() -> None:
+def test_released_client_admits_its_next_user_at_once_and_refuses_the_last_after_a_minute() -> None:
     world = World(0, 0)
     assert world.lets_in("ann", "phone")
     world.admin.release(G, "phone")
@@ -163,7 +165,7 @@ def test_a_released_client_is_its_next_users_at_once_and_in_a_minute_nobody_else
 
 
 @pytest.mark.law("U3")
-def test_a_warm_process_asks_once_in_a_while() -> None:
+def test_warm_process_remembers_an_access_check_for_a_bounded_time() -> None:
     world = World()
     for _ in range(10):
         world.now_ms += REMEMBERED_MS_MAX // 10
@@ -177,7 +179,7 @@ def test_a_warm_process_asks_once_in_a_while() -> None:
 
 @pytest.mark.law("U3")
 @pytest.mark.parametrize("stepped_ms", [-1, -100_000, REMEMBERED_MS_MAX])
-def test_a_clock_that_steps_lets_nothing_be_remembered_for_longer(stepped_ms: int) -> None:
+def test_revocation_is_in_force_at_once_after_a_clock_step(stepped_ms: int) -> None:
     world = World()
     world.lets_in("ann", "phone")
     world.admin.revoke(G, "user", "ann", by="ops")
@@ -187,14 +189,14 @@ def test_a_clock_that_steps_lets_nothing_be_remembered_for_longer(stepped_ms: in
 
 
 @pytest.mark.law("U3")
-def test_who_cannot_be_looked_up_is_not_let_in() -> None:
+def test_access_check_fails_while_the_store_is_unavailable() -> None:
     world = World()
     world.store.is_away = True
     with pytest.raises(Unavailable):
         world.lets_in("ann", "phone")
 
 
-def test_a_refusal_costs_no_write() -> None:
+def test_refused_access_check_writes_nothing() -> None:
     world = World()
     world.lets_in("ann", "phone")
     world.store.asked.clear()
@@ -204,7 +206,7 @@ def test_a_refusal_costs_no_write() -> None:
     assert world.store.asked == ["client"] * 3
 
 
-def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_remembered_clients_and_gateways_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CLIENTS_REMEMBERED_MAX", 3)
     monkeypatch.setattr(module, "GATEWAYS_REMEMBERED_MAX", 2)
     world = World()
@@ -222,7 +224,7 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.law("U2")
-def test_the_other_gateways_are_not_touched() -> None:
+def test_revocation_and_binding_in_one_gateway_do_not_affect_another() -> None:
     world = World()
     world.admin.revoke("g2", "user", "ann", by="ops")
     world.store.bind("g2", "phone", "bob")
@@ -245,7 +247,9 @@ def test_the_other_gateways_are_not_touched() -> None:
         lambda admin: admin.user_of(G, ""),
     ],
 )
-def test_what_is_no_user_or_client_is_refused(act: Callable[[AccessAdmin], object]) -> None:
+def test_invalid_user_or_client_names_are_refused_in_access_changes(
+    act: Callable[[AccessAdmin], object],
+) -> None:
     world = World()
     with pytest.raises(ValidationFailed):
         act(world.admin)
@@ -253,7 +257,7 @@ def test_what_is_no_user_or_client_is_refused(act: Callable[[AccessAdmin], objec
     assert world.admin.revocations(G) == []
 
 
-def test_a_gateway_shuts_out_so_many_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gateway_has_a_bounded_number_of_revocations(monkeypatch: pytest.MonkeyPatch) -> None:
     assert REVOCATIONS_MAX >= 1_000
     monkeypatch.setattr(module, "REVOCATIONS_MAX", 2)
     world = World()
@@ -280,7 +284,7 @@ def writes(world: World) -> int:
 
 
 @pytest.mark.law("U7")
-def test_a_client_is_noted_when_it_comes_and_then_each_quarter_of_an_hour() -> None:
+def test_client_cursor_is_recorded_at_first_and_then_every_quarter_of_an_hour() -> None:
     world = World()
     for minute in range(61):
         assert world.lets_in("ann", "phone")
@@ -292,7 +296,7 @@ def test_a_client_is_noted_when_it_comes_and_then_each_quarter_of_an_hour() -> N
 
 
 @pytest.mark.law("U7")
-def test_a_current_reader_writes_nothing_in_any_process() -> None:
+def test_up_to_date_client_is_recorded_only_once_across_processes() -> None:
     world = World(0, 0, 0)
     assert world.lets_in("ann", "phone")
     world.processes[0].note(G, "phone", 100, 0)
@@ -305,7 +309,7 @@ def test_a_current_reader_writes_nothing_in_any_process() -> None:
 
 
 @pytest.mark.law("U7")
-def test_edits_that_are_refused_are_noted_within_a_minute() -> None:
+def test_refused_edits_are_recorded_within_a_minute() -> None:
     world = World()
     assert world.lets_in("ann", "phone")
     world.processes[0].note(G, "phone", 100, 0)
@@ -323,7 +327,7 @@ def test_edits_that_are_refused_are_noted_within_a_minute() -> None:
         st.tuples(st.integers(0, 2), st.integers(0, 3), st.integers(1, 20 * MINUTE_MS)), max_size=40
     )
 )
-def test_nobody_is_noted_further_on_than_it_read_and_seldom(
+def test_recorded_cursor_never_exceeds_the_read_one_and_is_written_seldom(
     steps: list[tuple[int, int, int]],
 ) -> None:
     world, cursor, began = World(0, 0, 0), 100, WALL_MS
@@ -342,7 +346,7 @@ def test_nobody_is_noted_further_on_than_it_read_and_seldom(
 
 
 @pytest.mark.law("U7")
-def test_what_cannot_be_noted_is_not_tried_with_every_pull() -> None:
+def test_failed_recording_of_a_cursor_is_not_retried_at_every_pull() -> None:
     world = World()
     assert world.lets_in("ann", "phone")
     world.store.is_away = True

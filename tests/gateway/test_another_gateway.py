@@ -49,7 +49,9 @@ def gateway(*, tables: int = 1, buffer: MemoryBuffer | None = None) -> tuple[Mem
 @pytest.mark.law("B19")
 @pytest.mark.parametrize("words", ["", SNAPSHOT])
 @pytest.mark.parametrize("begins", ["a push", "a declaration", "a restore"])
-def test_each_page_of_a_gateway_with_an_epoch_has_a_cursor(begins: str, words: str) -> None:
+def test_every_page_of_a_gateway_with_an_epoch_has_a_positive_cursor(
+    begins: str, words: str
+) -> None:
     """So a client may take an empty body for what no gateway sends."""
     buffer, time = MemoryBuffer(), GivenTime(WALL_MS)
     if begins == "a push":
@@ -68,7 +70,7 @@ def test_each_page_of_a_gateway_with_an_epoch_has_a_cursor(begins: str, words: s
 
 @pytest.mark.law("B19")
 @pytest.mark.parametrize("begins", ["a push", "a declaration"])
-def test_a_gateway_has_an_epoch_from_its_first_commit_on(begins: str) -> None:
+def test_gateway_keeps_the_epoch_of_its_first_commit(begins: str) -> None:
     buffer, time = MemoryBuffer(), GivenTime(WALL_MS)
     assert puller(buffer).pull(GATEWAY, Pull("r")).epoch == ""
 
@@ -90,7 +92,7 @@ def test_a_gateway_has_an_epoch_from_its_first_commit_on(begins: str) -> None:
 
 
 @pytest.mark.law("B19")
-def test_no_two_gateways_have_one_epoch() -> None:
+def test_gateways_have_distinct_epochs() -> None:
     assert len({gateway()[1] for _ in range(20)}) == 20
 
 
@@ -108,7 +110,7 @@ def test_no_two_gateways_have_one_epoch() -> None:
 )
 @pytest.mark.parametrize("named", [OTHER, restored_at(OTHER, at_ms(1))])
 @pytest.mark.parametrize("is_new", [False, True])
-def test_a_push_that_names_another_gateway_is_refused_before_anything_is_written(
+def test_push_with_another_gateways_epoch_is_refused_before_any_write(
     wanted: Push, named: str, *, is_new: bool
 ) -> None:
     buffer = Counted()
@@ -128,7 +130,7 @@ def test_a_push_that_names_another_gateway_is_refused_before_anything_is_written
 @pytest.mark.parametrize("named", [OTHER, restored_at(OTHER, at_ms(1))])
 @pytest.mark.parametrize("is_new", [False, True])
 @pytest.mark.parametrize("since", ["begin", "start", "middle", "end", "behind"])
-def test_a_pull_that_names_another_gateway_is_refused_before_a_head_is_raised(
+def test_pull_with_another_gateways_epoch_is_refused_before_any_write(
     named: str, since: str, *, is_new: bool
 ) -> None:
     buffer = Counted()
@@ -148,7 +150,7 @@ def test_a_pull_that_names_another_gateway_is_refused_before_a_head_is_raised(
 
 
 @pytest.mark.law("B12", "B19")
-def test_a_restore_keeps_whose_the_buffer_is() -> None:
+def test_restored_epoch_keeps_the_gateways_identity_and_voids_earlier_epochs() -> None:
     buffer, epoch = gateway()
     top = buffer.heads(GATEWAY)[MAIN_LANE].commit
     first = begin_epoch(buffer, GATEWAY, wall_clock=lambda: WALL_MS)
@@ -165,7 +167,7 @@ def test_a_restore_keeps_whose_the_buffer_is() -> None:
 
 
 @pytest.mark.law("B12", "B19")
-def test_a_backup_from_before_the_first_commit_is_of_no_gateway_yet() -> None:
+def test_restore_of_a_backup_without_commits_begins_no_epoch() -> None:
     buffer = MemoryBuffer()
     assert begin_epoch(buffer, GATEWAY, wall_clock=lambda: WALL_MS) == ""
 
@@ -175,7 +177,7 @@ def test_a_backup_from_before_the_first_commit_is_of_no_gateway_yet() -> None:
 
 
 @pytest.mark.law("B19")
-def test_who_names_no_epoch_is_served_as_ever() -> None:
+def test_push_and_pull_without_an_epoch_are_served() -> None:
     buffer, epoch = gateway()
     for named in (None, ""):
         wanted = push(insert("r9", at=at_ms(9), n=1))
@@ -190,7 +192,7 @@ def test_who_names_no_epoch_is_served_as_ever() -> None:
 
 
 @pytest.mark.law("B19")
-def test_a_process_that_remembers_a_gateway_notices_that_it_was_set_up_anew() -> None:
+def test_warm_process_refuses_the_old_epoch_after_the_gateway_is_recreated() -> None:
     buffer, epoch = gateway()
     time = GivenTime(WALL_MS)
     pushes, pulls = pusher(buffer, time_=time), puller(buffer, time_=time)

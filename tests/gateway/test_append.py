@@ -57,7 +57,7 @@ def codes(receipt: PushReceipt) -> list[str]:
     return [outcome.error.code if outcome.error else "DUPLICATE" for outcome in receipt.outcomes]
 
 
-def test_events_keep_no_row_states(buffer: MemoryBuffer, service: PushService) -> None:
+def test_append_tables_keep_no_row_states(buffer: MemoryBuffer, service: PushService) -> None:
     service.push(GATEWAY, push(event(1), insert("r1", at=at_ms(2), n=1)))
 
     assert buffer.rows(GATEWAY, [("events", "e1"), ("todos", "r1")]).keys() == {("todos", "r1")}
@@ -65,7 +65,7 @@ def test_events_keep_no_row_states(buffer: MemoryBuffer, service: PushService) -
 
 @pytest.mark.law("A1")
 @pytest.mark.parametrize("count", [1, 98, 5_000])
-def test_a_repeated_push_is_recognised_whole_by_any_process(
+def test_repeated_push_of_events_is_all_duplicates_in_any_process(
     buffer: MemoryBuffer, time: GivenTime, service: PushService, count: int
 ) -> None:
     events = [event(number) for number in range(count)]
@@ -79,7 +79,7 @@ def test_a_repeated_push_is_recognised_whole_by_any_process(
 
 
 @pytest.mark.law("A1")
-def test_a_push_that_failed_midway_is_taken_to_its_end_when_it_comes_again(
+def test_push_of_events_that_failed_midway_completes_when_repeated(
     buffer: MemoryBuffer, time: GivenTime
 ) -> None:
     tight = Limits(backpressure_bytes_max=200_000)
@@ -98,7 +98,7 @@ def test_a_push_that_failed_midway_is_taken_to_its_end_when_it_comes_again(
 
 
 @pytest.mark.law("A2")
-def test_an_event_that_comes_late_is_refused_and_may_be_stamped_again(
+def test_event_stamped_before_an_accepted_one_is_refused_until_stamped_again(
     buffer: MemoryBuffer, service: PushService
 ) -> None:
     service.push(GATEWAY, push(event(1), event(3)))
@@ -111,7 +111,7 @@ def test_an_event_that_comes_late_is_refused_and_may_be_stamped_again(
 
 
 @pytest.mark.law("A2")
-def test_the_order_inside_a_push_does_not_matter_however_it_is_cut(
+def test_events_of_one_push_are_committed_in_stamp_order_whatever_their_order_in_it(
     buffer: MemoryBuffer, service: PushService
 ) -> None:
     events = [event(number) for number in range(4_000)]
@@ -123,7 +123,7 @@ def test_the_order_inside_a_push_does_not_matter_however_it_is_cut(
 
 
 @pytest.mark.law("A3")
-def test_events_of_one_stamp_are_each_taken_once(
+def test_events_with_equal_stamps_are_each_accepted_once(
     buffer: MemoryBuffer, service: PushService
 ) -> None:
     events = [event(number, at=7) for number in range(3_000)]
@@ -137,7 +137,7 @@ def test_events_of_one_stamp_are_each_taken_once(
 
 
 @pytest.mark.law("A3")
-def test_events_of_one_stamp_end_at_a_bound_and_are_refused_not_lost(
+def test_new_events_with_equal_stamps_are_refused_beyond_a_bound(
     service: PushService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lakesync.core.append.REMEMBERED_MAX", 10)
@@ -150,7 +150,7 @@ def test_events_of_one_stamp_end_at_a_bound_and_are_refused_not_lost(
     assert REMEMBERED_MAX >= 2 * 10_000
 
 
-def test_several_append_tables_of_a_shard_share_their_clients_order(
+def test_append_tables_of_one_shard_share_each_clients_stamp_order(
     buffer: MemoryBuffer, service: PushService
 ) -> None:
     first = [event(1), event(2, table="clicks"), event(3)]
@@ -161,7 +161,9 @@ def test_several_append_tables_of_a_shard_share_their_clients_order(
     assert len(pulled(buffer, GATEWAY)) == 3
 
 
-def test_clients_do_not_hold_each_other_up(buffer: MemoryBuffer, service: PushService) -> None:
+def test_stamp_order_of_events_is_checked_per_client(
+    buffer: MemoryBuffer, service: PushService
+) -> None:
     service.push(GATEWAY, push(event(5)))
     theirs = insert("e1", at=at_ms(1), table="events", client="other", n=1)
 
@@ -171,7 +173,7 @@ def test_clients_do_not_hold_each_other_up(buffer: MemoryBuffer, service: PushSe
 
 @pytest.mark.law("A4")
 @pytest.mark.parametrize("shard", ["hot", "side"])
-def test_a_repeated_push_is_recognised_after_its_table_moved(
+def test_repeated_push_of_events_is_recognised_after_the_table_moves_shard(
     buffer: MemoryBuffer, time: GivenTime, service: PushService, shard: str
 ) -> None:
     events = [event(number) for number in range(300)]
@@ -192,7 +194,7 @@ def test_a_repeated_push_is_recognised_after_its_table_moved(
 
 @pytest.mark.law("A5")
 @pytest.mark.law("A1")
-def test_an_event_that_was_taken_stays_so_whatever_rules_say_later(
+def test_accepted_event_stays_a_duplicate_after_rules_forbid_it(
     buffer: MemoryBuffer, service: PushService, time: GivenTime
 ) -> None:
     service.push(GATEWAY, push(event(1), event(2)))
@@ -205,14 +207,14 @@ def test_an_event_that_was_taken_stays_so_whatever_rules_say_later(
     assert codes(again) == ["DUPLICATE", "DUPLICATE", "FORBIDDEN"]
 
 
-def test_an_event_cannot_be_changed(service: PushService) -> None:
+def test_update_of_an_event_is_refused(service: PushService) -> None:
     receipt = service.push(GATEWAY, push(update("e1", at=at_ms(1), table="events", n=2)))
 
     assert codes(receipt) == ["VALIDATION_ERROR"]
 
 
 @pytest.mark.law("A5")
-def test_a_table_that_has_rows_does_not_become_one_of_events(
+def test_table_with_rows_cannot_become_an_append_table(
     service: PushService, buffer: MemoryBuffer, time: GivenTime
 ) -> None:
     service.push(GATEWAY, push(event(1, table="visits")))
@@ -236,11 +238,11 @@ marks = st.builds(
 
 
 @given(marks)
-def test_a_mark_comes_back_from_its_stored_form(mark: AppendMark) -> None:
+def test_append_mark_round_trips_through_its_stored_form(mark: AppendMark) -> None:
     assert unpack_mark(pack_mark(mark)) == mark
 
 
-def test_a_mark_of_small_pushes_stays_within_one_unit() -> None:
+def test_append_mark_of_small_pushes_stays_within_one_write_unit() -> None:
     mark = AppendMark()
     for number in range(200):
         mark = advanced(mark, [event(number)], at_ms(number))

@@ -28,6 +28,7 @@ from lakesync.gateway.attachments import AttachmentService, object_key
 from lakesync.ports import UploadState
 from tests.support.builders import at_ms, delete, insert, push, update
 from tests.support.gateways import administrator, deltas_of, puller, pusher
+from tests.support.some import some
 
 KEY = "0123456789abcdef" * 2
 BYTES_MAX = 1_000_000
@@ -89,7 +90,7 @@ def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 PLACE = ("todos", "r1", "photo")
 
 
-def test_a_file_is_uploaded_and_read_through_a_row(gateways: Gateways) -> None:
+def test_attachment_is_uploaded_and_read_through_a_row(gateways: Gateways) -> None:
     file = gateways.upload(b"a photograph")
     pusher(gateways.buffer).push("g1", push(insert(at=at_ms(1), photo=str(file))))
 
@@ -99,7 +100,9 @@ def test_a_file_is_uploaded_and_read_through_a_row(gateways: Gateways) -> None:
 @pytest.mark.law("G3")
 @pytest.mark.usefixtures("_small_parts")
 @pytest.mark.parametrize("size", [0, 1, 8, 9, 64, 300])
-def test_an_upload_goes_on_wherever_it_was_left(gateways: Gateways, size: int) -> None:
+def test_interrupted_upload_resumes_until_the_attachment_is_stored(
+    gateways: Gateways, size: int
+) -> None:
     content = random.Random(size).randbytes(size)
     file, parts = of(content)
     chance, upload, state = random.Random(1), "", UploadState(stored=False)
@@ -122,12 +125,12 @@ def test_an_upload_goes_on_wherever_it_was_left(gateways: Gateways, size: int) -
 @pytest.mark.law("G2")
 @pytest.mark.usefixtures("_small_parts")
 @pytest.mark.parametrize("size", [3, 8, 20])
-def test_no_request_takes_other_bytes_than_the_reference_names(
+def test_upload_request_rejects_bytes_other_than_the_reference_names(
     gateways: Gateways, size: int
 ) -> None:
     content = b"y" * size
     file, parts = of(content)
-    for request in gateways.service.upload("g1", str(file), parts).requests:
+    for request in some(gateways.service.upload("g1", str(file), parts).requests):
         right = content[(request.part - 1) * 8 :][:8]
         for wrong in (b"", right[:-1], right + b"y", b"z" * len(right)):
             with pytest.raises(DamagedOnTheWay):
@@ -136,10 +139,10 @@ def test_no_request_takes_other_bytes_than_the_reference_names(
 
 
 @pytest.mark.law("G2")
-def test_a_reference_of_another_length_names_another_file(gateways: Gateways) -> None:
+def test_reference_with_another_length_names_another_attachment(gateways: Gateways) -> None:
     file, parts = of(b"four")
     longer = replace(file, size_bytes=5)
-    for request in gateways.service.upload("g1", str(longer), parts).requests:
+    for request in some(gateways.service.upload("g1", str(longer), parts).requests):
         for content in (b"four", b"four!"):
             with pytest.raises(DamagedOnTheWay):
                 gateways.objects.send_bytes(request, content)
@@ -158,7 +161,7 @@ def test_a_reference_of_another_length_names_another_file(gateways: Gateways) ->
         ("ok", [], "u" * 1_025),
     ],
 )
-def test_what_is_none_is_refused(
+def test_invalid_upload_request_is_refused(
     gateways: Gateways, reference: Any, parts: list[Any], upload: str
 ) -> None:
     reference = str(of(b"ok")[0]) if reference == "ok" else reference
@@ -167,14 +170,14 @@ def test_what_is_none_is_refused(
     assert gateways.objects.objects == {}
 
 
-def test_a_file_that_is_too_large_is_refused_before_it_is_sent(gateways: Gateways) -> None:
+def test_too_large_attachment_is_refused_before_its_upload(gateways: Gateways) -> None:
     file = attachment(KEY, "a" * 64, BYTES_MAX + 1, "text/plain")
 
     with pytest.raises(BodyTooLarge, match=str(BYTES_MAX)):
         gateways.service.upload("g1", str(file))
 
 
-def test_a_row_may_be_there_before_its_file(gateways: Gateways) -> None:
+def test_row_may_be_pushed_before_its_attachment_is_uploaded(gateways: Gateways) -> None:
     file, _ = of(b"later")
     pusher(gateways.buffer).push("g1", push(insert(at=at_ms(1), photo=str(file))))
 
@@ -184,7 +187,7 @@ def test_a_row_may_be_there_before_its_file(gateways: Gateways) -> None:
     assert gateways.read(file, PLACE) == b"later"
 
 
-def test_a_cell_of_json_may_refer_to_several(gateways: Gateways) -> None:
+def test_attachment_is_read_through_a_reference_inside_a_json_cell(gateways: Gateways) -> None:
     file = gateways.upload(b"one of many")
     album = {"title": "summer", "photos": ["none", str(file)]}
     pusher(gateways.buffer).push("g1", push(insert(at=at_ms(1), album=album)))
@@ -197,7 +200,7 @@ def test_a_cell_of_json_may_refer_to_several(gateways: Gateways) -> None:
     "place",
     [("todos", "r1", "title"), ("todos", "r2", "photo"), ("notes", "r1", "photo")],
 )
-def test_only_the_cell_that_refers_to_it_gives_it(
+def test_attachment_is_readable_only_through_a_cell_that_refers_to_it(
     gateways: Gateways, place: tuple[str, str, str]
 ) -> None:
     file = gateways.upload(b"a photograph")
@@ -209,7 +212,9 @@ def test_only_the_cell_that_refers_to_it_gives_it(
 
 
 @pytest.mark.law("G4")
-def test_a_cell_that_changed_or_went_gives_it_no_more(gateways: Gateways) -> None:
+def test_changed_or_deleted_cell_no_longer_gives_access_to_its_attachment(
+    gateways: Gateways,
+) -> None:
     file, other = gateways.upload(b"one"), gateways.upload(b"another")
     warm = pusher(gateways.buffer)
     warm.push("g1", push(insert(at=at_ms(1), photo=str(file))))
@@ -223,7 +228,9 @@ def test_a_cell_that_changed_or_went_gives_it_no_more(gateways: Gateways) -> Non
 
 
 @pytest.mark.law("G4", "V12")
-def test_a_column_that_is_left_out_gives_it_to_whom_it_is_sent_alone(gateways: Gateways) -> None:
+def test_omitted_column_gives_its_attachment_only_to_clients_it_is_sent_to(
+    gateways: Gateways,
+) -> None:
     except_hr = [{"claim": "role", "op": "eq", "value": "hr"}]
     omit = [{"tables": ["todos"], "columns": ["photo"], "except": except_hr}]
     administrator(gateways.buffer).save_rules("g1", {"buckets": [], "omit": omit})
@@ -237,7 +244,9 @@ def test_a_column_that_is_left_out_gives_it_to_whom_it_is_sent_alone(gateways: G
 
 
 @pytest.mark.law("G4", "M10")
-def test_what_was_written_behind_a_delete_that_wins_gives_nothing(gateways: Gateways) -> None:
+def test_attachment_of_a_dead_row_in_a_delete_wins_table_is_readable_only_after_an_insert(
+    gateways: Gateways,
+) -> None:
     schema = {"table": "todos", "columns": [{"name": "photo", "type": "string"}]}
     administrator(gateways.buffer).register_schema("g1", {**schema, "deleteWins": True})
     file, warm = gateways.upload(b"too late"), pusher(gateways.buffer)
@@ -251,7 +260,7 @@ def test_what_was_written_behind_a_delete_that_wins_gives_nothing(gateways: Gate
 
 
 @pytest.mark.law("G5")
-def test_no_gateway_has_anothers_files(gateways: Gateways) -> None:
+def test_attachment_of_one_gateway_is_not_readable_or_stored_in_another(gateways: Gateways) -> None:
     file = gateways.upload(b"of one gateway", "g1")
     for gateway in ("g1", "g2"):
         pusher(gateways.buffer).push(gateway, push(insert(at=at_ms(1), photo=str(file))))
@@ -285,7 +294,7 @@ RULES = {
     st.lists(st.tuples(st.sampled_from("abc"), owners, st.booleans()), max_size=6),
     st.sampled_from(["ann", "bob", "eve"]),
 )
-def test_a_file_is_given_to_who_is_sent_its_row_and_to_nobody_else(
+def test_attachment_is_readable_exactly_by_clients_that_are_sent_its_row(
     edits: list[tuple[str, str | None, bool]], user: str
 ) -> None:
     gateways = Gateways()

@@ -89,7 +89,7 @@ def settled(world: World) -> None:
 
 
 @pytest.mark.law("T1")
-def test_a_broadcast_holds_the_commit_and_names_what_it_follows(world: World) -> None:
+def test_broadcast_holds_the_commit_and_names_the_cursor_it_follows(world: World) -> None:
     world.connect("ann")
     settled(world)
     before, _ = world.pull("ann", 0)
@@ -105,7 +105,7 @@ def test_a_broadcast_holds_the_commit_and_names_what_it_follows(world: World) ->
 
 
 @pytest.mark.law("T1")
-def test_without_knowledge_of_what_was_sent_before_it_is_a_poke(world: World) -> None:
+def test_broadcast_without_a_known_predecessor_is_a_poke(world: World) -> None:
     world.connect("ann")
     world.write("bob", "r1", title="Buy milk")
     world.notify()
@@ -117,7 +117,7 @@ def test_without_knowledge_of_what_was_sent_before_it_is_a_poke(world: World) ->
 
 
 @pytest.mark.law("T2")
-def test_what_is_too_large_is_a_poke(world: World) -> None:
+def test_too_large_broadcast_is_a_poke(world: World) -> None:
     world.connect("ann")
     settled(world)
     world.write("bob", "r1", title="x" * 200_000)
@@ -127,7 +127,7 @@ def test_what_is_too_large_is_a_poke(world: World) -> None:
 
 
 @pytest.mark.law("T2")
-def test_groups_that_take_too_long_to_decide_are_poked(
+def test_group_is_poked_when_deciding_its_broadcast_takes_too_long(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.connect("ann")
@@ -140,7 +140,7 @@ def test_groups_that_take_too_long_to_decide_are_poked(
 
 
 @pytest.mark.law("T4")
-def test_the_sender_gets_no_echo(world: World) -> None:
+def test_sender_of_a_push_gets_no_broadcast_of_it(world: World) -> None:
     world.connect("ann")
     world.connect("bob")
     settled(world)
@@ -152,7 +152,7 @@ def test_the_sender_gets_no_echo(world: World) -> None:
 
 
 @pytest.mark.law("T4")
-def test_of_what_others_wrote_as_well_the_sender_is_only_notified(world: World) -> None:
+def test_sender_is_poked_when_others_wrote_as_well(world: World) -> None:
     world.connect("bob")
     settled(world)
     world.write("bob", "r1", title="Buy milk")
@@ -163,7 +163,9 @@ def test_of_what_others_wrote_as_well_the_sender_is_only_notified(world: World) 
 
 
 @pytest.mark.law("T3")
-def test_who_sees_nothing_new_is_sent_nothing_and_needs_no_pull_later(world: World) -> None:
+def test_hidden_commits_are_not_broadcast_and_the_next_broadcast_still_follows_the_cursor(
+    world: World,
+) -> None:
     world.save_rules(RULES)
     for client in ("ann", "bob"):
         world.connect(client, claims={"sub": client})
@@ -182,7 +184,7 @@ def test_who_sees_nothing_new_is_sent_nothing_and_needs_no_pull_later(world: Wor
 
 
 @pytest.mark.law("T3")
-def test_each_group_is_decided_by_its_own_claims(world: World) -> None:
+def test_broadcast_to_each_group_is_filtered_by_its_own_claims(world: World) -> None:
     world.save_rules(RULES)
     for client in ("ann", "bob"):
         world.connect(client, claims={"sub": client})
@@ -199,7 +201,7 @@ def test_each_group_is_decided_by_its_own_claims(world: World) -> None:
 
 
 @pytest.mark.law("T3", "V12")
-def test_each_group_is_sent_its_own_columns(world: World) -> None:
+def test_broadcast_to_each_group_omits_its_own_columns(world: World) -> None:
     hr = {"claim": "role", "op": "eq", "value": "hr"}
     pay = {"tables": ["todos"], "columns": ["pay"], "except": [hr]}
     world.connect("ann", claims={"sub": "ann"})
@@ -221,7 +223,7 @@ def test_each_group_is_sent_its_own_columns(world: World) -> None:
 
 
 @pytest.mark.law("T6")
-def test_whom_other_rules_concern_is_poked_and_only_those(world: World) -> None:
+def test_changed_rules_poke_only_connections_whose_scope_changes(world: World) -> None:
     by_team = {"buckets": [bucket("team", "team", "jwt:team")]}
     world.save_rules(by_team)
     world.connect("ann", claims={"sub": "ann", "team": "red"})
@@ -240,7 +242,7 @@ def test_whom_other_rules_concern_is_poked_and_only_those(world: World) -> None:
 
 
 @pytest.mark.law("T6")
-def test_a_connection_does_not_outlive_its_token(world: World) -> None:
+def test_connection_is_closed_once_its_token_has_expired(world: World) -> None:
     world.connect("ann", expires_s=world.time.now_ms / 1000 + 5)
     settled(world)
     world.time.sleep_ms(6_000)
@@ -254,7 +256,9 @@ def test_a_connection_does_not_outlive_its_token(world: World) -> None:
 
 @pytest.mark.law("T6")
 @pytest.mark.parametrize("kind", ["user", "client"])
-def test_who_is_revoked_is_notified_and_closed(world: World, kind: str) -> None:
+def test_connection_of_a_revoked_user_or_client_is_notified_and_closed(
+    world: World, kind: str
+) -> None:
     world.connect("ann")
     world.connect("bob")
     world.broadcaster.close_revoked(GATEWAY, kind, "ann")
@@ -275,7 +279,7 @@ def test_all_connections_of_a_deleted_gateway_are_closed(world: World) -> None:
 
 
 @pytest.mark.law("T6")
-def test_the_sweep_closes_what_nobody_heard_of(world: World) -> None:
+def test_sweep_closes_expired_and_revoked_connections(world: World) -> None:
     world.connect("ann", expires_s=world.time.now_ms / 1000 - 1)
     world.connect("bob")
     world.connect("carl")
@@ -286,7 +290,7 @@ def test_the_sweep_closes_what_nobody_heard_of(world: World) -> None:
 
 
 @pytest.mark.law("T9")
-def test_of_a_clients_connections_the_oldest_are_closed(world: World) -> None:
+def test_oldest_connections_of_a_client_are_closed_beyond_its_limit(world: World) -> None:
     for number in range(CLIENT_CONNECTIONS_MAX + 2):
         world.connect("ann", name=f"ann-{number}")
         world.time.sleep_ms(1_000)
@@ -306,7 +310,7 @@ def test_of_a_clients_connections_the_oldest_are_closed(world: World) -> None:
 
 
 @pytest.mark.law("T9")
-def test_of_a_gateways_connections_the_youngest_are_closed(
+def test_youngest_connections_of_a_gateway_are_closed_beyond_its_limit(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connected, "GATEWAY_CONNECTIONS_MAX", 2)
@@ -320,7 +324,7 @@ def test_of_a_gateways_connections_the_youngest_are_closed(
 
 
 @pytest.mark.law("T5", "T6")
-def test_those_who_are_closed_keep_nobody_waiting(world: World) -> None:
+def test_closing_connections_does_not_delay_broadcasts(world: World) -> None:
     for number in range(50):
         world.connect(f"ann{number}", name=f"old-{number}", expires_s=world.time.now_ms / 1000 + 5)
     world.connect("bob")
@@ -342,7 +346,7 @@ def test_those_who_are_closed_keep_nobody_waiting(world: World) -> None:
 
 
 @pytest.mark.law("T8")
-def test_a_commit_that_is_left_to_another_process_is_not_forgotten(world: World) -> None:
+def test_commit_notified_during_another_processs_turn_is_broadcast(world: World) -> None:
     world.connect("ann")
     settled(world)
     world.write("bob", "r1", title="first")
@@ -365,7 +369,7 @@ def test_a_commit_that_is_left_to_another_process_is_not_forgotten(world: World)
 
 
 @pytest.mark.law("T8")
-def test_a_turn_whose_process_died_is_taken_over(world: World) -> None:
+def test_turn_of_a_dead_process_is_taken_over_once_it_expires(world: World) -> None:
     world.connect("ann")
     settled(world)
     now_ms = world.time.wall_clock()
@@ -382,7 +386,7 @@ def test_a_turn_whose_process_died_is_taken_over(world: World) -> None:
 
 
 @pytest.mark.law("T8")
-def test_a_turn_that_ends_while_somebody_asks_for_it_is_taken_over(
+def test_turn_that_expires_while_it_is_requested_is_taken_over(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (name,) = some_readers(world, 1)
@@ -424,7 +428,9 @@ def some_readers(world: World, count: int) -> list[str]:
 
 
 @pytest.mark.law("T8")
-def test_who_has_no_time_for_all_hands_the_rest_on(world: World) -> None:
+def test_round_without_time_for_all_connections_is_continued_by_the_next_process(
+    world: World,
+) -> None:
     names = some_readers(world, 6)
     world.write("bob", "r1", title="first")
     first = world.newest()
@@ -443,7 +449,7 @@ def test_who_has_no_time_for_all_hands_the_rest_on(world: World) -> None:
 
 
 @pytest.mark.law("T8")
-def test_nobody_waits_for_ever_while_commits_go_on_and_time_never_suffices(world: World) -> None:
+def test_every_connection_is_notified_although_each_round_has_time_for_one(world: World) -> None:
     names = some_readers(world, 7)
     notified: set[str] = set()
     for number in range(7):
@@ -456,7 +462,9 @@ def test_nobody_waits_for_ever_while_commits_go_on_and_time_never_suffices(world
 
 
 @pytest.mark.law("T1", "T8")
-def test_behind_a_round_that_was_handed_on_broadcasts_say_where_they_begin(world: World) -> None:
+def test_after_an_unfinished_round_notified_connections_get_a_page_and_the_others_a_poke(
+    world: World,
+) -> None:
     names = some_readers(world, 3)
     since = world.connections.of_gateway(GATEWAY)[1].notified
     world.write("bob", "r1", title="first")
@@ -476,7 +484,7 @@ def test_behind_a_round_that_was_handed_on_broadcasts_say_where_they_begin(world
 
 
 @pytest.mark.law("T8")
-def test_without_time_nothing_is_begun_and_nothing_lost(world: World) -> None:
+def test_notification_without_time_sends_nothing_and_loses_nothing(world: World) -> None:
     (name,) = some_readers(world, 1)
     world.write("bob", "r1", title="first")
     assert not world.broadcaster.notify(GATEWAY, world.newest(), "batch", lambda: False)
@@ -487,7 +495,7 @@ def test_without_time_nothing_is_begun_and_nothing_lost(world: World) -> None:
 
 
 @pytest.mark.law("T8")
-def test_a_commit_that_was_left_to_who_had_no_time_is_handed_on_too(world: World) -> None:
+def test_commit_left_to_a_process_that_runs_out_of_time_is_broadcast_later(world: World) -> None:
     (name,) = some_readers(world, 1)
     world.write("bob", "r1", title="first")
     first = world.newest()
@@ -508,7 +516,7 @@ def test_a_commit_that_was_left_to_who_had_no_time_is_handed_on_too(world: World
 
 
 @pytest.mark.law("T8")
-def test_a_broadcast_that_fails_is_made_anew_by_who_is_next(
+def test_failed_broadcast_is_repeated_by_the_next_process(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (name,) = some_readers(world, 1)
@@ -528,7 +536,7 @@ def test_a_broadcast_that_fails_is_made_anew_by_who_is_next(
 
 
 @pytest.mark.law("T6")
-def test_a_scope_that_cannot_be_noted_keeps_nobody_waiting(
+def test_failure_to_store_a_scope_does_not_prevent_pokes(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = some_readers(world, 2)
@@ -544,7 +552,7 @@ def test_a_scope_that_cannot_be_noted_keeps_nobody_waiting(
 
 
 @pytest.mark.law("T6")
-def test_the_sweep_forgets_whom_api_gateway_has_ended(world: World) -> None:
+def test_sweep_forgets_connections_that_api_gateway_ended(world: World) -> None:
     world.connect("ann")
     world.time.sleep_ms(1_000 * CONNECTION_S_MAX + 1)
     world.connect("bob")
@@ -558,7 +566,7 @@ def test_the_sweep_forgets_whom_api_gateway_has_ended(world: World) -> None:
 
 
 @pytest.mark.law("T9")
-def test_who_is_there_no_more_takes_no_place(world: World) -> None:
+def test_ended_connections_do_not_count_towards_a_clients_limit(world: World) -> None:
     for number in range(CLIENT_CONNECTIONS_MAX):
         world.connect("ann", name=f"dead-{number}")
     world.time.sleep_ms(1_000 * CONNECTION_S_MAX + 1)
@@ -569,7 +577,7 @@ def test_who_is_there_no_more_takes_no_place(world: World) -> None:
 
 
 @pytest.mark.law("T6")
-def test_a_sweep_without_time_goes_on_where_it_was(
+def test_sweep_that_runs_out_of_time_continues_where_it_stopped(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for letter in "abc":
@@ -616,7 +624,7 @@ class Reader:
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 @pytest.mark.law("T1", "T2", "T3", "T4")
-def test_broadcasts_in_any_order_bring_what_pulls_would(data: st.DataObject) -> None:
+def test_broadcasts_in_any_order_deliver_the_same_deltas_as_pulls(data: st.DataObject) -> None:
     """Lost, late, doubled and reordered: the same deltas in the same order as by pulls alone."""
     world = World()
     if data.draw(st.booleans(), "with rules"):

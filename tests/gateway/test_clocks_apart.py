@@ -128,7 +128,7 @@ class World:
 @pytest.mark.law("B17")
 @pytest.mark.parametrize("reader_ms", [-APART_MS, -CLOCKS_APART_MS - 10, 0])
 @pytest.mark.parametrize("writer_ms", [0, APART_MS])
-def test_a_burst_is_over_for_who_looks_for_the_first_time_where_its_clock_is_behind(
+def test_first_pull_after_a_burst_is_complete_only_if_the_readers_clock_is_far_behind(
     writer_ms: int, reader_ms: int
 ) -> None:
     """By their stamps lanes are in use for as long as the clocks are apart: nobody uses them."""
@@ -145,7 +145,7 @@ def test_a_burst_is_over_for_who_looks_for_the_first_time_where_its_clock_is_beh
 
 
 @pytest.mark.law("B17")
-def test_a_request_that_took_long_knows_nothing_of_what_happened_meanwhile() -> None:
+def test_pull_after_a_slow_pull_includes_commits_made_meanwhile() -> None:
     """Its heads were read when it began, so by its end the process has not looked for long."""
     world = World([APART_MS, 0, 0], [0])
     cursor = pulled_to(world)
@@ -170,7 +170,7 @@ def test_a_request_that_took_long_knows_nothing_of_what_happened_meanwhile() -> 
 @pytest.mark.law("B17")
 @pytest.mark.parametrize("reader_ms", [-APART_MS, -CLOCKS_APART_MS - 10, 0])
 @pytest.mark.parametrize("writer_ms", [0, APART_MS])
-def test_a_burst_is_over_for_who_looks_again_though_clocks_are_apart(
+def test_second_pull_after_a_burst_is_complete_although_clocks_differ(
     writer_ms: int, reader_ms: int
 ) -> None:
     """Who has just read knows which lanes move on; a quarter of a second later none has."""
@@ -191,7 +191,7 @@ def test_a_burst_is_over_for_who_looks_again_though_clocks_are_apart(
 
 @pytest.mark.law("B17")
 @pytest.mark.parametrize("reader_ms", [-APART_MS, 0, APART_MS])
-def test_a_commit_into_a_quiet_gateway_is_in_the_next_page_though_clocks_are_apart(
+def test_commit_into_a_quiet_gateway_is_in_the_next_page_although_clocks_differ(
     reader_ms: int,
 ) -> None:
     world = World([APART_MS, 0, -APART_MS], [reader_ms])
@@ -211,9 +211,7 @@ def test_a_commit_into_a_quiet_gateway_is_in_the_next_page_though_clocks_are_apa
 
 
 @pytest.mark.law("B15", "B17")
-def test_a_page_right_after_a_raise_says_that_it_may_end_before_a_commit_and_the_next_has_it() -> (
-    None
-):
+def test_page_right_after_raising_heads_reports_being_behind_and_the_next_is_complete() -> None:
     """Stamps ahead of all clocks show no age: one commit looks like a lane in use."""
     world = World([APART_MS, 0, 0], [0])
     cursor = pulled_to(world)
@@ -255,7 +253,7 @@ LANE_IN_USE_BELOW = [
 @pytest.mark.law("B7", "B8", "B17")
 @example(writers_ms=[APART_MS, 0, 0], readers_ms=[0, 0], steps=LANE_IN_USE_BELOW)
 @given(writers_ms=CLOCKS, readers_ms=CLOCKS, steps=st.lists(STEPS, max_size=60))
-def test_what_was_seen_a_moment_ago_is_in_the_page_whatever_clocks_say(
+def test_pages_hold_every_commit_once_and_all_recently_seen_ones_whatever_clocks_say(
     writers_ms: list[int], readers_ms: list[int], steps: list[tuple[str, int]]
 ) -> None:
     world = World(writers_ms, readers_ms)
@@ -285,7 +283,7 @@ def pulled_to(world: World) -> Stamp:
 
 @pytest.mark.law("B17")
 @pytest.mark.parametrize("readers_ms", [0, -APART_MS])
-def test_heads_are_raised_seldom_though_a_clock_that_was_ahead_holds_stamps_up(
+def test_heads_are_raised_seldom_although_stamps_are_ahead_of_all_clocks(
     readers_ms: int,
 ) -> None:
     """The commits of who writes on are all of the same millisecond, seconds ahead."""

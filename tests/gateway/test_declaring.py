@@ -63,7 +63,7 @@ def forget_rows(buffer: MemoryBuffer) -> None:
 
 
 @pytest.mark.law("S7")
-def test_one_user_declares_a_few_tables_however_many_clients_it_has(
+def test_user_declares_a_bounded_number_of_tables_over_all_its_clients(
     buffer: MemoryBuffer, time: GivenTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(declaring, "CLIENT_TABLES_MAX", 2)
@@ -83,7 +83,7 @@ def test_one_user_declares_a_few_tables_however_many_clients_it_has(
 
 
 @pytest.mark.law("S7")
-def test_some_tables_are_left_for_schemas_who_declares_the_others(
+def test_declared_tables_leave_room_for_tables_with_schemas(
     buffer: MemoryBuffer, time: GivenTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(declaring, "TABLES_MAX", 4)
@@ -99,7 +99,7 @@ def test_some_tables_are_left_for_schemas_who_declares_the_others(
 
 
 @pytest.mark.law("S7")
-def test_one_user_declares_half_of_a_tables_columns_and_a_share_of_all(
+def test_user_declares_a_bounded_number_of_columns_per_table_and_in_total(
     buffer: MemoryBuffer, time: GivenTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(declaring, "CLIENT_TABLE_COLUMNS_MAX", 2)
@@ -115,7 +115,7 @@ def test_one_user_declares_half_of_a_tables_columns_and_a_share_of_all(
 
 
 @pytest.mark.law("S7")
-def test_names_of_clients_leave_room_for_schemas_and_rules(
+def test_column_names_declared_by_clients_leave_room_for_schemas(
     buffer: MemoryBuffer, time: GivenTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(declaring, "DECLARED_BYTES_MAX", 1_000)
@@ -138,7 +138,7 @@ def test_names_of_clients_leave_room_for_schemas_and_rules(
 
 
 @pytest.mark.law("S7", "V5")
-def test_where_there_are_rules_only_tables_that_a_bucket_or_schema_names_are_declared(
+def test_rules_restrict_declarations_to_tables_that_a_bucket_or_schema_names(
     buffer: MemoryBuffer, time: GivenTime
 ) -> None:
     admin, service = administrator(buffer, time_=time), pusher(buffer, time_=time)
@@ -159,7 +159,9 @@ def test_where_there_are_rules_only_tables_that_a_bucket_or_schema_names_are_dec
 
 
 @pytest.mark.law("S7")
-def test_omissions_alone_restrict_no_names(buffer: MemoryBuffer, time: GivenTime) -> None:
+def test_omissions_alone_do_not_restrict_table_declarations(
+    buffer: MemoryBuffer, time: GivenTime
+) -> None:
     omit = {"buckets": [], "omit": [{"tables": ["todos"], "columns": ["salary"]}]}
     administrator(buffer, time_=time).save_rules(GATEWAY, omit)
 
@@ -170,7 +172,7 @@ def test_omissions_alone_restrict_no_names(buffer: MemoryBuffer, time: GivenTime
 
 
 @pytest.mark.law("S5")
-def test_a_schema_takes_a_spelling_over_while_no_commit_holds_a_row(
+def test_schema_sets_the_spelling_of_a_table_without_committed_rows(
     buffer: MemoryBuffer, time: GivenTime
 ) -> None:
     admin, service = administrator(buffer, time_=time), pusher(buffer, time_=time)
@@ -188,7 +190,7 @@ def test_a_schema_takes_a_spelling_over_while_no_commit_holds_a_row(
 
 @pytest.mark.law("S5")
 @pytest.mark.parametrize("is_flushed", [False, True])
-def test_a_schema_adopts_the_spelling_of_rows_in_all_that_it_declares(
+def test_schema_adopts_the_spelling_of_committed_rows_in_all_its_declarations(
     buffer: MemoryBuffer, time: GivenTime, *, is_flushed: bool
 ) -> None:
     admin, service = administrator(buffer, time_=time), pusher(buffer, time_=time)
@@ -218,7 +220,7 @@ def test_a_schema_adopts_the_spelling_of_rows_in_all_that_it_declares(
 
 @pytest.mark.law("S5")
 @pytest.mark.parametrize("lanes", [1, 3])
-def test_a_row_that_is_committed_meanwhile_keeps_its_spelling(
+def test_schema_adopts_the_spelling_of_a_row_committed_while_it_is_registered(
     buffer: MemoryBuffer, time: GivenTime, lanes: int
 ) -> None:
     """Whenever a push comes between the look for rows and the change, it counts."""
@@ -247,7 +249,7 @@ def test_a_row_that_is_committed_meanwhile_keeps_its_spelling(
 
 
 @pytest.mark.law("S7")
-def test_a_table_of_which_nothing_is_left_is_removed_and_its_name_is_free(
+def test_table_without_any_data_can_be_removed_and_its_name_reused(
     buffer: MemoryBuffer, time: GivenTime
 ) -> None:
     admin, service = administrator(buffer, time_=time), pusher(buffer, time_=time)
@@ -265,7 +267,9 @@ def test_a_table_of_which_nothing_is_left_is_removed_and_its_name_is_free(
 
 
 @pytest.mark.law("S7")
-def test_a_table_of_which_anything_is_left_stays(buffer: MemoryBuffer, time: GivenTime) -> None:
+def test_table_with_data_rules_or_a_schema_cannot_be_removed(
+    buffer: MemoryBuffer, time: GivenTime
+) -> None:
     admin, service = administrator(buffer, time_=time), pusher(buffer, time_=time)
 
     def refused(table: str) -> str:
@@ -289,7 +293,7 @@ def test_a_table_of_which_anything_is_left_stays(buffer: MemoryBuffer, time: Giv
 # --- as it is stored ------------------------------------------------------------------------------
 
 
-def test_who_declared_what_is_stored_without_anybodys_name() -> None:
+def test_declarations_are_stored_by_user_digest_without_names() -> None:
     config = admitting(GatewayConfig(), "ann@example.org", [insert("r1", a=1, b=2)])
     config = admitting(config, None, [insert("r1", table="feed", a=1)])
     body = config_to_json(config)

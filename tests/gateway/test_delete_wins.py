@@ -66,7 +66,7 @@ class World:
 
 
 @pytest.mark.law("V11")
-def test_who_saw_the_row_is_sent_its_delete_and_nothing_that_comes_behind_it() -> None:
+def test_client_that_saw_the_row_is_sent_its_delete_and_no_later_update() -> None:
     world = World(MINE)
     world.push(insert(at=at_ms(0), owner="ann", title="one"), sub="ann")
     assert world.pull("ann") == [("INSERT", {"owner": b'"ann"', "title": b'"one"'})]
@@ -79,7 +79,7 @@ def test_who_saw_the_row_is_sent_its_delete_and_nothing_that_comes_behind_it() -
 
 
 @pytest.mark.law("V11")
-def test_a_delete_that_comes_behind_a_newer_update_ends_the_row() -> None:
+def test_delete_with_an_older_stamp_than_an_update_deletes_the_row() -> None:
     world = World(MINE)
     world.push(insert(at=at_ms(0), owner="ann"), update(at=at_ms(9), title="x"), sub="ann")
     world.pull("ann")
@@ -90,7 +90,7 @@ def test_a_delete_that_comes_behind_a_newer_update_ends_the_row() -> None:
 
 
 @pytest.mark.law("V11")
-def test_an_insert_sends_the_whole_row_to_who_may_see_it() -> None:
+def test_insert_after_a_delete_sends_the_whole_row() -> None:
     world = World(MINE)
     world.push(insert(at=at_ms(0), owner="ann", title="one"), delete(at=at_ms(1)), sub="ann")
     assert [op for op, _ in world.pull("ann")] == ["INSERT", "DELETE"]
@@ -105,7 +105,7 @@ def test_an_insert_sends_the_whole_row_to_who_may_see_it() -> None:
 
 
 @pytest.mark.law("V11")
-def test_nobody_inserts_what_others_wrote_behind_the_delete_into_their_sight() -> None:
+def test_insert_cannot_reveal_columns_that_others_wrote_after_the_delete() -> None:
     world = World(MINE)
     made = insert(at=at_ms(0), owner="ann"), delete(at=at_ms(2))
     late = update(at=at_ms(3), owner="ann", title="secret")
@@ -124,7 +124,7 @@ def test_nobody_inserts_what_others_wrote_behind_the_delete_into_their_sight() -
 
 
 @pytest.mark.law("V11")
-def test_a_row_of_which_nothing_is_left_may_be_inserted_by_anybody() -> None:
+def test_deleted_row_with_nothing_written_since_may_be_inserted_by_any_client() -> None:
     world = World(MINE)
     world.push(insert(at=at_ms(0), owner="ann"), delete(at=at_ms(2)), sub="ann")
 
@@ -133,7 +133,7 @@ def test_a_row_of_which_nothing_is_left_may_be_inserted_by_anybody() -> None:
 
 
 @pytest.mark.law("V11")
-def test_no_row_is_sent_that_is_not_there() -> None:
+def test_dead_row_is_not_sent_and_an_alive_one_is_sent_whole() -> None:
     """As a snapshot and an entering row are decided."""
     config = World(MINE).buffer.config(GATEWAY)
     shows = RuleFilter(config, Pull("x", claims={"sub": "ann"}, removes=True))
@@ -145,7 +145,7 @@ def test_no_row_is_sent_that_is_not_there() -> None:
 
 
 @pytest.mark.law("V11")
-def test_a_trial_counts_no_row_that_is_not_there() -> None:
+def test_trial_of_rules_counts_only_alive_rows() -> None:
     world = World()
     world.push(
         insert("r1", at=at_ms(0), owner="ann"), delete("r1", at=at_ms(1)),
@@ -173,7 +173,7 @@ def owned(delta: Delta) -> Delta:
 @pytest.mark.law("V11")
 @given(made=row_deltas, cut=st.integers(0, 8))
 @settings(deadline=None)
-def test_whatever_is_pushed_a_reader_holds_the_row_if_there_is_one(
+def test_reader_of_any_pushes_holds_the_row_exactly_if_it_is_alive(
     made: list[Delta], cut: int
 ) -> None:
     """Under rules that show every row that there is, decided row by row."""

@@ -47,7 +47,7 @@ class World:
 
 
 @pytest.mark.law("T5")
-def test_frames_are_paced() -> None:
+def test_frames_are_sent_at_a_bounded_rate() -> None:
     world = World(3 * SENT_PER_S_MAX)
     world.send()
 
@@ -56,7 +56,7 @@ def test_frames_are_paced() -> None:
 
 
 @pytest.mark.law("T5")
-def test_who_is_gone_is_forgotten() -> None:
+def test_connection_that_is_gone_is_forgotten() -> None:
     world = World(3)
     world.sockets.gone.add("c1")
     world.send()
@@ -66,7 +66,7 @@ def test_who_is_gone_is_forgotten() -> None:
 
 
 @pytest.mark.law("T5")
-def test_who_is_too_slow_for_too_long_is_closed_with_a_code() -> None:
+def test_connection_that_is_slow_too_often_is_closed() -> None:
     world = World(30)
     world.sockets.busy.add("c1")
     for _ in range(SLOW_TIMES_MAX - 1):
@@ -79,7 +79,7 @@ def test_who_is_too_slow_for_too_long_is_closed_with_a_code() -> None:
 
 
 @pytest.mark.law("T5")
-def test_who_catches_up_begins_to_count_anew() -> None:
+def test_connection_that_catches_up_resets_its_count_of_slow_sends() -> None:
     world = World(30)
     for _ in range(2 * SLOW_TIMES_MAX):
         world.sockets.busy ^= {"c1"}
@@ -89,7 +89,7 @@ def test_who_catches_up_begins_to_count_anew() -> None:
 
 
 @pytest.mark.law("T5")
-def test_where_many_are_busy_nobody_is_to_blame() -> None:
+def test_no_connection_is_closed_as_slow_while_many_are_busy() -> None:
     world = World(30)
     world.sockets.busy |= {one.id for one in world.open[:10]}
     for _ in range(2 * SLOW_TIMES_MAX):
@@ -107,7 +107,7 @@ FAILURES = [
 
 @pytest.mark.law("T5")
 @pytest.mark.parametrize("failure", FAILURES)
-def test_whatever_becomes_of_a_frame_keeps_nobody_elses(
+def test_failed_frame_does_not_prevent_the_others_and_is_reported_once(
     monkeypatch: pytest.MonkeyPatch, failure: LakeSyncError
 ) -> None:
     world = World(300)
@@ -127,7 +127,9 @@ def test_whatever_becomes_of_a_frame_keeps_nobody_elses(
 
 
 @pytest.mark.law("T5")
-def test_who_cannot_be_forgotten_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failure_to_forget_a_connection_does_not_prevent_other_frames(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     world = World(30)
     world.sockets.gone.add("c1")
 
@@ -164,7 +166,9 @@ def late_world(readers: int) -> tuple[World, Late]:
 
 @pytest.mark.law("T5")
 @pytest.mark.parametrize("readers", [2, 30, 500])
-def test_a_frame_that_is_late_keeps_nobody_else_waiting(readers: int) -> None:
+def test_late_frame_does_not_delay_other_connections_and_is_followed_by_one_poke(
+    readers: int,
+) -> None:
     world, sockets = late_world(readers)
     try:
         for times in range(1, 4):
@@ -182,7 +186,9 @@ def test_a_frame_that_is_late_keeps_nobody_else_waiting(readers: int) -> None:
 
 
 @pytest.mark.law("T5")
-def test_a_late_frame_without_room_is_followed_by_a_poke(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_late_frame_to_a_busy_connection_is_followed_by_a_poke(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     world, sockets = late_world(3)
     monkeypatch.setattr(sockets, "busy", OnceIn("c1"))
     world.send()
@@ -205,7 +211,7 @@ class OnceIn(set[str]):
 
 
 @pytest.mark.law("T5")
-def test_a_frame_that_is_late_and_fails_ends_nothing() -> None:
+def test_late_frame_that_fails_forgets_only_its_connection() -> None:
     world, sockets = late_world(3)
     world.send()
     sockets.gone.add("c1")
@@ -218,7 +224,7 @@ def test_a_frame_that_is_late_and_fails_ends_nothing() -> None:
 
 @pytest.mark.law("T5")
 @pytest.mark.parametrize("event", [{"Records": []}, {}])
-def test_a_function_that_notifies_ends_behind_its_frames(event: dict[str, Any]) -> None:
+def test_notify_function_drains_its_frames_also_when_it_fails(event: dict[str, Any]) -> None:
     """It is stopped once it has answered, or failed."""
     drained = []
     broadcaster: Any = SimpleNamespace(drain=lambda: drained.append(True))
@@ -228,7 +234,7 @@ def test_a_function_that_notifies_ends_behind_its_frames(event: dict[str, Any]) 
 
 
 @pytest.mark.law("T5")
-def test_those_there_is_no_time_for_are_the_last_ones() -> None:
+def test_sending_without_enough_time_skips_only_the_last_frames() -> None:
     world = World(1_000)
     outgoing = [Outgoing(one, "frame", "poke") for one in world.open]
     asked = count()
@@ -240,7 +246,7 @@ def test_those_there_is_no_time_for_are_the_last_ones() -> None:
 
 
 @pytest.mark.law("T5")
-def test_a_busy_account_is_sent_less_and_later_as_much_as_before() -> None:
+def test_sending_rate_drops_while_the_account_is_busy_and_recovers_afterwards() -> None:
     world = World(2_000)
     world.sockets.busy |= {one.id for one in world.open}
     world.send()
@@ -256,7 +262,7 @@ def test_a_busy_account_is_sent_less_and_later_as_much_as_before() -> None:
 
 @pytest.mark.law("T6")
 @pytest.mark.parametrize("failure", FAILURES)
-def test_who_cannot_be_closed_stays_remembered_and_keeps_nobody_open(
+def test_connection_that_cannot_be_closed_stays_remembered_and_others_are_closed(
     monkeypatch: pytest.MonkeyPatch, failure: LakeSyncError
 ) -> None:
     world = World(2)

@@ -80,7 +80,7 @@ def test_a_snapshot_is_read_from_the_latest_checkpoint(deltas_max: int, *, trimm
 
 
 @pytest.mark.law("R3")
-def test_a_part_that_is_seen_whole_is_sent_as_it_lies_there() -> None:
+def test_fully_visible_part_of_a_checkpoint_is_sent_as_stored() -> None:
     gateway = built()
     reader = Reader(gateway)
     reader.read()
@@ -94,7 +94,7 @@ def test_a_part_that_is_seen_whole_is_sent_as_it_lies_there() -> None:
 @pytest.mark.law("K30")
 @pytest.mark.parametrize("deltas_max", [1, 3, 100])
 @pytest.mark.parametrize("sub", ["", "ada"])
-def test_each_page_of_a_checkpoint_says_how_far_it_is_read(deltas_max: int, sub: str) -> None:
+def test_each_page_of_a_checkpoint_reports_its_progress(deltas_max: int, sub: str) -> None:
     gateway = built(ruled=bool(sub))
     reader = Reader(gateway, deltas_max=deltas_max, claims={"sub": sub} if sub else {})
     reader.read()
@@ -112,7 +112,7 @@ def test_each_page_of_a_checkpoint_says_how_far_it_is_read(deltas_max: int, sub:
 
 
 @pytest.mark.law("R3")
-def test_an_interrupted_snapshot_goes_on_with_its_own_checkpoint() -> None:
+def test_interrupted_snapshot_resumes_from_its_own_checkpoint() -> None:
     gateway = built()
     reader = Reader(gateway, deltas_max=2)
     page = reader.ask(Pull("r", 0, 2, snapshot=SNAPSHOT))
@@ -145,7 +145,7 @@ def middle(gateway: Kept) -> PullPage:
 
 
 @pytest.mark.law("R3")
-def test_a_checkpoint_that_is_gone_is_410_and_begun_again() -> None:
+def test_snapshot_of_a_removed_checkpoint_expires_and_can_begin_again() -> None:
     gateway = built()
     page = middle(gateway)
     for key in list(gateway.objects.bodies):
@@ -159,7 +159,7 @@ def test_a_checkpoint_that_is_gone_is_410_and_begun_again() -> None:
 
 @pytest.mark.law("R3")
 @pytest.mark.parametrize("late", ["trim", "restore"])
-def test_a_checkpoint_that_the_log_or_the_epoch_left_behind_is_not_served(late: str) -> None:
+def test_checkpoint_older_than_a_trim_or_restore_is_not_served(late: str) -> None:
     gateway = built()
     page = middle(gateway)
     gateway.push(insert("r99", at=at_ms(70), n=99))
@@ -176,7 +176,7 @@ def test_a_checkpoint_that_the_log_or_the_epoch_left_behind_is_not_served(late: 
     assert not any(map(is_of_checkpoint, reader.pages))
 
 
-def test_a_gateway_that_keeps_no_checkpoints_any_more_says_begin_again() -> None:
+def test_snapshot_expires_when_its_gateway_stops_keeping_checkpoints() -> None:
     gateway = built()
     page = middle(gateway)
     gateway.reader = gateway.pulls(None)
@@ -190,7 +190,7 @@ ID = "0" * 16 + "-" + "0" * 16
 @pytest.mark.parametrize(
     "of", ["=", "x", ID[:-1], ID + "0", ID.upper().replace("0", "G"), f"../{ID}", f"{ID}/"]
 )
-def test_a_checkpoint_that_can_be_none_is_refused(of: str) -> None:
+def test_resume_token_with_an_invalid_checkpoint_is_refused(of: str) -> None:
     gateway = built()
     since = f"{gateway.latest().since:x}"
 
@@ -208,7 +208,7 @@ def test_a_checkpoint_that_can_be_none_is_refused(of: str) -> None:
         ("todos", "99999999999:0"),
     ],
 )  # fmt: skip
-def test_a_part_that_is_not_there_is_refused(table: str, position: str) -> None:
+def test_resume_token_with_an_unknown_part_is_refused(table: str, position: str) -> None:
     gateway = built()
     manifest = gateway.latest()
 
@@ -222,7 +222,7 @@ def test_a_part_that_is_not_there_is_refused(table: str, position: str) -> None:
 
 
 @pytest.mark.law("R1")
-def test_events_come_from_the_log_as_far_as_it_reaches() -> None:
+def test_snapshot_from_a_checkpoint_takes_events_from_the_untrimmed_log() -> None:
     gateway = Kept()
     body = {"table": "events", "columns": [{"name": "n", "type": "integer"}], "append": True}
     gateway.admin.register_schema(GATEWAY, body)
@@ -255,7 +255,7 @@ def owner_of(page: PullPage) -> set[bytes]:
 @pytest.mark.law("R3", "V7")
 @pytest.mark.parametrize("removes", [True, False])
 @pytest.mark.parametrize("deltas_max", [1, 3, 100])
-def test_each_row_of_a_checkpoint_is_decided_by_rules_and_claims(
+def test_rows_of_a_checkpoint_are_filtered_by_rules_and_claims(
     deltas_max: int, *, removes: bool
 ) -> None:
     gateway = built(ruled=True)
@@ -272,7 +272,7 @@ def test_each_row_of_a_checkpoint_is_decided_by_rules_and_claims(
 
 @pytest.mark.law("R3", "V4")
 @pytest.mark.parametrize("deltas_max", [1, 100])
-def test_pages_of_a_checkpoint_name_no_table_of_which_the_rules_can_show_nothing(
+def test_pages_of_a_checkpoint_do_not_name_tables_that_rules_hide(
     deltas_max: int,
 ) -> None:
     gateway = Kept(chunk_bytes=1_500)
@@ -292,7 +292,7 @@ def test_pages_of_a_checkpoint_name_no_table_of_which_the_rules_can_show_nothing
 
 
 @pytest.mark.law("R3")
-def test_a_sparse_client_gets_past_what_it_may_not_see() -> None:
+def test_client_that_sees_no_rows_reads_a_checkpoint_in_few_pages() -> None:
     gateway = Kept()
     rules(gateway, MINE)
     for number in range(120):
@@ -306,7 +306,7 @@ def test_a_sparse_client_gets_past_what_it_may_not_see() -> None:
 
 
 @pytest.mark.law("R3", "V4")
-def test_a_checkpoint_from_before_the_rules_is_not_served_to_who_sees_less() -> None:
+def test_checkpoint_older_than_the_rules_is_not_served_to_clients_with_filtered_rows() -> None:
     """Its row may have left sight by an entry that the log cannot decide any more."""
     gateway = built()
     gateway.trim(covered=gateway.latest().since)
@@ -340,7 +340,7 @@ def test_a_checkpoint_from_before_the_rules_is_not_served_to_who_sees_less() -> 
     build_at=st.integers(0, 10),
     deltas_max=st.sampled_from([1, 100]),
 )
-def test_whatever_moves_meanwhile_each_client_ends_with_what_it_may_see(
+def test_snapshot_from_a_checkpoint_ends_with_exactly_the_visible_rows(
     moves: list[tuple[str, str, bool]], build_at: int, deltas_max: int
 ) -> None:
     gateway = Kept(chunk_bytes=300)

@@ -60,7 +60,7 @@ def race(
 
 @pytest.mark.law("B2", "B8")
 @pytest.mark.parametrize("text", ["", "x" * 2_000])
-def test_processes_that_write_at_once_get_lanes_of_their_own(
+def test_processes_that_write_concurrently_use_separate_lanes(
     buffer: MemoryBuffer, time: GivenTime, text: str
 ) -> None:
     services = [pusher(buffer, seed=seed, time_=time) for seed in range(3)]
@@ -75,7 +75,7 @@ def test_processes_that_write_at_once_get_lanes_of_their_own(
 
 
 @pytest.mark.law("B8")
-def test_small_entries_lie_in_heads_then_in_the_log_and_no_cursor_misses_one(
+def test_small_entries_move_from_heads_to_the_log_and_every_cursor_gets_them(
     buffer: MemoryBuffer, time: GivenTime
 ) -> None:
     service = pusher(buffer, time_=time)
@@ -100,9 +100,7 @@ def test_small_entries_lie_in_heads_then_in_the_log_and_no_cursor_misses_one(
 
 
 @pytest.mark.law("B7", "B8")
-def test_a_lane_that_is_closed_and_opened_again_hides_nothing(
-    buffer: MemoryBuffer, time: GivenTime
-) -> None:
+def test_closed_and_reopened_lane_hides_no_commit(buffer: MemoryBuffer, time: GivenTime) -> None:
     services = [pusher(buffer, seed=seed, time_=time) for seed in range(2)]
     made = race(services, time, 4)
     used = buffer.heads(GATEWAY)[MAIN_LANE].lanes.used()
@@ -122,9 +120,7 @@ def test_a_lane_that_is_closed_and_opened_again_hides_nothing(
 
 
 @pytest.mark.law("B16")
-def test_flushes_close_lanes_in_which_nothing_happens(
-    buffer: MemoryBuffer, time: GivenTime
-) -> None:
+def test_flush_closes_idle_lanes(buffer: MemoryBuffer, time: GivenTime) -> None:
     services = [pusher(buffer, seed=seed, time_=time) for seed in range(2)]
     made = race(services, time, 4)
     flusher = Flusher(buffer, Objects(), Messages(), ParquetEncoder(), Messages())
@@ -153,7 +149,7 @@ class CountingHeads(MemoryBuffer):
 
 @pytest.mark.law("B16")
 @pytest.mark.parametrize("ahead_ms", [0, 600_000])
-def test_who_reads_a_quiet_gateway_reads_one_head_though_nothing_is_pushed_any_more(
+def test_quiet_gateway_is_read_with_one_head_after_its_lanes_are_closed(
     time: GivenTime, ahead_ms: int
 ) -> None:
     """Also where stamps are far ahead of clocks, as they are after a restore."""
@@ -185,9 +181,7 @@ def test_who_reads_a_quiet_gateway_reads_one_head_though_nothing_is_pushed_any_m
 
 
 @pytest.mark.law("B16")
-def test_lanes_in_use_are_left_open_when_they_are_looked_at_again(
-    buffer: MemoryBuffer, time: GivenTime
-) -> None:
+def test_lanes_in_use_are_not_closed(buffer: MemoryBuffer, time: GivenTime) -> None:
     services = [pusher(buffer, seed=seed, time_=time) for seed in range(2)]
     race(services, time, 4)
     asked: list[Stamp] = []
@@ -219,7 +213,7 @@ class CountingRows(MemoryBuffer):
 
 
 @pytest.mark.law("B3")
-def test_a_row_written_in_another_lane_is_merged_into_as_the_answer_brings_it(
+def test_push_to_a_row_last_written_in_another_lane_merges_without_another_read(
     time: GivenTime,
 ) -> None:
     """No head stands in the way: only the row's own condition tells, and its answer how it is."""
@@ -242,7 +236,7 @@ def test_a_row_written_in_another_lane_is_merged_into_as_the_answer_brings_it(
 
 
 @pytest.mark.law("B6")
-def test_a_configuration_changes_for_the_writers_of_all_lanes(
+def test_new_configuration_is_in_force_for_the_writers_of_all_lanes(
     buffer: MemoryBuffer, time: GivenTime
 ) -> None:
     services = [pusher(buffer, seed=seed, time_=time) for seed in range(3)]
@@ -261,7 +255,7 @@ def test_a_configuration_changes_for_the_writers_of_all_lanes(
 
 
 @pytest.mark.law("B6")
-def test_a_lane_that_closes_in_the_middle_of_a_change_stops_who_writes_to_it(
+def test_commit_prepared_before_a_configuration_change_does_not_happen_after_it(
     time: GivenTime,
 ) -> None:
     """Whoever closed the lanes, a commit that was prepared before does not happen after."""
@@ -288,7 +282,7 @@ def test_a_lane_that_closes_in_the_middle_of_a_change_stops_who_writes_to_it(
     assert pulled(buffer, GATEWAY) == made
 
 
-def test_while_a_configuration_changes_no_lane_is_opened_and_pushes_wait(
+def test_push_waits_to_open_a_lane_while_a_configuration_changes(
     buffer: MemoryBuffer, time: GivenTime
 ) -> None:
     service = pusher(buffer, time_=time)
@@ -308,7 +302,7 @@ def test_while_a_configuration_changes_no_lane_is_opened_and_pushes_wait(
 
 
 @pytest.mark.law("D4")
-def test_backpressure_is_of_the_lane_that_is_written_to_and_ends_with_a_flush(
+def test_backpressure_applies_per_lane_and_ends_with_a_flush(
     buffer: MemoryBuffer, time: GivenTime
 ) -> None:
     limits = Limits(backpressure_bytes_max=3_000)
@@ -327,7 +321,7 @@ def test_backpressure_is_of_the_lane_that_is_written_to_and_ends_with_a_flush(
     assert len(race([full], time, 1, first=301)) == 1
 
 
-def test_a_race_for_a_lane_whose_shard_was_closed_meanwhile_is_tried_again(
+def test_push_to_a_lane_closed_by_a_configuration_change_is_retried(
     buffer: MemoryBuffer, time: GivenTime
 ) -> None:
     """Somebody else wrote to the lane, and then a configuration closed all of the shard."""
@@ -351,7 +345,7 @@ def test_a_race_for_a_lane_whose_shard_was_closed_meanwhile_is_tried_again(
 
 
 @pytest.mark.law("B7")
-def test_a_page_ends_where_every_open_lane_is_final_and_says_how_far_behind_that_is(
+def test_page_ends_at_the_lowest_open_lane_and_reports_how_far_behind_it_is(
     buffer: MemoryBuffer, time: GivenTime
 ) -> None:
     service = pusher(buffer, time_=time)
@@ -375,7 +369,7 @@ def test_a_page_ends_where_every_open_lane_is_final_and_says_how_far_behind_that
 
 
 @pytest.mark.law("B7")
-def test_who_waits_a_moment_gets_what_was_behind_without_asking_for_it(
+def test_pull_after_a_short_wait_gets_the_commits_of_lagging_lanes(
     buffer: MemoryBuffer, time: GivenTime
 ) -> None:
     service = pusher(buffer, time_=time)
@@ -394,9 +388,7 @@ def test_who_waits_a_moment_gets_what_was_behind_without_asking_for_it(
 
 
 @pytest.mark.law("B7", "B8")
-def test_a_lane_opens_above_every_page_that_was_read_without_it(
-    buffer: MemoryBuffer, time: GivenTime
-) -> None:
+def test_lane_opens_above_every_page_read_before(buffer: MemoryBuffer, time: GivenTime) -> None:
     service = pusher(buffer, time_=time)
     service.push(GATEWAY, push(insert("r1", at=at_ms(1), n=1)))
     reader = puller(buffer, time_=time)
@@ -412,7 +404,7 @@ def test_a_lane_opens_above_every_page_that_was_read_without_it(
     assert deltas_of(page) == [first]
 
 
-def test_a_process_takes_a_lane_that_is_free_before_it_opens_another(
+def test_process_reuses_a_free_lane_before_opening_another(
     buffer: MemoryBuffer, time: GivenTime
 ) -> None:
     services = [pusher(buffer, seed=seed, time_=time) for seed in range(2)]
@@ -426,7 +418,7 @@ def test_a_process_takes_a_lane_that_is_free_before_it_opens_another(
     assert buffer.heads(GATEWAY)[MAIN_LANE].lanes.open() == opened
 
 
-def test_lanes_that_others_keep_changing_are_answered_later(time: GivenTime) -> None:
+def test_push_that_cannot_open_a_lane_fails_with_contention(time: GivenTime) -> None:
     class Changing(MemoryBuffer):
         def change_lanes(self, *_: object) -> bool:
             return False
@@ -442,7 +434,7 @@ def test_lanes_that_others_keep_changing_are_answered_later(time: GivenTime) -> 
 
 
 @pytest.mark.law("B7")
-def test_a_lane_that_was_closed_while_its_head_was_read_again_is_opened_first(
+def test_lane_closed_while_its_head_was_read_again_is_reopened_before_the_commit(
     buffer: MemoryBuffer, time: GivenTime
 ) -> None:
     administrator(buffer, time_=time).place_table(GATEWAY, "notes", "side")

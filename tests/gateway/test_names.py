@@ -68,7 +68,7 @@ def test_a_column_keeps_its_first_spelling_in_all_rows(
 
 
 @pytest.mark.law("S5")
-def test_what_is_known_costs_no_read_and_no_other_configuration(
+def test_known_names_cost_no_read_and_no_new_configuration(
     buffer: MemoryBuffer, time: GivenTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service = pusher(buffer, time_=time)
@@ -83,7 +83,7 @@ def test_what_is_known_costs_no_read_and_no_other_configuration(
 
 
 @pytest.mark.law("S5")
-def test_an_atomic_push_with_another_spelling_leaves_nothing(
+def test_atomic_push_with_another_spelling_of_a_column_declares_nothing(
     buffer: MemoryBuffer, time: GivenTime
 ) -> None:
     both = insert("r1", title="a", at=at_ms(1)), insert("r2", TITLE="a", at=at_ms(2))
@@ -93,7 +93,7 @@ def test_an_atomic_push_with_another_spelling_leaves_nothing(
 
 
 @pytest.mark.law("S5")
-def test_of_two_that_push_at_once_the_first_to_be_declared_stands(
+def test_first_declared_spelling_of_two_concurrent_pushes_stands(
     buffer: MemoryBuffer, time: GivenTime
 ) -> None:
     mine, theirs = (pusher(buffer, seed=seed, time_=time) for seed in (0, 1))
@@ -120,7 +120,9 @@ def test_of_two_that_push_at_once_the_first_to_be_declared_stands(
 
 
 @pytest.mark.law("S5")
-def test_a_schema_is_of_the_names_that_are_there(buffer: MemoryBuffer, time: GivenTime) -> None:
+def test_schema_adopts_declared_names_and_its_own_spelling_stands(
+    buffer: MemoryBuffer, time: GivenTime
+) -> None:
     admin, service = administrator(buffer, time_=time), pusher(buffer, time_=time)
     sent(service, insert("r1", title="a", at=at_ms(1)))
 
@@ -144,7 +146,7 @@ def test_a_schema_is_of_the_names_that_are_there(buffer: MemoryBuffer, time: Giv
 
 
 @pytest.mark.law("S5")
-def test_a_table_without_a_schema_has_columns_up_to_a_limit(
+def test_table_without_a_schema_has_a_bounded_number_of_columns(
     buffer: MemoryBuffer, time: GivenTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(declaring, "TABLE_COLUMNS_MAX", 2)

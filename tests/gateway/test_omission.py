@@ -44,7 +44,9 @@ def write(world: World, *deltas: Delta) -> None:
 
 @pytest.mark.law("V12")
 class TestPages:
-    def test_a_delta_loses_the_columns_and_keeps_the_rest(self, world: World) -> None:
+    def test_omitted_columns_are_removed_from_deltas_and_the_rest_is_sent(
+        self, world: World
+    ) -> None:
         world.rules(omit=[TITLE])
         ann, bob = Reader("ann"), Reader("bob", claims={"role": "hr"})
         write(world, insert("r1", owner="ann", title="secret", at=1))
@@ -54,7 +56,9 @@ class TestPages:
         assert ann.seen() == {("todos", "r1"): {"owner": "ann"}}
         assert bob.seen() == {("todos", "r1"): {"owner": "ann", "title": "secret"}}
 
-    def test_of_which_nothing_is_left_is_not_sent_and_the_cursor_moves(self, world: World) -> None:
+    def test_delta_with_only_omitted_columns_is_not_sent_and_the_cursor_moves(
+        self, world: World
+    ) -> None:
         world.rules(omit=[TITLE])
         ann = Reader("ann")
         write(world, insert("r1", owner="ann", at=1))
@@ -66,7 +70,7 @@ class TestPages:
         assert len(ann.sent) == 1
         assert ann.cursor > before
 
-    def test_deletes_and_removals_come_as_ever(self, world: World) -> None:
+    def test_deletes_and_removals_are_sent_despite_omissions(self, world: World) -> None:
         world.rules(bucket(MINE), omit=[TITLE])
         ann = Reader("ann")
         made = [insert(f"r{n}", owner="ann", title="t", at=n) for n in (1, 2)]
@@ -81,7 +85,7 @@ class TestPages:
             (Op.REMOVE, ()),
         ]
 
-    def test_a_filter_may_look_at_what_is_left_out(self, world: World) -> None:
+    def test_bucket_filter_may_read_an_omitted_column(self, world: World) -> None:
         world.rules(bucket(MINE), omit=[{"tables": ["todos"], "columns": ["owner"]}])
         ann = Reader("ann")
         write(world, insert("r1", owner="bob", title="a", at=1))
@@ -91,7 +95,7 @@ class TestPages:
 
         assert ann.seen() == {("todos", "r1"): {"title": "a"}, ("todos", "r2"): {"title": "b"}}
 
-    def test_events_lose_the_columns_too(self, world: World) -> None:
+    def test_omitted_columns_are_removed_from_events(self, world: World) -> None:
         world.rules(omit=[{"tables": ["events"], "columns": ["title"]}])
         ann = Reader("ann")
         write(world, insert("e1", table="events", owner="ann", title="secret", at=1))
@@ -99,7 +103,7 @@ class TestPages:
 
         assert ann.seen() == {("events", "e1"): {"owner": "ann"}}
 
-    def test_a_row_that_has_nothing_else_is_not_shown(self, world: World) -> None:
+    def test_row_with_only_omitted_columns_is_not_sent(self, world: World) -> None:
         world.rules(omit=[TITLE])
         ann = Reader("ann")
         write(world, update("r1", title="secret", at=1))
@@ -110,7 +114,7 @@ class TestPages:
         ann.sync(world)
         assert ann.seen() == {("todos", "r1"): {"owner": "ann"}}
 
-    def test_who_is_left_out_nothing_is_sent_the_logged_bytes(self, world: World) -> None:
+    def test_client_without_omissions_is_sent_the_logged_bytes(self, world: World) -> None:
         """So a scope without omissions pays for none of it."""
         world.rules(omit=[TITLE])
         write(world, insert("r1", owner="ann", title="secret", at=1))
@@ -128,9 +132,7 @@ class TestPages:
 
 @pytest.mark.law("V12")
 class TestRulesThatChange:
-    def test_only_the_tables_concerned_are_read_again_and_columns_go_and_come(
-        self, world: World
-    ) -> None:
+    def test_changed_omissions_resync_only_the_tables_concerned(self, world: World) -> None:
         write(world, insert("r1", owner="ann", title="secret", at=1))
         write(world, insert("l1", table="lists", title="list", at=2))
         world.flush_and_trim()
@@ -146,7 +148,9 @@ class TestRulesThatChange:
         assert ann.resyncs == [Resync(("todos",))]
         assert ann.seen()["todos", "r1"] == {"owner": "ann", "title": "secret"}
 
-    def test_of_tables_that_nothing_names_they_go_too(self, world: World) -> None:
+    def test_omission_for_all_tables_removes_its_columns_from_rows_of_every_table(
+        self, world: World
+    ) -> None:
         write(world, insert("o1", table="other", owner="ann", title="secret", at=1))
         write(world, insert("r1", title="a", at=2))
         world.flush_and_trim()
@@ -163,7 +167,7 @@ class TestRulesThatChange:
 
 @pytest.mark.law("V12")
 class TestWrites:
-    def test_a_column_that_is_left_out_is_not_written_and_the_rest_goes_on(
+    def test_write_to_an_omitted_column_is_refused_and_other_deltas_are_accepted(
         self, world: World
     ) -> None:
         world.rules(omit=[TITLE])
@@ -173,19 +177,19 @@ class TestWrites:
         assert [key[1] for key in rows_of(world)] == ["r1"]
         assert world.push(delete("r1", at=3), sub="ann") == []
 
-    def test_write_filters_let_nobody_write_it(self, world: World) -> None:
+    def test_write_filters_do_not_permit_writes_to_an_omitted_column(self, world: World) -> None:
         world.rules(bucket(), omit=[TITLE])
 
         assert world.push(insert("r1", title="x", at=1), sub="ann") == ["COLUMN_OMITTED"]
 
-    def test_of_events_either(self, world: World) -> None:
+    def test_event_with_an_omitted_column_is_refused(self, world: World) -> None:
         world.rules(omit=[{"tables": ["events"], "columns": ["title"]}])
         events = [insert("e1", table="events", title="x", at=1),
                   insert("e2", table="events", owner="x", at=2)]  # fmt: skip
 
         assert world.push(*events, sub="ann") == ["COLUMN_OMITTED"]
 
-    def test_what_was_accepted_before_may_come_again(self, world: World) -> None:
+    def test_repeated_push_of_a_column_omitted_since_is_accepted(self, world: World) -> None:
         change = insert("r1", title="x", at=1)
         assert world.push(change, sub="ann") == []
         world.rules(omit=[TITLE])
@@ -193,7 +197,7 @@ class TestWrites:
         assert world.push(change, sub="ann") == []
         assert world.push(update("r1", title="y", at=2), sub="ann") == ["COLUMN_OMITTED"]
 
-    def test_rules_without_buckets_log_nothing_of_rows(self, world: World) -> None:
+    def test_rules_without_buckets_log_no_rule_rows(self, world: World) -> None:
         world.rules(omit=[TITLE])
         world.push(insert("r1", owner="ann", at=1))
 
@@ -207,7 +211,7 @@ class TestWrites:
 @pytest.mark.law("V12")
 @pytest.mark.parametrize("deltas_max", [1, 3, 100])
 @pytest.mark.parametrize("filters", [[], [MINE]])
-def test_a_checkpoint_is_sent_without_it(
+def test_checkpoint_is_sent_without_omitted_columns(
     monkeypatch: pytest.MonkeyPatch, deltas_max: int, filters: list[Any]
 ) -> None:
     monkeypatch.setattr(chunks, "PART_DELTAS_MAX", 4)
@@ -236,7 +240,7 @@ def test_a_checkpoint_is_sent_without_it(
 
 
 @pytest.mark.law("V12")
-def test_what_a_client_may_know_of_schemas_names_no_such_column(world: World) -> None:
+def test_schemas_for_a_client_do_not_name_omitted_columns(world: World) -> None:
     every = {"tables": ["lists"], "columns": ["owner", "title", "state"]}
     world.rules(omit=[TITLE, every])
     admin = administrator(world.buffer, time_=world.time)
@@ -360,7 +364,7 @@ class Story:
     st.lists(steps, min_size=3, max_size=25),
     st.integers(1, 3),
 )
-def test_whatever_happens_no_client_is_sent_what_is_left_out_and_each_holds_the_rest(
+def test_no_client_is_sent_omitted_columns_and_each_holds_the_rest(
     rules: list[dict[str, Any]], omit: list[dict[str, Any]], happened: list[Any], limit: int
 ) -> None:
     story = Story(rules, omit, limit)

@@ -128,7 +128,7 @@ class Apart:
 
 @pytest.mark.law("B18")
 @pytest.mark.parametrize("shards", [1, 2, 5, 6, 9, 20, SHARDS_MAX])
-def test_a_current_reader_reads_two_units_however_many_tables_apart_are_in_use(
+def test_pull_without_news_reads_at_most_two_units_for_any_number_of_shards(
     model: LockedModel, shards: int
 ) -> None:
     apart = Apart(model, shards)
@@ -153,7 +153,7 @@ def test_a_current_reader_reads_two_units_however_many_tables_apart_are_in_use(
         (20, "g" * 64, "s" * 30 + "{:02}"),
     ],
 )
-def test_long_names_of_as_many_shards_as_there_may_be_are_two_units(
+def test_pull_with_the_longest_shard_names_reads_at_most_two_units(
     model: LockedModel, shards: int, gateway: str, shard: str, *, is_restored: bool
 ) -> None:
     apart = Apart(model, shards, gateway, shard)
@@ -168,7 +168,7 @@ def test_long_names_of_as_many_shards_as_there_may_be_are_two_units(
 
 
 @pytest.mark.law("B18")
-def test_a_table_is_not_put_where_a_pull_would_read_a_third_unit(model: LockedModel) -> None:
+def test_table_placement_that_would_cost_a_third_read_unit_is_refused(model: LockedModel) -> None:
     apart = Apart(model, 1, "g" * 64, "s" * 30 + "{:02}")
     with pytest.raises(ValidationFailed, match="give the shard a shorter name, or put the table"):
         apart.place(SHARDS_MAX)
@@ -182,7 +182,7 @@ def test_a_table_is_not_put_where_a_pull_would_read_a_third_unit(model: LockedMo
 
 
 @pytest.mark.law("B18")
-def test_in_a_restored_buffer_as_much_is_read_as_is_said(model: LockedModel) -> None:
+def test_pull_from_a_restored_buffer_reads_the_predicted_units(model: LockedModel) -> None:
     apart = Apart(model, 36, "g" * 12, "shard_{}")
     apart.write_and_read(1)
     apart.restore()
@@ -192,7 +192,7 @@ def test_in_a_restored_buffer_as_much_is_read_as_is_said(model: LockedModel) -> 
 
 @pytest.mark.law("B18")
 @pytest.mark.law("B8")
-def test_heads_that_are_full_are_read_and_then_emptied_once_there_are_more_shards(
+def test_full_heads_are_read_and_emptied_once_shards_are_added(
     model: LockedModel,
 ) -> None:
     apart = Apart(model, 5)
@@ -212,7 +212,7 @@ def test_heads_that_are_full_are_read_and_then_emptied_once_there_are_more_shard
 
 @pytest.mark.law("B18")
 @pytest.mark.law("B14")
-def test_heads_that_another_release_fills_are_read_and_emptied(
+def test_heads_filled_by_another_release_are_read_and_emptied(
     model: LockedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     apart = Apart(model, SHARDS_MAX)
@@ -230,7 +230,9 @@ def test_heads_that_another_release_fills_are_read_and_emptied(
 
 @pytest.mark.law("B18")
 @pytest.mark.parametrize("shards", [2, 6, 8, 10, 14, 20, SHARDS_MAX])
-def test_a_push_of_a_small_edit_writes_about_what_was_said(model: LockedModel, shards: int) -> None:
+def test_push_of_a_small_edit_writes_about_the_predicted_units(
+    model: LockedModel, shards: int
+) -> None:
     apart = Apart(model, shards)
     layout = apart.admin.layout(GATEWAY)
     for shard, table in [(DEFAULT_SHARD, "t0"), ("s1", "t1")]:
@@ -242,7 +244,7 @@ def test_a_push_of_a_small_edit_writes_about_what_was_said(model: LockedModel, s
 
 
 @pytest.mark.parametrize("text_bytes", [0, 500, 3_000, 20_000])
-def test_a_push_that_touches_another_shard_writes_two_to_four_units_more(
+def test_push_across_two_shards_writes_two_to_four_units_more(
     model: LockedModel, text_bytes: int
 ) -> None:
     time, bill = GivenTime(WALL_MS), model.dynamo.bill
@@ -273,7 +275,7 @@ def test_a_push_that_touches_another_shard_writes_two_to_four_units_more(
 
 
 @pytest.mark.parametrize("lanes", [1, 2, 5, 8, 16, LANES_MAX])
-def test_a_current_reader_of_forty_tables_reads_two_units_while_five_lanes_are_open(
+def test_pull_without_news_of_forty_tables_reads_two_units_up_to_five_lanes(
     model: LockedModel, lanes: int
 ) -> None:
     """By tables of the longest names; a head with entries is less than a KB, so four are a unit."""
@@ -357,7 +359,7 @@ def pulled_units(model: LockedModel, shard: str) -> tuple[float, float]:
     return by_new, units(warm, asked)
 
 
-def test_a_shard_of_its_own_pays_only_for_a_process_that_reads_it_for_nobody_else() -> None:
+def test_separate_shard_saves_read_units_only_in_processes_without_the_log_in_memory() -> None:
     together = pulled_units(LockedModel(), DEFAULT_SHARD)
     apart = pulled_units(LockedModel(), "side")
 

@@ -61,7 +61,7 @@ def fill(buffer: MemoryBuffer, time: GivenTime, commits: int, deltas: int, text:
 
 @pytest.mark.law("B9")
 @pytest.mark.parametrize("deltas_max", [1, 9, 10, 11, 25, 1_000])
-def test_a_page_exceeds_what_was_asked_for_by_less_than_a_commit(
+def test_page_exceeds_its_limit_by_less_than_one_commit(
     buffer: MemoryBuffer, time: GivenTime, deltas_max: int
 ) -> None:
     fill(buffer, time, commits=7, deltas=10)
@@ -101,7 +101,7 @@ def test_a_limit_out_of_bounds_is_refused(buffer: MemoryBuffer, limit: int) -> N
     assert result.value.field == "limit"
 
 
-def test_cursors_that_this_log_cannot_honour_are_expired(
+def test_cursor_below_the_trim_above_the_log_or_of_another_epoch_is_expired(
     buffer: MemoryBuffer, time: GivenTime
 ) -> None:
     class Restored(MemoryBuffer):
@@ -129,7 +129,7 @@ def test_cursors_that_this_log_cannot_honour_are_expired(
 
 
 @pytest.mark.law("B7")
-def test_an_edit_stamped_last_week_reaches_who_pulled_yesterday(
+def test_edit_with_an_old_stamp_reaches_a_client_that_pulled_since(
     buffer: MemoryBuffer, time: GivenTime
 ) -> None:
     service = pusher(buffer, time_=time)
@@ -162,7 +162,7 @@ def test_a_process_with_a_slow_clock_commits_above_every_cursor(
 
 
 @pytest.mark.parametrize(("size", "asked_for"), [(10, 0), (5_000, 1)])
-def test_a_reader_reads_no_log_of_lanes_without_news_or_whose_head_has_it_all(
+def test_pull_reads_the_log_only_of_lanes_whose_head_lacks_new_entries(
     buffer: MemoryBuffer, time: GivenTime, size: int, asked_for: int
 ) -> None:
     fill(buffer, time, commits=1, deltas=1)
@@ -187,7 +187,7 @@ def test_a_reader_reads_no_log_of_lanes_without_news_or_whose_head_has_it_all(
 
 @pytest.mark.law("B6")
 @pytest.mark.parametrize("lanes", [1, 3])
-def test_a_configuration_changes_though_pushes_move_heads_all_the_time(
+def test_configuration_changes_although_pushes_move_heads_constantly(
     time: GivenTime, lanes: int
 ) -> None:
     class Busy(MemoryBuffer):
@@ -220,7 +220,9 @@ def test_a_configuration_changes_though_pushes_move_heads_all_the_time(
     assert len(pulled(buffer, GATEWAY)) == buffer.pushed > 1
 
 
-def test_a_configuration_that_never_wins_is_answered_later(time: GivenTime) -> None:
+def test_configuration_change_that_always_loses_the_race_fails_with_contention(
+    time: GivenTime,
+) -> None:
     class Stubborn(MemoryBuffer):
         def save_config(self, *_: object, **__: object) -> None:
             raise HeadMoved({})
@@ -229,7 +231,7 @@ def test_a_configuration_that_never_wins_is_answered_later(time: GivenTime) -> N
         administrator(Stubborn(), time_=time).place_table(GATEWAY, "todos", "hot")
 
 
-def test_registering_again_and_placing_again_change_nothing(
+def test_registering_a_schema_or_placing_a_table_again_changes_nothing(
     buffer: MemoryBuffer, time: GivenTime
 ) -> None:
     service = administrator(buffer, time_=time)
@@ -241,7 +243,7 @@ def test_registering_again_and_placing_again_change_nothing(
     assert buffer.config(GATEWAY).version == 2
 
 
-def test_a_client_is_sent_the_tables_that_it_may_see_and_an_administrator_all(
+def test_metrics_list_visible_tables_to_a_client_and_all_to_an_administrator(
     buffer: MemoryBuffer, time: GivenTime
 ) -> None:
     admin = administrator(buffer, time_=time)
@@ -277,7 +279,7 @@ def test_a_client_is_sent_the_tables_that_it_may_see_and_an_administrator_all(
     {"buckets": [{"name": "mine", "tables": ["todos"], "filters": [MINE]}]},
     {"buckets": [], "omit": [{"tables": ["todos"], "columns": ["salary"]}]},
 ])  # fmt: skip
-def test_no_number_tells_a_client_the_size_of_what_is_hidden_from_it(
+def test_metrics_do_not_tell_a_client_the_size_of_hidden_rows(
     buffer: MemoryBuffer, time: GivenTime, rules: dict[str, Any]
 ) -> None:
     admin, pushes = administrator(buffer, time_=time), pusher(buffer, time_=time)
@@ -294,7 +296,9 @@ def test_no_number_tells_a_client_the_size_of_what_is_hidden_from_it(
     assert sizes[1]["headHlc"] == str(page.cursor)
 
 
-def test_two_administrators_both_get_their_way(buffer: MemoryBuffer, time: GivenTime) -> None:
+def test_concurrent_changes_of_two_administrators_are_both_saved(
+    buffer: MemoryBuffer, time: GivenTime
+) -> None:
     class Interleaved(MemoryBuffer):
         """Another administrator is quicker, once."""
 

@@ -63,7 +63,7 @@ def commits(buffer: MemoryBuffer) -> int:
 # --- outcomes
 
 
-def test_each_delta_is_refused_by_itself_with_its_reason(
+def test_each_delta_of_a_push_is_refused_by_itself_with_its_reason(
     buffer: MemoryBuffer, time: GivenTime
 ) -> None:
     schema = {"table": "todos", "columns": [{"name": "n", "type": "integer"}]}
@@ -110,7 +110,9 @@ def test_an_atomic_push_with_one_bad_delta_is_refused_whole(
 
 
 @pytest.mark.law("M9")
-def test_a_row_has_no_more_columns_than_a_schema_may(buffer: MemoryBuffer, time: GivenTime) -> None:
+def test_delta_that_gives_a_row_too_many_columns_is_refused(
+    buffer: MemoryBuffer, time: GivenTime
+) -> None:
     """Each may be told with a stamp of its own, and a row must fit one answer."""
     service = pusher(buffer, time_=time)
     columns: dict[str, Any] = {f"c{number}": number for number in range(500)}
@@ -124,7 +126,7 @@ def test_a_row_has_no_more_columns_than_a_schema_may(buffer: MemoryBuffer, time:
 
 
 @pytest.mark.law("B9")
-def test_an_atomic_push_is_refused_whole_for_what_only_merging_tells(
+def test_atomic_push_is_refused_whole_when_merging_exceeds_the_row_limit(
     buffer: MemoryBuffer, time: GivenTime
 ) -> None:
     service = pusher(buffer, time_=time, limits=Limits(row_state_bytes_max=500))
@@ -155,7 +157,7 @@ def test_an_atomic_push_over_several_shards_is_one_commit(
 
 
 @pytest.mark.law("B9")
-def test_an_atomic_push_that_does_not_fit_one_commit_says_so(
+def test_atomic_push_that_does_not_fit_one_commit_is_refused(
     buffer: MemoryBuffer, time: GivenTime
 ) -> None:
     service = pusher(buffer, time_=time)
@@ -169,7 +171,7 @@ def test_an_atomic_push_that_does_not_fit_one_commit_says_so(
     assert service.push(GATEWAY, push(*fits, atomic=True)).accepted == 98
 
 
-def test_an_atomic_push_onto_rows_too_large_for_one_commit_says_so(
+def test_atomic_push_onto_rows_too_large_for_one_commit_is_refused(
     buffer: MemoryBuffer, time: GivenTime
 ) -> None:
     service = pusher(buffer, time_=time)
@@ -187,7 +189,9 @@ def test_an_atomic_push_onto_rows_too_large_for_one_commit_says_so(
     assert pulled(buffer, GATEWAY) == before + edits
 
 
-def test_the_receipt_names_the_latest_commit(buffer: MemoryBuffer, time: GivenTime) -> None:
+def test_receipt_of_a_push_and_of_its_repetition_names_the_same_commit(
+    buffer: MemoryBuffer, time: GivenTime
+) -> None:
     service = pusher(buffer, time_=time)
     delta = insert(at=at_ms(1), n=1)
     first = service.push(GATEWAY, push(delta))
@@ -234,7 +238,7 @@ EVENT = insert("e1", at=at_ms(2), table="events", n=2)
     ],
     ids=["overwritten", "deleted", "event"],
 )
-def test_the_receipt_of_what_changes_nothing_names_the_commit_that_made_it_so(
+def test_receipt_of_a_duplicate_is_not_older_than_the_commit_that_made_it_one(
     time: GivenTime, meanwhile: Delta, repeated: Delta
 ) -> None:
     buffer = SlowReads()
@@ -255,7 +259,7 @@ def test_the_receipt_of_what_changes_nothing_names_the_commit_that_made_it_so(
 # --- bounds
 
 
-def test_a_row_that_grows_too_large_refuses_what_made_it_so_and_takes_the_rest(
+def test_delta_that_makes_a_row_too_large_is_refused_and_the_rest_accepted(
     buffer: MemoryBuffer, time: GivenTime
 ) -> None:
     service = pusher(buffer, time_=time)
@@ -273,7 +277,7 @@ def test_a_row_that_grows_too_large_refuses_what_made_it_so_and_takes_the_rest(
     assert pulled(buffer, GATEWAY) == [deltas[0], deltas[2], deltas[3]]
 
 
-def test_a_refusal_is_never_by_a_row_that_is_out_of_date(
+def test_warm_process_does_not_refuse_a_delta_by_a_stale_row_state(
     buffer: MemoryBuffer, time: GivenTime
 ) -> None:
     small = Limits(row_state_bytes_max=500)
@@ -287,7 +291,7 @@ def test_a_refusal_is_never_by_a_row_that_is_out_of_date(
 
 
 @pytest.mark.parametrize("count", [1, 98, 99, 2_500])
-def test_a_large_push_is_cut_into_commits_that_fit(
+def test_large_push_is_split_into_commits_that_fit(
     buffer: MemoryBuffer, time: GivenTime, count: int
 ) -> None:
     deltas = [insert(f"r{number}", at=at_ms(0, number), n=number) for number in range(count)]
@@ -299,7 +303,7 @@ def test_a_large_push_is_cut_into_commits_that_fit(
     assert pulled(buffer, GATEWAY, deltas_max=10_000) == deltas
 
 
-def test_incompressible_data_is_cut_so_that_every_item_fits(
+def test_push_of_incompressible_data_is_split_into_items_that_fit(
     buffer: MemoryBuffer, time: GivenTime
 ) -> None:
     deltas = [insert(f"r{number}", at=at_ms(number), a=noise(60_000)) for number in range(60)]
@@ -309,7 +313,7 @@ def test_incompressible_data_is_cut_so_that_every_item_fits(
 
 
 @pytest.mark.parametrize("row_id", ["\U0001f600" * 128, "\x01" * 512, "r"])
-def test_the_bound_of_a_deltas_size_is_one(row_id: str) -> None:
+def test_delta_bytes_is_an_upper_bound_of_the_encoded_size(row_id: str) -> None:
     widest = {f"c{'x' * 60}{number}": "\U0001f600" for number in range(200)}
     delta = make_delta(
         Op.UPDATE, "t" * 64, row_id, widest, client_id="\U0001f600" * 32, hlc=at_ms(1)
@@ -321,7 +325,9 @@ def test_the_bound_of_a_deltas_size_is_one(row_id: str) -> None:
 # --- races and deadlines
 
 
-def test_a_configuration_that_keeps_changing_ends_at_the_deadline(time: GivenTime) -> None:
+def test_push_under_a_constantly_changing_configuration_fails_at_the_deadline(
+    time: GivenTime,
+) -> None:
     class Changing(MemoryBuffer):
         def lane_heads(self, gateway: str, lanes: Sequence[str]) -> dict[str, Head]:
             heads = super().lane_heads(gateway, lanes)
@@ -338,9 +344,7 @@ def test_a_configuration_that_keeps_changing_ends_at_the_deadline(time: GivenTim
     assert 8_000 <= time.now_ms - before < 9_000
 
 
-def test_a_warm_process_learns_of_a_new_configuration(
-    buffer: MemoryBuffer, time: GivenTime
-) -> None:
+def test_warm_process_applies_a_new_configuration(buffer: MemoryBuffer, time: GivenTime) -> None:
     warm = pusher(buffer, time_=time)
     warm.push(GATEWAY, push(insert("r1", at=at_ms(1), n=1)))
     schema = {"table": "todos", "columns": [{"name": "n", "type": "string"}]}
@@ -351,7 +355,7 @@ def test_a_warm_process_learns_of_a_new_configuration(
     assert codes(receipt) == {0: "SCHEMA_ERROR"}
 
 
-def test_memory_that_is_full_is_emptied_and_nothing_is_lost(
+def test_full_row_cache_is_emptied_without_losing_deltas(
     buffer: MemoryBuffer, time: GivenTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lakesync.log.row_cache.BYTES_REMEMBERED_MAX", 2_000)
@@ -369,7 +373,7 @@ def test_memory_that_is_full_is_emptied_and_nothing_is_lost(
 
 
 @pytest.mark.law("B4")
-def test_what_was_accepted_is_not_refused_for_a_clock_that_went_back_meanwhile() -> None:
+def test_accepted_delta_is_not_refused_after_the_clock_steps_back() -> None:
     time = GivenTime(WALL_MS)
 
     class Moving(MemoryBuffer):
@@ -399,7 +403,7 @@ class TestTables:
         monkeypatch.setattr(declaring, "TABLES_MAX", 3)
 
     @pytest.mark.law("B13")
-    def test_tables_beyond_the_limit_are_refused_delta_by_delta(
+    def test_deltas_of_tables_beyond_the_limit_are_refused_individually(
         self, buffer: MemoryBuffer, time: GivenTime
     ) -> None:
         service = pusher(buffer, time_=time)
@@ -415,7 +419,7 @@ class TestTables:
         assert service.push(GATEWAY, push(insert("r2", table="t1", at=at_ms(20)))).accepted == 1
 
     @pytest.mark.law("B13")
-    def test_an_atomic_push_with_one_table_too_many_leaves_nothing(
+    def test_atomic_push_with_one_table_too_many_declares_nothing(
         self, buffer: MemoryBuffer, time: GivenTime
     ) -> None:
         deltas = [insert("r1", table=f"t{number}", at=at_ms(number)) for number in range(4)]
@@ -427,7 +431,7 @@ class TestTables:
         assert buffer.config(GATEWAY).version == 0
 
     @pytest.mark.law("B13")
-    def test_however_many_push_at_once_there_are_no_more_tables(
+    def test_concurrent_pushes_do_not_exceed_the_table_limit(
         self, buffer: MemoryBuffer, time: GivenTime
     ) -> None:
         mine, theirs = (pusher(buffer, seed=seed, time_=time) for seed in (0, 1))
@@ -451,7 +455,9 @@ class TestTables:
         assert theirs.push(GATEWAY, push(insert("r2", table="x0", at=at_ms(9)))).accepted == 1
 
     @pytest.mark.law("B13")
-    def test_a_table_with_a_schema_counts(self, buffer: MemoryBuffer, time: GivenTime) -> None:
+    def test_table_with_a_schema_counts_towards_the_table_limit(
+        self, buffer: MemoryBuffer, time: GivenTime
+    ) -> None:
         admin, service = administrator(buffer, time_=time), pusher(buffer, time_=time)
         columns = [{"name": "n", "type": "json"}]
         for table in ("s1", "s2"):
@@ -467,7 +473,7 @@ class TestTables:
         admin.register_schema(GATEWAY, {"table": "t1", "columns": columns})
 
     @pytest.mark.law("B13")
-    def test_a_configuration_without_room_refuses_new_tables_alone(
+    def test_full_configuration_refuses_only_new_tables(
         self, buffer: MemoryBuffer, time: GivenTime, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         service = pusher(buffer, time_=time)

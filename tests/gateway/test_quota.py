@@ -62,7 +62,7 @@ class World:
     st.lists(st.integers(-8_000, 8_000), min_size=1, max_size=6),
     st.lists(st.tuples(st.integers(0, 5), st.integers(0, 40)), min_size=200, max_size=400),
 )
-def test_what_is_let_in_is_bounded_whatever_the_clocks(
+def test_admitted_pushes_are_bounded_per_window_whatever_the_clocks_say(
     ahead_ms: list[int], steps: list[tuple[int, int]]
 ) -> None:
     world = World(*ahead_ms)
@@ -79,7 +79,7 @@ def test_what_is_let_in_is_bounded_whatever_the_clocks(
 
 
 @pytest.mark.law("Q1")
-def test_a_flood_is_let_in_by_the_quota_whichever_processes_it_comes_to() -> None:
+def test_flood_over_many_processes_is_admitted_up_to_the_quota() -> None:
     world = World(*[0] * 20)
     let_in = 0
     for _ in range(20):  # windows
@@ -91,7 +91,7 @@ def test_a_flood_is_let_in_by_the_quota_whichever_processes_it_comes_to() -> Non
 
 
 @pytest.mark.law("Q2")
-def test_who_keeps_to_the_quota_is_never_refused() -> None:
+def test_gateway_within_its_quota_is_never_refused() -> None:
     world = World(*[0] * 8)
     pause_ms = 1000 / (PUSHES * BUSY_SHARE)
     for number in range(2_000):
@@ -100,7 +100,7 @@ def test_who_keeps_to_the_quota_is_never_refused() -> None:
 
 
 @pytest.mark.law("Q2")
-def test_a_push_that_is_larger_than_the_quota_has_its_turn() -> None:
+def test_push_larger_than_the_quota_is_admitted_once_per_window() -> None:
     world = World()
     for _ in range(3):
         assert world.pushes(deltas=DELTAS * 100)
@@ -109,7 +109,7 @@ def test_a_push_that_is_larger_than_the_quota_has_its_turn() -> None:
 
 
 @pytest.mark.law("Q3")
-def test_a_tenant_over_its_quota_takes_nothing_from_another() -> None:
+def test_gateway_over_its_quota_takes_nothing_from_another_gateways_quota() -> None:
     world = World()
     while world.pushes():
         pass
@@ -118,7 +118,7 @@ def test_a_tenant_over_its_quota_takes_nothing_from_another() -> None:
 
 
 @pytest.mark.law("Q4")
-def test_pushes_cost_no_write_but_for_each_share() -> None:
+def test_pushes_are_reported_to_the_store_in_shares() -> None:
     world = World(0, 0)
     let_in = sum(world.pushes(number % 2) for number in range(10 * WINDOW_PUSHES))
 
@@ -135,7 +135,7 @@ def test_half_of_a_quota_costs_few_reports() -> None:
 
 
 @pytest.mark.law("Q4")
-def test_who_is_refused_costs_nothing() -> None:
+def test_refused_pushes_are_not_reported_to_the_store() -> None:
     world = World()
     while world.pushes():
         pass
@@ -146,7 +146,7 @@ def test_who_is_refused_costs_nothing() -> None:
 
 
 @pytest.mark.law("Q4")
-def test_where_the_store_is_away_pushes_are_let_in_and_it_is_spared() -> None:
+def test_pushes_are_admitted_and_reports_pause_while_the_store_is_unavailable() -> None:
     world = World()
     world.store.is_away = True
     assert all(world.pushes() for _ in range(10 * WINDOW_PUSHES))
@@ -157,7 +157,7 @@ def test_where_the_store_is_away_pushes_are_let_in_and_it_is_spared() -> None:
     assert not world.pushes()
 
 
-def test_an_operators_quota_holds_from_the_next_report_on() -> None:
+def test_changed_quota_applies_from_the_next_report() -> None:
     world = World(0, 0)
     world.store.set_quota(G, Quota(1, None, None))
     for process in (0, 1):
@@ -169,7 +169,7 @@ def test_an_operators_quota_holds_from_the_next_report_on() -> None:
     assert all(world.pushes() for _ in range(10 * WINDOW_PUSHES))
 
 
-def test_no_quota_is_any_amount_and_reports_nothing() -> None:
+def test_quota_of_zero_admits_everything_and_reports_nothing() -> None:
     world = World(quota=Quota(0, 0, 0))
 
     assert all(world.pushes(deltas=10_000) for _ in range(1_000))
@@ -177,7 +177,7 @@ def test_no_quota_is_any_amount_and_reports_nothing() -> None:
 
 
 @pytest.mark.parametrize("stepped_ms", [-WINDOW_MS * 100, -WINDOW_MS, -1, WINDOW_MS * 100])
-def test_a_clock_that_steps_locks_nobody_out(stepped_ms: int) -> None:
+def test_clock_step_blocks_pushes_for_at_most_one_window(stepped_ms: int) -> None:
     world = World()
     while world.pushes():
         pass
@@ -188,7 +188,7 @@ def test_a_clock_that_steps_locks_nobody_out(stepped_ms: int) -> None:
     assert world.pushes()
 
 
-def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_remembered_quotas_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "QUOTAS_REMEMBERED_MAX", 2)
     world = World()
     for number in range(5):

@@ -98,7 +98,7 @@ def world() -> World:
 
 
 @pytest.mark.law("B15")
-def test_under_load_heads_that_were_just_read_are_not_read_again(world: World) -> None:
+def test_pull_under_load_reuses_heads_read_just_before(world: World) -> None:
     cursor = world.pull_under_load()
     reads, main_reads = world.buffer.reads, world.buffer.main_reads
     first = world.pull(cursor)
@@ -113,7 +113,7 @@ def test_under_load_heads_that_were_just_read_are_not_read_again(world: World) -
 
 
 @pytest.mark.law("B15")
-def test_they_are_read_again_once_the_page_would_end_too_far_back(world: World) -> None:
+def test_heads_are_read_again_once_the_page_would_end_too_far_back(world: World) -> None:
     cursor = world.pull_under_load()
     reads = world.buffer.reads
     world.time.now_ms += RAISED_EVERY_MS
@@ -126,7 +126,7 @@ def test_they_are_read_again_once_the_page_would_end_too_far_back(world: World) 
 
 @pytest.mark.law("B15")
 @pytest.mark.parametrize("at_least", ["fresh", "receipt"])
-def test_who_asks_for_more_has_them_read(world: World, at_least: str) -> None:
+def test_pull_with_at_least_is_not_served_from_older_heads(world: World, at_least: str) -> None:
     cursor = world.pull_under_load()
     receipt = world.push(0)
 
@@ -137,7 +137,7 @@ def test_who_asks_for_more_has_them_read(world: World, at_least: str) -> None:
 
 
 @pytest.mark.law("B15")
-def test_who_stands_at_them_has_them_read(world: World) -> None:
+def test_pull_at_the_cursor_of_the_recent_heads_reads_them_again(world: World) -> None:
     cursor = world.pull_under_load()
     top = world.pull(cursor).cursor
     reads = world.buffer.reads
@@ -148,7 +148,7 @@ def test_who_stands_at_them_has_them_read(world: World) -> None:
 
 
 @pytest.mark.law("B15")
-def test_a_reader_of_many_pages_has_them_read_for_the_first_and_the_last(world: World) -> None:
+def test_reading_many_pages_reads_heads_for_the_first_and_last_page_only(world: World) -> None:
     world.pull(0, at_least=STAMP_MAX)
     reads = world.buffer.reads
     cursors = [0]
@@ -173,7 +173,9 @@ CHANGES: dict[str, Callable[[World], object]] = {
 
 @pytest.mark.law("B15")
 @pytest.mark.parametrize("change", CHANGES)
-def test_what_the_main_lanes_head_tells_holds_for_every_page(world: World, change: str) -> None:
+def test_heads_are_read_again_after_a_new_configuration_horizon_or_list_of_lanes(
+    world: World, change: str
+) -> None:
     cursor = world.pull_under_load()
     CHANGES[change](world)
     reads = world.buffer.reads
@@ -184,7 +186,7 @@ def test_what_the_main_lanes_head_tells_holds_for_every_page(world: World, chang
 
 
 @pytest.mark.law("B15")
-def test_a_clock_that_went_back_makes_nothing_younger() -> None:
+def test_clock_step_back_does_not_make_recent_heads_younger() -> None:
     world, steady = World(), GivenTime(0)
     world.reader = PullService(
         world.buffer, wall_clock=world.time.wall_clock, monotonic_ms=steady.wall_clock
@@ -212,7 +214,7 @@ STEPS = st.one_of(
 
 @pytest.mark.law("B7", "B8", "B15")
 @given(steps=st.lists(STEPS, max_size=40))
-def test_no_page_ends_further_back_than_it_may_whatever_happens(
+def test_no_page_ends_further_back_than_permitted_whatever_the_order_of_steps(
     steps: list[tuple[str, int]],
 ) -> None:
     world = World()

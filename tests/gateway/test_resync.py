@@ -27,7 +27,7 @@ def world() -> World:
 
 @pytest.mark.law("V10")
 class TestResync:
-    def test_a_change_of_rules_takes_away_what_they_no_longer_show(self, world: World) -> None:
+    def test_changed_rules_remove_rows_that_they_no_longer_show(self, world: World) -> None:
         world.push(insert("r1", owner="bob", at=1), insert("r2", owner="ann", at=2))
         ann = Reader("ann")
         ann.sync(world)
@@ -37,7 +37,7 @@ class TestResync:
         assert ann.seen().keys() == {("todos", "r2")}
         assert ann.resyncs == [Resync(("todos",)), Resync((), ("todos",))]
 
-    def test_only_the_tables_concerned_are_sent_again(self, world: World) -> None:
+    def test_resync_sends_only_tables_whose_rules_changed(self, world: World) -> None:
         lists = bucket(tables=["lists"])
         world.rules(bucket(MINE), lists)
         world.push(insert("r1", owner="ann", at=1), insert("r2", owner="bob", at=2))
@@ -52,7 +52,7 @@ class TestResync:
         assert ann.resyncs == [Resync(("todos",))]
         assert ann.seen().keys() == {("todos", "r2"), ("lists", "l1")}
 
-    def test_it_tells_up_to_where_deletions_may_be_forgotten(self, world: World) -> None:
+    def test_resync_reports_the_tombstone_horizons(self, world: World) -> None:
         """A client may hold what it wrote into a row that it could not see being deleted."""
         world.push(insert("r1", owner="ann", at=1))
         ann = Reader("ann")
@@ -68,7 +68,9 @@ class TestResync:
 
         assert [resync.tombstone_horizons for resync in ann.resyncs] == [{"todos": 7}, {}]
 
-    def test_the_log_is_not_read_twice(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_resync_of_named_tables_reads_no_log_entries(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         world.rules(bucket(MINE))
         for number in range(50):
             world.push(insert(f"r{number}", owner="ann", at=number + 1))
@@ -90,7 +92,7 @@ class TestResync:
         assert ann.seen() == {}
         assert spans == []
 
-    def test_the_log_that_is_not_flushed_is_read_once(
+    def test_resync_of_all_tables_reads_the_unflushed_log_once(
         self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """It may name tables that nothing else does, and tells so before the first page."""
@@ -116,7 +118,9 @@ class TestResync:
         assert spans == [0]
 
     @pytest.mark.parametrize("lag", [1, 2])
-    def test_a_row_that_looks_as_it_did_before_the_rules_is_not_shown(self, lag: int) -> None:
+    def test_resync_fails_rather_than_show_a_row_state_from_before_the_rules(
+        self, lag: int
+    ) -> None:
         """The log of before the rules would not tell that it has left."""
         buffer = LaggingBuffer()
         world = World(buffer)
@@ -136,7 +140,9 @@ class TestResync:
 
         assert ann.seen().keys() == {("todos", "r2")}
 
-    def test_a_second_change_in_the_middle_concerns_just_its_tables(self, world: World) -> None:
+    def test_second_rule_change_during_a_resync_resyncs_only_its_own_tables(
+        self, world: World
+    ) -> None:
         tables = ("lists", "other", "todos")
 
         def of(*mine: str) -> list[dict[str, Any]]:
@@ -161,7 +167,7 @@ class TestResync:
             ("lists", "ann"), ("other", "ann"), ("other", "bob"), ("todos", "ann")
         }  # fmt: skip
 
-    def test_tables_that_only_the_log_knows_are_read_again_from_the_beginning(
+    def test_changed_claims_expire_the_cursor_when_only_the_log_knows_a_table(
         self, world: World
     ) -> None:
         world.rules(bucket(MINE, tables=[]), bucket(tables=["events"]))
@@ -172,7 +178,7 @@ class TestResync:
         with pytest.raises(CursorExpired):
             world.pull_service.pull(GATEWAY, ann.asks())
 
-    def test_events_that_come_into_sight_are_read_out_of_the_log(self, world: World) -> None:
+    def test_events_that_become_visible_are_read_from_the_log(self, world: World) -> None:
         world.rules(bucket(MINE, tables=["events"]))
         world.push(insert("e1", table="events", owner="ann", at=1))
         world.push(insert("e2", table="events", owner="bob", at=2))
@@ -183,7 +189,7 @@ class TestResync:
 
         assert ann.seen().keys() == {("events", "e2")}
 
-    def test_a_scope_that_tells_nothing_begins_everything_anew(self, world: World) -> None:
+    def test_pull_with_an_unreadable_scope_returns_all_visible_rows(self, world: World) -> None:
         world.push(insert("r1", owner="ann", at=1))
         world.rules(bucket(MINE))
         ann = Reader("ann", cursor=1, scope="nonsense~")

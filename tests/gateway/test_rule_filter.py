@@ -42,7 +42,7 @@ def world() -> World:
 
 @pytest.mark.law("V7")
 class TestEnteringAndLeaving:
-    def test_a_row_that_comes_into_sight_is_sent_whole(self, world: World) -> None:
+    def test_row_that_becomes_visible_is_sent_whole(self, world: World) -> None:
         world.rules(bucket(MINE))
         ann = Reader("ann")
         world.push(insert("r1", owner="bob", title="a", at=1))
@@ -57,7 +57,7 @@ class TestEnteringAndLeaving:
         assert {delta.hlc for delta in ann.sent} == {1, 2, 3}
 
     @pytest.mark.parametrize(("removes", "op"), [(True, Op.REMOVE), (False, Op.DELETE)])
-    def test_a_row_that_leaves_is_taken_away_without_its_new_values(
+    def test_row_that_becomes_hidden_is_removed_without_its_new_values(
         self, world: World, *, removes: bool, op: Op
     ) -> None:
         world.rules(bucket(MINE))
@@ -70,7 +70,7 @@ class TestEnteringAndLeaving:
         assert ann.seen() == {}
         assert (ann.sent[-1].op, ann.sent[-1].columns) == (op, ())
 
-    def test_deletes_reach_exactly_those_who_saw_the_row(self, world: World) -> None:
+    def test_delete_is_sent_exactly_to_clients_that_saw_the_row(self, world: World) -> None:
         world.rules(bucket(MINE))
         ann, bob = Reader("ann"), Reader("bob")
         world.push(insert("r1", owner="ann", at=1))
@@ -84,7 +84,7 @@ class TestEnteringAndLeaving:
 
     @pytest.mark.parametrize("removes", [True, False])
     @pytest.mark.parametrize("same_stamp", [True, False])
-    def test_a_row_larger_than_a_delta_may_be_is_sent_whole_all_the_same(
+    def test_row_larger_than_the_delta_limit_is_sent_whole(
         self, world: World, *, removes: bool, same_stamp: bool
     ) -> None:
         half = "x" * 150_000
@@ -100,7 +100,7 @@ class TestEnteringAndLeaving:
         for delta in ann.sent:
             assert delta == checked_delta(*delta[:6])
 
-    def test_a_row_deleted_and_made_again_in_one_push_is_there(self, world: World) -> None:
+    def test_row_deleted_and_inserted_again_in_one_push_is_visible(self, world: World) -> None:
         world.rules(bucket(MINE))
         ann = Reader("ann")
         world.push(insert("r1", owner="ann", title="a", at=1))
@@ -110,7 +110,7 @@ class TestEnteringAndLeaving:
 
         assert ann.seen() == {("todos", "r1"): {"owner": "ann", "title": "b"}}
 
-    def test_of_a_row_made_anew_its_delete_is_a_part(self, world: World) -> None:
+    def test_row_inserted_again_is_sent_with_its_delete(self, world: World) -> None:
         """Who wrote the row while it was hidden still holds what the delete took away."""
         world.rules(bucket(MINE))
         world.push(insert("r1", owner="bob", at=1))
@@ -121,7 +121,7 @@ class TestEnteringAndLeaving:
 
         assert [delta.op for delta in ann.sent] == [Op.DELETE, Op.INSERT]
 
-    def test_where_every_row_is_seen_so_is_a_delete_that_came_first(self, world: World) -> None:
+    def test_delete_of_an_unknown_row_is_sent_where_no_filter_applies(self, world: World) -> None:
         world.rules(bucket(), bucket(MINE, tables=["events"]))
         world.push(delete("r1", at=1), insert("e1", table="events", owner="bob", at=2))
         ann = Reader("ann")
@@ -129,7 +129,7 @@ class TestEnteringAndLeaving:
 
         assert [(delta.op, delta.row_id) for delta in ann.sent] == [(Op.DELETE, "r1")]
 
-    def test_a_table_that_no_bucket_covers_is_sent_to_nobody(self, world: World) -> None:
+    def test_table_without_a_bucket_is_sent_to_no_client(self, world: World) -> None:
         world.rules(bucket(MINE))
         ann = Reader("ann")
         world.push(insert("r1", table="other", owner="ann", at=1))
@@ -137,7 +137,7 @@ class TestEnteringAndLeaving:
 
         assert ann.sent == []
 
-    def test_rules_decide_of_tables_without_a_schema_too(self, world: World) -> None:
+    def test_rules_filter_tables_without_a_schema(self, world: World) -> None:
         world.rules(bucket(MINE, tables=["free"]))
         for owner in ("ann", "bob"):
             world.push(insert(f"of {owner}", table="free", owner=owner, at=1))
@@ -146,7 +146,7 @@ class TestEnteringAndLeaving:
 
         assert ann.seen().keys() == {("free", "of ann")}
 
-    def test_what_was_logged_before_the_rules_is_decided_by_the_row_as_it_is(
+    def test_entries_logged_before_the_rules_are_filtered_by_the_current_row(
         self, world: World
     ) -> None:
         ann = Reader("ann")
@@ -159,7 +159,7 @@ class TestEnteringAndLeaving:
 
         assert ann.seen() == {("todos", "r2"): {"owner": "ann", "title": "mine"}}
 
-    def test_who_begins_is_sent_no_removals_of_what_it_never_had(self, world: World) -> None:
+    def test_new_client_is_sent_no_removals(self, world: World) -> None:
         world.push(insert("r1", owner="bob", at=1), insert("r2", owner="ann", at=2))
         world.rules(bucket(MINE))
         ann = Reader("ann", limit=1)
@@ -167,7 +167,7 @@ class TestEnteringAndLeaving:
 
         assert [delta.row_id for delta in ann.sent] == ["r2"]
 
-    def test_events_are_rows_of_their_own(self, world: World) -> None:
+    def test_events_are_filtered_individually(self, world: World) -> None:
         world.push(insert("e0", table="events", owner="ann", at=1))
         world.push(insert("e1", table="events", owner="bob", at=2))
         world.rules(bucket(MINE, tables=["events"]))
@@ -183,7 +183,7 @@ class TestEnteringAndLeaving:
 @pytest.mark.parametrize(
     "value", ["1e-99999999999999999999", "9" * 5_000, "0001-01-01T00:00+23:59"]
 )
-def test_no_value_keeps_anyone_from_reading(world: World, value: str) -> None:
+def test_no_column_value_makes_a_pull_fail(world: World, value: str) -> None:
     ordered = {"column": "title", "op": "gt", "value": "3"}
     since = {"column": "title", "op": "gt", "value": "2024-01-01"}
     rules = [bucket(ordered), bucket(since, name="since")]
@@ -200,7 +200,7 @@ def test_no_value_keeps_anyone_from_reading(world: World, value: str) -> None:
 
 @pytest.mark.law("V8")
 class TestSparse:
-    def test_a_page_that_is_filtered_empty_moves_the_cursor(self) -> None:
+    def test_empty_page_after_filtering_moves_the_cursor(self) -> None:
         world = World(limits=Limits(page_deltas_max=5))
         world.rules(bucket(MINE))
         for number in range(300):
@@ -214,7 +214,7 @@ class TestSparse:
         assert first.cursor > 0
         assert again == sorted(set(again))
 
-    def test_one_request_gets_past_all_that_is_hidden(self, world: World) -> None:
+    def test_one_pull_skips_all_hidden_commits(self, world: World) -> None:
         world.rules(bucket(MINE))
         for number in range(500):
             world.push(insert(f"r{number}", owner="bob", at=number + 1))
@@ -252,7 +252,7 @@ class TestManyRowsComeIntoSight:
         monkeypatch.setattr(world.buffer, "rows", rows)
         return asked
 
-    def test_the_rows_of_many_commits_are_read_together(
+    def test_rows_of_many_commits_are_read_in_few_requests(
         self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         self.given_to_ann(world, 600)
@@ -264,7 +264,7 @@ class TestManyRowsComeIntoSight:
         assert len(asked) <= 8
         assert max(asked) <= 200
 
-    def test_a_request_ends_in_time_and_moves_the_cursor(
+    def test_slow_filtered_pull_ends_in_time_and_moves_the_cursor(
         self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         self.given_to_ann(world, 600)
@@ -279,7 +279,7 @@ class TestManyRowsComeIntoSight:
         assert cursors == sorted(set(cursors))
         assert len(cursors) >= 3
 
-    def test_a_page_is_bounded_in_bytes(self) -> None:
+    def test_filtered_page_is_bounded_in_bytes(self) -> None:
         world = World(limits=Limits(page_bytes_max=30_000))
         self.given_to_ann(world, 60, title="x" * 5_000)
         ann = Reader("ann", limit=5_000)
@@ -289,7 +289,9 @@ class TestManyRowsComeIntoSight:
         assert sum(page.count for page in pages) == 120
 
     @pytest.mark.parametrize("removes", [True, False])
-    def test_one_commit_may_bring_more_rows_than_an_answer_carries(self, *, removes: bool) -> None:
+    def test_commit_with_more_visible_rows_than_a_page_carries_is_sent_whole(
+        self, *, removes: bool
+    ) -> None:
         world = World(limits=Limits(page_bytes_max=30_000))
         self.given_to_ann(world, 40, title="x" * 5_000, commits=1)
         world.push(update("r3", owner="bob", at=20_000), insert("r99", owner="ann", at=20_001))
@@ -305,7 +307,7 @@ class TestManyRowsComeIntoSight:
 
 @pytest.mark.law("V6")
 class TestScope:
-    def test_claims_that_no_filter_reads_lead_to_no_resync(self, world: World) -> None:
+    def test_claims_that_no_filter_reads_cause_no_resync(self, world: World) -> None:
         world.rules(bucket(MINE))
         ann = Reader("ann")
         world.push(insert("r1", owner="ann", at=1))
@@ -314,9 +316,7 @@ class TestScope:
 
         assert world.pull_service.pull(GATEWAY, pull).resync is None
 
-    def test_rules_that_change_in_the_middle_of_a_snapshot_begin_it_again(
-        self, world: World
-    ) -> None:
+    def test_rule_change_during_a_snapshot_expires_it(self, world: World) -> None:
         world.push(insert("r1", owner="bob", at=1), insert("r2", owner="ann", at=2))
         world.flush_and_trim()
         ann = Reader("ann", limit=1)
@@ -332,14 +332,14 @@ class TestScope:
 
 @pytest.mark.law("V5")
 class TestWrites:
-    def test_a_refused_write_is_one_delta_not_the_push(self, world: World) -> None:
+    def test_refused_write_does_not_refuse_the_rest_of_the_push(self, world: World) -> None:
         world.rules(bucket(write=[MINE]))
         mine, theirs = insert("r1", owner="ann", at=1), insert("r2", owner="bob", at=2)
 
         assert world.push(mine, theirs, sub="ann") == ["FORBIDDEN"]
         assert truth(world).keys() == {("todos", "r1")}
 
-    def test_each_refusal_is_an_error_of_its_own(self, world: World) -> None:
+    def test_each_refused_delta_gets_its_own_error_object(self, world: World) -> None:
         world.rules(bucket(write=[MINE]))
         theirs = [insert(f"r{n}", owner="bob", at=n) for n in (1, 2)]
         wanted = replace(push(*theirs), claims={"sub": "ann"})
@@ -350,7 +350,7 @@ class TestWrites:
             errors = [outcome.error for receipt in receipts for outcome in receipt.outcomes]
             assert len({id(error) for error in errors}) == 4
 
-    def test_a_row_is_not_given_away_nor_taken(self, world: World) -> None:
+    def test_write_filters_prevent_giving_away_or_taking_a_row(self, world: World) -> None:
         world.rules(bucket(write=[MINE]))
         world.push(insert("r1", owner="ann", at=1), sub="ann")
         world.push(insert("r2", owner="bob", at=2), sub="bob")
@@ -360,7 +360,7 @@ class TestWrites:
         assert world.push(delete("r2", at=5), sub="ann") == ["FORBIDDEN"]
         assert world.push(update("r1", title="fine", at=6), sub="ann") == []
 
-    def test_a_row_out_of_sight_is_not_written_into_sight(self, world: World) -> None:
+    def test_hidden_row_cannot_be_written(self, world: World) -> None:
         """Who guesses its id would be sent all of it."""
         world.rules(bucket_without_write(MINE))
         ann = Reader("ann")
@@ -379,9 +379,7 @@ class TestWrites:
         assert ann.sent == []
         assert truth(world) == {("todos", "r1"): {"owner": "bob", "title": "secret"}}
 
-    def test_without_write_filters_one_writes_what_one_saw_and_what_is_new(
-        self, world: World
-    ) -> None:
+    def test_without_write_filters_visible_and_new_rows_may_be_written(self, world: World) -> None:
         world.rules(bucket_without_write(MINE))
 
         assert world.push(insert("r1", owner="ann", at=1), sub="ann") == []
@@ -391,7 +389,7 @@ class TestWrites:
         assert world.push(insert("r2", owner="bob", at=5), sub="ann") == []
         assert world.push(update("r2", title="more", at=6), sub="ann") == ["FORBIDDEN"]
 
-    def test_a_row_is_judged_as_it_was_before_the_commit(self, world: World) -> None:
+    def test_write_permission_is_decided_by_the_row_before_the_commit(self, world: World) -> None:
         """Who gives a row away in a transaction may write to it in the rest of that."""
         world.rules(bucket_without_write(MINE))
         made, more = insert("r1", owner="bob", at=1), update("r1", title="more", at=2)
@@ -403,7 +401,7 @@ class TestWrites:
             "FORBIDDEN",
         ]
 
-    def test_a_row_that_was_deleted_out_of_sight_may_be_made_anew_and_tells_nothing(
+    def test_row_deleted_while_hidden_may_be_inserted_again_without_revealing_it(
         self, world: World
     ) -> None:
         world.rules(bucket_without_write(MINE))
@@ -421,14 +419,14 @@ class TestWrites:
         assert ann.seen() == {("todos", "r1"): {"owner": "ann"}}
         assert world.push(update("r1", title="late", at=7), sub="bob") == ["FORBIDDEN"]
 
-    def test_a_row_brought_back_behind_its_delete_is_one_that_exists(self, world: World) -> None:
+    def test_row_inserted_again_after_its_delete_counts_as_existing(self, world: World) -> None:
         world.rules(bucket_without_write(MINE))
         world.push(insert("r1", owner="bob", at=1), sub="bob")
         world.push(delete("r1", at=2), insert("r1", owner="bob", at=3), sub="bob")
 
         assert world.push(update("r1", owner="ann", at=4), sub="ann") == ["FORBIDDEN"]
 
-    def test_where_no_bucket_covers_a_table_rows_are_made_and_never_changed(
+    def test_rows_of_a_table_without_a_bucket_may_be_inserted_but_not_updated(
         self, world: World
     ) -> None:
         world.rules(bucket_without_write(MINE))
@@ -436,13 +434,13 @@ class TestWrites:
         assert world.push(insert("o1", table="other", owner="ann", at=1), sub="ann") == []
         assert world.push(update("o1", table="other", title="x", at=2), sub="ann") == ["FORBIDDEN"]
 
-    def test_write_filters_are_in_the_place_of_sight(self, world: World) -> None:
+    def test_write_filters_replace_visibility_for_writes(self, world: World) -> None:
         world.rules(bucket(MINE, write=[]))
         world.push(insert("r1", owner="bob", at=1), sub="bob")
 
         assert world.push(update("r1", title="x", at=2), sub="ann") == []
 
-    def test_events_are_new_rows_each(self, world: World) -> None:
+    def test_events_count_as_new_rows_for_writes(self, world: World) -> None:
         world.rules(bucket_without_write(MINE, tables=["events"]))
         theirs = insert("e1", table="events", owner="bob", at=1)
         mine = insert("e1", table="events", owner="ann", at=2)
@@ -453,7 +451,7 @@ class TestWrites:
         ann.sync(world)
         assert ann.sent == [mine]
 
-    def test_an_atomic_push_is_refused_whole(self, world: World) -> None:
+    def test_atomic_push_with_a_forbidden_write_is_refused_whole(self, world: World) -> None:
         world.rules(bucket_without_write(MINE))
         world.push(insert("r1", owner="bob", at=1), sub="bob")
         guess, other = update("r1", owner="ann", at=2), insert("r2", owner="ann", at=3)
@@ -463,7 +461,7 @@ class TestWrites:
         assert codes == ["FORBIDDEN", "ATOMIC_PUSH_REFUSED"]
         assert truth(world).keys() == {("todos", "r1")}
 
-    def test_events_are_judged_too(self, world: World) -> None:
+    def test_write_filters_apply_to_events(self, world: World) -> None:
         world.rules(bucket(tables=["events"], write=[MINE]))
         events = [
             insert("e1", table="events", owner="ann", at=1),
@@ -472,7 +470,7 @@ class TestWrites:
 
         assert world.push(*events, sub="ann") == ["FORBIDDEN"]
 
-    def test_a_refusal_is_not_of_what_a_warm_process_remembers_of_another_shard(
+    def test_write_permission_is_not_decided_by_a_stale_cached_row_of_another_shard(
         self, world: World
     ) -> None:
         administrator(world.buffer).place_table(GATEWAY, "lists", "s1")
@@ -498,7 +496,7 @@ class TestDeletedRows:
         world.push(delete("r1", at=5))
         return world
 
-    def test_of_an_update_alone_a_deleted_row_does_not_come_back(self, world: World) -> None:
+    def test_update_alone_does_not_revive_a_deleted_row(self, world: World) -> None:
         """Nobody could tell whose it is: its author alone would see it."""
         late = update("r1", title="b", at=6)
 
@@ -509,7 +507,9 @@ class TestDeletedRows:
         ]
         assert truth(world) == {}
 
-    def test_an_insert_just_above_the_delete_brings_all_of_it(self, world: World) -> None:
+    def test_insert_just_after_the_delete_admits_a_later_update_in_the_same_push(
+        self, world: World
+    ) -> None:
         ann = Reader("ann")
         rest, late = insert("r1", owner="ann", title="a", at=5), update("r1", title="b", at=6)
         rest = rest._replace(hlc=rest.hlc + 1)
@@ -520,7 +520,7 @@ class TestDeletedRows:
         assert ann.seen() == {("todos", "r1"): {"owner": "ann", "title": "b"}}
 
     @pytest.mark.parametrize("atomic", [True, False])
-    def test_a_push_that_inserts_it_later_may_update_it_before(
+    def test_update_may_precede_the_reviving_insert_of_the_same_push(
         self, world: World, *, atomic: bool
     ) -> None:
         made = delete("r1", at=6), update("r1", title="b", at=7), insert("r1", owner="ann", at=8)
@@ -528,7 +528,7 @@ class TestDeletedRows:
         assert world.push(*made, sub="ann", atomic=atomic) == []
         assert truth(world) == {("todos", "r1"): {"owner": "ann", "title": "b"}}
 
-    def test_an_insert_that_is_older_than_the_delete_is_none(self, world: World) -> None:
+    def test_insert_older_than_the_delete_does_not_admit_an_update(self, world: World) -> None:
         made = update("r1", title="b", at=7), insert("r1", owner="ann", at=4)
 
         assert world.push(*made, sub="ann") == ["ROW_DELETED"]
@@ -541,7 +541,7 @@ class TestDeletedRows:
             ("owner", {"title": "a"}, "ROW_DELETED"),
         ],
     )
-    def test_an_insert_that_is_refused_itself_is_none(
+    def test_refused_insert_does_not_admit_an_update_of_a_deleted_row(
         self, world: World, left_out: str, row: dict[str, str], code: str
     ) -> None:
         hidden = {"tables": ["todos"], "columns": [left_out], "except": []}
@@ -553,7 +553,7 @@ class TestDeletedRows:
         assert sorted(world.push(*made, sub="ann")) == sorted(["ROW_DELETED", code])
         assert truth(world) == {}
 
-    def test_an_insert_that_does_not_fit_is_none(self) -> None:
+    def test_insert_that_exceeds_the_row_limit_does_not_admit_an_update(self) -> None:
         world = World(limits=Limits(row_state_bytes_max=300))
         world.rules(bucket(MINE))
         world.push(insert("r1", owner="ann", at=1), delete("r1", at=5))
@@ -563,7 +563,7 @@ class TestDeletedRows:
         assert truth(world) == {}
 
     @pytest.mark.parametrize("rows_bytes_max", [1, 10_000])
-    def test_an_insert_of_the_next_commit_of_the_same_push_is_one(
+    def test_insert_in_a_later_commit_of_the_same_push_admits_an_update(
         self, rows_bytes_max: int
     ) -> None:
         """Rows are large: the second commit takes what the first has no room for, in order."""
@@ -580,7 +580,9 @@ class TestDeletedRows:
         assert world.push(*made, sub="ann") == []
         assert truth(world)["todos", "r1"] == {"owner": "ann", "title": "b"}
 
-    def test_what_was_accepted_before_is_a_duplicate(self, world: World) -> None:
+    def test_updates_accepted_before_are_accepted_again_after_the_row_is_deleted(
+        self, world: World
+    ) -> None:
         world.push(insert("r2", owner="ann", at=1))
         early, late = update("r2", title="b", at=2), update("r2", title="c", at=9)
         assert world.push(early, late, sub="ann") == []
@@ -591,7 +593,7 @@ class TestDeletedRows:
         assert world.push(early, late, update("r3", title="b", at=2), sub="ann") == []
 
     @pytest.mark.parametrize("removes", [True, False])
-    def test_a_late_delete_with_an_older_stamp_hides_the_row_from_all(
+    def test_late_delete_with_an_older_stamp_hides_the_row_from_all_clients(
         self, world: World, *, removes: bool
     ) -> None:
         """What is left of it has no owner. Its readers are told of the delete as well."""
@@ -608,18 +610,22 @@ class TestDeletedRows:
         assert readers[0].sent[-2] == delete("r2", at=5)
         assert readers[1].sent == []
 
-    def test_where_nothing_is_filtered_it_comes_back_as_before(self, world: World) -> None:
+    def test_update_of_a_deleted_row_is_accepted_where_no_filter_applies(
+        self, world: World
+    ) -> None:
         world.rules(bucket(MINE), {"tables": [], "filters": []})
 
         assert world.push(update("r1", title="b", at=6), sub="ann") == []
 
-    def test_a_connector_is_not_asked(self, world: World) -> None:
+    def test_update_of_a_deleted_row_by_a_connector_is_accepted(self, world: World) -> None:
         assert world.push(update("r1", title="b", at=6), trusted=True) == []
 
-    def test_a_row_that_never_was_may_begin_with_an_update(self, world: World) -> None:
+    def test_new_row_may_begin_with_an_update(self, world: World) -> None:
         assert world.push(update("r7", owner="ann", at=6), sub="ann") == []
 
-    def test_where_deletions_were_forgotten_an_update_must_show_its_row(self, world: World) -> None:
+    def test_update_of_a_row_whose_deletion_may_be_forgotten_must_make_it_visible(
+        self, world: World
+    ) -> None:
         config = world.buffer.config(GATEWAY)
         forgetting = replace(config, version=config.version + 1, tombstone_horizons={"todos": 3})
         head = world.buffer.heads(GATEWAY)["main"]
@@ -628,7 +634,9 @@ class TestDeletedRows:
         assert world.push(update("r7", title="b", at=6), sub="ann") == ["ROW_DELETED"]
         assert world.push(update("r8", owner="ann", at=7), sub="ann") == []
 
-    def test_an_insert_of_one_who_is_not_sent_what_rules_read_is_none(self, world: World) -> None:
+    def test_insert_by_a_client_not_sent_the_filter_columns_does_not_revive_a_row(
+        self, world: World
+    ) -> None:
         hidden = {"tables": ["todos"], "columns": ["owner"], "except": []}
         world.rules(bucket(MINE), omit=[hidden])
 
@@ -639,7 +647,7 @@ class TestDeletedRows:
 @pytest.mark.law("V4", "V10")
 class TestWithoutAScope:
     @pytest.mark.parametrize("removes", [True, False])
-    def test_a_row_that_the_log_cannot_decide_is_not_named(
+    def test_pull_without_a_scope_does_not_name_rows_that_the_log_cannot_decide(
         self, world: World, *, removes: bool
     ) -> None:
         """Anybody may name a cursor; whoever names no scope may never have seen anything."""
@@ -654,7 +662,7 @@ class TestWithoutAScope:
 
         assert {delta.row_id for delta in ann.sent} == {"r2"}
 
-    def test_what_it_holds_by_earlier_rules_is_read_again_which_names_nothing(
+    def test_client_without_a_scope_reads_again_after_rule_changes_without_naming_hidden_rows(
         self, world: World
     ) -> None:
         world.rules(bucket(MINE))
@@ -674,7 +682,7 @@ class TestWithoutAScope:
         ann.sync(world)
         assert (ann.sent, ann.resyncs) == ([], [])
 
-    def test_reading_again_goes_on_with_the_scope_of_the_last_page_only(self, world: World) -> None:
+    def test_resync_continues_only_with_the_scope_of_its_last_page(self, world: World) -> None:
         world.rules(bucket(MINE))
         first = world.buffer.heads(GATEWAY)["main"].commit
         for number in (1, 2):
@@ -732,7 +740,7 @@ steps = st.sampled_from([pushes, pushes, syncs, syncs, pushes, syncs, changes]).
 @pytest.mark.law("V4", "V6", "V7")
 @settings(max_examples=400)
 @given(st.integers(0, len(RULES) - 1), st.lists(steps, min_size=3, max_size=30), st.integers(1, 3))
-def test_whatever_happens_each_client_holds_what_it_may_see_and_was_sent_nothing_else(
+def test_each_client_holds_exactly_its_visible_rows_and_is_sent_nothing_else(
     first: int, happened: list[Any], limit: int
 ) -> None:
     world = World()
@@ -779,7 +787,7 @@ def test_whatever_happens_each_client_holds_what_it_may_see_and_was_sent_nothing
     ),
     st.randoms(use_true_random=False),
 )
-def test_without_write_filters_a_push_leaves_what_its_client_does_not_see(
+def test_without_write_filters_no_push_changes_rows_hidden_from_its_client(
     pushes: list[tuple[str, list[Any]]], chance: Random
 ) -> None:
     """Whatever stamps it carries; and so it brings nothing into its client's sight."""
@@ -834,7 +842,7 @@ def sync(
     st.sampled_from(["ann", "bob"]),
     st.booleans(),
 )
-def test_from_wherever_one_reads_without_a_scope_no_row_is_named_that_one_never_saw(
+def test_pull_without_a_scope_never_names_a_row_that_was_never_visible(
     first: int,
     happened: list[Any],
     sub: str,

@@ -88,7 +88,7 @@ def ids(shown: Any) -> set[object]:
 
 @pytest.mark.law("V9")
 class TestTrial:
-    def test_it_counts_and_shows_what_a_client_would_see_gain_and_lose(self, world: World) -> None:
+    def test_trial_counts_and_lists_rows_that_are_seen_enter_and_leave(self, world: World) -> None:
         world.rules(bucket(MINE))
 
         todos = world.tries(bucket(OPEN), sub="ann")["todos"]
@@ -104,7 +104,7 @@ class TestTrial:
         assert todos.complete
 
     @pytest.mark.law("V12")
-    def test_rows_are_shown_as_the_client_would_have_them(self, world: World) -> None:
+    def test_trial_shows_rows_with_the_clients_columns(self, world: World) -> None:
         no_owner = {"tables": ["todos"], "columns": ["owner"]}
         world.rules(omit=[no_owner])
 
@@ -125,7 +125,7 @@ class TestTrial:
         assert [trial.changes for trial in again.values()] == [False] * 3
         assert again["todos"].omitted == ("owner",)
 
-    def test_nothing_is_saved_and_nothing_is_written(self, world: World) -> None:
+    def test_trial_saves_and_writes_nothing(self, world: World) -> None:
         world.rules(bucket(MINE))
         before = world.buffer.config(GATEWAY), world.sees(sub="ann")
 
@@ -133,14 +133,16 @@ class TestTrial:
 
         assert (world.buffer.config(GATEWAY), world.sees(sub="ann")) == before
 
-    def test_a_table_that_no_bucket_speaks_of_loses_all_its_rows(self, world: World) -> None:
+    def test_trial_reports_all_rows_leaving_for_a_table_without_a_bucket(
+        self, world: World
+    ) -> None:
         notes = world.tries(bucket(MINE), sub="ann")["notes"]
 
         assert (notes.buckets, notes.changes) == ((), True)
         assert notes.seen is not None
         assert (notes.seen.count, notes.seen_in_force, notes.leave.count) == (0, 1, 1)
 
-    def test_without_claims_it_tells_what_tables_are_concerned(self, world: World) -> None:
+    def test_trial_without_claims_reports_which_tables_change(self, world: World) -> None:
         world.rules(bucket(MINE), bucket(name="all notes", tables=["notes"]))
 
         trials = world.tries(bucket(MINE, name="renamed"), bucket(OPEN, name="more"))
@@ -153,7 +155,7 @@ class TestTrial:
         assert all(trial.seen is None for trial in trials.values())
         assert "'seen':" not in str(trial_to_json(list(trials.values())))
 
-    def test_it_tells_who_writes(self, world: World) -> None:
+    def test_trial_reports_who_may_write(self, world: World) -> None:
         def writers(*buckets: dict[str, Any]) -> str:
             return world.tries(*buckets)["todos"].writers
 
@@ -161,25 +163,25 @@ class TestTrial:
         assert writers(bucket(MINE)) == writers(bucket(tables=["notes"])) == "seen"
         assert writers(bucket(MINE, name="x"), bucket(write=[MINE])) == "filtered"
 
-    def test_one_and_true_are_not_the_same_filter(self, world: World) -> None:
+    def test_filters_on_one_and_on_true_are_different(self, world: World) -> None:
         one, true = ({"column": "owner", "op": "eq", "value": value} for value in (1, True))
         world.rules(bucket(one))
 
         assert world.tries(bucket(true))["todos"].changes
 
-    def test_events_are_named_and_not_counted(self, world: World) -> None:
+    def test_trial_names_append_tables_without_counting_rows(self, world: World) -> None:
         events = world.tries(bucket(MINE), sub="ann")["events"]
 
         assert (events.append, events.seen) == (True, None)
 
-    def test_a_table_without_a_schema_is_looked_at_too(self, world: World) -> None:
+    def test_trial_includes_tables_without_a_schema(self, world: World) -> None:
         world.push(insert("f1", at=at_ms(9), table="free", owner="ann"))
 
         free = world.tries(bucket(MINE, tables=["free"]), sub="ann")["free"]
         assert free.seen is not None
         assert (free.seen.count, free.seen_in_force) == (1, 1)
 
-    def test_the_gateway_is_the_one_that_is_asked(self, world: World) -> None:
+    def test_trial_sets_the_gateway_claim_to_its_own_gateway(self, world: World) -> None:
         gateway = {"column": "owner", "op": "eq", "value": "jwt:gw"}
         world.push(insert("r9", at=at_ms(9), owner=GATEWAY))
 
@@ -188,7 +190,7 @@ class TestTrial:
         assert todos.seen is not None
         assert ids(todos.seen) == {"r9"}
 
-    def test_rules_with_faults_are_refused_as_when_they_are_saved(self, world: World) -> None:
+    def test_trial_refuses_invalid_rules_with_the_same_error_as_saving(self, world: World) -> None:
         body = {
             "buckets": [bucket({"column": "colour", "op": "eq", "value": "x"}, tables=["todos"])]
         }
@@ -207,7 +209,7 @@ class TestTrial:
 
 @pytest.mark.law("V9")
 class TestBounds:
-    def test_only_a_few_rows_are_shown_and_large_values_left_out(self, world: World) -> None:
+    def test_trial_shows_a_few_rows_without_large_values(self, world: World) -> None:
         world.push(*(insert(f"x{n}", at=at_ms(20, n), owner="eve", title="t") for n in range(50)))
         world.push(insert("big", at=at_ms(30), owner="zoe", title="x" * 10_000, state="s"))
 
@@ -221,7 +223,7 @@ class TestBounds:
             {"rowId": "big", "columns": {"owner": "zoe", "state": "s"}, "cut": True}
         ]
 
-    def test_past_what_an_answer_shows_rows_are_only_counted(
+    def test_trial_only_counts_rows_beyond_its_answer_size(
         self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(trial, "TRIAL_SHOWN_BYTES_MAX", 1)
@@ -233,7 +235,7 @@ class TestBounds:
         assert (todos.count, todos.rows) == (2, [])
         assert len(trials["notes"].leave.rows) == 1
 
-    def test_one_that_reads_too_much_ends_and_says_so(
+    def test_trial_that_reads_too_many_bytes_is_incomplete(
         self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(trial, "TRIAL_BYTES_MAX", 1)
@@ -246,7 +248,7 @@ class TestBounds:
         assert trials["notes"].seen is not None
         assert trials["notes"].seen.count == 1
 
-    def test_one_that_takes_too_long_ends_and_says_so(self) -> None:
+    def test_trial_that_takes_too_long_is_incomplete(self) -> None:
         class Slow(MemoryBuffer):
             def scan_rows(self, gateway: str, table: str, place: str, count_max: int) -> RowSlice:
                 time.now_ms += trial.TRIAL_MS_MAX / 2
@@ -267,7 +269,7 @@ class TestBounds:
         assert trials["todos"].seen is not None
         assert trials["todos"].seen.count == 1
 
-    def test_tables_that_can_show_nothing_are_not_read(self, world: World) -> None:
+    def test_trial_does_not_read_tables_that_can_show_nothing(self, world: World) -> None:
         world.rules(bucket(MINE))
         world.buffer.scan_rows = None  # type: ignore[method-assign, assignment]  # not to be asked
 
@@ -313,7 +315,7 @@ _BUCKETS = st.lists(
         max_size=12,
     ),
 )
-def test_what_it_says_is_what_a_client_gets_once_they_are_saved(
+def test_trial_predicts_exactly_the_rows_a_client_sees_once_rules_are_saved(
     before: list[dict[str, Any]],
     after: list[dict[str, Any]],
     claims: dict[str, Any],

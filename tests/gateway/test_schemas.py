@@ -49,7 +49,7 @@ def registry() -> Registry:
     return Registry()
 
 
-def test_schemas_are_listed_with_their_versions_and_can_be_registered_again(
+def test_schemas_are_listed_with_versions_and_registering_them_again_changes_nothing(
     registry: Registry,
 ) -> None:
     registry.register("todos", "title:string")
@@ -69,7 +69,7 @@ def test_schemas_are_listed_with_their_versions_and_can_be_registered_again(
     assert registry.admin.schemas(GATEWAY) == registered
 
 
-def test_one_table_is_sent_or_is_not_there(registry: Registry) -> None:
+def test_one_schema_is_read_by_its_exact_table_name_or_not_found(registry: Registry) -> None:
     registry.register("todos", "title:string")
     registry.register("notes", "body:json")
 
@@ -86,7 +86,7 @@ def test_a_gateway_without_schemas_has_version_0(registry: Registry) -> None:
 
 
 @pytest.mark.law("S2")
-def test_each_delta_of_a_push_is_checked_by_itself(registry: Registry) -> None:
+def test_each_delta_of_a_push_is_checked_against_its_schema(registry: Registry) -> None:
     registry.register("todos", "title:string", "n:integer")
     deltas = [
         insert("r0", at=at_ms(0), title="good", n=1),
@@ -108,7 +108,7 @@ def test_each_delta_of_a_push_is_checked_by_itself(registry: Registry) -> None:
 
 
 @pytest.mark.law("S2", "S3")
-def test_a_warm_process_takes_a_new_column_with_the_next_push(registry: Registry) -> None:
+def test_warm_process_accepts_a_new_column_with_the_next_push(registry: Registry) -> None:
     registry.register("todos", "title:string")
     registry.service.push(GATEWAY, push(insert("r0", at=at_ms(0), title="a")))
     registry.register("todos", "title:string", "done:boolean")
@@ -122,7 +122,7 @@ def test_a_warm_process_takes_a_new_column_with_the_next_push(registry: Registry
 
 
 @pytest.mark.law("S2", "S3")
-def test_a_process_that_met_no_configuration_takes_the_first_one(registry: Registry) -> None:
+def test_process_that_has_only_refused_deltas_learns_of_a_new_schema(registry: Registry) -> None:
     registry.register("notes", "body:string")
     registry.service.push(GATEWAY, push(insert("r0", at=at_ms(0), table="notes", x=1)))
     registry.register("notes", "body:string", "x:integer")
@@ -135,7 +135,7 @@ def test_a_process_that_met_no_configuration_takes_the_first_one(registry: Regis
 
 
 @pytest.mark.law("S2")
-def test_a_strict_gateway_refuses_tables_without_a_schema_each_delta_by_itself(
+def test_strict_gateway_refuses_deltas_of_tables_without_a_schema(
     registry: Registry,
 ) -> None:
     registry.register("todos", "title:string")
@@ -158,7 +158,7 @@ def test_a_strict_gateway_refuses_tables_without_a_schema_each_delta_by_itself(
     assert (again.accepted, again.outcomes) == (1, ())
 
 
-def test_to_be_strict_twice_changes_nothing(registry: Registry) -> None:
+def test_making_a_gateway_strict_twice_changes_nothing(registry: Registry) -> None:
     for _ in range(2):
         registry.admin.set_strict(GATEWAY, strict=True)
 
@@ -169,7 +169,7 @@ def test_to_be_strict_twice_changes_nothing(registry: Registry) -> None:
 
 
 @pytest.mark.law("S6")
-def test_a_client_is_sent_the_tables_that_the_rules_can_show_it(registry: Registry) -> None:
+def test_client_is_sent_only_schemas_of_tables_that_rules_can_show_it(registry: Registry) -> None:
     for table in ("flights", "crews", "airports", "secrets"):
         registry.register(table, "carrier:string", sourceTable="dbo.x")
     assert registry.names({"sub": "c1"}) == ["airports", "crews", "flights", "secrets"]
@@ -213,7 +213,7 @@ def test_a_client_is_sent_the_tables_that_the_rules_can_show_it(registry: Regist
     ],
     ids=["no filter compares json", "text is not a number", "another table's column has no order"],
 )
-def test_a_schema_that_the_rules_in_force_do_not_fit_is_refused(
+def test_schema_that_conflicts_with_the_rules_in_force_is_refused(
     registry: Registry, bucket: dict[str, Any], change: tuple[str, ...]
 ) -> None:
     registry.register("todos", "title:string", "later:null")
@@ -227,7 +227,7 @@ def test_a_schema_that_the_rules_in_force_do_not_fit_is_refused(
     assert registry.buffer.config(GATEWAY) == before
 
 
-def test_what_is_in_force_can_always_be_read_back(registry: Registry) -> None:
+def test_refused_schema_leaves_a_configuration_that_can_be_read_back(registry: Registry) -> None:
     """Rules of all tables on many columns, made before there was any table to hold them against."""
     many = [{"column": f"c{n}", "op": "eq", "value": "x"} for n in range(12)]
     registry.rules({"tables": [], "filters": many}, {"tables": [], "filters": [
@@ -240,7 +240,7 @@ def test_what_is_in_force_can_always_be_read_back(registry: Registry) -> None:
 
 
 @pytest.mark.law("S3")
-def test_deletes_win_from_the_first_row_on_and_for_good(registry: Registry) -> None:
+def test_delete_wins_is_declared_before_the_first_row_and_never_changed(registry: Registry) -> None:
     registry.register("todos", "title:string", deleteWins=True)
     registry.register("notes", "title:string")
     registry.service.push(GATEWAY, push(insert(at=at_ms(1), table="jots", title="x")))
@@ -264,13 +264,13 @@ def test_deletes_win_from_the_first_row_on_and_for_good(registry: Registry) -> N
 
 
 @pytest.mark.law("S3")
-def test_events_are_never_deleted(registry: Registry) -> None:
+def test_append_table_cannot_be_delete_wins(registry: Registry) -> None:
     with pytest.raises(SchemaMismatch, match="events are never deleted"):
         registry.register("events", "n:integer", append=True, deleteWins=True)
 
 
 @pytest.mark.law("B14")
-def test_where_deletes_win_is_read_back(registry: Registry) -> None:
+def test_delete_wins_is_read_back_from_the_stored_configuration(registry: Registry) -> None:
     registry.register("notes", "title:string")
     registry.register("todos", "title:string", deleteWins=True)
     config = registry.buffer.config(GATEWAY)

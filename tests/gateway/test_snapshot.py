@@ -111,7 +111,7 @@ def read_on(
 
 @pytest.mark.law("B11")
 @pytest.mark.parametrize("deltas_max", [1, 2, 100])
-def test_a_snapshot_and_the_log_behind_it_give_every_row(deltas_max: int) -> None:
+def test_snapshot_and_the_log_after_it_give_every_row(deltas_max: int) -> None:
     gateway = Trimmed()
     gateway.push(update("r3", at=at_ms(50), n=50), insert("r9", at=at_ms(51), n=9))
 
@@ -123,9 +123,7 @@ def test_a_snapshot_and_the_log_behind_it_give_every_row(deltas_max: int) -> Non
 @pytest.mark.law("V4", "B11")
 @pytest.mark.parametrize("words", [SNAPSHOT, f"{SNAPSHOT}:notes"])
 @pytest.mark.parametrize("shown", ["todos", "none"])
-def test_a_snapshot_names_no_table_of_which_the_rules_can_show_nothing(
-    words: str, shown: str
-) -> None:
+def test_snapshot_does_not_name_tables_that_rules_hide(words: str, shown: str) -> None:
     gateway = Trimmed()
     bucket = {"name": "some", "tables": [shown], "filters": []}
     administrator(gateway.buffer, time_=gateway.time).save_rules(GATEWAY, {"buckets": [bucket]})
@@ -145,7 +143,7 @@ def test_a_snapshot_names_no_table_of_which_the_rules_can_show_nothing(
 
 
 @pytest.mark.law("B11")
-def test_rows_that_change_while_a_snapshot_is_read_come_in_the_log_behind_it() -> None:
+def test_rows_changed_during_a_snapshot_are_current_after_the_log_is_read() -> None:
     gateway = Trimmed()
     number = iter(range(100, 200))
 
@@ -162,7 +160,7 @@ def test_rows_that_change_while_a_snapshot_is_read_come_in_the_log_behind_it() -
 
 
 @pytest.mark.law("B11")
-def test_a_snapshot_of_a_whole_log_is_the_log() -> None:
+def test_snapshot_of_an_untrimmed_log_is_the_log() -> None:
     buffer, time = MemoryBuffer(), GivenTime(WALL_MS)
     pusher(buffer, time_=time).push(GATEWAY, push(insert("r1", at=at_ms(1), n=1)))
 
@@ -172,7 +170,7 @@ def test_a_snapshot_of_a_whole_log_is_the_log() -> None:
 
 
 @pytest.mark.law("B11")
-def test_a_snapshot_that_the_log_or_the_epoch_left_behind_is_void() -> None:
+def test_snapshot_expires_after_a_trim_or_restore() -> None:
     for late in ("trim", "restore"):
         gateway = Trimmed()
         page = gateway.reader.pull(GATEWAY, Pull("r", 0, 1, snapshot=SNAPSHOT))
@@ -194,14 +192,14 @@ def test_a_snapshot_that_the_log_or_the_epoch_left_behind_is_void() -> None:
     ["x", "1|all", "g|all|||t|", "1|all|||a b|", "|all|||t|",
      "1|none|||t|", "1|all|../x||t|", "1|commit|x||||", "1|commit|1||t|", "1|changed|||t|"],
 )  # fmt: skip
-def test_a_snapshot_that_is_none_is_refused(odd: str) -> None:
+def test_invalid_resume_token_is_refused(odd: str) -> None:
     with pytest.raises(ValidationFailed) as result:
         Trimmed().reader.pull(GATEWAY, Pull("r", snapshot=odd))
 
     assert result.value.field == "snapshot"
 
 
-def test_a_position_that_the_buffer_has_not_is_refused() -> None:
+def test_resume_token_with_an_unknown_position_is_refused() -> None:
     gateway = Trimmed()
     page = gateway.reader.pull(GATEWAY, Pull("r", 0, 1, snapshot=SNAPSHOT))
     token = resume_token_of(page.snapshot)._replace(position="z")
@@ -211,7 +209,7 @@ def test_a_position_that_the_buffer_has_not_is_refused() -> None:
 
 
 @pytest.mark.law("B11")
-def test_a_page_of_rows_is_bounded_in_bytes() -> None:
+def test_snapshot_page_is_bounded_in_bytes() -> None:
     gateway = Trimmed()
     gateway.push(*[insert(f"big{n}", at=at_ms(50 + n), n="x" * 5_000) for n in range(20)])
     pull, sizes, rows = Pull("r", 0, 1_000, snapshot=SNAPSHOT, bytes_max=20_000), [], set()
@@ -230,7 +228,7 @@ def test_a_page_of_rows_is_bounded_in_bytes() -> None:
 
 
 @pytest.mark.law("B12")
-def test_an_epoch_voids_every_cursor_and_begins_above_them() -> None:
+def test_new_epoch_voids_cursors_and_begins_above_them() -> None:
     gateway = Trimmed()
     top = max(head.commit for head in gateway.buffer.heads(GATEWAY).values())
 
@@ -248,7 +246,7 @@ def test_an_epoch_voids_every_cursor_and_begins_above_them() -> None:
 
 
 @pytest.mark.law("B12")
-def test_a_client_that_has_read_another_epoch_reads_before_it_pushes() -> None:
+def test_client_of_another_epoch_must_pull_before_it_pushes() -> None:
     gateway = Trimmed()
     before = gateway.buffer.heads(GATEWAY)["main"].epoch
     epoch = begin_epoch(gateway.buffer, GATEWAY, wall_clock=gateway.time.wall_clock)
@@ -262,7 +260,7 @@ def test_a_client_that_has_read_another_epoch_reads_before_it_pushes() -> None:
 
 
 @pytest.mark.law("B12")
-def test_a_table_that_is_placed_anew_stays_in_its_epoch() -> None:
+def test_moved_table_stays_in_the_gateways_epoch() -> None:
     gateway = Trimmed()
     epoch = begin_epoch(gateway.buffer, GATEWAY, wall_clock=gateway.time.wall_clock)
     admin = administrator(gateway.buffer, time_=gateway.time)
@@ -276,7 +274,7 @@ def test_a_table_that_is_placed_anew_stays_in_its_epoch() -> None:
 
 
 @pytest.mark.law("B12")
-def test_a_clock_that_is_behind_begins_above_what_was_committed() -> None:
+def test_epoch_begun_by_a_slow_clock_is_above_all_commits() -> None:
     gateway = Trimmed()
     gateway.push(insert("r99", at=at_ms(99)))
     heads = gateway.buffer.heads(GATEWAY)
@@ -289,7 +287,7 @@ def test_a_clock_that_is_behind_begins_above_what_was_committed() -> None:
 
 
 @pytest.mark.law("B12")
-def test_a_backup_that_cut_a_commit_in_two_is_refused() -> None:
+def test_backup_with_a_partial_commit_is_refused() -> None:
     gateway = Trimmed()
     for number in (98, 99):  # more than lies in a head
         gateway.push(insert(f"r{number}", at=at_ms(number), text="x" * 2_000))
@@ -302,7 +300,7 @@ def test_a_backup_that_cut_a_commit_in_two_is_refused() -> None:
 
 
 @pytest.mark.law("B12")
-def test_a_backup_of_a_gateway_that_is_being_deleted_begins_no_epoch() -> None:
+def test_backup_of_a_gateway_being_deleted_begins_no_epoch() -> None:
     """However much of it is gone by then: it is no backup that was made at a bad moment."""
     gateway = Trimmed()
     declare = Declare(
@@ -316,7 +314,7 @@ def test_a_backup_of_a_gateway_that_is_being_deleted_begins_no_epoch() -> None:
         begin_epoch(gateway.buffer, GATEWAY, wall_clock=gateway.time.wall_clock)
 
 
-def test_a_gateway_that_is_written_to_begins_no_epoch() -> None:
+def test_concurrent_writes_prevent_a_new_epoch() -> None:
     class Busy(MemoryBuffer):
         def begin_epoch(self, *_: object) -> None:
             raise HeadMoved({})
@@ -325,7 +323,7 @@ def test_a_gateway_that_is_written_to_begins_no_epoch() -> None:
         begin_epoch(Busy(), GATEWAY, wall_clock=lambda: WALL_MS)
 
 
-def test_a_store_that_is_away_is_an_error() -> None:
+def test_epoch_is_not_begun_while_the_store_is_unavailable() -> None:
     class Away(MemoryBuffer):
         def config(self, *_: object) -> GatewayConfig:
             raise Unavailable("away")
@@ -338,7 +336,7 @@ def test_a_store_that_is_away_is_an_error() -> None:
 @pytest.mark.parametrize(
     "words", ["begin", "begin:todos", "begin:Todos,nowhere", "begin:notes,todos"]
 )
-def test_the_tables_that_are_asked_for_first_come_first_and_the_rest_behind(words: str) -> None:
+def test_requested_tables_come_first_in_a_snapshot(words: str) -> None:
     gateway = Trimmed()
     named = words.lower().partition(":")[2].split(",")
     order = sorted(("notes", "todos"), key=lambda name: (name not in named, name))
@@ -357,7 +355,7 @@ def test_the_tables_that_are_asked_for_first_come_first_and_the_rest_behind(word
 
 
 @pytest.mark.law("B11")
-def test_a_whole_log_without_events_is_read_by_tables_if_some_shall_come_first() -> None:
+def test_untrimmed_log_without_events_is_read_by_table_when_some_are_requested_first() -> None:
     buffer, time_ = MemoryBuffer(), GivenTime(WALL_MS)
     made = [insert(f"r{n}", at=at_ms(n), table=("a", "b")[n % 2], n=n) for n in range(6)]
     pusher(buffer, time_=time_).push(GATEWAY, push(*made))
@@ -378,7 +376,7 @@ def test_a_whole_log_without_events_is_read_by_tables_if_some_shall_come_first()
 
 @pytest.mark.law("B11")
 @pytest.mark.parametrize("first", ["todos", "TODOS,events", "notes,todos", "events", "none", ""])
-def test_of_a_whole_log_with_events_the_rows_of_what_comes_first_come_ahead(first: str) -> None:
+def test_untrimmed_log_with_events_sends_rows_of_requested_tables_first(first: str) -> None:
     gateway = Trimmed(trimmed=False)
     gateway.push(update("r3", at=at_ms(50), n=50), insert("e2", at=at_ms(51), table="events", n=2))
     named = [name for name in first.lower().split(",") if name in {"todos", "notes"}]
@@ -402,7 +400,9 @@ def test_of_a_whole_log_with_events_the_rows_of_what_comes_first_come_ahead(firs
 
 @pytest.mark.parametrize("names", ["no-name", "a," * 40, ",", ",".join(f"t{n}" for n in range(33))])
 @pytest.mark.parametrize("words", ["begin:{}", "1|all:{}|||todos|"])
-def test_tables_that_are_none_or_too_many_cannot_come_first(words: str, names: str) -> None:
+def test_snapshot_with_invalid_or_too_many_requested_tables_is_refused(
+    words: str, names: str
+) -> None:
     with pytest.raises(ValidationFailed) as refused:
         Trimmed().reader.pull(GATEWAY, Pull("r", 0, 10, snapshot=words.format(names)))
 

@@ -37,7 +37,7 @@ def _all_in_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.law("B3")
 @pytest.mark.parametrize("lag", [1, 2, 3, 5])
-def test_a_row_that_is_read_too_early_is_not_written_back(buffer: LaggingBuffer, lag: int) -> None:
+def test_row_state_read_too_early_is_not_written_back(buffer: LaggingBuffer, lag: int) -> None:
     time = GivenTime(WALL_MS + 1_000)
     theirs = insert(at=at_ms(5), client="other", a=1, b=1)
     mine = update(at=at_ms(6), b=2)
@@ -57,7 +57,9 @@ def test_a_row_that_is_read_too_early_is_not_written_back(buffer: LaggingBuffer,
 
 @pytest.mark.law("B3")
 @pytest.mark.parametrize("lag", [1, 2, 3])
-def test_a_warm_process_that_reads_too_early_loses_nothing(buffer: LaggingBuffer, lag: int) -> None:
+def test_warm_process_that_reads_too_early_loses_no_columns(
+    buffer: LaggingBuffer, lag: int
+) -> None:
     time = GivenTime(WALL_MS + 1_000)
     warm, other = pusher(buffer, time_=time), pusher(buffer, seed=1, time_=time)
     warm.push(GATEWAY, push(insert(at=at_ms(1), a=0)))
@@ -73,7 +75,7 @@ def test_a_warm_process_that_reads_too_early_loses_nothing(buffer: LaggingBuffer
 
 @pytest.mark.law("A1")
 @pytest.mark.parametrize("lag", [1, 2, 3])
-def test_a_mark_that_is_read_too_early_doubles_no_event(buffer: LaggingBuffer, lag: int) -> None:
+def test_append_mark_read_too_early_duplicates_no_event(buffer: LaggingBuffer, lag: int) -> None:
     time = GivenTime(WALL_MS + 1_000)
     administrator(buffer, time_=time).register_schema(GATEWAY, EVENTS)
     event = insert(at=at_ms(1), table="events", n=1)
@@ -88,7 +90,7 @@ def test_a_mark_that_is_read_too_early_doubles_no_event(buffer: LaggingBuffer, l
 
 @pytest.mark.law("A1", "A4")
 @pytest.mark.parametrize("lag", [1, 2, 3, 4, 5, 6])
-def test_a_mark_that_is_read_too_early_after_a_move_doubles_no_event(
+def test_append_mark_read_too_early_after_a_move_duplicates_no_event(
     buffer: LaggingBuffer, lag: int
 ) -> None:
     """The new shard's mark is nobody's yet: no condition proves what was read of the old one's."""
@@ -108,7 +110,7 @@ def test_a_mark_that_is_read_too_early_after_a_move_doubles_no_event(
 
 @pytest.mark.law("B8")
 @pytest.mark.usefixtures("_all_in_the_log")
-def test_a_page_waits_for_an_entry_whose_head_it_saw(buffer: LaggingBuffer) -> None:
+def test_page_waits_for_an_entry_whose_head_is_visible(buffer: LaggingBuffer) -> None:
     time = GivenTime(WALL_MS + 1_000)
     deltas = [insert(f"r{number}", at=at_ms(number), n=1) for number in range(3)]
     service = pusher(buffer, time_=time)
@@ -124,7 +126,7 @@ def test_a_page_waits_for_an_entry_whose_head_it_saw(buffer: LaggingBuffer) -> N
 
 @pytest.mark.law("B8")
 @pytest.mark.usefixtures("_all_in_the_log")
-def test_an_entry_that_stays_invisible_is_answered_later_not_skipped(
+def test_entry_that_stays_invisible_fails_the_pull_and_is_not_skipped(
     buffer: LaggingBuffer,
 ) -> None:
     service = pusher(buffer, time_=GivenTime(WALL_MS + 1_000))
@@ -144,7 +146,7 @@ def test_an_entry_that_stays_invisible_is_answered_later_not_skipped(
 
 @pytest.mark.law("B8")
 @pytest.mark.usefixtures("_all_in_the_log")
-def test_an_entry_in_the_middle_that_is_not_visible_yet_is_noticed(buffer: LaggingBuffer) -> None:
+def test_invisible_entry_in_the_middle_of_the_log_is_detected(buffer: LaggingBuffer) -> None:
     service = pusher(buffer, time_=GivenTime(WALL_MS + 1_000))
     deltas = [insert(f"r{number}", at=at_ms(number), n=1) for number in range(3)]
     service.push(GATEWAY, push(deltas[0]))
@@ -158,7 +160,7 @@ def test_an_entry_in_the_middle_that_is_not_visible_yet_is_noticed(buffer: Laggi
 
 @pytest.mark.law("B8")
 @pytest.mark.usefixtures("_all_in_the_log")
-def test_no_lane_hides_anything_below_the_end_of_a_page(buffer: LaggingBuffer) -> None:
+def test_every_lane_is_complete_below_the_end_of_a_page(buffer: LaggingBuffer) -> None:
     time = GivenTime(WALL_MS + 1_000)
     administrator(buffer, time_=time).place_table(GATEWAY, "notes", "side")
     service = pusher(buffer, time_=time)
@@ -176,7 +178,7 @@ def test_no_lane_hides_anything_below_the_end_of_a_page(buffer: LaggingBuffer) -
         assert deltas_of(page) == deltas[:count]
 
 
-def test_a_store_that_is_away_is_an_answer_not_a_crash() -> None:
+def test_unavailable_store_fails_push_and_pull_with_an_error() -> None:
     class Away(LaggingBuffer):
         is_away = False
 
