@@ -69,7 +69,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     return World(use_memory_source(monkeypatch))
 
 
-def test_a_poll_says_how_far_behind_it_is_and_whether_somebody_must_mend_something(
+def test_poll_reports_lateness_and_whether_a_fault_needs_mending(
     world: World,
 ) -> None:
     world.add(everyMinutes=5)
@@ -111,7 +111,7 @@ def test_a_connector_is_registered_once_and_polled_at_its_interval(world: World)
 
 
 @pytest.mark.law("N8")
-def test_secrets_are_stored_as_secrets_and_shown_to_nobody_but_the_connector(world: World) -> None:
+def test_secrets_are_stored_apart_and_only_passed_to_the_connector(world: World) -> None:
     world.add()
     world.poll()
     stored = world.by_hand.store.connector(G, "shop")
@@ -124,7 +124,7 @@ def test_secrets_are_stored_as_secrets_and_shown_to_nobody_but_the_connector(wor
 
 
 @pytest.mark.law("N8")
-def test_a_source_that_does_not_answer_leaves_nothing(
+def test_registration_whose_source_check_fails_stores_nothing(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(world.source, "check", lambda: Err(AdapterRefused("wrong token")))
@@ -138,7 +138,7 @@ def test_a_source_that_does_not_answer_leaves_nothing(
 
 
 @pytest.mark.law("N8")
-def test_settings_are_tested_and_nothing_is_stored_made_or_polled(
+def test_testing_settings_asks_the_source_and_stores_schedules_and_polls_nothing(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answer = world.admin.test(G, registration_from(BODY))
@@ -165,7 +165,7 @@ def test_settings_are_tested_and_nothing_is_stored_made_or_polled(
 
 
 @pytest.mark.law("N8")
-def test_half_a_registration_is_taken_back(world: World) -> None:
+def test_registration_that_fails_midway_is_rolled_back(world: World) -> None:
     world.by_hand.secrets.fails = True
     with pytest.raises(AdapterFailed):
         world.add()
@@ -175,7 +175,7 @@ def test_half_a_registration_is_taken_back(world: World) -> None:
 
 
 @pytest.mark.law("N8")
-def test_removing_leaves_what_was_brought_and_nothing_else(world: World) -> None:
+def test_removing_a_connector_keeps_its_rows_and_deletes_all_else(world: World) -> None:
     world.add()
     world.source.put({"a": 1})
     world.poll()
@@ -194,7 +194,7 @@ def test_removing_leaves_what_was_brought_and_nothing_else(world: World) -> None
 
 
 @pytest.mark.law("N8", "U8")
-def test_nobody_else_writes_as_a_connector(world: World) -> None:
+def test_connector_client_id_cannot_be_used_by_a_user(world: World) -> None:
     world.add()
     access = Access(world.by_hand.access, wall_clock=world.time.wall_clock)
     for name in ("connector:shop", "connector:other"):  # whether there is one of the name or not
@@ -207,7 +207,9 @@ def test_nobody_else_writes_as_a_connector(world: World) -> None:
 
 
 @pytest.mark.law("N7")
-def test_two_polls_at_once_are_one(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_poll_is_refused_as_busy_while_another_poll_runs(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world.add()
     world.source.put({"a": 1})
     others: list[str] = []
@@ -224,7 +226,7 @@ def test_two_polls_at_once_are_one(world: World, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.law("N7")
-def test_a_poll_that_came_back_too_late_saves_nothing(
+def test_poll_whose_lease_expired_saves_nothing(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.add()
@@ -245,7 +247,7 @@ def test_a_poll_that_came_back_too_late_saves_nothing(
 
 
 @pytest.mark.law("N7")
-def test_one_execution_goes_on_by_its_lease_and_others_do_not(world: World) -> None:
+def test_poll_is_continued_only_with_its_lease(world: World) -> None:
     world.add()
     for number in range(2_500):
         world.source.put({str(number): number})
@@ -258,7 +260,7 @@ def test_one_execution_goes_on_by_its_lease_and_others_do_not(world: World) -> N
 
 
 @pytest.mark.law("N6")
-def test_who_was_asked_for_patience_does_not_ask_before(world: World) -> None:
+def test_poll_waits_until_the_retry_after_time_of_a_rate_limited_source(world: World) -> None:
     world.add()
     world.source.fails = [RateLimited("slower", retry_after_s=300)]
 
@@ -363,7 +365,7 @@ def test_other_settings_keep_the_secrets_that_they_do_not_name(world: World) -> 
         world.admin.configure(G, "shop", {"nothing": 1})
 
 
-def test_a_connector_whose_type_is_gone_says_so(
+def test_poll_of_a_connector_whose_type_is_gone_reports_the_missing_type(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.add()
@@ -373,7 +375,7 @@ def test_a_connector_whose_type_is_gone_says_so(
     assert "no connector of type" in world.shown["lastError"]["error"]
 
 
-def test_a_gateway_has_so_many_connectors_and_no_more(world: World) -> None:
+def test_connectors_above_the_maximum_of_a_gateway_are_refused(world: World) -> None:
     for number in range(CONNECTORS_MAX):
         world.add(name=f"c{number}")
     with pytest.raises(ValidationFailed, match=str(CONNECTORS_MAX)):
@@ -409,7 +411,7 @@ def test_an_interval_below_a_minute_is_refused_with_the_reason(world: World, eve
         ({"more": 1}, None),
     ],
 )
-def test_a_registration_that_is_none_is_reported_with_its_place(
+def test_invalid_registration_is_refused_with_the_field_at_fault(
     world: World, change: dict[str, Any], field: str | None
 ) -> None:
     with pytest.raises((ValidationFailed, NotFound)) as refused:

@@ -117,7 +117,7 @@ def world(there: InSubnets) -> World:
 
 
 @pytest.mark.law("N8")
-def test_a_database_is_asked_where_it_is_reached_when_its_connector_is_registered(
+def test_database_source_is_checked_in_its_subnets_at_registration(
     world: World, there: InSubnets
 ) -> None:
     assert world.admin.register(G, world.registration()) == "PostgreSQL 17 answers."
@@ -131,7 +131,9 @@ def test_a_database_is_asked_where_it_is_reached_when_its_connector_is_registere
 
 
 @pytest.mark.law("N8")
-def test_settings_are_tested_there_and_leave_nothing(world: World, there: InSubnets) -> None:
+def test_settings_of_a_database_source_are_tested_in_its_subnets_and_leave_nothing(
+    world: World, there: InSubnets
+) -> None:
     answer = world.admin.test(G, world.registration(), with_schemas=True)
 
     assert (answer["message"], answer["tables"]) == ("PostgreSQL 17 answers.", ["orders"])
@@ -142,7 +144,7 @@ def test_settings_are_tested_there_and_leave_nothing(world: World, there: InSubn
 
 
 @pytest.mark.law("N8")
-def test_a_source_that_refuses_says_so_as_if_it_were_asked_here(
+def test_refusal_by_the_function_in_the_subnets_fails_the_registration_with_its_message(
     world: World, there: InSubnets
 ) -> None:
     there.says = Err(AdapterUnreachable("10.0.7.3 is no address of DatabaseHosts"))
@@ -160,7 +162,7 @@ def late(_: str) -> tuple[bool, bytes]:
 
 
 @pytest.mark.parametrize("invoke", [late, lambda _: (False, b'{"errorMessage": "killed"}')])
-def test_a_function_that_does_not_answer_is_a_sentence(
+def test_function_that_does_not_answer_is_reported_in_a_sentence(
     world: World, invoke: Callable[[str], tuple[bool, bytes]]
 ) -> None:
     away = World(invoke)
@@ -178,7 +180,7 @@ def test_a_function_that_does_not_answer_is_a_sentence(
     assert world.admin.all(G) == []
 
 
-def test_what_a_connector_made_at_its_source_is_removed_there(
+def test_connector_slot_is_removed_in_the_subnets_of_the_source(
     world: World, there: InSubnets
 ) -> None:
     world.admin.register(G, world.registration())
@@ -191,7 +193,7 @@ def test_what_a_connector_made_at_its_source_is_removed_there(
     assert there.asked[-1][1] is None
 
 
-def test_a_question_that_fails_is_answered_with_its_reason_and_other_sources_are_not_asked(
+def test_failing_source_check_answers_its_reason_and_other_source_types_are_refused(
     there: InSubnets,
 ) -> None:
     def ask(**more: Any) -> Mapping[str, Any]:
@@ -211,7 +213,7 @@ def test_a_question_that_fails_is_answered_with_its_reason_and_other_sources_are
 @pytest.mark.parametrize(
     ("kind", "place"), [("postgres", "databases"), ("mysql", "databases"), ("jira", "connectors")]
 )
-def test_a_connector_is_polled_where_its_source_is_reached(
+def test_connector_is_polled_by_the_function_that_reaches_its_source(
     world: World, kind: str, place: str
 ) -> None:
     for here in ("connectors", "databases", "lakes"):
@@ -220,7 +222,9 @@ def test_a_connector_is_polled_where_its_source_is_reached(
     assert world.by_hand.flow_routes("").elsewhere(Definition(kind, {})) == ""
 
 
-def test_a_poll_that_begins_elsewhere_reads_nothing_there(world: World, there: InSubnets) -> None:
+def test_poll_begun_by_the_wrong_function_reads_nothing_and_names_the_right_one(
+    world: World, there: InSubnets
+) -> None:
     world.admin.register(G, world.registration())
     step = world.by_hand.polls_at("connectors").poll(G, "shop", 0, lambda: True)
     assert (step.status, step.place, len(there.asked)) == ("elsewhere", "databases", 1)

@@ -137,7 +137,7 @@ def test_a_poll_is_one_query_however_many_pages_it_has(watched: Any) -> None:
 
 @pytest.mark.emulator
 @pytest.mark.law("N1", "N21")
-def test_rows_that_bigquery_no_longer_keeps_are_asked_for_again(watched: Any) -> None:
+def test_expired_query_results_are_queried_again(watched: Any) -> None:
     reader = Reader(watched)
     reader.polls = 1
     cursor, has_more, lost = "", True, 0
@@ -182,7 +182,7 @@ def test_settings_that_change_within_a_poll_are_read_by_a_query_of_their_own(wat
 
 @pytest.mark.emulator
 @pytest.mark.law("N21")
-def test_a_query_that_takes_long_is_waited_for_by_the_next_pages(watched: Any) -> None:
+def test_long_running_query_is_awaited_by_the_next_pages(watched: Any) -> None:
     watched.jobs.waits = 2
     reader = Reader(watched)
     pages = reader.poll()
@@ -194,7 +194,7 @@ def test_a_query_that_takes_long_is_waited_for_by_the_next_pages(watched: Any) -
 
 @pytest.mark.emulator
 @pytest.mark.law("N21")
-def test_a_poll_that_would_cost_more_than_is_allowed_is_refused(watched: Any) -> None:
+def test_check_refuses_a_query_above_maximum_bytes_billed(watched: Any) -> None:
     watched.jobs.bytes = watched.settings.maximum_bytes_billed + 1
     refused = watched.connector().check()
     watched.jobs.bytes -= 1
@@ -207,7 +207,7 @@ def test_a_poll_that_would_cost_more_than_is_allowed_is_refused(watched: Any) ->
 
 @pytest.mark.emulator
 @pytest.mark.law("N21")
-def test_a_table_whose_partitions_must_be_named_says_so_when_it_is_registered(
+def test_check_of_a_table_that_requires_a_partition_filter_names_partition_days(
     make: Make, bigquery: BigQueryServer
 ) -> None:
     source = make(by_time=True)
@@ -224,7 +224,7 @@ def test_a_table_whose_partitions_must_be_named_says_so_when_it_is_registered(
     assert "partitionDays" in refused.error.message
 
 
-def test_bigquery_says_that_a_query_would_be_billed_for_too_much() -> None:
+def test_bytes_billed_limit_error_becomes_adapter_refused() -> None:
     words = "Query exceeded limit for bytes billed: 1000000. 20971520 or higher required."
 
     assert isinstance(translated(api.InternalServerError(words)), AdapterRefused)
@@ -268,9 +268,7 @@ def test_a_query_with_two_columns_of_one_name_is_refused_in_bigquerys_words(
 @pytest.mark.emulator
 @pytest.mark.law("N4", "N5")
 @pytest.mark.parametrize("way", WAYS)
-def test_of_rows_without_a_key_one_is_reported_and_all_others_are_read(
-    way: str, make: Make
-) -> None:
+def test_row_with_a_null_key_is_reported_and_all_others_are_read(way: str, make: Make) -> None:
     query = "SELECT NULLIF(id, 7) AS id, value, changed FROM {table}"
     source = make(by_time=way == "time", query=query)
     source.put({f"{number}": f"v{number}" for number in range(1, 12)})
@@ -285,7 +283,7 @@ def test_of_rows_without_a_key_one_is_reported_and_all_others_are_read(
 
 @pytest.mark.emulator
 @pytest.mark.law("N4", "N5")
-def test_of_rows_without_a_time_one_is_reported_at_each_poll(make: Make) -> None:
+def test_one_row_with_a_null_cursor_column_is_reported_at_each_poll(make: Make) -> None:
     source = make(by_time=True)
     source.put({"1": "a", "2": "b", "3": "c"})
     source.run(f"UPDATE {source.table} SET changed = NULL WHERE id > 1")
@@ -360,7 +358,9 @@ VALUES: Final[dict[str, tuple[str, str, Any]]] = {
 @pytest.mark.emulator
 @pytest.mark.law("N5", "N21")
 @pytest.mark.parametrize("way", WAYS)
-def test_every_type_arrives_in_one_form(way: str, make: Make) -> None:
+def test_every_type_is_read_in_the_same_form_by_time_and_by_difference(
+    way: str, make: Make
+) -> None:
     columns = ", ".join(f"c{place} {kind}" for place, kind in enumerate(VALUES))
     columns = f"id INT64 NOT NULL, changed TIMESTAMP, {columns}"
     # The emulator tells the type of JSON of a query alone.
@@ -411,7 +411,7 @@ def test_a_field_has_a_whole_type_and_a_column_type(
     assert BigQueryValues().column_type(read.type) == ours
 
 
-def test_values_that_the_emulator_has_not_have_their_form_too() -> None:
+def test_values_missing_in_the_emulator_are_converted() -> None:
     def shown(source_type: str, value: object) -> Any:
         values = BigQueryValues()
         column = SourceColumn("c", values.column_type(source_type), source_type=source_type)
@@ -430,7 +430,7 @@ def test_values_that_the_emulator_has_not_have_their_form_too() -> None:
         shown("FLOAT64", float("nan"))
 
 
-def test_a_table_says_its_key_and_its_partitions() -> None:
+def test_table_metadata_has_key_partition_and_location() -> None:
     body = {
         "tableReference": {"projectId": "p", "datasetId": "d", "tableId": "t"}, "location": "EU",
         "schema": {"fields": [{"name": "id", "type": "INTEGER", "mode": "REQUIRED"}]},
@@ -444,7 +444,7 @@ def test_a_table_says_its_key_and_its_partitions() -> None:
 
 
 @pytest.mark.parametrize("query", [None, "SELECT 1 AS id -- a comment"])
-def test_every_statement_is_bigquerys(query: str | None) -> None:
+def test_every_statement_is_valid_bigquery_sql(query: str | None) -> None:
     origin, key, now = origin_of("p-1.d.a table", query), ["id", "o`ther"], datetime.now(UTC)
     partition = ("_PARTITIONTIME", now)
     statements = [
@@ -465,7 +465,7 @@ def test_every_statement_is_bigquerys(query: str | None) -> None:
 
 @pytest.mark.emulator
 @pytest.mark.law("N21")
-def test_old_partitions_are_left_out_where_settings_say_so(make: Make) -> None:
+def test_partitions_older_than_partition_days_are_not_read(make: Make) -> None:
     source = make(
         by_time=True, columns="id INT64 NOT NULL, day DATE, changed TIMESTAMP",
         table={"partitionDays": 7},
@@ -486,7 +486,7 @@ def test_old_partitions_are_left_out_where_settings_say_so(make: Make) -> None:
 
 
 @pytest.mark.emulator
-def test_what_is_not_there_is_refused_and_never_an_empty_table(make: Make) -> None:
+def test_missing_table_is_refused_and_not_read_as_empty(make: Make) -> None:
     source = make(by_time=False)
     source.put({"1": "a"})
     connector = source.connector()
@@ -518,7 +518,7 @@ def test_what_is_not_there_is_refused_and_never_an_empty_table(make: Make) -> No
     ],
     ids=str,
 )
-def test_settings_that_are_not_right_are_refused_and_not_repeated(more: dict[str, Any]) -> None:
+def test_invalid_settings_are_refused_without_repeating_their_values(more: dict[str, Any]) -> None:
     with pytest.raises(ValidationFailed) as refused:
         configured(BIGQUERY, SETTINGS | more)
     assert "elsewhere" not in str(refused.value)
@@ -537,7 +537,7 @@ def test_another_endpoint_is_reached_only_if_the_operator_names_it() -> None:
         made.check().unwrap()
 
 
-def test_a_poll_can_begin_again_at_a_time_even_in_the_middle_of_one() -> None:
+def test_poll_by_time_can_restart_at_a_time_also_midway() -> None:
     settings = configured(
         BIGQUERY, SETTINGS | {"tables": [{"name": "t", "cursorColumn": "c"}, {"name": "u"}]}
     )

@@ -113,7 +113,7 @@ def test_a_transaction_of_mysql_comes_with_the_microsecond_of_its_commit() -> No
 
 
 @pytest.mark.law("N12")
-def test_a_part_of_a_row_is_all_that_a_minimal_log_tells() -> None:
+def test_minimal_row_image_gives_only_the_logged_columns() -> None:
     data = b"\0" + struct.pack("<i", 1) + b"\0" + struct.pack("<H", 1) + b"y"
     update = written.event(written.UPDATE, written.rows(3, data, [b"\1", b"\2"]))
     ((part,), _) = read(*transaction(6, update))
@@ -124,7 +124,7 @@ def test_a_part_of_a_row_is_all_that_a_minimal_log_tells() -> None:
 
 @pytest.mark.law("N2", "N12")
 @given(st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=5), min_size=1, max_size=4))
-def test_read_again_from_any_position_all_is_the_same(events: list[list[int]]) -> None:
+def test_reading_again_from_any_position_gives_the_same_parts(events: list[list[int]]) -> None:
     log = [
         *transaction(6, *(insert(*(row(id_, "x", None) for id_ in ids)) for ids in events)),
         *transaction(7, insert(row(77, "z", None))),
@@ -139,7 +139,7 @@ def test_read_again_from_any_position_all_is_the_same(events: list[list[int]]) -
 
 
 @pytest.mark.law("N12", "N13")
-def test_statements_and_prepared_transactions_have_tables_read_again() -> None:
+def test_statements_and_prepared_transactions_trigger_a_table_re_read() -> None:
     begin = written.event(written.GTID, written.gtid(SERVER, 6, COMMIT_US), pos=600)
     ddl = written.event(written.QUERY, written.query("/* x */ TRUNCATE `items`"), pos=700)
     parts, again = read(begin, ddl)
@@ -157,7 +157,7 @@ def test_statements_and_prepared_transactions_have_tables_read_again() -> None:
 
 
 @pytest.mark.law("N13")
-def test_what_cannot_be_read_is_a_gap_that_says_what_to_set() -> None:
+def test_compressed_transaction_raises_a_gap_that_names_the_setting() -> None:
     with pytest.raises(GapError, match="binlog_transaction_compression must be OFF"):
         read(written.event(written.PAYLOAD, b"zstd"))
 
@@ -181,7 +181,7 @@ def test_times_and_decimals_within_json_are_as_the_source_prints_them() -> None:
 
 @pytest.mark.law("N12")
 @given(st.lists(st.integers(1, 40), min_size=1, unique=True))
-def test_ids_of_transactions_are_gathered_whatever_their_order(numbers: list[int]) -> None:
+def test_gtids_are_merged_into_ranges_in_any_order(numbers: list[int]) -> None:
     position = "c80aa942-9562-11e1-9e33-3e11fa4771ca:1-3:5"
     for number in numbers:
         position = gtids.mysql_grown(position, f"{SERVER}:{number}")
@@ -197,7 +197,7 @@ def test_ids_of_transactions_are_gathered_whatever_their_order(numbers: list[int
     assert len(data) == 8 + 2 * 24 + 16 * sum(map(len, ranges.values()))
 
 
-def test_positions_of_mariadb_grow_by_domain_and_tags_are_reported() -> None:
+def test_mariadb_position_grows_by_domain_and_tagged_gtids_are_refused() -> None:
     assert gtids.mariadb_grown("0-1-5,2-1-7", "0-3-6") == "0-3-6,2-1-7"
     assert gtids.mariadb_grown("", "0-1-1") == "0-1-1"
     with pytest.raises(ValueError, match="invalid literal"):
@@ -224,5 +224,5 @@ def test_positions_of_mariadb_grow_by_domain_and_tags_are_reported() -> None:
         ("GRANT SELECT ON items TO u", "shop", False),
     ],
 )
-def test_which_statements_have_a_table_read_again(sql: str, schema: str, is_named: bool) -> None:  # noqa: FBT001
+def test_only_changing_statements_trigger_a_re_read(sql: str, schema: str, is_named: bool) -> None:  # noqa: FBT001
     assert bool(tables_in(sql, schema, {"items": ("shop", "items")})) is is_named

@@ -56,7 +56,7 @@ def insert(world: BinlogWorld, *ids: int, name: str = "a") -> None:
 
 @pytest.mark.law("N12", "N13")
 @pytest.mark.parametrize("loss", ["purged", "not this server's", "without names", "reset"])
-def test_after_a_gap_everything_is_read_again_and_what_went_is_deleted(
+def test_log_gap_triggers_a_full_re_read_that_finds_deletions(
     world: BinlogWorld, loss: str
 ) -> None:
     insert(world, 1, 2, 3)
@@ -92,7 +92,7 @@ def test_after_a_gap_everything_is_read_again_and_what_went_is_deleted(
 
 
 @pytest.mark.law("N12")
-def test_a_prepared_transaction_comes_once_it_is_committed(world: BinlogWorld) -> None:
+def test_prepared_transaction_is_read_once_committed(world: BinlogWorld) -> None:
     insert(world, 1)
     world.poll()
     xid = f"'{world.schema}'"
@@ -111,7 +111,7 @@ def test_a_prepared_transaction_comes_once_it_is_committed(world: BinlogWorld) -
 
 
 @pytest.mark.law("N12")
-def test_changes_that_were_logged_as_statements_have_their_table_read_again(
+def test_statement_logged_changes_trigger_a_re_read_of_their_table(
     world: BinlogWorld,
 ) -> None:
     insert(world, 1, 2)
@@ -127,7 +127,7 @@ def test_changes_that_were_logged_as_statements_have_their_table_read_again(
 
 
 @pytest.mark.law("N4", "N13")
-def test_a_table_that_cannot_be_captured_harms_no_other(world: BinlogWorld) -> None:
+def test_table_that_cannot_be_captured_does_not_stop_other_tables(world: BinlogWorld) -> None:
     table, parent = world.tables["a"], world.tables["b"]
     insert(world, 1, name="b")
     insert(world, 2)
@@ -149,7 +149,7 @@ def test_a_table_that_cannot_be_captured_harms_no_other(world: BinlogWorld) -> N
     assert mended is None
 
 
-def test_a_log_that_does_not_tell_rows_is_reported_with_what_to_set(world: BinlogWorld) -> None:
+def test_log_without_row_images_is_reported_with_the_setting_to_change(world: BinlogWorld) -> None:
     only: tuple[tuple[str, str, str], ...] = (("binlog_row_metadata", "NO_LOG", "FULL"),)
     if world.database.is_mysql:
         only = (
@@ -164,7 +164,7 @@ def test_a_log_that_does_not_tell_rows_is_reported_with_what_to_set(world: Binlo
         assert f"set {setting} = {usual}" in answer.error.message
 
 
-def test_a_user_who_may_not_is_shown_what_to_run(world: BinlogWorld) -> None:
+def test_user_without_privileges_is_shown_the_grants_to_run(world: BinlogWorld) -> None:
     user = f"reader_{world.schema}"
     world.run(
         f"CREATE USER {user}@'127.0.0.1' IDENTIFIED BY 'p'",
@@ -192,7 +192,7 @@ def test_a_user_who_may_not_is_shown_what_to_run(world: BinlogWorld) -> None:
 
 
 @pytest.mark.law("N12", "N13")
-def test_without_ids_of_transactions_a_file_and_an_offset_are_the_position(
+def test_without_gtids_the_position_is_a_file_and_an_offset(
     world: BinlogWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(binlog_log, "GTID_CHARACTERS_MAX", -1)
@@ -221,7 +221,7 @@ def test_without_ids_of_transactions_a_file_and_an_offset_are_the_position(
 
 
 @pytest.mark.law("N1", "N12")
-def test_much_that_others_log_is_passed_page_by_page(
+def test_changes_of_other_tables_are_skipped_page_by_page(
     world: BinlogWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(binlog_feed, "READ_BYTES_MAX", 3_000)
@@ -238,7 +238,7 @@ def test_much_that_others_log_is_passed_page_by_page(
     assert values(world, "b") == {"1": "x"}
 
 
-def test_from_registering_to_removing(world: BinlogWorld) -> None:
+def test_connector_lifecycle_from_registration_to_removal(world: BinlogWorld) -> None:
     by_hand = PollingByHand(world.pusher.push, world.time.wall_clock, rows=world.buffer)
     settings = world.settings.model_dump(by_alias=True, exclude_none=True, mode="json")
     body = {

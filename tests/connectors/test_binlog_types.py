@@ -83,7 +83,9 @@ def stored(world: BinlogWorld) -> dict[str, Any]:
 
 @pytest.mark.law("N12", "N13")
 @pytest.mark.parametrize("way", WAYS)
-def test_every_type_is_in_the_log_what_it_is_in_the_table(mariadb: Database, way: str) -> None:
+def test_every_type_has_the_same_value_in_the_log_as_in_the_table(
+    mariadb: Database, way: str
+) -> None:
     own, values = MYSQL if mariadb.is_mysql else MARIADB
     names = ", ".join(column.split()[0] for column in own.split(", "))
     world = BinlogWorld(mariadb, {"t": f"{TYPES}, {own}"})
@@ -114,7 +116,7 @@ def test_every_type_is_in_the_log_what_it_is_in_the_table(mariadb: Database, way
 
 
 @pytest.mark.law("N12", "N13")
-def test_what_a_session_logs_in_a_way_of_its_own_comes_too(mariadb: Database) -> None:
+def test_session_level_log_settings_are_captured_too(mariadb: Database) -> None:
     world = BinlogWorld(mariadb, {"a": "id int PRIMARY KEY, j json, v text"})
     try:
         ways = list(OWN_WAYS[mariadb.is_mysql])

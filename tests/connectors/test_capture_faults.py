@@ -65,7 +65,7 @@ def insert(world: CaptureWorld, *ids: int, name: str = "a") -> None:
 
 @pytest.mark.law("N12", "N13")
 @pytest.mark.parametrize("loss", ["dropped", "moved", "unpublished", "recreated table", "restored"])
-def test_after_a_gap_everything_is_read_again_and_what_went_is_deleted(
+def test_slot_gap_triggers_a_full_re_read_that_finds_deletions(
     world: CaptureWorld, loss: str
 ) -> None:
     insert(world, 1, 2, 3)
@@ -112,7 +112,7 @@ class SlowSlot(SteppedSlot):
 
 
 @pytest.mark.law("N12")
-def test_what_the_source_never_decodes_in_time_is_read_again_with_all_tables(
+def test_transaction_that_times_out_in_decoding_triggers_a_full_re_read(
     world: CaptureWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(capture_source, "Slot", SlowSlot)
@@ -143,7 +143,7 @@ def test_what_the_source_never_decodes_in_time_is_read_again_with_all_tables(
 
 
 @pytest.mark.law("N12")
-def test_a_slot_is_moved_for_what_is_durable_and_nothing_else(world: CaptureWorld) -> None:
+def test_slot_advances_no_further_than_the_saved_cursor(world: CaptureWorld) -> None:
     insert(world, 1)
     world.poll()
     insert(world, 2)
@@ -162,7 +162,7 @@ def test_a_slot_is_moved_for_what_is_durable_and_nothing_else(world: CaptureWorl
 
 
 @pytest.mark.law("N13")
-def test_a_table_waits_for_transactions_that_are_older_than_its_baseline(
+def test_snapshot_of_a_table_waits_for_older_open_transactions(
     world: CaptureWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(waiting, "OPEN_S_MAX", 0.2)
@@ -185,7 +185,7 @@ def test_a_table_waits_for_transactions_that_are_older_than_its_baseline(
 
 
 @pytest.mark.law("N12")
-def test_a_long_text_that_did_not_change_is_no_column_of_the_delta(world: CaptureWorld) -> None:
+def test_unchanged_toasted_column_is_omitted_from_the_delta(world: CaptureWorld) -> None:
     table = world.tables["a"]
     world.run(f"INSERT INTO {table} VALUES (1, 'x', repeat('a', 3000))")
     world.poll()
@@ -200,7 +200,7 @@ def test_a_long_text_that_did_not_change_is_no_column_of_the_delta(world: Captur
 
 
 @pytest.mark.law("N12")
-def test_a_row_that_came_and_went_makes_nothing_and_a_time_is_the_commits(
+def test_row_inserted_and_deleted_before_a_poll_gives_no_delta_and_hlc_is_the_commit_time(
     world: CaptureWorld,
 ) -> None:
     world.poll()
@@ -217,7 +217,7 @@ def test_a_row_that_came_and_went_makes_nothing_and_a_time_is_the_commits(
 
 
 @pytest.mark.law("N4", "N13")
-def test_a_table_that_cannot_be_captured_harms_no_other(world: CaptureWorld) -> None:
+def test_table_that_cannot_be_captured_does_not_stop_other_tables(world: CaptureWorld) -> None:
     table = world.tables["a"]
     world.run(f"ALTER TABLE {table} DROP CONSTRAINT a_pkey")
     insert(world, 1, name="b")
@@ -237,7 +237,7 @@ def test_a_table_that_cannot_be_captured_harms_no_other(world: CaptureWorld) -> 
 
 
 @pytest.mark.law("N13")
-def test_rows_of_a_key_of_bytes_are_not_taken_for_deleted(world: CaptureWorld) -> None:
+def test_rows_with_a_bytea_key_are_not_taken_for_deleted(world: CaptureWorld) -> None:
     table = world.tables["a"]
     world.run(
         f"ALTER TABLE {table} DROP CONSTRAINT a_pkey",
@@ -254,7 +254,7 @@ def test_rows_of_a_key_of_bytes_are_not_taken_for_deleted(world: CaptureWorld) -
     assert world.rows("a").keys() == {"AQ==", "XHg="}
 
 
-def test_without_an_identity_check_says_what_to_run(world: CaptureWorld) -> None:
+def test_check_of_a_table_without_replica_identity_says_what_to_run(world: CaptureWorld) -> None:
     world.run(f"ALTER TABLE {world.tables['a']} REPLICA IDENTITY NOTHING")
     checked = checked_by(world.connector())
 
@@ -262,7 +262,7 @@ def test_without_an_identity_check_says_what_to_run(world: CaptureWorld) -> None
     assert "REPLICA IDENTITY DEFAULT" in checked.error.message
 
 
-def test_a_user_who_may_not_is_shown_what_to_run(world: CaptureWorld) -> None:
+def test_user_without_privileges_is_shown_what_to_run(world: CaptureWorld) -> None:
     role = f"reader_{world.schema}"
     world.run(
         f"CREATE ROLE {role} LOGIN PASSWORD 'p'",
@@ -295,7 +295,7 @@ def test_a_user_who_may_not_is_shown_what_to_run(world: CaptureWorld) -> None:
     world.run(f"DROP PUBLICATION {publication}", f"DROP OWNED BY {role}", f"DROP ROLE {role}")
 
 
-def test_somebody_elses_slot_and_publication_are_not_touched(world: CaptureWorld) -> None:
+def test_foreign_slot_and_incomplete_publication_are_reported(world: CaptureWorld) -> None:
     slot, publication = world.slot.name, world.slot.publication
     world.ask(f"SELECT pg_create_logical_replication_slot('{slot}', 'pgoutput')::text")
     world.poll()
@@ -311,7 +311,7 @@ def test_somebody_elses_slot_and_publication_are_not_touched(world: CaptureWorld
     world.run(f"DROP PUBLICATION theirs_{slot}", f"DROP PUBLICATION IF EXISTS {publication}")
 
 
-def test_a_log_that_is_not_logical_is_reported(world: CaptureWorld) -> None:
+def test_wal_level_other_than_logical_is_reported(world: CaptureWorld) -> None:
     row = ("replica", "0/1", 0, False, None, "", 0, True, False)
     cursor = SimpleNamespace(execute=lambda *_: None, fetchone=lambda: row)
 
@@ -319,7 +319,9 @@ def test_a_log_that_is_not_logical_is_reported(world: CaptureWorld) -> None:
         world.slot.look(cursor)
 
 
-def test_a_source_that_is_away_when_it_is_removed_is_reported(world: CaptureWorld) -> None:
+def test_unreachable_source_at_removal_is_reported_with_the_slot_to_drop(
+    world: CaptureWorld,
+) -> None:
     world.poll()
     gone = PostgresSettings.model_validate(
         world.settings.model_dump(by_alias=True) | {"port": 1, "password": "p"}
@@ -349,7 +351,7 @@ def test_a_computed_column_is_left_out_and_lsns_are_numbers(world: CaptureWorld)
     assert lsn_text(lsn_of("1A/B00C")) == "1A/B00C"
 
 
-def test_from_registering_to_removing(world: CaptureWorld) -> None:
+def test_connector_lifecycle_from_registration_to_removal(world: CaptureWorld) -> None:
     by_hand = PollingByHand(world.pusher.push, world.time.wall_clock, rows=world.buffer)
     settings = world.settings.model_dump(by_alias=True, exclude_none=True, mode="json")
     body = {
@@ -406,7 +408,7 @@ def test_settings_that_contradict_are_refused() -> None:
 
 @pytest.mark.law("N12")
 @pytest.mark.parametrize("rows", [3, 40])
-def test_keys_that_move_up_in_one_transaction_have_the_rows_of_its_end(
+def test_keys_shifted_within_one_transaction_end_with_the_right_rows(
     world: CaptureWorld, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lakesync.connectors.poll.PAGE_ROWS_MAX", 7)
@@ -434,7 +436,9 @@ def test_keys_that_move_up_in_one_transaction_have_the_rows_of_its_end(
 
 @pytest.mark.law("N13")
 @pytest.mark.parametrize("change", ["ATTACH", "DETACH", "DROP", "TRUNCATE"])
-def test_what_a_partition_brings_or_takes_is_read(postgres: Database, change: str) -> None:
+def test_partition_attach_detach_drop_and_truncate_are_followed(
+    postgres: Database, change: str
+) -> None:
     world = CaptureWorld(postgres, {"other": "id int PRIMARY KEY"})
     name, part = f"{world.schema}.whole", f"{world.schema}.second"
     world.tables["whole"] = name
@@ -476,7 +480,7 @@ def test_what_a_partition_brings_or_takes_is_read(postgres: Database, change: st
          "2026-05-17T00:00:00", "2026-05-18T00:00:00Z"),
     ],
 )  # fmt: skip
-def test_a_table_whose_column_gets_another_type_is_read_again_also_within_one_of_ours(
+def test_column_type_change_triggers_a_re_read_even_if_the_lakesync_type_is_the_same(
     world: CaptureWorld, old: str, new: str, before: object, after: object
 ) -> None:
     table = world.tables["a"]

@@ -176,7 +176,7 @@ def test_many_metrics_are_read_in_pages_of_time(emulator: Emulator) -> None:
 
 
 @EMULATED
-def test_a_metric_that_nobody_measured_is_named(emulator: Emulator) -> None:
+def test_check_names_metrics_without_datapoints(emulator: Emulator) -> None:
     account = Account(emulator)
     checked = account.connector().check()
 
@@ -184,7 +184,7 @@ def test_a_metric_that_nobody_measured_is_named(emulator: Emulator) -> None:
 
 
 @EMULATED
-def test_a_clock_that_goes_back_moves_no_cursor(emulator: Emulator) -> None:
+def test_clock_that_steps_back_does_not_move_the_cursor(emulator: Emulator) -> None:
     read = (
         Account(emulator)
         .connector()
@@ -217,7 +217,7 @@ def _refusing(code: str, status: int) -> Any:
     ("code", "status", "kind"),
     [("AccessDenied", 403, AdapterRefused), ("InternalServiceFault", 500, AdapterFailed)],
 )
-def test_what_cloudwatch_refuses_is_an_error_with_its_code(
+def test_cloudwatch_error_is_translated_and_keeps_its_code(
     code: str, status: int, kind: type[LakeSyncError]
 ) -> None:
     settings = configured(CLOUDWATCH, {"metrics": [{"name": "m", "namespace": "n", "metric": "m"}]})
@@ -229,7 +229,7 @@ def test_what_cloudwatch_refuses_is_an_error_with_its_code(
     assert code in checked.error.message
 
 
-def test_cloudwatch_that_is_not_reached_is_tried_again() -> None:
+def test_unreachable_cloudwatch_is_a_retryable_error() -> None:
     settings = configured(CLOUDWATCH, {"metrics": [{"name": "m", "namespace": "n", "metric": "m"}]})
     client = boto3.client(
         "cloudwatch",
@@ -264,7 +264,7 @@ def test_metrics_of_namespaces_that_the_operator_does_not_list_are_refused(
     CLOUDWATCH.make(settings, storage, Outside((), _no_client, metrics=("b", "a"))).close()
 
 
-def test_datapoints_since_a_time_are_read_again() -> None:
+def test_going_back_to_a_time_moves_the_cursor_back_and_never_forward() -> None:
     settings = configured(
         CLOUDWATCH, {"metrics": [{"name": "m", "namespace": "n", "metric": "m"}], "periodS": 300}
     )
@@ -281,7 +281,7 @@ def test_two_metrics_of_one_name_are_refused() -> None:
         configured(CLOUDWATCH, {"metrics": [same, same | {"metric": "other"}]})
 
 
-def test_settings_of_a_metric_are_checked() -> None:
+def test_invalid_statistic_of_a_metric_is_refused() -> None:
     with pytest.raises(ValidationFailed, match=r"metrics\.0\.statistic"):
         configured(
             CLOUDWATCH,

@@ -75,7 +75,7 @@ class ComparingSource(MemorySource):
 
 @pytest.mark.law("N1", "N2", "N18")
 @given(st.lists(SHOWN, min_size=1, max_size=4), st.lists(st.integers(1, 12), max_size=4))
-def test_what_a_source_shows_exists_whatever_was_deleted_by_comparing(
+def test_rows_equal_what_the_source_shows_after_any_deletions_and_kills(
     polls: list[list[tuple[str, str]]], kills: list[int]
 ) -> None:
     source = ComparingSource()
@@ -97,7 +97,7 @@ def test_what_a_source_shows_exists_whatever_was_deleted_by_comparing(
 
 
 @pytest.mark.law("N3", "N18")
-def test_a_row_that_came_back_is_stamped_once_and_an_earlier_edit_of_it_wins() -> None:
+def test_reappeared_row_is_stamped_once_and_a_later_edit_wins() -> None:
     world = World()
     at_us = world.source.clock_us
     row = Change("a", {"value": 1}, at_us)
@@ -121,7 +121,9 @@ def test_a_row_that_came_back_is_stamped_once_and_an_earlier_edit_of_it_wins() -
 
 
 @pytest.mark.law("N18")
-def test_of_very_many_deletions_the_newest_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_oldest_noted_deletions_are_dropped_above_the_maximum(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(deletions_module, "NOTED_DELETIONS_MAX", 2)
     world = World()
     for number in range(100):
@@ -156,7 +158,7 @@ def assert_same(site: JiraServer, world: vendors.World) -> None:
 
 @pytest.mark.law("N10", "N18")
 @pytest.mark.parametrize("edited", [False, True])
-def test_an_issue_that_permission_hid_comes_back_with_its_comments(
+def test_issue_hidden_by_permission_reappears_with_its_comments(
     site: JiraServer, *, edited: bool
 ) -> None:
     world = vendors.World(site, TABLES)
@@ -182,7 +184,7 @@ def test_an_issue_that_permission_hid_comes_back_with_its_comments(
 
 @pytest.mark.law("N10", "N18")
 @pytest.mark.parametrize("by_webhook", [False, True])
-def test_a_reset_and_a_webhook_know_what_was_found_deleted(
+def test_row_found_deleted_reappears_after_a_reset_or_a_webhook(
     site: JiraServer, *, by_webhook: bool
 ) -> None:
     world = JiraWorld(site)
@@ -206,7 +208,7 @@ def test_a_reset_and_a_webhook_know_what_was_found_deleted(
 
 
 @pytest.mark.law("N15", "N18")
-def test_a_row_of_dlt_that_is_missing_once_comes_back_with_its_own_time() -> None:
+def test_dlt_row_missing_once_reappears_with_its_own_time() -> None:
     class Timed(Api):
         """An API of all orders, which says when each changed."""
 
@@ -232,7 +234,7 @@ def test_a_row_of_dlt_that_is_missing_once_comes_back_with_its_own_time() -> Non
 
 @pytest.mark.emulator
 @pytest.mark.law("N5", "N18")
-def test_a_row_that_was_compared_away_comes_back_by_its_column_of_times(postgres: Database) -> None:
+def test_row_deleted_by_difference_reappears_when_polled_by_time(postgres: Database) -> None:
     source = SqlSource(postgres, "postgres", by_time=False)
     world = vendors.World(source, {source.table: "t"})
     source.put({"1": "a", "2": "b"})

@@ -93,7 +93,7 @@ DEEDS = st.lists(
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=8)
 @given(DEEDS, DEEDS, st.lists(st.integers(1, 25), max_size=4))
-def test_who_is_killed_wherever_the_rows_are_those_of_the_source(
+def test_rows_equal_those_of_the_source_wherever_polls_are_killed(
     kind: str, first: list[tuple[str, int]], second: list[tuple[str, int]], kills: list[int]
 ) -> None:
     with source(kind) as vendor, pytest.MonkeyPatch.context() as patch:
@@ -121,7 +121,7 @@ def test_who_is_killed_wherever_the_rows_are_those_of_the_source(
 
 
 @pytest.mark.law("N1", "N15")
-def test_what_was_given_is_not_kept(api: Api) -> None:
+def test_delivered_rows_are_not_kept_in_the_connector_storage(api: Api) -> None:
     api.put({f"{number}": "a value of its own" for number in range(25)})
     world = World(api, {"orders": "o"})
     world.poll_to_the_end()
@@ -133,7 +133,7 @@ def test_what_was_given_is_not_kept(api: Api) -> None:
 
 @pytest.mark.law("N1", "N15")
 @pytest.mark.parametrize("parts", [1, 10])
-def test_a_resource_of_another_is_read_whole_and_gone_on_with_where_the_other_was(
+def test_child_resource_is_read_whole_and_continues_at_the_parents_cursor(
     api: Api, parts: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(extraction, "_EXTRACT_PARTS", parts)
@@ -164,7 +164,7 @@ def test_a_resource_of_another_is_read_whole_and_gone_on_with_where_the_other_wa
 
 
 @pytest.mark.law("N2", "N15")
-def test_a_change_is_as_old_as_its_cursor_says(api: Api) -> None:
+def test_change_time_is_the_value_of_the_cursor_column(api: Api) -> None:
     api.put({"1": "a"})
     (change,) = page(api.connector()).changes
 
@@ -189,12 +189,12 @@ def test_a_change_is_as_old_as_its_cursor_says(api: Api) -> None:
         (True, None),
     ],
 )
-def test_what_tells_an_instant(value: object, expected: int | None) -> None:
+def test_instants_are_recognised_in_cursor_values(value: object, expected: int | None) -> None:
     assert instant_us(value) == expected
 
 
 @pytest.mark.law("N15")
-def test_a_row_that_cannot_be_read_harms_no_other(api: Api) -> None:
+def test_unreadable_row_is_reported_and_the_others_are_read(api: Api) -> None:
     api.put({"1": "a", "2": "b"})
     api.rows["3"] = {"id": None, "updated": "2023-11-15T00:00:00Z", "deleted": False}
     api.rows["4"] = {"id": "4", "a b": 1, "a_b": 2, "updated": "2023-11-15T00:00:01Z"}
@@ -208,7 +208,7 @@ def test_a_row_that_cannot_be_read_harms_no_other(api: Api) -> None:
 
 
 @pytest.mark.law("N6", "N9", "N15")
-def test_what_an_answer_means_and_that_nothing_is_lost_by_it(api: Api) -> None:
+def test_http_errors_are_translated_and_lose_no_rows(api: Api) -> None:
     api.put({f"{number}": "x" for number in range(8)})
     connector = api.connector()
     expected = [
@@ -236,7 +236,7 @@ def test_what_an_answer_means_and_that_nothing_is_lost_by_it(api: Api) -> None:
 
 
 @pytest.mark.law("N9", "N15")
-def test_no_link_no_path_and_no_token_leads_to_another_host(api: Api) -> None:
+def test_links_paths_and_token_urls_to_another_host_are_refused(api: Api) -> None:
     with Api(by_time=True) as other:
         api.put({"1": "a"})
         api.resource["endpoint"]["paginator"] = {"type": "json_link", "next_url_path": "next"}
@@ -260,7 +260,7 @@ def test_no_link_no_path_and_no_token_leads_to_another_host(api: Api) -> None:
 
 
 @pytest.mark.law("N15")
-def test_a_token_is_asked_for_where_the_operator_allows(api: Api) -> None:
+def test_oauth_token_is_requested_from_an_allowed_host(api: Api) -> None:
     api.auth = {
         "type": "oauth2_client_credentials", "access_token_url": f"{api.url}/oauth/token",
         "client_id": "me", "client_secret": {"secret": "token"},
@@ -271,7 +271,7 @@ def test_a_token_is_asked_for_where_the_operator_allows(api: Api) -> None:
     assert api.asked[0].path == "/oauth/token"
 
 
-def test_what_is_ignored_by_its_configuration_is_ignored(api: Api) -> None:
+def test_response_action_ignore_gives_an_empty_page(api: Api) -> None:
     api.resource["endpoint"]["response_actions"] = [{"status_code": 404, "action": "ignore"}]
     api.faults = [Reply(404, {"error": "there are none yet"})]
 
@@ -286,7 +286,7 @@ def test_what_is_ignored_by_its_configuration_is_ignored(api: Api) -> None:
         ({"write_disposition": "replace"}, "would replace what did not change"),
     ],
 )
-def test_a_resource_that_cannot_be_read_says_why(
+def test_resource_that_cannot_be_read_is_refused_with_the_reason(
     api: Api, hints: dict[str, Any], sentence: str
 ) -> None:
     api.resource |= hints
@@ -297,7 +297,7 @@ def test_a_resource_that_cannot_be_read_says_why(
 
 
 @pytest.mark.law("N15")
-def test_what_can_only_be_read_whole_and_takes_too_long_is_refused(
+def test_resource_without_row_order_is_refused_above_the_time_or_row_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(extraction, "EXTRACT_S_MAX", 0)
@@ -357,7 +357,9 @@ def asked(**endpoint: Any) -> dict[str, Any]:
         ({"filesystem": {**FILES, "files": [{"name": "a", "glob": "/etc/*"}]}}, "out of the"),
     ],
 )
-def test_settings_are_refused_with_their_faults(given_: dict[str, Any], sentence: str) -> None:
+def test_invalid_settings_are_refused_with_the_fault_and_without_secrets(
+    given_: dict[str, Any], sentence: str
+) -> None:
     with pytest.raises(ValidationFailed) as raised:
         configured(DLT, given_)
 
@@ -366,7 +368,7 @@ def test_settings_are_refused_with_their_faults(given_: dict[str, Any], sentence
 
 
 @pytest.mark.law("N8", "N15")
-def test_what_only_looks_like_a_secret_is_taken_as_it_is() -> None:
+def test_values_that_merely_resemble_secrets_are_accepted() -> None:
     given_ = asked(
         path="/orders?author=ann",
         params={"page_token": "1", "sort": "key", "token": "{resources.logins.token}"},
@@ -376,7 +378,7 @@ def test_what_only_looks_like_a_secret_is_taken_as_it_is() -> None:
 
 
 @pytest.mark.law("N8", "N15")
-def test_secrets_are_stored_apart_and_put_in_their_places(api: Api) -> None:
+def test_secrets_are_stored_apart_and_filled_in_at_use(api: Api) -> None:
     assert secret_names(DLT) == {"secrets"}
     hidden = secrets_in(api.settings, secret_names(DLT))
     assert hidden == {"secrets": f'{{"token": "{TOKEN}"}}'}
@@ -389,7 +391,7 @@ def test_secrets_are_stored_apart_and_put_in_their_places(api: Api) -> None:
 
 
 @pytest.mark.law("N15")
-def test_nothing_is_looked_for_that_the_settings_lack(
+def test_missing_settings_are_not_looked_up_in_the_environment(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("TOKEN", "CREDENTIALS", "SOURCES__REST_API__TOKEN"):
@@ -416,7 +418,9 @@ def crm(team: str, token: str) -> Any:
 
 
 @pytest.mark.law("N15")
-def test_only_what_the_deployment_installed_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_sources_installed_with_the_deployment_are_imported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     storage = Storage(Objects(), "g", "c")
     entry = EntryPoint("crm", f"{__name__}:crm", made_module.GROUP)
     monkeypatch.setattr(EntryPoint, "load", lambda _: crm)
@@ -459,7 +463,7 @@ def page_of(connector: Any, table: str, cursor: str = "") -> SourcePage:
 
 
 @pytest.mark.law("N15")
-def test_no_folder_is_read_that_the_operator_does_not_list(tmp_path: Path) -> None:
+def test_folders_not_listed_by_the_operator_are_not_read(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "inner").mkdir()
     folder = Folder(tmp_path / "in")
@@ -527,7 +531,7 @@ except ValidationFailed as error:
 
 
 @pytest.mark.law("N4", "N15")
-def test_rows_without_a_cursor_stop_no_table_and_one_is_reported(api: Api) -> None:
+def test_rows_without_a_cursor_do_not_stop_the_table_and_one_is_a_dead_letter(api: Api) -> None:
     api.put({f"{number}": "first" for number in range(1, 6)})
     api.rows["2"]["updated"] = api.rows["4"]["updated"] = None
     world = World(api, {"orders": "o"})
@@ -547,7 +551,9 @@ def test_rows_without_a_cursor_stop_no_table_and_one_is_reported(api: Api) -> No
 
 
 @pytest.mark.law("N15")
-def test_a_cursor_that_no_row_has_is_refused_and_what_is_set_for_it_is_respected(api: Api) -> None:
+def test_cursor_missing_in_every_row_is_refused_unless_on_cursor_value_missing_is_set(
+    api: Api,
+) -> None:
     api.put({"1": "a"})
     api.resource["endpoint"]["incremental"]["cursor_path"] = "changed_on"
     refused = error(read(api.connector()))
@@ -561,7 +567,7 @@ def test_a_cursor_that_no_row_has_is_refused_and_what_is_set_for_it_is_respected
 
 @pytest.mark.emulator
 @pytest.mark.law("N4", "N15")
-def test_a_null_cursor_of_a_database_stops_no_table(postgres: Database) -> None:
+def test_null_cursor_in_a_database_row_does_not_stop_the_table(postgres: Database) -> None:
     source = DltSql(postgres, "postgres", by_time=True)
     source.put({"1": "a", "2": "b"})
     source.run(f"UPDATE {source.table} SET changed = NULL WHERE id = 1")  # noqa: S608
@@ -599,7 +605,7 @@ URLS = {
 
 @pytest.mark.law("N15", "N19")
 @pytest.mark.parametrize("url", URLS)
-def test_a_url_leads_only_where_the_operator_allows(url: str) -> None:
+def test_database_url_reaches_only_hosts_that_the_operator_allows(url: str) -> None:
     listed, said = URLS[url]
     settings = {
         "sqlDatabase": {"url": {"secret": "url"}}, "secrets": {"url": url},
@@ -614,7 +620,7 @@ def test_a_url_leads_only_where_the_operator_allows(url: str) -> None:
 @pytest.mark.parametrize(
     "database", [{"url": "acme://u:p@localhost/d"}, {"url": {"secret": "none"}}, {}]
 )
-def test_a_url_is_a_secret(database: dict[str, Any]) -> None:
+def test_database_url_must_be_a_stored_secret(database: dict[str, Any]) -> None:
     with pytest.raises(ValidationFailed) as refused:
         configured(DLT, {"sqlDatabase": database, "tables": [{"name": "t"}]})
     assert "acme" not in str(refused.value)

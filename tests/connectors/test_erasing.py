@@ -62,7 +62,7 @@ def lists_of(rows: dict[str, dict[str, Any]]) -> Listing:
 
 
 @pytest.mark.law("E10")
-def test_a_dead_letter_goes_and_is_no_longer_counted() -> None:
+def test_dead_letter_of_an_erased_row_is_removed_and_uncounted() -> None:
     objects, store = Objects(), registered(state=PollState(dead_letters=2).to_json())
     letters = DeadLetters(Storage(objects, GATEWAY, NAME))
     for row in ("ann", "bob"):
@@ -82,7 +82,7 @@ def test_a_dead_letter_goes_and_is_no_longer_counted() -> None:
 
 
 @pytest.mark.law("E10")
-def test_the_last_page_of_a_listing_loses_the_row_and_what_is_compared_stays() -> None:
+def test_last_page_of_a_listing_loses_the_erased_row_and_keeps_its_comparison_state() -> None:
     objects, rows = Objects(), {"ann": {"mail": SECRET}, "bob": {"mail": "b"}}
     storage = Storage(objects, GATEWAY, NAME)
     first = listing.read("users", lists_of(rows), storage, "", 1)
@@ -96,7 +96,7 @@ def test_the_last_page_of_a_listing_loses_the_row_and_what_is_compared_stays() -
 
 
 @pytest.mark.law("E10")
-def test_it_waits_for_a_poll_that_is_under_way_whose_page_may_be_asked_for_again() -> None:
+def test_erasure_waits_for_a_running_poll_whose_page_may_be_read_again() -> None:
     objects, rows = Objects(), {"ann": {"mail": SECRET}, "bob": {"mail": "b"}}
     storage = Storage(objects, GATEWAY, NAME)
     given = listing.read("users", lists_of(rows), storage, "", 1)
@@ -115,7 +115,7 @@ def test_it_waits_for_a_poll_that_is_under_way_whose_page_may_be_asked_for_again
 
 
 @pytest.mark.law("E10")
-def test_it_waits_for_a_table_that_a_poll_left_with_a_page_open_and_for_no_other() -> None:
+def test_erasure_waits_only_for_tables_whose_page_is_unfinished() -> None:
     objects, rows = Objects(), {"ann": {"mail": SECRET}}
     listing.read("users", lists_of(rows), Storage(objects, GATEWAY, NAME), "", 1)
     store = registered(state=PollState(polled_ms=2, begun={"users": 1}).to_json())
@@ -127,7 +127,7 @@ def test_it_waits_for_a_table_that_a_poll_left_with_a_page_open_and_for_no_other
 
 
 @pytest.mark.law("E10")
-def test_who_lost_the_lease_writes_over_nothing() -> None:
+def test_erasure_that_loses_the_lease_overwrites_nothing() -> None:
     objects, rows = Objects(), {"ann": {"mail": SECRET}}
     storage = Storage(objects, GATEWAY, NAME)
     listing.read("users", lists_of(rows), storage, "", 1)
@@ -145,7 +145,7 @@ def test_who_lost_the_lease_writes_over_nothing() -> None:
 
 @pytest.mark.emulator
 @pytest.mark.law("E10")
-def test_ranges_of_a_table_lose_the_row_that_they_gave(postgres: Database) -> None:
+def test_ranges_read_by_difference_lose_the_erased_row(postgres: Database) -> None:
     source = SqlSource(postgres, "postgres", by_time=False)
     try:
         source.put({"1": SECRET, "2": "b"})
@@ -168,7 +168,7 @@ def test_ranges_of_a_table_lose_the_row_that_they_gave(postgres: Database) -> No
 
 
 @pytest.mark.law("E10")
-def test_of_an_extraction_parts_that_were_given_go_and_others_wait(
+def test_erasure_clears_delivered_extraction_parts_and_waits_for_undelivered_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(poll_module, "PAGE_ROWS_MAX", 2)
@@ -197,7 +197,7 @@ def test_of_an_extraction_parts_that_were_given_go_and_others_wait(
 
 
 @pytest.mark.law("E10")
-def test_a_connector_that_keeps_nothing_is_left_alone() -> None:
+def test_connector_that_keeps_nothing_is_not_leased_for_erasure() -> None:
     store = registered()
     assert store.lease(GATEWAY, NAME, NOW_MS, NOW_MS + 60_000)
 

@@ -76,7 +76,7 @@ def dated(world: BinlogWorld) -> set[tuple[Any, ...]]:
 
 @pytest.mark.emulator
 @pytest.mark.law("N17")
-def test_what_changed_since_a_time_is_brought_again(world: BinlogWorld) -> None:
+def test_changes_since_a_time_are_read_again_with_their_original_stamps(world: BinlogWorld) -> None:
     changed(world, "INSERT INTO {a} VALUES (1, 'one'), (2, 'two'), (3, 'three')")
     changed(world, "UPDATE {a} SET v = 'second' WHERE id = 2")
     before, at_us = world.deltas(), int(time.time() * 1_000_000)
@@ -99,7 +99,7 @@ def test_what_changed_since_a_time_is_brought_again(world: BinlogWorld) -> None:
 
 @pytest.mark.emulator
 @pytest.mark.law("N17")
-def test_what_is_brought_again_changes_nothing_that_came_meanwhile(world: BinlogWorld) -> None:
+def test_changes_read_again_do_not_overwrite_later_edits(world: BinlogWorld) -> None:
     at_us = int(time.time() * 1_000_000)
     changed(world, "INSERT INTO {a} VALUES (1, 'one'), (2, 'two')")
     changed(world, "UPDATE {a} SET v = 'second' WHERE id = 2")
@@ -115,7 +115,7 @@ def test_what_is_brought_again_changes_nothing_that_came_meanwhile(world: Binlog
 
 @pytest.mark.emulator
 @pytest.mark.law("N17")
-def test_a_log_that_begins_later_is_said_with_its_first_time(world: BinlogWorld) -> None:
+def test_log_that_begins_after_the_time_is_reported_with_its_first_time(world: BinlogWorld) -> None:
     changed(world, "INSERT INTO {a} VALUES (1, 'one')")
     go_back(world, 1_000_000)
     polled(world)
@@ -140,7 +140,7 @@ def test_a_log_that_begins_later_is_said_with_its_first_time(world: BinlogWorld)
 
 
 @pytest.mark.law("N17")
-def test_what_was_not_read_yet_is_not_passed_over_and_a_slot_does_not_go_back() -> None:
+def test_going_back_skips_no_unread_change_and_is_refused_for_a_slot() -> None:
     assert MYSQL.begins_at is not None
     assert POSTGRES.begins_at is not None
     settings_of = {
@@ -169,13 +169,15 @@ _SERVERS = st.dictionaries(
 
 @pytest.mark.law("N17")
 @given(_SERVERS)
-def test_mysqls_position_is_read_from_the_beginning_of_a_file(ranges: Any) -> None:
+def test_mysql_gtid_position_is_parsed_from_the_header_of_a_log_file(ranges: Any) -> None:
     assert mysql_position(mysql_bytes(mysql_text(ranges))) == mysql_text(ranges)
 
 
 @pytest.mark.emulator
 @pytest.mark.law("N17")
-def test_tables_that_were_emptied_and_altered_meanwhile_are_as_they_are(world: BinlogWorld) -> None:
+def test_going_back_over_truncate_and_alter_table_gives_the_current_rows(
+    world: BinlogWorld,
+) -> None:
     changed(world, "INSERT INTO {a} VALUES (1, 'one'), (2, 'two')")
     at_us = int(time.time() * 1_000_000)
     changed(world, "UPDATE {a} SET v = 'changed' WHERE id = 1", "TRUNCATE {a}")
@@ -192,7 +194,7 @@ def test_tables_that_were_emptied_and_altered_meanwhile_are_as_they_are(world: B
 
 
 @pytest.mark.law("N17")
-def test_a_position_with_tags_is_distinguished_from_one_without() -> None:
+def test_position_with_tagged_gtids_is_refused() -> None:
     position = (  # by MySQL 9.7, behind a transaction with a tagged id
         "0102000000000001e6e7bda0ea5611f1b32502fc0000000100010000000000000001000000000000008c09000000"
         "000000e6e7bda0ea5611f1b32502fc000000010c746167676564010000000000000001000000000000000400000000"

@@ -62,7 +62,7 @@ def caller() -> Iterator[Make]:
 
 
 @pytest.mark.law("N9")
-def test_a_host_that_the_operator_does_not_list_is_refused_when_it_is_made(server: Echo) -> None:
+def test_host_not_listed_by_the_operator_is_refused_at_construction(server: Echo) -> None:
     with pytest.raises(ValidationFailed, match="ConnectorHosts"):
         Caller(server.url, Outside(("*",)), {})
     with pytest.raises(ValidationFailed, match="ConnectorHosts"):
@@ -76,7 +76,7 @@ def test_a_host_that_the_operator_does_not_list_is_refused_when_it_is_made(serve
         "169.254.169.254", "127.0.0.1", "10.0.0.1", "fd00:ec2::254", "fec0::1", "::ffff:10.0.0.1",
     ],
 )  # fmt: skip
-def test_a_name_that_leads_within_is_never_connected_to(within: str) -> None:
+def test_host_name_that_resolves_to_a_private_address_is_refused(within: str) -> None:
     asking = Caller("https://acme.atlassian.net", Outside(("*",)), {}, resolve=lambda *_: [within])
     with pytest.raises(AdapterRefused, match="private address"):
         asking.get("/rest")
@@ -84,7 +84,7 @@ def test_a_name_that_leads_within_is_never_connected_to(within: str) -> None:
 
 @pytest.mark.law("N9")
 @pytest.mark.parametrize("port", ["99999", "0", "x", "-1"])
-def test_a_port_that_no_host_has_is_refused_when_it_is_made(port: str) -> None:
+def test_invalid_port_is_refused_at_construction(port: str) -> None:
     with pytest.raises(ValidationFailed, match="ConnectorHosts"):
         Caller(f"https://acme.atlassian.net:{port}", Outside(("*",)), {})
     with pytest.raises(AdapterRefused):
@@ -92,7 +92,7 @@ def test_a_port_that_no_host_has_is_refused_when_it_is_made(port: str) -> None:
 
 
 @pytest.mark.law("N9")
-def test_neither_a_redirect_nor_a_link_leads_to_another_host(server: Echo, caller: Make) -> None:
+def test_redirects_and_links_to_another_host_are_refused(server: Echo, caller: Make) -> None:
     asking = caller(server)
     server.faults.append(Reply(302, None, {"location": "http://169.254.169.254/latest"}))
     with pytest.raises(AdapterRefused, match="not followed"):
@@ -120,7 +120,7 @@ def test_neither_a_redirect_nor_a_link_leads_to_another_host(server: Echo, calle
         (Reply(404, {"why": "no"}), NotFound, 0),
     ],
 )
-def test_what_an_answer_means(
+def test_http_status_maps_to_an_error_with_its_retry_delay(
     server: Echo, caller: Make, reply: Reply, kind: type[LakeSyncError], wait_s: int
 ) -> None:
     server.faults.append(reply)
@@ -134,9 +134,7 @@ def test_what_an_answer_means(
 
 
 @pytest.mark.law("N6")
-def test_a_date_from_which_requests_are_taken_again_is_read_by_the_sources_clock(
-    server: Echo, caller: Make
-) -> None:
+def test_retry_date_is_read_relative_to_the_clock_of_the_source(server: Echo, caller: Make) -> None:
     server.now_s = lambda: 1_700_000_000.0  # type: ignore[method-assign]
     for headers in (
         {"retry-after": "Tue, 14 Nov 2023 22:14:00 GMT"},
@@ -150,7 +148,7 @@ def test_a_date_from_which_requests_are_taken_again_is_read_by_the_sources_clock
 
 
 @pytest.mark.law("N9")
-def test_an_answer_that_is_cut_off_late_or_endless_is_an_error(
+def test_truncated_oversized_and_late_answers_are_errors(
     server: Echo, caller: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.truncates = 1
@@ -167,7 +165,7 @@ def test_an_answer_that_is_cut_off_late_or_endless_is_an_error(
         caller(server, answer_s_max=0.2).get("/a")
 
 
-def test_what_is_left_out_is_not_sent_and_values_are_escaped(server: Echo, caller: Make) -> None:
+def test_none_parameters_are_omitted_and_values_are_escaped(server: Echo, caller: Make) -> None:
     with_query = caller(server).get("/a", b="x y&z", c=None)
 
     assert with_query == {"path": "/a", "query": {"b": "x y&z"}}

@@ -73,7 +73,7 @@ def do(site: JiraServer, deed: str, number: int) -> None:
 @pytest.mark.law("N1", "N2", "N10")
 @settings(max_examples=8)
 @given(DEEDS, DEEDS, st.lists(st.integers(1, 40), max_size=4))
-def test_who_is_killed_wherever_the_rows_are_those_of_the_site(
+def test_rows_equal_those_of_the_site_wherever_polls_are_killed(
     first: list[tuple[str, int]], second: list[tuple[str, int]], kills: list[int]
 ) -> None:
     with JiraServer() as site:
@@ -91,7 +91,7 @@ def test_who_is_killed_wherever_the_rows_are_those_of_the_site(
 @pytest.mark.law("N10")
 @pytest.mark.parametrize("zone", ["Europe/Vienna", "America/St_Johns", "Pacific/Auckland"])
 @pytest.mark.parametrize("begins", [datetime(2026, 3, 29, 0, 20), datetime(2026, 10, 25, 0, 20)])  # noqa: DTZ001
-def test_no_change_is_lost_to_minutes_and_time_zones(
+def test_minute_resolution_and_time_zones_lose_no_change(
     site: JiraServer, zone: str, begins: datetime
 ) -> None:
     site.zone, site.clock = zone, begins.replace(tzinfo=UTC)
@@ -109,7 +109,7 @@ def test_no_change_is_lost_to_minutes_and_time_zones(
 
 
 @pytest.mark.law("N10")
-def test_what_the_search_shows_late_is_read_within_the_overlap(site: JiraServer) -> None:
+def test_changes_that_the_search_shows_late_are_read_within_the_overlap(site: JiraServer) -> None:
     site.lag_s, site.step = 40, timedelta(seconds=8)
     world = World(site, {"issues": "i"}, overlapS=60, reconcileMinutes=1_000)
     for number in range(12):
@@ -122,7 +122,7 @@ def test_what_the_search_shows_late_is_read_within_the_overlap(site: JiraServer)
 
 
 @pytest.mark.law("N1", "N10")
-def test_issues_that_change_under_the_reader_come_with_their_last_change(site: JiraServer) -> None:
+def test_issues_changed_during_a_read_arrive_with_their_last_change(site: JiraServer) -> None:
     site.put({f"{number}": "first" for number in range(250)})
     world = World(site, {"issues": "i"}, reconcileMinutes=1_000)
     world.poll_to_the_end()
@@ -152,7 +152,7 @@ def test_issues_that_change_under_the_reader_come_with_their_last_change(site: J
     ],
     ids=["asked for patience", "failing", "cut off", "not as its API says"],
 )
-def test_a_storm_of_faults_loses_nothing_and_gives_nothing_twice(
+def test_repeated_faults_lose_nothing_and_duplicate_nothing(
     site: JiraServer, fault: Reply, wait_s: int
 ) -> None:
     site.put({f"{number}": "first" for number in range(150)})
@@ -175,7 +175,7 @@ def test_a_storm_of_faults_loses_nothing_and_gives_nothing_twice(
 
 
 @pytest.mark.law("N10")
-def test_a_quota_that_is_used_up_is_waited_for_before_it_is_overdrawn(site: JiraServer) -> None:
+def test_exhausted_quota_is_waited_for_before_the_next_request(site: JiraServer) -> None:
     site.put({f"{number}": "first" for number in range(250)})
     world = World(site, {"issues": "i"}, reconcileMinutes=1_000)
 
@@ -191,7 +191,7 @@ def test_a_quota_that_is_used_up_is_waited_for_before_it_is_overdrawn(site: Jira
 
 
 @pytest.mark.law("N10")
-def test_a_page_whose_token_is_no_longer_taken_is_searched_for_again(site: JiraServer) -> None:
+def test_expired_page_token_restarts_the_search(site: JiraServer) -> None:
     site.put({f"{number}": "first" for number in range(250)})
     world = World(site, {"issues": "i"}, reconcileMinutes=1_000)
     world.poll(iter([True, False]).__next__)
@@ -203,7 +203,7 @@ def test_a_page_whose_token_is_no_longer_taken_is_searched_for_again(site: JiraS
 
 
 @pytest.mark.law("N4", "N10")
-def test_credentials_that_end_midway_delete_nothing_and_are_reported(site: JiraServer) -> None:
+def test_credentials_revoked_midway_are_reported_and_delete_nothing(site: JiraServer) -> None:
     site.put({f"{number}": "first" for number in range(250)})
     world = World(site, TABLES)
     world.poll_to_the_end()
@@ -223,7 +223,9 @@ def test_credentials_that_end_midway_delete_nothing_and_are_reported(site: JiraS
 
 
 @pytest.mark.law("N10")
-def test_what_is_deleted_is_noticed_at_its_own_interval_with_its_comments(site: JiraServer) -> None:
+def test_deleted_issue_and_its_comments_are_found_at_the_reconcile_interval(
+    site: JiraServer,
+) -> None:
     world = World(site, TABLES, reconcileMinutes=60)
     site.put({f"{number}": "first" for number in range(5)})
     comment = [site.comment(f"{number}", "hello") for number in range(5)]
@@ -241,7 +243,7 @@ def test_what_is_deleted_is_noticed_at_its_own_interval_with_its_comments(site: 
 
 
 @pytest.mark.law("N10")
-def test_an_issue_that_changed_long_ago_and_is_new_here_is_read(site: JiraServer) -> None:
+def test_imported_issue_with_an_old_change_time_is_read(site: JiraServer) -> None:
     world = World(site, TABLES)
     site.put({"1": "first"})
     world.poll_to_the_end()
@@ -255,7 +257,7 @@ def test_an_issue_that_changed_long_ago_and_is_new_here_is_read(site: JiraServer
 
 
 @pytest.mark.law("N3", "N10")
-def test_an_issue_dated_years_ahead_hides_no_other(site: JiraServer) -> None:
+def test_issue_dated_in_the_future_hides_no_other_issue(site: JiraServer) -> None:
     world = World(site, {"issues": "i"}, reconcileMinutes=1_000)
     ahead = site.change("1", summary="from the future")
     ahead.updated += timedelta(days=2_000)
@@ -279,7 +281,7 @@ def test_an_issue_dated_years_ahead_hides_no_other(site: JiraServer) -> None:
     ],
     ids=["no time", "without a time", "a list", "without a key", "without fields"],
 )
-def test_one_issue_that_is_not_as_the_api_says_harms_no_other(
+def test_malformed_issue_does_not_stop_other_issues(
     spoil: Callable[[dict[str, Any]], Any],
 ) -> None:
     class Spoilt(JiraServer):
@@ -304,7 +306,7 @@ def test_one_issue_that_is_not_as_the_api_says_harms_no_other(
 
 
 @pytest.mark.law("N10")
-def test_all_comments_of_an_issue_that_has_many_are_read_and_compared(site: JiraServer) -> None:
+def test_all_comments_of_an_issue_with_many_are_read_and_compared(site: JiraServer) -> None:
     site.put({"1": "busy", "2": "quiet"})
     ids = [site.comment("1", f"{number}") for number in range(1_234)]
     site.comment("2", "alone")
@@ -322,7 +324,7 @@ def test_all_comments_of_an_issue_that_has_many_are_read_and_compared(site: Jira
 
 
 @pytest.mark.law("N10", "Y5")
-def test_what_changed_since_a_time_is_read_again(site: JiraServer) -> None:
+def test_changes_since_a_time_are_read_again(site: JiraServer) -> None:
     assert JIRA.begins_at is not None
     site.step = timedelta(minutes=10)
     tables = {"issues": "i", "comments": "c", "worklogs": "w"}
@@ -365,7 +367,7 @@ def test_what_changed_since_a_time_is_read_again(site: JiraServer) -> None:
 
 
 @pytest.mark.law("N10")
-def test_worklogs_come_and_go_by_jiras_own_account_of_them(site: JiraServer) -> None:
+def test_worklogs_follow_the_updated_and_deleted_lists_of_jira(site: JiraServer) -> None:
     site.change("1", summary="a")
     site.change("2", project="OTHER", summary="b")
     ids = [site.log_work("1" if number % 2 else "2", number) for number in range(1_500)]
@@ -439,7 +441,7 @@ def test_custom_fields_are_columns_by_their_names(site: JiraServer) -> None:
     assert (types["story_points"], types["team_10021"], types["due"]) == ("number", "json", "date")
 
 
-def test_what_is_not_there_is_reported_before_anything_is_read(site: JiraServer) -> None:
+def test_missing_fields_projects_and_logins_are_reported_by_check(site: JiraServer) -> None:
     site.projects = {"1": {"id": "1", "key": "ACME", "name": "Acme"}}
     for more, message in (
         ({"customFields": ["Story points"]}, "no custom field Story points"),
@@ -459,7 +461,7 @@ def test_what_is_not_there_is_reported_before_anything_is_read(site: JiraServer)
 
 
 @pytest.mark.law("N8", "N9")
-def test_settings_are_refused_with_their_faults_and_secrets_are_named(site: JiraServer) -> None:
+def test_invalid_settings_are_refused_and_secrets_are_named(site: JiraServer) -> None:
     good = {"site": "https://acme.atlassian.net/", "email": EMAIL, "apiToken": TOKEN}
     sound = configured(connector_type("jira"), good)
     assert isinstance(sound, JiraSettings)
@@ -489,7 +491,7 @@ SLA = {
 }  # fmt: skip
 
 
-def test_sprints_and_slas_are_brought_whole(site: JiraServer) -> None:
+def test_sprints_and_slas_are_read_as_whole_objects(site: JiraServer) -> None:
     site.change("1", summary="a", customfield_10023=[SPRINT], customfield_10024=SLA)
     world = World(site, {"issues": "i"}, customFields=["*"])
     world.poll_to_the_end()
@@ -500,7 +502,9 @@ def test_sprints_and_slas_are_brought_whole(site: JiraServer) -> None:
 
 @pytest.mark.law("N10", "N18")
 @pytest.mark.parametrize("projects", [[], ["ACME"]])
-def test_worklogs_go_and_come_back_with_their_issue(site: JiraServer, projects: list[str]) -> None:
+def test_worklogs_disappear_and_reappear_with_their_issue(
+    site: JiraServer, projects: list[str]
+) -> None:
     site.put({"1": "stays", "2": "is hidden", "3": "is deleted", "4": "has none"})
     ids = {issue: site.log_work(issue, int(issue)) for issue in ("1", "2", "3", "2")}
     site.clock += timedelta(minutes=2)

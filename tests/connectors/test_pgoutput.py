@@ -74,12 +74,14 @@ CAPTURED = CapturedTable(PLAN, (0, 1), PLAN.converts, (0,))
 
 @pytest.mark.law("N12")
 @given(MESSAGES)
-def test_what_was_written_is_read(message: Message) -> None:
+def test_encoded_message_decodes_to_itself(message: Message) -> None:
     assert decode(encode(message)) == message
 
 
 @given(MESSAGES, st.integers(0, 40))
-def test_what_ends_too_early_is_refused_or_another_message(message: Message, cut: int) -> None:
+def test_truncated_message_raises_value_error_or_decodes_to_another_message(
+    message: Message, cut: int
+) -> None:
     with suppress(ValueError):
         decode(encode(message)[:cut])
 
@@ -144,7 +146,7 @@ def applied(log: list[tuple[list[tuple[str, int, int]], int]]) -> dict[str, Any]
 
 @pytest.mark.law("N2", "N12")
 @given(LOGS)
-def test_the_order_of_commits_decides_whatever_the_clock_says(log: Any) -> None:
+def test_change_times_follow_the_commit_order_whatever_the_clock(log: Any) -> None:
     latest: dict[str, Change] = {}
     times: list[int] = []
     for part in parts_of(log_of(log), Position(0)):
@@ -159,14 +161,14 @@ def test_the_order_of_commits_decides_whatever_the_clock_says(log: Any) -> None:
 
 @pytest.mark.law("N2", "N12")
 @given(LOGS, st.integers(1, 5))
-def test_read_again_from_any_position_all_is_the_same(log: Any, rows_max: int) -> None:
+def test_reading_again_from_any_position_gives_the_same_parts(log: Any, rows_max: int) -> None:
     messages = log_of(log)
     whole = parts_of(messages, Position(0), rows_max)
     for number, part in enumerate(whole):
         assert parts_of(messages, part.end, rows_max) == whole[number + 1 :]
 
 
-def test_a_time_is_the_commits_to_the_microsecond_and_never_behind_the_limit() -> None:
+def test_change_time_is_the_commit_time_in_microseconds_capped_at_the_limit() -> None:
     log = log_of([([("i", 1, 1)], 5_000), ([("i", 2, 1)], 9_000), ([("i", 3, 1)], 9_500)])
     times = [
         part.end.us - EPOCH_US for part in parts_of(log, Position(0), until_us=EPOCH_US + 6_000)
@@ -175,7 +177,7 @@ def test_a_time_is_the_commits_to_the_microsecond_and_never_behind_the_limit() -
     assert times == [5_000, 6_000, 6_001]
 
 
-def test_a_large_transaction_is_cut_and_its_parts_are_dated_apart() -> None:
+def test_large_transaction_is_split_into_parts_with_distinct_times() -> None:
     log = log_of([([("i", number, 0) for number in range(7)] + [("u", 0, 9)], 1)])
     parts = parts_of(log, Position(0), rows_max=3)
 
@@ -184,7 +186,7 @@ def test_a_large_transaction_is_cut_and_its_parts_are_dated_apart() -> None:
     assert parts[2].changes[-1] == Change("0", {"id": 0, "v": "9"}, EPOCH_US + 3, "t")
 
 
-def test_a_row_whose_key_cannot_be_read_is_listed_and_its_neighbours_go_on() -> None:
+def test_row_with_an_unreadable_key_is_listed_and_the_next_row_is_read() -> None:
     log: list[Message] = [
         Begin(1, EPOCH_US, 1), TABLE, Insert(1, (b"no number", b"x")), Insert(1, (b"2", b"y")),
         Commit(1, 2, EPOCH_US),

@@ -170,7 +170,7 @@ class KeepingSource(MemorySource):
     st.lists(st.tuples(st.integers(1, 12), st.sampled_from(FAULTS)), max_size=6),
     st.sampled_from([3, 999]),
 )
-def test_who_is_killed_wherever_everything_is_there_once(
+def test_every_row_arrives_once_wherever_polls_are_killed(
     changes: list[tuple[str, int | None]],
     kills: list[tuple[int, tuple[LakeSyncError | None, LakeSyncError | None]]],
     pages: int,
@@ -203,7 +203,7 @@ def test_who_is_killed_wherever_everything_is_there_once(
 
 @pytest.mark.law("N1", "N2", "N3")
 @given(CHANGES, st.randoms(use_true_random=False), st.integers(1, 4))
-def test_a_source_that_tells_changes_twice_and_out_of_order_is_believed_by_their_times(
+def test_duplicate_and_unordered_changes_are_resolved_by_their_times(
     changes: list[tuple[str, int | None]], chance: Random, pages: int
 ) -> None:
     world = World()
@@ -247,7 +247,7 @@ def test_a_cursor_is_saved_after_its_page_was_accepted() -> None:
 
 
 @pytest.mark.law("N2")
-def test_what_has_no_time_of_its_own_is_as_old_as_the_poll_also_after_a_crash() -> None:
+def test_change_without_a_time_gets_the_start_time_of_the_poll_also_after_a_crash() -> None:
     world = World()
     world.source.log = [Change("a", {"value": 1}, None)]
     world.steps_left = 3  # dies behind the push
@@ -263,7 +263,7 @@ def test_what_has_no_time_of_its_own_is_as_old_as_the_poll_also_after_a_crash() 
 
 
 @pytest.mark.law("N3")
-def test_a_stamp_is_the_sources_change_time_to_the_microsecond() -> None:
+def test_hlc_is_the_change_time_of_the_source_in_microseconds() -> None:
     world = World()
     world.source.log = [Change("a", {"value": 1}, 1_700_000_000_123_456)]
     world.poll()
@@ -273,7 +273,7 @@ def test_a_stamp_is_the_sources_change_time_to_the_microsecond() -> None:
 
 
 @pytest.mark.law("N3")
-def test_a_source_whose_clock_is_ahead_decides_nothing_that_comes_later() -> None:
+def test_change_dated_ahead_of_our_clock_is_stamped_with_the_poll_time() -> None:
     world = World()
     ahead_us = (NOW_MS + 3_600_000) * 1000
     world.source.log = [Change("a", {"value": 1}, ahead_us)]
@@ -285,7 +285,7 @@ def test_a_source_whose_clock_is_ahead_decides_nothing_that_comes_later() -> Non
 
 
 @pytest.mark.law("N4")
-def test_what_is_refused_is_kept_with_its_reason_and_its_neighbours_go_on() -> None:
+def test_refused_row_is_a_dead_letter_and_the_other_rows_are_pushed() -> None:
     world = World()
     administrator(world.buffer, time_=world.time).register_schema(
         GATEWAY, {"table": "things", "columns": [{"name": "value", "type": "integer"}]}
@@ -332,7 +332,7 @@ def test_more_dead_letters_than_can_be_kept_stop_the_poll_and_lose_nothing() -> 
 
 
 @pytest.mark.law("N4")
-def test_a_table_that_cannot_be_read_harms_no_other() -> None:
+def test_table_that_cannot_be_read_does_not_stop_other_tables() -> None:
     world = World(tables={"gone": "gone", "items": "things"})
     world.source.fails = [AdapterRefused("there is no table gone")]
     world.source.put({"a": 1})
@@ -363,7 +363,7 @@ def test_a_table_that_cannot_be_read_harms_no_other() -> None:
     ],
     ids=repr,
 )
-def test_a_connector_that_misbehaves_is_reported_as_a_fault_and_harms_no_other_table(
+def test_misbehaving_connector_is_reported_and_does_not_stop_other_tables(
     given: object,
 ) -> None:
     class Broken(MemorySource):
@@ -387,7 +387,7 @@ def test_a_connector_that_misbehaves_is_reported_as_a_fault_and_harms_no_other_t
 
 @pytest.mark.law("N1")
 @pytest.mark.parametrize("first", [Backpressure("full"), Killed()], ids=["backpressure", "kill"])
-def test_a_page_that_was_written_down_comes_though_a_poll_between_is_refused(
+def test_recorded_page_is_pushed_after_a_poll_in_between_was_refused(
     first: Exception,
 ) -> None:
     world = World(source=KeepingSource())
@@ -410,7 +410,7 @@ def test_a_page_that_was_written_down_comes_though_a_poll_between_is_refused(
     assert world.state.begun == {}
 
 
-def test_a_table_that_is_refused_at_once_is_read_as_of_the_poll_that_reads_it() -> None:
+def test_table_refused_at_first_read_is_dated_by_the_poll_that_reads_it() -> None:
     world = World()
     world.source.log = [Change("a", {"value": 1})]
     world.source.fails = [AdapterRefused("the password is wrong")]
@@ -428,7 +428,9 @@ def test_a_table_that_is_refused_at_once_is_read_as_of_the_poll_that_reads_it() 
 @pytest.mark.parametrize(
     "error", [AdapterFailed("a page is broken"), AdapterTimedOut("slow"), ConstraintViolated("no")]
 )
-def test_a_table_that_fails_for_ever_keeps_no_other_out(where: str, error: LakeSyncError) -> None:
+def test_permanently_failing_table_does_not_stop_other_tables(
+    where: str, error: LakeSyncError
+) -> None:
     world = World(tables={"broken": "broken", "items": "things"})
     read, pushed = world.source.read, world.pusher.push
 
@@ -456,7 +458,7 @@ def test_a_table_that_fails_for_ever_keeps_no_other_out(where: str, error: LakeS
 
 
 @pytest.mark.law("N6")
-def test_who_fails_again_and_again_is_left_alone_for_longer_each_time() -> None:
+def test_repeated_failures_double_the_wait_up_to_the_maximum() -> None:
     world = World()
     world.source.put({str(number): number for number in range(PAGE_ROWS_MAX + 1)})
     world.source.fails = [AdapterFailed("broken") for _ in range(12)]
@@ -469,7 +471,7 @@ def test_who_fails_again_and_again_is_left_alone_for_longer_each_time() -> None:
 
 @pytest.mark.law("N3")
 @pytest.mark.parametrize("back_ms", [10_000, 3_600_000])
-def test_our_clock_that_steps_back_is_waited_for_and_refuses_nothing(back_ms: int) -> None:
+def test_poll_waits_when_our_clock_steps_back_and_refuses_nothing(back_ms: int) -> None:
     world = World()
     world.source.log = [Change("a", {"value": 1})]
     world.poll()
@@ -486,7 +488,7 @@ def test_our_clock_that_steps_back_is_waited_for_and_refuses_nothing(back_ms: in
     assert world.rows() == {"a": 1, "b": 2}
 
 
-def test_a_change_dated_years_ahead_by_a_connector_that_dates_is_a_dead_letter() -> None:
+def test_change_dated_ahead_of_the_drift_limit_is_a_dead_letter() -> None:
     delta = insert("a", at=stamp(NOW_MS + AHEAD_MS_MAX + 1, 0))
     outcome = DeltaOutcome(0, delta.delta_id, OutcomeKind.REFUSED, ClockDrift("ahead"))
 
@@ -498,7 +500,7 @@ def test_a_change_dated_years_ahead_by_a_connector_that_dates_is_a_dead_letter()
 
 @pytest.mark.law("N6")
 @pytest.mark.parametrize("who", ["the source", "the gateway"])
-def test_who_asks_for_patience_is_given_it_and_the_poll_goes_on_there(who: str) -> None:
+def test_poll_waits_the_requested_retry_time_and_then_continues(who: str) -> None:
     world = World()
     world.source.put({"a": 1})
     fails, error = {
@@ -524,7 +526,7 @@ def test_no_source_makes_a_poll_wait_for_longer_than_an_hour() -> None:
     assert world.poll() == Polled("wait", 3_600)
 
 
-def test_a_source_that_gives_one_page_for_ever_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_source_that_repeats_one_page_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     for number in range(1_001):
         world.source.put({str(number): number})
@@ -536,7 +538,7 @@ def test_a_source_that_gives_one_page_for_ever_is_stopped(monkeypatch: pytest.Mo
     assert "same page" in world.state.fault.message
 
 
-def test_who_lost_its_lease_stops() -> None:
+def test_poll_that_lost_its_lease_raises_conflict() -> None:
     world = World()
     world.source.put({"a": 1})
     world.push_fails.append(Conflict("somebody else polls"))
@@ -556,7 +558,7 @@ def test_a_deleted_gateway_ends_the_poll_with_its_reason() -> None:
     assert world.state.cursors == {}
 
 
-def test_sync_rules_do_not_judge_a_connector() -> None:
+def test_sync_rules_do_not_apply_to_rows_of_a_connector() -> None:
     world = World()
     bucket = {
         "name": "all", "tables": ["things"], "filters": [],
@@ -577,7 +579,7 @@ def test_a_cursor_that_is_too_large_is_refused() -> None:
         check_cursor("x" * (CURSOR_BYTES_MAX + 1))
 
 
-def test_a_state_of_another_release_is_read() -> None:
+def test_poll_state_with_unknown_or_missing_members_is_read() -> None:
     body = b'{"rows": 3, "fault": null, "later": 1}'
 
     assert state_from(body) == PollState(rows=3)

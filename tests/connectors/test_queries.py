@@ -173,7 +173,7 @@ def test_a_row_whose_key_becomes_null_is_reported_and_all_others_are_read(
 
 @pytest.mark.emulator
 @pytest.mark.law("N4", "N5")
-def test_of_rows_with_one_key_one_is_read_and_the_fault_is_reported(make: Make) -> None:
+def test_duplicate_key_is_reported_and_one_of_its_rows_is_read(make: Make) -> None:
     query = "SELECT id, value, changed FROM {table} UNION ALL SELECT 1, 'again', now()"
     source = make("postgres", query, by_time=False)
     source.put({"1": "a", "2": "b"})
@@ -198,7 +198,7 @@ def test_of_rows_with_one_key_one_is_read_and_the_fault_is_reported(make: Make) 
     ],
     ids=["without a key", "with changes", "with a NUL", "empty"],
 )
-def test_settings_say_what_a_query_lacks(
+def test_query_settings_that_lack_a_key_or_contradict_are_refused(
     kind: type[PostgresSettings], table: dict[str, Any], more: dict[str, Any]
 ) -> None:
     body = {"host": "h", "database": "d", "user": "u", "password": "p"}

@@ -53,7 +53,7 @@ def rows(parts: list[Part]) -> dict[str, object]:
 
 
 @pytest.mark.law("N12")
-def test_types_that_only_mysql_has_are_what_reading_the_table_gives() -> None:
+def test_mysql_only_types_decode_to_the_values_of_the_table() -> None:
     log = recorded("types of MySQL alone")
     parts, again = read(log)
     assert rows(parts) == log.rows
@@ -61,7 +61,7 @@ def test_types_that_only_mysql_has_are_what_reading_the_table_gives() -> None:
 
 
 @pytest.mark.law("N12", "N13")
-def test_of_tables_that_are_not_captured_nothing_is_read_that_may_be_unknown() -> None:
+def test_unknown_types_in_tables_that_are_not_captured_are_skipped() -> None:
     unknown = recorded("types of MySQL alone")
     # Types of a later version, of texts, whose collations the log tells.
     known, later = bytes([242, 252, 245]), bytes([200, 200, 245])
@@ -75,7 +75,7 @@ def test_of_tables_that_are_not_captured_nothing_is_read_that_may_be_unknown() -
 
 
 @pytest.mark.law("N12")
-def test_behind_a_transaction_with_a_tagged_id_the_position_is_a_file_and_an_offset() -> None:
+def test_after_a_tagged_gtid_the_position_is_a_file_and_an_offset() -> None:
     log = recorded("tagged ids")
     parts, _ = read(log)
     assert rows(parts) == log.rows
@@ -85,13 +85,13 @@ def test_behind_a_transaction_with_a_tagged_id_the_position_is_a_file_and_an_off
 
 
 @pytest.mark.law("N12", "N13")
-def test_a_table_of_which_a_part_of_a_document_is_logged_is_read_again() -> None:
+def test_partially_logged_json_document_triggers_a_re_read_of_its_table() -> None:
     parts, again = read(recorded("a part of a document"))
     assert again == ["t"]
     assert rows(parts).keys() == {"1"}
 
 
 @pytest.mark.law("N13")
-def test_a_compressed_transaction_is_a_gap_that_says_what_to_set() -> None:
+def test_compressed_transaction_raises_a_gap_that_names_the_setting() -> None:
     with pytest.raises(GapError, match="binlog_transaction_compression must be OFF"):
         read(recorded("compressed"))

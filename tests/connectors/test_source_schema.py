@@ -60,7 +60,7 @@ class Looks:
 @pytest.mark.law("N20")
 @pytest.mark.parametrize("way", ["time", "difference", "changes"])
 @pytest.mark.parametrize("kind", ["postgres", "mariadb"])
-def test_what_changes_at_a_database_is_noticed_by_every_way(
+def test_schema_changes_of_a_database_are_reported_by_every_read_mode(
     kind: str, way: str, request: pytest.FixtureRequest
 ) -> None:
     source = SqlSource(
@@ -95,7 +95,9 @@ def test_what_changes_at_a_database_is_noticed_by_every_way(
 
 
 @pytest.mark.law("N20")
-def test_fields_of_salesforce_and_of_jira_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_schema_changes_of_salesforce_and_jira_are_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with SalesforceServer() as org:
         looks = Looks(org.storage)
         assert looks(org.connector()) == []
@@ -160,7 +162,7 @@ class PolledWorld:
 
 
 @pytest.mark.law("N20")
-def test_administrators_see_each_change_once_until_a_reset(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_schema_change_is_listed_once_until_a_reset(monkeypatch: pytest.MonkeyPatch) -> None:
     world = PolledWorld(monkeypatch)
     assert world.poll() == 0
     ids = SourceColumn("id", "integer", False, "bigint")
@@ -181,7 +183,7 @@ def test_administrators_see_each_change_once_until_a_reset(monkeypatch: pytest.M
 
 
 @pytest.mark.law("N20")
-def test_other_settings_are_no_change_and_a_source_that_is_away_tells_nothing(
+def test_changed_settings_and_unreachable_sources_report_no_schema_change(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = PolledWorld(monkeypatch)
@@ -201,7 +203,7 @@ def test_other_settings_are_no_change_and_a_source_that_is_away_tells_nothing(
 
 
 @pytest.mark.law("N20")
-def test_who_is_killed_before_the_columns_are_kept_says_it_once() -> None:
+def test_schema_change_is_recorded_once_after_a_kill_before_saving() -> None:
     with SalesforceServer() as org:
         looks = Looks(org.storage)
         looks(org.connector())
@@ -213,7 +215,9 @@ def test_who_is_killed_before_the_columns_are_kept_says_it_once() -> None:
 
 @pytest.mark.law("N20")
 @pytest.mark.parametrize("bus", ["default", "none"])
-def test_a_change_is_recorded_and_an_event(monkeypatch: pytest.MonkeyPatch, bus: str) -> None:
+def test_schema_change_is_audited_and_published_as_an_event(
+    monkeypatch: pytest.MonkeyPatch, bus: str
+) -> None:
     world, store, events = PolledWorld(monkeypatch), MemoryAudit(), []
 
     class Events:

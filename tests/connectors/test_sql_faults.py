@@ -115,7 +115,9 @@ def numbered(first: int = 1, last: int = ROWS) -> dict[str, str]:
 
 
 @pytest.mark.law("N1", "N4")
-def test_a_table_that_vanishes_harms_no_other_and_deletes_nothing(shop: Shop) -> None:
+def test_table_that_vanishes_midway_deletes_nothing_and_does_not_stop_other_tables(
+    shop: Shop,
+) -> None:
     shop.register()
     away = f"away_{shop.orders.table}"
     vanishes = f"ALTER TABLE {shop.orders.table} RENAME TO {away}"
@@ -143,7 +145,7 @@ def test_a_table_that_vanishes_harms_no_other_and_deletes_nothing(shop: Shop) ->
 
 
 @pytest.mark.law("N1", "N5")
-def test_a_column_that_changes_its_type_under_a_poll_is_read_as_it_is(shop: Shop) -> None:
+def test_column_whose_type_changes_during_a_poll_is_read_with_the_new_type(shop: Shop) -> None:
     shop.register()
     assert shop.poll(lambda: shop.retype("bigint")).status == "done"
     rows = shop.rows("orders")
@@ -161,7 +163,7 @@ def test_a_column_that_changes_its_type_under_a_poll_is_read_as_it_is(shop: Shop
 
 @pytest.mark.law("N1", "N5")
 @pytest.mark.parametrize("when", ["between two polls", "under a poll"])
-def test_a_key_that_changes_its_type_is_followed(shop: Shop, when: str) -> None:
+def test_key_whose_type_changes_is_followed(shop: Shop, when: str) -> None:
     if shop.by_time:
         pytest.skip("what is read by times is in the order of those")
     shop.register()
@@ -195,7 +197,7 @@ def test_a_key_that_changes_its_type_is_followed(shop: Shop, when: str) -> None:
 
 
 @pytest.mark.law("N4")
-def test_rows_of_another_type_than_the_gateway_declares_are_listed_and_others_go_on(
+def test_rows_that_contradict_the_declared_type_are_dead_letters_and_others_are_pushed(
     shop: Shop,
 ) -> None:
     types = {"id": "integer", "value": "string", "changed": "timestamp"}
@@ -223,7 +225,7 @@ def test_rows_of_another_type_than_the_gateway_declares_are_listed_and_others_go
 
 
 @pytest.mark.law("N1", "N8")
-def test_a_password_that_changes_midway_is_said_and_nothing_is_lost_or_comes_twice(
+def test_password_changed_midway_is_reported_and_loses_and_duplicates_nothing(
     shop: Shop,
 ) -> None:
     user, source = f"reader_{shop.orders.table}", shop.orders

@@ -92,7 +92,7 @@ def test_a_transaction_that_commits_late_is_read_by_the_next_poll(by_time: SqlSo
 
 @pytest.mark.emulator
 @pytest.mark.law("N5")
-def test_a_source_at_rest_is_not_read_again_once_no_transaction_can_be_late(
+def test_unchanged_source_is_not_read_again_after_the_overlap(
     postgres: Database,
 ) -> None:
     source = SqlSource(postgres, "postgres", by_time=True, overlap_s=0)
@@ -106,7 +106,7 @@ def test_a_source_at_rest_is_not_read_again_once_no_transaction_can_be_late(
 
 @pytest.mark.emulator
 @pytest.mark.law("N5")
-def test_what_is_younger_than_the_cursor_is_fine_waits(postgres: Database) -> None:
+def test_rows_younger_than_the_settle_time_wait(postgres: Database) -> None:
     source = SqlSource(postgres, "postgres", by_time=True, settle_s=3_600)
     source.put({"1": "a"})
 
@@ -127,7 +127,7 @@ def test_rows_of_one_instant_are_all_read_however_small_the_pages(by_time: SqlSo
 
 @pytest.mark.emulator
 @pytest.mark.law("N5")
-def test_a_row_without_a_change_time_is_said_by_check_and_by_polls(
+def test_row_without_a_change_time_is_reported_by_check_and_by_each_poll(
     by_time_of_each: SqlSource,
 ) -> None:
     source = by_time_of_each
@@ -156,7 +156,7 @@ def test_a_row_without_a_change_time_is_said_by_check_and_by_polls(
 
 @pytest.mark.emulator
 @pytest.mark.law("N5")
-def test_ranges_that_grow_are_cut_and_lose_no_deletion(by_difference: SqlSource) -> None:
+def test_growing_ranges_are_split_and_lose_no_deletion(by_difference: SqlSource) -> None:
     def insert(first: int, last: int, step: int) -> None:
         by_difference.run(
             f"INSERT INTO {by_difference.table} "  # noqa: S608
@@ -182,7 +182,7 @@ def test_ranges_that_grow_are_cut_and_lose_no_deletion(by_difference: SqlSource)
 
 @pytest.mark.emulator
 @pytest.mark.law("N2", "N5")
-def test_a_page_of_differences_is_given_as_it_was_though_the_table_changed(
+def test_page_read_by_difference_is_repeated_although_the_table_changed(
     by_difference: SqlSource,
 ) -> None:
     by_difference.put({"1": "a", "2": "b"})
@@ -200,7 +200,7 @@ def test_a_page_of_differences_is_given_as_it_was_though_the_table_changed(
 @pytest.mark.emulator
 @pytest.mark.law("N1", "N5")
 @pytest.mark.parametrize("first", [Backpressure("full"), Killed()], ids=["backpressure", "kill"])
-def test_what_a_range_wrote_down_comes_though_the_credentials_expire_before_it_is_pushed(
+def test_recorded_range_is_pushed_although_the_credentials_expire_first(
     by_difference: SqlSource, first: Exception
 ) -> None:
     tables = {by_difference.table: "things"}
@@ -245,7 +245,7 @@ def test_what_a_range_wrote_down_comes_though_the_credentials_expire_before_it_i
 
 @pytest.mark.emulator
 @pytest.mark.law("N5")
-def test_an_emptied_table_is_emptied(by_difference: SqlSource) -> None:
+def test_truncated_table_is_emptied(by_difference: SqlSource) -> None:
     by_difference.put({str(number): "x" for number in range(12)})
     reader = Reader(by_difference)
     reader.poll(rows_max=5)
@@ -256,7 +256,7 @@ def test_an_emptied_table_is_emptied(by_difference: SqlSource) -> None:
 
 
 @pytest.mark.emulator
-def test_values_of_every_type_are_json_of_their_columns_types(by_difference: SqlSource) -> None:
+def test_every_type_is_read_as_json_of_its_column_type(by_difference: SqlSource) -> None:
     by_difference.run(f"DROP TABLE {by_difference.table}")
     by_difference.run(
         f"CREATE TABLE {by_difference.table} (id uuid PRIMARY KEY, n numeric(10,2), b bytea, "
@@ -309,7 +309,7 @@ def test_a_row_that_json_cannot_hold_is_reported_and_its_neighbours_are_read(
         ({"columns": ["value", "elsewhere"]}, "no column elsewhere"),
     ],
 )
-def test_what_cannot_be_read_is_reported_by_check(
+def test_missing_columns_and_unusable_cursors_are_reported_by_check(
     by_difference: SqlSource, asked: dict[str, Any], message: str
 ) -> None:
     body = by_difference.settings.model_dump(by_alias=True)
@@ -325,7 +325,7 @@ def test_what_cannot_be_read_is_reported_by_check(
 
 
 @pytest.mark.emulator
-def test_a_source_that_is_away_or_refuses_is_reported_without_the_password(
+def test_unreachable_and_refusing_sources_are_reported_without_the_password(
     by_difference: SqlSource,
 ) -> None:
     body = by_difference.settings.model_dump(by_alias=True) | {"password": "not-this-one"}
@@ -344,7 +344,7 @@ def test_a_source_that_is_away_or_refuses_is_reported_without_the_password(
 
 
 @pytest.mark.emulator
-def test_a_connector_can_change_nothing_at_its_source(by_time: SqlSource) -> None:
+def test_connector_session_at_the_source_is_read_only(by_time: SqlSource) -> None:
     connection = by_time.source.connect()
 
     with pytest.raises(Exception, match="read-only"):
@@ -406,7 +406,7 @@ def test_a_source_type_has_a_column_type(source: Values, sql: str, ours: str) ->
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), [float("nan")]])
-def test_json_has_no_such_number(value: object) -> None:
+def test_numbers_that_json_lacks_are_refused(value: object) -> None:
     with pytest.raises(ValueError, match="no JSON number"):
         json_value(value, "json")
 
@@ -418,7 +418,7 @@ NAMES = {
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_part_of_a_name_in_double_quotes_is_taken_as_it_is(name: str) -> None:
+def test_double_quoted_name_part_is_taken_literally(name: str) -> None:
     schema, table = NAMES[name]
     assert place_of(name) == (schema, table)
     assert place_of(written(table)) == ("", table)
@@ -457,7 +457,7 @@ def test_names_with_dots_are_read_in_every_way(
 
 
 @pytest.mark.emulator
-def test_with_its_schema_a_table_has_its_types_at_a_destination(
+def test_destination_table_gets_column_types_from_the_discovered_schema(
     by_difference: SqlSource, postgres: Database
 ) -> None:
     table, arrived = by_difference.table, f"{by_difference.table}_arrived"

@@ -57,7 +57,7 @@ def insert(source: SqlSource, row_id: int, time: datetime, value: str = "x") -> 
 @pytest.mark.law("N5")
 @pytest.mark.parametrize("hours", [-12, -5, 0, 2])
 @pytest.mark.parametrize("rows_max", [2, 50])
-def test_times_without_a_zone_are_all_read_wherever_they_are_of(
+def test_zoneless_times_are_all_read_whatever_their_utc_offset(
     zoneless: SqlSource, monkeypatch: pytest.MonkeyPatch, hours: int, rows_max: int
 ) -> None:
     clock, reader = Clock(zoneless, monkeypatch), Reader(zoneless)
@@ -83,7 +83,7 @@ def test_times_without_a_zone_are_all_read_wherever_they_are_of(
 
 
 @pytest.mark.law("N5")
-def test_five_oclock_without_a_zone_is_read_after_a_poll_at_ten(
+def test_zoneless_times_five_hours_behind_utc_are_read_after_a_poll(
     zoneless: SqlSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock, reader = Clock(zoneless, monkeypatch), Reader(zoneless)
@@ -107,7 +107,7 @@ def test_five_oclock_without_a_zone_is_read_after_a_poll_at_ten(
 
 
 @pytest.mark.law("N5")
-def test_a_cursor_of_before_is_gone_on_with(
+def test_cursor_stored_by_an_older_release_is_continued(
     zoneless: SqlSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock, reader = Clock(zoneless, monkeypatch), Reader(zoneless)

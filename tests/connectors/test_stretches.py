@@ -55,7 +55,7 @@ def stretches(connector: Any, table: str, cursor: str) -> Iterator[Any]:
 
 
 @pytest.mark.law("N16")
-def test_stretches_and_what_follows_are_what_pages_are(source: SqlSource) -> None:
+def test_rows_read_in_stretches_equal_rows_read_in_pages(source: SqlSource) -> None:
     for number in range(ROWS):
         source.run(
             f"INSERT INTO {source.table} VALUES (%s, %s, %s)",  # noqa: S608 - our own name

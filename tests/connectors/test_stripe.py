@@ -52,7 +52,7 @@ class TestStripe(ConnectorContract):
         return account
 
 
-def test_stripes_settings_are_described_and_its_key_is_a_secret() -> None:
+def test_settings_are_described_and_the_api_key_is_a_secret() -> None:
     assert secret_names(STRIPE) == {"apiKey"}
     assert set(described(STRIPE)["configuration"]["properties"]) == {"apiKey", "tables", "url"}
     with pytest.raises(ValidationFailed, match="tables"):
@@ -65,7 +65,7 @@ def test_stripes_settings_are_described_and_its_key_is_a_secret() -> None:
     }
 
 
-def test_a_key_is_checked_with_all_that_it_has_to_read(account: StripeServer) -> None:
+def test_check_reports_which_tables_the_api_key_may_read(account: StripeServer) -> None:
     said = "customers, subscriptions and their events can be read."
     assert reading(account, "customers", "subscriptions").check() == Ok(said)
     refused = reading(account, "customers", "prices").check()
@@ -77,7 +77,7 @@ def test_a_key_is_checked_with_all_that_it_has_to_read(account: StripeServer) ->
 
 
 @pytest.mark.law("N1")
-def test_a_subscription_that_is_cancelled_stays_with_its_status(account: StripeServer) -> None:
+def test_cancelled_subscription_keeps_its_row_with_status_canceled(account: StripeServer) -> None:
     """It is among a customer's events, which are no events of the customer."""
     account.put({"c1": "a"})
     account.subscribe("s1", "c1")
@@ -104,7 +104,7 @@ def rows(page: SourcePage) -> dict[str, Any]:
     return {each.row_id: each.columns and each.columns.get("status") for each in page.changes}
 
 
-def test_columns_have_types_that_schemas_have(account: StripeServer) -> None:
+def test_discovered_columns_have_schema_types(account: StripeServer) -> None:
     tables = {each.name: each for each in reading(account, "prices").discover().unwrap()}
     assert tables.keys() == TABLES.keys()
     for table in tables.values():
@@ -113,7 +113,7 @@ def test_columns_have_types_that_schemas_have(account: StripeServer) -> None:
 
 
 @pytest.mark.law("N6")
-def test_stripe_is_left_alone_as_long_as_it_asks(account: StripeServer) -> None:
+def test_rate_limited_read_carries_the_retry_after_time(account: StripeServer) -> None:
     account.put({"1": "a"})
     account.faults = [Reply(429, {"error": {"code": "rate_limit"}}, {"retry-after": "7"})]
     read = account.connector().read("customers", "", rows_max=10, poll_ms=1)
@@ -124,7 +124,9 @@ def test_stripe_is_left_alone_as_long_as_it_asks(account: StripeServer) -> None:
 
 
 @pytest.mark.law("N1")
-def test_who_is_killed_wherever_the_customers_are_stripes(account: StripeServer) -> None:
+def test_rows_equal_the_customers_of_stripe_wherever_polls_are_killed(
+    account: StripeServer,
+) -> None:
     class Vendor:
         storage = Storage(Objects(), "g", "c")
 
@@ -148,7 +150,9 @@ def test_who_is_killed_wherever_the_customers_are_stripes(account: StripeServer)
     assert names == {row_id: each["name"] for row_id, each in account.customers.items()}
 
 
-def test_an_account_that_was_empty_is_listed_once_much_happened(account: StripeServer) -> None:
+def test_account_that_was_empty_at_first_is_read_whole_after_many_events(
+    account: StripeServer,
+) -> None:
     reader = Reader(account)
     reader.poll()
     expected = {f"{number}": "x" for number in range(130)}
@@ -160,7 +164,7 @@ def test_an_account_that_was_empty_is_listed_once_much_happened(account: StripeS
 
 
 @pytest.mark.law("N1", "N3")
-def test_after_a_long_pause_a_reset_brings_what_there_is_later_than_all_before(
+def test_reset_after_event_expiry_stamps_rows_later_than_before(
     account: StripeServer,
 ) -> None:
     account.per_second = 100

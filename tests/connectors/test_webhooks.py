@@ -123,7 +123,7 @@ def refusal(world: World, headers: dict[str, str], body: bytes, name: str = "sho
     st.binary(max_size=40), st.integers(0, 400), st.integers(0, 7),
     st.sampled_from(["body", "webhook-id", "webhook-timestamp", "webhook-signature", "secret"]),
 )  # fmt: skip
-def test_whatever_bit_is_changed_the_signature_is_not_right(
+def test_signature_with_any_bit_flipped_is_refused(
     body: bytes, place: int, bit: int, what: str
 ) -> None:
     right = {
@@ -155,7 +155,9 @@ def test_whatever_bit_is_changed_the_signature_is_not_right(
 
 
 @pytest.mark.law("N14")
-def test_a_stranger_learns_nothing(world: World, source: MemorySource) -> None:
+def test_refusals_are_identical_for_wrong_signature_and_unknown_connector(
+    world: World, source: MemorySource
+) -> None:
     world.add(name="deaf", configuration={"token": "hush"})
     body = b"[1]"
     right = world.headers(body)
@@ -174,7 +176,7 @@ def test_a_stranger_learns_nothing(world: World, source: MemorySource) -> None:
 
 @pytest.mark.law("N14")
 @pytest.mark.parametrize("ago_s", [STANDARD_AGE_S_MAX + 1, -AHEAD_S_MAX - 1])
-def test_what_was_signed_too_long_ago_or_ahead_is_refused_with_the_reason(
+def test_signature_outside_the_time_window_is_refused_with_the_reason(
     world: World, ago_s: int
 ) -> None:
     edge_s = STANDARD_AGE_S_MAX if ago_s > 0 else -AHEAD_S_MAX
@@ -184,7 +186,9 @@ def test_what_was_signed_too_long_ago_or_ahead_is_refused_with_the_reason(
 
 
 @pytest.mark.law("N14")
-def test_a_connector_without_a_secret_takes_none_and_null_takes_it_away(world: World) -> None:
+def test_connector_without_a_webhook_secret_refuses_webhooks_and_null_removes_it(
+    world: World,
+) -> None:
     body = b"[0]"
     world.by_hand.admin.configure(G, "shop", {})
     assert world.tell(0) == Taken(1)
@@ -200,7 +204,7 @@ def test_a_connector_without_a_secret_takes_none_and_null_takes_it_away(world: W
 
 
 @pytest.mark.law("N2", "N14")
-def test_what_a_webhook_brings_a_poll_brings_as_duplicates(world: World) -> None:
+def test_poll_after_a_webhook_gives_only_duplicates(world: World) -> None:
     assert world.tell(1) == Taken(1)
     assert world.tell(0, 2) == Taken(2)
     came = world.came
@@ -213,7 +217,7 @@ def test_what_a_webhook_brings_a_poll_brings_as_duplicates(world: World) -> None
 
 
 @pytest.mark.law("N14")
-def test_a_delivery_is_taken_once(world: World, source: MemorySource) -> None:
+def test_repeated_webhook_delivery_is_ignored(world: World, source: MemorySource) -> None:
     assert world.tell(0, id_="msg_x") == Taken(1)
     source.heard = 0
     world.time.sleep_ms(10_000)  # sent again: signed anew, under its id
@@ -223,7 +227,7 @@ def test_a_delivery_is_taken_once(world: World, source: MemorySource) -> None:
 
 
 @pytest.mark.law("N14")
-def test_what_was_not_accepted_is_taken_when_it_is_sent_again(
+def test_webhook_that_was_not_accepted_is_taken_when_resent(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.before_push = [Backpressure("later"), Killed()]
@@ -247,7 +251,7 @@ def test_what_was_not_accepted_is_taken_when_it_is_sent_again(
 
 
 @pytest.mark.law("N2", "N14")
-def test_what_has_no_time_of_its_own_is_as_old_as_it_was_sent(
+def test_webhook_change_without_a_time_is_dated_by_its_sending_time(
     world: World, source: MemorySource
 ) -> None:
     source.log = [Change("z", {"value": 1})]
@@ -262,7 +266,7 @@ def test_what_has_no_time_of_its_own_is_as_old_as_it_was_sent(
 
 
 @pytest.mark.law("N4", "N14")
-def test_a_refused_row_is_reported_its_neighbours_go_on_and_a_poll_keeps_it(
+def test_refused_webhook_row_is_reported_and_the_next_poll_keeps_a_dead_letter(
     world: World, source: MemorySource
 ) -> None:
     source.log.append(Change("bad", {"no column": 1}, source.clock_us))
@@ -278,7 +282,7 @@ def test_a_refused_row_is_reported_its_neighbours_go_on_and_a_poll_keeps_it(
 
 
 @pytest.mark.law("N14")
-def test_a_paused_connector_takes_none_and_too_many_wait(world: World) -> None:
+def test_paused_connector_refuses_webhooks_and_excess_ones_are_rate_limited(world: World) -> None:
     world.by_hand.admin.set_paused(G, "shop", paused=True)
     with pytest.raises(Conflict, match="paused"):
         world.tell(1)
@@ -293,7 +297,7 @@ def test_a_paused_connector_takes_none_and_too_many_wait(world: World) -> None:
 
 
 @pytest.mark.law("N14")
-def test_a_body_that_cannot_be_read_is_reported_and_a_connector_that_breaks_is_our_fault(
+def test_unreadable_body_is_refused_and_a_connector_exception_is_an_internal_error(
     world: World,
 ) -> None:
     body = b"no JSON"
@@ -341,7 +345,7 @@ def site() -> Iterator[JiraServer]:
 
 
 @pytest.mark.law("N2", "N10", "N14")
-def test_events_of_jira_bring_what_its_polls_bring(site: JiraServer) -> None:
+def test_jira_webhooks_give_the_rows_of_jira_polls(site: JiraServer) -> None:
     world = JiraWorld(site)
     site.put({"1": "first", "2": "second"})
     assert world.tell_of("jira:issue_created", "1") == Taken(1)
@@ -362,7 +366,7 @@ def test_events_of_jira_bring_what_its_polls_bring(site: JiraServer) -> None:
 
 
 @pytest.mark.law("N10", "N14")
-def test_a_deletion_is_noticed_of_an_issue_that_a_webhook_alone_brought(site: JiraServer) -> None:
+def test_poll_finds_the_deletion_of_an_issue_known_only_from_a_webhook(site: JiraServer) -> None:
     world = JiraWorld(site)
     world.poll()
     site.put({"1": "short-lived"})
@@ -376,7 +380,7 @@ def test_a_deletion_is_noticed_of_an_issue_that_a_webhook_alone_brought(site: Ji
 
 
 @pytest.mark.law("N14")
-def test_events_of_other_projects_bring_nothing(site: JiraServer) -> None:
+def test_jira_events_of_other_projects_change_nothing(site: JiraServer) -> None:
     world = JiraWorld(site, projects=["ACME"])
     site.change("7", project="OTHER", summary="secret")
     assert world.tell_of("jira:issue_created", "7", "OTHER-7") == Taken(0)
@@ -402,7 +406,7 @@ def test_an_event_that_names_no_time_or_issue_is_refused(
 
 
 @pytest.mark.law("N14")
-def test_what_jira_sends_again_for_more_than_an_hour_is_taken(site: JiraServer) -> None:
+def test_jira_webhook_resent_after_more_than_an_hour_is_taken(site: JiraServer) -> None:
     world = JiraWorld(site)
     site.put({"1": "first"})
     world.before_push = [Backpressure("later")]
