@@ -36,12 +36,12 @@ def user_of(access: AccessStore, gateway: str, client_id: str) -> str | None:
     return client.user if client else None
 
 
-def test_who_was_never_seen_is_nobodys(access: AccessStore, gateway: str) -> None:
+def test_unknown_client_has_no_user(access: AccessStore, gateway: str) -> None:
     assert user_of(access, gateway, "phone") is None
 
 
 @pytest.mark.law("U1")
-def test_who_binds_first_has_it(access: AccessStore, gateway: str) -> None:
+def test_client_stays_bound_to_the_first_user(access: AccessStore, gateway: str) -> None:
     assert access.bind(gateway, "phone", "ann") == "ann"
     assert access.bind(gateway, "phone", "bob") == "ann"
     assert access.bind(gateway, "phone", "ann") == "ann"
@@ -49,7 +49,7 @@ def test_who_binds_first_has_it(access: AccessStore, gateway: str) -> None:
 
 
 @pytest.mark.law("U1")
-def test_of_many_who_bind_at_once_one_has_it(access: AccessStore, gateway: str) -> None:
+def test_concurrent_binds_of_a_client_give_one_user(access: AccessStore, gateway: str) -> None:
     with ThreadPoolExecutor(8) as pool:
         users = set(pool.map(lambda n: access.bind(gateway, "phone", f"user-{n}"), range(32)))
 
@@ -57,7 +57,7 @@ def test_of_many_who_bind_at_once_one_has_it(access: AccessStore, gateway: str) 
 
 
 @pytest.mark.parametrize("client", ODD)
-def test_clients_are_apart_by_gateway_and_name(
+def test_client_bindings_are_separate_by_gateway_and_client_id(
     access: AccessStore, gateway: str, client: str
 ) -> None:
     access.bind(gateway, client, "ann|1")
@@ -69,7 +69,7 @@ def test_clients_are_apart_by_gateway_and_name(
 
 @pytest.mark.law("U7")
 @pytest.mark.parametrize("limit", [1, 3, 50])
-def test_clients_are_given_page_by_page_each_once(
+def test_clients_are_listed_once_across_pages(
     access: AccessStore, gateway: str, limit: int
 ) -> None:
     wanted = {name: f"user of {name}" for name in (*ODD, *(f"c{n}" for n in range(6)))}
@@ -90,7 +90,7 @@ def test_clients_are_given_page_by_page_each_once(
 
 @pytest.mark.law("U7")
 @pytest.mark.parametrize("client", ODD)
-def test_what_was_noted_last_is_given_with_the_client(
+def test_client_is_returned_with_its_latest_activity(
     access: AccessStore, gateway: str, client: str
 ) -> None:
     access.bind(gateway, client, "ann")
@@ -105,7 +105,9 @@ def test_what_was_noted_last_is_given_with_the_client(
 
 
 @pytest.mark.law("U7")
-def test_a_note_makes_no_client_and_goes_with_it(access: AccessStore, gateway: str) -> None:
+def test_activity_creates_no_client_and_is_removed_with_it(
+    access: AccessStore, gateway: str
+) -> None:
     access.note(gateway, "phone", Seen(10, 5, 1))
     assert access.client(gateway, "phone") is None
     assert access.clients(gateway, "", 9) == ([], "")
@@ -117,7 +119,7 @@ def test_a_note_makes_no_client_and_goes_with_it(access: AccessStore, gateway: s
     assert access.client(gateway, "phone") == KnownClient("phone", "bob", None)
 
 
-def test_who_is_released_is_the_next_ones(access: AccessStore, gateway: str) -> None:
+def test_released_client_can_be_bound_to_another_user(access: AccessStore, gateway: str) -> None:
     access.release(gateway, "phone")
     access.bind(gateway, "phone", "ann")
     access.release(gateway, "phone")
@@ -131,7 +133,7 @@ def test_nothing_is_revoked_at_first(access: AccessStore, gateway: str) -> None:
 
 
 @pytest.mark.law("U2")
-def test_all_that_is_revoked_is_given_in_order(access: AccessStore, gateway: str) -> None:
+def test_revocations_are_listed_in_order(access: AccessStore, gateway: str) -> None:
     wanted = [Revocation("client", name, 5, "ops") for name in ("a", "ann", "b")]
     wanted += [Revocation("user", name, 6, "ops") for name in ("ann", "bob")]
     for revocation in reversed(wanted):
@@ -142,14 +144,14 @@ def test_all_that_is_revoked_is_given_in_order(access: AccessStore, gateway: str
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_whatever_the_name_it_is_given_back(access: AccessStore, gateway: str, name: str) -> None:
+def test_revocation_keeps_any_name(access: AccessStore, gateway: str, name: str) -> None:
     revocation = Revocation("user", name, 1, "auth0|ops")
     access.revoke(gateway, revocation)
 
     assert access.revocations(gateway) == [revocation]
 
 
-def test_the_last_who_revoked_is_shown(access: AccessStore, gateway: str) -> None:
+def test_repeated_revocation_replaces_the_earlier_one(access: AccessStore, gateway: str) -> None:
     access.revoke(gateway, Revocation("user", "ann", 1, "ops"))
     access.revoke(gateway, Revocation("user", "ann", 2, "sec"))
 
@@ -157,7 +159,7 @@ def test_the_last_who_revoked_is_shown(access: AccessStore, gateway: str) -> Non
 
 
 @pytest.mark.law("U2")
-def test_who_is_restored_is_not_revoked(access: AccessStore, gateway: str) -> None:
+def test_restored_user_is_no_longer_revoked(access: AccessStore, gateway: str) -> None:
     access.revoke(gateway, Revocation("user", "ann", 1, "ops"))
     access.revoke(gateway, Revocation("client", "ann", 1, "ops"))
     access.restore(gateway, "user", "ann")
@@ -166,7 +168,7 @@ def test_who_is_restored_is_not_revoked(access: AccessStore, gateway: str) -> No
     assert access.revocations(gateway) == [Revocation("client", "ann", 1, "ops")]
 
 
-def test_very_many_are_all_given(access: AccessStore, gateway: str) -> None:
+def test_over_a_thousand_revocations_are_all_listed(access: AccessStore, gateway: str) -> None:
     wanted = [Revocation("user", f"{n:04}", n, "ops") for n in range(1_100)]
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda each: access.revoke(gateway, each), wanted))
@@ -174,7 +176,7 @@ def test_very_many_are_all_given(access: AccessStore, gateway: str) -> None:
     assert access.revocations(gateway) == wanted
 
 
-def test_a_gateway_id_must_be_one(access: AccessStore) -> None:
+def test_invalid_gateway_id_is_refused(access: AccessStore) -> None:
     for ask in (access.client, access.release):
         with pytest.raises(ValidationFailed):
             ask("a|b", "phone")

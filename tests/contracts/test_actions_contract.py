@@ -51,7 +51,7 @@ def key(gateway: str, action_id: str = "a1", named: str = "", client: str = "c")
 
 
 @pytest.mark.law("X6")
-def test_a_handler_is_there_once_unless_it_is_replaced(
+def test_handler_name_is_taken_until_replaced_or_removed(
     handlers: HandlerStore, gateway: str
 ) -> None:
     assert handlers.add(gateway, "b", b"first", replace=False)
@@ -68,7 +68,7 @@ def test_a_handler_is_there_once_unless_it_is_replaced(
 
 
 @pytest.mark.law("X1")
-def test_a_run_is_begun_once_and_ended_by_who_began_it(runs: ActionRuns, gateway: str) -> None:
+def test_run_begins_once_and_only_its_owner_ends_it(runs: ActionRuns, gateway: str) -> None:
     first = begun("o1")
     assert runs.get(key(gateway)) is None
     assert runs.begin(key(gateway), None, first, NOW)
@@ -87,7 +87,9 @@ def test_a_run_is_begun_once_and_ended_by_who_began_it(runs: ActionRuns, gateway
 
 
 @pytest.mark.law("X1")
-def test_a_key_names_the_action_that_had_it_first(runs: ActionRuns, gateway: str) -> None:
+def test_idempotency_key_belongs_to_the_first_action_that_used_it(
+    runs: ActionRuns, gateway: str
+) -> None:
     assert runs.begin(key(gateway, "a1", "k"), None, begun("o1"), NOW)
 
     seen = runs.get(key(gateway, "a2", "k"))
@@ -99,7 +101,7 @@ def test_a_key_names_the_action_that_had_it_first(runs: ActionRuns, gateway: str
 
 
 @pytest.mark.law("X1")
-def test_clients_and_gateways_have_ids_of_their_own(runs: ActionRuns, gateway: str) -> None:
+def test_run_keys_are_separate_by_client_and_gateway(runs: ActionRuns, gateway: str) -> None:
     odd = 'c|a|"\n\u00fc'
     places = [key(gateway), key(gateway, client="d"), key(f"{gateway}x"), key(gateway, client=odd),
               key(gateway, "c", client="ca1"), key(gateway, "a1|k")]  # fmt: skip
@@ -110,7 +112,7 @@ def test_clients_and_gateways_have_ids_of_their_own(runs: ActionRuns, gateway: s
 
 
 @pytest.mark.law("X1")
-def test_of_many_who_begin_at_once_one_does(runs: ActionRuns, gateway: str) -> None:
+def test_concurrent_begins_of_a_run_let_one_through(runs: ActionRuns, gateway: str) -> None:
     def begin(number: int) -> bool:
         action = f"a{number % 2}"
         return runs.begin(key(gateway, action, "k"), None, begun(f"o{number}", action), NOW)
@@ -120,7 +122,7 @@ def test_of_many_who_begin_at_once_one_does(runs: ActionRuns, gateway: str) -> N
 
 
 @pytest.mark.law("X5")
-def test_a_minute_has_so_many_and_the_next_has_as_many(runs: ActionRuns, gateway: str) -> None:
+def test_calls_are_limited_per_minute(runs: ActionRuns, gateway: str) -> None:
     counted = [runs.count(gateway, "c|out", NOW, 2) for _ in range(3)]
 
     assert counted == [True, True, False]

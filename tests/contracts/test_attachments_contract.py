@@ -98,7 +98,7 @@ def digest(content: bytes) -> str:
 
 
 @pytest.mark.law("G2")
-def test_what_was_signed_is_stored_once_and_nothing_else(world: World) -> None:
+def test_only_the_signed_content_is_stored(world: World) -> None:
     key, content = "attachments/g1/one", b"the bytes"
     assert world.objects.size_of(key) is None
     signed = world.objects.sign_put(key, len(content), digest(content))
@@ -112,7 +112,7 @@ def test_what_was_signed_is_stored_once_and_nothing_else(world: World) -> None:
     assert world.receive(world.objects.sign_get(key, "text/plain"), 4) == content[4:]
 
 
-def test_a_key_that_begins_like_another_is_another(world: World) -> None:
+def test_size_of_a_key_ignores_longer_keys_with_its_prefix(world: World) -> None:
     longer = world.objects.sign_put("attachments/g1/onemore", 1, digest(b"x"))
     assert world.send(longer, b"x")
 
@@ -120,7 +120,7 @@ def test_a_key_that_begins_like_another_is_another(world: World) -> None:
 
 
 @pytest.mark.law("G2", "G3")
-def test_parts_come_in_any_order_and_are_one_object_at_the_end(world: World) -> None:
+def test_upload_parts_in_any_order_become_one_object_at_the_end(world: World) -> None:
     key, digests = "attachments/g1/parts", (digest(PART), digest(REST))
     upload = world.objects.begin_upload(key)
     assert world.objects.parts(key, upload) == {}
@@ -143,7 +143,7 @@ def test_parts_come_in_any_order_and_are_one_object_at_the_end(world: World) -> 
 
 
 @pytest.mark.law("G2")
-def test_parts_that_are_not_those_of_the_digests_are_no_object(world: World) -> None:
+def test_upload_whose_parts_differ_from_the_digests_is_refused(world: World) -> None:
     key = "attachments/g1/wrong"
     upload = world.objects.begin_upload(key)
     assert world.send(world.objects.sign_part(key, upload, 1, len(REST), digest(REST)), REST)
@@ -154,14 +154,14 @@ def test_parts_that_are_not_those_of_the_digests_are_no_object(world: World) -> 
 
 
 @pytest.mark.law("G5")
-def test_an_upload_belongs_to_its_key(world: World) -> None:
+def test_upload_is_found_only_under_its_key(world: World) -> None:
     upload = world.objects.begin_upload("attachments/g1/own")
 
     assert world.objects.parts("attachments/g2/own", upload) is None
     assert world.objects.parts("attachments/g1/own", "none-of-ours") is None
 
 
-def test_an_upload_that_comes_second_changes_nothing(world: World) -> None:
+def test_second_completed_upload_of_a_key_leaves_its_size_unchanged(world: World) -> None:
     key = "attachments/g1/race"
     uploads = [world.objects.begin_upload(key) for _ in range(2)]
     for upload in uploads:
@@ -174,7 +174,9 @@ def test_an_upload_that_comes_second_changes_nothing(world: World) -> None:
 
 
 @pytest.mark.emulator
-def test_addresses_are_signed_for_bytes_length_and_an_empty_place(options: dict[str, Any]) -> None:
+def test_signed_urls_cover_length_and_checksum_and_put_only_new_objects(
+    options: dict[str, Any],
+) -> None:
     objects = on_s3(options).objects
     put = objects.sign_put("attachments/g1/one", 3, digest(b"abc"))
     part = objects.sign_part("attachments/g1/one", "u", 1, 3, digest(b"abc"))
@@ -190,7 +192,9 @@ def test_addresses_are_signed_for_bytes_length_and_an_empty_place(options: dict[
 
 
 @pytest.mark.parametrize("region", ["us-east-1", "eu-central-1"])
-def test_addresses_name_the_buckets_own_host(region: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_signed_url_names_the_host_of_the_bucket(
+    region: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "test")
     monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)

@@ -108,7 +108,7 @@ def rows_of(buffer: Buffer, gateway: str, deltas: list[Delta]) -> dict[str, RowS
 @pytest.mark.law("B2")
 @pytest.mark.law("B8")
 @pytest.mark.parametrize("lanes", [1, 8])
-def test_no_commit_is_lost_doubled_or_missed_by_a_cursor(
+def test_concurrent_pushes_lose_and_duplicate_no_commit_for_any_cursor(
     buffer: Buffer, gateway: str, store: str, lanes: int
 ) -> None:
     """Writers open lanes as they lose races, or find some open that nobody writes to."""
@@ -136,7 +136,7 @@ def test_no_commit_is_lost_doubled_or_missed_by_a_cursor(
 
 
 @pytest.mark.law("B6")
-def test_a_table_is_placed_anew_while_everyone_pushes_and_pulls(
+def test_concurrent_pushes_and_pulls_stay_exact_while_a_table_changes_its_shard(
     buffer: Buffer, gateway: str, store: str
 ) -> None:
     crowd = Crowd(buffer, gateway, PUSHES[store])
@@ -165,7 +165,7 @@ def test_a_table_is_placed_anew_while_everyone_pushes_and_pulls(
 
 
 @pytest.mark.law("B7")
-def test_lanes_are_closed_while_everyone_pushes_and_pulls(
+def test_concurrent_pushes_and_pulls_stay_exact_while_lanes_are_closed(
     buffer: Buffer, gateway: str, store: str
 ) -> None:
     crowd = Crowd(buffer, gateway, PUSHES[store])

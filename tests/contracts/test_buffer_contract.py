@@ -52,7 +52,7 @@ def everything(buffer: Buffer, gateway: str) -> tuple[object, ...]:
 # --- reads
 
 
-def test_what_was_never_written_is_absent(buffer: Buffer, gateway: str) -> None:
+def test_unwritten_gateway_reads_as_empty(buffer: Buffer, gateway: str) -> None:
     assert buffer.heads(gateway) == buffer.all_heads(gateway) == {}
     assert buffer.lane_heads(gateway, ["main", "other"]) == {}
     assert buffer.epoch(gateway) == ""
@@ -64,14 +64,14 @@ def test_what_was_never_written_is_absent(buffer: Buffer, gateway: str) -> None:
     assert gateway not in buffer.gateways()
 
 
-def test_asking_for_nothing_gives_nothing(buffer: Buffer, gateway: str) -> None:
+def test_reads_of_no_keys_return_nothing(buffer: Buffer, gateway: str) -> None:
     assert buffer.lane_heads(gateway, []) == {}
     assert buffer.rows(gateway, []) == {}
     assert buffer.marks(gateway, []) == {}
     assert buffer.in_parallel([]) == []
 
 
-def test_the_same_thing_may_be_asked_for_twice(buffer: Buffer, writer: Writer) -> None:
+def test_duplicate_keys_are_read_once(buffer: Buffer, writer: Writer) -> None:
     writer.write(rows={R1: b"one"}, marks={"phone": AppendMark(5, ((5, 1),))})
 
     assert len(buffer.lane_heads(writer.gateway, ["main", "main"])) == 1
@@ -87,7 +87,7 @@ def test_more_than_a_hundred_rows_are_read_at_once(buffer: Buffer, writer: Write
     assert buffer.rows(writer.gateway, keys).keys() == set(keys)
 
 
-def test_more_than_a_hundred_marks_are_read_in_transactions(buffer: Buffer, writer: Writer) -> None:
+def test_more_than_a_hundred_marks_are_read_serializably(buffer: Buffer, writer: Writer) -> None:
     clients = [f"phone{number}" for number in range(130)]
     mark = AppendMark(5, ((5, 1),))
     for first in range(0, 130, 65):
@@ -111,7 +111,7 @@ def test_ids_may_hold_any_character(buffer: Buffer, writer: Writer, odd: str) ->
     assert buffer.marks(writer.gateway, [("main", client)])["main", client] == (mark, commit.stamp)
 
 
-def test_gateways_are_apart(buffer: Buffer, gateway: str) -> None:
+def test_rows_and_log_are_separate_by_gateway(buffer: Buffer, gateway: str) -> None:
     names = [gateway, f"{gateway}-", f"{gateway}-main", f"{gateway}_head"]
     for number, name in enumerate(names):
         Writer(buffer, name, stamp=number).write(rows={R1: name.encode()})
@@ -123,7 +123,7 @@ def test_gateways_are_apart(buffer: Buffer, gateway: str) -> None:
 
 
 @pytest.mark.parametrize("odd", ["", "a|b", "-a", "\u00e9", "a b", "a" * 65, "a\n"])
-def test_an_id_that_is_no_gateway_is_refused(buffer: Buffer, odd: str) -> None:
+def test_invalid_gateway_id_is_refused(buffer: Buffer, odd: str) -> None:
     with pytest.raises(ValidationFailed):
         buffer.heads(odd)
 
@@ -132,7 +132,7 @@ def test_an_id_that_is_no_gateway_is_refused(buffer: Buffer, odd: str) -> None:
 
 
 @pytest.mark.law("B1")
-def test_a_commit_shows_whole(buffer: Buffer, writer: Writer) -> None:
+def test_commit_writes_heads_log_marks_and_rows(buffer: Buffer, writer: Writer) -> None:
     mark = AppendMark(9, ((8, 1), (9, (1 << 48) - 1)), moves=3)
 
     commit = writer.write("main", "other", rows={R1: b"\x00one"}, marks={"phone": mark}, count=7)
@@ -153,9 +153,7 @@ def test_a_commit_shows_whole(buffer: Buffer, writer: Writer) -> None:
 
 
 @pytest.mark.law("B1")
-def test_a_later_commit_replaces_rows_and_keeps_what_the_head_counts(
-    buffer: Buffer, writer: Writer
-) -> None:
+def test_later_commit_replaces_rows_and_keeps_head_counters(buffer: Buffer, writer: Writer) -> None:
     first = writer.write(rows={R1: b"one", R2: b"two"})
     second = writer.write(rows={R1: b"three"})
 
@@ -171,7 +169,9 @@ def test_a_later_commit_replaces_rows_and_keeps_what_the_head_counts(
 
 
 @pytest.mark.law("B2")
-def test_a_commit_on_a_head_that_moved_is_refused_whole(buffer: Buffer, writer: Writer) -> None:
+def test_commit_on_a_moved_head_is_refused_and_changes_nothing(
+    buffer: Buffer, writer: Writer
+) -> None:
     writer.write("main", "other")
     late = writer.prepare("main", "other", rows={R1: b"late"})
     winner = writer.write("main", rows={R2: b"winner"})
@@ -198,7 +198,7 @@ def test_a_first_commit_is_refused_if_another_was_first(buffer: Buffer, writer: 
 
 
 @pytest.mark.law("B2")
-def test_a_commit_on_a_head_that_was_never_there_is_refused(buffer: Buffer, writer: Writer) -> None:
+def test_commit_on_a_nonexistent_head_is_refused(buffer: Buffer, writer: Writer) -> None:
     commit = writer.prepare()
     part = replace(commit.lanes["main"], seen=Head(commit=5))
 
@@ -211,7 +211,7 @@ def test_a_commit_on_a_head_that_was_never_there_is_refused(buffer: Buffer, writ
 
 @pytest.mark.law("B3")
 @pytest.mark.parametrize("seen", [0, 1])
-def test_a_commit_by_a_row_that_is_not_as_it_was_seen_is_refused_whole(
+def test_commit_on_a_stale_row_is_refused_and_changes_nothing(
     buffer: Buffer, writer: Writer, seen: int
 ) -> None:
     written = writer.write(rows={R1: b"one"})
@@ -227,7 +227,7 @@ def test_a_commit_by_a_row_that_is_not_as_it_was_seen_is_refused_whole(
 
 
 @pytest.mark.law("B3")
-def test_a_commit_by_a_row_that_was_never_there_is_refused(buffer: Buffer, writer: Writer) -> None:
+def test_commit_on_a_nonexistent_row_is_refused(buffer: Buffer, writer: Writer) -> None:
     commit = writer.prepare()
 
     with pytest.raises(StaleRead) as refused:
@@ -237,9 +237,7 @@ def test_a_commit_by_a_row_that_was_never_there_is_refused(buffer: Buffer, write
 
 
 @pytest.mark.law("B3")
-def test_a_refusal_brings_every_row_that_is_not_as_it_was_seen_and_no_other(
-    buffer: Buffer, writer: Writer
-) -> None:
+def test_stale_read_carries_exactly_the_rows_that_changed(buffer: Buffer, writer: Writer) -> None:
     keys = [("todos", row_id) for row_id in ODD_IDS]
     writer.write(rows=dict.fromkeys(keys, b"old"))
     late = writer.prepare("other", rows=dict.fromkeys([*keys, R1, R2], b"late"))
@@ -253,7 +251,9 @@ def test_a_refusal_brings_every_row_that_is_not_as_it_was_seen_and_no_other(
 
 
 @pytest.mark.law("B3")
-def test_where_heads_moved_too_a_refusal_tells_of_the_heads(buffer: Buffer, writer: Writer) -> None:
+def test_refusal_with_moved_heads_and_stale_rows_reports_the_heads(
+    buffer: Buffer, writer: Writer
+) -> None:
     late = writer.prepare("main", "other", rows={R1: b"late"})
     winner = writer.write("main", rows={R1: b"winner"})
 
@@ -266,7 +266,7 @@ def test_where_heads_moved_too_a_refusal_tells_of_the_heads(buffer: Buffer, writ
 
 
 @pytest.mark.law("B3")
-def test_a_commit_by_a_mark_that_is_not_as_it_was_seen_is_refused_whole(
+def test_commit_on_a_stale_mark_is_refused_and_changes_nothing(
     buffer: Buffer, writer: Writer
 ) -> None:
     stale = writer.prepare(marks={"phone": AppendMark(9)})
@@ -282,7 +282,7 @@ def test_a_commit_by_a_mark_that_is_not_as_it_was_seen_is_refused_whole(
 
 
 @pytest.mark.law("B4")
-def test_the_same_commit_again_succeeds_and_changes_nothing(buffer: Buffer, writer: Writer) -> None:
+def test_repeated_commit_succeeds_and_changes_nothing(buffer: Buffer, writer: Writer) -> None:
     commit = writer.write(rows={R1: b"one"}, marks={"phone": AppendMark(5)})
     writer.write(rows={R1: b"two"})
     before = everything(buffer, writer.gateway)
@@ -326,7 +326,7 @@ def test_a_raised_head_stops_commits_at_or_below_it(buffer: Buffer, writer: Writ
 
 
 @pytest.mark.law("B7")
-def test_a_head_that_is_not_as_seen_is_not_raised(buffer: Buffer, writer: Writer) -> None:
+def test_head_that_changed_since_read_is_not_raised(buffer: Buffer, writer: Writer) -> None:
     writer.write("main")
     seen = writer.head("main")
     writer.write("main")
@@ -344,7 +344,7 @@ def test_a_head_that_is_not_as_seen_is_not_raised(buffer: Buffer, writer: Writer
 
 @pytest.mark.law("B8")
 @pytest.mark.parametrize("count_max", [1, 3, 50, 1_000])
-def test_entries_come_in_order_without_gaps_whatever_the_page(
+def test_entries_are_read_in_order_without_gaps_at_any_page_size(
     buffer: Buffer, writer: Writer, count_max: int
 ) -> None:
     stamps = [writer.write(count=1 + number % 3).stamp for number in range(30)]
@@ -373,7 +373,7 @@ def test_a_range_of_the_log_is_open_below_and_closed_above(buffer: Buffer, write
 
 
 @pytest.mark.law("B8")
-def test_a_read_of_large_entries_ends_at_a_megabyte_and_says_so(
+def test_read_of_large_entries_ends_at_a_megabyte_and_reports_its_end(
     buffer: Buffer, writer: Writer
 ) -> None:
     stamps = [writer.write(records=bytes(300_000)).stamp for _ in range(9)]
@@ -402,7 +402,7 @@ def declare(buffer: Buffer, gateway: str, config: GatewayConfig, to: int) -> Non
 
 
 @pytest.mark.law("B6")
-def test_a_configuration_comes_back_and_the_main_head_carries_it(
+def test_saved_configuration_is_read_back_and_its_version_is_in_the_main_head(
     buffer: Buffer, writer: Writer
 ) -> None:
     writer.write("main", rows={R1: b"one"})
@@ -417,7 +417,7 @@ def test_a_configuration_comes_back_and_the_main_head_carries_it(
 
 
 @pytest.mark.law("B6")
-def test_a_configuration_makes_the_first_head(buffer: Buffer, gateway: str) -> None:
+def test_first_configuration_creates_the_main_head(buffer: Buffer, gateway: str) -> None:
     buffer.save_config(gateway, PLACED, None, ONE_LANE.paused(0), 5_000, epoch="e")
 
     expected = Head(commit=5_000, config_version=1, epoch="e", lanes=ONE_LANE.paused(0))
@@ -425,7 +425,9 @@ def test_a_configuration_makes_the_first_head(buffer: Buffer, gateway: str) -> N
 
 
 @pytest.mark.law("B6")
-def test_who_commits_by_an_older_configuration_is_refused(buffer: Buffer, writer: Writer) -> None:
+def test_commit_with_an_older_configuration_version_is_refused(
+    buffer: Buffer, writer: Writer
+) -> None:
     writer.write("main")
     late = writer.prepare("main", at=6_000)
     first = Writer(buffer, f"{writer.gateway}-new").prepare("main", at=6_000)
@@ -438,7 +440,9 @@ def test_who_commits_by_an_older_configuration_is_refused(buffer: Buffer, writer
 
 
 @pytest.mark.law("B6")
-def test_a_configuration_never_lowers_a_head(buffer: Buffer, writer: Writer) -> None:
+def test_configuration_that_does_not_raise_the_head_is_refused(
+    buffer: Buffer, writer: Writer
+) -> None:
     writer.write("main")
     seen = writer.head("main")
     before = everything(buffer, writer.gateway)
@@ -453,7 +457,7 @@ def test_a_configuration_never_lowers_a_head(buffer: Buffer, writer: Writer) -> 
 
 
 @pytest.mark.law("B6")
-def test_a_configuration_that_did_not_see_the_first_head_is_refused(
+def test_configuration_saved_without_seeing_the_first_head_is_refused(
     buffer: Buffer, writer: Writer
 ) -> None:
     writer.write("main")
@@ -469,7 +473,7 @@ def test_a_configuration_that_did_not_see_the_first_head_is_refused(
 
 
 @pytest.mark.law("B6")
-def test_a_configuration_outlives_commits_that_happened_since_its_head_was_read(
+def test_configuration_is_saved_despite_commits_since_its_head_was_read(
     buffer: Buffer, writer: Writer
 ) -> None:
     """Where pushes move the head all the time, only the lanes have to be as they were seen."""
@@ -484,7 +488,9 @@ def test_a_configuration_outlives_commits_that_happened_since_its_head_was_read(
     assert (head.commit, head.last_logged, head.config_version) == (5_000, later.stamp, 1)
 
 
-def test_of_two_changes_of_one_version_one_is_refused(buffer: Buffer, gateway: str) -> None:
+def test_configuration_whose_version_is_not_the_next_is_refused(
+    buffer: Buffer, gateway: str
+) -> None:
     declare(buffer, gateway, PLACED, 10)
 
     with pytest.raises(ConfigMoved):
@@ -505,7 +511,7 @@ def test_a_configured_gateway_is_listed(buffer: Buffer, gateway: str) -> None:
 # --- flushing
 
 
-def test_a_flush_state_moves_only_from_where_it_was_seen(buffer: Buffer, gateway: str) -> None:
+def test_flush_state_changes_only_from_the_seen_state(buffer: Buffer, gateway: str) -> None:
     recorded = FlushState(until=50)
     done = FlushState(watermark=50)
 
@@ -517,9 +523,7 @@ def test_a_flush_state_moves_only_from_where_it_was_seen(buffer: Buffer, gateway
     assert buffer.flush_state(gateway) == done
 
 
-def test_flushed_tables_come_in_order_of_name_and_never_go_back(
-    buffer: Buffer, gateway: str
-) -> None:
+def test_flushed_tables_are_listed_by_name_and_never_go_back(buffer: Buffer, gateway: str) -> None:
     assert buffer.flushed_tables(gateway) == {}
     for table, last in [("todos", 40), ("Notes", 50), ("_x", 1), ("todos", 60), ("Notes", 49)]:
         buffer.save_flushed_table(gateway, table, last)
@@ -530,7 +534,7 @@ def test_flushed_tables_come_in_order_of_name_and_never_go_back(
     assert buffer.flushed_tables("another") == {}
 
 
-def test_any_number_of_tables_may_have_been_flushed(buffer: Buffer, gateway: str) -> None:
+def test_over_a_thousand_flushed_tables_are_listed(buffer: Buffer, gateway: str) -> None:
     names = [f"t{number:04}" for number in range(1_200)]
     for number, name in enumerate(names):
         buffer.save_flushed_table(gateway, name, number + 1)
@@ -538,7 +542,7 @@ def test_any_number_of_tables_may_have_been_flushed(buffer: Buffer, gateway: str
     assert list(buffer.flushed_tables(gateway)) == names
 
 
-def test_what_is_flushed_is_noted_and_never_lowered(buffer: Buffer, writer: Writer) -> None:
+def test_noted_flushed_bytes_are_never_lowered(buffer: Buffer, writer: Writer) -> None:
     first, second = writer.write(), writer.write()
     size = len(RECORDS)
 
@@ -558,14 +562,14 @@ def test_what_is_flushed_is_noted_and_never_lowered(buffer: Buffer, writer: Writ
     assert noted() == (2 * size, third.stamp)
 
 
-def test_noting_a_lane_that_does_not_exist_makes_none(buffer: Buffer, gateway: str) -> None:
+def test_note_flushed_on_a_missing_lane_creates_no_head(buffer: Buffer, gateway: str) -> None:
     buffer.note_flushed(gateway, "main", 5, 10)
     buffer.note_flushed(gateway, "main.1", 5, 10)
 
     assert buffer.all_heads(gateway) == {}
 
 
-def test_noting_moves_no_head(buffer: Buffer, writer: Writer) -> None:
+def test_note_flushed_does_not_move_the_head(buffer: Buffer, writer: Writer) -> None:
     first = writer.write()
     waiting = writer.prepare()
     buffer.note_flushed(writer.gateway, "main", first.stamp, len(RECORDS))
@@ -594,7 +598,7 @@ def waiting(buffer: Buffer, gateways: set[str]) -> set[str]:
 
 
 @pytest.mark.law("D6")
-def test_a_gateway_is_listed_as_long_as_something_of_it_waits(buffer: Buffer, gateway: str) -> None:
+def test_gateway_with_unflushed_commits_is_listed(buffer: Buffer, gateway: str) -> None:
     names = {f"{gateway}-{number}" for number in range(4)}
     writers = {name: Writer(buffer, name) for name in sorted(names)}
     assert waiting(buffer, names) == set()
@@ -616,16 +620,14 @@ def test_a_gateway_is_listed_as_long_as_something_of_it_waits(buffer: Buffer, ga
 
 
 @pytest.mark.law("D6")
-def test_a_flush_that_did_not_catch_up_leaves_its_gateway_listed(
-    buffer: Buffer, writer: Writer
-) -> None:
+def test_gateway_whose_flush_is_behind_stays_listed(buffer: Buffer, writer: Writer) -> None:
     first, _ = writer.write(), writer.write()
     buffer.note_flushed(writer.gateway, "main", first.stamp, len(RECORDS))
 
     assert waiting(buffer, {writer.gateway}) == {writer.gateway}
 
 
-def test_a_slice_says_how_old_the_oldest_commit_is_that_waits(buffer: Buffer, gateway: str) -> None:
+def test_unflushed_slice_reports_its_oldest_waiting_commit(buffer: Buffer, gateway: str) -> None:
     first, second = (Writer(buffer, f"{gateway}-{number}") for number in range(2))
     old, young = first.write(), second.write(at=first.stamp + 7)
     oldest: dict[str, int] = {}
@@ -673,7 +675,7 @@ def test_a_scan_gives_every_row_of_a_table_once(
 
 
 @pytest.mark.law("B11")
-def test_a_scan_shows_each_row_as_it_is_by_then(buffer: Buffer, writer: Writer) -> None:
+def test_scan_returns_each_row_in_its_current_state(buffer: Buffer, writer: Writer) -> None:
     writer.write(rows={R1: b"old", R2: b"old"})
     part = buffer.scan_rows(writer.gateway, "todos", "", 1)
     last = writer.write(rows={R1: b"new", R2: b"new"})
@@ -697,7 +699,7 @@ def test_a_scan_of_large_rows_ends_at_a_megabyte(buffer: Buffer, writer: Writer)
 
 @pytest.mark.law("B11")
 @pytest.mark.parametrize("count_max", [1, 3, 1_000])
-def test_the_parts_of_a_table_give_every_row_once_in_the_order_of_ids(
+def test_scan_parts_return_every_row_once_in_id_order(
     buffer: Buffer, writer: Writer, count_max: int
 ) -> None:
     ids = [*(f"r{number}" for number in range(60)), *ODD_IDS]
@@ -725,7 +727,7 @@ def test_the_parts_of_a_table_give_every_row_once_in_the_order_of_ids(
 
 
 @pytest.mark.law("R5")
-def test_a_row_is_forgotten_only_as_it_was_seen(buffer: Buffer, writer: Writer) -> None:
+def test_row_is_forgotten_only_at_the_seen_stamp(buffer: Buffer, writer: Writer) -> None:
     gateway = writer.gateway
     first = writer.write(rows={R1: b"old", R2: b"old"})
     second = writer.write(rows={R1: b"new"})
@@ -739,7 +741,7 @@ def test_a_row_is_forgotten_only_as_it_was_seen(buffer: Buffer, writer: Writer) 
 
 
 @pytest.mark.law("R5")
-def test_who_commits_by_a_row_that_was_forgotten_is_refused(buffer: Buffer, writer: Writer) -> None:
+def test_commit_on_a_forgotten_row_is_refused(buffer: Buffer, writer: Writer) -> None:
     written = writer.write(rows={R1: b"old"})
     prepared = writer.prepare(rows={R1: b"new"})
     buffer.forget_row(writer.gateway, *R1, written.stamp)
@@ -816,7 +818,7 @@ def test_an_epoch_is_in_the_main_head_and_above_every_commit(
 
 @pytest.mark.law("B19")
 @pytest.mark.parametrize("lanes", [("main",), ("main", "other")])
-def test_the_main_head_gets_the_epoch_with_the_first_commit_and_keeps_it(
+def test_first_commit_sets_the_epoch_of_the_main_head_and_later_ones_keep_it(
     buffer: Buffer, writer: Writer, lanes: tuple[str, ...]
 ) -> None:
     for epoch in ("first", "second"):
@@ -839,7 +841,7 @@ def test_the_main_head_gets_the_epoch_with_the_first_commit_and_keeps_it(
 
 
 @pytest.mark.law("B12")
-def test_an_epoch_may_begin_where_nothing_was_ever_written(buffer: Buffer, gateway: str) -> None:
+def test_epoch_can_begin_on_an_unwritten_gateway(buffer: Buffer, gateway: str) -> None:
     buffer.begin_epoch(gateway, None, ONE_LANE.paused(0), 5_000, 0, "")
 
     expected = Head(commit=5_000, lanes=ONE_LANE.paused(0))
@@ -848,7 +850,7 @@ def test_an_epoch_may_begin_where_nothing_was_ever_written(buffer: Buffer, gatew
 
 
 @pytest.mark.law("B12")
-def test_an_epoch_never_lowers_a_head(buffer: Buffer, writer: Writer) -> None:
+def test_epoch_that_does_not_raise_the_seen_head_is_refused(buffer: Buffer, writer: Writer) -> None:
     writer.write("main", at=6_000)
     seen = writer.head("main")
 

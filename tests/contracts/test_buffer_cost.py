@@ -119,7 +119,7 @@ def test_a_configuration_is_read_and_parsed_once_while_it_is_in_force(
     assert meter.buffer.config(gateway).strict
 
 
-def test_a_cold_push_reads_a_unit_a_delta_in_three_round_trips_before_it_writes(
+def test_cold_push_reads_one_unit_per_delta_in_three_round_trips(
     meter: Meter, gateway: str
 ) -> None:
     pusher(meter.buffer, time_=GivenTime(WALL_MS + 60_000)).push(gateway, batch(0))
@@ -132,7 +132,7 @@ def test_a_cold_push_reads_a_unit_a_delta_in_three_round_trips_before_it_writes(
     assert cold.read == 98, "a unit a row, beside the two that are got by themselves"
 
 
-def test_a_push_to_rows_that_another_changed_gets_them_with_the_refusal(
+def test_push_on_rows_changed_by_another_writer_takes_two_transactions(
     meter: Meter, gateway: str
 ) -> None:
     time = GivenTime(WALL_MS + 60_000)
@@ -150,7 +150,7 @@ def test_a_push_to_rows_that_another_changed_gets_them_with_the_refusal(
     assert meter.calls == {"TransactWriteItems": 2}
 
 
-def test_small_pushes_are_two_items_until_their_entries_move_into_the_log(
+def test_small_push_writes_two_items_unless_entries_move_into_the_log(
     meter: Meter, gateway: str
 ) -> None:
     service = pusher(meter.buffer, time_=GivenTime(WALL_MS + 60_000))
@@ -169,7 +169,7 @@ def test_small_pushes_are_two_items_until_their_entries_move_into_the_log(
 
 @pytest.mark.law("B18")
 @pytest.mark.parametrize("server", ["emulator", "dynamodb_local"])
-def test_heads_of_forty_tables_apart_are_two_units_by_what_is_reported(
+def test_heads_of_forty_shards_are_read_for_two_units(
     servers: Servers, gateway: str, server: str
 ) -> None:
     meter = Meter(servers.dynamodb_local() if server == "dynamodb_local" else servers.emulator())
@@ -206,7 +206,9 @@ def test_a_repeated_push_writes_nothing(meter: Meter, gateway: str) -> None:
     assert meter.calls == {"GetItem": 1, "BatchGetItem": 1}
 
 
-def test_an_event_costs_a_fraction_of_a_unit(meter: Meter, gateway: str) -> None:
+def test_event_push_costs_at_most_three_tenths_of_a_unit_per_delta(
+    meter: Meter, gateway: str
+) -> None:
     administrator(meter.buffer, time_=GivenTime(WALL_MS)).register_schema(gateway, EVENTS)
     service = pusher(meter.buffer, time_=GivenTime(WALL_MS + 60_000))
     service.push(gateway, batch(0, table="events"))
@@ -220,7 +222,7 @@ def test_an_event_costs_a_fraction_of_a_unit(meter: Meter, gateway: str) -> None
 
 
 @pytest.mark.parametrize("deltas_max", [100, 1_000])
-def test_a_page_of_large_commits_takes_two_round_trips(
+def test_page_of_large_commits_takes_two_round_trips_and_its_repetition_one(
     meter: Meter, gateway: str, deltas_max: int
 ) -> None:
     service = pusher(meter.buffer, time_=GivenTime(WALL_MS + 60_000))
@@ -238,7 +240,7 @@ def test_a_page_of_large_commits_takes_two_round_trips(
     assert meter.calls == {"GetItem": 1}  # the log itself from memory
 
 
-def test_a_pull_without_news_is_one_round_trip(meter: Meter, gateway: str) -> None:
+def test_pull_without_new_deltas_is_one_round_trip(meter: Meter, gateway: str) -> None:
     service = pusher(meter.buffer, time_=GivenTime(WALL_MS + 60_000))
     service.push(gateway, push(insert(at=at_ms(1), n=1)))
     reader = puller(meter.buffer)
@@ -249,7 +251,7 @@ def test_a_pull_without_news_is_one_round_trip(meter: Meter, gateway: str) -> No
     assert meter.calls == {"GetItem": 1}
 
 
-def test_a_pull_without_news_from_several_lanes_is_two_round_trips(
+def test_pull_without_new_deltas_from_several_lanes_is_two_round_trips(
     meter: Meter, gateway: str
 ) -> None:
     service = pusher(meter.buffer, time_=GivenTime(WALL_MS + 60_000))
@@ -265,9 +267,7 @@ def test_a_pull_without_news_from_several_lanes_is_two_round_trips(
     assert meter.calls == {"GetItem": 1, "Query": 1}
 
 
-def test_dynamodb_local_reports_the_reads_that_the_rule_gives(
-    servers: Servers, gateway: str
-) -> None:
+def test_dynamodb_local_reports_the_read_units_of_our_rule(servers: Servers, gateway: str) -> None:
     address = servers.dynamodb_local()
     reported: Counter[str] = Counter()
     by_rule = []

@@ -118,7 +118,7 @@ def values(world: CaptureWorld) -> dict[str, Any]:
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(st.data(), st.sampled_from([0, 3_600_000, -3_600_000]))
-def test_whatever_happens_the_gateway_has_the_sources_rows(
+def test_gateway_rows_equal_source_rows_after_any_changes_and_kills(
     monkeypatch: pytest.MonkeyPatch,
     captured: Captured,
     database: Database,
@@ -142,7 +142,7 @@ def test_whatever_happens_the_gateway_has_the_sources_rows(
 
 
 @pytest.mark.law("N12")
-def test_two_polls_at_once_bring_everything_once(world: CaptureWorld) -> None:
+def test_concurrent_polls_deliver_each_change_once(world: CaptureWorld) -> None:
     insert(world, 1)
     world.poll()
     insert(world, 2, 3)
@@ -164,7 +164,7 @@ def test_two_polls_at_once_bring_everything_once(world: CaptureWorld) -> None:
 
 
 @pytest.mark.law("N12")
-def test_a_large_transaction_is_cut_at_the_same_places_wherever_it_is_killed(
+def test_large_transaction_is_delivered_once_wherever_polls_are_killed(
     world: CaptureWorld, captured: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lakesync.connectors.poll.PAGE_ROWS_MAX", 100)
@@ -178,7 +178,7 @@ def test_a_large_transaction_is_cut_at_the_same_places_wherever_it_is_killed(
 
 
 @pytest.mark.law("N13")
-def test_what_is_deleted_or_changed_while_a_table_is_read_stays_so(
+def test_changes_during_a_snapshot_survive_the_snapshot(
     world: CaptureWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lakesync.connectors.poll.PAGE_ROWS_MAX", 2)
@@ -196,7 +196,7 @@ def test_what_is_deleted_or_changed_while_a_table_is_read_stays_so(
 
 
 @pytest.mark.law("N13")
-def test_a_table_that_left_and_came_back_lacks_nothing(world: CaptureWorld) -> None:
+def test_table_removed_and_added_again_misses_no_change(world: CaptureWorld) -> None:
     insert(world, 1, 2)
     world.poll()
     world.configure(only=("pairs",))

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 STATE = '{"resend":[["todos","r|1"],["t","\U0001f600"]]}'.encode()
 
 
-def test_who_was_never_seen_is_unknown(buffer: Buffer, gateway: str) -> None:
+def test_unknown_client_has_no_state(buffer: Buffer, gateway: str) -> None:
     assert buffer.client_state(gateway, "c1") is None
 
 
-def test_what_was_saved_is_read(buffer: Buffer, gateway: str) -> None:
+def test_saved_client_state_is_read_back(buffer: Buffer, gateway: str) -> None:
     assert buffer.save_client_state(gateway, "c1", None, STATE)
     assert buffer.client_state(gateway, "c1") == STATE
     assert buffer.save_client_state(gateway, "c1", STATE, b"{}")
@@ -24,7 +24,7 @@ def test_what_was_saved_is_read(buffer: Buffer, gateway: str) -> None:
 
 
 @pytest.mark.parametrize("seen", [None, b"{}"])
-def test_who_saw_another_state_saves_nothing(
+def test_client_state_is_not_saved_over_an_unseen_state(
     buffer: Buffer, gateway: str, seen: bytes | None
 ) -> None:
     buffer.save_client_state(gateway, "c1", None, STATE)
@@ -33,13 +33,15 @@ def test_who_saw_another_state_saves_nothing(
     assert buffer.client_state(gateway, "c1") == STATE
 
 
-def test_what_is_not_there_is_not_replaced(buffer: Buffer, gateway: str) -> None:
+def test_missing_client_state_is_not_replaced(buffer: Buffer, gateway: str) -> None:
     assert not buffer.save_client_state(gateway, "c1", STATE, b"other")
     assert buffer.client_state(gateway, "c1") is None
 
 
 @pytest.mark.parametrize("client", ["c|1", "|", "client", "\U0001f600" * 32])
-def test_states_are_apart_by_gateway_and_client(buffer: Buffer, gateway: str, client: str) -> None:
+def test_client_states_are_separate_by_gateway_and_client(
+    buffer: Buffer, gateway: str, client: str
+) -> None:
     buffer.save_client_state(gateway, client, None, STATE)
 
     assert buffer.client_state(gateway, "c1") is None
@@ -47,7 +49,7 @@ def test_states_are_apart_by_gateway_and_client(buffer: Buffer, gateway: str, cl
     assert buffer.client_state(gateway, client) == STATE
 
 
-def test_a_state_is_no_trace_of_a_gateway(buffer: Buffer, gateway: str) -> None:
+def test_client_state_alone_does_not_list_a_gateway(buffer: Buffer, gateway: str) -> None:
     buffer.save_client_state(gateway, "c1", None, STATE)
 
     assert gateway not in buffer.gateways()

@@ -55,9 +55,7 @@ def connection(gateway: str, name: str = "L0SM9cOFvHcCIhw=") -> Connection:
 
 
 @pytest.mark.law("T6")
-def test_what_was_added_is_given_until_it_is_removed(
-    connections: Connections, gateway: str
-) -> None:
+def test_connection_is_returned_until_removed(connections: Connections, gateway: str) -> None:
     wanted = connection(gateway)
     assert connections.get(gateway, wanted.id) is None
     connections.add(wanted)
@@ -69,14 +67,14 @@ def test_what_was_added_is_given_until_it_is_removed(
     assert connections.of_gateway(gateway) == ([], NotifyState())
 
 
-def test_gateways_are_apart(connections: Connections, gateway: str) -> None:
+def test_connections_are_separate_by_gateway(connections: Connections, gateway: str) -> None:
     connections.add(connection(gateway))
 
     assert connections.of_gateway(f"{gateway}x") == ([], NotifyState())
     assert connections.get(f"{gateway}x", connection(gateway).id) is None
 
 
-def test_another_scope_is_remembered_unless_the_connection_is_gone(
+def test_rescope_changes_a_connection_and_creates_none(
     connections: Connections, gateway: str
 ) -> None:
     here, gone = connection(gateway), connection(gateway, "gone")
@@ -105,7 +103,7 @@ def test_all_connections_of_all_gateways_are_scanned(
 
 
 @pytest.mark.law("T7")
-def test_frames_are_summed_in_a_span_of_time_by_all_who_read_the_connection(
+def test_frames_are_summed_per_window_across_readers(
     connections: Connections, gateway: str
 ) -> None:
     def read() -> Connection:
@@ -131,7 +129,9 @@ def test_frames_are_summed_in_a_span_of_time_by_all_who_read_the_connection(
 
 
 @pytest.mark.law("T8")
-def test_one_notifies_at_a_time(connections: Connections, gateway: str) -> None:
+def test_concurrent_begins_give_one_notifier_the_turn(
+    connections: Connections, gateway: str
+) -> None:
     with ThreadPoolExecutor(8) as pool:
         began = list(pool.map(lambda n: connections.begin(gateway, f"p{n}", NOW, LATER), range(16)))
 
@@ -139,7 +139,7 @@ def test_one_notifies_at_a_time(connections: Connections, gateway: str) -> None:
 
 
 @pytest.mark.law("T8")
-def test_who_began_may_begin_again_and_another_when_the_time_is_over(
+def test_notifier_may_begin_again_and_another_only_after_expiry(
     connections: Connections, gateway: str
 ) -> None:
     assert connections.begin(gateway, "me", NOW, LATER)
@@ -149,7 +149,7 @@ def test_who_began_may_begin_again_and_another_when_the_time_is_over(
 
 
 @pytest.mark.law("T8")
-def test_a_commit_that_is_left_keeps_the_turn_from_ending(
+def test_commit_left_for_a_notifier_keeps_its_turn_open(
     connections: Connections, gateway: str
 ) -> None:
     connections.begin(gateway, "me", NOW, LATER)
@@ -162,7 +162,9 @@ def test_a_commit_that_is_left_keeps_the_turn_from_ending(
 
 
 @pytest.mark.law("T8")
-def test_nothing_is_left_to_nobody(connections: Connections, gateway: str) -> None:
+def test_commit_cannot_be_left_without_an_active_notifier(
+    connections: Connections, gateway: str
+) -> None:
     assert not connections.leave(gateway, 7, NOW)
     connections.begin(gateway, "me", NOW, LATER)
     assert not connections.leave(gateway, 7, LATER + 1)
@@ -171,7 +173,9 @@ def test_nothing_is_left_to_nobody(connections: Connections, gateway: str) -> No
 
 
 @pytest.mark.law("T8")
-def test_whose_turn_was_taken_over_ends_nothing(connections: Connections, gateway: str) -> None:
+def test_notifier_that_lost_its_turn_does_not_end_the_new_one(
+    connections: Connections, gateway: str
+) -> None:
     connections.begin(gateway, "me", NOW, LATER)
     connections.begin(gateway, "other", LATER + 1, LATER + 9)
     assert connections.end(gateway, "me", 5)
@@ -181,7 +185,7 @@ def test_whose_turn_was_taken_over_ends_nothing(connections: Connections, gatewa
 
 @pytest.mark.law("T8")
 @pytest.mark.parametrize("place", ["", "L0SM9cOFvHcCIhw="])
-def test_a_turn_that_is_handed_on_is_anybodys_who_goes_on_where_it_was(
+def test_handed_on_turn_can_be_resumed_by_another_notifier(
     connections: Connections, gateway: str, place: str
 ) -> None:
     connections.begin(gateway, "me", NOW, LATER)
@@ -219,7 +223,7 @@ def test_a_ticket_is_taken_once(tickets: Tickets, digest: str) -> None:
 
 
 @pytest.mark.law("T10")
-def test_one_of_many_who_come_at_once_takes_a_ticket(tickets: Tickets, digest: str) -> None:
+def test_concurrent_takes_of_a_ticket_give_it_to_one_taker(tickets: Tickets, digest: str) -> None:
     tickets.keep(digest, CLAIMS, LATER)
     with ThreadPoolExecutor(8) as pool:
         taken = list(pool.map(lambda _: tickets.take(digest, NOW), range(16)))
@@ -228,7 +232,7 @@ def test_one_of_many_who_come_at_once_takes_a_ticket(tickets: Tickets, digest: s
 
 
 @pytest.mark.law("T10")
-def test_a_ticket_is_good_until_its_last_millisecond(tickets: Tickets, digest: str) -> None:
+def test_ticket_is_valid_through_its_last_millisecond(tickets: Tickets, digest: str) -> None:
     tickets.keep(digest, CLAIMS, LATER)
     assert tickets.take(digest, LATER + 1) is None
     tickets.keep(f"{digest}2", CLAIMS, LATER)
@@ -236,7 +240,7 @@ def test_a_ticket_is_good_until_its_last_millisecond(tickets: Tickets, digest: s
 
 
 @pytest.mark.law("T10")
-def test_a_ticket_is_no_connection(
+def test_ticket_is_not_listed_as_a_connection(
     connections: Connections, tickets: Tickets, gateway: str, digest: str
 ) -> None:
     tickets.keep(digest, CLAIMS, LATER)

@@ -29,7 +29,9 @@ def connectors(request: pytest.FixtureRequest) -> ConnectorStore:
     return DynamoConnectors(TABLE, address.caller())
 
 
-def test_a_name_is_in_use_once(connectors: ConnectorStore, gateway: str) -> None:
+def test_connector_name_is_unique_within_a_gateway(
+    connectors: ConnectorStore, gateway: str
+) -> None:
     assert connectors.add(gateway, "b", b"first", 1_000)
     assert not connectors.add(gateway, "b", b"second", 2_000)
     assert connectors.add(gateway, "a", b"other", 3_000)
@@ -44,7 +46,9 @@ def test_a_name_is_in_use_once(connectors: ConnectorStore, gateway: str) -> None
     assert connectors.add(gateway, "b", b"again", 4_000)
 
 
-def test_a_definition_changes_only_as_it_was_seen(connectors: ConnectorStore, gateway: str) -> None:
+def test_connector_definition_changes_only_from_the_seen_one(
+    connectors: ConnectorStore, gateway: str
+) -> None:
     connectors.add(gateway, "c", b"1", 0)
 
     assert connectors.change(gateway, "c", b"1", b"2")
@@ -56,7 +60,7 @@ def test_a_definition_changes_only_as_it_was_seen(connectors: ConnectorStore, ga
 
 
 @pytest.mark.law("N7")
-def test_a_lease_is_one_at_a_time_and_only_its_holder_saves(
+def test_lease_is_exclusive_and_only_its_holder_saves(
     connectors: ConnectorStore, gateway: str
 ) -> None:
     connectors.add(gateway, "c", b"d", 1_000)
@@ -79,7 +83,7 @@ def test_a_lease_is_one_at_a_time_and_only_its_holder_saves(
 
 
 @pytest.mark.law("N7")
-def test_a_lease_of_a_connector_that_was_removed_is_no_lease_of_the_next(
+def test_lease_of_a_removed_connector_is_invalid_for_its_successor(
     connectors: ConnectorStore, gateway: str
 ) -> None:
     connectors.add(gateway, "c", b"d", 1_000)
@@ -94,9 +98,7 @@ def test_a_lease_of_a_connector_that_was_removed_is_no_lease_of_the_next(
 
 
 @pytest.mark.law("N7")
-def test_of_many_who_want_a_lease_at_once_one_gets_it(
-    connectors: ConnectorStore, gateway: str
-) -> None:
+def test_concurrent_lease_requests_give_one_lease(connectors: ConnectorStore, gateway: str) -> None:
     connectors.add(gateway, "c", b"d", 1_000)
     with ThreadPoolExecutor(8) as pool:
         leases = list(pool.map(lambda _: connectors.lease(gateway, "c", 2_000, 5_000), range(8)))

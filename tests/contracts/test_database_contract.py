@@ -126,7 +126,7 @@ def table() -> str:
 @few
 @given(data=st.data())
 @pytest.mark.parametrize("make", KINDS, indirect=True)
-def test_rows_and_history_are_those_of_what_was_inserted(
+def test_rows_and_history_equal_the_inserted_deltas(
     make: Callable[[], DatabaseAdapter], opened: list[DatabaseAdapter], data: st.DataObject
 ) -> None:
     rows_and_history_are_those_inserted(make(), data)
@@ -139,7 +139,7 @@ def test_rows_and_history_are_those_of_what_was_inserted(
 @settings(few, max_examples=4)
 @given(data=st.data())
 @pytest.mark.parametrize("kind", [BigQueryAdapter, PartsAdapter])
-def test_rows_and_history_are_those_of_what_was_inserted_in_bigquery(
+def test_rows_and_history_equal_the_inserted_deltas_in_bigquery(
     bigquery: BigQueryServer, kind: type[BigQueryAdapter], data: st.DataObject
 ) -> None:
     rows_and_history_are_those_inserted(bigquery_destination(bigquery, kind).adapter(), data)
@@ -148,7 +148,7 @@ def test_rows_and_history_are_those_of_what_was_inserted_in_bigquery(
 @pytest.mark.law("P1", "P2", "P3")
 @settings(few, max_examples=4)
 @given(data=st.data())
-def test_rows_and_history_are_those_of_what_was_inserted_in_iceberg(
+def test_rows_and_history_equal_the_inserted_deltas_in_iceberg(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     lake = LakeDatabases(tmp_path_factory.mktemp("lake"))
@@ -193,7 +193,7 @@ class TestDatabases(DatabaseContract):
 
 
 @pytest.mark.law("P10")
-def test_a_secondary_that_is_away_delays_nobody_and_catches_up(table: str) -> None:
+def test_secondary_that_is_behind_does_not_delay_inserts_and_catches_up(table: str) -> None:
     primary, second = MemoryDatabase(), MemoryDatabase()
     both = FanOut(primary, {"second": second})
     deltas = numbered(table, 6)
@@ -209,7 +209,7 @@ def test_a_secondary_that_is_away_delays_nobody_and_catches_up(table: str) -> No
 
 
 @pytest.mark.law("P10")
-def test_history_moves_into_the_archive_once_and_is_read_as_one(table: str) -> None:
+def test_history_moves_to_the_archive_once_and_is_read_as_one(table: str) -> None:
     primary, archive = MemoryDatabase(), MemoryDatabase()
     both = Lifecycle(primary, archive)
     deltas = numbered(table, 8)

@@ -127,7 +127,7 @@ OF_READS = {
 
 @pytest.mark.law("B4")
 @pytest.mark.parametrize("fault", HARMLESS.values(), ids=HARMLESS.keys())
-def test_a_push_outlives_what_passes_and_counts_once(
+def test_push_survives_transient_faults_and_is_counted_once(
     address: Address, gateway: str, fault: Callable[..., Answer]
 ) -> None:
     send = Faulty(address)
@@ -146,7 +146,7 @@ def test_a_push_outlives_what_passes_and_counts_once(
 
 @pytest.mark.parametrize("fault", OF_READS.values(), ids=OF_READS.keys())
 @pytest.mark.parametrize("operation", ["GetItem", "BatchGetItem"])
-def test_reads_outlive_what_passes_too(
+def test_reads_survive_transient_faults(
     address: Address, gateway: str, operation: str, fault: Callable[..., Answer]
 ) -> None:
     send = Faulty(address)
@@ -157,7 +157,7 @@ def test_reads_outlive_what_passes_too(
 
 
 @pytest.mark.law("A4")
-def test_settled_marks_wait_for_a_commit_that_is_just_happening(
+def test_serializable_mark_read_retries_transaction_conflicts(
     address: Address, gateway: str
 ) -> None:
     send = Faulty(address)
@@ -174,7 +174,7 @@ def test_settled_marks_wait_for_a_commit_that_is_just_happening(
 
 
 @pytest.mark.law("B4")
-def test_a_commit_whose_answer_was_lost_counts_once_though_another_writer_came_since(
+def test_commit_with_a_lost_answer_counts_once_despite_a_later_writer(
     address: Address, gateway: str
 ) -> None:
     send = Faulty(address)
@@ -199,7 +199,7 @@ def test_a_commit_whose_answer_was_lost_counts_once_though_another_writer_came_s
 
 
 @pytest.mark.law("B2")
-def test_a_commit_that_never_arrived_loses_the_race_and_is_merged_anew(
+def test_commit_that_never_arrived_is_merged_again_after_losing_the_race(
     address: Address, gateway: str
 ) -> None:
     send = Faulty(address)
@@ -220,7 +220,7 @@ def test_a_commit_that_never_arrived_loses_the_race_and_is_merged_anew(
 
 @pytest.mark.law("B5")
 @pytest.mark.parametrize("fault", HARMLESS.values(), ids=HARMLESS.keys())
-def test_what_does_not_pass_ends_at_the_deadline_with_nothing_half_done(
+def test_persistent_fault_ends_at_the_deadline_with_nothing_partly_written(
     address: Address, gateway: str, fault: Callable[..., Answer]
 ) -> None:
     send = Faulty(address)
@@ -244,7 +244,7 @@ def test_what_does_not_pass_ends_at_the_deadline_with_nothing_half_done(
 
 
 @pytest.mark.parametrize("code", ["ValidationError", "ItemCollectionSizeLimitExceeded"])
-def test_what_will_never_pass_is_a_bug_and_is_not_tried_again(
+def test_permanent_error_is_an_internal_error_and_is_not_retried(
     address: Address, gateway: str, code: str
 ) -> None:
     send = Faulty(address)
@@ -257,7 +257,7 @@ def test_what_will_never_pass_is_a_bug_and_is_not_tried_again(
     assert send.calls[WRITE] == 1
 
 
-def test_a_head_inside_another_transaction_is_not_raised_and_not_an_error(
+def test_head_in_a_conflicting_transaction_is_not_raised_and_raises_no_error(
     address: Address, gateway: str
 ) -> None:
     send = Faulty(address)
@@ -274,9 +274,7 @@ def test_a_head_inside_another_transaction_is_not_raised_and_not_an_error(
     assert buffer.raise_head(gateway, "main", head, head.commit + 1, head)
 
 
-def test_keys_that_were_left_out_of_an_answer_are_asked_for_again(
-    address: Address, gateway: str
-) -> None:
+def test_unprocessed_keys_are_requested_again(address: Address, gateway: str) -> None:
     send = Faulty(address)
     buffer = address.buffer(send=send)
     deltas = [insert(f"r{number}", at=at_ms(number), n=number) for number in range(9)]
@@ -307,7 +305,7 @@ def test_keys_that_were_left_out_of_an_answer_are_asked_for_again(
 
 @pytest.mark.law("B4")
 @pytest.mark.parametrize("seed", range(3))
-def test_in_any_weather_every_delta_is_logged_exactly_once(
+def test_every_delta_is_logged_once_under_random_faults(
     address: Address, gateway: str, seed: int
 ) -> None:
     chance = random.Random(seed)
@@ -338,7 +336,7 @@ def test_in_any_weather_every_delta_is_logged_exactly_once(
     assert Counter(d.delta_id for d in deltas) == Counter(d.delta_id for d in pushed)
 
 
-def test_contention_is_named_as_such(address: Address, gateway: str) -> None:
+def test_transaction_conflict_raises_contention(address: Address, gateway: str) -> None:
     send = Faulty(address)
     send.plan(WRITE, cancelled("TransactionConflict"))
     service = pusher(

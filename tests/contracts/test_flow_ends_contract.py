@@ -148,7 +148,7 @@ def ends(opens: Opens, request: pytest.FixtureRequest) -> Ends:
 
 
 @pytest.mark.law("Y2", "Y3", "Y5", "Y8")
-def test_rows_are_brought_followed_filtered_and_mapped(ends: Ends) -> None:
+def test_flow_copies_filters_maps_and_follows_rows(ends: Ends) -> None:
     low = {"column": "n", "op": "lt", "value": 10}
     what: dict[str, Any] = {
         "filter": [{"name": "low", "tables": [ends.table], "filters": [low]}],
@@ -173,7 +173,7 @@ def test_rows_are_brought_followed_filtered_and_mapped(ends: Ends) -> None:
 
 
 @pytest.mark.law("Y5")
-def test_who_dies_between_any_two_steps_is_made_up_for(ends: Ends) -> None:
+def test_flow_killed_between_any_two_steps_recovers_all_rows(ends: Ends) -> None:
     ends.commit(ends.row(1), ends.row(2))
     ends.declare()
     deaths, number = 0, 2
@@ -201,7 +201,7 @@ def test_who_dies_between_any_two_steps_is_made_up_for(ends: Ends) -> None:
 
 
 @pytest.mark.law("Y5")
-def test_what_comes_again_changes_nothing_and_is_brought_where_it_was_lost(ends: Ends) -> None:
+def test_backfill_of_unchanged_rows_changes_nothing(ends: Ends) -> None:
     ends.commit(ends.row(1), ends.row(2))
     ends.declare()
     ends.poll()
@@ -215,7 +215,7 @@ def test_what_comes_again_changes_nothing_and_is_brought_where_it_was_lost(ends:
 
 
 @pytest.mark.law("Y5")
-def test_a_write_that_comes_late_brings_no_row_back(
+def test_late_write_does_not_restore_a_deleted_row(
     opens: Opens, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ends = Ends(opens, is_source=False)
@@ -242,7 +242,7 @@ def test_a_write_that_comes_late_brings_no_row_back(
 
 
 @pytest.mark.law("Y6")
-def test_of_another_map_nothing_stays_there(opens: Opens) -> None:
+def test_flow_with_a_new_map_leaves_no_columns_of_the_old_one(opens: Opens) -> None:
     ends = Ends(opens, is_source=False)
     ends.world.source.ensure_schema(TableSchema(ends.table, COLUMNS)).unwrap()
     ends.commit(*(ends.row(number, title=f"t{number}") for number in (1, 2, 3)), ends.gone(3))
@@ -257,7 +257,7 @@ def test_of_another_map_nothing_stays_there(opens: Opens) -> None:
 
 
 @pytest.mark.law("Y5")
-def test_from_a_time_what_changed_since_comes_again(opens: Opens) -> None:
+def test_backfill_from_a_time_reads_only_rows_changed_since(opens: Opens) -> None:
     ends = Ends(opens, is_source=True)
     ends.commit(ends.row(1), ends.row(2))
     between_ms = ends.world.time.wall_clock() + 1
@@ -273,7 +273,7 @@ def test_from_a_time_what_changed_since_comes_again(opens: Opens) -> None:
 
 
 @pytest.mark.law("Y10")
-def test_a_plan_counts_what_is_at_the_source(ends: Ends) -> None:
+def test_plan_counts_source_rows_and_stores_nothing(ends: Ends) -> None:
     ends.world.source.ensure_schema(TableSchema(ends.table, COLUMNS)).unwrap()
     ends.commit(*(ends.row(number) for number in range(5)), ends.gone(0))
     body = ends.body(filter=[{"name": "f", "tables": [], "filters": [
@@ -288,7 +288,7 @@ def test_a_plan_counts_what_is_at_the_source(ends: Ends) -> None:
 
 
 @pytest.mark.law("Y5", "Y9")
-def test_a_table_that_vanishes_at_the_source_is_said_and_nothing_is_deleted(opens: Opens) -> None:
+def test_table_missing_at_the_source_is_reported_and_deletes_nothing(opens: Opens) -> None:
     ends = Ends(opens, is_source=True)
     ends.declare()
     assert ends.poll() == "done"

@@ -74,7 +74,7 @@ def kept(database: SqlDestination, gateway: str, table: str) -> tuple[Stamp, lis
 
 
 @pytest.mark.law("P12")
-def test_a_delivery_forgets_a_bounded_part_until_only_what_is_young_is_there(
+def test_delivery_forgets_a_bounded_part_until_only_young_history_remains(
     database: SqlDestination, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sql_adapter, "COMMITS_FORGOTTEN", 2)
@@ -112,7 +112,7 @@ def test_a_delivery_forgets_a_bounded_part_until_only_what_is_young_is_there(
 
 
 @pytest.mark.law("P12", "P7")
-def test_what_is_refused_stays_so_while_its_history_goes(database: SqlDestination) -> None:
+def test_dead_letter_outlives_the_history_of_its_row(database: SqlDestination) -> None:
     gateway, table = new_gateway(), new_table()
     adapter = database.adapter(gateway, history_ms=DAY_MS)
     wanted = schema(table, {"n": "integer"})
@@ -129,7 +129,7 @@ def test_what_is_refused_stays_so_while_its_history_goes(database: SqlDestinatio
 
 
 @pytest.mark.law("P12", "P4")
-def test_who_is_cut_off_anywhere_forgot_all_of_its_part_or_none(
+def test_delivery_cut_off_anywhere_forgets_its_whole_part_or_none(
     database: SqlDestination,
 ) -> None:
     """Deltas, mark, what is gone and up to where: of one transaction."""
@@ -155,7 +155,7 @@ def test_who_is_cut_off_anywhere_forgot_all_of_its_part_or_none(
 
 
 @pytest.mark.law("P12", "P9")
-def test_who_reads_while_history_is_forgotten_is_notified_or_misses_nothing(
+def test_reader_misses_no_delta_or_gets_cursor_expired_while_history_is_forgotten(
     database: SqlDestination, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It goes as the reader looks for where it begins, and between two of its reads."""
@@ -190,7 +190,7 @@ def test_who_reads_while_history_is_forgotten_is_notified_or_misses_nothing(
 
 @pytest.mark.law("P12")
 @pytest.mark.parametrize("in_parts", [False, True])
-def test_bigquery_forgets_what_is_old_with_the_first_write_of_a_day(
+def test_bigquery_forgets_old_history_with_the_first_write_of_a_day(
     request: pytest.FixtureRequest, *, in_parts: bool
 ) -> None:
     server = request.getfixturevalue("bigquery")
@@ -231,7 +231,7 @@ def test_bigquery_forgets_what_is_old_with_the_first_write_of_a_day(
 
 
 @pytest.mark.law("P12")
-def test_without_an_age_nothing_is_forgotten(database: SqlDestination) -> None:
+def test_without_a_history_age_nothing_is_forgotten(database: SqlDestination) -> None:
     """As an archive needs it, which takes history before it is forgotten."""
     table = new_table()
     adapter = database.adapter()

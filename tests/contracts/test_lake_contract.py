@@ -99,13 +99,11 @@ class TestObjectStores(LakeContract):
 
 @settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(names=st.lists(keys, unique=True, max_size=8), size=st.integers(1, 4))
-def test_pages_give_keys_of_any_characters_in_the_order_of_their_bytes(
-    lake: LakeAdapter, names: list[str], size: int
-) -> None:
+def test_pages_list_keys_in_byte_order(lake: LakeAdapter, names: list[str], size: int) -> None:
     check_pages(lake, names, size)
 
 
-def test_more_objects_than_one_request_takes_are_removed(
+def test_more_objects_than_one_request_holds_are_deleted(
     lake: LakeAdapter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Requests of three here: S3 takes a thousand, and gives as many (`test_lake_adapters`)."""
@@ -134,9 +132,7 @@ def test_more_objects_than_one_request_takes_are_removed(
         ("InternalError", AdapterFailed, Retry.LATER),
     ],
 )
-def test_what_s3_says_is_one_of_our_errors(
-    code: str, kind: type[AdapterFailed], retry: Retry
-) -> None:
+def test_s3_error_codes_are_translated(code: str, kind: type[AdapterFailed], retry: Retry) -> None:
     client = boto3.client("s3", region_name=REGION)
     calls: list[tuple[str, Any]] = [
         ("put_object", lambda s3: s3.put_new_object("k", b"", "text/plain")),
@@ -153,7 +149,7 @@ def test_what_s3_says_is_one_of_our_errors(
         assert caught.value.retry is retry
 
 
-def test_one_object_that_is_not_removed_is_reported() -> None:
+def test_failed_deletion_of_one_object_is_reported() -> None:
     client = boto3.client("s3", region_name=REGION)
     with Stubber(client) as stub:
         stub.add_response(
@@ -172,7 +168,7 @@ def test_one_object_that_is_not_removed_is_reported() -> None:
         (boto.EndpointConnectionError(endpoint_url="x"), AdapterUnreachable),
     ],
 )
-def test_a_store_that_does_not_answer_is_reported(
+def test_unreachable_store_is_reported(
     theirs: Exception, ours: type[AdapterFailed], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Silent:
@@ -184,7 +180,7 @@ def test_a_store_that_does_not_answer_is_reported(
     assert type(caught.value) is ours
 
 
-def test_endpoint_and_path_style_are_what_was_asked_for() -> None:
+def test_endpoint_and_path_style_are_passed_to_the_client() -> None:
     minio = s3_adapter("lake", endpoint="http://minio:9000", region=REGION, path_style=True)
     url = minio._client.generate_presigned_url("get_object", Params={"Bucket": "lake", "Key": "k"})
     assert url.startswith("http://minio:9000/lake/k?")

@@ -43,9 +43,7 @@ def log_of(writer: Writer, lane: str, after: int = 0) -> list[LogEntry]:
 
 
 @pytest.mark.law("B7")
-def test_lanes_are_listed_and_the_main_head_raised_in_one_write(
-    buffer: Buffer, writer: Writer
-) -> None:
+def test_lane_list_and_main_head_change_in_one_write(buffer: Buffer, writer: Writer) -> None:
     writer.write("main")
     before = writer.head("main")
     assert before is not None
@@ -58,14 +56,14 @@ def test_lanes_are_listed_and_the_main_head_raised_in_one_write(
 
 
 @pytest.mark.law("B7")
-def test_lanes_may_be_listed_before_anything_was_written(buffer: Buffer, gateway: str) -> None:
+def test_lanes_can_be_listed_before_any_commit(buffer: Buffer, gateway: str) -> None:
     assert buffer.change_lanes(gateway, None, TWO, 5_000)
     assert buffer.all_heads(gateway) == {"main": Head(commit=5_000, lanes=TWO)}
     assert not buffer.change_lanes(gateway, None, TWO.paused(9), 6_000)
 
 
 @pytest.mark.law("B7")
-def test_lanes_that_are_not_as_seen_are_not_changed(buffer: Buffer, writer: Writer) -> None:
+def test_lanes_changed_since_read_are_not_overwritten(buffer: Buffer, writer: Writer) -> None:
     writer.write("main")
     seen = writer.head("main")
     open_lanes(writer, TWO)
@@ -80,7 +78,9 @@ def test_lanes_that_are_not_as_seen_are_not_changed(buffer: Buffer, writer: Writ
 
 @pytest.mark.law("B7")
 @pytest.mark.parametrize("to", [1_009, 1_010])
-def test_listing_lanes_never_lowers_the_main_head(buffer: Buffer, writer: Writer, to: int) -> None:
+def test_lane_list_that_does_not_raise_the_main_head_is_refused(
+    buffer: Buffer, writer: Writer, to: int
+) -> None:
     writer.write("main")
     before = writer.head("main")
 
@@ -89,9 +89,7 @@ def test_listing_lanes_never_lowers_the_main_head(buffer: Buffer, writer: Writer
 
 
 @pytest.mark.law("B7")
-def test_lanes_are_changed_though_commits_happened_since_they_were_read(
-    buffer: Buffer, writer: Writer
-) -> None:
+def test_lanes_can_change_despite_commits_since_read(buffer: Buffer, writer: Writer) -> None:
     writer.write("main")
     seen = writer.head("main")
     later = writer.write("main")
@@ -104,7 +102,7 @@ def test_lanes_are_changed_though_commits_happened_since_they_were_read(
 
 
 @pytest.mark.law("B7")
-def test_who_saw_the_main_head_before_lanes_were_listed_above_it_cannot_commit(
+def test_commit_on_a_main_head_older_than_the_lane_list_is_refused(
     buffer: Buffer, writer: Writer
 ) -> None:
     writer.write("main")
@@ -121,7 +119,7 @@ def test_who_saw_the_main_head_before_lanes_were_listed_above_it_cannot_commit(
 
 
 @pytest.mark.law("B7")
-def test_heads_are_those_of_open_lanes_the_main_one_first(buffer: Buffer, writer: Writer) -> None:
+def test_heads_lists_open_lanes_with_the_main_lane_first(buffer: Buffer, writer: Writer) -> None:
     lanes = ONE_LANE.opening("cold", 2).opening("main", 3)
     writer.write("main")
     writer.write("main.1", "main.3", "cold.1", "warm")
@@ -136,7 +134,7 @@ def test_heads_are_those_of_open_lanes_the_main_one_first(buffer: Buffer, writer
 
 
 @pytest.mark.law("B7")
-def test_heads_of_closed_lanes_are_given_to_those_who_are_behind_them(
+def test_heads_of_closed_lanes_are_given_to_readers_behind_them(
     buffer: Buffer, writer: Writer
 ) -> None:
     writer.write("main")
@@ -172,7 +170,7 @@ def test_any_number_of_lanes_may_be_open(buffer: Buffer, writer: Writer) -> None
 
 
 @pytest.mark.law("B7")
-def test_a_lane_without_a_head_is_raised_open_with_what_the_main_head_says(
+def test_raising_a_missing_lane_creates_its_head_from_the_main_head(
     buffer: Buffer, writer: Writer
 ) -> None:
     late = writer.prepare("main.1", at=9_000)
@@ -187,7 +185,7 @@ def test_a_lane_without_a_head_is_raised_open_with_what_the_main_head_says(
 
 
 @pytest.mark.law("B7")
-def test_a_raised_head_keeps_all_but_its_commit(buffer: Buffer, writer: Writer) -> None:
+def test_raised_head_changes_only_its_commit(buffer: Buffer, writer: Writer) -> None:
     writer.write("main.1")
     writer.write("main.1", in_head=True)
     before = writer.head("main.1")
@@ -201,7 +199,7 @@ def test_a_raised_head_keeps_all_but_its_commit(buffer: Buffer, writer: Writer) 
 
 
 @pytest.mark.law("B7")
-def test_a_closed_lane_is_raised_and_stays_closed(buffer: Buffer, writer: Writer) -> None:
+def test_raised_closed_lane_stays_closed(buffer: Buffer, writer: Writer) -> None:
     writer.write("main.1")
     assert buffer.close_lane(writer.gateway, "main.1", writer.head("main.1"), 2_000)
 
@@ -216,7 +214,7 @@ def test_a_closed_lane_is_raised_and_stays_closed(buffer: Buffer, writer: Writer
 
 
 @pytest.mark.law("B7")
-def test_a_closed_lane_takes_no_commit_that_was_on_its_way(buffer: Buffer, writer: Writer) -> None:
+def test_closed_lane_refuses_a_commit_prepared_before(buffer: Buffer, writer: Writer) -> None:
     writer.write("main.1", rows={R1: b"one"})
     before = writer.head("main.1")
     assert before is not None
@@ -232,7 +230,7 @@ def test_a_closed_lane_takes_no_commit_that_was_on_its_way(buffer: Buffer, write
 
 
 @pytest.mark.law("B7")
-def test_a_lane_without_a_head_is_closed_too(buffer: Buffer, writer: Writer) -> None:
+def test_missing_lane_can_be_closed(buffer: Buffer, writer: Writer) -> None:
     late = writer.prepare("main.1", at=9_000)
 
     assert buffer.close_lane(writer.gateway, "main.1", None, 2_000)
@@ -244,7 +242,7 @@ def test_a_lane_without_a_head_is_closed_too(buffer: Buffer, writer: Writer) -> 
 
 
 @pytest.mark.law("B7")
-def test_a_lane_that_is_not_as_seen_is_not_closed(buffer: Buffer, writer: Writer) -> None:
+def test_lane_changed_since_read_is_not_closed(buffer: Buffer, writer: Writer) -> None:
     writer.write("main.1")
     seen = writer.head("main.1")
     writer.write("main.1")
@@ -257,7 +255,9 @@ def test_a_lane_that_is_not_as_seen_is_not_closed(buffer: Buffer, writer: Writer
 
 
 @pytest.mark.law("B7")
-def test_closing_again_stops_who_opened_it_meanwhile(buffer: Buffer, writer: Writer) -> None:
+def test_second_close_refuses_a_commit_that_would_reopen_the_lane(
+    buffer: Buffer, writer: Writer
+) -> None:
     assert buffer.close_lane(writer.gateway, "main.1", None, 2_000)
     late = writer.prepare("main.1", at=9_000)
 
@@ -269,7 +269,7 @@ def test_closing_again_stops_who_opened_it_meanwhile(buffer: Buffer, writer: Wri
 
 @pytest.mark.law("B7")
 @pytest.mark.parametrize("in_head", [True, False])
-def test_a_commit_to_a_closed_lane_opens_it_and_its_log_goes_on(
+def test_commit_to_a_closed_lane_reopens_it_and_continues_its_log(
     buffer: Buffer, writer: Writer, *, in_head: bool
 ) -> None:
     first = writer.write("main.1", in_head=True)
@@ -288,7 +288,7 @@ def test_a_commit_to_a_closed_lane_opens_it_and_its_log_goes_on(
 
 
 @pytest.mark.law("B6")
-def test_a_configuration_is_refused_by_who_did_not_see_the_open_lanes(
+def test_configuration_saved_without_seeing_the_open_lanes_is_refused(
     buffer: Buffer, writer: Writer
 ) -> None:
     writer.write("main")
@@ -310,7 +310,7 @@ def test_a_configuration_is_refused_by_who_did_not_see_the_open_lanes(
 
 
 @pytest.mark.law("B12")
-def test_an_epoch_is_refused_to_who_did_not_see_the_open_lanes(
+def test_epoch_begun_without_seeing_the_open_lanes_is_refused(
     buffer: Buffer, writer: Writer
 ) -> None:
     writer.write("main")
@@ -324,7 +324,7 @@ def test_an_epoch_is_refused_to_who_did_not_see_the_open_lanes(
 
 
 @pytest.mark.law("B12")
-def test_an_epoch_is_refused_to_who_did_not_see_the_configuration(
+def test_epoch_begun_without_seeing_the_configuration_is_refused(
     buffer: Buffer, writer: Writer
 ) -> None:
     for version in (0, 1):
@@ -353,7 +353,7 @@ def epoch_and_version(writer: Writer) -> tuple[str, int]:
 
 
 @pytest.mark.law("B8")
-def test_entries_lie_in_the_head_until_they_move_into_the_log_together(
+def test_entries_stay_in_the_head_until_they_move_into_the_log_together(
     buffer: Buffer, writer: Writer
 ) -> None:
     commits = [writer.write(in_head=True, count=number + 1) for number in range(3)]
@@ -376,7 +376,7 @@ def test_entries_lie_in_the_head_until_they_move_into_the_log_together(
 
 @pytest.mark.law("B8")
 @pytest.mark.parametrize("count_max", [1, 2, 100])
-def test_a_reader_may_begin_and_end_inside_what_was_moved_together(
+def test_reads_may_start_and_end_inside_an_item_of_several_entries(
     buffer: Buffer, writer: Writer, count_max: int
 ) -> None:
     stamps = [writer.write(in_head=number % 4 != 0).stamp for number in range(11)]
@@ -394,7 +394,7 @@ def test_a_reader_may_begin_and_end_inside_what_was_moved_together(
 
 
 @pytest.mark.law("B8")
-def test_lanes_of_one_gateway_have_logs_of_their_own(buffer: Buffer, writer: Writer) -> None:
+def test_lanes_of_one_gateway_have_separate_logs(buffer: Buffer, writer: Writer) -> None:
     both = writer.write("main", "main.1")
     one = writer.write("main.1", in_head=True)
     assert [entry.stamp for entry in log_of(writer, "main")] == [both.stamp]
@@ -402,9 +402,7 @@ def test_lanes_of_one_gateway_have_logs_of_their_own(buffer: Buffer, writer: Wri
 
 
 @pytest.mark.law("B3")
-def test_commits_to_one_row_are_ordered_whatever_lanes_they_go_through(
-    buffer: Buffer, writer: Writer
-) -> None:
+def test_commits_to_one_row_are_ordered_across_lanes(buffer: Buffer, writer: Writer) -> None:
     mine = writer.prepare("main.1", rows={R1: b"mine"})
     theirs = writer.prepare("main.2", rows={R1: b"theirs"})
     apart = writer.prepare("main.3", rows={("todos", "r2"): b"apart"})
@@ -419,7 +417,7 @@ def test_commits_to_one_row_are_ordered_whatever_lanes_they_go_through(
 
 
 @pytest.mark.law("B10")
-def test_what_moved_together_goes_once_all_of_it_is_below_the_horizon(
+def test_entries_moved_together_are_dropped_once_all_are_below_the_horizon(
     buffer: Buffer, writer: Writer
 ) -> None:
     stamps = [writer.write(in_head=number % 3 != 2).stamp for number in range(7)]
@@ -433,9 +431,7 @@ def test_what_moved_together_goes_once_all_of_it_is_below_the_horizon(
 
 
 @pytest.mark.law("B10", "E5")
-def test_a_head_is_emptied_once_and_nobody_who_saw_its_entries_can_keep_them(
-    buffer: Buffer, writer: Writer
-) -> None:
+def test_emptied_head_refuses_commits_that_saw_its_entries(buffer: Buffer, writer: Writer) -> None:
     writer.write(in_head=True)
     waiting = writer.prepare(in_head=True)
     seen = writer.head("main")
@@ -452,7 +448,7 @@ def test_a_head_is_emptied_once_and_nobody_who_saw_its_entries_can_keep_them(
     assert [entry.stamp for entry in log_of(writer, "main", seen.last_logged)] == [later]
 
 
-def test_calls_made_side_by_side_answer_in_their_order(buffer: Buffer, writer: Writer) -> None:
+def test_parallel_calls_return_results_in_order(buffer: Buffer, writer: Writer) -> None:
     writer.write("main", "main.1", "main.2")
     lanes = ["main.2", "main", "main.1"]
     calls = [partial(writer.head, lane) for lane in lanes]
@@ -468,7 +464,7 @@ def test_calls_made_side_by_side_answer_in_their_order(buffer: Buffer, writer: W
 
 
 @pytest.mark.law("B8")
-def test_items_of_many_lanes_are_read_by_their_last_entries(buffer: Buffer, writer: Writer) -> None:
+def test_log_items_are_found_by_the_last_entry_of_each_lane(buffer: Buffer, writer: Writer) -> None:
     names = [lane_name("main", number) for number in range(LANES_MAX)]
     writer.write("main", "main.1")
     for _ in range(3):

@@ -101,7 +101,7 @@ def delete(table: str, row: str, *, hlc: int = 3) -> Delta:
 @pytest.mark.law("P1", "P2")
 @few
 @given(data=st.data())
-def test_rows_are_those_of_core_merge_however_the_deltas_are_cut(
+def test_rows_equal_the_core_merge_for_any_batches(
     checking: SqlDestination, data: st.DataObject
 ) -> None:
     rows_are_merged(checking, data)
@@ -110,7 +110,7 @@ def test_rows_are_those_of_core_merge_however_the_deltas_are_cut(
 @pytest.mark.law("P1", "P2")
 @settings(few, max_examples=4)
 @given(data=st.data())
-def test_rows_are_those_of_core_merge_in_bigquery(
+def test_rows_equal_the_core_merge_in_bigquery(
     bigquery: BigQueryServer, data: st.DataObject
 ) -> None:
     rows_are_merged(bigquery_destination(bigquery), data)
@@ -154,7 +154,7 @@ class TestTablesToQuery(MaterialisableContract):
 
 
 @pytest.mark.law("P4")
-def test_a_batch_that_is_cut_off_anywhere_is_made_up_for(
+def test_batch_cut_off_anywhere_is_completed_by_its_repetition(
     destination: Destination, table: str
 ) -> None:
     wanted = schema(table, {"n": "number", "tag": "json"}, soft_delete=True)
@@ -182,7 +182,7 @@ def test_a_batch_that_is_cut_off_anywhere_is_made_up_for(
 
 
 @pytest.mark.law("P4")
-def test_writers_at_once_take_each_batch_once(destination: Destination, table: str) -> None:
+def test_concurrent_writers_take_each_batch_once(destination: Destination, table: str) -> None:
     deltas = [
         update(table, f"r{number % 5}", {"n": number}, hlc=number + 1) for number in range(40)
     ]
@@ -275,7 +275,7 @@ def test_columns_are_added_widened_and_typed_later(destination: Destination, tab
 
 
 @pytest.mark.law("P6")
-def test_a_column_that_gets_its_type_while_a_writer_is_cut_off(
+def test_column_gets_its_type_after_a_type_change_was_cut_off(
     destination: Destination, table: str
 ) -> None:
     deltas = [insert(table, f"r{number}", {"n": number}) for number in range(3)]
@@ -286,6 +286,8 @@ def test_a_column_that_gets_its_type_while_a_writer_is_cut_off(
         result = broken.ensure_schema(typed)
         if not isinstance(result, Err):
             break
+    else:
+        pytest.fail("it never ended")
     adapter = destination.adapter(table)
     adapter.ensure_schema(typed).unwrap()
     assert destination.rows(table, "n") == {f"r{number}": (float(number),) for number in range(3)}
@@ -293,7 +295,9 @@ def test_a_column_that_gets_its_type_while_a_writer_is_cut_off(
 
 @pytest.mark.law("P6")
 @pytest.mark.parametrize("name", ["order", "dueDate", "props", "ROW_ID", "synced_at", "x" * 64])
-def test_any_name_is_a_column(destination: Destination, table: str, name: str) -> None:
+def test_any_column_name_is_stored_as_its_own_column(
+    destination: Destination, table: str, name: str
+) -> None:
     adapter = destination.adapter()
     wanted = schema(table, {name: "string"})
     adapter.insert_deltas(batch(table, [insert(table, "r1", {name: "v"})], schema=wanted)).unwrap()
@@ -302,7 +306,7 @@ def test_any_name_is_a_column(destination: Destination, table: str, name: str) -
 
 
 @pytest.mark.law("P6")
-def test_a_table_may_have_any_name_elsewhere(destination: Destination, table: str) -> None:
+def test_destination_table_may_have_any_name(destination: Destination, table: str) -> None:
     source = f'100% "odd" `{table}` table'
     wanted = schema(table, {"n": "number"}, source_table=source)
     adapter = destination.adapter()
@@ -315,7 +319,7 @@ def test_a_table_may_have_any_name_elsewhere(destination: Destination, table: st
 @pytest.mark.parametrize(
     "source", ["{} \U0001f600", "{} ", "{}\0", ".{}", "{}" + "y" * 64], ids=ascii
 )
-def test_a_name_that_some_database_does_not_take_gets_a_digest(
+def test_table_name_that_a_database_refuses_gets_a_digest(
     destination: Destination, table: str, source: str
 ) -> None:
     name = source.format(table)
@@ -326,7 +330,7 @@ def test_a_name_that_some_database_does_not_take_gets_a_digest(
 
 
 @pytest.mark.law("P6")
-def test_a_table_of_other_rows_is_refused(destination: Destination, table: str) -> None:
+def test_table_filled_by_another_gateway_is_refused(destination: Destination, table: str) -> None:
     wanted = schema(table, {"n": "number"})
     first, other = destination.adapter(), destination.adapter()
     first.ensure_schema(wanted).unwrap()
@@ -338,7 +342,7 @@ def test_a_table_of_other_rows_is_refused(destination: Destination, table: str) 
 
 @pytest.mark.law("P11")
 @pytest.mark.parametrize("soft", [True, False])
-def test_a_row_that_is_removed_leaves_the_table_and_its_dead_letter_goes(
+def test_removed_row_leaves_the_table_together_with_its_dead_letter(
     destination: Destination, table: str, *, soft: bool
 ) -> None:
     wanted = schema(table, {"n": "integer"}, soft_delete=soft)
@@ -361,7 +365,7 @@ def test_a_row_that_is_removed_leaves_the_table_and_its_dead_letter_goes(
 
 @pytest.mark.law("P11", "E9")
 @pytest.mark.parametrize("soft", [True, False])
-def test_a_deleted_row_can_be_removed_behind_the_mark_with_what_a_soft_delete_left(
+def test_deleted_row_is_removed_behind_the_mark_including_its_soft_deleted_remains(
     destination: Destination, table: str, *, soft: bool
 ) -> None:
     wanted = schema(table, {"n": "number"}, soft_delete=soft)
@@ -390,9 +394,7 @@ def test_a_deleted_row_can_be_removed_behind_the_mark_with_what_a_soft_delete_le
 
 
 @pytest.mark.law("P6")
-def test_a_table_that_is_there_already_gets_the_columns_that_it_lacks(
-    destination: Destination, table: str
-) -> None:
+def test_existing_table_gets_the_missing_columns(destination: Destination, table: str) -> None:
     whole, number = destination.sql_type("integer"), destination.sql_type("number")
     destination.run(f"CREATE TABLE {table} (id {whole}, n {number})")
     destination.run(f"INSERT INTO {table} (id, n) VALUES (7, 1)")  # noqa: S608 - our own name
@@ -404,7 +406,7 @@ def test_a_table_that_is_there_already_gets_the_columns_that_it_lacks(
 
 
 @pytest.mark.law("P6")
-def test_a_table_or_column_that_somebody_dropped_comes_back_whole(
+def test_dropped_table_or_column_is_restored_with_its_rows(
     destination: Destination, table: str
 ) -> None:
     wanted = schema(table, {"n": "number", "s": "string"})
@@ -433,7 +435,7 @@ def test_a_table_or_column_that_somebody_dropped_comes_back_whole(
 
 
 @pytest.mark.law("P7")
-def test_refused_rows_are_dead_letters_one_by_one(checking: SqlDestination, table: str) -> None:
+def test_refused_rows_become_separate_dead_letters(checking: SqlDestination, table: str) -> None:
     wanted = schema(table, {"n": "number", "s": "string"})
     adapter = checking.adapter()
     adapter.ensure_schema(wanted).unwrap()
@@ -458,7 +460,9 @@ def test_refused_rows_are_dead_letters_one_by_one(checking: SqlDestination, tabl
 
 
 @pytest.mark.law("P7")
-def test_no_row_is_written_over_another_with_its_key(checking: SqlDestination, table: str) -> None:
+def test_row_with_a_conflicting_key_overwrites_no_other_row(
+    checking: SqlDestination, table: str
+) -> None:
     wanted = schema(
         table,
         {"a": "string", "b": "integer", "ext": "string", "v": "number"},
@@ -490,7 +494,7 @@ def test_no_row_is_written_over_another_with_its_key(checking: SqlDestination, t
     ["\x00", "a\x00b", "🍞" * 3, "x" * 200_000, "\u2028", "null", "NaN", "'; DROP TABLE x; --"],
     ids=ascii,
 )
-def test_hostile_text_is_stored_or_refused_by_itself(
+def test_hostile_text_is_stored_or_refused_without_affecting_other_rows(
     destination: Destination, table: str, value: str
 ) -> None:
     wanted = schema(table, {"s": "string", "j": "json"})
@@ -509,7 +513,7 @@ def test_hostile_text_is_stored_or_refused_by_itself(
 
 @pytest.mark.law("P7")
 @pytest.mark.parametrize("depth", [VALUE_DEPTH_MAX - 1, VALUE_DEPTH_MAX])
-def test_deep_json_is_stored_or_refused_by_itself(
+def test_deep_json_is_stored_or_refused_without_affecting_other_rows(
     destination: Destination, table: str, depth: int
 ) -> None:
     deep: dict[str, object] = {"list": 1, "object": 1}
@@ -529,7 +533,9 @@ def test_deep_json_is_stored_or_refused_by_itself(
 
 
 @pytest.mark.law("P7")
-def test_a_table_that_refuses_everything_fails_whole(checking: SqlDestination, table: str) -> None:
+def test_table_that_refuses_every_row_fails_the_whole_batch(
+    checking: SqlDestination, table: str
+) -> None:
     wanted = schema(table, {"n": "number"})
     adapter = checking.adapter()
     adapter.ensure_schema(wanted).unwrap()
@@ -545,7 +551,9 @@ def test_a_table_that_refuses_everything_fails_whole(checking: SqlDestination, t
 
 
 @pytest.mark.law("P8")
-def test_errors_say_whose_fault_they_are(checking: SqlDestination, table: str) -> None:
+def test_unreachable_and_refusing_databases_give_different_errors(
+    checking: SqlDestination, table: str
+) -> None:
     dialect: Any = checking.dialect
     nowhere, stranger = (
         (replace(dialect, dsn=dialect.dsn.replace(":lakesync@", ":wrong@")),) * 2
@@ -563,7 +571,7 @@ def test_errors_say_whose_fault_they_are(checking: SqlDestination, table: str) -
 
 
 @pytest.mark.law("P8")
-def test_an_adapter_goes_on_after_its_connection_was_killed(
+def test_adapter_recovers_after_its_connection_was_killed(
     checking: SqlDestination, table: str
 ) -> None:
     adapter = checking.adapter()

@@ -32,7 +32,7 @@ def quotas(store: str, request: pytest.FixtureRequest) -> QuotaStore:
 
 
 @pytest.mark.law("Q1")
-def test_all_that_is_reported_in_a_window_is_returned(quotas: QuotaStore, gateway: str) -> None:
+def test_usage_of_a_window_is_summed_across_reports(quotas: QuotaStore, gateway: str) -> None:
     assert quotas.report(gateway, 7, ONE) == WindowUsage(7, ONE, UNSET)
     assert quotas.report(gateway, 7, ONE) == WindowUsage(7, Usage(2, 40, 600), UNSET)
     assert quotas.report(gateway, 7, Usage()).usage == Usage(2, 40, 600)
@@ -40,7 +40,7 @@ def test_all_that_is_reported_in_a_window_is_returned(quotas: QuotaStore, gatewa
 
 
 @pytest.mark.law("Q1")
-def test_a_window_begins_with_nothing_and_does_not_end_for_who_is_behind(
+def test_window_starts_at_zero_and_counts_reports_of_an_earlier_window(
     quotas: QuotaStore, gateway: str
 ) -> None:
     quotas.report(gateway, 7, ONE)
@@ -49,7 +49,7 @@ def test_a_window_begins_with_nothing_and_does_not_end_for_who_is_behind(
     assert quotas.report(gateway, 7, ONE) == WindowUsage(8, Usage(2, 40, 600), UNSET)
 
 
-def test_a_clock_that_was_far_ahead_locks_nobody_out(quotas: QuotaStore, gateway: str) -> None:
+def test_window_of_a_clock_far_ahead_is_replaced(quotas: QuotaStore, gateway: str) -> None:
     quotas.report(gateway, 10_000, ONE)
 
     behind = 10_000 - WINDOWS_AHEAD_MAX
@@ -59,7 +59,7 @@ def test_a_clock_that_was_far_ahead_locks_nobody_out(quotas: QuotaStore, gateway
 
 
 @pytest.mark.law("Q1")
-def test_of_many_reports_at_once_none_is_lost(quotas: QuotaStore, gateway: str) -> None:
+def test_concurrent_usage_reports_are_all_counted(quotas: QuotaStore, gateway: str) -> None:
     quotas.report(gateway, 7, Usage())
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda _: quotas.report(gateway, 7, ONE), range(40)))
@@ -67,7 +67,7 @@ def test_of_many_reports_at_once_none_is_lost(quotas: QuotaStore, gateway: str) 
     assert quotas.report(gateway, 7, Usage()).usage == Usage(40, 800, 12_000)
 
 
-def test_what_was_set_for_a_gateway_is_reported_with_each_report(
+def test_quota_set_for_a_gateway_is_returned_with_each_report(
     quotas: QuotaStore, gateway: str
 ) -> None:
     assert quotas.quota(gateway) == UNSET
@@ -79,7 +79,7 @@ def test_what_was_set_for_a_gateway_is_reported_with_each_report(
     assert quotas.report(gateway, 7, Usage()).usage == Usage(4, 80, 1_200)
 
 
-def test_a_gateway_id_must_be_one(quotas: QuotaStore) -> None:
+def test_invalid_gateway_id_is_refused(quotas: QuotaStore) -> None:
     with pytest.raises(ValidationFailed):
         quotas.report("a|b", 7, ONE)
     with pytest.raises(ValidationFailed):

@@ -149,7 +149,7 @@ def filled(stored: Stored, gateway: str, rows: int = 40) -> None:
 
 
 @pytest.mark.law("E1", "E3")
-def test_all_kinds_are_counted_and_all_of_them_go(stored: Stored, gateway: str) -> None:
+def test_deletion_counts_and_removes_items_of_all_kinds(stored: Stored, gateway: str) -> None:
     neighbour = f"{gateway}x"
     for name in (gateway, neighbour):
         filled(stored, name)
@@ -169,7 +169,7 @@ def test_all_kinds_are_counted_and_all_of_them_go(stored: Stored, gateway: str) 
 
 
 @pytest.mark.law("E3")
-def test_a_reading_of_the_whole_table_finds_nothing_but_the_tombstone(
+def test_deleted_gateway_leaves_only_its_tombstone_and_heads_in_the_table(
     stored: Stored, gateway: str
 ) -> None:
     if stored.address is None:
@@ -187,7 +187,7 @@ def test_a_reading_of_the_whole_table_finds_nothing_but_the_tombstone(
 
 
 @pytest.mark.law("E1")
-def test_what_was_on_its_way_does_not_happen(stored: Stored, gateway: str) -> None:
+def test_writes_in_flight_are_refused_after_deletion(stored: Stored, gateway: str) -> None:
     filled(stored, gateway, rows=1)
     buffer = stored.buffer
     heads = buffer.heads(gateway)

@@ -74,7 +74,9 @@ class TestTables(MaterialisableContract):
         ("Syntax", "ProgrammingError", AdapterFailed),
     ],
 )
-def test_errors_of_a_driver_are_ours_by_their_names(name: str, base: str, ours: type) -> None:
+def test_driver_errors_are_translated_by_their_class_names(
+    name: str, base: str, ours: type
+) -> None:
     error = type(name, (type(base, (type("Error", (Exception,), {}),), {}),), {})("it\nfailed")
     dialect: Any = type("Mine", (Plain,), {"__init__": lambda _: None})()
 
