@@ -116,7 +116,7 @@ CONTRACT: dict[str, Callable[..., None]] = {
         )
         for step in ("delete_replaced", "publish")
     },
-    "compacted meanwhile": (test_crashes.test_merge_restarts_after_a_concurrent_compaction),
+    "compacted meanwhile": test_crashes.test_merge_restarts_after_a_concurrent_compaction,
     "killed while columns are converted": partial(
         test_crashes.test_run_killed_while_converting_columns_is_repaired_by_the_next,
         step="fill_helpers",
