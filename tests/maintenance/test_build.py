@@ -57,7 +57,7 @@ changes: SearchStrategy[list[Delta]] = st.lists(_change(), max_size=12)
 @pytest.mark.law("R1")
 @settings(deadline=None)
 @given(before=changes, during=changes, after=changes, deltas_max=st.sampled_from([1, 2, 100]))
-def test_who_begins_at_a_checkpoint_holds_what_who_read_the_whole_log_holds(
+def test_bootstrap_from_a_checkpoint_gives_the_same_rows_as_the_whole_log(
     before: list[Delta], during: list[Delta], after: list[Delta], deltas_max: int
 ) -> None:
     gateway = Kept(chunk_bytes=600)
@@ -86,7 +86,7 @@ def test_who_begins_at_a_checkpoint_holds_what_who_read_the_whole_log_holds(
 
 @pytest.mark.law("M9")
 @pytest.mark.parametrize("was_deleted", [True, False])
-def test_a_row_larger_than_a_delta_may_be_is_in_the_checkpoint(*, was_deleted: bool) -> None:
+def test_checkpoint_contains_a_row_larger_than_the_delta_limit(*, was_deleted: bool) -> None:
     half = "x" * 150_000
     gateway = Kept()
     if was_deleted:
@@ -115,7 +115,7 @@ def busy(chunk_bytes: int = 600) -> Kept:
 
 @pytest.mark.law("R2")
 @pytest.mark.usefixtures("small_parts")
-def test_a_build_that_dies_anywhere_is_finished_by_the_next_with_the_same_bytes(
+def test_build_killed_at_any_call_is_finished_by_the_next_with_the_same_bytes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(rows, "_SLICE_ROWS_MAX", 4)
@@ -138,7 +138,9 @@ def test_a_build_that_dies_anywhere_is_finished_by_the_next_with_the_same_bytes(
 
 @pytest.mark.law("R2")
 @pytest.mark.usefixtures("small_parts")
-def test_a_build_whose_time_is_up_goes_on_where_it_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_build_that_ran_out_of_time_continues_where_it_stopped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(rows, "_SLICE_ROWS_MAX", 1)
     whole, gateway = busy(), busy()
     whole.build()
@@ -157,7 +159,7 @@ def test_a_build_whose_time_is_up_goes_on_where_it_stopped(monkeypatch: pytest.M
 
 @pytest.mark.law("R2")
 @pytest.mark.usefixtures("small_parts")
-def test_any_number_build_at_once_and_every_manifest_is_true(
+def test_concurrent_builds_leave_only_correct_manifests(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(rows, "_SLICE_ROWS_MAX", 2)
@@ -187,7 +189,7 @@ def test_any_number_build_at_once_and_every_manifest_is_true(
 
 
 @pytest.mark.law("R2")
-def test_a_chunk_is_never_larger_than_it_may_be() -> None:
+def test_chunks_do_not_exceed_their_size_limit() -> None:
     gateway = busy(chunk_bytes=700)
     gateway.build()
 
@@ -197,7 +199,7 @@ def test_a_chunk_is_never_larger_than_it_may_be() -> None:
     assert max(sizes) <= 700
 
 
-def test_a_row_that_is_larger_than_a_chunk_has_one_for_itself() -> None:
+def test_row_larger_than_the_chunk_limit_has_its_own_part() -> None:
     gateway = busy(chunk_bytes=100)
     gateway.build()
 
@@ -206,7 +208,7 @@ def test_a_row_that_is_larger_than_a_chunk_has_one_for_itself() -> None:
     assert [part.rows for chunk in table.chunks for part in chunk.parts] == [1] * 20
 
 
-def test_a_part_ends_where_a_page_would_be_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_do_not_exceed_the_page_size_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunks, "PART_BYTES_MAX", 500)
     gateway = busy(chunk_bytes=1 << 20)
     gateway.build()
@@ -217,7 +219,7 @@ def test_a_part_ends_where_a_page_would_be_too_large(monkeypatch: pytest.MonkeyP
     assert sum(part.rows for part in chunk.parts) == 20
 
 
-def test_tombstones_are_counted() -> None:
+def test_manifest_counts_the_tombstones_of_each_table() -> None:
     gateway = busy()
     gateway.push(delete("n1", table="notes", at=at_ms(60)), delete("r5", at=at_ms(61)))
     gateway.flushed()
@@ -229,7 +231,7 @@ def test_tombstones_are_counted() -> None:
     assert tables["notes"].tombstones.count == 1
 
 
-def test_none_is_built_while_nothing_changed_or_before_it_is_due() -> None:
+def test_checkpoint_is_not_built_without_changes_or_before_it_is_due() -> None:
     gateway = busy()
     hour_ms = 60 * MINUTE_MS
     first = gateway.build()
@@ -244,7 +246,7 @@ def test_none_is_built_while_nothing_changed_or_before_it_is_due() -> None:
     assert len(gateway.checkpoints.ids(GATEWAY)) == 2
 
 
-def test_one_is_due_when_the_rules_are_newer() -> None:
+def test_checkpoint_is_due_when_sync_rules_are_newer() -> None:
     gateway = busy()
     first = gateway.build()
     mine = {"column": "owner", "op": "eq", "value": "jwt:sub"}
@@ -258,7 +260,7 @@ def test_one_is_due_when_the_rules_are_newer() -> None:
     assert manifest.since >= gateway.buffer.config(GATEWAY).logged.since
 
 
-def test_a_gateway_without_anything_has_no_checkpoint() -> None:
+def test_gateway_without_flushed_data_has_no_checkpoint() -> None:
     assert Kept().build() == build.BuildReport()
     unflushed = Kept()
     unflushed.push(insert("r1", at=at_ms(1)))
@@ -266,7 +268,7 @@ def test_a_gateway_without_anything_has_no_checkpoint() -> None:
     assert unflushed.objects.bodies == {}
 
 
-def test_tables_of_several_shards_and_without_rows() -> None:
+def test_checkpoint_includes_tables_of_other_shards_and_omits_append_tables() -> None:
     gateway = Kept()
     gateway.admin.place_table(GATEWAY, "notes", "hot")
     body = {"table": "events", "columns": [{"name": "n", "type": "integer"}], "append": True}
@@ -283,7 +285,7 @@ def test_tables_of_several_shards_and_without_rows() -> None:
 
 @pytest.mark.law("R2")
 @pytest.mark.parametrize("late", ["epoch", "trim", "age"])
-def test_a_build_that_came_to_be_of_no_use_is_begun_anew(late: str) -> None:
+def test_interrupted_build_restarts_after_a_new_epoch_a_trim_or_too_long_a_pause(late: str) -> None:
     gateway = busy()
     killed = gateway.builder(Life(2))
     with pytest.raises(Killed):
@@ -305,7 +307,7 @@ def test_a_build_that_came_to_be_of_no_use_is_begun_anew(late: str) -> None:
     assert Reader(gateway).read() == gateway.rows()
 
 
-def test_a_store_that_is_away_is_an_error() -> None:
+def test_build_fails_when_the_store_is_unavailable() -> None:
     class Away(MemoryBuffer):
         def heads(self, *_: object, **__: object) -> dict[str, Head]:
             raise Unavailable("away")
@@ -320,7 +322,7 @@ def test_a_store_that_is_away_is_an_error() -> None:
 # --- the store
 
 
-def test_a_manifest_comes_back() -> None:
+def test_manifest_is_unchanged_when_read_again() -> None:
     gateway = busy()
     gateway.build()
 
@@ -330,7 +332,7 @@ def test_a_manifest_comes_back() -> None:
     assert (again.gateway, again.since > 0) == (GATEWAY, True)
 
 
-def test_a_part_that_is_gone_or_damaged_says_so() -> None:
+def test_missing_or_damaged_part_is_reported() -> None:
     gateway = busy()
     gateway.build()
     manifest = gateway.latest()
@@ -352,7 +354,7 @@ def test_a_part_that_is_gone_or_damaged_says_so() -> None:
         Checkpoints(gateway.objects).manifest(GATEWAY, manifest.id)
 
 
-def test_what_is_no_checkpoint_is_not_listed() -> None:
+def test_objects_that_are_not_checkpoints_are_not_listed() -> None:
     gateway = busy()
     gateway.build()
     gateway.objects.put_object(f"checkpoints/{GATEWAY}/manifests/notes.txt", b"", "text/plain")
@@ -361,7 +363,7 @@ def test_what_is_no_checkpoint_is_not_listed() -> None:
     assert gateway.checkpoints.ids("g") == []
 
 
-def test_the_time_of_a_build_is_in_its_id() -> None:
+def test_checkpoint_id_contains_the_time_of_its_build() -> None:
     gateway = busy()
     gateway.build()
 

@@ -141,7 +141,7 @@ def asked(world: World, gateway: str) -> dict[str, Callable[[], object]]:
 
 
 @pytest.mark.law("E1", "E3")
-def test_all_of_a_gateway_goes_and_nothing_of_its_neighbours() -> None:
+def test_deletion_removes_all_data_of_a_gateway_and_none_of_others() -> None:
     world = World()
     before = {gateway: world.all_left(gateway) for gateway in OTHERS}
     assert all(world.all_left("g1").values()), "every kind is there"
@@ -157,7 +157,7 @@ def test_all_of_a_gateway_goes_and_nothing_of_its_neighbours() -> None:
 
 @pytest.mark.law("E1")
 @pytest.mark.parametrize("name", ["push", "pull", "schema", "place", "build", "let in"])
-def test_what_is_asked_of_a_deleted_gateway_is_refused_and_makes_nothing(name: str) -> None:
+def test_requests_to_a_deleted_gateway_are_refused_and_store_nothing(name: str) -> None:
     world = World()
     world.deleter().delete("g1", by="ops")
     with pytest.raises(GatewayDeleted, match="deleted for good"):
@@ -168,7 +168,7 @@ def test_what_is_asked_of_a_deleted_gateway_is_refused_and_makes_nothing(name: s
 
 
 @pytest.mark.law("E1")
-def test_flush_and_trim_leave_it_alone() -> None:
+def test_flush_and_trim_skip_a_deleted_gateway() -> None:
     world = World()
     world.deleter().delete("g1", by="ops")
 
@@ -179,7 +179,7 @@ def test_flush_and_trim_leave_it_alone() -> None:
 
 
 @pytest.mark.law("E1")
-def test_a_process_that_is_warm_is_refused_as_well() -> None:
+def test_push_of_a_warm_process_to_a_deleted_gateway_is_refused() -> None:
     world = World()
     warm = pusher(world.buffer, time_=world.time)
     warm.push("g1", push(insert("r3", at=10, table="hot", n=1)))
@@ -192,7 +192,7 @@ def test_a_process_that_is_warm_is_refused_as_well() -> None:
 
 
 @pytest.mark.law("E1")
-def test_its_name_is_never_used_again() -> None:
+def test_id_of_a_deleted_gateway_is_never_reused() -> None:
     world = World()
     world.deleter().delete("g1", by="ops")
     world.time.now_ms += 100 * QUIET_MS
@@ -205,7 +205,7 @@ def test_its_name_is_never_used_again() -> None:
         asked(world, "g1")["push"]()
 
 
-def test_what_stays_holds_no_data() -> None:
+def test_records_left_of_a_deleted_gateway_hold_no_data() -> None:
     world = World()
     world.deleter().delete("g1", by="ops")
     config = world.buffer.config("g1")
@@ -217,7 +217,7 @@ def test_what_stays_holds_no_data() -> None:
     assert [each.kind for each in world.access.revocations("g1")] == [GATEWAY_KIND]
 
 
-def test_where_there_is_nothing_there_is_nothing_to_delete() -> None:
+def test_deletion_of_an_unknown_gateway_is_refused() -> None:
     world = World()
     with pytest.raises(NotFound):
         world.deleter().delete("nowhere", by="ops")
@@ -230,7 +230,7 @@ def test_where_there_is_nothing_there_is_nothing_to_delete() -> None:
 
 @pytest.mark.law("E2")
 @pytest.mark.parametrize("last_happens", [False, True])
-def test_killed_anywhere_it_is_done_by_who_comes_next(*, last_happens: bool) -> None:
+def test_deletion_killed_at_any_write_is_completed_by_the_next(*, last_happens: bool) -> None:
     for writes in count():
         world = World()
         try:
@@ -248,7 +248,7 @@ def test_killed_anywhere_it_is_done_by_who_comes_next(*, last_happens: bool) -> 
 
 
 @pytest.mark.law("E2")
-def test_it_is_done_slice_by_slice() -> None:
+def test_deletion_out_of_time_is_completed_later() -> None:
     world = World()
     for budget in count():
         has_time = partial(next, iter([True] * budget), False)
@@ -264,7 +264,7 @@ def test_it_is_done_slice_by_slice() -> None:
 
 @pytest.mark.law("E1")
 @given(st.lists(st.integers(0, 63), max_size=200))
-def test_pushes_meanwhile(choices: list[int]) -> None:
+def test_no_push_is_committed_after_a_concurrent_deletion(choices: list[int]) -> None:
     steps = Steps(choices)
     buffer, access, objects = SteppedBuffer(steps), MemoryAccess(), Objects()
     accepted: list[int] = []

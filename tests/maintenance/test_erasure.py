@@ -100,7 +100,7 @@ class World:
 
 @pytest.mark.law("E5")
 @pytest.mark.parametrize("checkpoint", [True, False])
-def test_no_value_is_left_and_the_others_stay(*, checkpoint: bool) -> None:
+def test_erasure_removes_all_values_of_a_row_and_keeps_other_rows(*, checkpoint: bool) -> None:
     world = World(checkpoint=checkpoint)
     assert "log" in world.left()
     world.delete()
@@ -113,7 +113,7 @@ def test_no_value_is_left_and_the_others_stay(*, checkpoint: bool) -> None:
 
 
 @pytest.mark.law("E5")
-def test_a_row_that_has_values_is_not_erased() -> None:
+def test_erasure_of_a_row_that_is_not_deleted_is_refused() -> None:
     world = World()
     before = world.left()
 
@@ -123,7 +123,7 @@ def test_a_row_that_has_values_is_not_erased() -> None:
 
 
 @pytest.mark.law("E5")
-def test_it_waits_for_the_flush_and_for_what_may_be_becoming_visible() -> None:
+def test_erasure_waits_for_a_flush_and_for_pending_commits_to_become_visible() -> None:
     world = World()
     world.delete()
 
@@ -136,7 +136,9 @@ def test_it_waits_for_the_flush_and_for_what_may_be_becoming_visible() -> None:
 
 
 @pytest.mark.law("E5")
-def test_entries_among_younger_ones_go_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_erasure_of_log_entries_in_a_head_waits_for_later_commits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("lakesync.log.merge_batch.RECENT_BYTES_MAX", 100_000)
     world = World()
     world.delete()
@@ -151,7 +153,7 @@ def test_entries_among_younger_ones_go_with_them(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.law("E5")
-def test_it_may_die_anywhere_and_is_done_by_who_comes_next() -> None:
+def test_erasure_killed_at_any_write_is_completed_by_the_next() -> None:
     for writes in range(60):
         world = World()
         world.delete()
@@ -170,7 +172,7 @@ def test_it_may_die_anywhere_and_is_done_by_who_comes_next() -> None:
 
 
 @pytest.mark.law("E5")
-def test_a_reader_that_is_behind_begins_anew_and_one_that_is_not_goes_on() -> None:
+def test_erasure_voids_cursors_before_the_deletion_and_keeps_current_ones() -> None:
     world = World()
     reader = puller(world.buffer, time_=world.time)
     old = reader.pull(GATEWAY, Pull("old")).cursor

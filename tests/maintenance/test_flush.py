@@ -109,7 +109,7 @@ def lake() -> Lake:
 
 
 @pytest.mark.law("D1")
-def test_everything_committed_is_announced_once(lake: Lake) -> None:
+def test_flush_announces_every_committed_delta_once(lake: Lake) -> None:
     report = lake.flusher().flush(GATEWAY)
 
     assert (report.batches, report.finished) == (3, True)
@@ -118,7 +118,7 @@ def test_everything_committed_is_announced_once(lake: Lake) -> None:
     assert unflushed(lake.buffer, GATEWAY) == 0
 
 
-def test_a_batch_says_what_it_is(lake: Lake) -> None:
+def test_batch_announcement_describes_its_object_range_and_schema(lake: Lake) -> None:
     schema = {"table": "notes", "columns": [{"name": "n", "type": "integer"}]}
     lake.administrator.register_schema(GATEWAY, schema)
     lake.flusher().flush(GATEWAY)
@@ -135,7 +135,7 @@ def test_a_batch_says_what_it_is(lake: Lake) -> None:
 
 
 @pytest.mark.law("S3")
-def test_a_claim_carries_the_schema_that_is_newest_when_it_is_made(lake: Lake) -> None:
+def test_claim_carries_the_newest_schema(lake: Lake) -> None:
     """Pushes go on between the changes: what was pushed under an older one needs the newer too."""
     service = pusher(lake.buffer, time_=lake.time)
     columns: list[dict[str, object]] = []
@@ -160,7 +160,7 @@ def test_a_claim_carries_the_schema_that_is_newest_when_it_is_made(lake: Lake) -
     assert batch["deltas"] == 3
 
 
-def test_a_row_of_a_batch_is_its_delta(lake: Lake) -> None:
+def test_each_row_of_a_batch_equals_its_delta(lake: Lake) -> None:
     lake.flusher().flush(GATEWAY)
     logged = {delta.delta_id: delta for delta in pulled(lake.buffer, GATEWAY)}
 
@@ -179,7 +179,7 @@ def test_a_row_of_a_batch_is_its_delta(lake: Lake) -> None:
 @pytest.mark.law("D2")
 @pytest.mark.parametrize("last_happens", [False, True])
 @pytest.mark.parametrize("writes", range(15))
-def test_a_flush_that_died_is_repeated_under_the_same_names_with_the_same_bytes(
+def test_killed_flush_is_repeated_with_the_same_names_and_bytes(
     lake: Lake, writes: int, *, last_happens: bool
 ) -> None:
     quiet = Lake()
@@ -205,7 +205,7 @@ def test_a_flush_that_died_is_repeated_under_the_same_names_with_the_same_bytes(
 
 
 @pytest.mark.law("D2")
-def test_a_flush_may_die_again_and_again(lake: Lake) -> None:
+def test_repeatedly_killed_flush_is_completed(lake: Lake) -> None:
     for writes in [3, 0, 2, 1, 3, 5, 2, 3]:
         with pytest.raises(Killed):
             lake.flusher(Life(writes)).flush(GATEWAY)
@@ -221,7 +221,7 @@ def tables_of(lake: Lake) -> list[str]:
 
 
 @pytest.mark.law("D18")
-def test_one_table_is_announced_and_the_others_wait_for_the_next_flush(lake: Lake) -> None:
+def test_flush_of_one_table_leaves_the_others_for_the_next_flush(lake: Lake) -> None:
     report = lake.flusher().flush(GATEWAY, table="notes")
 
     assert (report.batches, report.deltas, report.finished) == (1, 2, True)
@@ -240,7 +240,7 @@ def test_one_table_is_announced_and_the_others_wait_for_the_next_flush(lake: Lak
 
 
 @pytest.mark.law("D18")
-def test_a_table_again_is_announced_behind_the_range_that_it_left_open(lake: Lake) -> None:
+def test_second_flush_of_a_table_first_finishes_the_open_range(lake: Lake) -> None:
     lake.flusher().flush(GATEWAY, table="notes")
     lake.fill(6, first=6)
 
@@ -252,7 +252,7 @@ def test_a_table_again_is_announced_behind_the_range_that_it_left_open(lake: Lak
 
 
 @pytest.mark.law("D18")
-def test_a_table_of_which_nothing_waits_records_no_range(lake: Lake) -> None:
+def test_flush_of_a_table_without_new_deltas_records_no_range(lake: Lake) -> None:
     lake.flusher().flush(GATEWAY)
     before = lake.buffer.flush_state(GATEWAY)
     service = pusher(lake.buffer, time_=lake.time)
@@ -265,7 +265,7 @@ def test_a_table_of_which_nothing_waits_records_no_range(lake: Lake) -> None:
 
 @pytest.mark.law("D18")
 @pytest.mark.parametrize("writes", range(6))
-def test_a_flush_of_one_table_that_died_is_repeated_by_any_flush(lake: Lake, writes: int) -> None:
+def test_killed_flush_of_one_table_is_repeated_by_any_flush(lake: Lake, writes: int) -> None:
     died = False
     try:
         lake.flusher(Life(writes)).flush(GATEWAY, table="todos")
@@ -285,7 +285,7 @@ def test_a_flush_of_one_table_that_died_is_repeated_by_any_flush(lake: Lake, wri
 
 @pytest.mark.law("D3")
 @pytest.mark.parametrize("pause", range(13))
-def test_two_flushes_at_once_announce_the_same_batches(lake: Lake, pause: int) -> None:
+def test_two_concurrent_flushes_announce_the_same_batches(lake: Lake, pause: int) -> None:
     class Paused(Life):
         """Lets another flush run whole in the middle of this one."""
 
@@ -310,7 +310,9 @@ def test_two_flushes_at_once_announce_the_same_batches(lake: Lake, pause: int) -
 
 @pytest.mark.law("D3")
 @pytest.mark.parametrize("pause", range(13))
-def test_a_flush_that_began_before_a_table_moved_loses_nothing(lake: Lake, pause: int) -> None:
+def test_flush_loses_nothing_when_a_table_moves_to_another_shard_meanwhile(
+    lake: Lake, pause: int
+) -> None:
     class Moved(Life):
         def step(self, act: Any) -> Any:
             def call(*arguments: Any) -> Any:
@@ -342,7 +344,7 @@ def test_a_large_log_is_flushed_range_by_range(lake: Lake, monkeypatch: pytest.M
     lake.check()
 
 
-def test_a_flush_without_time_ends_between_ranges_and_goes_on_later(
+def test_flush_out_of_time_stops_between_ranges_and_continues_later(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run, "RANGE_BYTES_MAX", 500)
@@ -358,7 +360,7 @@ def test_a_flush_without_time_ends_between_ranges_and_goes_on_later(
     lake.check()
 
 
-def test_an_idle_gateway_is_flushed_for_nothing(lake: Lake) -> None:
+def test_flush_of_an_idle_gateway_writes_nothing(lake: Lake) -> None:
     lake.flusher().flush(GATEWAY)
     written = len(lake.objects.written)
 
@@ -372,7 +374,7 @@ def test_an_idle_gateway_is_flushed_for_nothing(lake: Lake) -> None:
 
 @pytest.mark.law("D5")
 @pytest.mark.parametrize("range_bytes_max", [10, 500, 1_000_000])
-def test_a_recorded_range_is_finished_whatever_the_layout_and_the_bounds_became(
+def test_recorded_range_is_finished_after_the_layout_and_bounds_change(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, range_bytes_max: int
 ) -> None:
     lake.fill(30, first=6)
@@ -396,7 +398,7 @@ def test_a_recorded_range_is_finished_whatever_the_layout_and_the_bounds_became(
 
 
 @pytest.mark.law("D5")
-def test_a_range_is_the_same_however_its_tables_are_laid_out(
+def test_ranges_are_the_same_for_every_layout(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(run, "RANGE_BYTES_MAX", 2_000)
@@ -421,9 +423,7 @@ def test_a_range_is_the_same_however_its_tables_are_laid_out(
 
 
 @pytest.mark.law("D5")
-def test_a_range_holds_no_more_than_it_may_over_all_shards(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_range_size_is_bounded_over_all_shards(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "RANGE_BYTES_MAX", 2_000)
     monkeypatch.setattr(run, "_SLICE_DELTAS_MAX", 2)
     lake.administrator.place_table(GATEWAY, "todos", "hot")
@@ -446,7 +446,7 @@ def test_a_range_holds_no_more_than_it_may_over_all_shards(
 
 
 @pytest.mark.law("D5")
-def test_any_number_of_tables_is_flushed_some_at_a_time_and_a_killed_flush_gets_on(
+def test_many_tables_are_flushed_in_several_ranges_and_killed_flushes_make_progress(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(run, "RANGE_TABLES_MAX", 20)
@@ -473,7 +473,7 @@ def test_any_number_of_tables_is_flushed_some_at_a_time_and_a_killed_flush_gets_
 
 
 @pytest.mark.law("D5")
-def test_columns_that_few_rows_carry_do_not_make_an_object_large(
+def test_sparse_columns_split_a_batch_by_its_number_of_cells(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(batch_module, "BATCH_CELLS_MAX", 400)
@@ -491,7 +491,7 @@ def test_columns_that_few_rows_carry_do_not_make_an_object_large(
     lake.check()
 
 
-def test_an_announcement_is_small_whatever_the_batch_carries(
+def test_announcement_is_small_even_for_a_large_claim(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """SQS takes 256 KB; a claim may be larger."""
@@ -513,7 +513,7 @@ def test_an_announcement_is_small_whatever_the_batch_carries(
 
 
 @pytest.mark.law("D1", "D5")
-def test_tables_are_announced_to_the_lake_a_few_in_each_message() -> None:
+def test_each_announcement_message_names_a_bounded_number_of_tables() -> None:
     lake = Lake()
     service = pusher(lake.buffer, time_=lake.time)
     names = [f"t{number}" for number in range(2 * run.TOGETHER_TABLES_MAX + 1)]
@@ -528,7 +528,7 @@ def test_tables_are_announced_to_the_lake_a_few_in_each_message() -> None:
 
 
 @pytest.mark.law("D2", "D5")
-def test_tables_that_were_not_announced_are_not_taken_for_flushed() -> None:
+def test_tables_are_marked_flushed_only_after_their_announcement() -> None:
     class Away(Messages):
         def send(self, body: str) -> None:
             if len(self.sent) == 1:
@@ -553,7 +553,7 @@ def test_tables_that_were_not_announced_are_not_taken_for_flushed() -> None:
     lake.check()
 
 
-def test_a_lake_that_is_away_leaves_the_range_for_later(lake: Lake) -> None:
+def test_range_is_flushed_later_if_the_lake_is_unavailable(lake: Lake) -> None:
     class Away(Objects):
         def put_object(self, *_: object) -> None:
             raise AdapterFailed("S3 could not be reached")
@@ -568,7 +568,7 @@ def test_a_lake_that_is_away_leaves_the_range_for_later(lake: Lake) -> None:
 
 
 @pytest.mark.law("D4")
-def test_backpressure_ends_when_a_flush_caught_up() -> None:
+def test_backpressure_ends_after_a_flush() -> None:
     lake = Lake()
     tight = Limits(backpressure_bytes_max=600, backpressure_age_ms_max=60_000)
     service = pusher(lake.buffer, time_=lake.time, limits=tight)
@@ -587,7 +587,7 @@ def test_backpressure_ends_when_a_flush_caught_up() -> None:
 
 
 @pytest.mark.law("D4")
-def test_old_data_is_backpressure_too_and_new_data_after_a_flush_is_not_old() -> None:
+def test_backpressure_starts_at_an_age_of_unflushed_data_and_ends_after_a_flush() -> None:
     lake = Lake()
     service = pusher(lake.buffer, time_=lake.time, limits=Limits(backpressure_age_ms_max=60_000))
     service.push(GATEWAY, push(insert("r1", at=at_ms(1), n=1)))
@@ -603,7 +603,7 @@ def test_old_data_is_backpressure_too_and_new_data_after_a_flush_is_not_old() ->
     assert service.push(GATEWAY, push(insert("r4", at=at_ms(4), n=1))).accepted == 1
 
 
-def test_metrics_tell_what_waits_and_that_nothing_does(lake: Lake) -> None:
+def test_metrics_report_unflushed_bytes_and_age_before_and_after_a_flush(lake: Lake) -> None:
     lake.time.now_ms += 5_000
     size = unflushed(lake.buffer, GATEWAY)
     waiting = lake.administrator.metrics(GATEWAY)
@@ -617,7 +617,7 @@ def test_metrics_tell_what_waits_and_that_nothing_does(lake: Lake) -> None:
     assert flushed["flushedHlc"] == flushed["headHlc"]
 
 
-def test_a_flush_is_asked_for_past_the_threshold_and_again_after_as_much() -> None:
+def test_pushes_request_a_flush_each_time_the_threshold_is_passed() -> None:
     lake = Lake()
     asked: list[str] = []
     service = pusher(
@@ -634,7 +634,7 @@ def test_a_flush_is_asked_for_past_the_threshold_and_again_after_as_much() -> No
     assert set(asked) == {GATEWAY}
 
 
-def test_schemas_with_text_that_queues_refuse_are_announced_all_the_same() -> None:
+def test_schema_with_characters_that_queues_refuse_is_announced() -> None:
     lake = Lake()
     lake.administrator.register_schema(
         GATEWAY,
@@ -653,7 +653,7 @@ def test_schemas_with_text_that_queues_refuse_are_announced_all_the_same() -> No
 
 
 @pytest.mark.law("D6")
-def test_what_died_before_the_heads_learnt_of_it_is_noted_by_the_next_flush() -> None:
+def test_flush_killed_before_it_updated_the_heads_is_recorded_by_the_next() -> None:
     lake = Lake()
     lake.fill(1)
     # The range, an object and its claim, its announcement, the table, the watermark.

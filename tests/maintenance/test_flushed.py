@@ -28,7 +28,7 @@ names = st.sampled_from(["notes", "todos", "\u00e9"])
     st.builds(Flushed, names, st.sampled_from(["", "e1"]), stamps, stamps,
               st.dictionaries(names, stamps), st.dictionaries(names, stamps))
 )  # fmt: skip
-def test_an_argument_says_what_was_said(flushed: Flushed) -> None:
+def test_flush_state_is_unchanged_after_encoding_and_decoding(flushed: Flushed) -> None:
     assert flushed_from_json(flushed_to_json(flushed)) == flushed
 
 
@@ -43,11 +43,13 @@ def test_an_argument_says_what_was_said(flushed: Flushed) -> None:
         ({"todos": 70}, 0),
     ],
 )
-def test_the_log_goes_on_behind_the_table_that_lags_most(marks: dict[str, int], since: int) -> None:
+def test_log_continues_after_the_mark_of_the_table_that_lags_most(
+    marks: dict[str, int], since: int
+) -> None:
     assert Flushed("g", "", 0, 90, {}, {"notes": 40, "todos": 70}).since(marks) == since
 
 
-def test_no_merged_table_holds_nothing_back() -> None:
+def test_log_continues_after_the_watermark_if_there_is_no_merged_table() -> None:
     assert Flushed("g", "", 0, 90, {}, {}).since({}) == 90
 
 
@@ -55,13 +57,13 @@ def test_no_merged_table_holds_nothing_back() -> None:
     "text", ["", "[]", "{}", '"x"', '{"gateway": "g", "tables": []}',
              '{"gateway":"g","epoch":"","horizon":"x","watermark":"1","tombstoneHorizons":{},"tables":{}}']
 )  # fmt: skip
-def test_an_argument_that_is_none_is_refused(text: str) -> None:
+def test_malformed_flush_state_is_refused(text: str) -> None:
     with pytest.raises(ValidationFailed):
         flushed_from_json(text)
 
 
 @pytest.mark.law("L13")
-def test_only_what_is_large_and_grew_comes_out_of_the_lake() -> None:
+def test_checkpoint_is_built_from_the_lake_only_if_the_gateway_is_large_and_changed() -> None:
     gateway = Kept()
 
     def is_flushed(rows_min: int) -> bool:
@@ -87,7 +89,7 @@ def test_only_what_is_large_and_grew_comes_out_of_the_lake() -> None:
 
 
 @pytest.mark.law("L13")
-def test_a_job_is_given_the_merged_tables_that_were_flushed() -> None:
+def test_checkpoint_job_is_given_the_flushed_merged_tables() -> None:
     gateway = Kept()
     gateway.push(insert("r1"))
     gateway.flushed()

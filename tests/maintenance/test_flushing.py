@@ -43,7 +43,7 @@ def scheduled(lake: Lake, *, after_s: float = 0) -> list[str]:
 
 
 @pytest.mark.law("D19")
-def test_few_commits_wait_as_long_as_was_declared_and_no_longer() -> None:
+def test_few_commits_are_flushed_after_the_declared_interval() -> None:
     lake = Lake()
     lake.administrator.save_flushing(GATEWAY, {"everyS": 900})
     lake.fill(3)
@@ -57,7 +57,7 @@ def test_few_commits_wait_as_long_as_was_declared_and_no_longer() -> None:
 
 
 @pytest.mark.law("D19")
-def test_without_a_declaration_the_schedule_flushes_each_time() -> None:
+def test_scheduled_flush_runs_every_time_without_a_declaration() -> None:
     lake = Lake()
     lake.fill(1)
 
@@ -65,7 +65,7 @@ def test_without_a_declaration_the_schedule_flushes_each_time() -> None:
 
 
 @pytest.mark.law("D19")
-def test_from_the_declared_bytes_on_nothing_waits() -> None:
+def test_commits_are_flushed_at_once_from_the_declared_bytes_on() -> None:
     lake = Lake()
     lake.administrator.save_flushing(GATEWAY, {"everyS": 900, "bytes": 2 * BUDGET})
     grow(lake, "todos", BUDGET)
@@ -77,7 +77,7 @@ def test_from_the_declared_bytes_on_nothing_waits() -> None:
 
 
 @pytest.mark.law("D19")
-def test_a_table_over_its_budget_is_flushed_and_the_others_wait() -> None:
+def test_only_a_table_over_its_budget_is_flushed_before_the_interval() -> None:
     lake = Lake()
     budgets = {"todos": BUDGET, "notes": BUDGET}
     lake.administrator.save_flushing(GATEWAY, {"everyS": 900, "tables": budgets})
@@ -94,7 +94,7 @@ def test_a_table_over_its_budget_is_flushed_and_the_others_wait() -> None:
 
 
 @pytest.mark.law("D19")
-def test_a_push_asks_for_a_flush_from_the_declared_bytes_on() -> None:
+def test_push_requests_a_flush_from_the_declared_bytes_on() -> None:
     lake = Lake()
     lake.administrator.save_flushing(GATEWAY, {"bytes": BUDGET})
     asked: list[str] = []
@@ -106,7 +106,7 @@ def test_a_push_asks_for_a_flush_from_the_declared_bytes_on() -> None:
     assert Limits().flush_threshold_bytes > 3 * BUDGET
 
 
-def test_a_declaration_is_read_and_stored_and_read_again() -> None:
+def test_flushing_declaration_is_unchanged_after_storing_and_reading() -> None:
     read = read_flushing(WHOLE, GatewayConfig())
     config = replace(GatewayConfig(), flushing=read)
 
@@ -139,7 +139,7 @@ def test_a_declaration_is_read_and_stored_and_read_again() -> None:
         ({"tables": {f"t{n}": 20_000 for n in range(BUDGETS_MAX + 1)}}, "tables"),
     ],
 )
-def test_what_cannot_be_is_refused_with_its_field_and_nothing_is_saved(
+def test_invalid_flushing_declaration_is_refused_with_its_field_and_not_saved(
     body: Any, field: str | None
 ) -> None:
     lake = Lake()
@@ -150,14 +150,14 @@ def test_what_cannot_be_is_refused_with_its_field_and_nothing_is_saved(
     assert lake.administrator.flushing(GATEWAY) == BY_SCHEDULE
 
 
-def test_a_budget_spells_its_table_as_the_gateway_does() -> None:
+def test_budget_must_spell_its_table_as_the_gateway_does() -> None:
     lake = Lake()
     lake.fill(1)
     with pytest.raises(NameTaken):
         lake.administrator.save_flushing(GATEWAY, {"tables": {"Todos": BUDGET}})
 
 
-def test_metrics_by_table_say_what_waits_and_how_many_rows_are_known(
+def test_table_metrics_report_unflushed_data_and_row_counts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     lake = Lake()
@@ -189,7 +189,7 @@ def test_metrics_by_table_say_what_waits_and_how_many_rows_are_known(
     assert some["todos"]["moreUnflushed"] is True
 
 
-def test_the_bytes_of_a_commit_with_several_tables_are_each_tables_own() -> None:
+def test_bytes_of_a_commit_are_attributed_to_each_of_its_tables() -> None:
     lake = Lake()
     rows = [insert("a", at=at_ms(1), table="todos", text="x" * 500),
             insert("b", at=at_ms(2), table="notes", text="x" * 5_000)]  # fmt: skip

@@ -34,7 +34,7 @@ def keeper(gateway: Kept, life: Life | None = None) -> Keeper:
 
 
 @pytest.mark.law("R4")
-def test_the_latest_two_are_kept_and_those_of_the_last_day() -> None:
+def test_latest_two_checkpoints_and_those_of_the_last_day_are_kept() -> None:
     gateway = several(5)
     ids = gateway.checkpoints.ids(GATEWAY)
 
@@ -47,7 +47,7 @@ def test_the_latest_two_are_kept_and_those_of_the_last_day() -> None:
 
 
 @pytest.mark.law("R4")
-def test_the_log_is_trimmed_no_further_than_the_oldest_that_is_kept() -> None:
+def test_log_is_trimmed_no_further_than_the_oldest_kept_checkpoint() -> None:
     gateway = several(5)
     first_sync = Reader(gateway, deltas_max=1)
     kept = keeper(gateway).kept(GATEWAY, gateway.epoch())
@@ -62,7 +62,7 @@ def test_the_log_is_trimmed_no_further_than_the_oldest_that_is_kept() -> None:
 
 
 @pytest.mark.law("R4")
-def test_what_is_kept_is_whole_after_cleaning_and_the_rest_is_gone() -> None:
+def test_cleaning_keeps_whole_checkpoints_and_removes_the_rest() -> None:
     gateway = several(5)
     kept = keeper(gateway).kept(GATEWAY, gateway.epoch())
     gateway.time.now_ms += 2 * KEEP_MS
@@ -77,7 +77,7 @@ def test_what_is_kept_is_whole_after_cleaning_and_the_rest_is_gone() -> None:
 
 
 @pytest.mark.law("R4")
-def test_cleaning_that_dies_anywhere_is_finished_by_the_next() -> None:
+def test_cleaning_killed_at_any_call_is_finished_by_the_next() -> None:
     whole = several(4)
     whole.time.now_ms += 2 * KEEP_MS
     keeper(whole).clean(GATEWAY, whole.epoch())
@@ -97,7 +97,7 @@ def test_cleaning_that_dies_anywhere_is_finished_by_the_next() -> None:
 
 
 @pytest.mark.law("R4")
-def test_chunks_of_a_build_under_way_are_left_alone() -> None:
+def test_cleaning_keeps_chunks_of_a_build_in_progress() -> None:
     gateway = several(1)
     gateway.push(insert("new", at=at_ms(90)))
     gateway.flushed()
@@ -126,7 +126,7 @@ def test_checkpoints_of_another_epoch_are_not_kept() -> None:
     assert gateway.checkpoints.ids(GATEWAY) == []
 
 
-def test_cleaning_ends_when_its_time_is_up() -> None:
+def test_cleaning_stops_when_its_time_is_up() -> None:
     gateway = several(4)
     left = iter([True])
 
@@ -135,7 +135,7 @@ def test_cleaning_ends_when_its_time_is_up() -> None:
     assert report == CleanReport(1, finished=False)
 
 
-def test_a_store_that_is_away_is_an_error() -> None:
+def test_cleaning_fails_when_the_store_is_unavailable() -> None:
     gateway = several(1)
 
     def list_objects(_: str) -> list[str]:

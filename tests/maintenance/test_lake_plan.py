@@ -27,7 +27,7 @@ def steps(figures: TableFigures) -> set[Step]:
 
 
 @pytest.mark.law("L17")
-def test_nothing_is_done_where_it_does_not_pay() -> None:
+def test_no_maintenance_step_is_planned_at_or_below_its_threshold() -> None:
     assert steps(TIDY._replace(small_files=SMALL_FILES_MAX, snapshots=700)) == set()
     assert steps(TableFigures()) == set()
 
@@ -43,12 +43,12 @@ def test_nothing_is_done_where_it_does_not_pay() -> None:
         (TIDY._replace(old_snapshots=1), Step.SNAPSHOTS),
     ],
 )
-def test_what_is_above_its_threshold_is_done(figures: TableFigures, step: Step) -> None:
+def test_maintenance_step_is_planned_above_its_threshold(figures: TableFigures, step: Step) -> None:
     assert steps(figures) == {step}
 
 
 @pytest.mark.law("L17")
 @given(table=st.text(max_size=40), first=st.integers(0, 40_000))
-def test_each_tables_orphans_have_one_day_a_week(table: str, first: int) -> None:
+def test_orphans_of_each_table_are_removed_on_one_day_a_week(table: str, first: int) -> None:
     days = range(first, first + ORPHANS_EVERY_DAYS)
     assert sum(is_orphans_day(table, day * DAY_MS + 7) for day in days) == 1

@@ -47,7 +47,7 @@ class Interrupted(MemoryBuffer):
 
 @pytest.mark.law("B12")
 @pytest.mark.parametrize("read", READS)
-def test_an_epoch_that_begins_while_a_schema_is_saved_leaves_the_gateway_writable(
+def test_gateway_is_writable_after_a_schema_is_saved_while_a_new_epoch_begins(
     read: str,
 ) -> None:
     buffer, time = Interrupted(read), GivenTime(WALL_MS)

@@ -63,7 +63,7 @@ def codes(receipt: PushReceipt) -> list[str]:
 
 @pytest.mark.law("R5")
 @pytest.mark.parametrize("built", [True, False])
-def test_what_was_deleted_long_ago_is_forgotten(*, built: bool) -> None:
+def test_old_tombstones_are_forgotten(*, built: bool) -> None:
     gateway = old(built=built)
 
     report = gateway.forgetter().forget(GATEWAY)
@@ -74,7 +74,7 @@ def test_what_was_deleted_long_ago_is_forgotten(*, built: bool) -> None:
 
 
 @pytest.mark.law("R5")
-def test_what_somebody_may_still_have_to_read_stays() -> None:
+def test_tombstones_in_an_untrimmed_log_are_kept() -> None:
     gateway = old()
     gateway.push(insert("r5", at=at_ms(40)), delete("r5", at=at_ms(41)))
     gateway.flushed()
@@ -91,7 +91,7 @@ def test_what_somebody_may_still_have_to_read_stays() -> None:
 
 
 @pytest.mark.law("R5")
-def test_what_is_younger_than_deletions_are_kept_stays() -> None:
+def test_tombstones_younger_than_the_retention_are_kept() -> None:
     gateway = old()
     keep_ms = int(gateway.time.now_ms) - WALL_MS - 21
 
@@ -100,7 +100,7 @@ def test_what_is_younger_than_deletions_are_kept_stays() -> None:
 
 
 @pytest.mark.law("R5")
-def test_a_log_that_was_never_trimmed_forgets_nothing() -> None:
+def test_no_tombstone_is_forgotten_before_the_log_is_first_trimmed() -> None:
     gateway = Kept()
     gateway.push(insert("r1", at=at_ms(1)), delete("r1", at=at_ms(2)))
     gateway.flushed()
@@ -111,7 +111,7 @@ def test_a_log_that_was_never_trimmed_forgets_nothing() -> None:
     assert Kept().forgetter().forget(GATEWAY) == ForgetReport()
 
 
-def test_where_nothing_is_to_be_forgotten_no_configuration_changes() -> None:
+def test_configuration_is_unchanged_when_there_is_nothing_to_forget() -> None:
     gateway = Kept()
     gateway.push(insert("r1", at=at_ms(1)))
     gateway.flushed()
@@ -125,9 +125,7 @@ def test_where_nothing_is_to_be_forgotten_no_configuration_changes() -> None:
 
 @pytest.mark.law("R6")
 @pytest.mark.parametrize("alone", [True, False])
-def test_a_function_that_remembers_a_forgotten_deletion_refuses_as_any_other(
-    *, alone: bool
-) -> None:
+def test_cached_tombstone_that_was_forgotten_does_not_accept_an_old_edit(*, alone: bool) -> None:
     """A duplicate would end in its client's rows, which no page will tell of the deletion."""
     gateway = old()
     assert codes(sent(gateway, update("r1", at=at_ms(15), n=9))) == ["duplicate"]
@@ -142,9 +140,7 @@ def test_a_function_that_remembers_a_forgotten_deletion_refuses_as_any_other(
 
 @pytest.mark.law("R6")
 @pytest.mark.parametrize("alone", [True, False])
-def test_a_function_that_remembers_a_row_from_before_its_deletion_refuses_too(
-    *, alone: bool
-) -> None:
+def test_cached_row_from_before_its_deletion_does_not_accept_an_old_edit(*, alone: bool) -> None:
     gateway = Kept()
     first = insert("r1", at=at_ms(10), n=1)
     gateway.push(first)
@@ -161,7 +157,7 @@ def test_a_function_that_remembers_a_row_from_before_its_deletion_refuses_too(
 
 
 @pytest.mark.law("R6")
-def test_an_old_edit_of_a_forgotten_row_is_refused_and_says_what_to_do() -> None:
+def test_old_edit_of_a_forgotten_row_is_refused_with_advice() -> None:
     gateway = old()
     gateway.forgetter().forget(GATEWAY)
     horizon = horizon_of(gateway)
@@ -187,7 +183,9 @@ def test_an_old_edit_of_a_forgotten_row_is_refused_and_says_what_to_do() -> None
 
 @pytest.mark.law("R6")
 @pytest.mark.parametrize("warm", [True, False])
-def test_a_push_that_was_decided_before_is_decided_again(*, warm: bool) -> None:
+def test_push_is_decided_again_when_tombstones_are_forgotten_before_its_commit(
+    *, warm: bool
+) -> None:
     """Another process forgets after the rows were read, and before the commit."""
     gateway = old()
     late = pusher(gateway.buffer, time_=gateway.time)
@@ -210,7 +208,7 @@ def test_a_push_that_was_decided_before_is_decided_again(*, warm: bool) -> None:
 
 
 @pytest.mark.law("R6")
-def test_a_row_that_came_back_meanwhile_is_not_forgotten() -> None:
+def test_row_inserted_again_meanwhile_is_not_forgotten() -> None:
     gateway = old()
     scanning = gateway.buffer.scan_rows
 
@@ -230,7 +228,7 @@ def test_a_row_that_came_back_meanwhile_is_not_forgotten() -> None:
 
 @pytest.mark.law("R5", "R6")
 @pytest.mark.parametrize("built", [True, False])
-def test_history_is_taken_by_tables_of_which_nothing_was_forgotten(*, built: bool) -> None:
+def test_old_deltas_are_accepted_in_tables_without_forgotten_tombstones(*, built: bool) -> None:
     gateway = old(built=False)
     gateway.push(insert("e1", at=at_ms(30), table="events"))
     gateway.flushed()
@@ -254,7 +252,7 @@ def keeps(gateway: Kept, *, keep: bool = True) -> None:
 
 
 @pytest.mark.law("R7")
-def test_a_table_that_keeps_its_tombstones_takes_data_of_any_age() -> None:
+def test_table_that_keeps_its_tombstones_accepts_deltas_of_any_age() -> None:
     gateway = old(built=False)
     keeps(gateway)
     gateway.build()
@@ -273,7 +271,7 @@ def test_a_table_that_keeps_its_tombstones_takes_data_of_any_age() -> None:
 
 
 @pytest.mark.law("R7")
-def test_tombstones_that_were_found_stay_if_their_table_is_to_keep_them_by_then() -> None:
+def test_tombstones_are_kept_if_their_table_is_set_to_keep_them_meanwhile() -> None:
     gateway = old()
     scanning = gateway.buffer.scan_rows
 
@@ -314,9 +312,7 @@ steps: SearchStrategy[list[Delta | int]] = st.lists(_step(), max_size=16)
 @example(taken=[insert("r1", at=at_ms(2), p=1), delete("r1", at=at_ms(5)), 6,
                 insert("r1", at=at_ms(7), q=1), 8, update("r1", at=at_ms(3), p=2)],
          kept=False)  # fmt: skip
-def test_what_was_deleted_stays_deleted_whatever_comes_late(
-    *, taken: list[Delta | int], kept: bool
-) -> None:
+def test_late_deltas_never_restore_a_deleted_row(*, taken: list[Delta | int], kept: bool) -> None:
     """What is seen is what merging every accepted delta gives, with nothing ever forgotten."""
     gateway = Kept()
     if kept:
@@ -343,7 +339,7 @@ def test_what_was_deleted_stays_deleted_whatever_comes_late(
 
 
 @pytest.mark.law("R5")
-def test_forgetting_that_dies_anywhere_is_finished_by_the_next() -> None:
+def test_forgetting_killed_at_any_call_is_finished_by_the_next() -> None:
     for calls in range(1, 20):
         gateway = old()
         mortal = Life(calls).of(gateway.buffer)
@@ -359,7 +355,7 @@ def test_forgetting_that_dies_anywhere_is_finished_by_the_next() -> None:
     pytest.fail("forgetting takes more calls than this test allows")
 
 
-def test_forgetting_whose_time_is_up_goes_on_where_it_stopped(
+def test_forgetting_that_ran_out_of_time_continues_where_it_stopped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(forget, "_SLICE_ROWS_MAX", 1)
@@ -381,7 +377,7 @@ def test_forgetting_whose_time_is_up_goes_on_where_it_stopped(
 
 
 @pytest.mark.parametrize("odd", ["todos", "todos|x", "|"])
-def test_a_place_that_is_none_is_refused(odd: str) -> None:
+def test_invalid_place_to_continue_at_is_refused(odd: str) -> None:
     if odd == "|":
         assert old().forgetter().forget(GATEWAY, place=odd).finished
         return
@@ -389,7 +385,7 @@ def test_a_place_that_is_none_is_refused(odd: str) -> None:
         old().forgetter().forget(GATEWAY, place=odd)
 
 
-def test_a_store_that_is_away_is_an_error() -> None:
+def test_forgetting_fails_and_removes_nothing_when_the_store_is_unavailable() -> None:
     gateway = old()
 
     def save_config(*_: object, **__: object) -> None:
@@ -403,7 +399,7 @@ def test_a_store_that_is_away_is_an_error() -> None:
 
 
 @pytest.mark.law("R5", "R1")
-def test_who_begins_afterwards_holds_what_is_left() -> None:
+def test_bootstrap_after_forgetting_gives_the_remaining_rows() -> None:
     gateway = old()
     gateway.forgetter().forget(GATEWAY)
     reader = Reader(gateway)
@@ -413,7 +409,7 @@ def test_who_begins_afterwards_holds_what_is_left() -> None:
     assert shown == {key: view(decode_row_state(state)) for key, state in gateway.rows().items()}
 
 
-def test_a_configuration_keeps_its_horizon() -> None:
+def test_tombstone_horizon_survives_a_schema_change_and_is_never_lowered() -> None:
     gateway = old()
     gateway.forgetter().forget(GATEWAY)
     config = gateway.buffer.config(GATEWAY)

@@ -31,7 +31,7 @@ moments = st.integers(0, WALL_MS)
 
 @pytest.mark.law("B10")
 @given(watermark=moments, now_ms=moments, keep_ms=moments, covered=moments | st.none())
-def test_the_horizon_passes_nothing_that_somebody_needs(
+def test_trim_horizon_does_not_pass_unflushed_young_or_uncovered_entries(
     watermark: int, now_ms: int, keep_ms: int, covered: int | None
 ) -> None:
     horizon = trim_horizon(stamp(watermark), now_ms, keep_ms, covered and stamp(covered))
@@ -80,7 +80,7 @@ class Log:
 
 
 @pytest.mark.law("B10")
-def test_what_is_not_flushed_stays_however_old_it_is() -> None:
+def test_unflushed_log_entries_are_kept_at_any_age() -> None:
     log = Log()
     log.time.now_ms += 100 * HOUR_MS
 
@@ -92,7 +92,7 @@ def test_what_is_not_flushed_stays_however_old_it_is() -> None:
 
 
 @pytest.mark.law("B10")
-def test_what_is_young_or_not_covered_stays() -> None:
+def test_young_or_uncovered_log_entries_are_kept() -> None:
     log = Log()
     log.flushed(log.stamps[5])
 
@@ -103,7 +103,7 @@ def test_what_is_young_or_not_covered_stays() -> None:
 
 
 @pytest.mark.law("B10")
-def test_a_cursor_below_the_horizon_is_void_and_the_others_miss_nothing() -> None:
+def test_cursor_below_the_trim_horizon_is_void_and_later_cursors_miss_nothing() -> None:
     log = Log()
     log.flushed(log.stamps[5])
     log.trimmer().trim(GATEWAY)
@@ -116,7 +116,7 @@ def test_a_cursor_below_the_horizon_is_void_and_the_others_miss_nothing() -> Non
 
 
 @pytest.mark.law("B10")
-def test_a_trim_that_dies_anywhere_is_finished_by_the_next() -> None:
+def test_trim_killed_at_any_call_is_finished_by_the_next() -> None:
     for calls in range(1, 40):
         log = Log()
         log.flushed(log.stamps[5])
@@ -136,7 +136,7 @@ def test_a_trim_that_dies_anywhere_is_finished_by_the_next() -> None:
 
 
 @pytest.mark.law("B10")
-def test_what_lies_in_a_head_or_in_one_item_with_younger_entries_is_not_trimmed(
+def test_log_entries_in_a_head_or_beside_younger_ones_in_an_item_are_not_trimmed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("lakesync.log.merge_batch.RECENT_BYTES_MAX", 300)
@@ -154,7 +154,7 @@ def test_what_lies_in_a_head_or_in_one_item_with_younger_entries_is_not_trimmed(
 
 
 @pytest.mark.law("B10")
-def test_what_lies_in_a_head_goes_once_all_of_it_is_below_the_horizon(
+def test_log_entries_in_a_head_are_trimmed_once_all_are_below_the_horizon(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("lakesync.log.merge_batch.RECENT_BYTES_MAX", 100_000)
@@ -174,7 +174,7 @@ def test_what_lies_in_a_head_goes_once_all_of_it_is_below_the_horizon(
     assert [delta.row_id for delta in pulled(log.buffer, GATEWAY, since=log.stamps[5])] == ["r9"]
 
 
-def test_a_trim_stops_when_its_time_is_up_and_goes_on_later() -> None:
+def test_trim_stops_when_its_time_is_up_and_continues_later() -> None:
     log = Log()
     log.flushed(log.stamps[5])
 
@@ -185,13 +185,13 @@ def test_a_trim_stops_when_its_time_is_up_and_goes_on_later() -> None:
     assert log.left() == log.stamps[3:]
 
 
-def test_a_gateway_without_anything_is_trimmed_to_nothing() -> None:
+def test_trim_of_an_empty_gateway_does_nothing() -> None:
     trimmer = Trimmer(MemoryBuffer(), wall_clock=lambda: WALL_MS, keep_ms=0)
 
     assert trimmer.trim("nobody") == TrimReport()
 
 
-def test_a_busy_store_is_an_err() -> None:
+def test_trim_fails_and_removes_nothing_when_the_store_is_busy() -> None:
     class Busy(MemoryBuffer):
         def raise_horizon(self, *_: object) -> None:
             raise Contention("busy")
@@ -206,7 +206,7 @@ def test_a_busy_store_is_an_err() -> None:
 
 
 @pytest.mark.law("B10")
-def test_a_reader_whose_head_is_older_than_a_trim_finds_the_gap() -> None:
+def test_pull_with_heads_from_before_a_trim_is_refused() -> None:
     """The heads were read before the horizon moved, and the entries after."""
     log = Log()
     log.flushed(log.stamps[5])
