@@ -45,7 +45,7 @@ def settings_of(catalogue: LakeCatalogue, **secret: str) -> dict[str, str]:
     return {name.removeprefix("spark.sql.catalog.lake."): v for name, v in settings.items()}
 
 
-def test_glue_is_what_it_was() -> None:
+def test_default_glue_catalogue_keeps_its_settings() -> None:
     catalogue = described(kind="glue", warehouse="s3://b/warehouse", uri="", secret="", signing="")
 
     assert catalogue.is_glue
@@ -61,7 +61,7 @@ def test_glue_is_what_it_was() -> None:
 
 
 @pytest.mark.law("L21")
-def test_spark_and_pyiceberg_get_the_same_settings_of_a_rest_catalogue() -> None:
+def test_spark_and_pyiceberg_get_the_same_settings_for_a_rest_catalogue() -> None:
     catalogue = described(kind="rest", uri="https://c/api", warehouse="w", secret=SECRET)
     said = {
         "type": "rest", "uri": "https://c/api", "warehouse": "w", "credential": "me:mine",
@@ -77,7 +77,7 @@ def test_spark_and_pyiceberg_get_the_same_settings_of_a_rest_catalogue() -> None
 
 
 @pytest.mark.law("L21")
-def test_s3_tables_is_asked_in_the_region_of_the_table_bucket_and_signed_for() -> None:
+def test_s3_tables_requests_are_signed_for_the_region_of_the_table_bucket() -> None:
     catalogue = described(kind="s3tables", warehouse=BUCKET)
     said = {
         "type": "rest", "uri": "https://s3tables.us-west-2.amazonaws.com/iceberg",
@@ -94,7 +94,7 @@ def test_s3_tables_is_asked_in_the_region_of_the_table_bucket_and_signed_for() -
 
 @pytest.mark.emulator
 @pytest.mark.law("L21")
-def test_what_pyiceberg_sends_is_signed_as_s3_tables_asks(tmp_path: Path) -> None:
+def test_pyiceberg_requests_are_signed_as_s3_tables_requires(tmp_path: Path) -> None:
     with start_iceberg_rest(tmp_path) as server, door_to(server, "AWS4-HMAC-SHA256") as door:
         catalogue = described(kind="s3tables", uri=door.address, warehouse=BUCKET)
         given = catalogue.python_settings(REGION, None, {}, ("AKIDEXAMPLE", "secret", "token"))
@@ -110,7 +110,7 @@ def test_what_pyiceberg_sends_is_signed_as_s3_tables_asks(tmp_path: Path) -> Non
     assert door.sent_away == 0
 
 
-def test_requests_to_any_other_catalogue_are_signed_in_the_stacks_region() -> None:
+def test_requests_to_other_catalogues_are_signed_for_the_region_of_the_stack() -> None:
     catalogue = described(kind="rest", uri="https://glue.x.amazonaws.com/iceberg", signing="glue")
 
     assert settings_of(catalogue)["rest.signing-name"] == "glue"
@@ -133,12 +133,14 @@ def test_requests_to_any_other_catalogue_are_signed_in_the_stacks_region() -> No
         ({"kind": "rest", "address": "https://c"}, "as text"),
     ],
 )
-def test_what_opens_no_table_is_refused_with_a_sentence(given: dict[str, Any], fault: str) -> None:
+def test_invalid_catalogue_description_is_refused_with_a_reason(
+    given: dict[str, Any], fault: str
+) -> None:
     with pytest.raises(ValidationFailed, match=fault):
         LakeCatalogue.from_json(json.dumps(given))
 
 
-def test_all_faults_are_said_at_once_and_no_json_is_one() -> None:
+def test_all_faults_of_a_catalogue_description_are_reported_at_once() -> None:
     with pytest.raises(ValidationFailed) as refused:
         described(kind="s3tables", uri="ftp://c", secret=SECRET)
     assert str(refused.value).count(";") == 2
@@ -151,7 +153,7 @@ def test_all_faults_are_said_at_once_and_no_json_is_one() -> None:
     "text",
     ["", "[]", '"t0p-s3cret"', '{"token": 7}', '{"t0p-s3cret": "x"}', '{"uri": "https://e"}'],
 )
-def test_a_secret_that_no_catalogue_takes_is_refused_and_not_repeated(text: str) -> None:
+def test_invalid_catalogue_secret_is_refused_without_revealing_it(text: str) -> None:
     keeper = Keeper(text)
     with pytest.raises(ValidationFailed, match="secret of the lake's catalogue") as refused:
         described(kind="rest", uri="https://c", secret=SECRET).read_secret(lambda: keeper)
@@ -160,13 +162,13 @@ def test_a_secret_that_no_catalogue_takes_is_refused_and_not_repeated(text: str)
     assert keeper.asked == [SECRET]
 
 
-def test_nobody_is_asked_for_a_secret_that_there_is_not() -> None:
+def test_catalogue_without_a_secret_reads_none() -> None:
     def nobody() -> Any:
         raise AssertionError("there is nothing to ask for")
 
     assert described(kind="rest", uri="http://c").read_secret(nobody) == {}
 
 
-def test_a_description_is_read_as_it_was_written() -> None:
+def test_catalogue_description_is_unchanged_after_encoding_and_decoding() -> None:
     for catalogue in (LakeCatalogue(), described(kind="s3tables", warehouse=BUCKET)):
         assert LakeCatalogue.from_json(catalogue.as_json()) == catalogue

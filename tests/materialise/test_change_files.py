@@ -63,7 +63,7 @@ def one_by_one(kind: str, texts: Sequence[bytes]) -> tuple[list[Any], list[str |
 
 @pytest.mark.law("L2", "L3")
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_column_has_the_values_and_texts_that_each_of_its_texts_has(kind: str) -> None:
+def test_typed_column_equals_the_values_converted_one_by_one(kind: str) -> None:
     alone = [[text] for text in (*TEXTS, *USUAL)]
     for texts in (*alone, TEXTS, USUAL, []):
         values, kept = typed_column(pa.array([t.decode() for t in texts], pa.string()), kind)
@@ -73,7 +73,7 @@ def test_a_column_has_the_values_and_texts_that_each_of_its_texts_has(kind: str)
 
 
 @pytest.mark.law("L2", "L3")
-def test_plain_texts_are_not_looked_at_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plain_texts_are_converted_as_whole_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the speed is gone, and nothing else says so."""
     plain = {
         "string": b'"2024"', "number": b"-12.25", "boolean": b"true", "json": b'{"a":1}',
@@ -139,7 +139,7 @@ def ids(kind: Kind) -> dict[str, int]:
 @pytest.mark.law("L2", "L3", "L4", "L11")
 @pytest.mark.parametrize("kind", [CHANGES_TABLE, EVENTS_TABLE])
 @pytest.mark.parametrize(("applied", "form"), [(0, PARQUET), (12, PARQUET), (12, JSON)])
-def test_a_file_holds_the_row_of_each_delta_once_however_batches_overlap(
+def test_change_file_of_overlapping_batches_has_each_delta_once(
     tmp_path: Path, kind: Kind, applied: int, form: str
 ) -> None:
     store: Any = Store({})
@@ -157,7 +157,7 @@ def test_a_file_holds_the_row_of_each_delta_once_however_batches_overlap(
 
 @pytest.mark.law("L9")
 @pytest.mark.parametrize("form", [PARQUET, JSON])
-def test_a_batch_whose_object_is_gone_or_damaged_is_said_to_be(tmp_path: Path, form: str) -> None:
+def test_missing_or_damaged_object_of_a_batch_is_reported(tmp_path: Path, form: str) -> None:
     store: Any = Store({})
     batch = staged(store, 0, 2, form)
     files = ChangeFiles(store, CHANGES_TABLE, COLUMNS, ids(CHANGES_TABLE))
@@ -169,7 +169,7 @@ def test_a_batch_whose_object_is_gone_or_damaged_is_said_to_be(tmp_path: Path, f
             files.write(tmp_path / "f", [Link(batch, 0)], 0, AT)
 
 
-def test_a_table_without_columns_has_rows_too(tmp_path: Path) -> None:
+def test_change_file_of_a_table_without_columns_has_rows(tmp_path: Path) -> None:
     store: Any = Store({})
     link = Link(staged(store, 0, 2), 0)
     path = tmp_path / "f"
@@ -177,7 +177,7 @@ def test_a_table_without_columns_has_rows_too(tmp_path: Path) -> None:
     assert pq.read_table(path)["_columns"].to_pylist() == [[]] * 4
 
 
-def test_batches_that_are_small_go_into_one_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_batches_are_packed_into_one_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(change_files, "FILE_DELTAS", 10)
     batch = staged(Store({}), 0, 1)
     links = [Link(replace(batch, deltas=deltas), 0) for deltas in (4, 6, 1, 30, 9, 2)]
@@ -189,7 +189,7 @@ def test_batches_that_are_small_go_into_one_file(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.law("L4")
-def test_of_a_batch_that_is_applied_already_there_is_no_row(tmp_path: Path) -> None:
+def test_already_applied_batch_adds_no_row(tmp_path: Path) -> None:
     store: Any = Store({})
     link = Link(staged(store, 0, 2), 0)
     files = ChangeFiles(store, CHANGES_TABLE, COLUMNS, ids(CHANGES_TABLE))

@@ -91,7 +91,7 @@ def paths(lake: LakeDatabases, name: str) -> set[str]:
 
 
 @pytest.mark.law("P1", "P14")
-def test_readers_see_typed_rows_in_tables_named_as_a_lakes_are(lake: LakeDatabases) -> None:
+def test_rows_are_typed_in_tables_named_as_in_the_lake(lake: LakeDatabases) -> None:
     database, kinds = lake.adapter("acme"), {"unitPrice": "decimal(10,2)", "dueDate": "date"}
     first = batch(TABLE, [put("a", 1, unitPrice=1.5, dueDate="2026-01-02"),
                           put("b", 2, unitPrice=2, note={"x": 1})],
@@ -109,7 +109,7 @@ def test_readers_see_typed_rows_in_tables_named_as_a_lakes_are(lake: LakeDatabas
 
 
 @pytest.mark.law("P7")
-def test_a_refused_row_is_shown_as_it_was_and_fits_once_it_is_mended(lake: LakeDatabases) -> None:
+def test_refused_row_keeps_its_previous_value_until_it_is_corrected(lake: LakeDatabases) -> None:
     database, wanted = lake.adapter("acme"), schema(TABLE, {"n": "integer"})
     first = batch(TABLE, [put("a", 1, n=1), put("b", 2, n=2)], schema=wanted)
     database.insert_deltas(first).unwrap()
@@ -128,7 +128,7 @@ def test_a_refused_row_is_shown_as_it_was_and_fits_once_it_is_mended(lake: LakeD
 
 
 @pytest.mark.law("P6")
-def test_columns_get_a_type_and_widen_and_rows_are_written_anew(lake: LakeDatabases) -> None:
+def test_new_column_types_rewrite_existing_rows(lake: LakeDatabases) -> None:
     database = lake.adapter("acme")
     first = batch(TABLE, [put("a", 1, n=1, price=1), put("b", 2, n="x", price=2)],
                   schema=schema(TABLE, {"price": "decimal(4,2)"}))  # fmt: skip
@@ -142,7 +142,7 @@ def test_columns_get_a_type_and_widen_and_rows_are_written_anew(lake: LakeDataba
 
 
 @pytest.mark.law("P3", "P14")
-def test_a_stacks_lake_is_read_up_to_its_mark_and_never_written(
+def test_lake_of_a_stack_is_read_up_to_its_batch_mark_and_never_written(
     lake: LakeDatabases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The lake's tables name no keeper, and its snapshots the epoch of a lease."""
@@ -180,7 +180,7 @@ def test_a_stacks_lake_is_read_up_to_its_mark_and_never_written(
     assert "lake" in refused.error.message
 
 
-def test_what_flows_keep_is_apart_from_gateways_and_from_each_other(lake: LakeDatabases) -> None:
+def test_tables_of_flows_are_separate_from_gateways_and_each_other(lake: LakeDatabases) -> None:
     kept = [lake.adapter(name) for name in ("acme", "acme/flow", "acme2")]
     for number, database in enumerate(kept):
         database.insert_deltas(batch("flow", [put("a", 1, "flow", n=number)])).unwrap()
@@ -193,7 +193,7 @@ def test_what_flows_keep_is_apart_from_gateways_and_from_each_other(lake: LakeDa
 
 @pytest.mark.law("P2", "P3", "P4")
 @pytest.mark.parametrize("behind", [False, True])
-def test_who_dies_at_any_request_leaves_nothing_by_halves(
+def test_failure_at_any_catalogue_commit_leaves_no_partial_batch(
     lake: LakeDatabases, monkeypatch: pytest.MonkeyPatch, *, behind: bool
 ) -> None:
     """A commit of the catalogue that fails, or whose answer is lost; then the same comes again."""
@@ -241,7 +241,7 @@ def test_who_dies_at_any_request_leaves_nothing_by_halves(
 
 
 @pytest.mark.law("P2", "P4")
-def test_of_two_writers_one_is_first_and_the_other_begins_again(
+def test_second_of_two_concurrent_writers_starts_again(
     lake: LakeDatabases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other's history lies on the first one's, as nobody holds a lock."""
@@ -271,7 +271,7 @@ def test_of_two_writers_one_is_first_and_the_other_begins_again(
         (CommitStateUnknownException("HTTP 400 Bad Request"), "HTTP 400 Bad Request"),
     ],
 )
-def test_who_is_never_first_is_notified(
+def test_write_that_never_commits_times_out_with_the_last_reason(
     lake: LakeDatabases, monkeypatch: pytest.MonkeyPatch, error: Exception, reason: str
 ) -> None:
     """And why the last attempt failed: the catalogue may be the one that does not take it."""
@@ -286,7 +286,7 @@ def test_who_is_never_first_is_notified(
     assert reason in str(answer.error)
 
 
-def test_what_a_catalogue_says_is_an_error_of_ours(
+def test_errors_of_the_catalogue_become_lakesync_errors(
     lake: LakeDatabases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def forbidden(*_: Any) -> Any:
@@ -299,7 +299,7 @@ def test_what_a_catalogue_says_is_an_error_of_ours(
 
 
 @pytest.mark.law("P5")
-def test_a_row_that_changes_costs_one_file_of_many(
+def test_changed_row_rewrites_one_of_many_files(
     lake: LakeDatabases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lakesync.materialise.database.leaves.FILE_ROWS_MAX", 10)
@@ -335,7 +335,7 @@ def test_a_row_that_changes_costs_one_file_of_many(
     } == {one: expected[one] for one in ("r000", "r050", "r100")}
 
 
-def test_large_files_are_filtered_while_they_are_read(
+def test_large_files_are_not_read_whole_to_find_rows(
     lake: LakeDatabases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(state_files_module, "REMEMBERED_FILE_ROWS", 2)
@@ -354,7 +354,7 @@ def test_large_files_are_filtered_while_they_are_read(
 
 
 @pytest.mark.law("P12")
-def test_old_snapshots_go_with_their_files_and_those_that_are_read_stay(
+def test_old_snapshots_are_removed_with_their_files_and_recent_ones_are_kept(
     lake: LakeDatabases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sweeping_module, "SNAPSHOTS_KEPT", 3)
@@ -375,7 +375,7 @@ def test_old_snapshots_go_with_their_files_and_those_that_are_read_stay(
     assert seen(lake) == {"a": {"n": "13"}}
 
 
-def test_a_catalogue_is_named_by_its_url(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_iceberg_url_opens_its_catalogue(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_DEFAULT_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "us-east-1")
     url = "iceberg://glue/ls?warehouse=s3://my-bucket/some/folder&region=us-east-1"
@@ -399,7 +399,7 @@ def test_a_catalogue_is_named_by_its_url(monkeypatch: pytest.MonkeyPatch) -> Non
      "iceberg://glue/p?warehouse=s3://b/x&secret=1",
      "iceberg://glue/p?warehouse=s3://b/x&endpoint=ftp://host"],
 )  # fmt: skip
-def test_what_names_no_catalogue_is_refused(url: str) -> None:
+def test_invalid_iceberg_url_is_refused_without_revealing_secrets(url: str) -> None:
     with pytest.raises(ValidationFailed) as refused:
         opened_database(url, "g")
     assert "word" not in refused.value.message

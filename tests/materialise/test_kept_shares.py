@@ -86,7 +86,7 @@ def sql_of(glue: Any, name: str = "flights__rows") -> str:
 
 @pytest.mark.emulator
 @pytest.mark.law("L24")
-def test_tables_and_columns_join_as_runs_make_them(store: FileStore, glue: Any) -> None:
+def test_tables_and_columns_join_a_share_when_runs_create_them(store: FileStore, glue: Any) -> None:
     assert a_run(store, glue).keep(table("acme", DELAY)) == {}
     assert "ls_blue" not in sql_of(glue)
     run = a_run(store, glue)
@@ -103,7 +103,7 @@ def test_tables_and_columns_join_as_runs_make_them(store: FileStore, glue: Any) 
 
 @pytest.mark.emulator
 @pytest.mark.law("L24")
-def test_a_run_that_died_before_the_views_is_made_good_by_the_next(
+def test_run_killed_before_it_made_the_views_is_repaired_by_the_next(
     store: FileStore, glue: Any
 ) -> None:
     class Died(BaseException):
@@ -124,9 +124,7 @@ def test_a_run_that_died_before_the_views_is_made_good_by_the_next(
 
 @pytest.mark.emulator
 @pytest.mark.law("L24")
-def test_of_two_runs_at_once_the_views_are_of_the_later_document(
-    store: FileStore, glue: Any
-) -> None:
+def test_two_concurrent_runs_leave_views_of_the_later_share(store: FileStore, glue: Any) -> None:
     class Overtaken(GlueViews):
         """Another run does all of its work after this one has read the document."""
 
@@ -144,7 +142,7 @@ def test_of_two_runs_at_once_the_views_are_of_the_later_document(
     assert '"ls_acme"' in sql_of(glue)
 
 
-def test_a_document_that_others_change_loses_nobody(store: FileStore) -> None:
+def test_concurrent_changes_of_a_share_lose_no_member(store: FileStore) -> None:
     other = shares(store)
     done: list[Share | None] = []
 
@@ -168,7 +166,7 @@ def test_a_document_that_others_change_loses_nobody(store: FileStore) -> None:
 
 
 @pytest.mark.emulator
-def test_a_fault_of_a_share_is_reported_and_stops_no_table(store: FileStore, glue: Any) -> None:
+def test_fault_of_a_share_is_reported_and_affects_no_table(store: FileStore, glue: Any) -> None:
     glue.create_database(DatabaseInput={"Name": "ls_wide"})
     wide = tuple(LakeColumn(f"column_{n:03}", "timestamp", f"c{n}") for n in range(500))
     faults = dict(a_run(store, glue).keep(table("wide", *wide)))
@@ -184,7 +182,9 @@ def test_a_fault_of_a_share_is_reported_and_stops_no_table(store: FileStore, glu
 
 
 @pytest.mark.emulator
-def test_what_somebody_else_made_there_stays(store: FileStore, glue: Any) -> None:
+def test_table_of_others_with_the_name_of_a_shared_view_is_kept(
+    store: FileStore, glue: Any
+) -> None:
     GlueViews(glue).make_database(PLACE, "ours")
     GlueViews(glue).make_database(PLACE, "ours")
     glue.create_table(DatabaseName=PLACE, TableInput={"Name": "flights__live"})
@@ -199,7 +199,7 @@ def test_what_somebody_else_made_there_stays(store: FileStore, glue: Any) -> Non
     assert left == ["flights__live"]
 
 
-def test_without_views_in_the_catalogue_the_documents_are_kept(store: FileStore) -> None:
+def test_shares_are_stored_without_views_in_the_catalogue(store: FileStore) -> None:
     run = KeptViews(None, shares(store), PREFIX, STACK)
     assert run.keep(table("acme", DELAY)) == {}
     assert run.keep(table("acme", DELAY, NOTE)) == {}

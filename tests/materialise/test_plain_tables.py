@@ -105,7 +105,9 @@ def expected(table: Any) -> dict[str, Any]:
 
 @pytest.mark.law("Y12")
 @pytest.mark.parametrize("seed", range(4))
-def test_whatever_is_done_to_a_table_the_copy_has_its_rows(lake: LakeDatabases, seed: int) -> None:
+def test_copy_has_the_rows_of_a_plain_table_after_any_operations(
+    lake: LakeDatabases, seed: int
+) -> None:
     chance, copy = random.Random(seed), Copy(lake)
     table = lake.catalogue.create_table(f"raw.{NAME}", SCHEMA)
     there: set[int] = set()
@@ -139,7 +141,7 @@ def test_whatever_is_done_to_a_table_the_copy_has_its_rows(lake: LakeDatabases, 
 
 
 @pytest.mark.law("Y12")
-def test_a_commit_costs_what_it_wrote_who_else_has_rows_there(lake: LakeDatabases) -> None:
+def test_following_a_commit_reads_only_its_changed_rows(lake: LakeDatabases) -> None:
     copy, table = Copy(lake), lake.catalogue.create_table(f"raw.{NAME}", SCHEMA)
     table.append(rows_of(dict.fromkeys(range(50), "old")))
     copy.follow(20)
@@ -151,7 +153,7 @@ def test_a_commit_costs_what_it_wrote_who_else_has_rows_there(lake: LakeDatabase
 
 
 @pytest.mark.law("Y12")
-def test_what_compaction_wrote_is_not_read_again() -> None:
+def test_snapshots_of_compaction_are_not_read_again() -> None:
     operations = [Operation.APPEND, Operation.APPEND, Operation.REPLACE, Operation.APPEND]
 
     def steps_of(operations: list[Operation]) -> list[Step]:
@@ -175,7 +177,7 @@ def test_what_compaction_wrote_is_not_read_again() -> None:
 
 
 @pytest.mark.law("Y12")
-def test_rows_are_compared_part_by_part_and_none_is_left_out(
+def test_rows_are_compared_in_parts_and_only_differences_are_delivered(
     lake: LakeDatabases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lakesync.flows.plain_rows.COMPARED_ROWS_MAX", 7)
@@ -191,7 +193,7 @@ def test_rows_are_compared_part_by_part_and_none_is_left_out(
 
 
 @pytest.mark.law("Y12")
-def test_after_snapshots_expired_all_is_read_again_and_what_is_gone_is_deleted(
+def test_table_is_read_again_after_snapshots_expired_and_missing_rows_are_deleted(
     lake: LakeDatabases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lakesync.flows.plain_rows.COMPARED_ROWS_MAX", 2)
@@ -210,7 +212,7 @@ def test_after_snapshots_expired_all_is_read_again_and_what_is_gone_is_deleted(
 
 
 @pytest.mark.law("Y9", "Y12")
-def test_a_row_that_cannot_be_read_is_not_taken_for_one_that_is_gone(lake: LakeDatabases) -> None:
+def test_unreadable_row_is_not_treated_as_deleted(lake: LakeDatabases) -> None:
     schema = pa.schema([pa.field("id", pa.int64()), pa.field("size", pa.float64())])
 
     def sizes(rows: dict[int, float]) -> pa.Table:
@@ -227,7 +229,7 @@ def test_a_row_that_cannot_be_read_is_not_taken_for_one_that_is_gone(lake: LakeD
 
 
 @pytest.mark.law("Y12")
-def test_a_table_that_was_rolled_back_is_followed(lake: LakeDatabases) -> None:
+def test_copy_follows_a_rollback_of_the_table(lake: LakeDatabases) -> None:
     copy, table = Copy(lake), lake.catalogue.create_table(f"raw.{NAME}", SCHEMA)
     table.append(rows_of({1: "one", 2: "two"}))
     good = table.metadata.current_snapshot_id
@@ -241,7 +243,7 @@ def test_a_table_that_was_rolled_back_is_followed(lake: LakeDatabases) -> None:
 
 
 @pytest.mark.law("Y12")
-def test_values_are_those_of_the_columns_types_and_rows_without_a_key_are_reported(
+def test_values_follow_column_types_and_rows_without_a_key_are_reported(
     lake: LakeDatabases,
 ) -> None:
     moment = datetime(2026, 2, 3, 4, 5, 6, 7, tzinfo=UTC)
@@ -270,7 +272,7 @@ def test_values_are_those_of_the_columns_types_and_rows_without_a_key_are_report
 
 
 @pytest.mark.law("Y12")
-def test_a_table_that_is_not_there_and_a_key_that_it_has_not_are_said(lake: LakeDatabases) -> None:
+def test_check_reports_a_missing_table_and_a_missing_key_column(lake: LakeDatabases) -> None:
     missing = Copy(lake).source.check()
     assert isinstance(missing, Err)
     assert isinstance(missing.error, AdapterFailed)
@@ -284,7 +286,7 @@ def test_a_table_that_is_not_there_and_a_key_that_it_has_not_are_said(lake: Lake
 
 
 @pytest.mark.law("Y12")
-def test_a_file_that_is_gone_is_said_and_not_asked_for_again_and_again(lake: LakeDatabases) -> None:
+def test_missing_data_file_is_refused_and_a_later_snapshot_is_followed(lake: LakeDatabases) -> None:
     copy, table = Copy(lake), lake.catalogue.create_table(f"raw.{NAME}", SCHEMA)
     table.append(rows_of({1: "one"}))
     for task in table.scan().plan_files():
@@ -299,7 +301,7 @@ def test_a_file_that_is_gone_is_said_and_not_asked_for_again_and_again(lake: Lak
 
 
 @pytest.mark.law("Y12", "Y5")
-def test_a_flow_brings_a_plain_table_and_follows_it(lake: LakeDatabases) -> None:
+def test_flow_copies_and_follows_a_plain_table(lake: LakeDatabases) -> None:
     world, table = World(), lake.catalogue.create_table(f"raw.{NAME}", SCHEMA)
     table.append(rows_of({1: "one", 2: "two", 3: "three"}))
     world.by_hand.databases["lake", ""] = lake.adapter()
@@ -330,7 +332,7 @@ def test_a_flow_brings_a_plain_table_and_follows_it(lake: LakeDatabases) -> None
 
 
 @pytest.mark.law("Y12")
-def test_a_history_that_lakesync_keeps_is_read_by_its_commits(lake: LakeDatabases) -> None:
+def test_changes_table_of_lakesync_is_read_as_a_plain_table_by_commit(lake: LakeDatabases) -> None:
     keeps, at = lake.adapter("g"), 1 << 50
     for number in range(3):
         made = [insert(f"r{each}", table=NAME, at=at + number, n=number) for each in range(2)]

@@ -63,7 +63,7 @@ FLIGHTS = Share(
 
 
 @pytest.mark.law("L24")
-def test_columns_are_those_of_all_tables_in_the_order_in_which_they_came() -> None:
+def test_shared_columns_are_the_union_in_order_of_arrival() -> None:
     columns = FLIGHTS.columns()
     assert [(one.name, one.type) for one in columns] == [
         ("delay", "string"), ("note", "string"), ("at", "timestamp")
@@ -73,7 +73,7 @@ def test_columns_are_those_of_all_tables_in_the_order_in_which_they_came() -> No
     assert [one.name for one in later.columns()] == ["delay", "note", "at", "new"]
 
 
-def test_a_column_is_one_by_the_name_that_it_was_written_under() -> None:
+def test_shared_columns_are_matched_by_their_original_names() -> None:
     share = Share(
         "t",
         "t",
@@ -103,7 +103,7 @@ def test_a_column_is_one_by_the_name_that_it_was_written_under() -> None:
         (["bytes", "boolean"], "string"),
     ],
 )
-def test_types_that_differ_are_widened_where_iceberg_does_and_text_elsewhere(
+def test_differing_types_are_widened_as_in_iceberg_or_become_text(
     types: list[str], common: str
 ) -> None:
     for order in permutations(types):
@@ -111,18 +111,18 @@ def test_types_that_differ_are_widened_where_iceberg_does_and_text_elsewhere(
 
 
 @given(st.lists(column_types, min_size=1, max_size=5))
-def test_a_common_type_is_text_or_holds_what_each_holds(types: list[str]) -> None:
+def test_common_type_is_text_or_wider_than_each_type(types: list[str]) -> None:
     common = common_type(types)
     assert common == "string" or all(widens(one, common) for one in types)
 
 
-def test_a_document_is_read_back_and_more_in_it_is_passed_over() -> None:
+def test_share_is_unchanged_after_storing_and_unknown_fields_are_ignored() -> None:
     assert share_of(share_key("flights"), FLIGHTS.as_json()) == FLIGHTS
     more = FLIGHTS.as_json().replace(b'{"table"', b'{"later":1,"table"', 1)
     assert share_of(share_key("flights"), more) == FLIGHTS
 
 
-def test_which_tables_it_wants() -> None:
+def test_share_includes_tables_by_name_and_gateway_pattern() -> None:
     share = Share("eu", "Flights", "*-eu")
     assert share.wants("acme-eu", "flights")
     assert not share.wants("acme-us", "flights")
@@ -130,7 +130,7 @@ def test_which_tables_it_wants() -> None:
     assert not share.wants("acme-eu", "planes")
 
 
-def test_all_faults_of_a_declaration_are_said_at_once() -> None:
+def test_all_faults_of_a_share_are_reported_at_once() -> None:
     check_share(Share("flights", "flights"))
     with pytest.raises(ValidationFailed) as refused:
         check_share(Share("Flights__rows", "flights", ""))
@@ -139,7 +139,7 @@ def test_all_faults_of_a_declaration_are_said_at_once() -> None:
 
 
 @pytest.mark.parametrize("engine", DIALECTS)
-def test_every_engine_reads_the_statements(engine: str) -> None:
+def test_shared_view_statements_parse_in_every_engine(engine: str) -> None:
     place = shared_database("ls")
     views = list(shared_views(FLIGHTS, engine))
     assert [view.name for view in views] == ["flights", "flights__rows", "flights__live"]
@@ -155,7 +155,7 @@ def test_every_engine_reads_the_statements(engine: str) -> None:
     assert list(shared_views(Share("t", "t"), engine)) == []
 
 
-def test_events_have_no_live_view_and_their_rows_stand_in_it() -> None:
+def test_shared_live_view_uses_the_rows_view_of_append_tables() -> None:
     *_, live = shared_views(FLIGHTS, "trino")
     assert '"ls_cargo"."flights__rows"' in live.select
     assert '"ls_acme"."flights__live"' in live.select
@@ -200,7 +200,7 @@ def in_duckdb() -> duckdb.DuckDBPyConnection:
 
 
 @pytest.mark.law("L24")
-def test_the_views_have_the_rows_of_every_gateway() -> None:
+def test_shared_views_have_the_rows_of_every_gateway() -> None:
     database = in_duckdb()
 
     def rows(view: str, columns: str = ALL) -> list[tuple[object, ...]]:
@@ -223,7 +223,7 @@ def test_the_views_have_the_rows_of_every_gateway() -> None:
 
 @pytest.mark.law("L24")
 @pytest.mark.parametrize("view", SHARED)
-def test_who_asks_for_one_gateway_reads_its_tables_alone(view: str) -> None:
+def test_filter_on_one_gateway_reads_only_its_tables(view: str) -> None:
     rows = in_duckdb().table(SHARED[view]).project("_gateway, delay")
 
     assert all(f"ls_{gateway}" in rows.explain() for gateway in FLIGHTS.members)
@@ -234,7 +234,7 @@ def test_who_asks_for_one_gateway_reads_its_tables_alone(view: str) -> None:
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_a_column_of_any_type_is_made_text_beside_any_other(kind: str) -> None:
+def test_columns_of_different_types_become_text_in_a_shared_view(kind: str) -> None:
     database = duckdb.connect()
     other = "date" if kind != "date" else "integer"
     members = {"a": member("a", column("v", kind)), "b": member("b", column("v", other))}
@@ -252,7 +252,7 @@ def document_of(view: View) -> dict[str, object]:
     return read_document(kept["ViewOriginalText"])
 
 
-def test_athena_reads_the_document_and_no_column_has_a_time_zone() -> None:
+def test_shared_views_of_athena_have_no_column_with_a_time_zone() -> None:
     for view in some(shared_views(FLIGHTS, "athena")):
         document = document_of(view)
         assert (document["originalSql"], document["schema"]) == (view.select, "ls__shared")
@@ -270,7 +270,7 @@ def many(gateways: int, columns: int) -> Share:
 
 
 @pytest.mark.parametrize(("columns", "fit", "too_many"), [(10, 200, 500), (100, 25, 60)])
-def test_more_gateways_than_a_view_can_be_over_are_refused_with_how_many_fit(
+def test_share_of_too_many_gateways_is_refused_with_the_number_that_fits(
     columns: int, fit: int, too_many: int
 ) -> None:
     assert size_fault(many(fit, columns)) == ""
@@ -282,6 +282,6 @@ def test_more_gateways_than_a_view_can_be_over_are_refused_with_how_many_fit(
     assert size_fault(many(said + said // 20 + 2, columns)) != ""
 
 
-def test_a_table_that_is_too_wide_for_a_live_view_is_named() -> None:
+def test_gateway_with_a_table_too_wide_for_a_live_view_is_named() -> None:
     share = many(1, 400).with_member("narrow", member("narrow", column("n", "date")))
     assert without_live(share) == ("gateway-0000",)

@@ -50,7 +50,7 @@ def viewed(
 
 @pytest.mark.parametrize("engine", DIALECTS)
 @pytest.mark.parametrize("kind", [STATE_TABLE, EVENTS_TABLE], ids=["state", "events"])
-def test_every_engine_reads_the_statements(engine: str, kind: Kind) -> None:
+def test_view_statements_parse_in_every_engine(engine: str, kind: Kind) -> None:
     for view in some(views_of(viewed(kind), engine)):
         (parsed,) = sqlglot.parse(view.statement("lakesync_acme", engine), read=engine)
         assert isinstance(parsed, sqlglot.exp.Create)
@@ -69,11 +69,13 @@ def test_every_engine_reads_the_statements(engine: str, kind: Kind) -> None:
         (CHANGES_TABLE, []),
     ],
 )
-def test_which_views_a_table_has(kind: Kind, names: list[str]) -> None:
+def test_state_tables_have_two_views_append_tables_one_and_changes_tables_none(
+    kind: Kind, names: list[str]
+) -> None:
     assert [view.name for view in views_of(viewed(kind), "athena")] == names
 
 
-def test_tombstones_are_not_shown_and_all_events_are() -> None:
+def test_rows_view_hides_tombstones_and_shows_all_events() -> None:
     database = duckdb.connect()
     database.execute("CREATE SCHEMA lakesync_acme")
     stored = pa.table({"_id": ["a", "b"], "order": [1, 2], "_is_deleted": [False, True]})
@@ -86,7 +88,7 @@ def test_tombstones_are_not_shown_and_all_events_are() -> None:
         assert database.sql("FROM lakesync_acme.flights__rows").fetchall() == shown
 
 
-def test_duckdb_keeps_views_of_a_catalogue_that_is_attached() -> None:
+def test_duckdb_views_read_an_attached_catalogue() -> None:
     database = duckdb.connect()
     database.execute("ATTACH ':memory:' AS lake")
     database.execute("CREATE SCHEMA lake.lakesync_acme")
@@ -102,7 +104,7 @@ def test_duckdb_keeps_views_of_a_catalogue_that_is_attached() -> None:
 
 
 @pytest.mark.parametrize("engine", DIALECTS)
-def test_a_name_stays_a_name_whatever_it_holds(engine: str) -> None:
+def test_column_names_with_special_characters_are_quoted(engine: str) -> None:
     for name in ('a"; drop', "a`b", "it's", "é 😀", "a.b"):
         for view in some(views_of(viewed(columns=(LakeColumn(name, "string", "n"),)), engine)):
             (tree,) = sqlglot.parse(view.select, read=engine)
@@ -110,7 +112,7 @@ def test_a_name_stays_a_name_whatever_it_holds(engine: str) -> None:
             assert tree.named_selects == ["_id", name]
 
 
-def test_athena_gets_no_column_with_a_time_zone() -> None:
+def test_athena_views_have_no_column_with_a_time_zone() -> None:
     """It makes no view that has one: `Unsupported Hive type: timestamp(6) with time zone`."""
     for view in some(views_of(viewed(), "athena")):
         instant = 'CAST("timestamp_of" AT TIME ZONE \'UTC\' AS timestamp(6)) AS "timestamp_of"'
@@ -119,7 +121,7 @@ def test_athena_gets_no_column_with_a_time_zone() -> None:
 
 
 @given(st.lists(column_types, max_size=5), st.sampled_from([STATE_TABLE, EVENTS_TABLE]))
-def test_athena_reads_the_document_back(types: list[str], kind: Kind) -> None:
+def test_athena_view_document_is_read_back_unchanged(types: list[str], kind: Kind) -> None:
     columns = tuple(LakeColumn(f"c{n}", each, f"c{n}") for n, each in enumerate(types))
     table = viewed(kind, columns)
     for view in some(views_of(table, "athena")):
@@ -140,7 +142,7 @@ def test_athena_reads_the_document_back(types: list[str], kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "SELECT 1", "/* Presto View: ? */", "/* Presto View */"])
-def test_what_is_no_view_of_athena_is_refused(text: str) -> None:
+def test_malformed_athena_view_document_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         read_document(text)
 
@@ -175,7 +177,7 @@ class Counted:
 
 
 @pytest.mark.emulator
-def test_views_follow_their_table_and_are_touched_only_then(glue: Any) -> None:
+def test_views_are_updated_only_when_their_table_changes(glue: Any) -> None:
     counted = Counted(glue)
     views = GlueViews(counted)
     narrow = viewed(columns=COLUMNS[:1])
@@ -195,7 +197,7 @@ def test_views_follow_their_table_and_are_touched_only_then(glue: Any) -> None:
 
 
 @pytest.mark.emulator
-def test_what_somebody_else_made_stays_and_a_fault_is_reported(glue: Any) -> None:
+def test_table_of_others_with_the_name_of_a_view_is_kept_and_faults_are_reported(glue: Any) -> None:
     views, table = GlueViews(glue), viewed(name="theirs")
     other = {"Name": "theirs__live", "TableType": "EXTERNAL_TABLE"}
     glue.create_table(DatabaseName="lakesync_acme", TableInput=other)
@@ -210,7 +212,7 @@ def test_what_somebody_else_made_stays_and_a_fault_is_reported(glue: Any) -> Non
 
 
 @pytest.mark.emulator
-def test_a_table_too_wide_for_a_live_view_has_the_other(glue: Any) -> None:
+def test_table_too_wide_for_a_live_view_still_has_the_rows_view(glue: Any) -> None:
     wide = tuple(LakeColumn(f"column_{n:03}", "timestamp", f"c{n}") for n in range(500))
 
     faults = GlueViews(glue).keep(viewed(columns=wide, name="wide"))
