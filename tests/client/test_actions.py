@@ -57,7 +57,7 @@ def error_of(result: Result[Any, LakeSyncError]) -> LakeSyncError:
 
 
 @pytest.mark.law("X11")
-def test_an_action_waits_over_restarts_and_goes_with_a_sync(shop: Shop) -> None:
+def test_a_queued_action_survives_a_restart_and_is_sent_once_by_the_next_sync(shop: Shop) -> None:
     client = opened(shop)
     first, second = ship(client, 1), ship(client, 2)
     client = reopened(shop.world, client, transport=shop.transport())
@@ -83,7 +83,9 @@ def test_an_action_waits_over_restarts_and_goes_with_a_sync(shop: Shop) -> None:
 @pytest.mark.parametrize(
     "fault", [Fault.LOSE_REQUEST, Fault.LOSE_ANSWER, Fault.DUPLICATE, Fault.DELAY]
 )
-def test_whatever_the_network_does_it_is_the_same_action(shop: Shop, fault: Fault) -> None:
+def test_an_action_resent_after_a_network_fault_is_identical_and_runs_once(
+    shop: Shop, fault: Fault
+) -> None:
     transport = shop.transport()
     client = opened(shop, transport=transport)
     action_id = ship(client)
@@ -104,7 +106,7 @@ def test_whatever_the_network_does_it_is_the_same_action(shop: Shop, fault: Faul
 
 
 @pytest.mark.law("X11")
-def test_what_could_not_be_done_now_is_sent_again_later_and_later(shop: Shop) -> None:
+def test_an_unavailable_action_is_retried_with_growing_waits_up_to_a_maximum(shop: Shop) -> None:
     client = opened(shop)
     shop.fails += [Unavailable("busy")] * 12
     action_id = ship(client)
@@ -128,7 +130,7 @@ def test_what_could_not_be_done_now_is_sent_again_later_and_later(shop: Shop) ->
 
 
 @pytest.mark.law("X11")
-def test_a_clock_that_is_set_back_holds_up_nothing(shop: Shop) -> None:
+def test_a_clock_set_back_does_not_delay_the_retry_of_an_action(shop: Shop) -> None:
     client = opened(shop)
     shop.fails.append(Unavailable("busy"))
     ship(client)
@@ -139,7 +141,9 @@ def test_a_clock_that_is_set_back_holds_up_nothing(shop: Shop) -> None:
 
 
 @pytest.mark.law("X11")
-def test_nobody_sends_again_what_a_gateway_may_have_forgotten(shop: Shop) -> None:
+def test_an_unanswered_action_too_old_to_resend_becomes_a_dead_letter_of_unknown_outcome(
+    shop: Shop,
+) -> None:
     transport = shop.transport()
     client = opened(shop, transport=transport)
     sent, waiting = ship(client, 1), ""
@@ -157,7 +161,7 @@ def test_nobody_sends_again_what_a_gateway_may_have_forgotten(shop: Shop) -> Non
 
 
 @pytest.mark.law("X11")
-def test_what_is_no_action_is_an_err_and_is_not_queued(
+def test_an_invalid_action_is_an_err_and_is_not_queued(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = opened(shop)
@@ -178,7 +182,7 @@ def test_what_is_no_action_is_an_err_and_is_not_queued(
 
 
 @pytest.mark.law("X11")
-def test_a_request_that_is_refused_whole_ends_the_guilty_one_alone(shop: Shop) -> None:
+def test_a_refused_action_request_makes_only_the_action_at_fault_a_dead_letter(shop: Shop) -> None:
     def whole(push: ActionPush) -> None:
         if any(action.params["order"] == 3 for action in push.actions):  # type: ignore[union-attr]
             raise BodyTooLarge("too large")
@@ -192,7 +196,7 @@ def test_a_request_that_is_refused_whole_ends_the_guilty_one_alone(shop: Shop) -
     assert (dead.action_id, dead.code) == (ids[3], "BODY_TOO_LARGE")
 
 
-def test_edits_go_though_actions_cannot(world: World) -> None:
+def test_a_sync_pushes_edits_although_the_gateway_runs_no_actions(world: World) -> None:
     client = world.client()  # whose gateway runs none
     client.insert("todos", "t1", {}).unwrap()
     ship(client)
@@ -206,7 +210,7 @@ def test_edits_go_though_actions_cannot(world: World) -> None:
 
 
 @pytest.mark.law("X12")
-def test_an_action_goes_when_the_edits_before_it_are_accepted(shop: Shop) -> None:
+def test_an_action_is_sent_only_after_the_edits_before_it_are_accepted(shop: Shop) -> None:
     transport = shop.transport()
     client = opened(shop, transport=transport)
     client.insert("todos", "t1", {}).unwrap()
@@ -223,7 +227,7 @@ def test_an_action_goes_when_the_edits_before_it_are_accepted(shop: Shop) -> Non
 
 
 @pytest.mark.law("X12")
-def test_an_edit_made_later_holds_up_nothing(shop: Shop) -> None:
+def test_an_edit_made_after_an_action_does_not_delay_the_action(shop: Shop) -> None:
     client = opened(shop)
     ship(client)
     client.insert("todos", "t1", {}).unwrap()
@@ -232,7 +236,7 @@ def test_an_edit_made_later_holds_up_nothing(shop: Shop) -> None:
 
 
 @pytest.mark.law("X12")
-def test_an_edit_that_is_refused_ends_what_waits_for_it_and_that_was_not_sent(shop: Shop) -> None:
+def test_a_refused_edit_makes_only_the_actions_that_wait_for_it_dead_letters(shop: Shop) -> None:
     shop.world.gateway.only_text_in("strict")
     client = opened(shop)
     before = ship(client, "before")
@@ -260,7 +264,9 @@ def test_an_edit_that_is_refused_ends_what_waits_for_it_and_that_was_not_sent(sh
 
 
 @pytest.mark.law("X12")
-def test_a_whole_push_that_is_refused_ends_what_waits_too(shop: Shop) -> None:
+def test_an_action_that_waits_for_an_edit_of_a_refused_push_becomes_a_dead_letter(
+    shop: Shop,
+) -> None:
     client = opened(shop)
     client.insert("todos", "t1", {"title": "x"}).unwrap()
     behind = ship(client)
@@ -279,7 +285,7 @@ def test_a_whole_push_that_is_refused_ends_what_waits_too(shop: Shop) -> None:
 
 
 @pytest.mark.law("X12")
-def test_edits_that_are_stamped_again_are_waited_for_all_the_same(shop: Shop) -> None:
+def test_an_action_still_waits_for_edits_that_are_restamped(shop: Shop) -> None:
     ahead = shop.world.clock.ms + 3_600_000
     client = opened(shop, wall_clock=lambda: ahead)
     rows_then: list[int] = []
@@ -333,7 +339,7 @@ def test_an_action_of_a_transaction_is_queued_with_its_edits_or_not_at_all(shop:
 
 
 @pytest.mark.law("X13")
-def test_its_end_is_reported_to_who_waits_by_callback_and_in_the_table(shop: Shop) -> None:
+def test_the_result_of_an_action_reaches_its_waiter_its_callback_and_its_table(shop: Shop) -> None:
     client = opened(shop)
     reported: list[Any] = []
     watched: list[str] = []
@@ -361,7 +367,7 @@ def test_its_end_is_reported_to_who_waits_by_callback_and_in_the_table(shop: Sho
 
 
 @pytest.mark.law("X13")
-def test_a_failure_for_good_is_a_dead_letter_until_the_app_decides(shop: Shop) -> None:
+def test_a_failed_action_is_a_dead_letter_until_it_is_retried_or_discarded(shop: Shop) -> None:
     client = opened(shop)
     shop.fails += [ActionFailed("no such order"), ActionFailed("still not")]
     reported: list[Any] = []
@@ -389,7 +395,7 @@ def test_a_failure_for_good_is_a_dead_letter_until_the_app_decides(shop: Shop) -
 
 
 @pytest.mark.law("X13")
-def test_what_was_discarded_is_reported_to_who_waits_and_is_not_sent(shop: Shop) -> None:
+def test_a_discarded_action_is_not_sent_and_its_result_is_not_found(shop: Shop) -> None:
     client = opened(shop)
     reported: list[Any] = []
     queued = client.actions.run("shipping", "ship", on_result=reported.append).unwrap()
@@ -401,7 +407,7 @@ def test_what_was_discarded_is_reported_to_who_waits_and_is_not_sent(shop: Shop)
 
 
 @pytest.mark.law("X13")
-def test_what_is_cleared_is_not_sent_and_what_is_done_stays(shop: Shop) -> None:
+def test_clearing_actions_drops_queued_ones_and_keeps_the_results_of_done_ones(shop: Shop) -> None:
     client = opened(shop)
     done = client.actions.run("shipping", "ship", {"order": 1}).unwrap()
     client.sync().unwrap()
@@ -417,7 +423,9 @@ def test_what_is_cleared_is_not_sent_and_what_is_done_stays(shop: Shop) -> None:
 
 
 @pytest.mark.law("X13")
-def test_another_process_with_the_same_file_may_send_it(shop: Shop) -> None:
+def test_an_action_sent_by_another_process_with_the_same_file_reports_its_result(
+    shop: Shop,
+) -> None:
     client, other = opened(shop), opened(shop)
     reported: list[Any] = []
     queued = client.actions.run(
@@ -429,7 +437,7 @@ def test_another_process_with_the_same_file_may_send_it(shop: Shop) -> None:
 
 
 @pytest.mark.law("X13")
-def test_who_waits_for_a_client_that_is_closed_is_notified(shop: Shop) -> None:
+def test_closing_a_client_ends_the_wait_for_an_action_with_an_error(shop: Shop) -> None:
     client = opened(shop)
     queued = client.actions.run("shipping", "ship").unwrap()
     waiting: list[Any] = []
@@ -442,7 +450,9 @@ def test_who_waits_for_a_client_that_is_closed_is_notified(shop: Shop) -> None:
 
 
 @pytest.mark.law("X13")
-def test_the_latest_results_are_kept(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_latest_action_results_and_all_dead_letters_are_kept(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(queue_module, "DONE_KEPT_MAX", 3)
     client = opened(shop)
     shop.fails.append(ActionFailed("no"))
@@ -455,7 +465,7 @@ def test_the_latest_results_are_kept(shop: Shop, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.law("X13")
-def test_the_loop_sends_actions_at_once_and_again_when_they_are_due(shop: Shop) -> None:
+def test_the_sync_loop_sends_an_action_at_once_and_retries_it_when_due(shop: Shop) -> None:
     client = shop.world.client(transport=shop.transport(), wall_clock=system_clock)
     shop.fails += [Unavailable("busy")]
     with SyncLoop(client, every_s=3_600):
@@ -466,7 +476,7 @@ def test_the_loop_sends_actions_at_once_and_again_when_they_are_due(shop: Shop) 
 
 
 @pytest.mark.law("X13")
-def test_a_client_asks_what_it_may_run(shop: Shop, world: World) -> None:
+def test_a_client_discovers_the_actions_that_its_gateway_offers(shop: Shop, world: World) -> None:
     (described,) = opened(shop).actions.discover().unwrap()["shipping"]
     assert (described.action_type, described.description) == ("ship", "Ships.")
     assert isinstance(error_of(world.client("b").actions.discover()), NotFound)
@@ -482,7 +492,7 @@ def test_a_client_asks_what_it_may_run(shop: Shop, world: World) -> None:
 
 
 @pytest.mark.law("X14")
-def test_the_status_counts_actions(shop: Shop) -> None:
+def test_the_status_counts_pending_and_dead_actions(shop: Shop) -> None:
     client = opened(shop)
     ship(client)
     assert client.status == ClientStatus(actions_pending=1)
@@ -492,7 +502,7 @@ def test_the_status_counts_actions(shop: Shop) -> None:
 
 
 @pytest.mark.law("X14")
-def test_signing_out_is_refused_while_actions_wait(shop: Shop) -> None:
+def test_a_wipe_is_refused_while_actions_wait_or_are_dead_letters(shop: Shop) -> None:
     client = opened(shop)
     dead = ship(client)
     shop.fails.append(ActionFailed("no"))
@@ -507,7 +517,7 @@ def test_signing_out_is_refused_while_actions_wait(shop: Shop) -> None:
     assert list(shop.world.folder.iterdir()) == []
 
 
-def test_a_file_of_a_release_without_actions_has_them_now(shop: Shop) -> None:
+def test_a_file_of_a_release_without_actions_gets_the_actions_table_when_opened(shop: Shop) -> None:
     client = opened(shop)
     with client._file.database.transaction() as connection:
         connection.execute("DROP TABLE _lakesync_actions")
@@ -518,7 +528,7 @@ def test_a_file_of_a_release_without_actions_has_them_now(shop: Shop) -> None:
     check_sound(client)
 
 
-def test_edits_refused_by_one_schema_error_name_it(shop: Shop) -> None:
+def test_an_action_behind_an_edit_with_a_schema_error_reports_edit_refused(shop: Shop) -> None:
     shop.world.gateway.judge = lambda delta: SchemaMismatch("no") if delta.row_id == "bad" else None
     client = opened(shop)
     client.insert("todos", "bad", {}).unwrap()

@@ -125,7 +125,7 @@ class Story:
 
 @pytest.mark.law("X11", "X12")
 @given(st.lists(steps, max_size=14), st.sampled_from([0, 3_600_000, -3_600_000]))
-def test_each_action_is_done_once_and_behind_its_edits(
+def test_each_action_runs_once_and_after_the_edits_it_waits_for(
     story: list[tuple[str, Any]], skew_ms: int
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -172,7 +172,7 @@ class Life:
 
 @pytest.mark.law("X11")
 @pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
-def test_a_crash_at_any_statement_does_no_action_twice_and_loses_none(
+def test_a_crash_at_any_statement_neither_repeats_nor_loses_an_action(
     tmp_path: Path, *, late: bool
 ) -> None:
     CrashingConnection.left = start = 1 << 60

@@ -29,7 +29,7 @@ def refused(client: Client) -> Delta:
 
 
 @pytest.mark.law("K28")
-def test_an_amended_edit_takes_the_place_of_the_refused_one(
+def test_an_amended_edit_replaces_the_refused_edit(
     both: World, client: Client, refused: Delta
 ) -> None:
     amended = client.amend(refused.delta_id, {"title": "seven"}).unwrap()
@@ -41,7 +41,7 @@ def test_an_amended_edit_takes_the_place_of_the_refused_one(
 
 
 @pytest.mark.law("K28")
-def test_what_was_written_since_is_not_written_over(
+def test_amending_a_refused_edit_keeps_columns_written_since(
     both: World, client: Client, refused: Delta
 ) -> None:
     client.update("strict", "r1", {"done": True}).unwrap()
@@ -52,9 +52,7 @@ def test_what_was_written_since_is_not_written_over(
 
 
 @pytest.mark.law("K28")
-def test_what_cannot_be_amended_is_refused_and_nothing_is_changed(
-    client: Client, refused: Delta
-) -> None:
+def test_an_invalid_amendment_is_an_err_and_changes_nothing(client: Client, refused: Delta) -> None:
     pending = client.insert("todos", "t1", {}).unwrap()
     for delta_id, columns, code in (
         ("unknown", {}, "NOT_FOUND"),
@@ -69,6 +67,6 @@ def test_what_cannot_be_amended_is_refused_and_nothing_is_changed(
     check_sound(client)
 
 
-def test_an_edit_that_was_discarded_cannot_be_amended(client: Client, refused: Delta) -> None:
+def test_a_discarded_edit_cannot_be_amended(client: Client, refused: Delta) -> None:
     client.discard(refused.delta_id).unwrap()
     assert isinstance(client.amend(refused.delta_id, {"title": "gone"}), Err)

@@ -63,7 +63,7 @@ def at_the_old(tmp_path: Path, old: MemoryGateway, *, pulls: bool = True) -> Non
 @pytest.mark.law("K36")
 @pytest.mark.parametrize("pulls", [True, False])
 @pytest.mark.parametrize("is_empty", [False, True], ids=["used", "new and empty"])
-def test_a_file_sends_nothing_to_another_gateway_and_takes_nothing_from_it(
+def test_a_client_file_neither_pushes_to_nor_pulls_from_another_gateway(
     tmp_path: Path, old: MemoryGateway, new: MemoryGateway, *, pulls: bool, is_empty: bool
 ) -> None:
     at_the_old(tmp_path, old, pulls=pulls)
@@ -85,7 +85,7 @@ def test_a_file_sends_nothing_to_another_gateway_and_takes_nothing_from_it(
 
 
 @pytest.mark.law("K36", "B19")
-def test_a_gateway_that_is_set_up_anew_is_noticed_though_the_cursor_lies_below_its_head(
+def test_a_recreated_gateway_is_detected_although_its_head_is_past_the_cursor(
     tmp_path: Path, old: MemoryGateway
 ) -> None:
     at_the_old(tmp_path, old)
@@ -100,7 +100,7 @@ def test_a_gateway_that_is_set_up_anew_is_noticed_though_the_cursor_lies_below_i
 
 
 @pytest.mark.law("K36")
-def test_a_file_that_read_a_gateway_before_its_first_commit_takes_the_first_epoch_that_it_is_sent(
+def test_a_file_that_pulled_before_the_first_commit_is_bound_to_the_first_epoch_received(
     tmp_path: Path, old: MemoryGateway, new: MemoryGateway
 ) -> None:
     with opened(tmp_path, old) as client:
@@ -116,7 +116,7 @@ def test_a_file_that_read_a_gateway_before_its_first_commit_takes_the_first_epoc
 
 
 @pytest.mark.law("K36")
-def test_an_action_that_was_meant_for_one_gateway_is_not_run_by_another(
+def test_an_action_queued_for_one_gateway_is_not_run_by_another_unless_retried(
     tmp_path: Path, old: MemoryGateway, new: MemoryGateway
 ) -> None:
     run: list[object] = []
@@ -145,7 +145,7 @@ def test_an_action_that_was_meant_for_one_gateway_is_not_run_by_another(
 
 
 @pytest.mark.law("K36")
-def test_an_attachment_is_uploaded_to_its_own_gateway(
+def test_a_rebound_file_uploads_its_waiting_and_used_attachments_to_the_new_gateway(
     tmp_path: Path, old: MemoryGateway, new: MemoryGateway
 ) -> None:
     with opened(tmp_path, old) as client:
@@ -168,7 +168,7 @@ def test_an_attachment_is_uploaded_to_its_own_gateway(
 
 @pytest.mark.law("K36")
 @pytest.mark.parametrize("keep", ["edits", "nothing"])
-def test_a_file_that_is_given_to_another_gateway_has_its_rows_and_the_edits_that_were_kept(
+def test_a_rebound_file_has_the_new_gateways_rows_and_the_edits_that_were_kept(
     tmp_path: Path, old: MemoryGateway, new: MemoryGateway, keep: Any
 ) -> None:
     with opened(tmp_path, old) as client:
@@ -191,7 +191,7 @@ def test_a_file_that_is_given_to_another_gateway_has_its_rows_and_the_edits_that
 
 
 @pytest.mark.law("K36")
-def test_a_refused_edit_stays_in_quarantine_at_another_gateway(
+def test_a_rebound_file_keeps_refused_edits_in_quarantine(
     tmp_path: Path, old: MemoryGateway, new: MemoryGateway
 ) -> None:
     columns = [{"name": "title", "type": "string"}, {"name": "n", "type": "integer"}]
@@ -211,7 +211,7 @@ def test_a_refused_edit_stays_in_quarantine_at_another_gateway(
 
 
 @pytest.mark.law("K36")
-def test_who_keeps_an_unanswered_edit_pushes_it_to_the_new_gateway(
+def test_a_rebound_file_pushes_its_unanswered_edit_to_the_new_gateway(
     tmp_path: Path, old: MemoryGateway, new: MemoryGateway
 ) -> None:
     at_the_old(tmp_path, old)
@@ -226,7 +226,9 @@ def test_who_keeps_an_unanswered_edit_pushes_it_to_the_new_gateway(
         assert set(titles(client)) == {"new1", "old2"}
 
 
-def test_what_to_keep_is_said_in_one_of_two_words(tmp_path: Path, old: MemoryGateway) -> None:
+def test_rebinding_with_an_unknown_keep_value_is_refused(
+    tmp_path: Path, old: MemoryGateway
+) -> None:
     at_the_old(tmp_path, old)
     with opened(tmp_path, old) as client:
         wrong: Any = "all"

@@ -28,7 +28,7 @@ def gateway(tmp_path: Path) -> Iterator[MemoryGateway]:
 
 @pytest.mark.parametrize("every_s", [None, "30", 0, -1, math.nan, True, [], Decimal(30)])
 @pytest.mark.law("K17")
-def test_an_interval_that_is_none_is_refused_and_syncing_goes_on(
+def test_an_invalid_sync_interval_is_refused_and_the_running_loop_continues(
     gateway: MemoryGateway, every_s: Any
 ) -> None:
     with gateway.client("phone") as client:
@@ -41,7 +41,7 @@ def test_an_interval_that_is_none_is_refused_and_syncing_goes_on(
 
 
 @pytest.mark.parametrize("every_s", [math.inf, 1e300, 10**400])
-def test_an_interval_may_be_longer_than_a_thread_can_wait(
+def test_a_sync_interval_may_be_longer_than_a_thread_can_wait(
     gateway: MemoryGateway, every_s: float
 ) -> None:
     with gateway.client("phone") as client:
@@ -70,7 +70,7 @@ def test_an_interval_may_be_longer_than_a_thread_can_wait(
         ({"first_tables": ["todos", 1]}, "first_tables must be names of tables"),
     ],
 )
-def test_a_client_is_not_opened_with_what_would_fail_later(
+def test_a_client_with_an_invalid_argument_is_refused_before_its_file_is_created(
     gateway: MemoryGateway, tmp_path: Path, given: dict[str, Any], says: str
 ) -> None:
     right: dict[str, Any] = {"client_id": "phone", "transport": gateway.transport()}
@@ -81,7 +81,7 @@ def test_a_client_is_not_opened_with_what_would_fail_later(
 
 @pytest.mark.law("U8")
 @pytest.mark.parametrize("client_id", ["_", "connector:shop"])
-def test_no_file_is_the_gateways_or_a_connectors(
+def test_a_reserved_client_id_is_refused_before_the_file_is_created(
     gateway: MemoryGateway, tmp_path: Path, client_id: str
 ) -> None:
     with pytest.raises(ValidationFailed, match="no client id of an app"):
@@ -90,13 +90,17 @@ def test_no_file_is_the_gateways_or_a_connectors(
 
 
 @pytest.mark.parametrize("path", [None, 7, b"app.db", ["app.db"]])
-def test_a_path_is_text_or_a_path(gateway: MemoryGateway, path: Any) -> None:
+def test_a_client_path_that_is_neither_text_nor_a_path_is_refused(
+    gateway: MemoryGateway, path: Any
+) -> None:
     with pytest.raises(ValidationFailed, match=r"path must be text or a pathlib\.Path, not"):
         Client(path, client_id="phone", transport=gateway.transport())
 
 
 @pytest.mark.parametrize("tables", [7, [None], b"todos", [b"todos"], {1: 2}])
-def test_callbacks_are_of_tables_that_have_names(gateway: MemoryGateway, tables: Any) -> None:
+def test_a_callback_subscription_with_invalid_table_names_is_refused(
+    gateway: MemoryGateway, tables: Any
+) -> None:
     with gateway.client("phone") as client:
         for subscribe in (client.on_change, client.on_conflict):
             with pytest.raises(ValidationFailed, match="tables must be names of tables"):
@@ -104,7 +108,7 @@ def test_callbacks_are_of_tables_that_have_names(gateway: MemoryGateway, tables:
 
 
 @pytest.mark.law("X11")
-def test_an_action_whose_callback_is_none_is_not_queued(gateway: MemoryGateway) -> None:
+def test_an_action_whose_callback_is_not_callable_is_not_queued(gateway: MemoryGateway) -> None:
     callback: Any = "show"
     with gateway.client("phone") as client:
         with pytest.raises(ValidationFailed, match="a callback is a function"):
@@ -133,7 +137,7 @@ CALLS: list[Callable[[Client, Any], Any]] = [
 
 @pytest.mark.parametrize("odd", ODD, ids=range(len(ODD)))
 @pytest.mark.parametrize("call", CALLS, ids=range(len(CALLS)))
-def test_what_cannot_be_an_id_is_an_error_of_the_callers(
+def test_an_invalid_id_is_reported_as_the_callers_error(
     gateway: MemoryGateway, call: Callable[[Client, Any], Any], odd: Any
 ) -> None:
     with gateway.client("phone") as client:

@@ -72,7 +72,7 @@ def public(cls: type) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("blocking", "awaited"), [(Client, AsyncClient), (Transaction, AsyncTransaction)]
 )
-def test_each_name_of_the_client_is_there_with_the_same_parameters(
+def test_the_async_client_has_the_same_methods_and_parameters_as_the_client(
     blocking: type, awaited: type
 ) -> None:
     # What `SyncLoop` asks of a client is asked of `AsyncClient.client`.
@@ -89,7 +89,7 @@ def test_each_name_of_the_client_is_there_with_the_same_parameters(
     assert set(public(awaited)) - set(public(blocking)) == set()
 
 
-def test_it_edits_reads_and_syncs_as_the_client_does(world: World) -> None:
+def test_the_async_client_edits_reads_and_syncs_as_the_client_does(world: World) -> None:
     async def scenario() -> None:
         async with opened(world) as client, opened(world, "b") as other:
             (await client.declare("todos", {"title": "string"}, indexes=[["title"]])).unwrap()
@@ -113,7 +113,7 @@ def test_it_edits_reads_and_syncs_as_the_client_does(world: World) -> None:
 
 
 @pytest.mark.law("K24")
-def test_any_number_of_tasks_may_edit_watch_and_sync_at_once(world: World) -> None:
+def test_concurrent_tasks_may_edit_watch_and_sync_one_async_client(world: World) -> None:
     async def scenario() -> None:
         async with opened(world) as client:
 
@@ -144,7 +144,9 @@ def test_any_number_of_tasks_may_edit_watch_and_sync_at_once(world: World) -> No
 
 
 @pytest.mark.law("K24")
-def test_edits_of_other_tasks_wait_for_a_transaction_and_its_own_are_refused(world: World) -> None:
+def test_edits_of_other_tasks_wait_for_a_transaction_and_edits_of_its_own_task_are_refused(
+    world: World,
+) -> None:
     async def scenario() -> None:
         async with opened(world) as client:
             inside, go_on = asyncio.Event(), asyncio.Event()
@@ -185,7 +187,7 @@ def test_edits_of_other_tasks_wait_for_a_transaction_and_its_own_are_refused(wor
 
 
 @pytest.mark.law("K24")
-def test_a_transaction_that_raises_or_is_cancelled_leaves_nothing(world: World) -> None:
+def test_an_async_transaction_that_raises_or_is_cancelled_writes_nothing(world: World) -> None:
     async def scenario() -> None:
         async with opened(world) as client:
             (await client.insert("todos", "t0")).unwrap()
@@ -222,7 +224,7 @@ def test_a_transaction_that_raises_or_is_cancelled_leaves_nothing(world: World) 
 
 
 @pytest.mark.law("K24")
-def test_a_cancelled_edit_happened_whole_or_not_at_all(world: World) -> None:
+def test_a_cancelled_edit_is_written_wholly_or_not_at_all(world: World) -> None:
     async def scenario() -> None:
         async with opened(world) as client:
             for turn in range(60):
@@ -241,7 +243,7 @@ def test_a_cancelled_edit_happened_whole_or_not_at_all(world: World) -> None:
 
 
 @pytest.mark.law("K24")
-def test_a_watch_that_is_given_up_for_a_while_misses_nothing(world: World) -> None:
+def test_a_watch_whose_reads_are_cancelled_misses_no_change(world: World) -> None:
     async def scenario() -> None:
         async with opened(world) as client:
             (await client.insert("todos", "t0")).unwrap()
@@ -268,7 +270,7 @@ def test_a_watch_that_is_given_up_for_a_while_misses_nothing(world: World) -> No
 
 
 @pytest.mark.law("K24")
-def test_thousands_of_watches_need_no_thread_each_and_end_with_the_client(world: World) -> None:
+def test_a_thousand_async_watches_share_a_few_threads_and_end_with_the_client(world: World) -> None:
     async def scenario() -> None:
         client = opened(world)
         (await client.insert("todos", "t0", {"n": 0})).unwrap()
@@ -292,7 +294,7 @@ def test_thousands_of_watches_need_no_thread_each_and_end_with_the_client(world:
     run(scenario)
 
 
-def test_callbacks_are_called_in_the_event_loop(world: World) -> None:
+def test_change_callbacks_run_in_the_event_loop(world: World) -> None:
     async def scenario() -> None:
         changes: asyncio.Queue[tuple[str, frozenset[str]]] = asyncio.Queue()
         here = threading.current_thread()
@@ -315,7 +317,9 @@ def test_callbacks_are_called_in_the_event_loop(world: World) -> None:
 
 
 @pytest.mark.law("K24")
-def test_a_cancelled_sync_stops_behind_its_request_and_closing_waits_for_it(world: World) -> None:
+def test_a_cancelled_sync_stops_after_its_current_request_and_close_waits_for_it(
+    world: World,
+) -> None:
     requests: list[Pull] = []
     requested = threading.Event()
 
@@ -347,7 +351,7 @@ def test_a_cancelled_sync_stops_behind_its_request_and_closing_waits_for_it(worl
     assert len(world.client().pending().unwrap()) == 1
 
 
-def test_a_loop_syncs_in_the_background(world: World) -> None:
+def test_a_sync_loop_syncs_an_async_client_in_the_background(world: World) -> None:
     async def scenario() -> None:
         synced: asyncio.Queue[bool] = asyncio.Queue()
         here = asyncio.get_running_loop()
@@ -364,7 +368,7 @@ def test_a_loop_syncs_in_the_background(world: World) -> None:
     run(scenario)
 
 
-def test_a_status_is_awaited_and_streamed(world: World) -> None:
+def test_the_async_status_can_be_awaited_and_streamed(world: World) -> None:
     async def scenario() -> None:
         async with opened(world) as client:
             states = client.watch_status()
@@ -376,7 +380,7 @@ def test_a_status_is_awaited_and_streamed(world: World) -> None:
 
 
 @pytest.mark.law("X13")
-def test_actions_are_awaited(world: World) -> None:
+def test_the_async_client_runs_retries_discards_and_clears_actions(world: World) -> None:
     async def scenario() -> None:
         shop = Shop(world)
         reported: list[Any] = []
@@ -424,7 +428,7 @@ def test_actions_are_awaited(world: World) -> None:
 
 
 @pytest.mark.law("K24")
-def test_each_name_of_actions_is_there_with_the_same_parameters() -> None:
+def test_async_actions_have_the_same_methods_and_parameters_as_actions() -> None:
     for awaited, blocking in ((AsyncActions, Actions), (AsyncQueuedAction, QueuedAction)):
         for name in (name for name in vars(awaited) if not name.startswith("_")):
             assert inspect.signature(getattr(awaited, name)).parameters.keys() == (

@@ -58,7 +58,9 @@ def files_of(client_id: str, folder: Path) -> set[str]:
     return {path.name for path in (folder / f"{client_id}.db-attachments").glob("*")}
 
 
-def test_what_one_adds_offline_another_fetches(gateway: MemoryGateway) -> None:
+def test_an_attachment_added_offline_is_fetched_by_another_client_after_its_upload(
+    gateway: MemoryGateway,
+) -> None:
     phone, laptop = gateway.client("phone"), gateway.client("laptop")
     gateway.online = False
     file = with_photo(phone)
@@ -78,7 +80,9 @@ def test_what_one_adds_offline_another_fetches(gateway: MemoryGateway) -> None:
     assert file.media_type == "image/png"
 
 
-def test_a_file_is_added_from_wherever_it_is(gateway: MemoryGateway, tmp_path: Path) -> None:
+def test_an_attachment_is_added_from_a_path_text_bytes_or_an_open_file(
+    gateway: MemoryGateway, tmp_path: Path
+) -> None:
     client = gateway.client("phone")
     path = tmp_path / "beach.jpg"
     path.write_bytes(b"a beach")
@@ -92,7 +96,7 @@ def test_a_file_is_added_from_wherever_it_is(gateway: MemoryGateway, tmp_path: P
     assert len(client.attachments.pending().unwrap()) == 2
 
 
-def test_an_empty_file_is_a_file(gateway: MemoryGateway) -> None:
+def test_an_empty_attachment_is_uploaded_and_fetched(gateway: MemoryGateway) -> None:
     phone, laptop = gateway.client("phone"), gateway.client("laptop")
     with_photo(phone, b"")
     phone.sync().unwrap()
@@ -111,7 +115,7 @@ def test_an_empty_file_is_a_file(gateway: MemoryGateway) -> None:
         (io.StringIO("text"), "", "VALIDATION_ERROR"),
     ],
 )
-def test_what_is_none_is_refused_and_leaves_nothing(
+def test_an_invalid_attachment_is_refused_and_leaves_no_file(
     gateway: MemoryGateway, tmp_path: Path, source: Any, media_type: str, code: str
 ) -> None:
     client = gateway.client("phone")
@@ -121,7 +125,7 @@ def test_what_is_none_is_refused_and_leaves_nothing(
     assert files_of("phone", tmp_path) == set()
 
 
-def test_one_that_is_too_large_is_refused(
+def test_an_attachment_over_the_size_limit_is_refused(
     gateway: MemoryGateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lakesync.client.attachments.folder.ATTACHMENT_BYTES_MAX", 10)
@@ -134,7 +138,7 @@ def test_one_that_is_too_large_is_refused(
 
 @pytest.mark.parametrize("place", [("todos", "t2", "photo"), ("notes", "t1", "photo"),
                                    ("todos", "t1", "title"), ("todos", "t1", "none")])  # fmt: skip
-def test_where_no_cell_refers_to_one_there_is_none(
+def test_fetching_from_a_cell_without_an_attachment_reference_is_not_found(
     gateway: MemoryGateway, place: tuple[str, str, str]
 ) -> None:
     client = gateway.client("phone")
@@ -144,7 +148,7 @@ def test_where_no_cell_refers_to_one_there_is_none(
     assert refusal(client.attachments.fetch(*place)).code == "NOT_FOUND"
 
 
-def test_a_cell_of_json_may_refer_to_several(gateway: MemoryGateway) -> None:
+def test_a_json_cell_may_refer_to_several_attachments(gateway: MemoryGateway) -> None:
     client = gateway.client("phone")
     files = [client.attachments.add(text).unwrap() for text in (b"one", b"two")]
     client.insert("todos", "t1", {"album": {"photos": [*map(str, files)]}}).unwrap()
@@ -220,7 +224,7 @@ FAULTY = settings(
 @pytest.mark.usefixtures("_small_parts")
 @FAULTY
 @given(faults, st.integers(0, 200))
-def test_an_upload_ends_whatever_breaks_and_who_is_killed(
+def test_an_upload_completes_despite_network_faults_and_killed_processes(
     tmp_path_factory: pytest.TempPathFactory, coming: list[str], size: int
 ) -> None:
     folder = tmp_path_factory.mktemp("world")
@@ -248,7 +252,7 @@ def test_an_upload_ends_whatever_breaks_and_who_is_killed(
 @pytest.mark.law("G7")
 @FAULTY
 @given(faults, st.integers(0, 200))
-def test_a_download_ends_whatever_breaks_and_receives_nothing_twice(
+def test_a_download_completes_despite_network_faults_and_killed_processes(
     tmp_path_factory: pytest.TempPathFactory, coming: list[str], size: int
 ) -> None:
     folder = tmp_path_factory.mktemp("world")
@@ -275,7 +279,7 @@ def test_a_download_ends_whatever_breaks_and_receives_nothing_twice(
 
 @pytest.mark.law("G7")
 @pytest.mark.parametrize("wrong", [b"", b"wrong", CONTENT[:-1] + b"?", CONTENT + b"more"])
-def test_other_bytes_than_those_named_are_never_given(
+def test_a_download_with_the_wrong_bytes_is_an_error_and_is_not_stored(
     gateway: MemoryGateway, monkeypatch: pytest.MonkeyPatch, wrong: bytes
 ) -> None:
     phone, laptop = gateway.client("phone"), gateway.client("laptop")
@@ -291,7 +295,7 @@ def test_other_bytes_than_those_named_are_never_given(
 
 
 @pytest.mark.law("G6")
-def test_one_that_the_gateway_refuses_keeps_no_other_waiting(
+def test_a_refused_attachment_does_not_block_the_upload_of_others(
     gateway: MemoryGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = gateway.client("phone")
@@ -318,7 +322,7 @@ def test_one_that_the_gateway_refuses_keeps_no_other_waiting(
     assert refusal(client.attachments.retry(small)).code == "NOT_FOUND"
 
 
-def test_a_file_that_was_damaged_on_the_device_is_not_sent_for_ever(
+def test_an_attachment_damaged_on_the_device_is_refused_as_corrupt(
     gateway: MemoryGateway,
 ) -> None:
     client = gateway.client("phone")
@@ -336,7 +340,7 @@ def test_a_file_that_was_damaged_on_the_device_is_not_sent_for_ever(
 # --- beside the syncs -----------------------------------------------------------------------------
 
 
-def test_the_loop_uploads_beside_its_syncs(gateway: MemoryGateway) -> None:
+def test_the_sync_loop_syncs_while_an_attachment_is_uploading(gateway: MemoryGateway) -> None:
     client = gateway.client("phone")
     sending, go_on = threading.Event(), threading.Event()
 
@@ -384,7 +388,9 @@ async def _from_task_to_task(gateway: MemoryGateway) -> bytes:
         return content
 
 
-def test_from_tasks(gateway: MemoryGateway) -> None:
+def test_an_async_client_uploads_an_attachment_and_another_fetches_it(
+    gateway: MemoryGateway,
+) -> None:
     import asyncio  # noqa: PLC0415 - here alone
 
     assert asyncio.run(_from_task_to_task(gateway)) == CONTENT
@@ -394,7 +400,7 @@ def test_from_tasks(gateway: MemoryGateway) -> None:
 
 
 @pytest.mark.law("G8")
-def test_evicting_takes_what_was_used_longest_ago_and_never_what_waits(
+def test_eviction_removes_least_recently_used_attachments_and_never_waiting_ones(
     gateway: MemoryGateway, tmp_path: Path
 ) -> None:
     now_ms = [1_700_000_000_000]
@@ -418,7 +424,7 @@ def test_evicting_takes_what_was_used_longest_ago_and_never_what_waits(
 
 
 @pytest.mark.law("G8")
-def test_wiping_removes_all_bytes_and_says_what_would_be_lost(
+def test_a_wipe_is_refused_while_an_attachment_waits_and_then_removes_all_files(
     gateway: MemoryGateway, tmp_path: Path
 ) -> None:
     client = gateway.client("phone")
@@ -433,7 +439,7 @@ def test_wiping_removes_all_bytes_and_says_what_would_be_lost(
     assert [path.name for path in tmp_path.iterdir()] == []
 
 
-def test_a_client_with_a_key_keeps_no_bytes_in_the_open(
+def test_an_encrypted_client_refuses_attachments_and_stores_none(
     gateway: MemoryGateway, tmp_path: Path
 ) -> None:
     client = gateway.client("phone", key="correct horse battery staple")
@@ -445,7 +451,7 @@ def test_a_client_with_a_key_keeps_no_bytes_in_the_open(
 
 @pytest.mark.law("G6")
 @pytest.mark.usefixtures("_small_parts")
-def test_what_waited_beside_a_damaged_file_is_uploaded(
+def test_an_attachment_waiting_beside_a_damaged_file_is_uploaded_after_salvage(
     gateway: MemoryGateway, tmp_path: Path
 ) -> None:
     client = gateway.client("phone")
@@ -458,7 +464,9 @@ def test_what_waited_beside_a_damaged_file_is_uploaded(
     assert gateway.attachments().objects.objects[f"attachments/test/{file.file_name}"] == CONTENT
 
 
-def test_what_nobody_knows_is_removed_in_the_end(gateway: MemoryGateway, tmp_path: Path) -> None:
+def test_eviction_removes_unknown_files_and_keeps_recent_partial_ones(
+    gateway: MemoryGateway, tmp_path: Path
+) -> None:
     client = gateway.client("phone")
     file = with_photo(client)
     folder = tmp_path / "phone.db-attachments"
@@ -469,7 +477,9 @@ def test_what_nobody_knows_is_removed_in_the_end(gateway: MemoryGateway, tmp_pat
     assert files_of("phone", tmp_path) == {file.file_name, "young.part"}
 
 
-def test_a_transport_that_carries_none_says_so(gateway: MemoryGateway, tmp_path: Path) -> None:
+def test_a_transport_without_attachments_reports_method_not_allowed(
+    gateway: MemoryGateway, tmp_path: Path
+) -> None:
     from lakesync.client import MemoryTransport  # noqa: PLC0415 - here alone
 
     transport = MemoryTransport("test", gateway, gateway)

@@ -100,7 +100,7 @@ def until_done(operation: Any, times: int = 20) -> Any:
 @pytest.mark.emulator
 @pytest.mark.law("G2", "G3", "G6", "G7")
 @pytest.mark.parametrize("size", [0, 1_000, 2 * PART_BYTES + 1_000])
-def test_a_file_goes_over_a_line_that_breaks_to_s3_and_back(
+def test_an_attachment_reaches_s3_and_back_over_a_breaking_connection(
     served: LocalGateway, tmp_path: Path, size: int
 ) -> None:
     content, network = random.Random(size).randbytes(size), Cutting(4)
@@ -118,7 +118,9 @@ def test_a_file_goes_over_a_line_that_breaks_to_s3_and_back(
 
 
 @pytest.mark.emulator
-def test_before_the_bytes_are_there_it_says_so(served: LocalGateway, tmp_path: Path) -> None:
+def test_fetching_an_attachment_before_its_upload_reports_not_yet_uploaded(
+    served: LocalGateway, tmp_path: Path
+) -> None:
     with client_of(served, "phone", tmp_path) as phone:
         file = phone.attachments.add(b"later").unwrap()
         phone.insert("todos", "t1", {"photo": str(file)}).unwrap()
@@ -165,7 +167,7 @@ def xml(code: str) -> bytes:
         (301, b"<html>moved</html>", "ADAPTER_ERROR"),
     ],
 )
-def test_what_a_store_refuses_is_said_in_our_words_without_the_address(
+def test_a_refusal_by_the_object_store_maps_to_our_error_without_the_signed_url(
     status: int, body: bytes, code: str
 ) -> None:
     with Store(status, body).transport() as transport:
@@ -192,7 +194,7 @@ def test_what_a_store_refuses_is_said_in_our_words_without_the_address(
         (511, {}, b""),
     ],
 )
-def test_an_answer_that_no_store_gave_is_tried_again(
+def test_an_answer_not_from_the_object_store_is_foreign_and_retried_later(
     status: int, headers: dict[str, str], body: bytes
 ) -> None:
     def answer(_request: httpx.Request) -> httpx.Response:
@@ -211,7 +213,9 @@ def test_an_answer_that_no_store_gave_is_tried_again(
 
 
 @pytest.mark.parametrize(("status", "body"), [(200, b""), (412, xml("PreconditionFailed"))])
-def test_a_store_is_sent_what_was_signed_and_never_the_token(status: int, body: bytes) -> None:
+def test_the_object_store_receives_the_signed_request_and_never_the_token(
+    status: int, body: bytes
+) -> None:
     store = Store(status, body)
     with store.transport() as transport:
         transport.send_bytes(SIGNED, b"content")
@@ -222,7 +226,7 @@ def test_a_store_is_sent_what_was_signed_and_never_the_token(status: int, body: 
     assert request.content == b"content"
 
 
-def test_the_signature_of_an_address_is_in_no_log_and_the_apps_own_requests_are(
+def test_signed_url_signatures_are_not_logged_and_the_apps_own_requests_still_are(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     store = Store(200, b"content")
@@ -246,7 +250,7 @@ def test_the_signature_of_an_address_is_in_no_log_and_the_apps_own_requests_are(
         (416, b"", 7, b""),
     ],
 )
-def test_a_download_goes_on_where_it_was(
+def test_an_attachment_download_resumes_from_its_last_byte(
     status: int, body: bytes, start: int, received: bytes
 ) -> None:
     store = Store(status, body)
@@ -262,7 +266,7 @@ def test_a_download_goes_on_where_it_was(
      {"stored": False, "requests": [{}], "partsStored": 0},
      {"stored": False, "requests": [], "partsStored": "x"}],
 )  # fmt: skip
-def test_a_gateway_that_answers_nonsense_is_taken_for_none(answer: Any) -> None:
+def test_a_malformed_answer_to_an_upload_request_is_not_taken_for_the_gateways(answer: Any) -> None:
     store = Store(200, json.dumps(answer).encode(), **{"content-type": "application/json"})
     with store.transport() as transport, pytest.raises(LakeSyncError) as refused:
         transport.ask_upload(FILE, [], "")

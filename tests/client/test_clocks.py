@@ -45,7 +45,7 @@ def offset_of(client: Client) -> int:
 
 
 @pytest.mark.law("K4")
-def test_stamps_increase_over_restarts_and_wall_clocks_that_jump_back(world: World) -> None:
+def test_stamps_increase_across_restarts_and_wall_clocks_that_jump_back(world: World) -> None:
     client = world.client()
     stamps = [client.insert("todos", f"a{n}", {"n": n}).unwrap().hlc for n in range(3)]
     world.clock.ms -= HOUR_MS
@@ -69,7 +69,7 @@ def test_stamps_increase_after_the_outbox_was_emptied_and_the_clock_set_back(bot
 
 
 @pytest.mark.law("K10")
-def test_edits_of_a_clock_that_is_ahead_are_stamped_again_and_accepted(both: World) -> None:
+def test_edits_stamped_by_a_clock_ahead_are_restamped_and_accepted(both: World) -> None:
     client, other = both.client(wall_clock=Device(both, HOUR_MS)), both.client("other")
     other.insert("todos", "t1", {"title": "theirs", "n": 0, "done": True}).unwrap()
     other.sync().unwrap()
@@ -105,7 +105,7 @@ def test_edits_of_a_clock_that_is_ahead_are_stamped_again_and_accepted(both: Wor
 
 
 @pytest.mark.law("K8", "K10")
-def test_a_transaction_during_which_the_clock_jumped_stays_whole(both: World) -> None:
+def test_a_transaction_during_which_the_clock_jumps_is_pushed_whole(both: World) -> None:
     device = Device(both, 0)
     client = both.client(wall_clock=device)
     client.insert("todos", "before", {"n": 0}).unwrap()
@@ -123,7 +123,7 @@ def test_a_transaction_during_which_the_clock_jumped_stays_whole(both: World) ->
 
 
 @pytest.mark.law("K10")
-def test_the_state_after_stamping_again_is_the_gateways_byte_for_byte(world: World) -> None:
+def test_row_states_after_restamping_equal_the_gateways_byte_for_byte(world: World) -> None:
     client = world.client(wall_clock=Device(world, HOUR_MS))
     client.insert("todos", "t1", {"title": "x", "n": 1}).unwrap()
     client.update("todos", "t1", {"n": 2}).unwrap()
@@ -135,7 +135,7 @@ def test_the_state_after_stamping_again_is_the_gateways_byte_for_byte(world: Wor
 
 
 @pytest.mark.law("K10")
-def test_after_the_correction_another_clients_later_edit_wins(both: World) -> None:
+def test_after_restamping_a_later_edit_of_another_client_wins(both: World) -> None:
     ahead, other = both.client("ahead", wall_clock=Device(both, HOUR_MS)), both.client("other")
     ahead.insert("todos", "t1", {"title": "made with a wrong clock"}).unwrap()
     ahead.sync().unwrap()
@@ -149,7 +149,9 @@ def test_after_the_correction_another_clients_later_edit_wins(both: World) -> No
 
 
 @pytest.mark.law("K10")
-def test_the_correction_survives_a_restart_and_later_edits_need_no_other(both: World) -> None:
+def test_the_clock_correction_survives_a_restart_and_later_edits_need_no_restamping(
+    both: World,
+) -> None:
     device = Device(both, HOUR_MS)
     client = both.client(wall_clock=device)
     client.insert("todos", "t1", {"n": 1}).unwrap()
@@ -164,7 +166,7 @@ def test_the_correction_survives_a_restart_and_later_edits_need_no_other(both: W
 
 
 @pytest.mark.law("K10")
-def test_a_clock_that_is_behind_is_corrected_too(both: World) -> None:
+def test_a_clock_that_is_behind_is_corrected_by_a_push(both: World) -> None:
     client = both.client(wall_clock=Device(both, -HOUR_MS))
     client.insert("todos", "t1", {"n": 1}).unwrap()
     client.push().unwrap()
@@ -174,7 +176,7 @@ def test_a_clock_that_is_behind_is_corrected_too(both: World) -> None:
 
 
 @pytest.mark.law("K10")
-def test_a_clock_set_right_by_hand_needs_one_more_push_to_be_trusted_again(both: World) -> None:
+def test_a_clock_set_right_by_hand_is_trusted_again_after_one_push(both: World) -> None:
     device = Device(both, HOUR_MS)
     client = both.client(wall_clock=device)
     client.insert("todos", "t1", {"n": 1}).unwrap()
@@ -218,7 +220,7 @@ class _Timed:
         (-60_000, 900, 100, range(59_100, 60_901)),
     ],
 )
-def test_the_offset_is_bounded_by_the_round_trip(
+def test_the_clock_offset_is_accurate_within_the_round_trip_time(
     world: World, error_ms: int, there_ms: int, back_ms: int, offsets: range
 ) -> None:
     timed = _Timed(world, there_ms, back_ms)
@@ -229,7 +231,7 @@ def test_the_offset_is_bounded_by_the_round_trip(
     assert offset_of(client) in offsets
 
 
-def test_a_device_clock_set_back_during_a_push_teaches_nothing(world: World) -> None:
+def test_a_device_clock_set_back_during_a_push_leaves_the_offset_unchanged(world: World) -> None:
     client = world.client(transport=_Timed(world, 0, -50))
     client.insert("todos", "t1", {"n": 1}).unwrap()
     client.push().unwrap()
@@ -254,7 +256,7 @@ class _Rewriting:
         return self.inner.pull(pull)
 
 
-def test_a_gateway_that_refuses_every_stamp_and_tells_no_time_is_not_asked_for_ever(
+def test_pushes_refused_for_clock_drift_without_a_server_time_end_after_four_attempts(
     world: World,
 ) -> None:
     transport = _Rewriting(world, server_time_ms=0)
@@ -271,7 +273,7 @@ def test_a_gateway_that_refuses_every_stamp_and_tells_no_time_is_not_asked_for_e
 
 
 @pytest.mark.law("K10")
-def test_a_quarantined_edit_with_a_wrong_stamp_is_stamped_again_and_stays_quarantined(
+def test_restamping_includes_quarantined_edits_and_leaves_them_in_quarantine(
     both: World,
 ) -> None:
     both.gateway.only_text_in("strict")
@@ -311,7 +313,7 @@ class _Lenient:
 
 
 @pytest.mark.law("K10")
-def test_an_edit_over_the_limits_of_a_later_release_is_stamped_again_too(
+def test_an_edit_over_the_limits_of_a_later_release_is_restamped_and_accepted(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Limits are of new edits; what the outbox has keeps no receipt from being applied."""
@@ -334,7 +336,7 @@ def _page(hlc: int, cursor: int) -> PullPage:
 
 
 @pytest.mark.law("K4")
-def test_a_remote_stamp_that_no_gateway_can_have_accepted_does_not_drag_the_clock(
+def test_an_impossible_remote_stamp_does_not_advance_the_clock(
     world: World,
 ) -> None:
     transport = _Timed(world, 0, 0)
@@ -349,7 +351,7 @@ def test_a_remote_stamp_that_no_gateway_can_have_accepted_does_not_drag_the_cloc
 
 
 @pytest.mark.law("K1", "K4")
-def test_a_row_that_came_into_sight_ahead_of_the_cursor_moves_the_clock(world: World) -> None:
+def test_a_row_received_with_a_stamp_past_the_cursor_advances_the_clock(world: World) -> None:
     transport = _Timed(world, 0, 0)
     page = replace(_page(hlc=at_ms(3_600_000), cursor=at_ms(0)), scope="some")
     transport.pull = lambda _pull: page  # type: ignore[method-assign]
@@ -363,7 +365,7 @@ def test_a_row_that_came_into_sight_ahead_of_the_cursor_moves_the_clock(world: W
 
 
 @pytest.mark.law("K11")
-def test_an_event_that_may_be_there_is_not_stamped_again(both: World) -> None:
+def test_an_append_table_edit_that_may_be_stored_is_not_restamped(both: World) -> None:
     """One function took it and did not answer; the next one's clock is behind, and refuses it."""
     both.gateway.append_only("events")
     device = Device(both, 4_000)

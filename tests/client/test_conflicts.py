@@ -57,7 +57,7 @@ WON = replace(LOST, won=True)
 
 @pytest.mark.law("K27")
 @pytest.mark.parametrize("first", ["pull", "push"])
-def test_the_loser_is_notified_with_rules_as_without(
+def test_a_client_whose_write_lost_is_notified_under_sync_rules(
     two: tuple[Client, Client], first: str
 ) -> None:
     a, b = two
@@ -76,7 +76,7 @@ def test_the_loser_is_notified_with_rules_as_without(
 
 @pytest.mark.law("K27")
 @pytest.mark.parametrize("first", ["pull", "push"])
-def test_the_winner_is_notified_where_the_loser_has_read_on(
+def test_a_client_whose_write_won_over_an_unread_one_records_the_conflict(
     two: tuple[Client, Client], first: str
 ) -> None:
     a, b = two
@@ -91,7 +91,7 @@ def test_the_winner_is_notified_where_the_loser_has_read_on(
 
 
 @pytest.mark.law("K27")
-def test_who_overwrites_what_he_has_read_hears_nothing(two: tuple[Client, Client]) -> None:
+def test_overwriting_a_value_already_read_is_no_conflict(two: tuple[Client, Client]) -> None:
     a, b = two
     b.update("todos", "t1", {"title": "theirs"}).unwrap()
     sync(b, a)
@@ -117,7 +117,7 @@ def clash(a: Client, b: Client, table: str = "todos", **values: Any) -> LostWrit
     ("keep", "value", "title"), [("mine", None, "mine"), ("theirs", None, "theirs"),
                                  ("new", "both", "both")],
 )  # fmt: skip
-def test_a_conflict_is_kept_over_restarts_until_it_is_resolved(
+def test_a_conflict_survives_restarts_until_it_is_resolved(
     two: tuple[Client, Client], world: World, keep: Any, value: Any, title: str
 ) -> None:
     a, b = two
@@ -141,7 +141,7 @@ def test_a_conflict_is_kept_over_restarts_until_it_is_resolved(
 
 @pytest.mark.law("K27")
 @pytest.mark.parametrize(("keep", "title"), [("mine", "mine"), ("theirs", "theirs")])
-def test_a_winner_may_let_the_other_value_stand(
+def test_a_conflict_that_was_won_may_be_resolved_in_favour_of_the_other_value(
     two: tuple[Client, Client], world: World, keep: Any, title: str
 ) -> None:
     a, b = two
@@ -157,7 +157,7 @@ def test_a_winner_may_let_the_other_value_stand(
 
 
 @pytest.mark.law("K27")
-def test_an_edit_of_a_row_that_was_deleted_brings_it_back_if_the_app_says_so(
+def test_resolving_an_edit_of_a_deleted_row_as_mine_inserts_the_row_again(
     two: tuple[Client, Client],
 ) -> None:
     a, b = two
@@ -174,7 +174,7 @@ def test_an_edit_of_a_row_that_was_deleted_brings_it_back_if_the_app_says_so(
 
 
 @pytest.mark.law("K27")
-def test_what_others_wrote_goes_when_rules_hide_the_row(world: World) -> None:
+def test_a_conflict_loses_the_other_clients_values_when_rules_hide_the_row(world: World) -> None:
     world.rules({"filters": [MINE]})
     a, b = world.client("a", "us"), world.client("b", "us")
     b.insert("todos", "t1", {"owner": "us", "title": "old"}).unwrap()
@@ -192,7 +192,7 @@ def test_what_others_wrote_goes_when_rules_hide_the_row(world: World) -> None:
 
 
 @pytest.mark.law("K27")
-def test_what_others_wrote_goes_when_rules_omit_the_column(world: World) -> None:
+def test_a_conflict_loses_the_other_clients_values_when_rules_omit_the_column(world: World) -> None:
     a, b = world.client("a", "us"), world.client("b", "us")
     b.insert("todos", "t1", {"owner": "us", "title": "old"}).unwrap()
     sync(b, a)
@@ -209,7 +209,7 @@ def test_what_others_wrote_goes_when_rules_omit_the_column(world: World) -> None
 
 
 @pytest.mark.law("K27")
-def test_of_too_many_the_oldest_are_dropped_and_counted(
+def test_the_oldest_conflicts_over_the_limit_are_dropped_and_counted(
     two: tuple[Client, Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert CONFLICTS_MAX == 10_000
@@ -223,7 +223,9 @@ def test_of_too_many_the_oldest_are_dropped_and_counted(
 
 
 @pytest.mark.law("K27")
-def test_a_conflict_follows_its_columns_spelling_and_its_declared_type(world: World) -> None:
+def test_a_conflict_shows_the_current_spelling_and_declared_type_of_its_column(
+    world: World,
+) -> None:
     a, b = world.client("a", "us"), world.client("b", "us")
     b.insert("notes", "t1", {"due": "2026-01-01"}).unwrap()
     sync(b, a)
@@ -243,7 +245,7 @@ def test_a_conflict_follows_its_columns_spelling_and_its_declared_type(world: Wo
 
 
 @pytest.mark.law("K27")
-def test_of_an_edit_that_is_discarded_nothing_is_kept(two: tuple[Client, Client]) -> None:
+def test_discarding_an_edit_removes_its_conflict(two: tuple[Client, Client]) -> None:
     a, b = two
     delta = a.update("todos", "t1", {"title": "mine"}).unwrap()
     b.update("todos", "t1", {"title": "theirs"}).unwrap()
@@ -272,7 +274,7 @@ def test_a_crash_between_receipt_and_page_loses_no_conflict(
 
 
 @pytest.mark.law("K27")
-def test_who_replaced_a_value_is_notified_although_others_have_gone_on_since(
+def test_a_write_that_replaced_an_unread_value_is_a_conflict_despite_later_writes(
     two: tuple[Client, Client],
 ) -> None:
     a, b = two
@@ -288,7 +290,7 @@ def test_who_replaced_a_value_is_notified_although_others_have_gone_on_since(
 
 
 @pytest.mark.law("K27")
-def test_a_row_that_was_hidden_meanwhile_is_not_compared_with_what_is_no_longer_known(
+def test_a_row_hidden_by_rules_meanwhile_causes_no_conflict(
     world: World,
 ) -> None:
     world.rules({"filters": [MINE]})

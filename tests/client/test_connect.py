@@ -53,7 +53,7 @@ def silent() -> Iterator[str]:
 
 
 @pytest.mark.law("K17")
-def test_connected_clients_hear_of_each_others_edits_and_of_nothing_offline(
+def test_connected_clients_receive_each_others_edits_and_reconnect_after_being_offline(
     gateway: MemoryGateway,
 ) -> None:
     phone, laptop = gateway.client("phone"), gateway.client("laptop")
@@ -72,7 +72,7 @@ def test_connected_clients_hear_of_each_others_edits_and_of_nothing_offline(
 
 
 @pytest.mark.law("K17")
-def test_what_connect_began_ends_with_the_client(gateway: MemoryGateway) -> None:
+def test_closing_a_client_stops_its_sync_loops(gateway: MemoryGateway) -> None:
     client = gateway.client("phone")
     loop = client.connect()
     assert loop.is_running()
@@ -91,7 +91,7 @@ def test_what_connect_began_ends_with_the_client(gateway: MemoryGateway) -> None
 
 
 @pytest.mark.law("K17")
-def test_signing_out_stops_syncing_and_a_refused_one_goes_on(gateway: MemoryGateway) -> None:
+def test_a_wipe_stops_the_sync_loop_and_a_refused_wipe_does_not(gateway: MemoryGateway) -> None:
     client = gateway.client("phone")
     results: list[Result[SyncSummary, LakeSyncError]] = []
     loop = client.connect(on_result=results.append)
@@ -117,7 +117,7 @@ def test_signing_out_stops_syncing_and_a_refused_one_goes_on(gateway: MemoryGate
     assert codes <= {"UNREACHABLE"}
 
 
-def test_connecting_in_an_event_loop_hears_results_there(gateway: MemoryGateway) -> None:
+def test_an_async_connect_delivers_sync_results_in_the_event_loop(gateway: MemoryGateway) -> None:
     async def scenario() -> None:
         heard: asyncio.Queue[Any] = asyncio.Queue()
         async with gateway.async_client("phone") as client:
@@ -131,7 +131,7 @@ def test_connecting_in_an_event_loop_hears_results_there(gateway: MemoryGateway)
     asyncio.run(scenario())
 
 
-def test_a_loop_takes_either_client_and_refuses_what_cannot_be_called(
+def test_a_sync_loop_takes_an_async_client_and_refuses_a_callback_that_is_not_callable(
     gateway: MemoryGateway,
 ) -> None:
     async def scenario() -> None:
@@ -146,7 +146,7 @@ def test_a_loop_takes_either_client_and_refuses_what_cannot_be_called(
         SyncLoop(gateway.client("laptop"), on_result=nothing)
 
 
-def test_a_socket_that_cannot_be_opened_is_reported_before_a_thread_begins(
+def test_a_missing_websocket_library_is_reported_before_the_loop_starts_a_thread(
     gateway: MemoryGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = gateway.client("phone")
@@ -157,7 +157,9 @@ def test_a_socket_that_cannot_be_opened_is_reported_before_a_thread_begins(
     assert not loop.is_running()
 
 
-def test_one_name_is_one_table(gateway: MemoryGateway) -> None:
+def test_a_single_table_name_may_be_given_as_text_to_watch_and_on_change(
+    gateway: MemoryGateway,
+) -> None:
     client = gateway.client("phone")
     called = threading.Event()
     with (
@@ -169,7 +171,9 @@ def test_one_name_is_one_table(gateway: MemoryGateway) -> None:
         assert called.wait(SOON_S)
 
 
-def test_the_subject_of_a_client_in_memory_is_its_id(gateway: MemoryGateway) -> None:
+def test_the_subject_of_a_client_of_a_memory_gateway_defaults_to_its_client_id(
+    gateway: MemoryGateway,
+) -> None:
     gateway.put_rules(OWN_ROWS)
     bob = gateway.client("bob")
     bob.insert("todos", "t1", {"owner": "bob"}).unwrap()
@@ -181,7 +185,7 @@ def test_the_subject_of_a_client_in_memory_is_its_id(gateway: MemoryGateway) -> 
         assert (other.get("todos", "t1").unwrap() is not None) == bool(rows)
 
 
-def test_a_callback_that_runs_while_its_client_closes_leaves_no_traceback(
+def test_a_callback_that_runs_while_its_client_closes_logs_no_traceback(
     gateway: MemoryGateway, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario() -> None:
@@ -209,7 +213,7 @@ def test_a_callback_that_runs_while_its_client_closes_leaves_no_traceback(
 
 
 @pytest.mark.law("K17")
-def test_a_stop_drops_a_request_that_is_not_answered(tmp_path: Path) -> None:
+def test_stopping_a_loop_drops_a_request_that_is_not_answered(tmp_path: Path) -> None:
     results: list[Result[SyncSummary, LakeSyncError]] = []
     with (
         silent() as url,
@@ -226,7 +230,7 @@ def test_a_stop_drops_a_request_that_is_not_answered(tmp_path: Path) -> None:
     assert [type(result.error) for result in results if isinstance(result, Err)] == [Unreachable]
 
 
-def test_closing_in_an_event_loop_drops_a_request_that_is_not_answered(tmp_path: Path) -> None:
+def test_closing_an_async_client_drops_a_request_that_is_not_answered(tmp_path: Path) -> None:
     async def scenario(url: str) -> float:
         with HttpTransport(url, "g1", token="t") as transport:
             client = AsyncClient(tmp_path / "a.db", client_id="a", transport=transport)
@@ -284,7 +288,9 @@ print("ended")
 
 
 @pytest.mark.parametrize("program", [CANCELLED, WATCHED, LOOPED], ids=["sync", "watch", "loop"])
-def test_nothing_keeps_a_program_from_ending(program: str, tmp_path: Path) -> None:
+def test_an_unanswered_sync_or_open_watch_does_not_keep_a_program_from_ending(
+    program: str, tmp_path: Path
+) -> None:
     with silent() as url:
         ended = subprocess.run(
             [sys.executable, "-c", program.format(url=url)],

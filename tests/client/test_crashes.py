@@ -97,7 +97,7 @@ def statements_of_a_life(folder: Path) -> int:
 
 @pytest.mark.law("K2")
 @pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
-def test_a_crash_at_any_statement_loses_no_edit_and_doubles_none(
+def test_a_crash_at_any_statement_neither_loses_nor_duplicates_an_edit(
     tmp_path: Path, *, late: bool
 ) -> None:
     count = statements_of_a_life(tmp_path)
@@ -160,7 +160,7 @@ def check_survivor(world: World, printed: list[str]) -> None:
 
 
 @pytest.mark.law("K2")
-def test_a_process_killed_while_editing_loses_nothing_that_it_was_promised(world: World) -> None:
+def test_a_process_killed_while_editing_loses_no_acknowledged_edit(world: World) -> None:
     with child(world.folder / "child.db", -1) as process:
         assert process.stdout is not None
         printed = [process.stdout.readline().strip() for _ in range(200)]
@@ -172,7 +172,7 @@ def test_a_process_killed_while_editing_loses_nothing_that_it_was_promised(world
 
 @pytest.mark.law("K2")
 @pytest.mark.parametrize("statements", [40, 61, 83, 104, 130])
-def test_a_process_that_exits_between_two_statements_loses_nothing(
+def test_a_process_that_exits_between_two_statements_loses_no_acknowledged_edit(
     world: World, statements: int
 ) -> None:
     with child(world.folder / "child.db", statements) as process:

@@ -90,7 +90,9 @@ def damaged(path: Path, seed: int) -> None:
 
 @pytest.mark.law("K20")
 @pytest.mark.parametrize("seed", range(60))
-def test_whatever_is_damaged_every_operation_answers(world: World, seed: int) -> None:
+def test_every_operation_on_a_damaged_file_answers_with_a_known_error(
+    world: World, seed: int
+) -> None:
     full(world)
     damaged(world.folder / "a.db", seed)
     try:
@@ -102,7 +104,7 @@ def test_whatever_is_damaged_every_operation_answers(world: World, seed: int) ->
 
 
 @pytest.mark.law("K20")
-def test_a_file_whose_schema_is_damaged_is_said_to_be_damaged_and_its_edits_are_saved(
+def test_a_file_with_a_damaged_sqlite_schema_is_reported_corrupt_and_its_edits_are_salvaged(
     world: World,
 ) -> None:
     waiting = full(world)
@@ -127,7 +129,9 @@ def _page_broken(path: Path, holds: str) -> None:
 
 
 @pytest.mark.law("K20")
-def test_the_outbox_of_a_damaged_file_is_saved_and_the_client_begins_anew(world: World) -> None:
+def test_salvage_keeps_the_outbox_of_a_damaged_file_and_the_client_syncs_afterwards(
+    world: World,
+) -> None:
     waiting = full(world)
     path = world.folder / "a.db"
     # The root of the rows: nothing can be edited, and none of the outbox is touched.
@@ -161,7 +165,7 @@ def test_the_outbox_of_a_damaged_file_is_saved_and_the_client_begins_anew(world:
 
 
 @pytest.mark.law("K20")
-def test_edits_over_the_limits_of_a_later_release_are_saved(
+def test_salvage_keeps_edits_over_the_size_limit_of_a_later_release(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waiting = full(world)
@@ -174,7 +178,7 @@ def test_edits_over_the_limits_of_a_later_release_are_saved(
 
 
 @pytest.mark.law("K20")
-def test_of_an_outbox_that_is_damaged_itself_both_ends_are_saved(world: World) -> None:
+def test_salvage_of_a_damaged_outbox_saves_part_of_its_edits_in_order(world: World) -> None:
     waiting = full(world)
     path = world.folder / "a.db"
     _page_broken(path, waiting[30])
@@ -191,7 +195,7 @@ def test_of_an_outbox_that_is_damaged_itself_both_ends_are_saved(world: World) -
 
 
 @pytest.mark.law("X14")
-def test_actions_of_a_damaged_file_are_saved_as_they_were(world: World) -> None:
+def test_salvage_keeps_queued_done_and_dead_actions_unchanged(world: World) -> None:
     shop = Shop(world)
     client = world.client(transport=shop.transport())
     shop.fails.append(ActionFailed("no"))
@@ -215,7 +219,7 @@ def test_actions_of_a_damaged_file_are_saved_as_they_were(world: World) -> None:
 
 
 @pytest.mark.law("X14")
-def test_an_action_whose_edits_may_be_lost_is_a_dead_letter(world: World) -> None:
+def test_salvage_makes_actions_whose_edits_may_be_lost_dead_letters(world: World) -> None:
     waiting = full(world)
     path = world.folder / "a.db"
     _page_broken(path, waiting[30])
@@ -234,7 +238,7 @@ def test_an_action_whose_edits_may_be_lost_is_a_dead_letter(world: World) -> Non
 @pytest.mark.parametrize(
     "damage", ["params = '{'", "queued_ms = 'x'", "status = 'gone'", "queued_ms = 1 << 62"]
 )
-def test_who_asks_for_a_damaged_action_is_answered(world: World, damage: str) -> None:
+def test_operations_on_a_damaged_action_are_corrupt_errors(world: World, damage: str) -> None:
     client = world.client()
     queued = client.actions.run("shipping", "ship", {"order": 1}).unwrap()
     with client._file.database.transaction() as connection:
@@ -257,7 +261,7 @@ def salvage_closed(client: Client) -> Any:
 
 
 @pytest.mark.law("X14")
-def test_an_action_that_is_not_what_was_queued_is_never_sent(world: World) -> None:
+def test_an_action_altered_in_the_file_is_never_sent(world: World) -> None:
     shop = Shop(world)
     client = world.client(transport=shop.transport())
     client.actions.run("shipping", "ship", {"order": 1, "to": "Ada"}).unwrap()
@@ -279,7 +283,7 @@ def test_an_action_that_is_not_what_was_queued_is_never_sent(world: World) -> No
 
 
 @pytest.mark.law("K20")
-def test_edits_that_are_only_in_the_log_are_saved_too(world: World) -> None:
+def test_salvage_keeps_edits_that_are_only_in_the_write_ahead_log(world: World) -> None:
     client = world.client()
     waiting = [client.insert("todos", f"t{n}", {"n": n}).unwrap().delta_id for n in range(5)]
     path, copy = world.folder / "a.db", world.folder / "copy.db"
@@ -292,7 +296,7 @@ def test_edits_that_are_only_in_the_log_are_saved_too(world: World) -> None:
 
 
 @pytest.mark.law("K20")
-def test_what_stands_in_the_outbox_keeps_its_standing(world: World) -> None:
+def test_salvage_keeps_the_stamps_transactions_and_statuses_of_the_outbox(world: World) -> None:
     client = world.client()
     with client.transaction() as tx:
         tx.insert("todos", "t1", {"n": 1}).unwrap()
@@ -311,7 +315,9 @@ def test_what_stands_in_the_outbox_keeps_its_standing(world: World) -> None:
 
 
 @pytest.mark.law("K20")
-def test_of_a_file_of_which_nothing_can_be_read_the_way_is_clear(world: World) -> None:
+def test_salvage_of_an_unreadable_file_saves_nothing_and_a_new_file_can_be_opened(
+    world: World,
+) -> None:
     path = world.folder / "a.db"
     path.write_bytes(b"\xff" * 10_000)
     with pytest.raises(FileCorrupt):
@@ -325,7 +331,7 @@ def test_of_a_file_of_which_nothing_can_be_read_the_way_is_clear(world: World) -
     world.client().insert("todos", "t1", {"n": 1}).unwrap()
 
 
-def test_salvaging_twice_keeps_both_files(world: World) -> None:
+def test_salvaging_twice_keeps_a_copy_of_the_file_each_time(world: World) -> None:
     full(world)
     first = salvage(world.folder / "a.db").unwrap()
     second = salvage(world.folder / "a.db").unwrap()
@@ -335,7 +341,7 @@ def test_salvaging_twice_keeps_both_files(world: World) -> None:
     assert [e.delta for e in first.edits] == [e.delta for e in second.edits]
 
 
-def test_a_file_that_is_not_there_is_not_salvaged(world: World) -> None:
+def test_salvage_of_a_missing_file_is_not_found_and_creates_none(world: World) -> None:
     result = salvage(world.folder / "none.db")
 
     assert isinstance(result, Err)
@@ -355,7 +361,7 @@ OWN = [
 
 @pytest.mark.law("K20")
 @pytest.mark.parametrize("own", OWN)
-def test_what_the_app_made_may_refuse_an_edit_or_a_page_and_nothing_was_written(
+def test_an_index_or_trigger_of_the_app_may_refuse_an_edit_or_a_page_and_nothing_is_written(
     world: World, own: str
 ) -> None:
     other = world.client("b")
@@ -422,7 +428,9 @@ WRONG: list[Callable[[Any], Any]] = [
 
 @pytest.mark.law("K20")
 @pytest.mark.parametrize("operation", WRONG)
-def test_what_is_of_the_wrong_type_is_an_err(world: World, operation: Callable[[Any], Any]) -> None:
+def test_an_argument_of_the_wrong_type_is_an_err(
+    world: World, operation: Callable[[Any], Any]
+) -> None:
     result = operation(world.client())
 
     assert isinstance(result, Err)
@@ -430,7 +438,7 @@ def test_what_is_of_the_wrong_type_is_an_err(world: World, operation: Callable[[
     assert world.client().insert("t", "r", {"title": "x"}).unwrap()
 
 
-def test_a_closed_client_answers(world: World) -> None:
+def test_every_operation_of_a_closed_client_is_a_validation_error(world: World) -> None:
     client = world.client()
     client.close()
 
@@ -440,7 +448,7 @@ def test_a_closed_client_answers(world: World) -> None:
 
 
 @pytest.mark.parametrize("path", ["a\0.db", "\ud800/\0"])
-def test_what_is_no_path_is_refused(world: World, path: str) -> None:
+def test_an_impossible_path_is_refused(world: World, path: str) -> None:
     with pytest.raises(LakeSyncError, match="is not a path"):
         Client(path, client_id="a", transport=world.transport())
 
@@ -450,7 +458,9 @@ def test_what_is_no_path_is_refused(world: World, path: str) -> None:
     [{"durability": "OFF"}, {"durability": "bogus"}, {"durability": 2}]
     + [{"page_deltas": count} for count in (0, -1, 10_001)],
 )
-def test_what_is_no_option_is_refused(world: World, options: dict[str, Any]) -> None:
+def test_an_invalid_durability_or_page_size_is_refused(
+    world: World, options: dict[str, Any]
+) -> None:
     with pytest.raises(LakeSyncError) as raised:
         world.client(**options)
     assert raised.value.code == "VALIDATION_ERROR"
@@ -458,7 +468,9 @@ def test_what_is_no_option_is_refused(world: World, options: dict[str, Any]) -> 
     assert "durability" not in options or not (world.folder / "a.db").exists()
 
 
-def test_a_bug_is_not_taken_for_damage(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_exception_is_raised_and_not_reported_as_damage(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     client = world.client()
     client.insert("t", "r", {"c": 1}).unwrap()
 
@@ -470,7 +482,7 @@ def test_a_bug_is_not_taken_for_damage(world: World, monkeypatch: pytest.MonkeyP
         client.insert("t", "r", {"c": 2})
 
 
-def test_a_client_that_is_reopened_after_being_refused_goes_on(world: World) -> None:
+def test_a_reopened_client_shows_its_rows(world: World) -> None:
     client = world.client()
     client.insert("t", "r", {"c": 1}).unwrap()
     assert rows_of(reopened(world, client)) == {("t", "r"): {"c": 1}}

@@ -67,7 +67,7 @@ def sync(*clients: Client) -> None:
 
 
 @pytest.mark.law("M10", "K32")
-def test_a_late_edit_does_not_bring_a_deleted_row_back_anywhere(world: World) -> None:
+def test_in_a_delete_wins_table_an_update_does_not_restore_a_deleted_row(world: World) -> None:
     a, b = world.client("a"), world.client("b")
     a.insert("todos", "r1", {"title": "Milk", "done": False}).unwrap()
     sync(a, b)
@@ -82,7 +82,9 @@ def test_a_late_edit_does_not_bring_a_deleted_row_back_anywhere(world: World) ->
 
 
 @pytest.mark.law("M10", "K32")
-def test_an_insert_brings_it_back_with_what_is_newer_than_the_delete(world: World) -> None:
+def test_an_insert_restores_a_deleted_row_with_the_columns_newer_than_the_delete(
+    world: World,
+) -> None:
     a, b = world.client("a"), world.client("b")
     a.insert("todos", "r1", {"title": "Milk", "done": False}).unwrap()
     sync(a, b)
@@ -99,7 +101,7 @@ def test_an_insert_brings_it_back_with_what_is_newer_than_the_delete(world: Worl
 
 
 @pytest.mark.law("K27", "K32")
-def test_the_app_hears_of_the_edit_that_was_deleted(world: World) -> None:
+def test_the_app_is_notified_of_an_edit_that_lost_to_a_delete(world: World) -> None:
     a, b = world.client("a"), world.client("b", gather_ms=0)
     lost: queue.Queue[LostWrite] = queue.Queue()
     a.insert("todos", "r1", {"title": "Milk"}).unwrap()
@@ -118,7 +120,7 @@ def test_the_app_hears_of_the_edit_that_was_deleted(world: World) -> None:
 
 
 @pytest.mark.law("K32")
-def test_its_own_delete_is_final_before_it_has_synced_again(world: World) -> None:
+def test_a_clients_own_unsynced_delete_hides_its_later_updates(world: World) -> None:
     a = world.client("a")
     a.insert("todos", "r1", {"title": "Milk"}).unwrap()
     sync(a)
@@ -130,7 +132,7 @@ def test_its_own_delete_is_final_before_it_has_synced_again(world: World) -> Non
 
 
 @pytest.mark.law("K32")
-def test_a_client_that_learns_of_it_late_reads_its_rows_anew(world: World) -> None:
+def test_a_client_that_receives_the_delete_wins_schema_re_evaluates_its_rows(world: World) -> None:
     a = world.client("a")
     a.update("todos", "r1", {"title": "nobody inserted it"}).unwrap()
     a.insert("todos", "r2", {"title": "Milk"}).unwrap()
@@ -150,7 +152,7 @@ def test_a_client_that_learns_of_it_late_reads_its_rows_anew(world: World) -> No
 
 
 @pytest.mark.law("K32")
-def test_another_process_with_the_file_learns_of_it_too(world: World) -> None:
+def test_another_process_with_the_same_file_learns_that_deletes_win(world: World) -> None:
     a = world.client("a")
     other = world.client("a")
     assert other.query("SELECT 1 AS one").unwrap() == [{"one": 1}]
@@ -178,7 +180,7 @@ def edits(draw: st.DrawFn) -> list[tuple[str, Op, str, dict[str, object]]]:
 @pytest.mark.law("M10", "K32")
 @given(done=edits(), ruled=st.booleans())
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
-def test_clients_and_gateway_read_the_same_rows(
+def test_clients_and_gateway_show_the_same_rows_of_a_delete_wins_table(
     tmp_path_factory: pytest.TempPathFactory,
     done: list[tuple[str, Op, str, dict[str, object]]],
     *,

@@ -35,7 +35,7 @@ def gateway(tmp_path: Path) -> Iterator[MemoryGateway]:
 
 
 @pytest.mark.law("K38")
-def test_one_direction_sends_and_reads_nothing_and_the_other_reads_and_sends_nothing(
+def test_a_pull_sync_sends_nothing_and_a_push_sync_reads_nothing(
     gateway: MemoryGateway,
 ) -> None:
     with gateway.client("phone") as client:
@@ -61,7 +61,9 @@ def test_one_direction_sends_and_reads_nothing_and_the_other_reads_and_sends_not
 
 
 @pytest.mark.law("K38")
-def test_a_loop_that_only_pulls_leaves_edits_where_they_are(gateway: MemoryGateway) -> None:
+def test_a_pull_only_loop_pushes_no_edits_and_uploads_no_attachments(
+    gateway: MemoryGateway,
+) -> None:
     with gateway.client("phone") as client:
         client.insert("todos", "mine", {"title": "b"}).unwrap()
         client.attachments.add(b"x").unwrap()
@@ -77,7 +79,7 @@ def test_a_loop_that_only_pulls_leaves_edits_where_they_are(gateway: MemoryGatew
 
 
 @pytest.mark.law("K38")
-def test_a_loop_that_only_pushes_opens_no_socket_and_reads_nothing(gateway: MemoryGateway) -> None:
+def test_a_push_only_loop_opens_no_socket_and_pulls_nothing(gateway: MemoryGateway) -> None:
     with gateway.client("phone") as client:
         client.connect(mode="push", every_s=0.01)
         client.insert("todos", "mine", {"title": "b"}).unwrap()
@@ -88,7 +90,7 @@ def test_a_loop_that_only_pushes_opens_no_socket_and_reads_nothing(gateway: Memo
 
 
 @pytest.mark.law("K38")
-def test_an_edit_that_needs_a_pull_waits_and_says_so(
+def test_a_push_sync_whose_edit_needs_a_pull_fails_once_and_keeps_the_edit(
     gateway: MemoryGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     push = Mock(side_effect=OutOfOrder("late"))
@@ -104,7 +106,7 @@ def test_an_edit_that_needs_a_pull_waits_and_says_so(
 
 @pytest.mark.law("K38")
 @pytest.mark.parametrize("mode", ["both", "", None, 1, ["push"]])
-def test_a_mode_that_is_none_is_a_clear_error(gateway: MemoryGateway, mode: Any) -> None:
+def test_an_invalid_sync_mode_is_refused(gateway: MemoryGateway, mode: Any) -> None:
     says = "mode is full, push or pull, not "
     with gateway.client("phone") as client:
         loop = client.connect()
@@ -118,7 +120,7 @@ def test_a_mode_that_is_none_is_a_clear_error(gateway: MemoryGateway, mode: Any)
         assert (result.error.code, result.error.field) == ("VALIDATION_ERROR", "mode")
 
 
-def test_the_waits_are_todays_unless_others_are_given(gateway: MemoryGateway) -> None:
+def test_sync_loop_waits_have_defaults_and_can_be_configured(gateway: MemoryGateway) -> None:
     assert Waits(heartbeat_s=450, reconnect_s=1, reconnect_s_max=300) == WAITS
     error = Unreachable("away")
     with gateway.client("phone") as client:
@@ -139,12 +141,12 @@ def test_the_waits_are_todays_unless_others_are_given(gateway: MemoryGateway) ->
         ({"reconnect_s": 400}, "reconnect_s is at most reconnect_s_max"),
     ],
 )
-def test_a_wait_that_is_none_is_refused(given: dict[str, Any], says: str) -> None:
+def test_an_invalid_wait_is_refused(given: dict[str, Any], says: str) -> None:
     with pytest.raises(ValidationFailed, match=says):
         Waits(**given)
 
 
-def test_seconds_alone_are_no_waits(gateway: MemoryGateway) -> None:
+def test_a_number_in_place_of_waits_is_refused(gateway: MemoryGateway) -> None:
     waits: Any = 5
     with (
         gateway.client("phone") as client,
@@ -154,7 +156,7 @@ def test_seconds_alone_are_no_waits(gateway: MemoryGateway) -> None:
 
 
 @pytest.mark.law("K39")
-def test_a_client_in_memory_is_a_client_until_it_is_closed(
+def test_an_in_memory_client_edits_syncs_and_warns_of_unsent_edits_when_closed(
     gateway: MemoryGateway, caplog: pytest.LogCaptureFixture
 ) -> None:
     client = Client(":memory:", client_id="phone", transport=gateway.transport())
@@ -181,7 +183,7 @@ def test_a_client_in_memory_is_a_client_until_it_is_closed(
 
 
 @pytest.mark.law("K39")
-def test_a_process_that_was_forked_leaves_its_parent_the_client_in_memory(
+def test_the_exit_of_a_forked_process_keeps_its_parents_in_memory_client(
     gateway: MemoryGateway,
 ) -> None:
     with Client(":memory:", client_id="phone", transport=gateway.transport()) as client:
@@ -197,7 +199,7 @@ def test_a_process_that_was_forked_leaves_its_parent_the_client_in_memory(
         assert client.get("todos", "mine").unwrap() == {"title": "b"}
 
 
-def test_a_client_in_memory_that_is_wiped_leaves_nothing(gateway: MemoryGateway) -> None:
+def test_wiping_an_in_memory_client_removes_its_folder(gateway: MemoryGateway) -> None:
     client = Client(":memory:", client_id="phone", transport=gateway.transport())
     assert client._memory is not None
     folder = client._memory.path.parent
@@ -205,7 +207,7 @@ def test_a_client_in_memory_that_is_wiped_leaves_nothing(gateway: MemoryGateway)
     assert not folder.exists()
 
 
-def test_two_clients_in_memory_have_nothing_in_common(gateway: MemoryGateway) -> None:
+def test_two_in_memory_clients_share_no_tables_or_rows(gateway: MemoryGateway) -> None:
     with (
         Client(":memory:", client_id="a", transport=gateway.transport()) as one,
         Client(":memory:", client_id="b", transport=gateway.transport()) as other,

@@ -52,7 +52,7 @@ def _table(names: tuple[str, ...], unseen: int = 0, forms: int = 0) -> AppTable:
     st.integers(0, 15),
     st.sampled_from(["r1", 'é"%b']),
 )
-def test_an_edit_is_the_same_whichever_way_it_is_encoded(
+def test_a_template_encodes_an_insert_exactly_as_make_delta_does(
     written: dict[str, Any], order: list[str], unseen: int, forms: int, row_id: str
 ) -> None:
     table, again = (_table(tuple(order), unseen, forms) for _ in range(2))
@@ -74,7 +74,7 @@ def test_an_edit_is_the_same_whichever_way_it_is_encoded(
 
 
 @pytest.mark.parametrize("op", [Op.UPDATE, Op.DELETE])
-def test_an_edit_of_any_kind_is(op: Op) -> None:
+def test_a_template_encodes_updates_and_deletes_exactly_as_make_delta_does(op: Op) -> None:
     written = {"a": 1} if op is Op.UPDATE else {}
     template, _ = _template(tuple(written), _table(NAMES), op)
 
@@ -84,7 +84,7 @@ def test_an_edit_of_any_kind_is(op: Op) -> None:
     assert run == encode_record(delta)
 
 
-def test_a_row_of_a_table_with_thousands_of_columns_is_kept() -> None:
+def test_a_row_state_of_a_table_with_thousands_of_columns_is_encoded() -> None:
     names = tuple(f"c{number}" for number in range(2_500))
     template, states = _template(names[-1:], table := _table(names))
 
@@ -93,7 +93,7 @@ def test_a_row_of_a_table_with_thousands_of_columns_is_kept() -> None:
     assert states.decode(table.places, state).columns == {names[-1]: (5, CLIENT, b"1")}
 
 
-def test_what_is_too_large_or_has_no_row_is_no_edit() -> None:
+def test_a_template_refuses_oversized_edits_and_invalid_row_ids_and_stamps() -> None:
     template, _ = _template(("a",), _table(NAMES))
 
     with pytest.raises(DeltaTooLarge):
@@ -108,7 +108,7 @@ def test_what_is_too_large_or_has_no_row_is_no_edit() -> None:
     ("value", "says"),
     [(float("nan"), "NaN"), ("\ud800", "surrogate"), (date(2026, 5, 17), "declare")],
 )
-def test_what_is_no_value_is_refused_by_its_column(value: object, says: str) -> None:
+def test_a_template_refuses_an_invalid_value_naming_its_column(value: object, says: str) -> None:
     template, _ = _template(("a", "b"), _table(NAMES))
 
     with pytest.raises(ValidationFailed, match=says) as refused:

@@ -28,7 +28,7 @@ def client(world: World) -> Client:
 
 
 @pytest.mark.law("K1")
-def test_an_edit_is_a_row_a_state_and_an_outbox_entry(client: Client) -> None:
+def test_an_edit_writes_a_row_a_row_state_and_an_outbox_entry(client: Client) -> None:
     delta = client.insert("todos", "t1", {"title": "Buy milk", "done": False}).unwrap()
 
     assert client.query("SELECT * FROM todos").unwrap() == [
@@ -41,7 +41,7 @@ def test_an_edit_is_a_row_a_state_and_an_outbox_entry(client: Client) -> None:
     check_sound(client)
 
 
-def test_a_deleted_row_leaves_the_table_and_its_tombstone_stays(client: Client) -> None:
+def test_a_delete_removes_the_row_from_the_table_and_keeps_its_tombstone(client: Client) -> None:
     client.insert("todos", "t1", {"title": "x"}).unwrap()
     delta = client.delete("todos", "t1").unwrap()
 
@@ -52,20 +52,20 @@ def test_a_deleted_row_leaves_the_table_and_its_tombstone_stays(client: Client) 
     check_sound(client)
 
 
-def test_an_update_of_a_row_never_seen_writes_its_columns(client: Client) -> None:
+def test_an_update_of_an_unknown_row_writes_its_columns(client: Client) -> None:
     client.update("todos", "t9", {"done": True}).unwrap()
 
     assert client.query("SELECT * FROM todos").unwrap() == [{"_row_id": "t9", "done": 1}]
 
 
-def test_a_delete_of_a_row_never_seen_is_recorded(client: Client) -> None:
+def test_a_delete_of_an_unknown_row_is_recorded(client: Client) -> None:
     client.delete("todos", "t9").unwrap()
 
     assert [entry.delta.op for entry in client.pending().unwrap()] == [Op.DELETE]
     assert client.query("SELECT * FROM todos").unwrap() == []
 
 
-def test_an_update_after_a_delete_brings_back_only_what_it_writes(client: Client) -> None:
+def test_an_update_after_a_delete_restores_only_the_columns_it_writes(client: Client) -> None:
     client.insert("todos", "t1", {"title": "x", "done": True}).unwrap()
     client.delete("todos", "t1").unwrap()
     client.update("todos", "t1", {"title": "y"}).unwrap()
@@ -160,7 +160,7 @@ def test_a_transaction_is_one_group_in_the_outbox(client: Client) -> None:
 
 
 @pytest.mark.law("K1")
-def test_a_transaction_that_raises_leaves_nothing(client: Client) -> None:
+def test_a_transaction_that_raises_writes_nothing(client: Client) -> None:
     client.insert("todos", "t0", {"title": "before"}).unwrap()
     with suppress(ZeroDivisionError), client.transaction() as edits:
         edits.insert("other", "t1", {"new_column": "x"}).unwrap()
@@ -173,7 +173,7 @@ def test_a_transaction_that_raises_leaves_nothing(client: Client) -> None:
 
 
 @pytest.mark.law("K1")
-def test_a_transaction_with_an_unseen_err_is_undone_and_raises_it(client: Client) -> None:
+def test_a_transaction_with_an_ignored_err_is_rolled_back_and_raises_it(client: Client) -> None:
     def edit() -> None:
         with client.transaction() as edits:
             edits.insert("todos", "t1", {"title": "x"}).unwrap()
@@ -195,7 +195,7 @@ def _as_value_error(edit: Any) -> None:
         raise ValueError(str(exc)) from exc
 
 
-def test_an_empty_transaction_is_nothing(client: Client) -> None:
+def test_an_empty_transaction_writes_no_edit(client: Client) -> None:
     with client.transaction():
         pass
 
@@ -212,7 +212,7 @@ HOSTILE_COLUMNS = {
 
 
 @pytest.mark.law("K9")
-def test_column_names_that_sqlite_reserves_stay_apart(world: World) -> None:
+def test_column_names_that_clash_in_sqlite_get_distinct_sql_names(world: World) -> None:
     client = world.client()
     client.insert("t", "r", HOSTILE_COLUMNS).unwrap()
 
@@ -225,7 +225,7 @@ def test_column_names_that_sqlite_reserves_stay_apart(world: World) -> None:
 
 
 @pytest.mark.law("K9")
-def test_table_names_that_are_taken_or_that_sqlite_reserves_stay_apart(world: World) -> None:
+def test_table_names_taken_or_reserved_in_sqlite_get_distinct_sql_names(world: World) -> None:
     client = world.client()
     names = ["Todos", "_lakesync_outbox", "select", "t", "pragma_table_info", "json_each"]
     other = world.client("b")
@@ -248,7 +248,7 @@ def test_table_names_that_are_taken_or_that_sqlite_reserves_stay_apart(world: Wo
 
 
 @pytest.mark.law("K9")
-def test_a_column_for_which_sqlite_has_no_room_is_kept_and_read_by_get(
+def test_a_column_beyond_sqlites_limit_is_stored_and_read_by_get(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lakesync.client.storage.catalogue.APP_COLUMNS_MAX", 40)
@@ -265,7 +265,7 @@ def test_a_column_for_which_sqlite_has_no_room_is_kept_and_read_by_get(
 
 
 @pytest.mark.law("K9")
-def test_sqlite_has_room_for_as_many_columns_as_the_catalogue_gives_a_table() -> None:
+def test_sqlite_accepts_as_many_columns_as_the_catalogue_allows() -> None:
     columns = [(f"c{place}", "") for place in range(APP_COLUMNS_MAX)]
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.execute(table_sql("wide", columns))
@@ -277,7 +277,7 @@ def test_sqlite_has_room_for_as_many_columns_as_the_catalogue_gives_a_table() ->
         assert connection.execute("SELECT c0 FROM wide").fetchall() == [(2,)]
 
 
-def test_a_query_that_is_no_sql_is_an_err(client: Client) -> None:
+def test_an_invalid_query_is_an_err(client: Client) -> None:
     for sql, parameters in (("SELEC 1", ()), ("SELECT * FROM nowhere", ()), ("SELECT ?", ())):
         result = client.query(sql, parameters)
         assert isinstance(result, Err)
@@ -341,7 +341,7 @@ def test_columns_can_be_declared_after_rows_exist(world: World) -> None:
         ("t", {"c": "string"}, [[]]),
     ],
 )
-def test_a_declaration_that_is_not_sound_is_an_err_and_changes_nothing(
+def test_an_invalid_declaration_is_an_err_and_changes_nothing(
     client: Client, table: str, columns: dict[str, str], indexes: list[list[str]]
 ) -> None:
     assert isinstance(client.declare(table, columns, indexes=indexes), Err)
@@ -356,7 +356,7 @@ class Todo:
     title: str
 
 
-def test_an_id_among_the_columns_is_refused(world: World) -> None:
+def test_a_row_id_among_the_columns_of_an_edit_is_refused(world: World) -> None:
     todo = asdict(Todo("t1", "Buy milk"))
     with world.client() as client:
         client.declare("todos", Todo).unwrap()

@@ -37,7 +37,7 @@ def on_disk(folder: Path) -> bytes:
 
 @pytest.mark.law("K31")
 @pytest.mark.parametrize("key", KEYS, ids=["raw", "passphrase", "callable"])
-def test_nothing_on_the_disk_can_be_read_and_the_key_opens_it_again(
+def test_an_encrypted_file_has_no_plaintext_and_opens_again_with_its_key(
     world: World, tmp_path: Path, key: Any
 ) -> None:
     client = world.client(key=key)
@@ -61,7 +61,7 @@ def test_nothing_on_the_disk_can_be_read_and_the_key_opens_it_again(
 
 @pytest.mark.law("K31")
 @pytest.mark.parametrize("key", [OTHER, "another", RAW.hex(), ""])
-def test_another_key_is_distinguished_from_damage_and_changes_nothing(
+def test_a_wrong_key_is_reported_as_such_and_leaves_the_file_unchanged(
     world: World, key: Any
 ) -> None:
     client = world.client(key=RAW)
@@ -76,7 +76,9 @@ def test_another_key_is_distinguished_from_damage_and_changes_nothing(
 
 
 @pytest.mark.law("K31")
-def test_an_encrypted_file_without_its_key_says_so(world: World) -> None:
+def test_opening_an_encrypted_file_without_its_key_reports_that_a_key_may_be_needed(
+    world: World,
+) -> None:
     world.client(key=RAW).close()
 
     with pytest.raises(FileCorrupt, match="if it is encrypted, open it with its key"):
@@ -84,7 +86,7 @@ def test_an_encrypted_file_without_its_key_says_so(world: World) -> None:
 
 
 @pytest.mark.law("K31")
-def test_a_file_that_is_not_encrypted_is_not_opened_by_a_key(world: World) -> None:
+def test_an_unencrypted_file_is_not_opened_with_a_key(world: World) -> None:
     client = world.client()
     client.insert("todos", "t1", {}).unwrap()
     client.close()
@@ -99,7 +101,7 @@ def test_a_file_that_is_not_encrypted_is_not_opened_by_a_key(world: World) -> No
     ["", "x" * (PASSPHRASE_BYTES_MAX + 1), "\ud800", b"", b"x" * 31, b"x" * 33, 7, bytearray(RAW),
      lambda: None, lambda: lambda: RAW],
 )  # fmt: skip
-def test_what_is_no_key_is_refused_and_not_repeated(key: Any) -> None:
+def test_an_invalid_key_is_refused_and_not_repeated_in_the_message(key: Any) -> None:
     with pytest.raises(ValidationFailed) as caught:
         Key(key)
     assert caught.value.field == "key"
@@ -108,7 +110,7 @@ def test_what_is_no_key_is_refused_and_not_repeated(key: Any) -> None:
 
 @given(passphrase=st.text(min_size=1, max_size=40).filter(str.isprintable))
 @settings(max_examples=200)
-def test_a_passphrase_is_never_part_of_a_statement(passphrase: str) -> None:
+def test_a_passphrase_enters_the_key_pragma_only_as_hexadecimal(passphrase: str) -> None:
     pragma = Key(passphrase)._pragma
 
     assert pragma == f"PRAGMA hexkey = '{passphrase.encode().hex()}'"
@@ -116,7 +118,7 @@ def test_a_passphrase_is_never_part_of_a_statement(passphrase: str) -> None:
 
 
 @pytest.mark.law("K31")
-def test_a_key_is_in_no_log_no_error_and_no_repr(
+def test_a_key_appears_in_no_log_error_or_repr(
     world: World, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -136,7 +138,7 @@ def test_a_key_is_in_no_log_no_error_and_no_repr(
 
 
 @pytest.mark.law("K31")
-def test_an_encrypted_client_is_a_client_like_any_other(both: World) -> None:
+def test_encrypted_clients_edit_sync_watch_and_quarantine_as_any_client(both: World) -> None:
     both.gateway.only_text_in("strict")
     mine, others = both.client("a", key=RAW), both.client("b", key="a passphrase")
     with mine.transaction() as tx:
@@ -161,7 +163,7 @@ def test_an_encrypted_client_is_a_client_like_any_other(both: World) -> None:
 
 
 @pytest.mark.law("K31")
-def test_what_goes_wrong_is_reported_as_without_a_key(world: World) -> None:
+def test_an_encrypted_client_reports_the_same_errors_as_an_unencrypted_one(world: World) -> None:
     client = world.client(key=RAW)
     client.insert("todos", "t1", {"n": 1}).unwrap()
     plain = world.client("plain")
@@ -194,7 +196,7 @@ def test_what_goes_wrong_is_reported_as_without_a_key(world: World) -> None:
 
 
 @pytest.mark.law("K31", "K26")
-def test_wipe_leaves_nothing_and_the_next_file_may_have_another_key(
+def test_a_wipe_removes_an_encrypted_file_and_the_next_may_have_another_key(
     world: World, tmp_path: Path
 ) -> None:
     client = world.client(key=RAW)
@@ -208,7 +210,7 @@ def test_wipe_leaves_nothing_and_the_next_file_may_have_another_key(
 
 
 @pytest.mark.law("K31")
-def test_a_damaged_file_is_salvaged_with_its_key_and_stays_encrypted(
+def test_an_encrypted_file_is_salvaged_with_its_key_and_stays_encrypted(
     world: World, tmp_path: Path
 ) -> None:
     client = world.client(key=RAW)
@@ -225,7 +227,7 @@ def test_a_damaged_file_is_salvaged_with_its_key_and_stays_encrypted(
     assert world.client(key=RAW).get("todos", "t1").unwrap() == {"title": SECRET}
 
 
-def test_without_sqlcipher_a_key_is_refused_with_what_to_install(
+def test_without_sqlcipher_a_key_is_refused_with_an_install_command(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "sqlcipher3", None)
@@ -239,7 +241,9 @@ def test_without_sqlcipher_a_key_is_refused_with_what_to_install(
     world.client()
 
 
-def test_asyncio_too(world: World, tmp_path: Path) -> None:
+def test_an_async_client_opens_an_encrypted_file_only_with_its_key(
+    world: World, tmp_path: Path
+) -> None:
     async def edit(key: Any) -> object:
         transport = world.transport()
         async with AsyncClient(

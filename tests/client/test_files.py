@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tests.client.support.world import World
 
 
-def test_a_file_of_another_release_is_refused(world: World) -> None:
+def test_a_file_of_an_unknown_layout_is_refused(world: World) -> None:
     world.client().close()
     with closing(sqlite3.connect(world.folder / "a.db")) as connection, connection:
         connection.execute("UPDATE _lakesync_sync SET layout = 99")
@@ -32,7 +32,7 @@ def test_a_file_of_another_release_is_refused(world: World) -> None:
         world.client()
 
 
-def test_making_the_tables_is_all_or_nothing(
+def test_the_tables_of_a_new_file_are_created_all_or_not_at_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tables, "TABLES", (*TABLES, "CREATE TABLE no sense"))
@@ -42,7 +42,7 @@ def test_making_the_tables_is_all_or_nothing(
         assert connection.execute("SELECT name FROM sqlite_master").fetchall() == []
 
 
-def test_a_file_belongs_to_one_client(world: World) -> None:
+def test_a_file_of_another_client_id_is_refused(world: World) -> None:
     world.client("a").close()
     (world.folder / "a.db").rename(world.folder / "b.db")
 
@@ -50,12 +50,12 @@ def test_a_file_belongs_to_one_client(world: World) -> None:
         world.client("b")
 
 
-def test_a_client_needs_a_file(world: World) -> None:
+def test_a_client_with_an_empty_path_is_refused(world: World) -> None:
     with pytest.raises(ValidationFailed, match="a client needs the path of a file, or :memory:"):
         Client("", client_id="a", transport=world.transport())
 
 
-def test_a_file_that_is_no_database_is_refused(world: World) -> None:
+def test_a_file_that_is_not_a_database_is_refused_and_left_unchanged(world: World) -> None:
     path = world.folder / "a.db"
     path.write_bytes(b"something else entirely, and long enough to be looked at" * 100)
 
@@ -64,17 +64,17 @@ def test_a_file_that_is_no_database_is_refused(world: World) -> None:
     assert path.read_bytes().startswith(b"something else")
 
 
-def test_a_folder_that_is_not_there_is_named(world: World) -> None:
+def test_a_client_file_in_a_missing_folder_cannot_be_opened(world: World) -> None:
     with pytest.raises(Unavailable, match="cannot be opened"):
         Client(world.folder / "no" / "a.db", client_id="a", transport=world.transport())
 
 
-def test_a_client_id_must_be_one(world: World) -> None:
+def test_an_empty_client_id_is_refused(world: World) -> None:
     with pytest.raises(ValidationFailed):
         Client(world.folder / "a.db", client_id="", transport=world.transport())
 
 
-def test_an_existing_database_of_the_app_is_welcome(world: World) -> None:
+def test_an_existing_database_of_the_app_keeps_its_tables_beside_synced_ones(world: World) -> None:
     path = world.folder / "a.db"
     with closing(sqlite3.connect(path)) as own:
         own.execute("CREATE TABLE settings (key TEXT, value TEXT)")
@@ -122,7 +122,7 @@ def _edit_two(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "statement", ["BEGIN", "INSERT INTO _lakesync_outbox", 'INSERT INTO "todos"', "COMMIT"]
 )
-def test_a_full_disk_is_an_err_and_nothing_was_written(
+def test_an_edit_on_a_full_disk_is_an_err_and_writes_nothing(
     world: World, monkeypatch: pytest.MonkeyPatch, statement: str
 ) -> None:
     client = world.client(connection_class=_FullDisk)
@@ -143,7 +143,7 @@ def test_a_full_disk_is_an_err_and_nothing_was_written(
 
 
 @pytest.mark.law("K20")
-def test_a_disk_that_was_full_holds_the_log_no_longer_than_needed(
+def test_after_a_full_disk_the_write_ahead_log_does_not_grow(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The log has many versions of each page, and would soon take again all that was freed."""
@@ -163,7 +163,9 @@ def test_a_disk_that_was_full_holds_the_log_no_longer_than_needed(
     assert log.stat().st_size == grown
 
 
-def test_who_edits_often_finds_room_in_the_log(world: World) -> None:
+def test_frequent_durable_commits_find_the_write_ahead_log_enlarged_in_advance(
+    world: World,
+) -> None:
     """A commit that makes the log's file longer costs twice as much as one that does not."""
     client, relaxed = world.client(durability="FULL"), world.client("relaxed")
     path, log = world.folder / "a.db", world.folder / "a.db-wal"
@@ -182,7 +184,7 @@ def test_who_edits_often_finds_room_in_the_log(world: World) -> None:
     assert rows_of(client) == world.rows()
 
 
-def test_a_disk_without_room_for_the_log_takes_edits_all_the_same(
+def test_edits_succeed_on_a_disk_without_room_to_enlarge_the_log_in_advance(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = world.client(connection_class=_FullDisk, durability="FULL")
@@ -195,7 +197,7 @@ def test_a_disk_without_room_for_the_log_takes_edits_all_the_same(
     check_sound(client)
 
 
-def test_a_file_that_another_process_has_open_is_an_err(
+def test_an_edit_of_a_file_locked_by_another_process_is_unavailable(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lakesync.client.storage.connections.BUSY_TIMEOUT_S", 0.05)
@@ -212,7 +214,9 @@ def test_a_file_that_another_process_has_open_is_an_err(
 
 
 @pytest.mark.parametrize(("durability", "number"), [("FULL", 2), ("NORMAL", 1)])
-def test_durability_is_sqlites(tmp_path: Path, world: World, durability: Any, number: int) -> None:
+def test_the_durability_option_sets_sqlites_synchronous_mode(
+    tmp_path: Path, world: World, durability: Any, number: int
+) -> None:
     path = tmp_path / "d.db"
     with Client(path, client_id="d", transport=world.transport(), durability=durability) as client:
         writer = client._file.database.writer
@@ -220,7 +224,7 @@ def test_durability_is_sqlites(tmp_path: Path, world: World, durability: Any, nu
         assert writer.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
-def test_closing_twice_is_closing_once(world: World) -> None:
+def test_a_client_can_be_closed_twice(world: World) -> None:
     client = world.client()
     client.close()
     client.close()

@@ -39,7 +39,7 @@ EVENTS = st.lists(
     deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(events=EVENTS)
-def test_however_rows_come_in_pages_they_are_what_their_deltas_make(
+def test_rows_equal_the_merge_of_their_deltas_however_pages_divide_them(
     world: World, events: list[tuple[type, str, int, bool]]
 ) -> None:
     pages, deltas, begun = [], [], 0
@@ -71,7 +71,7 @@ def _rows(deltas: list[Delta]) -> dict[str, dict[str, int]]:
     }
 
 
-def test_a_page_whose_rows_are_partly_stored_brings_the_others_too(world: World) -> None:
+def test_a_page_with_some_rows_already_stored_applies_the_others(world: World) -> None:
     stored = insert("r1", at=at_ms(1), client="x", title="one", done=False)
     again = insert("r1", at=at_ms(1), client="x", title="one", done=False)
     later = update("r1", at=at_ms(2), client="y", title="two")
@@ -98,7 +98,7 @@ def _words(first: str, table: str) -> str:
 
 
 @pytest.mark.law("K30")
-def test_a_table_is_synced_once_the_snapshot_has_left_it_behind_and_over_restarts(
+def test_a_table_counts_as_synced_once_the_snapshot_has_passed_it_even_across_restarts(
     world: World,
 ) -> None:
     begun = {"has_more": True, "resync": Resync(("lists", "notes", "todos"))}
@@ -127,7 +127,7 @@ def test_a_table_is_synced_once_the_snapshot_has_left_it_behind_and_over_restart
 
 
 @pytest.mark.law("K30")
-def test_of_what_only_the_log_has_a_table_is_not_synced_before_its_end(world: World) -> None:
+def test_a_table_found_only_in_the_log_is_synced_at_the_end_of_the_log(world: World) -> None:
     begun = {"has_more": True, "resync": Resync(("Todos",))}
     on = {"has_more": True}
     todo, event = insert("t1", at=at_ms(1), n=1), insert("e1", at=at_ms(2), table="events", n=1)
@@ -148,7 +148,7 @@ def test_of_what_only_the_log_has_a_table_is_not_synced_before_its_end(world: Wo
 
 
 @pytest.mark.law("K30")
-def test_the_status_says_how_far_a_checkpoint_is_read_and_nothing_where_nobody_knows(
+def test_the_status_shows_checkpoint_progress_only_where_it_is_known(
     world: World,
 ) -> None:
     begun = {"has_more": True, "resync": Resync(("todos",))}
@@ -187,7 +187,7 @@ class _StoppingPages(ScriptedPages):
 
 
 @pytest.mark.law("K30")
-def test_without_a_snapshot_no_table_is_synced_before_the_end(world: World) -> None:
+def test_without_a_snapshot_no_table_is_synced_before_the_last_page(world: World) -> None:
     todo = insert("t1", at=at_ms(1), n=1)
     pages = ScriptedPages(page(todo, cursor=1, has_more=True), None, page(cursor=2))
     client = world.client(transport=pages)
@@ -198,9 +198,7 @@ def test_without_a_snapshot_no_table_is_synced_before_the_end(world: World) -> N
 
 
 @pytest.mark.parametrize("tables", [["no-name"], [""], [f"t{n}" for n in range(33)]])
-def test_a_client_refuses_first_tables_that_are_none_or_too_many(
-    world: World, tables: list[str]
-) -> None:
+def test_invalid_or_too_many_first_tables_are_refused(world: World, tables: list[str]) -> None:
     with pytest.raises(ValidationFailed) as refused:
         world.client("refused", first_tables=tables)
 

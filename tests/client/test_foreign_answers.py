@@ -127,9 +127,7 @@ def accepts_all_at_once(client: Client, world: World) -> None:
 
 @pytest.mark.law("K7", "K17")
 @pytest.mark.parametrize("name", PORTALS)
-def test_behind_a_login_page_nothing_is_decided_and_all_flows_when_it_is_gone(
-    both: World, name: str
-) -> None:
+def test_edits_behind_a_login_page_wait_and_sync_when_it_is_gone(both: World, name: str) -> None:
     way, portal = Way(both), PORTALS[name]
     client = both.client(transport=way.transport())
     client.insert("todos", "before", {"n": 0}).unwrap()
@@ -160,7 +158,7 @@ def test_behind_a_login_page_nothing_is_decided_and_all_flows_when_it_is_gone(
 
 @pytest.mark.law("K7")
 @pytest.mark.parametrize("status", [403, 413])
-def test_small_edits_behind_a_proxy_that_takes_little_all_arrive(both: World, status: int) -> None:
+def test_small_edits_all_pass_a_proxy_with_a_small_body_limit(both: World, status: int) -> None:
     way = Way(both)
     way.answers = over(400, httpx.Response(status, json={"message": "Request Too Long"}))
     client = both.client(transport=way.transport())
@@ -179,7 +177,7 @@ def test_small_edits_behind_a_proxy_that_takes_little_all_arrive(both: World, st
 
 
 @pytest.mark.law("K7", "K23")
-def test_the_one_edit_that_does_not_get_through_waits_and_is_named_and_the_others_flow(
+def test_an_edit_blocked_by_a_proxy_waits_and_is_named_while_other_edits_sync(
     both: World,
 ) -> None:
     way = Way(both)
@@ -213,7 +211,7 @@ def test_the_one_edit_that_does_not_get_through_waits_and_is_named_and_the_other
 
 
 @pytest.mark.law("K7", "K8")
-def test_a_transaction_that_does_not_get_through_waits_whole(both: World) -> None:
+def test_a_transaction_blocked_by_a_proxy_waits_whole(both: World) -> None:
     way = Way(both)
     way.answers = naming("bad")
     client = both.client(transport=way.transport())
@@ -236,7 +234,7 @@ def test_a_transaction_that_does_not_get_through_waits_whole(both: World) -> Non
 
 
 @pytest.mark.law("K7")
-def test_what_is_stopped_is_tried_again_less_and_less_often(world: World) -> None:
+def test_a_stopped_edit_is_retried_with_doubling_waits_up_to_a_maximum(world: World) -> None:
     way = Way(world)
     way.answers = naming("bad")
     client = world.client(transport=way.transport())
@@ -259,7 +257,7 @@ def test_what_is_stopped_is_tried_again_less_and_less_often(world: World) -> Non
 
 
 @pytest.mark.law("K7", "K11")
-def test_an_event_that_others_passed_by_happens_once(both: World) -> None:
+def test_a_stopped_append_table_edit_that_later_edits_overtook_is_stored_once(both: World) -> None:
     both.gateway.append_only("events")
     way = Way(both)
     way.answers = naming("e1")
@@ -281,7 +279,7 @@ def test_an_event_that_others_passed_by_happens_once(both: World) -> None:
 
 
 @pytest.mark.law("K7", "K11")
-def test_an_edit_that_others_passed_by_stays_older_than_they_are(both: World) -> None:
+def test_a_stopped_edit_stays_older_than_the_edits_that_overtook_it(both: World) -> None:
     both.gateway.append_only("events")
     way = Way(both)
     client = both.client(transport=way.transport())
@@ -315,7 +313,7 @@ def test_an_edit_that_others_passed_by_stays_older_than_they_are(both: World) ->
 
 
 @pytest.mark.law("K7", "K10")
-def test_what_is_stopped_from_a_clock_far_ahead_does_not_hold_up_all_others(both: World) -> None:
+def test_a_stopped_edit_stamped_far_ahead_does_not_block_later_edits(both: World) -> None:
     way, device = Way(both), Clock(both.clock.ms + 86_400_000)
     way.answers = naming("bad")
     client = both.client(transport=way.transport(), wall_clock=device)
@@ -331,7 +329,7 @@ def test_what_is_stopped_from_a_clock_far_ahead_does_not_hold_up_all_others(both
 
 
 @pytest.mark.law("K7")
-def test_a_foreign_refusal_of_the_token_renews_it_once_until_the_gateway_answers(
+def test_a_foreign_401_renews_the_token_once_until_the_gateway_answers(
     world: World,
 ) -> None:
     way, given = Way(world), []
@@ -370,7 +368,7 @@ def test_a_redirect_is_not_followed_with_a_token(world: World) -> None:
 
 
 @pytest.mark.law("K17")
-def test_after_a_foreign_answer_the_next_try_is_soon(world: World) -> None:
+def test_the_backoff_after_a_foreign_answer_is_short(world: World) -> None:
     loop = SyncLoop(world.client(), chance=lambda: 0.999)
     loop._failures = 1_000
     refused = NotTheGateway("a login page", retry_after_s=900)
@@ -382,7 +380,7 @@ def test_after_a_foreign_answer_the_next_try_is_soon(world: World) -> None:
 
 
 @pytest.mark.law("K17")
-def test_an_edit_behind_a_login_page_is_tried_at_once(
+def test_an_edit_made_behind_a_login_page_triggers_an_immediate_retry(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     way, tried = Way(world), threading.Event()
@@ -399,7 +397,7 @@ def test_an_edit_behind_a_login_page_is_tried_at_once(
     assert len(world.rows()) == 1
 
 
-def test_an_async_client_names_what_is_stopped(world: World, tmp_path: Path) -> None:
+def test_the_status_of_an_async_client_names_stopped_edits(world: World, tmp_path: Path) -> None:
     way = Way(world)
     way.answers = naming("bad")
     asyncio.run(names_what_is_stopped(way, tmp_path))
@@ -416,7 +414,9 @@ async def names_what_is_stopped(way: Way, tmp_path: Path) -> None:
 
 @pytest.mark.law("X11")
 @pytest.mark.parametrize("is_open", [True, False])
-def test_actions_that_do_not_get_through_are_sent_again(world: World, *, is_open: bool) -> None:
+def test_actions_blocked_by_a_proxy_stay_queued_and_do_not_become_dead_letters(
+    world: World, *, is_open: bool
+) -> None:
     shop = Shop(world)
     asked: list[int] = []
 
@@ -486,7 +486,9 @@ PACKED = HEAD + b"Content-Encoding: gzip\r\n"
 
 @pytest.mark.law("K5", "K7")
 @pytest.mark.parametrize("packs", [True, False])
-def test_an_answer_that_is_cut_anywhere_is_no_page(world: World, *, packs: bool) -> None:
+def test_a_page_truncated_anywhere_is_an_err_and_applies_nothing(
+    world: World, *, packs: bool
+) -> None:
     """Also where no length tells that it was cut: a page that lacks its end may well decode."""
     writer = world.client("writer")
     for number in range(40):
@@ -519,7 +521,7 @@ def test_an_answer_that_is_cut_anywhere_is_no_page(world: World, *, packs: bool)
         b"",
     ],
 )
-def test_garbage_is_an_err_that_may_be_tried_again(world: World, answer: bytes) -> None:
+def test_a_garbage_answer_is_a_retryable_err(world: World, answer: bytes) -> None:
     with answering(answer) as url:
         result = world.client(transport=HttpTransport(url, "g1", token="t")).pull()
 

@@ -79,7 +79,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 @pytest.mark.law("K16")
-def test_a_row_that_was_deleted_and_forgotten_is_gone_and_its_neighbours_are_not(
+def test_a_client_away_past_the_horizon_loses_only_the_forgotten_row(
     world: World,
 ) -> None:
     world.home.delete("todos", "r1").unwrap()
@@ -93,7 +93,9 @@ def test_a_row_that_was_deleted_and_forgotten_is_gone_and_its_neighbours_are_not
 
 
 @pytest.mark.law("K16")
-def test_a_row_that_was_made_again_has_nothing_of_what_it_was(world: World) -> None:
+def test_a_row_inserted_again_after_being_forgotten_has_none_of_its_old_values(
+    world: World,
+) -> None:
     world.home.delete("todos", "r1").unwrap()
     world.home.sync().unwrap()
     world.forgets()
@@ -109,7 +111,7 @@ def test_a_row_that_was_made_again_has_nothing_of_what_it_was(world: World) -> N
 
 
 @pytest.mark.law("K16")
-def test_an_edit_from_before_of_what_was_forgotten_is_set_aside_with_its_reason(
+def test_an_old_edit_of_a_forgotten_row_is_quarantined_as_row_forgotten(
     world: World,
 ) -> None:
     world.away.update("todos", "r1", {"title": "made while away"}).unwrap()

@@ -51,7 +51,9 @@ def run(folder: Path, body: str) -> Any:
 
 
 @pytest.mark.law("K2")
-def test_a_child_is_refused_in_words_and_its_parent_goes_on(tmp_path: Path) -> None:
+def test_a_forked_child_may_not_use_its_parents_client_and_the_parent_continues(
+    tmp_path: Path,
+) -> None:
     body = """
 loop = client.connect()
 watch = client.watch("SELECT * FROM todos")
@@ -98,7 +100,7 @@ gateway.close()
 
 
 @pytest.mark.law("K2")
-def test_a_child_opens_the_file_itself_where_its_parent_has_closed_it(tmp_path: Path) -> None:
+def test_a_forked_child_may_open_a_file_that_its_parent_has_closed(tmp_path: Path) -> None:
     body = """
 client.close()
 def child():
@@ -111,7 +113,7 @@ forked(child)
     assert run(folder, body) == [{"_row_id": "t1"}, {"_row_id": "t2"}]
 
 
-def test_a_child_is_refused_under_asyncio_too(tmp_path: Path) -> None:
+def test_a_forked_child_is_refused_an_async_client_of_its_parent(tmp_path: Path) -> None:
     body = """
 own = []
 async def begin():
@@ -132,7 +134,7 @@ forked(lambda: asyncio.run(ask()))
     assert all("before its process was forked" in answer for answer in answers), answers
 
 
-def test_a_transport_has_connections_of_its_own_in_a_child(tmp_path: Path) -> None:
+def test_a_transport_opens_its_own_connections_in_a_forked_child(tmp_path: Path) -> None:
     body = """
 import http.server
 from lakesync.client import HttpTransport

@@ -86,7 +86,9 @@ def titles(client: Client) -> list[str]:
 
 
 @pytest.mark.law("T1")
-def test_a_broadcast_that_fits_is_applied_without_a_pull(world: World, tmp_path: Path) -> None:
+def test_a_broadcast_that_follows_the_cursor_is_applied_without_a_pull(
+    world: World, tmp_path: Path
+) -> None:
     with world.client(tmp_path) as client:
         client.sync().unwrap()
         world.write("r1", title="second")
@@ -101,7 +103,7 @@ def test_a_broadcast_that_fits_is_applied_without_a_pull(world: World, tmp_path:
 
 
 @pytest.mark.law("T1", "T2")
-def test_over_a_gap_nothing_is_applied(world: World, tmp_path: Path) -> None:
+def test_a_broadcast_after_a_gap_is_not_applied(world: World, tmp_path: Path) -> None:
     with world.client(tmp_path) as client:
         client.sync().unwrap()
         world.write("r1", title="lost")
@@ -118,7 +120,7 @@ def test_over_a_gap_nothing_is_applied(world: World, tmp_path: Path) -> None:
 
 @pytest.mark.law("T1")
 @pytest.mark.parametrize("other", [{"epoch": "other"}, {"scope": "other"}])
-def test_what_others_rules_or_another_buffer_decided_is_not_applied(
+def test_a_broadcast_of_another_epoch_or_scope_is_not_applied(
     world: World, tmp_path: Path, other: dict[str, Any]
 ) -> None:
 
@@ -131,7 +133,7 @@ def test_what_others_rules_or_another_buffer_decided_is_not_applied(
 
 
 @pytest.mark.law("T1")
-def test_a_client_that_has_read_nothing_applies_no_broadcast(world: World, tmp_path: Path) -> None:
+def test_a_client_without_a_cursor_applies_no_broadcast(world: World, tmp_path: Path) -> None:
     with world.client(tmp_path) as client:
         world.write("r1", title="second")
         (page,) = world.broadcasts()
@@ -140,7 +142,7 @@ def test_a_client_that_has_read_nothing_applies_no_broadcast(world: World, tmp_p
 
 
 @pytest.mark.law("T2")
-def test_a_poke_is_something_to_pull(world: World, tmp_path: Path) -> None:
+def test_a_poke_requires_a_pull(world: World, tmp_path: Path) -> None:
     with world.client(tmp_path) as client:
         client.sync().unwrap()
         world.write("r1", title="x" * 200_000)
@@ -253,7 +255,7 @@ def listening(
 
 
 @pytest.mark.usefixtures("quick")
-def test_the_status_says_why_no_socket_opens(world: World, tmp_path: Path) -> None:
+def test_the_status_shows_why_the_socket_cannot_open(world: World, tmp_path: Path) -> None:
     nowhere = "wss://abc.execute-api.us-east-1.nowhere.invalid/prod"
     with world.client(tmp_path) as client:
         assert client.status.socket_error is None
@@ -268,7 +270,7 @@ def test_the_status_says_why_no_socket_opens(world: World, tmp_path: Path) -> No
 
 
 @pytest.mark.usefixtures("quick")
-def test_an_open_socket_has_no_reason_to_be_closed(world: World, tmp_path: Path) -> None:
+def test_an_open_socket_clears_the_socket_error(world: World, tmp_path: Path) -> None:
     server = Server()
     with world.client(tmp_path) as client, serving(server) as url:
         client._activity.hears(is_open=False, reason="it was refused")
@@ -277,7 +279,9 @@ def test_an_open_socket_has_no_reason_to_be_closed(world: World, tmp_path: Path)
             assert client.status.socket_error is None
 
 
-def test_a_browsers_handshake_and_a_broadcast_in_the_file(world: World, tmp_path: Path) -> None:
+def test_a_connection_uses_the_browser_handshake_and_applies_broadcasts(
+    world: World, tmp_path: Path
+) -> None:
     server = Server()
     with world.client(tmp_path) as client, serving(server) as url:
         client.sync().unwrap()
@@ -295,7 +299,7 @@ def test_a_browsers_handshake_and_a_broadcast_in_the_file(world: World, tmp_path
 
 
 @pytest.mark.law("T6")
-def test_no_log_of_the_app_holds_the_token(
+def test_the_token_is_in_no_log_of_the_app(
     world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = Server()
@@ -318,9 +322,7 @@ def opened_and_woken(server: Server, woken: Woken, times: int) -> bool:
 
 
 @pytest.mark.law("T2")
-def test_a_connection_that_breaks_is_opened_again(
-    world: World, tmp_path: Path, quick: None
-) -> None:
+def test_a_broken_connection_is_opened_again(world: World, tmp_path: Path, quick: None) -> None:
     server = Server()
     with world.client(tmp_path) as client, serving(server) as url, listening(client, url) as woken:
         for number in range(3):
@@ -329,7 +331,7 @@ def test_a_connection_that_breaks_is_opened_again(
 
 
 @pytest.mark.law("T6")
-def test_a_token_that_is_refused_is_asked_for_anew(
+def test_a_token_refused_in_the_handshake_is_renewed(
     world: World, tmp_path: Path, quick: None
 ) -> None:
     server, given = Server(), iter(f"token-{n}" for n in range(1000))
@@ -347,7 +349,7 @@ def test_a_token_that_is_refused_is_asked_for_anew(
 
 @pytest.mark.law("K17", "K18")
 @pytest.mark.parametrize(("status", "renewals"), [(401, 1), (403, 0), (200, 0), (404, 0)])
-def test_a_handshake_that_others_answer_renews_the_token_once_at_most(
+def test_a_handshake_with_foreign_answers_renews_the_token_at_most_once(
     world: World, tmp_path: Path, quick: None, status: int, renewals: int
 ) -> None:
     server, given = Server(), iter(f"token-{n}" for n in range(1000))
@@ -364,7 +366,7 @@ def test_a_handshake_that_others_answer_renews_the_token_once_at_most(
 
 
 @pytest.mark.law("K18")
-def test_a_redirect_of_a_handshake_is_not_followed_with_the_token(
+def test_a_redirected_handshake_is_not_followed_with_the_token(
     world: World, tmp_path: Path, quick: None
 ) -> None:
     there, server = Server(), Server()
@@ -380,7 +382,7 @@ def test_a_redirect_of_a_handshake_is_not_followed_with_the_token(
 
 
 @pytest.mark.law("T6")
-def test_who_is_closed_for_an_expired_token_connects_with_a_fresh_one(
+def test_a_connection_closed_for_an_expired_token_reopens_with_a_fresh_one(
     world: World, tmp_path: Path, quick: None
 ) -> None:
     server, given = Server(), iter(f"token-{n}" for n in range(1000))
@@ -395,7 +397,7 @@ def test_who_is_closed_for_an_expired_token_connects_with_a_fresh_one(
 
 
 @pytest.mark.law("T6")
-def test_who_is_revoked_does_not_come_again(world: World, tmp_path: Path, quick: None) -> None:
+def test_a_revoked_client_does_not_reconnect(world: World, tmp_path: Path, quick: None) -> None:
     server = Server()
     server.first = frames.encode_refusal(Revoked("revoked"), 0, closes=True)
     with world.client(tmp_path) as client, serving(server) as url, listening(client, url):
@@ -406,7 +408,9 @@ def test_who_is_revoked_does_not_come_again(world: World, tmp_path: Path, quick:
 
 
 @pytest.mark.law("T5")
-def test_who_was_too_slow_waits_as_asked(world: World, tmp_path: Path, quick: None) -> None:
+def test_a_client_closed_for_being_too_slow_reconnects(
+    world: World, tmp_path: Path, quick: None
+) -> None:
     server = Server()
     server.first = frames.encode_refusal(RateLimited("too slow"), 0, closes=True)
     with world.client(tmp_path) as client, serving(server) as url, listening(client, url):
@@ -427,7 +431,7 @@ def asking(world: World, impatient: None) -> Server:
     return server
 
 
-def test_a_silent_connection_is_kept_alive_and_asked_every_second_time(
+def test_a_silent_connection_sends_keep_alives_and_a_pull_after_every_second_one(
     world: World, tmp_path: Path, asking: Server
 ) -> None:
     with world.client(tmp_path) as client, serving(asking) as url:
@@ -439,7 +443,9 @@ def test_a_silent_connection_is_kept_alive_and_asked_every_second_time(
 
 
 @pytest.mark.law("T2")
-def test_what_a_connection_missed_is_pulled(world: World, tmp_path: Path, asking: Server) -> None:
+def test_a_commit_whose_broadcast_was_lost_triggers_a_pull(
+    world: World, tmp_path: Path, asking: Server
+) -> None:
     with world.client(tmp_path) as client, serving(asking) as url:
         client.sync().unwrap()
         with listening(client, url) as woken:
@@ -451,7 +457,7 @@ def test_what_a_connection_missed_is_pulled(world: World, tmp_path: Path, asking
 
 @pytest.mark.law("T2")
 @pytest.mark.parametrize("other", ["scope", "schemas", "epoch", "snapshot"])
-def test_an_empty_answer_under_another_state_of_the_gateway_is_a_reason_to_pull(
+def test_an_empty_answer_with_another_scope_schema_epoch_or_snapshot_triggers_a_pull(
     world: World, tmp_path: Path, asking: Server, other: str
 ) -> None:
     now = MemoryTransport(GATEWAY, world.pushes, world.pulls).pull
@@ -466,7 +472,7 @@ def test_an_empty_answer_under_another_state_of_the_gateway_is_a_reason_to_pull(
 
 
 @pytest.mark.law("T2")
-def test_a_dead_connection_is_replaced(
+def test_a_dead_connection_is_replaced_and_missed_commits_are_pulled(
     world: World, tmp_path: Path, impatient: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "ANSWER_S_MAX", 0.2)
@@ -478,7 +484,7 @@ def test_a_dead_connection_is_replaced(
 
 
 @pytest.mark.parametrize("answer", ["", "anything that lives"])
-def test_keep_alives_are_five_minutes_apart_at_least_and_none_follows_a_frame_sooner(
+def test_keep_alives_are_sent_five_to_ten_minutes_apart(
     world: World, tmp_path: Path, answer: str
 ) -> None:
     page = frames.encode_broadcast(PullPage((), 0, 0, has_more=False))
@@ -498,7 +504,7 @@ def test_keep_alives_are_five_minutes_apart_at_least_and_none_follows_a_frame_so
 
 
 @pytest.mark.law("T2")
-def test_a_connection_in_another_network_is_replaced_and_what_was_missed_pulled(
+def test_a_change_of_network_replaces_the_connection_and_triggers_a_pull(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "NETWORK_LOOK_S", 0.01)
@@ -517,7 +523,7 @@ def test_a_connection_in_another_network_is_replaced_and_what_was_missed_pulled(
         assert client.connected
 
 
-def test_an_earlier_release_that_refuses_a_keep_alive_is_asked_by_pulls(
+def test_a_gateway_that_refuses_keep_alives_is_sent_pulls_instead(
     world: World, tmp_path: Path, asking: Server
 ) -> None:
     server = asking
@@ -528,7 +534,7 @@ def test_an_earlier_release_that_refuses_a_keep_alive_is_asked_by_pulls(
         assert server.asked[0].client_id == "ann"
 
 
-def test_what_api_gateway_says_by_itself_ends_no_connection(
+def test_an_error_message_of_api_gateway_itself_does_not_close_the_connection(
     world: World, tmp_path: Path, asking: Server
 ) -> None:
     server = asking
@@ -540,7 +546,7 @@ def test_what_api_gateway_says_by_itself_ends_no_connection(
             assert (len(server.open), woken.times) == (1, 1)
 
 
-def test_tcp_probes_a_silent_connection() -> None:
+def test_tcp_keepalive_probes_a_silent_connection() -> None:
     with socket.socket() as opened:
         probe_when_silent(opened)
         assert opened.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
@@ -560,7 +566,7 @@ def test_a_connection_is_renewed_before_the_old_one_is_closed(
         assert woken.times >= 2
 
 
-def test_what_is_no_frame_ends_a_connection_and_not_the_thread(
+def test_a_malformed_frame_closes_the_connection_and_the_listener_reconnects(
     world: World, tmp_path: Path, quick: None
 ) -> None:
     server = Server()
@@ -574,7 +580,7 @@ ACCEPTED_PER_S = 100
 
 @pytest.mark.law("T9")
 @pytest.mark.parametrize("error", [None, RateLimited("full", retry_after_s=120)])
-def test_a_thousand_clients_that_lose_their_connections_at_once_come_again_spread_out(
+def test_a_thousand_clients_disconnected_at_once_reconnect_spread_out(
     error: RateLimited | None,
 ) -> None:
     """Of a gateway that takes a hundred handshakes a second, and refuses the others."""
@@ -661,7 +667,7 @@ def woken_at_s(client: Client, random: Random, arriving: list[Callable[[], str]]
 
 
 @pytest.mark.law("T6", "V10")
-def test_clients_that_hear_of_other_rules_do_not_all_read_again_at_once(
+def test_clients_notified_of_changed_rules_spread_out_their_re_syncs(
     world: World, tmp_path: Path
 ) -> None:
     with world.client(tmp_path) as client:
@@ -705,7 +711,9 @@ def is_calm(results: list[Any]) -> bool:
     return len(results) <= polled + 1
 
 
-def test_a_sync_loop_is_notified_and_hardly_polls(world: World, tmp_path: Path) -> None:
+def test_a_connected_sync_loop_polls_rarely_and_applies_broadcasts(
+    world: World, tmp_path: Path
+) -> None:
     server = Server()
     transport = Telling(GATEWAY, world.pushes, world.pulls)
     results: list[Any] = []

@@ -110,7 +110,7 @@ def test_clients_sync_over_http(world: World) -> None:
     assert push.headers["content-encoding"] == "gzip"
 
 
-def test_a_small_body_is_sent_as_it_is(world: World) -> None:
+def test_a_small_body_is_sent_uncompressed(world: World) -> None:
     server = Server(world)
     with transport(server) as there:
         there.push(PUSH)
@@ -119,7 +119,7 @@ def test_a_small_body_is_sent_as_it_is(world: World) -> None:
     assert proto.decode_push(server.requests[0].content) == PUSH
 
 
-def test_a_token_that_ran_out_is_renewed_once(world: World) -> None:
+def test_a_token_that_expired_is_renewed_once(world: World) -> None:
     server = Server(world)
     tokens = iter(["old", "token-1", "token-2"])
     with transport(server, token=lambda: next(tokens)) as there:
@@ -173,7 +173,7 @@ def everything_logged(error: BaseException) -> str:
 
 @pytest.mark.law("K18")
 @pytest.mark.parametrize("token", MALFORMED, ids=repr)
-def test_a_malformed_token_is_refused_before_it_is_used_and_nowhere_shown(
+def test_a_malformed_token_is_refused_before_any_request_and_never_shown(
     world: World, token: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = Server(world)
@@ -204,7 +204,9 @@ def test_a_malformed_token_is_refused_before_it_is_used_and_nowhere_shown(
 
 @pytest.mark.law("K18")
 @pytest.mark.parametrize("token", [token for token in MALFORMED if isinstance(token, str)])
-def test_a_malformed_token_that_stays_is_refused_at_once(world: World, token: str) -> None:
+def test_a_malformed_constant_token_is_refused_when_the_transport_is_made(
+    world: World, token: str
+) -> None:
     with pytest.raises(AuthFailed) as raised:
         transport(Server(world), token=token)
 
@@ -213,7 +215,7 @@ def test_a_malformed_token_that_stays_is_refused_at_once(world: World, token: st
 
 
 @pytest.mark.law("K18")
-def test_what_the_token_callable_raises_is_an_err_and_the_next_call_may_succeed(
+def test_an_exception_of_the_token_callable_is_an_err_and_the_next_call_may_succeed(
     world: World,
 ) -> None:
     given: list[Any] = [OSError(f"no way to https://id.example/?refresh={SECRET}"), "token-1"]
@@ -237,7 +239,7 @@ def test_what_the_token_callable_raises_is_an_err_and_the_next_call_may_succeed(
     assert client.push().unwrap().accepted == 1
 
 
-def test_an_error_of_ours_out_of_the_token_callable_stays_what_it_is(world: World) -> None:
+def test_a_lakesync_error_raised_by_the_token_callable_is_passed_through(world: World) -> None:
     def give() -> str:
         raise Unreachable("the identity provider is away", retry_after_s=40)
 
@@ -261,7 +263,7 @@ def failure(response: httpx.Response | Exception) -> LakeSyncError:
 
 
 @pytest.mark.parametrize("code", sorted(BY_CODE))
-def test_an_error_of_the_gateway_is_the_same_error_here(code: str) -> None:
+def test_each_gateway_error_code_maps_to_its_error_class(code: str) -> None:
     kind = BY_CODE[code]
     body = {"error": "Do this.", "code": code, "requestId": "r-9", "field": "since"}
 
@@ -295,7 +297,7 @@ FOREIGN_NAMES = [
     ],
 )
 @pytest.mark.parametrize("body", FOREIGN_BODIES, ids=FOREIGN_NAMES)
-def test_an_answer_that_no_gateway_wrote_says_nothing_about_what_was_sent(
+def test_an_http_error_not_from_the_gateway_is_foreign_and_retried_later(
     status: int, code: str, body: bytes
 ) -> None:
     error = failure(httpx.Response(status, content=body))
@@ -308,7 +310,9 @@ def test_an_answer_that_no_gateway_wrote_says_nothing_about_what_was_sent(
 @pytest.mark.parametrize(
     ("header", "seconds"), [("7", 7), (None, 1), ("soon", 1), ("99999999", 3_600), ("-1", 1)]
 )
-def test_the_wait_that_is_asked_for_is_respected(header: str | None, seconds: int) -> None:
+def test_the_retry_after_header_sets_the_wait_within_bounds(
+    header: str | None, seconds: int
+) -> None:
     headers = {} if header is None else {"Retry-After": header}
     body = json.dumps({"error": "later", "code": "UNAVAILABLE", "requestId": "r"})
 
@@ -327,7 +331,7 @@ def test_the_wait_that_is_asked_for_is_respected(header: str | None, seconds: in
         httpx.PoolTimeout("busy"),
     ],
 )
-def test_trouble_on_the_way_is_unreachable_and_may_be_tried_again(trouble: Exception) -> None:
+def test_a_network_failure_is_unreachable_and_retried_later(trouble: Exception) -> None:
     error = failure(trouble)
 
     assert (error.code, error.retry) == ("UNREACHABLE", Retry.LATER)
@@ -342,28 +346,28 @@ def test_trouble_on_the_way_is_unreachable_and_may_be_tried_again(trouble: Excep
         httpx.Response(200, content=b"no header"),
     ],
 )
-def test_an_answer_that_is_none_is_named_so(response: httpx.Response) -> None:
+def test_a_success_response_that_is_no_page_is_not_the_gateways(response: httpx.Response) -> None:
     error = failure(response)
 
     assert error.code == "NOT_THE_GATEWAY"
     assert "not a LakeSync gateway's" in error.message or "not the gateway" in error.message
 
 
-def test_an_empty_page_is_none_for_who_has_read_something() -> None:
+def test_an_empty_body_is_not_taken_for_an_empty_page() -> None:
     """Protobuf reads it as the first page of an empty buffer, which would empty the client's."""
     empty = httpx.Response(200, content=b"", headers={"content-type": PROTOBUF})
 
     assert failure(empty).code == "NOT_THE_GATEWAY"
 
 
-def test_damaged_compression_is_unreachable() -> None:
+def test_a_response_with_damaged_compression_is_unreachable() -> None:
     stream = httpx.ByteStream(b"\x1f\x8b not gzip")
     headers = {"content-type": PROTOBUF, "content-encoding": "gzip"}
 
     assert failure(httpx.Response(200, stream=stream, headers=headers)).code == "UNREACHABLE"
 
 
-def test_the_query_of_a_pull_names_cursor_client_limit_and_epoch(world: World) -> None:
+def test_the_query_string_of_a_pull_has_cursor_client_limit_and_epoch(world: World) -> None:
     seen: list[httpx.URL] = []
     world.gateway.push(GATEWAY, PUSH)
 
@@ -396,13 +400,13 @@ def test_the_query_of_a_pull_names_cursor_client_limit_and_epoch(world: World) -
     }
 
 
-def test_time_outs_are_set_by_phase() -> None:
+def test_time_outs_are_set_for_each_phase_of_a_request() -> None:
     timeouts = Timeouts(connect_s=1, write_s=2, read_s=3, pool_s=4)
     with HttpTransport("https://a.example", "g", token="t", timeouts=timeouts) as there:
         assert there._http.timeout == httpx.Timeout(connect=1, write=2, read=3, pool=4)
 
 
-def test_an_app_that_only_edits_does_not_import_httpx() -> None:
+def test_importing_the_client_does_not_import_httpx() -> None:
     code = "import lakesync.client, sys; sys.exit('httpx' in sys.modules)"
 
     subprocess.run([sys.executable, "-c", code], check=True, timeout=PATIENCE_S)
@@ -427,7 +431,9 @@ def test_a_push_over_http_whose_answer_is_lost_is_safe_to_repeat(world: World) -
     assert len(world.deltas()) == 1
 
 
-def test_without_httpx_the_transport_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_httpx_the_http_transport_names_the_package_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "httpx", None)
 
     with pytest.raises(ImportError, match=r"pip install .*\[client\]"):
@@ -435,7 +441,9 @@ def test_without_httpx_the_transport_says_what_to_install(monkeypatch: pytest.Mo
 
 
 @pytest.mark.law("X11")
-def test_types_of_connectors_are_those_that_the_gateway_lists(world: World) -> None:
+def test_connector_types_are_read_from_the_gateway_and_malformed_lists_are_refused(
+    world: World,
+) -> None:
     """Asked of the stack, not of one gateway; what is no list is no answer of a gateway."""
     bodies = [json.dumps(all_described()).encode(), b'[{"type": "x"}]', b"[7]", b"{"]
     paths: list[str] = []
@@ -461,7 +469,7 @@ def test_types_of_connectors_are_those_that_the_gateway_lists(world: World) -> N
     assert paths == ["GET /stage/v1/connectors/types"] * 4
 
 
-def test_a_gateway_in_memory_tells_its_types_and_what_cannot_tell_says_so(
+def test_a_memory_gateway_lists_connector_types_and_other_transports_refuse(
     world: World, tmp_path: Path
 ) -> None:
     with MemoryGateway(tmp_path) as gateway:
@@ -472,7 +480,7 @@ def test_a_gateway_in_memory_tells_its_types_and_what_cannot_tell_says_so(
     assert refused.error.code == "METHOD_NOT_ALLOWED"
 
 
-def test_actions_go_over_http_as_json(world: World) -> None:
+def test_actions_are_sent_over_http_as_json(world: World) -> None:
     shop = Shop(world)
     paths: list[str] = []
 

@@ -33,7 +33,9 @@ def drafts(client: Client) -> list[object]:
 
 
 @pytest.mark.law("K29")
-def test_its_rows_are_written_and_queried_and_nothing_of_them_waits(client: Client) -> None:
+def test_a_local_tables_rows_are_written_and_queried_without_entering_the_outbox(
+    client: Client,
+) -> None:
     client.execute(DRAFTS).unwrap()
     assert client.execute("INSERT INTO drafts (text) VALUES ('a'), (:b)", {"b": "b"}).unwrap() == 2
     assert client.execute("UPDATE drafts SET text = 'c' WHERE text = 'a'").unwrap() == 1
@@ -50,7 +52,7 @@ def test_its_rows_are_written_and_queried_and_nothing_of_them_waits(client: Clie
 
 
 @pytest.mark.law("K29")
-def test_a_view_is_made_queried_watched_and_dropped(client: Client) -> None:
+def test_a_view_can_be_created_queried_watched_and_dropped(client: Client) -> None:
     client.execute("CREATE VIEW titles AS SELECT _row_id, title FROM todos").unwrap()
     client.execute("CREATE VIEW IF NOT EXISTS titles AS SELECT 1").unwrap()
     with client.watch("SELECT title FROM titles", as_=tuple) as rows:
@@ -69,7 +71,7 @@ def test_a_view_is_made_queried_watched_and_dropped(client: Client) -> None:
 
 
 @pytest.mark.law("K9", "K29")
-def test_a_view_that_would_hide_a_synced_table_is_refused(client: Client) -> None:
+def test_a_view_and_a_synced_table_may_not_share_a_name(client: Client) -> None:
     client.execute("CREATE VIEW coming AS SELECT 1 AS n").unwrap()
     with pytest.raises(LakeSyncError, match="the app has a view named coming"):
         client.insert("coming", "c1").unwrap()
@@ -79,15 +81,15 @@ def test_a_view_that_would_hide_a_synced_table_is_refused(client: Client) -> Non
 
 @pytest.mark.law("K29")
 @pytest.mark.parametrize("kind", ["TABLE", "VIEW", "INDEX"])
-def test_what_is_not_there_is_dropped_without_an_error_if_that_is_asked(
-    client: Client, kind: str
-) -> None:
+def test_drop_if_exists_of_a_missing_object_is_no_error(client: Client, kind: str) -> None:
     assert client.execute(f"DROP {kind} IF EXISTS nowhere").unwrap() == 0
     assert isinstance(client.execute(f"DROP {kind} nowhere"), Err)
 
 
 @pytest.mark.law("K29")
-def test_with_edits_it_is_one_transaction_that_ends_whole_or_not_at_all(client: Client) -> None:
+def test_local_writes_and_edits_of_one_transaction_are_committed_together_or_not_at_all(
+    client: Client,
+) -> None:
     with client.transaction() as tx:
         tx.execute(ADD, ("kept",)).unwrap()
         tx.update("todos", "t1", {"title": "y"}).unwrap()
@@ -114,7 +116,7 @@ def test_with_edits_it_is_one_transaction_that_ends_whole_or_not_at_all(client: 
 
 
 @pytest.mark.law("K29")
-def test_a_live_query_and_a_callback_hear_of_it(client: Client) -> None:
+def test_a_write_of_a_local_table_reaches_a_watch(client: Client) -> None:
     heard: list[object] = []
     with client.watch("SELECT text FROM drafts", as_=tuple) as rows:
         assert next(rows) == []
@@ -126,7 +128,9 @@ def test_a_live_query_and_a_callback_hear_of_it(client: Client) -> None:
 
 
 @pytest.mark.law("K29")
-def test_a_synced_table_of_its_name_comes_beside_it(world: World, client: Client) -> None:
+def test_a_synced_table_with_a_local_tables_name_gets_another_sql_name(
+    world: World, client: Client
+) -> None:
     client.execute(ADD, ("mine",)).unwrap()
     other = world.client("b")
     other.insert("drafts", "d1", {"text": "theirs"}).unwrap()
@@ -143,7 +147,7 @@ def test_a_synced_table_of_its_name_comes_beside_it(world: World, client: Client
 
 
 @pytest.mark.law("K29")
-def test_a_gateway_that_was_restored_takes_nothing_of_it(world: World, client: Client) -> None:
+def test_a_restored_gateway_leaves_local_tables_unchanged(world: World, client: Client) -> None:
     client.execute(ADD, ("mine",)).unwrap()
     del world.gateway.commits[:]
     world.gateway.epoch = "here.1"

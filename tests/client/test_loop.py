@@ -86,7 +86,7 @@ class Raising:
 
 
 @pytest.mark.law("K17")
-def test_the_loop_survives_what_a_sync_raises_and_reports_it(
+def test_the_loop_survives_an_exception_in_a_sync_and_reports_it(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = world.client(transport=Raising(world, KeyError("no such thing"), TypeError("odd")))
@@ -106,7 +106,7 @@ def test_the_loop_survives_what_a_sync_raises_and_reports_it(
 
 
 @pytest.mark.law("K17")
-def test_the_loop_survives_a_callback_that_raises_and_logs_it(
+def test_the_loop_survives_and_logs_an_exception_in_its_callback(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     client = world.client()
@@ -126,7 +126,7 @@ def test_the_loop_survives_a_callback_that_raises_and_logs_it(
 
 
 @pytest.mark.law("K17")
-def test_the_loop_survives_a_file_that_an_apps_own_index_keeps_from_taking_a_page(
+def test_the_loop_survives_pages_that_a_unique_index_of_the_app_refuses(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client, other = world.client(), world.client("other")
@@ -170,7 +170,7 @@ def test_the_loop_can_be_stopped_from_its_own_callback_and_started_again(world: 
     assert world.rows() == {("todos", "t1"): {"n": 1}}
 
 
-def test_a_loop_that_runs_is_not_started_twice(world: World) -> None:
+def test_a_running_loop_is_not_started_twice(world: World) -> None:
     ear = Ear()
     loop = SyncLoop(world.client(), every_s=600, on_result=ear)
     loop.start()
@@ -186,7 +186,7 @@ def test_a_loop_that_never_started_can_be_stopped(world: World) -> None:
 
 
 @pytest.mark.law("K17")
-def test_a_loop_that_waits_can_be_woken(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_waiting_loop_can_be_woken(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     transport = world.transport()
     transport.faults.append(Fault.LOSE_REQUEST)
     ear = Ear()
@@ -202,7 +202,7 @@ def test_a_loop_that_waits_can_be_woken(world: World, monkeypatch: pytest.Monkey
 
 @pytest.mark.law("K17")
 @pytest.mark.parametrize("foreign", [False, True])
-def test_another_network_ends_the_wait_for_a_gateway_that_could_not_be_reached(
+def test_a_change_of_network_ends_the_wait_for_an_unreachable_gateway(
     world: World, monkeypatch: pytest.MonkeyPatch, *, foreign: bool
 ) -> None:
     monkeypatch.setattr(network, "LOOK_S", 0.01)
@@ -221,7 +221,7 @@ def test_another_network_ends_the_wait_for_a_gateway_that_could_not_be_reached(
 
 
 @pytest.mark.law("K17")
-def test_in_another_network_a_gateway_is_not_asked_sooner_than_it_wants(
+def test_a_change_of_network_does_not_shorten_a_wait_for_backpressure(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[int] = []
@@ -243,7 +243,7 @@ def test_in_another_network_a_gateway_is_not_asked_sooner_than_it_wants(
         assert isinstance(ear.next(), Ok)
 
 
-def test_a_device_without_sockets_or_without_a_network_has_no_address(
+def test_a_device_without_sockets_has_no_network_address(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def none(*_: object) -> socket.socket:
@@ -304,7 +304,7 @@ def test_a_stop_takes_effect_between_two_pages(world: World) -> None:
 
 
 @pytest.mark.law("K17")
-def test_both_halves_of_a_sync_are_reported_though_one_failed(world: World) -> None:
+def test_a_sync_reports_its_push_and_its_pull_even_if_one_fails(world: World) -> None:
     other, client = world.client("other"), world.client()
     other.insert("todos", "theirs", {"n": 1}).unwrap()
     other.sync().unwrap()
@@ -328,7 +328,7 @@ def test_both_halves_of_a_sync_are_reported_though_one_failed(world: World) -> N
     assert result.error.done.push_error is None
 
 
-def test_a_push_that_fails_midway_tells_what_was_accepted(world: World) -> None:
+def test_a_push_that_fails_midway_reports_how_many_edits_were_accepted(world: World) -> None:
     client = world.client()
     with client.transaction() as edits:
         for number in range(80):
@@ -388,18 +388,18 @@ def waited(client: Client, times: Times, chance: float = 0.5) -> float:
     return times.now_s
 
 
-def test_edits_are_gathered_until_they_pause(world: World) -> None:
+def test_the_loop_waits_to_sync_until_edits_pause(world: World) -> None:
     client = world.client()
 
     assert waited(client, Times(True)) == pytest.approx(15 + GATHER_S)
     assert waited(client, Times(True, True, True)) == pytest.approx(15 + 2 * GATHER_S)
 
 
-def test_edits_that_never_pause_are_gathered_for_a_second_at_most(world: World) -> None:
+def test_continuous_edits_delay_a_sync_only_up_to_the_maximum(world: World) -> None:
     assert waited(world.client(), Times(*[True] * 1_000)) <= 15 + GATHER_S_MAX
 
 
-def test_the_wait_for_news_varies(world: World) -> None:
+def test_the_poll_interval_varies_at_random_by_ten_percent(world: World) -> None:
     client = world.client()
     waits = [waited(client, Times(), chance) for chance in (0.0, 0.5, 0.999)]
 
@@ -453,7 +453,9 @@ def test_the_loop_syncs_soon_after_an_edit_and_stops_when_asked(world: World) ->
     assert world.rows() == {("todos", "t1"): {"n": 1}}
 
 
-def test_the_loop_goes_on_after_failures(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_loop_continues_after_failed_syncs(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     transport = world.transport()
     transport.faults += [Fault.LOSE_REQUEST] * 3
     client = world.client(transport=transport)
@@ -466,7 +468,7 @@ def test_the_loop_goes_on_after_failures(world: World, monkeypatch: pytest.Monke
     assert world.rows() == {("todos", "t1"): {"n": 1}}
 
 
-def test_the_loop_waits_longer_after_each_failure_and_as_long_as_it_is_asked(
+def test_the_loop_backs_off_after_each_failure_and_respects_retry_after(
     world: World,
 ) -> None:
     loop = SyncLoop(world.client(), chance=lambda: 0.999)
@@ -485,7 +487,7 @@ def test_the_loop_waits_longer_after_each_failure_and_as_long_as_it_is_asked(
     assert loop.backoff_s(Backpressure("full", retry_after_s=900)) == 900.0
 
 
-def test_no_two_clients_wait_equally_long(world: World) -> None:
+def test_clients_back_off_for_different_times_after_the_same_error(world: World) -> None:
     """After what waiting does not help, too: a fleet with a wrong token comes one by one."""
     client = world.client()
     for error in (Unreachable("away"), Backpressure("full"), Forbidden("no")):

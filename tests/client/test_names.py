@@ -40,7 +40,9 @@ EDITS: dict[str, Callable[[Client], Any]] = {
 
 @pytest.mark.law("K9")
 @pytest.mark.parametrize("name", EDITS)
-def test_another_spelling_is_refused_at_once_with_the_first(real: World, name: str) -> None:
+def test_a_name_that_differs_only_in_case_is_refused_with_the_existing_spelling(
+    real: World, name: str
+) -> None:
     client = real.client()
     client.insert("todos", "t1", {"title": "x"}).unwrap()
 
@@ -57,7 +59,7 @@ def test_another_spelling_is_refused_at_once_with_the_first(real: World, name: s
 
 @pytest.mark.law("K9")
 @pytest.mark.parametrize("begins_with", ["sync", "pull"])
-def test_a_table_named_offline_takes_the_gateways_spelling_with_its_edits(
+def test_a_table_named_offline_and_its_edits_adopt_the_gateways_spelling(
     real: World, begins_with: str
 ) -> None:
     first, second = real.client("first"), real.client("second")
@@ -87,7 +89,7 @@ def test_a_table_named_offline_takes_the_gateways_spelling_with_its_edits(
 
 
 @pytest.mark.law("K9")
-def test_a_column_takes_the_gateways_spelling_beside_a_broken_view(real: World) -> None:
+def test_a_column_adopts_the_gateways_spelling_despite_a_broken_view(real: World) -> None:
     """SQLite renames no column then; the same SQL reads it all the same."""
     first, second = real.client("first"), real.client("second")
     first.insert("todos", "t1", {"title": "x", "Done": 0}).unwrap()
@@ -109,7 +111,7 @@ def test_a_column_takes_the_gateways_spelling_beside_a_broken_view(real: World) 
 
 
 @pytest.mark.law("K9")
-def test_an_app_that_follows_a_refusal_sends_what_was_refused_too(real: World) -> None:
+def test_using_the_spelling_named_in_a_refusal_also_pushes_the_refused_edit(real: World) -> None:
     """Where rules hide the table's rows no page tells its spelling: the refusal does."""
     first, second = real.client("first"), real.client("second")
     first.insert("Todos", "t1", {"title": "x"}).unwrap()
@@ -128,7 +130,7 @@ def test_an_app_that_follows_a_refusal_sends_what_was_refused_too(real: World) -
 
 
 @pytest.mark.law("K9")
-def test_a_row_is_read_by_any_spelling_of_its_table(real: World) -> None:
+def test_a_row_can_be_read_by_any_spelling_of_its_table(real: World) -> None:
     client = real.client()
     client.insert("todos", "t1", {"title": "x"}).unwrap()
 
@@ -145,7 +147,7 @@ def _functions() -> list[str]:
 
 
 @pytest.mark.law("K9")
-def test_no_table_that_somebody_pushes_takes_the_place_of_one_of_sqlites_functions(
+def test_a_pushed_table_never_shadows_a_table_valued_function_of_sqlite(
     world: World,
 ) -> None:
     names = [name for name in _functions() if not name.startswith("sqlite_")]
@@ -204,7 +206,7 @@ NOTES: dict[str, Callable[[Client], Any]] = {
 @pytest.mark.law("K9")
 @pytest.mark.parametrize("is_pulled", [False, True])
 @pytest.mark.parametrize("own", OWN)
-def test_while_an_object_of_the_app_has_a_tables_name_its_edits_are_refused(
+def test_edits_of_a_table_are_refused_while_an_object_of_the_app_has_its_name(
     world: World, own: str, *, is_pulled: bool
 ) -> None:
     """Every query of the name means the app's object, so an edit would be nowhere to be seen."""
@@ -238,7 +240,7 @@ def test_while_an_object_of_the_app_has_a_tables_name_its_edits_are_refused(
 
 @pytest.mark.law("K9")
 @pytest.mark.parametrize("sql", ["CREATE TABLE drafts (text)", "ALTER TABLE mine RENAME TO drafts"])
-def test_an_app_makes_no_object_that_hides_a_synced_table(world: World, sql: str) -> None:
+def test_an_app_cannot_create_a_table_that_hides_a_synced_one(world: World, sql: str) -> None:
     client, other = world.client(), world.client("b")
     client.execute("CREATE TABLE drafts (text)").unwrap()
     client.execute("CREATE TABLE mine (text)").unwrap()
@@ -258,7 +260,7 @@ def test_an_app_makes_no_object_that_hides_a_synced_table(world: World, sql: str
 
 
 @pytest.mark.law("K9")
-def test_an_app_makes_nothing_under_the_names_that_lakesync_keeps(world: World) -> None:
+def test_an_app_cannot_create_temporary_tables_or_tables_with_reserved_names(world: World) -> None:
     client = world.client()
     client.execute("CREATE TABLE mine (text)").unwrap()
     for sql in (
@@ -273,7 +275,9 @@ def test_an_app_makes_nothing_under_the_names_that_lakesync_keeps(world: World) 
 
 
 @pytest.mark.law("K9")
-def test_a_local_table_named_like_a_function_breaks_nothing_of_the_client(world: World) -> None:
+def test_a_local_table_named_like_an_sqlite_function_does_not_break_the_client(
+    world: World,
+) -> None:
     client = world.client()
     client.insert("todos", "t1", {"title": "x"}).unwrap()
     for name in ("json_each", "pragma_table_info", "pragma_module_list"):
@@ -287,7 +291,7 @@ def test_a_local_table_named_like_a_function_breaks_nothing_of_the_client(world:
 
 @pytest.mark.law("K9")
 @pytest.mark.parametrize("name", ["sqlite_master", "SQLite_things"])
-def test_no_table_is_named_like_sqlites_own(real: World, name: str) -> None:
+def test_a_table_name_with_sqlites_reserved_prefix_is_refused(real: World, name: str) -> None:
     client = real.client()
     for result in (
         client.insert(name, "r", {"x": 1}),
@@ -303,7 +307,7 @@ def test_no_table_is_named_like_sqlites_own(real: World, name: str) -> None:
 
 @pytest.mark.law("K9", "S7")
 @pytest.mark.parametrize("by", ["schema", "rules"])
-def test_an_edit_of_a_table_that_nothing_names_is_sent_again_once_something_does(
+def test_an_edit_of_an_undeclared_table_is_pushed_again_once_the_table_is_declared(
     tmp_path: Path, by: str
 ) -> None:
     with MemoryGateway(tmp_path) as gateway, gateway.client("phone") as phone:
@@ -331,7 +335,7 @@ def test_an_edit_of_a_table_that_nothing_names_is_sent_again_once_something_does
 
 
 @pytest.mark.law("K9", "S2")
-def test_an_edit_that_a_strict_gateway_refused_is_sent_again_once_its_table_has_a_schema(
+def test_an_edit_refused_by_a_strict_gateway_is_pushed_again_once_its_table_has_a_schema(
     tmp_path: Path,
 ) -> None:
     with MemoryGateway(tmp_path) as gateway, gateway.client("phone") as phone:
@@ -352,7 +356,7 @@ def test_an_edit_that_a_strict_gateway_refused_is_sent_again_once_its_table_has_
 
 
 @pytest.mark.law("K9", "S7")
-def test_an_edit_of_a_table_that_rules_name_in_another_spelling_is_sent_with_that(
+def test_an_edit_of_a_table_that_rules_spell_differently_is_pushed_with_the_rules_spelling(
     tmp_path: Path,
 ) -> None:
     with (

@@ -50,7 +50,7 @@ def with_a_refused_event(
 
 @pytest.mark.law("K3")
 @pytest.mark.parametrize("fault", [Fault.LOSE_REQUEST, Fault.LOSE_ANSWER, Fault.DELAY])
-def test_a_push_without_an_answer_is_pushed_again(both: World, fault: Fault) -> None:
+def test_a_push_without_an_answer_is_repeated_and_applied_once(both: World, fault: Fault) -> None:
     transport = both.transport()
     client = both.client(transport=transport)
     client.insert("todos", "t1", {"title": "x"}).unwrap()
@@ -77,7 +77,7 @@ def test_a_push_without_an_answer_is_pushed_again(both: World, fault: Fault) -> 
 
 
 @pytest.mark.law("K3")
-def test_a_push_that_arrives_twice_happens_once(both: World) -> None:
+def test_a_push_that_arrives_twice_is_applied_once(both: World) -> None:
     transport = both.transport()
     client = both.client(transport=transport)
     client.insert("todos", "t1", {"title": "x"}).unwrap()
@@ -118,7 +118,7 @@ class _Twice(MemoryTransport):
 
 
 @pytest.mark.law("K3")
-def test_an_echo_that_comes_twice_acknowledges_one_edit(both: World) -> None:
+def test_a_repeated_echo_acknowledges_only_its_own_edit(both: World) -> None:
     transport = _Twice(GATEWAY, both.gateway, both.gateway)
     client = both.client(transport=transport)
     client.insert("todos", "t1", {"title": "x"}).unwrap()
@@ -151,7 +151,7 @@ def test_a_lost_page_is_fetched_again(both: World, fault: Fault) -> None:
 
 
 @pytest.mark.law("K3")
-def test_every_short_run_of_bad_luck_ends_in_the_same_rows(both: World) -> None:
+def test_every_pair_of_network_faults_ends_in_the_gateways_rows(both: World) -> None:
     for number, luck in enumerate(itertools.product(Fault, repeat=2)):
         transport = both.transport()
         client = both.client(f"c{number}", transport=transport)
@@ -172,7 +172,7 @@ def test_every_short_run_of_bad_luck_ends_in_the_same_rows(both: World) -> None:
 
 
 @pytest.mark.law("K11")
-def test_events_that_come_late_are_stamped_again_and_flow(both: World) -> None:
+def test_append_table_edits_are_all_accepted_after_a_refused_one_is_replaced(both: World) -> None:
     both.gateway.append_only("events")
     client = both.client()
     bad = client.insert("events", "e1", {"title": 7}).unwrap()
@@ -191,7 +191,7 @@ def test_events_that_come_late_are_stamped_again_and_flow(both: World) -> None:
 
 
 @pytest.mark.law("K11")
-def test_a_late_event_that_was_never_accepted_is_stamped_again(world: World) -> None:
+def test_a_late_append_table_edit_that_was_never_accepted_is_restamped(world: World) -> None:
     client, first = with_a_refused_event(world)
     world.gateway.strict.clear()
     client.retry(first.delta_id).unwrap()
@@ -205,7 +205,7 @@ def test_a_late_event_that_was_never_accepted_is_stamped_again(world: World) -> 
 
 
 @pytest.mark.law("K7", "K11")
-def test_a_quarantined_event_behind_a_late_one_is_stamped_again_and_stays_quarantined(
+def test_a_quarantined_append_table_edit_after_a_late_one_is_restamped_and_stays_quarantined(
     world: World,
 ) -> None:
     world.gateway.append_only("events")
@@ -228,7 +228,9 @@ def test_a_quarantined_event_behind_a_late_one_is_stamped_again_and_stays_quaran
 
 
 @pytest.mark.law("K11")
-def test_a_late_event_whose_request_was_lost_is_stamped_again_after_a_pull(world: World) -> None:
+def test_a_late_append_table_edit_whose_request_was_lost_is_restamped_after_a_pull(
+    world: World,
+) -> None:
     transport = world.transport()
     client, first = with_a_refused_event(world, transport)
     world.gateway.strict.clear()
@@ -245,7 +247,7 @@ def test_a_late_event_whose_request_was_lost_is_stamped_again_after_a_pull(world
 
 @pytest.mark.law("K11")
 @pytest.mark.parametrize("fault", [Fault.LOSE_ANSWER, Fault.LOSE_REQUEST])
-def test_a_late_event_whose_receipt_was_lost_becomes_one_event_not_two(
+def test_append_table_edits_whose_request_or_receipt_was_lost_are_stored_once(
     world: World, fault: Fault
 ) -> None:
     """The naive gateway remembers one event of a client only, so a repeat of two looks late."""
@@ -265,7 +267,7 @@ def test_a_late_event_whose_receipt_was_lost_becomes_one_event_not_two(
     check_sound(client)
 
 
-def test_a_late_event_in_doubt_asks_for_a_pull(world: World) -> None:
+def test_a_late_append_table_edit_that_may_be_stored_needs_a_pull(world: World) -> None:
     world.gateway.append_only("events")
     transport = world.transport()
     client = world.client(transport=transport)
@@ -282,7 +284,7 @@ def test_a_late_event_in_doubt_asks_for_a_pull(world: World) -> None:
     assert client.pending() == Ok([])
 
 
-def test_the_transport_for_tests_takes_any_pair_of_services(world: World) -> None:
+def test_the_memory_transport_accepts_any_push_and_pull_services(world: World) -> None:
     pushes: Pushes = world.gateway
     pulls: Pulls = world.gateway
     transport = MemoryTransport(GATEWAY, pushes, pulls, [Fault.LOSE_REQUEST])
@@ -294,7 +296,9 @@ def test_the_transport_for_tests_takes_any_pair_of_services(world: World) -> Non
 
 
 @pytest.mark.law("K11")
-def test_what_may_have_arrived_keeps_its_stamp_behind_a_late_event(world: World) -> None:
+def test_edits_that_may_have_arrived_keep_their_stamps_when_an_earlier_edit_is_restamped(
+    world: World,
+) -> None:
     transport = world.transport()
     client, first = with_a_refused_event(world, transport)
     with client.transaction() as edits:
@@ -346,7 +350,9 @@ class _Slow(MemoryTransport):
 
 @pytest.mark.law("K11")
 @pytest.mark.parametrize("late", [2, 3])
-def test_an_event_that_arrived_behind_a_pull_is_not_stamped_again(world: World, late: int) -> None:
+def test_an_append_table_edit_that_arrived_after_a_pull_is_not_restamped(
+    world: World, late: int
+) -> None:
     world.gateway.append_only("events")
     other = world.client("other")
     other.insert("todos", "t1", {"title": "so that the log has an end"}).unwrap()
@@ -370,7 +376,9 @@ def test_an_event_that_arrived_behind_a_pull_is_not_stamped_again(world: World, 
 
 
 @pytest.mark.law("K11")
-def test_an_event_that_may_be_under_way_waits_for_its_time(world: World) -> None:
+def test_an_append_table_edit_that_may_be_in_flight_is_not_restamped_for_clock_drift(
+    world: World,
+) -> None:
     """The function that answers is behind the one that the first push may still reach."""
     world.gateway.append_only("events")
     other = world.client("other")

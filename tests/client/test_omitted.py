@@ -56,7 +56,7 @@ def everything(client: Client) -> bytes:
 
 
 @pytest.mark.law("K33")
-def test_a_declared_column_that_is_left_out_stays_null(world: World) -> None:
+def test_a_declared_column_that_rules_omit_is_null(world: World) -> None:
     put(world, NO_TITLE)
     ann, bob = world.client("ann"), of_hr(world, "bob")
     ann.declare("todos", {"owner": "string", "title": "string"}).unwrap()
@@ -72,7 +72,9 @@ def test_a_declared_column_that_is_left_out_stays_null(world: World) -> None:
 
 
 @pytest.mark.law("K33")
-def test_when_rules_change_values_go_at_once_and_come_back(world: World) -> None:
+def test_values_of_a_newly_omitted_column_are_removed_and_return_when_claims_allow(
+    world: World,
+) -> None:
     ann, bob = world.client("ann"), of_hr(world, "bob")
     lost: list[Any] = []
     ann.on_conflict(lost.append)
@@ -97,7 +99,7 @@ def test_when_rules_change_values_go_at_once_and_come_back(world: World) -> None
 
 
 @pytest.mark.law("K33")
-def test_an_edit_of_it_that_waits_is_refused_and_discarding_it_leaves_nothing(
+def test_a_pending_edit_of_an_omitted_column_is_refused_and_discarding_it_removes_its_value(
     world: World,
 ) -> None:
     ann, bob = world.client("ann"), of_hr(world, "bob")
@@ -137,7 +139,7 @@ edits = st.lists(
     max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
 )
 @given(edits)
-def test_whatever_happens_a_client_holds_the_rest_of_each_row(
+def test_clients_hold_exactly_the_columns_of_each_row_that_rules_do_not_omit(
     tmp_path_factory: pytest.TempPathFactory, happened: list[Any]
 ) -> None:
     world = World(tmp_path_factory.mktemp("omitted"))
@@ -172,7 +174,9 @@ def test_whatever_happens_a_client_holds_the_rest_of_each_row(
 
 
 @pytest.mark.law("K33")
-def test_nothing_else_that_the_file_says_names_a_value(world: World, tmp_path: Path) -> None:
+def test_no_table_of_the_clients_file_contains_an_omitted_value(
+    world: World, tmp_path: Path
+) -> None:
     """Not the outbox, not the echoes that are pending: read with SQLite alone."""
     ann, bob = world.client("ann"), of_hr(world, "bob")
     bob.insert("todos", "t1", {"owner": "bob", "title": "s3cr3t"}).unwrap()

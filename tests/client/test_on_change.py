@@ -33,7 +33,7 @@ def client(world: World) -> Client:
 
 
 @pytest.mark.law("K22")
-def test_a_callback_hears_which_tables_changed(
+def test_a_change_callback_receives_the_names_of_changed_tables(
     world: World, client: Client, changes: queue.Queue[frozenset[str]]
 ) -> None:
     client.insert("Notes", "n1", {}).unwrap()
@@ -53,7 +53,7 @@ def test_a_callback_hears_which_tables_changed(
 
 
 @pytest.mark.law("K22")
-def test_a_callback_hears_of_the_tables_that_it_asked_for_and_no_others(
+def test_a_change_callback_is_called_only_for_its_tables(
     client: Client, changes: queue.Queue[frozenset[str]]
 ) -> None:
     client.on_change(changes.put, ["notes"])
@@ -66,7 +66,7 @@ def test_a_callback_hears_of_the_tables_that_it_asked_for_and_no_others(
 
 
 @pytest.mark.law("K22")
-def test_a_callback_that_raises_is_logged_and_called_again(
+def test_a_change_callback_that_raises_is_logged_and_called_again(
     client: Client, changes: queue.Queue[frozenset[str]], caplog: pytest.LogCaptureFixture
 ) -> None:
     def fails(tables: frozenset[str]) -> None:
@@ -85,7 +85,7 @@ def test_a_callback_that_raises_is_logged_and_called_again(
 
 
 @pytest.mark.law("K22")
-def test_a_callback_that_blocks_is_reported_and_keeps_nothing_waiting(
+def test_a_blocking_change_callback_is_logged_and_delays_nothing_else(
     client: Client,
     changes: queue.Queue[frozenset[str]],
     caplog: pytest.LogCaptureFixture,
@@ -121,7 +121,7 @@ def test_a_callback_that_blocks_is_reported_and_keeps_nothing_waiting(
 
 
 @pytest.mark.law("K22")
-def test_a_callback_may_edit_query_and_close_itself_and_the_client(
+def test_a_change_callback_may_edit_query_and_close_its_subscription_and_client(
     client: Client, changes: queue.Queue[frozenset[str]]
 ) -> None:
     def copies(tables: frozenset[str]) -> None:

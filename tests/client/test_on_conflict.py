@@ -73,9 +73,7 @@ def two(both: World) -> Both:
 
 @pytest.mark.law("K27")
 @pytest.mark.parametrize("first", ["pull", "push"])
-def test_an_edit_that_lost_to_one_made_without_knowing_it_is_reported(
-    two: Both, first: str
-) -> None:
+def test_an_edit_that_lost_to_a_concurrent_edit_is_reported(two: Both, first: str) -> None:
     two.later(two.a, title="mine", done=True)
     two.later(two.b, title="theirs")
     two.b.push().unwrap()
@@ -90,7 +88,7 @@ def test_an_edit_that_lost_to_one_made_without_knowing_it_is_reported(
 
 
 @pytest.mark.law("K27")
-def test_an_edit_of_a_row_that_another_client_deleted_is_reported(two: Both) -> None:
+def test_an_edit_that_lost_to_another_clients_delete_is_reported(two: Both) -> None:
     two.later(two.a, title="mine")
     two.world.clock.ms += 10
     two.b.delete("todos", "r1").unwrap()
@@ -102,7 +100,7 @@ def test_an_edit_of_a_row_that_another_client_deleted_is_reported(two: Both) -> 
 
 
 @pytest.mark.law("K27")
-def test_a_value_that_others_could_have_read_is_no_conflict(two: Both) -> None:
+def test_a_value_overwritten_by_a_client_that_had_read_it_is_no_conflict(two: Both) -> None:
     two.later(two.a, title="mine")
     two.a.push().unwrap()
     two.b.sync().unwrap()
@@ -114,7 +112,7 @@ def test_a_value_that_others_could_have_read_is_no_conflict(two: Both) -> None:
 
 
 @pytest.mark.law("K27")
-def test_the_same_value_and_another_column_are_no_conflict(two: Both) -> None:
+def test_concurrent_edits_with_equal_values_or_of_other_columns_are_no_conflict(two: Both) -> None:
     two.later(two.a, title="same")
     two.later(two.b, title="same", done=True)
     two.b.push().unwrap()
@@ -125,7 +123,7 @@ def test_the_same_value_and_another_column_are_no_conflict(two: Both) -> None:
 
 @pytest.mark.law("K27")
 @pytest.mark.parametrize("first", ["pull", "push"])
-def test_who_replaced_a_value_that_he_had_never_read_is_notified_where_its_author_cannot_know(
+def test_the_client_that_overwrote_an_unread_value_is_notified_if_its_author_cannot_be(
     two: Both, first: str
 ) -> None:
     two.later(two.b, title="theirs")
@@ -142,7 +140,7 @@ def test_who_replaced_a_value_that_he_had_never_read_is_notified_where_its_autho
 
 
 @pytest.mark.law("K27")
-def test_who_deleted_a_row_with_a_value_that_he_had_never_read_is_notified(two: Both) -> None:
+def test_the_client_that_deleted_a_row_with_an_unread_value_is_notified(two: Both) -> None:
     two.later(two.b, title="theirs")
     two.world.clock.ms += 10
     two.a.delete("todos", "r1").unwrap()
@@ -155,7 +153,7 @@ def test_who_deleted_a_row_with_a_value_that_he_had_never_read_is_notified(two: 
 
 
 @pytest.mark.law("K27")
-def test_who_asked_for_other_tables_or_has_closed_hears_nothing(two: Both) -> None:
+def test_a_conflict_callback_for_other_tables_or_closed_is_not_called(two: Both) -> None:
     others: queue.Queue[LostWrite] = queue.Queue()
     two.a.on_conflict(others.put, ["Notes"])
     with two.a.on_conflict(others.put):
@@ -168,7 +166,7 @@ def test_who_asked_for_other_tables_or_has_closed_hears_nothing(two: Both) -> No
     assert others.empty()
 
 
-def test_a_client_for_asyncio_is_notified_in_its_loop(two: Both) -> None:
+def test_an_async_client_is_notified_of_a_conflict_in_its_event_loop(two: Both) -> None:
     two.a.close()
 
     async def story() -> LostWrite:
@@ -207,7 +205,7 @@ writes = st.lists(
     deletes=st.booleans(),
     delete_wins=st.booleans(),
 )
-def test_what_is_reported_is_what_the_row_shows_instead(
+def test_a_reported_conflict_names_the_write_that_the_row_shows_instead(
     *, page: list[tuple[str, int, int]], at: int, value: int, deletes: bool, delete_wins: bool
 ) -> None:
     """Whatever a page brings: a report names a value that is gone, and who is to thank for it."""

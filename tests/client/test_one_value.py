@@ -168,7 +168,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Any:
 @pytest.mark.law("K34")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("way", WAYS_IN, ids=lambda way: way.__name__)
-def test_a_value_is_one_value_by_every_way(
+def test_a_value_reads_the_same_by_every_way_of_writing_and_reading(
     kind: str | None, way: Callable[[Client, str, Any], bool], folder: Any
 ) -> None:
     world = World(folder.mktemp("one"))
@@ -200,7 +200,7 @@ def test_a_value_is_one_value_by_every_way(
     values=st.lists(st.sampled_from(PULLED), min_size=1, max_size=6),
     others=st.lists(st.sampled_from(KINDS[1:]), min_size=1, max_size=3),
 )
-def test_a_value_of_others_stays_itself_when_the_declaration_changes(
+def test_a_pulled_value_stays_the_same_when_its_column_is_declared_anew(
     first: str | None, values: list[Any], others: list[str], folder: Any
 ) -> None:
     world = World(folder.mktemp("pulled"))
@@ -232,7 +232,7 @@ def test_a_value_of_others_stays_itself_when_the_declaration_changes(
 
 
 @pytest.mark.law("K34")
-def test_a_text_of_digits_survives_each_declaration_up_to_the_gateway(world: World) -> None:
+def test_text_of_digits_survives_changes_of_its_columns_declared_type(world: World) -> None:
     theirs, mine = world.client("theirs"), world.client("mine")
     theirs.insert("t", ROW, {"c": "007"}).unwrap()
     theirs.sync().unwrap()
@@ -248,7 +248,7 @@ def test_a_text_of_digits_survives_each_declaration_up_to_the_gateway(world: Wor
 @pytest.mark.law("K34")
 @pytest.mark.parametrize("old", ["[draft", "{x}", '{"a":1}', "[1]"])
 @pytest.mark.parametrize("text", ["1.10", "null", "true", "[1", "[2]"])
-def test_what_sql_writes_over_a_text_that_looks_like_json_is_text(
+def test_text_written_by_sql_over_text_that_looks_like_json_stays_text(
     world: World, old: str, text: str
 ) -> None:
     client = world.client()
@@ -260,7 +260,7 @@ def test_what_sql_writes_over_a_text_that_looks_like_json_is_text(
 
 
 @pytest.mark.law("K34")
-def test_values_that_look_alike_are_distinguished_in_one_column(world: World) -> None:
+def test_similar_values_of_different_types_are_distinguished_in_one_column(world: World) -> None:
     client = world.client()
     values = {"a": True, "b": [1], "c": 1, "d": "[1]", "e": 0, "f": {}, "g": "{", "h": False}
     for row, value in values.items():
@@ -277,7 +277,7 @@ def test_values_that_look_alike_are_distinguished_in_one_column(world: World) ->
 
 
 @pytest.mark.law("K34")
-def test_a_parameter_that_sql_has_no_type_for_is_known_where_it_went(world: World) -> None:
+def test_boolean_and_list_parameters_of_sql_keep_their_types(world: World) -> None:
     client = world.client()
     client.insert("t", "t0", dict.fromkeys("abcd")).unwrap()
     sql = "INSERT INTO t (_row_id, a, b, c, d) VALUES (?, ?, 1, ?, ?)"
@@ -290,7 +290,7 @@ def test_a_parameter_that_sql_has_no_type_for_is_known_where_it_went(world: Worl
 
 @pytest.mark.law("K34")
 @pytest.mark.parametrize("value", [math.nan, math.inf, 2**53 + 1, b"x"])
-def test_what_is_no_value_is_refused_by_sql_as_by_an_edit(world: World, value: Any) -> None:
+def test_an_invalid_value_is_refused_as_a_parameter_of_sql(world: World, value: Any) -> None:
     client = world.client()
     client.declare("t", {"c": "number", "d": "string"}).unwrap()
     client.insert("t", ROW, {"c": 1, "d": "x", "e": None}).unwrap()
@@ -300,7 +300,7 @@ def test_what_is_no_value_is_refused_by_sql_as_by_an_edit(world: World, value: A
 
 
 @pytest.mark.law("K34")
-def test_a_json_column_of_sqlalchemy_has_every_json_value(world: World) -> None:
+def test_a_json_column_of_sqlalchemy_stores_every_json_value(world: World) -> None:
     mine, other = world.client("mine"), world.client("other")
     metadata = MetaData()
     table = Table("t", metadata, Column("_row_id", String, primary_key=True), Column("c", JSON))

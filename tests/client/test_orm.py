@@ -68,7 +68,7 @@ def opened(world: World, name: str = "c1") -> tuple[Client, sqlalchemy.Engine]:
     return client, engine(client)
 
 
-def test_what_a_session_commits_reaches_another_device(world: World) -> None:
+def test_rows_committed_by_a_session_reach_another_device(world: World) -> None:
     mine, my_engine = opened(world)
     other, other_engine = opened(world, "c2")
     with Session(my_engine) as session:
@@ -93,7 +93,7 @@ def test_what_a_session_commits_reaches_another_device(world: World) -> None:
 
 
 @pytest.mark.law("K25")
-def test_an_update_writes_the_columns_that_were_changed(world: World) -> None:
+def test_a_session_update_writes_only_the_changed_columns(world: World) -> None:
     mine, my_engine = opened(world)
     with Session(my_engine) as session:
         session.add(Visit(id="v1", note="oil", due=date(2026, 5, 1)))
@@ -108,7 +108,7 @@ def test_an_update_writes_the_columns_that_were_changed(world: World) -> None:
     assert dict(waiting.delta.columns) == {"done": b"true"}
 
 
-def test_a_session_that_is_rolled_back_leaves_nothing(world: World) -> None:
+def test_a_session_that_is_rolled_back_writes_nothing(world: World) -> None:
     mine, my_engine = opened(world)
     with Session(my_engine) as session:
         session.add(Site(id="s1", name="x"))
@@ -131,7 +131,7 @@ def test_the_edits_of_a_session_are_one_transaction(world: World) -> None:
     assert waiting.unwrap() == [{"edits": 2, "n": 1}]
 
 
-def test_after_a_statement_that_failed_the_session_is_rolled_back(world: World) -> None:
+def test_after_a_failed_statement_a_session_can_only_be_rolled_back(world: World) -> None:
     _, my_engine = opened(world)
     with Session(my_engine) as session:
         session.add(Site(id="s1", name="x"))
@@ -146,7 +146,7 @@ def test_after_a_statement_that_failed_the_session_is_rolled_back(world: World) 
         assert session.scalars(select(Site.id)).all() == ["s1"]
 
 
-def test_what_else_writes_on_the_thread_is_refused_while_a_session_writes(world: World) -> None:
+def test_a_second_writing_session_on_the_same_thread_is_refused(world: World) -> None:
     mine, my_engine = opened(world)
     with Session(my_engine) as session:
         session.add(Site(id="s1", name="x"))
@@ -158,7 +158,7 @@ def test_what_else_writes_on_the_thread_is_refused_while_a_session_writes(world:
     assert mine.get("sites", "s1").unwrap() == {"name": "x"}
 
 
-def test_sessions_of_several_threads_wait_for_each_other(world: World) -> None:
+def test_concurrent_sessions_of_several_threads_all_commit(world: World) -> None:
     _, my_engine = opened(world)
 
     def add(number: int) -> None:
@@ -177,7 +177,7 @@ def test_sessions_of_several_threads_wait_for_each_other(world: World) -> None:
         assert session.scalar(select(func.count()).select_from(Site)) == 20
 
 
-def test_core_statements_are_edits(world: World) -> None:
+def test_sqlalchemy_core_statements_become_edits(world: World) -> None:
     mine, my_engine = opened(world)
     with my_engine.begin() as connection:
         connection.execute(
@@ -190,14 +190,14 @@ def test_core_statements_are_edits(world: World) -> None:
     assert mine.query("select * from sites").unwrap() == [{"_row_id": "s2", "name": "c"}]
 
 
-def test_create_all_finds_the_tables_that_were_declared(world: World) -> None:
+def test_create_all_accepts_tables_that_are_already_declared(world: World) -> None:
     _, my_engine = opened(world)
     Base.metadata.create_all(my_engine)
 
     assert {"sites", "visits"} <= set(sqlalchemy.inspect(my_engine).get_table_names())
 
 
-def test_tables_are_not_made_by_statements(world: World) -> None:
+def test_create_all_of_undeclared_tables_is_refused(world: World) -> None:
     client = world.client()
 
     with pytest.raises(NotSupportedError, match="declare_tables"):
@@ -271,7 +271,7 @@ def pair(world: World) -> tuple[Any, Any]:
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(VALUES)
-def test_every_value_comes_back_on_another_device_as_it_was(
+def test_a_session_reads_every_value_unchanged_on_another_device(
     pair: tuple[Any, Any], values: dict[str, Any]
 ) -> None:
     (mine, my_engine), (other, other_engine) = pair
@@ -288,7 +288,7 @@ def test_every_value_comes_back_on_another_device_as_it_was(
             assert {name: getattr(read, name) for name in values} == values
 
 
-def test_the_interface_is_that_of_pep_249(world: World) -> None:
+def test_the_database_interface_follows_pep_249(world: World) -> None:
     client = world.client()
     client.declare("sites", {"name": "string"}).unwrap()
     connection = dbapi.connect(client)
@@ -315,7 +315,7 @@ def test_the_interface_is_that_of_pep_249(world: World) -> None:
         cursor.execute("SELECT 1")
 
 
-def test_rows_that_are_fetched_in_parts_are_all_of_them(world: World) -> None:
+def test_rows_fetched_in_parts_are_complete(world: World) -> None:
     _, my_engine = opened(world)
     with Session(my_engine) as session:
         session.add_all([Site(id=f"s{number}", name="x") for number in range(10)])
@@ -325,7 +325,7 @@ def test_rows_that_are_fetched_in_parts_are_all_of_them(world: World) -> None:
 
 
 @pytest.mark.parametrize("sql", ["COMMIT", "BEGIN", "SAVEPOINT a", "DROP TABLE sites"])
-def test_statements_that_are_not_of_a_transaction_are_refused(world: World, sql: str) -> None:
+def test_transaction_control_and_drop_statements_are_refused(world: World, sql: str) -> None:
     client = world.client()
     with pytest.raises(dbapi.NotSupportedError):
         dbapi.connect(client).cursor().execute(sql)
@@ -334,13 +334,13 @@ def test_statements_that_are_not_of_a_transaction_are_refused(world: World, sql:
 @pytest.mark.parametrize(
     "sql", ["ATTACH 'x' AS y", "PRAGMA journal_mode = OFF", "VACUUM", "nonsense"]
 )
-def test_what_is_neither_a_query_nor_an_edit_is_refused(world: World, sql: str) -> None:
+def test_sql_that_is_neither_a_query_nor_an_edit_is_refused(world: World, sql: str) -> None:
     client = world.client()
     with pytest.raises(dbapi.ProgrammingError):
         dbapi.connect(client).cursor().execute(sql)
 
 
-def test_a_connection_of_another_thread_is_refused(world: World) -> None:
+def test_a_connection_used_on_another_thread_is_refused(world: World) -> None:
     _, my_engine = opened(world)
     connection = my_engine.raw_connection()
     connection.cursor().execute("INSERT INTO sites (_row_id, name) VALUES ('a', 'x')")

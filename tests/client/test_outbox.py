@@ -39,7 +39,7 @@ def steps_of_a_batch(client: Client) -> int:
     return steps
 
 
-def test_a_batch_costs_the_same_however_long_the_outbox_is(world: World) -> None:
+def test_reading_a_batch_costs_the_same_however_long_the_outbox_is(world: World) -> None:
     transport = world.transport()
     client = world.client(transport=transport)
     with client.transaction() as edits:
@@ -58,7 +58,7 @@ def test_a_batch_costs_the_same_however_long_the_outbox_is(world: World) -> None
 
 
 @pytest.mark.parametrize("page_deltas", [-1, 0, PAGE_DELTAS_MAX + 1])
-def test_a_page_size_out_of_its_limits_is_refused_at_once(world: World, page_deltas: int) -> None:
+def test_a_page_size_outside_its_limits_is_refused(world: World, page_deltas: int) -> None:
     with pytest.raises(ValidationFailed, match="page_deltas must be 1 to") as raised:
         world.client(page_deltas=page_deltas)
     assert raised.value.field == "page_deltas"

@@ -38,7 +38,7 @@ def modes(folder: Path) -> dict[str, str]:
 
 @pytest.mark.law("K31")
 @pytest.mark.parametrize("key", [None, b"k" * 32])
-def test_a_clients_file_and_what_is_beside_it_are_its_owners(
+def test_a_clients_file_and_the_files_beside_it_are_readable_by_their_owner_alone(
     folder: Path, key: bytes | None
 ) -> None:
     world = World(folder)
@@ -59,7 +59,7 @@ def test_a_clients_file_and_what_is_beside_it_are_its_owners(
 
 
 @pytest.mark.law("K31")
-def test_a_download_that_is_not_whole_is_its_owners(folder: Path) -> None:
+def test_a_partial_download_is_readable_by_its_owner_alone(folder: Path) -> None:
     files, whole = Folder(folder / "a.db"), Digester()
     whole.update(b"secret")
     known = Attachment("k" * 26, whole.digest(), 6, "text/plain")
@@ -69,7 +69,7 @@ def test_a_download_that_is_not_whole_is_its_owners(folder: Path) -> None:
     assert set(modes(folder).values()) == {"drwx------", "-rw-------"}
 
 
-def test_a_file_that_an_app_made_keeps_its_mode(tmp_path: Path) -> None:
+def test_a_file_created_by_the_app_keeps_its_mode(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     path.touch()
     path.chmod(0o640)

@@ -68,7 +68,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 @pytest.mark.law("K34")
-def test_what_was_written_is_read_on_every_device_and_over_restarts(
+def test_typed_values_read_the_same_on_every_device_and_after_restarts(
     world: World, client: Client
 ) -> None:
     client.insert("todos", "t1", ROW).unwrap()
@@ -93,7 +93,7 @@ def test_what_was_written_is_read_on_every_device_and_over_restarts(
 @example("{}")
 @example('"x"')
 @example({"a": [True, None, 1.5, "é"]})
-def test_any_json_reads_as_it_was_written(
+def test_any_json_value_reads_as_it_was_written(
     tmp_path_factory: pytest.TempPathFactory, value: Any
 ) -> None:
     world = World(tmp_path_factory.mktemp("json"))
@@ -113,7 +113,7 @@ def test_any_json_reads_as_it_was_written(
 
 
 @pytest.mark.law("K34")
-def test_each_way_of_writing_takes_them(world: World, client: Client) -> None:
+def test_each_way_of_writing_accepts_typed_values(world: World, client: Client) -> None:
     client.insert_many("todos", {"t1": ROW, "t2": {"due": date(2026, 5, 18)}}).unwrap()
     client.update("todos", "t1", {"price": Decimal("1E+3")}).unwrap()
     with client.transaction() as tx:
@@ -171,7 +171,7 @@ WRONG: list[tuple[str, Any]] = [
 
 @pytest.mark.law("K34")
 @pytest.mark.parametrize(("name", "value"), WRONG)
-def test_a_value_of_another_type_is_refused_where_it_is_written(
+def test_a_value_of_another_type_than_declared_is_refused_when_written(
     client: Client, name: str, value: Any
 ) -> None:
     client.insert("todos", "t1", ROW).unwrap()
@@ -194,7 +194,7 @@ def test_a_value_of_another_type_is_refused_where_it_is_written(
 
 @pytest.mark.law("K34")
 @pytest.mark.parametrize("value", [date(2026, 5, 17), Decimal(1), b"x", datetime.now(UTC)])
-def test_a_column_that_is_not_declared_says_what_such_a_value_needs(
+def test_a_typed_value_for_an_undeclared_column_is_refused_naming_the_declaration_needed(
     client: Client, value: Any
 ) -> None:
     result = client.insert("todos", "t1", {"other": value})
@@ -218,7 +218,7 @@ any_value = st.one_of(
 @example("timestamp", datetime(1890, 1, 1, tzinfo=timezone(timedelta(minutes=19, seconds=32))))
 @example("decimal(12, 2)", Decimal("-0"))
 @example("decimal(12, 2)", 2**53)
-def test_what_is_taken_is_what_the_gateway_takes_and_is_read_as_it_was(
+def test_a_value_that_the_client_accepts_fits_the_gateways_type_and_reads_back_equal(
     type_name: str, value: Any
 ) -> None:
     declared = type_name.replace(" ", "")
@@ -235,7 +235,7 @@ def test_what_is_taken_is_what_the_gateway_takes_and_is_read_as_it_was(
 
 
 @pytest.mark.law("K34")
-def test_what_somebody_else_wrote_of_another_type_is_as_it_was_written(
+def test_values_pulled_with_another_type_than_declared_read_as_they_were_written(
     world: World, client: Client
 ) -> None:
     other = world.client("b")
@@ -251,7 +251,9 @@ def test_what_somebody_else_wrote_of_another_type_is_as_it_was_written(
 
 
 @pytest.mark.law("K34")
-def test_a_column_of_an_answer_is_read_as_the_one_whose_name_it_bears(client: Client) -> None:
+def test_a_result_column_has_the_declared_type_of_the_column_it_is_named_after(
+    client: Client,
+) -> None:
     client.insert("todos", "t1", ROW).unwrap()
     client.insert("notes", "n1", {"due": "2026-05-17", "todo": "t1"}).unwrap()
     client.declare("plans", {"due": "timestamp"}).unwrap()
@@ -288,7 +290,7 @@ def test_a_column_of_an_answer_is_read_as_the_one_whose_name_it_bears(client: Cl
 
 
 @pytest.mark.law("K34")
-def test_what_a_column_is_read_as_follows_its_declaration(world: World) -> None:
+def test_a_changed_declaration_changes_the_type_that_a_column_reads_as(world: World) -> None:
     client = world.client()
     client.insert("todos", "t1", {"due": "2026-05-17"}).unwrap()
     sql = "SELECT due FROM todos"
@@ -313,7 +315,7 @@ def test_what_a_column_is_read_as_follows_its_declaration(world: World) -> None:
 
 
 @pytest.mark.law("K34")
-def test_an_answer_without_such_columns_is_given_as_sqlite_gave_it(client: Client) -> None:
+def test_a_query_without_typed_columns_converts_nothing(client: Client) -> None:
     client.insert("todos", "t1", ROW).unwrap()
     client.query("SELECT due FROM todos").unwrap()
     kinds = client._file.database.kinds
@@ -354,7 +356,7 @@ class Other(BaseModel):
 
 
 @pytest.mark.law("K34")
-def test_an_objects_field_decides_what_it_is_given(client: Client) -> None:
+def test_a_row_objects_field_types_decide_how_values_are_converted(client: Client) -> None:
     client.insert("todos", "t1", ROW | {"plain": "aGVsbG8="}).unwrap()
 
     def read(as_: Any) -> Any:
@@ -415,7 +417,7 @@ def test_statements_compare_bytes_with_declared_bytes(client: Client) -> None:
 
 
 @pytest.mark.law("K34")
-def test_bytes_stay_bytes_where_a_local_table_is_read(client: Client) -> None:
+def test_a_query_that_reads_a_local_table_compares_bytes_as_bytes(client: Client) -> None:
     client.execute("CREATE TABLE drafts (todo TEXT, photo BLOB)").unwrap()
     client.execute("INSERT INTO drafts VALUES ('t1', ?)", (b"\0\xff",)).unwrap()
     client.insert("todos", "t1", {"photo": b"\0\xff"}).unwrap()
@@ -433,7 +435,7 @@ def test_bytes_stay_bytes_where_a_local_table_is_read(client: Client) -> None:
     assert client.execute(update, (b"\0\xff",)).unwrap() == 1
 
 
-def test_bytes_of_a_local_table_stay_bytes(client: Client) -> None:
+def test_bytes_of_a_local_table_read_as_bytes_into_a_row_object(client: Client) -> None:
     @dataclass
     class Draft:
         photo: bytes
@@ -459,7 +461,7 @@ def test_bytes_of_a_local_table_stay_bytes(client: Client) -> None:
         max_size=5,
     )
 )
-def test_any_values_come_back_by_every_way(
+def test_any_typed_values_are_accepted_by_the_gateway_and_read_back_equal(
     tmp_path_factory: pytest.TempPathFactory, rows: Sequence[tuple[Any, ...]]
 ) -> None:
     names = ("due", "at", "price", "photo", "n", "done")
@@ -483,7 +485,7 @@ def test_any_values_come_back_by_every_way(
                 assert read == dict(zip(names, row, strict=True))
 
 
-def test_a_refused_edit_is_amended_by_such_values(world: World) -> None:
+def test_a_refused_edit_is_amended_with_typed_values(world: World) -> None:
     client = world.client()
     client.insert("todos", "t1", {"due": "soon", "n": "1"}).unwrap()
     (entry,) = client.pending().unwrap()
@@ -500,7 +502,7 @@ def test_a_refused_edit_is_amended_by_such_values(world: World) -> None:
 
 
 @pytest.mark.law("K34", "K27")
-def test_a_write_that_lost_is_reported_in_such_values(world: World, client: Client) -> None:
+def test_a_conflict_reports_typed_values(world: World, client: Client) -> None:
     other = world.client("b")
     lost: list[LostWrite] = []
     reported = threading.Event()
@@ -519,7 +521,7 @@ def test_a_write_that_lost_is_reported_in_such_values(world: World, client: Clie
     assert [(one.own, one.other) for one in lost] == [(date(2026, 5, 17), date(2026, 5, 18))]
 
 
-def test_a_query_takes_dates_and_decimals(client: Client) -> None:
+def test_query_parameters_may_be_dates_timestamps_and_decimals(client: Client) -> None:
     client.insert("todos", "t1", ROW).unwrap()
     by_place = "SELECT 1 FROM todos WHERE due = ? AND at = ? AND price = ?"
     given_ = (ROW["due"], ROW["at"], ROW["price"])

@@ -42,7 +42,7 @@ NOT_READING = [
 
 @pytest.mark.law("K19")
 @pytest.mark.parametrize("sql", NOT_READING)
-def test_a_query_only_reads(client: Client, sql: str) -> None:
+def test_a_query_that_would_write_is_refused(client: Client, sql: str) -> None:
     result = client.query(sql)
 
     assert isinstance(result, Err)
@@ -55,7 +55,7 @@ def test_a_query_only_reads(client: Client, sql: str) -> None:
 
 
 @pytest.mark.law("K19")
-def test_a_query_makes_no_file(client: Client, tmp_path: Path) -> None:
+def test_a_query_cannot_create_a_file(client: Client, tmp_path: Path) -> None:
     for sql in ("ATTACH '{}' AS other", "VACUUM INTO '{}'"):
         other = tmp_path / "other.db"
         assert isinstance(client.query(sql.format(other)), Err)
@@ -63,7 +63,7 @@ def test_a_query_makes_no_file(client: Client, tmp_path: Path) -> None:
 
 
 @pytest.mark.law("K19")
-def test_a_query_is_one_statement(client: Client) -> None:
+def test_a_query_of_several_statements_is_refused(client: Client) -> None:
     for sql in ("SELECT 1; SELECT 2", "SELECT 1; DELETE FROM todos"):
         result = client.query(sql)
         assert isinstance(result, Err)
@@ -85,7 +85,7 @@ def test_a_query_is_one_statement(client: Client) -> None:
         "SELECT name FROM sqlite_master",
     ],
 )
-def test_whatever_reads_is_a_query(client: Client, sql: str) -> None:
+def test_any_reading_statement_is_accepted_as_a_query(client: Client, sql: str) -> None:
     assert client.query(sql).unwrap()
 
 
@@ -102,14 +102,14 @@ def test_parameters_that_sqlite_cannot_take_are_an_err(client: Client, parameter
 
 
 @pytest.mark.parametrize("sql", ["SELEC 1", "SELECT * FROM nowhere", "\ud800", "SELECT 1\0", 7])
-def test_what_is_no_sql_is_an_err(client: Client, sql: Any) -> None:
+def test_a_query_of_invalid_sql_is_an_err(client: Client, sql: Any) -> None:
     result = client.query(sql)
 
     assert isinstance(result, Err)
     assert result.error.code == "VALIDATION_ERROR"
 
 
-def test_columns_of_one_name_are_distinguished(client: Client) -> None:
+def test_result_columns_of_the_same_name_are_numbered(client: Client) -> None:
     client.insert("notes", "n1", {"todo": "t1", "title": "about x"}).unwrap()
 
     rows = client.query("SELECT * FROM todos JOIN notes ON todo = todos._row_id").unwrap()
@@ -144,7 +144,7 @@ any_text = st.one_of(
 
 
 @given(texts=st.lists(any_text, max_size=8))
-def test_decimals_and_whatever_else_have_one_order(texts: list[str]) -> None:
+def test_the_collation_of_decimals_is_a_consistent_order_of_any_texts(texts: list[str]) -> None:
     for one in texts:
         for other in texts:
             assert compare(one, other) == -compare(other, one)
@@ -153,7 +153,7 @@ def test_decimals_and_whatever_else_have_one_order(texts: list[str]) -> None:
                     assert compare(one, third) <= 0
 
 
-def test_an_index_on_decimals_is_sound_for_sqlite(client: Client, world: World) -> None:
+def test_an_index_on_decimals_passes_sqlites_integrity_check(client: Client, world: World) -> None:
     client.declare("prices", {"price": "decimal(9,2)"}, indexes=[["price"]]).unwrap()
     other_client = world.client("b")  # which knows of no type
     for place, value in enumerate(["9", "10", "none", "", "1e5", 7, None]):
@@ -184,7 +184,7 @@ def test_booleans_read_as_they_were_written(client: Client, world: World) -> Non
     assert str(row) == "[{'done': False}]"
 
 
-def test_a_column_of_numbers_and_booleans_reads_each_as_it_was_written(
+def test_a_column_that_mixes_numbers_and_booleans_reads_each_as_it_was_written(
     client: Client, world: World
 ) -> None:
     client.insert("t", "r1", {"a": True, "b": 1}).unwrap()
@@ -199,7 +199,9 @@ def test_a_column_of_numbers_and_booleans_reads_each_as_it_was_written(
     assert str(again.get("t", "r3").unwrap()) == "{'a': False, 'b': True}"
 
 
-def test_what_another_process_made_of_a_column_counts(client: Client, world: World) -> None:
+def test_a_number_written_by_another_process_into_a_boolean_column_reads_as_a_number(
+    client: Client, world: World
+) -> None:
     client.insert("t", "r1", {"a": True}).unwrap()
     with world.client("a") as other:
         assert str(other.query("SELECT a FROM t").unwrap()) == "[{'a': True}]"
@@ -207,7 +209,7 @@ def test_what_another_process_made_of_a_column_counts(client: Client, world: Wor
         assert str(other.query("SELECT a FROM t").unwrap()) == "[{'a': True}, {'a': 0}]"
 
 
-def test_what_a_rolled_back_edit_was_does_not_count(client: Client) -> None:
+def test_a_rolled_back_number_does_not_change_how_a_boolean_column_reads(client: Client) -> None:
     client.insert("t", "r1", {"a": True}).unwrap()
     with suppress(ZeroDivisionError), client.transaction() as tx:
         tx.insert("t", "r2", {"a": 7}).unwrap()

@@ -35,7 +35,7 @@ def gateway() -> Gateway:
     return Gateway()
 
 
-def test_all_pages_come_each_once_and_in_order(gateway: Gateway) -> None:
+def test_read_ahead_returns_each_page_once_and_in_order(gateway: Gateway) -> None:
     reader, pull, cursors = ReadAhead(gateway), Pull("c"), []
     while True:
         page = reader.pull(pull)
@@ -48,7 +48,7 @@ def test_all_pages_come_each_once_and_in_order(gateway: Gateway) -> None:
     assert gateway.asked == [0, 1, 2, 3, 4]
 
 
-def test_the_next_page_is_asked_for_before_its_reader_does(gateway: Gateway) -> None:
+def test_read_ahead_requests_the_next_page_before_it_is_pulled(gateway: Gateway) -> None:
     reader = ReadAhead(gateway)
     reader.pull(Pull("c"))
     gateway.answered.clear()
@@ -57,14 +57,14 @@ def test_the_next_page_is_asked_for_before_its_reader_does(gateway: Gateway) -> 
     assert gateway.asked == [0, 1]
 
 
-def test_who_asks_for_something_else_is_given_that(gateway: Gateway) -> None:
+def test_a_pull_other_than_the_one_read_ahead_gets_its_own_page(gateway: Gateway) -> None:
     reader = ReadAhead(gateway)
     reader.pull(Pull("c"))
 
     assert reader.pull(Pull("c", since=3, scope="other")).cursor == 4
 
 
-def test_a_refusal_comes_when_the_page_is_asked_for(gateway: Gateway) -> None:
+def test_a_refusal_while_reading_ahead_is_raised_when_its_page_is_pulled(gateway: Gateway) -> None:
     gateway.fails_at = 1
     reader = ReadAhead(gateway)
     page = reader.pull(Pull("c"))
@@ -75,7 +75,7 @@ def test_a_refusal_comes_when_the_page_is_asked_for(gateway: Gateway) -> None:
     assert reader.pull(following(Pull("c"), page)).cursor == 2
 
 
-def test_an_answer_that_waited_long_is_asked_for_again(
+def test_a_page_read_ahead_too_long_ago_is_requested_again(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [0.0]
@@ -89,7 +89,7 @@ def test_an_answer_that_waited_long_is_asked_for_again(
     assert gateway.asked[:3] == [0, 1, 1]
 
 
-def test_a_fault_of_the_network_is_one_of_the_page_that_was_asked_for() -> None:
+def test_a_network_fault_while_reading_ahead_is_raised_when_its_page_is_pulled() -> None:
     def down(pull: Pull) -> PullPage:
         if pull.since:
             raise Unreachable("no network")
@@ -101,7 +101,7 @@ def test_a_fault_of_the_network_is_one_of_the_page_that_was_asked_for() -> None:
         reader.pull(following(Pull("c"), page))
 
 
-def test_what_no_fetch_should_raise_is_raised_where_the_page_is_asked_for() -> None:
+def test_an_unexpected_exception_while_reading_ahead_is_raised_when_its_page_is_pulled() -> None:
     def fetch(pull: Pull) -> PullPage:
         if pull.since:
             raise KeyError("a bug")

@@ -54,7 +54,7 @@ def settled(world: World) -> Client:
 
 
 @pytest.mark.law("K12")
-def test_after_a_restore_the_rows_are_those_of_the_new_buffer(world: World) -> None:
+def test_after_a_restore_a_client_has_the_rows_of_the_restored_buffer(world: World) -> None:
     client = settled(world)
     restore(world, kept=1)
 
@@ -67,7 +67,7 @@ def test_after_a_restore_the_rows_are_those_of_the_new_buffer(world: World) -> N
 
 
 @pytest.mark.law("K12")
-def test_a_restore_is_noticed_although_the_cursor_is_still_within_the_log(world: World) -> None:
+def test_a_restore_is_detected_although_the_cursor_is_still_within_the_log(world: World) -> None:
     client = settled(world)
     world.gateway.epoch = "here.1"
     client.pull().unwrap()
@@ -105,7 +105,9 @@ def test_pending_edits_survive_a_rebuild_of_several_pages(world: World) -> None:
 
 
 @pytest.mark.law("K12")
-def test_a_rebuild_that_brings_an_echo_leaves_the_other_edits_of_its_row(world: World) -> None:
+def test_an_echo_in_a_rebuild_acknowledges_its_edit_and_keeps_others_of_the_row_pending(
+    world: World,
+) -> None:
     transport = world.transport()
     client = world.client(transport=transport)
     client.insert("todos", "t1", {"title": "x", "n": 1}).unwrap()
@@ -146,7 +148,7 @@ def test_rows_stay_readable_while_a_rebuild_waits_for_its_next_page(world: World
 
 
 @pytest.mark.law("K12")
-def test_a_row_of_which_only_a_refused_edit_was_there_comes_with_the_pages(world: World) -> None:
+def test_a_row_known_only_by_a_refused_edit_is_filled_by_the_rebuilds_pages(world: World) -> None:
     client = settled(world)
     world.gateway.only_text_in("todos")
     bad = client.insert("todos", "t9", {"title": 7}).unwrap()
@@ -170,7 +172,7 @@ def test_a_row_of_which_only_a_refused_edit_was_there_comes_with_the_pages(world
 
 
 @pytest.mark.law("K12")
-def test_a_log_that_begins_after_the_cursor_is_an_err_and_changes_nothing(world: World) -> None:
+def test_a_log_trimmed_past_the_cursor_is_an_err_and_changes_nothing(world: World) -> None:
     client = settled(world)
     client.insert("todos", "t3", {"title": "pending"}).unwrap()
     before = rows_of(client)
@@ -189,9 +191,7 @@ def test_a_log_that_begins_after_the_cursor_is_an_err_and_changes_nothing(world:
 
 @pytest.mark.law("K12")
 @pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
-def test_a_rebuild_that_crashes_anywhere_goes_on_where_it_stopped(
-    tmp_path: Path, *, late: bool
-) -> None:
+def test_a_rebuild_resumes_after_a_crash_at_any_statement(tmp_path: Path, *, late: bool) -> None:
     CrashingConnection.late = late
     for number in range(1, 200):
         folder = tmp_path / str(number)
@@ -227,7 +227,7 @@ def test_a_rebuild_that_crashes_anywhere_goes_on_where_it_stopped(
 
 
 @pytest.mark.law("K13")
-def test_own_edits_that_the_restored_buffer_lost_come_back(world: World) -> None:
+def test_a_clients_edits_that_a_restored_buffer_lost_are_pushed_again(world: World) -> None:
     client = world.client()
     client.insert("todos", "t1", {"title": "kept", "n": 1}).unwrap()
     client.sync().unwrap()
@@ -251,7 +251,7 @@ def test_own_edits_that_the_restored_buffer_lost_come_back(world: World) -> None
 
 
 @pytest.mark.law("K13")
-def test_an_edit_that_was_accepted_during_a_rebuild_survives_a_restore(world: World) -> None:
+def test_an_edit_accepted_during_a_rebuild_survives_a_restore(world: World) -> None:
     other = world.client("other")
     for row in ("t0", "t1", "t2"):
         other.insert("todos", row, {"title": "old"}).unwrap()
@@ -282,7 +282,7 @@ def test_an_edit_that_was_accepted_during_a_rebuild_survives_a_restore(world: Wo
 
 @pytest.mark.law("K13")
 @pytest.mark.parametrize("scope", ["", "ruled"], ids=["the same rules", "other rules"])
-def test_an_edit_that_a_snapshot_begun_anew_does_not_show_survives_a_restore(
+def test_an_edit_missing_from_a_restarted_snapshot_survives_a_restore(
     tmp_path: Path, scope: str
 ) -> None:
     """It was accepted before, and the log behind begins with somebody else's change of its row."""
@@ -319,7 +319,7 @@ def test_an_edit_that_a_snapshot_begun_anew_does_not_show_survives_a_restore(
 
 
 @pytest.mark.law("K13")
-def test_nothing_is_pushed_before_a_restored_buffer_was_read(world: World) -> None:
+def test_no_edit_is_pushed_before_a_restored_buffer_has_been_read(world: World) -> None:
     """An event that was lost would come too late behind a new one, and be taken for held."""
     other = world.client("other")
     for row in ("t0", "t1"):
@@ -349,7 +349,7 @@ def test_nothing_is_pushed_before_a_restored_buffer_was_read(world: World) -> No
 
 
 @pytest.mark.law("K13")
-def test_what_may_be_lost_goes_before_all_else_and_in_one_commit(world: World) -> None:
+def test_lost_append_table_edits_are_pushed_first_and_in_one_commit(world: World) -> None:
     world.gateway.events.add("events")
     world.gateway.scope = "ruled"
     client = world.client()
@@ -375,7 +375,7 @@ def test_what_may_be_lost_goes_before_all_else_and_in_one_commit(world: World) -
 
 
 @pytest.mark.law("K13")
-def test_what_is_not_lost_is_not_pushed_again(world: World) -> None:
+def test_edits_that_a_restore_kept_are_not_pushed_again(world: World) -> None:
     client = world.client()
     client.insert("todos", "t1", {"title": "kept"}).unwrap()
     client.sync().unwrap()
@@ -390,7 +390,7 @@ def test_what_is_not_lost_is_not_pushed_again(world: World) -> None:
 
 
 @pytest.mark.law("K13")
-def test_a_lost_event_is_the_same_delta_again(world: World) -> None:
+def test_a_lost_append_table_edit_is_pushed_again_as_the_same_delta(world: World) -> None:
     world.gateway.events.add("events")
     client = world.client()
     for number in range(3):
@@ -407,7 +407,7 @@ def test_a_lost_event_is_the_same_delta_again(world: World) -> None:
 
 
 @pytest.mark.law("K13")
-def test_own_events_that_were_trimmed_are_not_taken_for_lost(tmp_path: Path) -> None:
+def test_own_append_table_edits_trimmed_from_the_log_are_not_taken_for_lost(tmp_path: Path) -> None:
     """More of them than a mark remembers: the oldest are late, and stay what they were."""
     world = World(tmp_path, "real")
     world.gateway.append_only("events")
@@ -432,7 +432,7 @@ def test_own_events_that_were_trimmed_are_not_taken_for_lost(tmp_path: Path) -> 
 
 
 @pytest.mark.law("K13")
-def test_a_lost_event_that_comes_too_late_is_stamped_again(world: World) -> None:
+def test_a_lost_append_table_edit_that_is_late_is_restamped(world: World) -> None:
     """Another file of the same client has pushed to the restored buffer before."""
     world.gateway.events.add("events")
     client = world.client()
@@ -478,7 +478,7 @@ def trimmed_under(world: World) -> None:
 
 @pytest.mark.law("K14")
 @pytest.mark.parametrize("page_deltas", [1, 100])
-def test_a_client_below_the_horizon_reads_a_snapshot_and_keeps_its_outbox(
+def test_a_client_with_a_trimmed_cursor_reads_a_snapshot_and_keeps_its_outbox(
     tmp_path: Path, page_deltas: int
 ) -> None:
     world = World(tmp_path, "real")
@@ -504,7 +504,7 @@ def test_a_client_below_the_horizon_reads_a_snapshot_and_keeps_its_outbox(
 
 
 @pytest.mark.law("K14")
-def test_a_snapshot_that_crashes_anywhere_goes_on_where_it_stopped(tmp_path: Path) -> None:
+def test_reading_a_snapshot_resumes_after_a_crash_at_any_statement(tmp_path: Path) -> None:
     for number in range(1, 200):
         folder = tmp_path / str(number)
         folder.mkdir()

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.law("K7")
-def test_a_refused_delta_is_quarantined_and_its_neighbours_flow(both: World) -> None:
+def test_a_refused_delta_is_quarantined_and_the_others_are_accepted(both: World) -> None:
     both.gateway.only_text_in("strict")
     client = both.client()
     client.insert("strict", "r1", {"title": "good"}).unwrap()
@@ -77,7 +77,7 @@ def test_a_quarantined_value_stays_visible_and_survives_restarts_and_pulls(both:
 
 
 @pytest.mark.law("K7")
-def test_discarding_gives_the_row_that_the_other_edits_make(both: World) -> None:
+def test_discarding_a_quarantined_edit_shows_the_row_without_it(both: World) -> None:
     both.gateway.only_text_in("strict")
     client = both.client()
     client.insert("strict", "r1", {"title": "first", "done": False}).unwrap()
@@ -99,7 +99,7 @@ def test_discarding_gives_the_row_that_the_other_edits_make(both: World) -> None
 
 
 @pytest.mark.law("K7")
-def test_a_quarantined_edit_that_is_retried_flows_once_it_is_allowed(world: World) -> None:
+def test_a_retried_quarantined_edit_is_accepted_once_it_is_allowed(world: World) -> None:
     world.gateway.only_text_in("strict")
     client = world.client()
     client.insert("strict", "r1", {"title": 7}).unwrap()
@@ -117,7 +117,7 @@ def test_a_quarantined_edit_that_is_retried_flows_once_it_is_allowed(world: Worl
     check_sound(client)
 
 
-def test_what_is_not_quarantined_cannot_be_retried_nor_what_is_gone_discarded(
+def test_only_quarantined_edits_are_retried_and_only_existing_ones_discarded(
     world: World,
 ) -> None:
     client = world.client()
@@ -131,7 +131,7 @@ def test_what_is_not_quarantined_cannot_be_retried_nor_what_is_gone_discarded(
 
 
 @pytest.mark.law("K8")
-def test_of_a_refused_transaction_the_guilty_edit_is_quarantined_and_the_rest_goes_whole(
+def test_only_the_refused_edit_of_a_transaction_is_quarantined_and_the_rest_is_pushed_atomically(
     both: World,
 ) -> None:
     both.gateway.only_text_in("strict")
@@ -191,7 +191,7 @@ def _error(result: Result[object, LakeSyncError]) -> LakeSyncError:
     return result.error
 
 
-def test_a_delta_refused_for_the_moment_waits_and_is_not_quarantined(world: World) -> None:
+def test_a_delta_refused_for_contention_stays_pending_and_is_not_quarantined(world: World) -> None:
     transport = _Answers(_refusing(Contention("later"), 1), _refusing(Contention("later")))
     client = world.client(transport=transport)
     for place in range(3):
@@ -225,9 +225,7 @@ def test_a_whole_push_that_is_refused_leaves_every_edit_in_the_outbox(world: Wor
         PushReceipt(1, 1, (DeltaOutcome(9, "0" * 64, OutcomeKind.DUPLICATE),)),
     ],
 )
-def test_a_receipt_that_does_not_add_up_acknowledges_nothing(
-    world: World, receipt: PushReceipt
-) -> None:
+def test_an_inconsistent_receipt_acknowledges_nothing(world: World, receipt: PushReceipt) -> None:
     client = world.client(transport=_Answers(receipt))
     client.insert("todos", "t1", {"title": "x"}).unwrap()
     client.insert("todos", "t2", {"title": "x"}).unwrap()
@@ -237,7 +235,9 @@ def test_a_receipt_that_does_not_add_up_acknowledges_nothing(
     check_sound(client)
 
 
-def test_an_atomic_push_refused_for_no_delta_stops_instead_of_spinning(world: World) -> None:
+def test_an_atomic_push_refused_without_a_refused_delta_is_an_error_and_not_repeated(
+    world: World,
+) -> None:
     client = world.client(transport=_Answers(_refusing(AtomicPushRefused("other"), 0, 1)))
     with client.transaction() as edits:
         edits.insert("todos", "t1", {"title": "x"}).unwrap()
@@ -248,7 +248,7 @@ def test_an_atomic_push_refused_for_no_delta_stops_instead_of_spinning(world: Wo
 
 
 @pytest.mark.law("K7")
-def test_a_body_too_large_is_pushed_in_halves_and_one_that_cannot_be_halved_is_quarantined(
+def test_a_push_with_too_large_a_body_is_halved_and_a_single_oversized_edit_quarantined(
     world: World,
 ) -> None:
     def small_bodies(push: Push) -> PushReceipt:
@@ -269,7 +269,7 @@ def test_a_body_too_large_is_pushed_in_halves_and_one_that_cannot_be_halved_is_q
 
 
 @pytest.mark.law("K8")
-def test_a_transaction_whose_body_is_too_large_goes_edit_by_edit(world: World) -> None:
+def test_a_transaction_with_too_large_a_body_is_pushed_edit_by_edit(world: World) -> None:
     def single_edits(push: Push) -> PushReceipt:
         if push.atomic:
             raise BodyTooLarge("too large")
@@ -286,7 +286,9 @@ def test_a_transaction_whose_body_is_too_large_goes_edit_by_edit(world: World) -
 
 
 @pytest.mark.law("K8")
-def test_a_transaction_refused_for_its_size_delta_by_delta_goes_edit_by_edit(world: World) -> None:
+def test_a_transaction_whose_every_delta_is_refused_for_its_size_is_pushed_edit_by_edit(
+    world: World,
+) -> None:
     too_large = _refusing(AtomicPushTooLarge("too many"), 0, 1)
     client = world.client(transport=_Answers(too_large, PushReceipt(1, 2)))
     with client.transaction() as edits:
@@ -309,9 +311,7 @@ def test_a_transaction_refused_for_its_size_delta_by_delta_goes_edit_by_edit(wor
     ],
     ids=["leads back", "leads nowhere", "counts what is not there"],
 )
-def test_a_page_that_cannot_be_right_is_an_err_and_changes_nothing(
-    world: World, page: PullPage
-) -> None:
+def test_an_inconsistent_page_is_an_err_and_changes_nothing(world: World, page: PullPage) -> None:
     transport = _Answers()
     pages = [PullPage((), 0, at_ms(0), has_more=False), page]
     transport.pull = lambda _pull: pages.pop(0)  # type: ignore[method-assign]
@@ -322,7 +322,7 @@ def test_a_page_that_cannot_be_right_is_an_err_and_changes_nothing(
     assert client.query("SELECT cursor FROM _lakesync_sync").unwrap() == [{"cursor": at_ms(0)}]
 
 
-def test_a_pull_goes_on_while_pushes_must_wait(world: World) -> None:
+def test_a_sync_pulls_although_its_push_is_unavailable(world: World) -> None:
     other = world.client("other")
     other.insert("todos", "t1", {"title": "theirs"}).unwrap()
     other.sync().unwrap()
@@ -338,7 +338,7 @@ def test_a_pull_goes_on_while_pushes_must_wait(world: World) -> None:
 
 
 @pytest.mark.law("K8", "K11")
-def test_a_push_that_was_refused_for_its_size_leaves_nothing_in_doubt(world: World) -> None:
+def test_transactions_of_a_push_refused_for_its_size_return_to_pending(world: World) -> None:
     client = world.client(transport=_Answers(AtomicPushTooLarge("too many"), Unreachable("away")))
     for name in ("first", "second"):
         with client.transaction() as edits:
@@ -353,7 +353,7 @@ def test_a_push_that_was_refused_for_its_size_leaves_nothing_in_doubt(world: Wor
 
 
 @pytest.mark.law("U7")
-def test_each_pull_tells_how_many_edits_wait_for_the_app(both: World) -> None:
+def test_each_pull_reports_the_number_of_quarantined_edits(both: World) -> None:
     reported: list[int | None] = []
     real: Callable[[str, Pull], PullPage] = both.gateway.pull
 

@@ -83,7 +83,7 @@ def test_the_fields_of_a_class_are_the_columns_of_its_table() -> None:
 
 
 @pytest.mark.law("K35", "K34")
-def test_rows_come_as_the_class_that_declares_them(world: World) -> None:
+def test_rows_can_be_read_as_the_class_that_declares_their_table(world: World) -> None:
     client = world.client()
     client.declare("todos", Todo, indexes=[["due"]]).unwrap()
     client.declare("todos", Todo).unwrap()
@@ -161,7 +161,7 @@ REFUSED: list[tuple[Any, str, str]] = [
 
 @pytest.mark.law("K35")
 @pytest.mark.parametrize(("cls", "code", "sentence"), REFUSED)
-def test_a_class_that_is_no_table_is_refused_with_what_to_do(
+def test_a_class_that_cannot_declare_a_table_is_refused_with_advice(
     world: World, cls: Any, code: str, sentence: str
 ) -> None:
     client = world.client()
@@ -206,7 +206,9 @@ def wrong(client: Client) -> int:
 
 @pytest.mark.law("K35")
 @pytest.mark.parametrize(("program", "faults"), [(PROGRAM, 0), (PROGRAM + WRONG, 2)])
-def test_mypy_checks_what_is_declared_and_read(tmp_path: Path, program: str, faults: int) -> None:
+def test_mypy_checks_declared_classes_and_rows_read_as_them(
+    tmp_path: Path, program: str, faults: int
+) -> None:
     (tmp_path / "program.py").write_text(program)
     done = subprocess.run(
         [

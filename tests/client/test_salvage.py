@@ -93,7 +93,7 @@ def saved_from(path: Path, content: bytes) -> tuple[list[str], bool]:
 
 
 @pytest.mark.law("K20")
-def test_of_a_file_cut_at_any_page_all_edits_before_the_cut_are_saved(
+def test_salvage_of_a_file_truncated_at_any_page_saves_all_edits_before_the_cut(
     filled: Filled, tmp_path: Path
 ) -> None:
     for number in some(filled.pages[1:]):
@@ -106,7 +106,7 @@ def test_of_a_file_cut_at_any_page_all_edits_before_the_cut_are_saved(
 
 @pytest.mark.law("K20")
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_of_a_file_with_any_page_overwritten_all_edits_of_other_pages_are_saved(
+def test_salvage_of_a_file_with_any_page_overwritten_saves_the_edits_of_all_other_pages(
     filled: Filled, tmp_path: Path, damage: str
 ) -> None:
     for number in some(filled.pages):
@@ -119,7 +119,7 @@ def test_of_a_file_with_any_page_overwritten_all_edits_of_other_pages_are_saved(
 
 
 @pytest.mark.law("K20")
-def test_of_a_file_with_many_damaged_pages_all_edits_of_the_others_are_saved(
+def test_salvage_of_a_file_with_many_damaged_pages_saves_the_edits_of_all_others(
     filled: Filled, tmp_path: Path
 ) -> None:
     for seed in range(30):
@@ -135,7 +135,7 @@ def test_of_a_file_with_many_damaged_pages_all_edits_of_the_others_are_saved(
 
 @pytest.mark.law("K20")
 @pytest.mark.parametrize("what", ["cut by a page", "half of it", "its first page"])
-def test_the_client_goes_on_with_what_was_saved_and_its_gateway_gets_it(
+def test_a_client_continues_with_salvaged_edits_and_pushes_them(
     world: World, filled: Filled, what: str
 ) -> None:
     half = len(filled.content) // filled.size // 2
@@ -157,7 +157,9 @@ def test_the_client_goes_on_with_what_was_saved_and_its_gateway_gets_it(
 
 
 @pytest.mark.law("K20")
-def test_of_a_damaged_log_the_edits_on_its_other_pages_are_saved(world: World) -> None:
+def test_salvage_of_a_damaged_write_ahead_log_saves_the_edits_on_its_other_pages(
+    world: World,
+) -> None:
     """What follows a frame that is not what was written is no longer a log for SQLite."""
     client = world.client()
     client.insert("todos", "t", {"title": "x"}).unwrap()
@@ -181,7 +183,9 @@ def test_of_a_damaged_log_the_edits_on_its_other_pages_are_saved(world: World) -
 
 
 @pytest.mark.law("K20")
-def test_edits_that_left_the_outbox_do_not_come_back(world: World, tmp_path: Path) -> None:
+def test_salvage_does_not_restore_edits_that_had_left_the_outbox(
+    world: World, tmp_path: Path
+) -> None:
     client = world.client()
     gone = [client.insert("todos", f"t{n}", {"title": "x" * 300}).unwrap() for n in range(100)]
     client.sync().unwrap()
@@ -197,7 +201,7 @@ def test_edits_that_left_the_outbox_do_not_come_back(world: World, tmp_path: Pat
 
 @pytest.mark.law("K20")
 @pytest.mark.law("K31")
-def test_of_an_encrypted_file_the_edits_of_all_pages_that_can_be_decrypted_are_saved(
+def test_salvage_of_an_encrypted_file_saves_the_edits_of_all_undamaged_pages(
     world: World, tmp_path: Path
 ) -> None:
     key = b"k" * 32

@@ -77,7 +77,7 @@ def names(schema: TableSchema | None) -> list[str]:
 
 
 @pytest.mark.law("S6")
-def test_a_client_learns_the_schemas_and_asks_again_only_when_they_changed(world: World) -> None:
+def test_a_client_requests_schemas_only_when_they_have_changed(world: World) -> None:
     ann = world.client("ann")
     ann.sync().unwrap()
     assert (ann.schema("todos").unwrap(), world.asked()) == (None, 0)
@@ -99,7 +99,7 @@ def test_a_client_learns_the_schemas_and_asks_again_only_when_they_changed(world
 
 
 @pytest.mark.law("K35")
-def test_a_table_is_declared_by_the_gateways_schema(world: World) -> None:
+def test_a_table_can_be_declared_by_the_gateways_schema(world: World) -> None:
     columns = [
         {"name": "due", "type": "date"},
         {"name": "price", "type": "decimal(9,2)"},
@@ -123,7 +123,7 @@ def test_a_table_is_declared_by_the_gateways_schema(world: World) -> None:
 
 
 @pytest.mark.law("S6")
-def test_what_it_knows_is_in_its_file(world: World) -> None:
+def test_schemas_are_stored_in_the_clients_file(world: World) -> None:
     world.register("todos", "title")
     ann = world.client("ann")
     ann.sync().unwrap()
@@ -137,7 +137,7 @@ def test_what_it_knows_is_in_its_file(world: World) -> None:
 
 
 @pytest.mark.law("S6")
-def test_rules_and_claims_decide_which_tables_it_is_sent(world: World) -> None:
+def test_sync_rules_and_claims_decide_which_schemas_a_client_receives(world: World) -> None:
     world.register("todos", "team")
     world.register("notes", "team")
     ann = world.client("ann")
@@ -169,7 +169,9 @@ class Deaf(HttpTransport):
 
 
 @pytest.mark.law("S6")
-def test_a_pull_does_not_fail_with_them_and_the_next_one_asks_again(world: World) -> None:
+def test_a_failed_schema_request_does_not_fail_the_pull_and_is_repeated_by_the_next(
+    world: World,
+) -> None:
     world.register("todos", "title")
     bob = world.client("bob")
     bob.insert("todos", "t1", {"title": "a"}).unwrap()
@@ -200,7 +202,7 @@ class Older:
 
 
 @pytest.mark.law("S6")
-def test_a_client_with_older_schemas_keeps_and_syncs_columns_that_it_knows_nothing_of(
+def test_a_client_with_outdated_schemas_keeps_and_syncs_unknown_columns(
     world: World, tmp_path: Path
 ) -> None:
     world.register("todos", "title")

@@ -60,7 +60,7 @@ def in_threads(*bodies: object) -> None:
 
 
 @pytest.mark.law("K2")
-def test_edits_from_several_threads_while_syncing_in_the_background_all_arrive(
+def test_edits_of_several_threads_during_background_syncs_all_reach_the_gateway(
     both: World,
 ) -> None:
     service = OneAtATime(both)
@@ -96,7 +96,7 @@ def test_edits_from_several_threads_while_syncing_in_the_background_all_arrive(
     check_sound(client)
 
 
-def test_a_transaction_of_one_thread_is_not_joined_by_another(world: World) -> None:
+def test_edits_of_another_thread_do_not_join_an_open_transaction(world: World) -> None:
     client = world.client()
     inside, done = threading.Event(), threading.Event()
 
@@ -167,7 +167,7 @@ class Overtaken:
 
 
 @pytest.mark.law("K5")
-def test_a_page_that_another_process_overtook_does_not_move_the_cursor_back(world: World) -> None:
+def test_a_page_overtaken_by_another_process_does_not_move_the_cursor_back(world: World) -> None:
     other = world.client("other")
     other.insert("todos", "t1", {"n": 1}).unwrap()
     other.sync().unwrap()

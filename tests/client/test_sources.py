@@ -118,7 +118,7 @@ def notes(client: Client) -> dict[str, Any]:
 
 
 @pytest.mark.law("K40")
-def test_rows_and_changes_of_a_source_are_in_tables_of_their_own(world: World) -> None:
+def test_rows_pulled_from_a_source_are_in_separate_local_tables(world: World) -> None:
     world.deliver(*[row(f"r{n}", 10 + n, n=n, tags=["x"], done=True) for n in range(5)])
     world.deliver(row("t1", 10, table="todos", title="Buy milk"))
     client = world.client()
@@ -145,7 +145,7 @@ def test_rows_and_changes_of_a_source_are_in_tables_of_their_own(world: World) -
 
 
 @pytest.mark.law("K40")
-def test_a_source_that_vanishes_in_the_middle_loses_nothing_and_is_resumed(world: World) -> None:
+def test_a_pull_from_a_source_that_fails_midway_keeps_its_rows_and_resumes(world: World) -> None:
     world.deliver(*[row(f"r{n}", 10 + n, n=n) for n in range(7)])
     world.fails_in = 2
     client = world.client()
@@ -175,7 +175,9 @@ def test_a_source_that_vanishes_in_the_middle_loses_nothing_and_is_resumed(world
 
 
 @pytest.mark.law("K40")
-def test_a_source_that_is_declared_anew_is_read_anew_and_readable_meanwhile(world: World) -> None:
+def test_a_redeclared_source_is_read_again_and_its_old_rows_stay_readable_meanwhile(
+    world: World,
+) -> None:
     world.deliver(*[row(f"r{n}", 10 + n, n=n) for n in range(5)])
     client = world.client()
     client.pull(source="warehouse").unwrap()
@@ -194,7 +196,7 @@ def test_a_source_that_is_declared_anew_is_read_anew_and_readable_meanwhile(worl
 
 
 @pytest.mark.law("K40", "D13")
-def test_a_source_shows_what_the_rules_show_and_no_more(world: World) -> None:
+def test_a_source_shows_only_the_rows_that_sync_rules_allow(world: World) -> None:
     administrator(world.buffer, time_=world.time).save_rules(GATEWAY, RULES)
     world.deliver(
         row("t1", 10, table="todos", owner="ann", n=1),
@@ -217,7 +219,7 @@ def test_a_source_shows_what_the_rules_show_and_no_more(world: World) -> None:
 
 
 @pytest.mark.law("K40")
-def test_nothing_but_pulls_writes_its_tables(world: World) -> None:
+def test_the_tables_of_a_source_are_written_only_by_pulls(world: World) -> None:
     world.deliver(row("r1", 10, n=1))
     client = world.client()
     client.pull(source="warehouse").unwrap()
@@ -249,7 +251,7 @@ def test_nothing_but_pulls_writes_its_tables(world: World) -> None:
 
 
 @pytest.mark.law("K40")
-def test_a_file_that_goes_to_another_gateway_leaves_its_sources(world: World) -> None:
+def test_rebinding_a_file_removes_the_tables_of_its_sources(world: World) -> None:
     world.deliver(row("r1", 10, n=1))
     client = world.client()
     client.pull(source="warehouse").unwrap()
@@ -260,7 +262,7 @@ def test_a_file_that_goes_to_another_gateway_leaves_its_sources(world: World) ->
 
 
 @pytest.mark.law("K40")
-def test_a_source_is_pulled_over_http(tmp_path: Path) -> None:
+def test_a_source_can_be_pulled_over_http(tmp_path: Path) -> None:
     with serve_gateway() as served:
         declared = served.buffer.destinations(HTTP_GATEWAY).with_one(
             Destination("warehouse", "postgres", "warehouse", declared_ms=7)
@@ -282,7 +284,7 @@ def test_a_source_is_pulled_over_http(tmp_path: Path) -> None:
 
 
 @pytest.mark.law("K24", "K40")
-def test_an_asynchronous_client_pulls_a_source_too(world: World) -> None:
+def test_an_async_client_pulls_and_forgets_a_source(world: World) -> None:
     world.deliver(*[row(f"r{n}", 10 + n, n=n) for n in range(5)])
 
     async def scenario() -> None:
@@ -299,13 +301,13 @@ def test_an_asynchronous_client_pulls_a_source_too(world: World) -> None:
 
 @pytest.mark.law("K40")
 @pytest.mark.parametrize("source", ["", "Warehouse", "a.b", 7, "lake\n"])
-def test_what_is_no_source_is_refused(world: World, source: Any) -> None:
+def test_an_invalid_source_name_is_refused(world: World, source: Any) -> None:
     with pytest.raises(LakeSyncError, match="source is the name of a declared destination"):
         world.client().pull(source=source).unwrap()
 
 
 @pytest.mark.law("K40")
-def test_a_gateway_without_sources_says_so(tmp_path: Path) -> None:
+def test_a_pull_from_a_source_of_a_gateway_without_sources_is_not_found(tmp_path: Path) -> None:
     with MemoryGateway(tmp_path) as gateway, gateway.client("phone") as client:
         result = client.pull(source="warehouse")
         assert isinstance(result, Err)

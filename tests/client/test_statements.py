@@ -106,7 +106,7 @@ BECOMES: list[tuple[str, Any, int, list[tuple[str, str, dict[str, Any]]]]] = [
 
 
 @pytest.mark.law("K25")
-def test_a_statement_becomes_edits_of_what_it_changes(client: Client) -> None:
+def test_a_statement_becomes_edits_of_the_rows_and_columns_it_changes(client: Client) -> None:
     for sql, parameters, count, expected in BECOMES:
         assert client.execute(sql, parameters).unwrap() == count
         assert edits(client) == expected, sql
@@ -116,7 +116,9 @@ def test_a_statement_becomes_edits_of_what_it_changes(client: Client) -> None:
 
 
 @pytest.mark.law("K25")
-def test_several_rows_of_one_statement_are_one_transaction(world: World, client: Client) -> None:
+def test_a_statement_that_changes_several_rows_is_pushed_as_one_transaction(
+    world: World, client: Client
+) -> None:
     world.gateway.pushes.clear()
     client.execute("UPDATE todos SET n = 5").unwrap()
     client.push().unwrap()
@@ -126,7 +128,7 @@ def test_several_rows_of_one_statement_are_one_transaction(world: World, client:
 
 
 @pytest.mark.law("K25")
-def test_only_what_a_statement_changes_is_written_so_other_columns_stay_others(
+def test_a_statement_writes_only_changed_columns_so_other_clients_edits_survive(
     world: World, client: Client
 ) -> None:
     other = world.client("b")
@@ -179,7 +181,7 @@ REFUSED: list[tuple[Any, Any, str]] = [
 
 @pytest.mark.law("K25")
 @pytest.mark.parametrize(("sql", "parameters", "reason"), REFUSED)
-def test_what_cannot_become_edits_is_refused_and_nothing_is_written(
+def test_a_statement_that_cannot_become_edits_is_refused_and_writes_nothing(
     client: Client, sql: Any, parameters: Any, reason: str, tmp_path: Path
 ) -> None:
     with client._file.database.transaction() as connection:
@@ -207,7 +209,9 @@ def test_what_cannot_become_edits_is_refused_and_nothing_is_written(
 
 
 @pytest.mark.law("K25", "K1")
-def test_in_a_transaction_statements_and_edits_are_one(client: Client) -> None:
+def test_statements_and_edits_of_a_transaction_are_committed_together_or_not_at_all(
+    client: Client,
+) -> None:
     with client.transaction() as tx:
         tx.insert("todos", "t3", {"n": 3})
         assert tx.execute("UPDATE todos SET n = n + 1 WHERE n > 0").unwrap() == 2
@@ -230,7 +234,7 @@ def test_in_a_transaction_statements_and_edits_are_one(client: Client) -> None:
 
 
 @pytest.mark.law("K25")
-def test_a_trigger_of_the_app_fires_once(client: Client) -> None:
+def test_a_trigger_of_the_app_fires_once_for_each_row_of_a_statement(client: Client) -> None:
     with client._file.database.transaction() as connection:
         connection.execute("CREATE TABLE counted (row_id)")
         connection.execute(
@@ -242,7 +246,7 @@ def test_a_trigger_of_the_app_fires_once(client: Client) -> None:
 
 
 @pytest.mark.law("K25")
-def test_tables_of_many_columns_and_columns_that_come_later_are_written(world: World) -> None:
+def test_statements_write_tables_of_many_columns_and_columns_added_later(world: World) -> None:
     client = world.client()
     names = [f"c{number}" for number in range(250)]
     client.declare("wide", dict.fromkeys(names, "integer")).unwrap()
@@ -257,7 +261,7 @@ def test_tables_of_many_columns_and_columns_that_come_later_are_written(world: W
     check_sound(client)
 
 
-def test_values_are_those_of_the_columns_types(world: World) -> None:
+def test_statements_write_values_of_the_columns_types(world: World) -> None:
     client = world.client()
     client.insert("things", "a", {"flag": True, "list": [1], "text": "x"}).unwrap()
     client.declare("things", {"price": "decimal(9,2)", "at": "timestamp", "raw": "json"}).unwrap()
@@ -301,7 +305,7 @@ STATEMENTS = st.lists(
 @pytest.mark.law("K25")
 @given(statements=STATEMENTS)
 @settings(max_examples=40)
-def test_any_statements_do_what_they_do_in_sqlite_alone(
+def test_statements_have_the_same_effect_as_in_plain_sqlite(
     statements: list[tuple[str, str, object, object]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     world = World(tmp_path_factory.mktemp("w"))
@@ -323,7 +327,7 @@ def test_any_statements_do_what_they_do_in_sqlite_alone(
     plain.close()
 
 
-def test_nothing_of_execute_is_in_the_file(client: Client, world: World) -> None:
+def test_execute_leaves_no_trigger_in_the_file(client: Client, world: World) -> None:
     client.execute("UPDATE todos SET n = 3").unwrap()
     client.close()
     with sqlite3.connect(world.folder / "a.db") as connection:
@@ -336,7 +340,7 @@ def test_nothing_of_execute_is_in_the_file(client: Client, world: World) -> None
     assert edits(again)[-1][0] == Op.UPDATE.name
 
 
-def test_many_rows_are_inserted_at_once_or_not_at_all(world: World) -> None:
+def test_insert_many_inserts_all_rows_or_none(world: World) -> None:
     client = world.client()
     rows = {f"t{number}": {"n": number} for number in range(700)}
     assert client.insert_many("todos", rows).unwrap() == 700

@@ -22,7 +22,7 @@ SOON_S = PATIENCE_S
 
 
 @pytest.mark.law("K23")
-def test_the_status_tells_what_waits_and_what_was_synced(both: World) -> None:
+def test_the_status_shows_pending_edits_and_the_time_of_the_last_sync(both: World) -> None:
     client = both.client()
     assert client.status == ClientStatus()
     client.insert("todos", "t1", {"title": "x"}).unwrap()
@@ -41,7 +41,7 @@ def test_the_status_tells_what_waits_and_what_was_synced(both: World) -> None:
 
 
 @pytest.mark.law("K23")
-def test_a_client_of_a_gateway_without_rows_has_synced_too(both: World) -> None:
+def test_a_client_has_synced_after_pulling_from_an_empty_gateway(both: World) -> None:
     client = both.client()
     client.pull().unwrap()
     assert client.status.has_synced
@@ -49,7 +49,7 @@ def test_a_client_of_a_gateway_without_rows_has_synced_too(both: World) -> None:
 
 
 @pytest.mark.law("K23")
-def test_the_status_tells_of_the_last_error_until_it_is_over(world: World) -> None:
+def test_the_status_shows_the_last_error_until_a_sync_succeeds(world: World) -> None:
     transport = world.transport()
     client = world.client(transport=transport)
     client.insert("todos", "t1", {}).unwrap()
@@ -62,7 +62,7 @@ def test_the_status_tells_of_the_last_error_until_it_is_over(world: World) -> No
 
 
 @pytest.mark.law("K23")
-def test_what_was_refused_is_counted_apart(world: World) -> None:
+def test_the_status_counts_quarantined_edits_separately(world: World) -> None:
     world.gateway.judge = lambda delta: SchemaMismatch("no") if delta.row_id == "bad" else None
     client = world.client()
     client.insert("todos", "bad", {}).unwrap()
@@ -72,7 +72,7 @@ def test_what_was_refused_is_counted_apart(world: World) -> None:
 
 
 @pytest.mark.law("K23")
-def test_the_stream_tells_of_a_first_sync_page_by_page(world: World) -> None:
+def test_the_status_stream_shows_a_first_sync_page_by_page(world: World) -> None:
     writer = world.client("writer")
     for number in range(40):
         writer.insert("todos", f"t{number}", {}).unwrap()
@@ -105,7 +105,7 @@ def test_the_stream_tells_of_a_first_sync_page_by_page(world: World) -> None:
     assert [s.has_synced for s in states] == sorted(s.has_synced for s in states)
 
 
-def test_the_stream_tells_of_a_push_and_of_a_connection(world: World) -> None:
+def test_the_status_stream_shows_pending_edits_uploads_and_the_connection(world: World) -> None:
     client = world.client(gather_ms=0)
     with client.watch_status() as watch:
         assert next(watch) == ClientStatus()
@@ -119,7 +119,7 @@ def test_the_stream_tells_of_a_push_and_of_a_connection(world: World) -> None:
         assert watch.next(0.3) is None
 
 
-def test_the_status_of_a_closed_client_says_so(world: World) -> None:
+def test_the_status_of_a_closed_client_reports_that_it_is_closed(world: World) -> None:
     client = world.client()
     client.close()
     assert "closed" in str(client.status.last_error)

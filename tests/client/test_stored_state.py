@@ -52,7 +52,7 @@ def _places(state: RowState, others: int = 0) -> Places:
 
 
 @given(st.lists(strategies.deltas(), max_size=8), st.sampled_from([0, 7, 300, 2_500]))
-def test_a_row_is_kept_exactly(deltas: list[Delta], others: int) -> None:
+def test_an_encoded_row_state_decodes_unchanged(deltas: list[Delta], others: int) -> None:
     states, state = _states(), fold(deltas)
     places = _places(state, others)
 
@@ -65,7 +65,9 @@ def test_a_row_is_kept_exactly(deltas: list[Delta], others: int) -> None:
 
 
 @given(strategies.deltas(), st.randoms(), st.sampled_from([0, 7, 2_500]))
-def test_a_new_row_is_kept_as_any_other(delta: Delta, random: object, others: int) -> None:
+def test_an_inserted_row_is_encoded_as_its_row_state(
+    delta: Delta, random: object, others: int
+) -> None:
     states, columns = _states(), () if delta.op is Op.DELETE else delta.columns
     state = fold([delta._replace(op=Op.INSERT, columns=columns)])
     names = [name for name, _ in columns]
@@ -86,7 +88,9 @@ def _columns(name: str, size: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("size", [0, 252, 253, 254, 255, 65_000])
 @pytest.mark.parametrize("clients", [1, 3, 300])
-def test_long_values_and_many_clients_are_kept(states: States, size: int, clients: int) -> None:
+def test_a_row_state_with_long_values_or_many_clients_decodes_unchanged(
+    states: States, size: int, clients: int
+) -> None:
     deltas = [
         insert(at=at, client=f"client {at % clients}", **_columns(f"c{at}", size))
         for at in range(1, 400)
@@ -103,7 +107,7 @@ def test_long_values_and_many_clients_are_kept(states: States, size: int, client
 
 
 @given(st.lists(strategies.deltas(), min_size=1, max_size=4), st.data())
-def test_a_row_that_is_cut_short_is_not_read(deltas: list[Delta], data: st.DataObject) -> None:
+def test_a_truncated_row_state_is_refused(deltas: list[Delta], data: st.DataObject) -> None:
     states, state = _states(), fold(deltas)
     places = _places(state)
     stored = states.encode(places, state)
@@ -114,7 +118,7 @@ def test_a_row_that_is_cut_short_is_not_read(deltas: list[Delta], data: st.DataO
         decode(stored[:size], places, states.clients.client)
 
 
-def test_a_column_and_a_client_that_are_not_there_are_not_read(states: States) -> None:
+def test_a_row_state_with_an_unknown_column_or_client_is_refused(states: States) -> None:
     state = fold([insert(a=1, b=2)])
     stored = states.encode(Places(["a", "b"]), state)
 
@@ -156,7 +160,7 @@ def _to_layout(layout: int, world: World, name: str) -> None:
 
 
 @pytest.mark.parametrize("layout", FROM_LAYOUTS)
-def test_a_file_of_a_layout_before_is_opened_with_all_that_it_holds(
+def test_a_file_of_an_earlier_layout_keeps_its_rows_states_and_outbox(
     world: World, layout: int
 ) -> None:
     other, client = world.client("other"), world.client("a")
@@ -183,7 +187,9 @@ def test_a_file_of_a_layout_before_is_opened_with_all_that_it_holds(
     assert rows_of(client) == world.rows()
 
 
-def test_a_file_of_a_layout_before_of_another_client_stays_as_it_is(world: World) -> None:
+def test_a_file_of_an_earlier_layout_of_another_client_is_refused_and_not_migrated(
+    world: World,
+) -> None:
     world.client("a").close()
     _to_layout(2, world, "a")
     (world.folder / "a.db").rename(world.folder / "b.db")
@@ -204,7 +210,7 @@ values = st.one_of(
 
 
 @given(st.lists(st.dictionaries(st.sampled_from("abc"), values), min_size=1, max_size=5))
-def test_new_rows_are_shown_as_any_others(rows: list[dict[str, Any]]) -> None:
+def test_cells_of_a_row_do_not_depend_on_whether_it_is_new(rows: list[dict[str, Any]]) -> None:
     """Whatever the values are, a row's cells do not depend on the way by which it came."""
     deltas = [
         make_delta(Op.INSERT, "t", f"r{number}", columns, client_id="other", hlc=1)
@@ -235,7 +241,7 @@ def test_new_rows_are_shown_as_any_others(rows: list[dict[str, Any]]) -> None:
             assert list(map(type, cells)) == list(map(type, one.cells("", dict(delta.columns))))
 
 
-def test_booleans_of_new_rows_are_read_as_such(world: World) -> None:
+def test_booleans_of_new_pulled_rows_read_as_booleans(world: World) -> None:
     other, client = world.client("other"), world.client("a")
     mixed: tuple[dict[str, Any], ...] = (
         {"b": True, "m": "x"},

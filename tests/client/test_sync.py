@@ -26,7 +26,7 @@ WEEK_MS = 7 * 24 * 3600 * 1000
 
 
 @pytest.mark.law("K5")
-def test_2500_remote_rows_arrive_by_pages(both: World) -> None:
+def test_pulling_2500_rows_takes_seven_pages_of_400(both: World) -> None:
     for start in range(0, 2_500, 50):
         deltas = [
             make_delta(
@@ -54,7 +54,7 @@ def test_2500_remote_rows_arrive_by_pages(both: World) -> None:
     check_sound(client)
 
 
-def test_a_pull_reaches_what_its_client_has_pushed_before(
+def test_a_pull_asks_for_a_page_up_to_the_clients_last_push(
     both: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Under load a page may end before the newest commit; never before the reader's own."""
@@ -141,7 +141,7 @@ def test_two_clients_that_edit_different_columns_both_keep_their_edit(both: Worl
     assert rows_of(airline) == rows_of(airport) == both.rows()
 
 
-def test_of_two_edits_of_one_column_the_later_stays_everywhere(both: World) -> None:
+def test_the_later_of_two_edits_of_a_column_wins_on_every_client(both: World) -> None:
     first, second = both.client("first"), both.client("second")
     first.insert("todos", "t1", {"title": "x"}).unwrap()
     both.clock.ms += 10
@@ -153,7 +153,7 @@ def test_of_two_edits_of_one_column_the_later_stays_everywhere(both: World) -> N
     assert rows_of(first) == rows_of(second) == {("todos", "t1"): {"title": "y"}} == both.rows()
 
 
-def test_a_delete_reaches_the_others_and_hides_older_edits(both: World) -> None:
+def test_a_delete_reaches_other_clients_and_covers_older_edits(both: World) -> None:
     first, second = both.client("first"), both.client("second")
     first.insert("todos", "t1", {"title": "x", "n": 1}).unwrap()
     first.sync().unwrap()
@@ -199,7 +199,7 @@ def test_a_push_never_moves_the_read_cursor(both: World) -> None:
     assert mine.get("todos", "t1").unwrap() == {"title": "theirs"}
 
 
-def test_a_push_of_many_edits_leaves_in_bounded_batches_in_stamp_order(both: World) -> None:
+def test_many_edits_are_pushed_in_bounded_requests_in_stamp_order(both: World) -> None:
     client = both.client()
     for place in range(1_200):
         client.insert("todos", f"t{place}", {"n": place}).unwrap()
@@ -214,7 +214,7 @@ def test_a_push_of_many_edits_leaves_in_bounded_batches_in_stamp_order(both: Wor
     check_sound(client)
 
 
-def test_a_batch_is_bounded_in_bytes(world: World) -> None:
+def test_a_push_is_bounded_in_bytes(world: World) -> None:
     client = world.client()
     for place in range(10):
         client.insert("todos", f"t{place}", {"text": "x" * 250_000}).unwrap()
@@ -225,7 +225,7 @@ def test_a_batch_is_bounded_in_bytes(world: World) -> None:
 
 
 @pytest.mark.law("K8")
-def test_a_transaction_is_pushed_atomic_and_small_ones_leave_together(both: World) -> None:
+def test_small_transactions_are_pushed_together_in_one_atomic_push(both: World) -> None:
     client = both.client()
     client.insert("todos", "single", {"n": 0}).unwrap()
     for number in range(3):
@@ -240,7 +240,7 @@ def test_a_transaction_is_pushed_atomic_and_small_ones_leave_together(both: Worl
 
 
 @pytest.mark.law("K8")
-def test_a_transaction_too_large_for_a_commit_goes_edit_by_edit(both: World) -> None:
+def test_a_transaction_too_large_for_a_commit_is_pushed_edit_by_edit(both: World) -> None:
     client = both.client()
     with client.transaction() as edits:
         for place in range(150):
@@ -258,7 +258,7 @@ def test_a_transaction_too_large_for_a_commit_goes_edit_by_edit(both: World) -> 
 @pytest.mark.parametrize(
     ("name", "bound"), [("TRANSACTION_DELTAS_MAX", 20), ("TRANSACTION_BYTES_MAX", 1_000)]
 )
-def test_a_transaction_that_no_push_can_carry_is_not_even_tried_as_one(
+def test_a_transaction_over_the_push_limits_is_never_pushed_atomically(
     world: World, monkeypatch: pytest.MonkeyPatch, name: str, bound: int
 ) -> None:
     monkeypatch.setattr(f"lakesync.client.upload.batches.{name}", bound)
@@ -274,7 +274,7 @@ def test_a_transaction_that_no_push_can_carry_is_not_even_tried_as_one(
 
 
 @pytest.mark.law("K8")
-def test_small_transactions_that_do_not_fit_together_go_alone(world: World) -> None:
+def test_small_transactions_too_large_for_one_commit_are_pushed_separately(world: World) -> None:
     client = world.client()
     for number in range(2):
         with client.transaction() as edits:
@@ -298,7 +298,7 @@ def test_small_transactions_that_do_not_fit_together_go_alone(world: World) -> N
 
 
 @pytest.mark.parametrize("operation", ["push", "pull", "sync"])
-def test_nothing_is_synced_inside_a_transaction(world: World, operation: str) -> None:
+def test_push_pull_and_sync_are_refused_inside_a_transaction(world: World, operation: str) -> None:
     client = world.client()
     with client.transaction() as edits:
         edits.insert("todos", "t1", {"n": 1}).unwrap()
@@ -310,7 +310,7 @@ def test_nothing_is_synced_inside_a_transaction(world: World, operation: str) ->
 
 
 @pytest.mark.law("K2")
-def test_a_restart_loses_nothing_at_any_stage(both: World) -> None:
+def test_a_restart_at_any_stage_of_an_edit_loses_nothing(both: World) -> None:
     client = both.client()
     client.insert("todos", "t1", {"title": "x"}).unwrap()
     client = reopened(both, client)
@@ -326,7 +326,7 @@ def test_a_restart_loses_nothing_at_any_stage(both: World) -> None:
     check_sound(client)
 
 
-def test_a_remote_row_with_names_of_its_own_is_queried_like_any_other(both: World) -> None:
+def test_a_pulled_row_with_reserved_names_can_be_queried(both: World) -> None:
     second = both.client("second")
     columns = {"Title": 1, "order": 3, "_row_id": 4}
     delta = make_delta(Op.INSERT, "Select", "r", columns, client_id="feed", hlc=at_ms(0, 1))
@@ -341,7 +341,7 @@ def test_a_remote_row_with_names_of_its_own_is_queried_like_any_other(both: Worl
     check_sound(second)
 
 
-def test_who_hears_nothing_new_writes_nothing(both: World) -> None:
+def test_a_sync_without_changes_does_not_write_to_the_file(both: World) -> None:
     client = both.client()
     client.insert("todos", "t1", {"title": "x"}).unwrap()
     client.sync().unwrap()
@@ -353,7 +353,7 @@ def test_who_hears_nothing_new_writes_nothing(both: World) -> None:
         assert other.execute("PRAGMA data_version").fetchone() == (before,)
 
 
-def test_a_page_that_changes_nothing_still_moves_the_cursor(both: World) -> None:
+def test_an_echo_alone_moves_the_cursor(both: World) -> None:
     client = both.client()
     client.insert("todos", "t1", {"title": "x"}).unwrap()
     client.push().unwrap()
@@ -373,7 +373,7 @@ def _kept(client: Client) -> list[str]:
 
 
 @pytest.mark.law("K16")
-def test_a_deletion_that_was_pulled_long_ago_leaves_the_file(world: World) -> None:
+def test_an_old_tombstone_is_removed_from_the_clients_file(world: World) -> None:
     client, other = world.client("a"), world.client("b")
     for row_id in ("t1", "t2", "t3"):
         client.insert("todos", row_id, {"n": 1}).unwrap()

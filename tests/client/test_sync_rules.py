@@ -94,7 +94,9 @@ def sync(*clients: Client) -> None:
 
 @pytest.mark.law("K15")
 class TestSight:
-    def test_a_row_that_leaves_is_gone_and_comes_back_whole(self, world: World) -> None:
+    def test_a_row_that_rules_hide_is_removed_and_returns_whole_when_shown_again(
+        self, world: World
+    ) -> None:
         world.rules({"filters": [MINE]})
         ann, bob = world.client("ann"), world.client("bob")
         ann.insert("todos", "t1", {"owner": "ann", "title": "of ann"}).unwrap()
@@ -113,7 +115,7 @@ class TestSight:
         assert ann.get("todos", "t1").unwrap() == {"owner": "ann", "title": "of ann"}
         assert bob.get("todos", "t1").unwrap() is None
 
-    def test_edits_that_wait_survive_a_row_that_leaves(self, world: World) -> None:
+    def test_a_pending_edit_survives_when_rules_hide_its_row(self, world: World) -> None:
         world.rules({"filters": [MINE], "write": []})
         ann, bob = world.client("ann"), world.client("bob", owner="ann")
         ann.insert("todos", "t1", {"owner": "ann", "title": "a"}).unwrap()
@@ -129,7 +131,9 @@ class TestSight:
         columns = decode_row_state(rows["todos", "t1"].state).columns
         assert parse(columns["title"][2]) == "still mine"
 
-    def test_an_edit_of_a_row_that_left_is_set_aside_with_its_reason(self, world: World) -> None:
+    def test_an_edit_of_a_row_hidden_by_rules_is_quarantined_as_forbidden(
+        self, world: World
+    ) -> None:
         world.rules({"filters": [MINE]})
         ann = world.client("ann")
         ann.insert("todos", "t1", {"owner": "ann", "title": "a"}).unwrap()
@@ -144,9 +148,7 @@ class TestSight:
         columns = decode_row_state(rows["todos", "t1"].state).columns
         assert parse(columns["title"][2]) == "a"
 
-    def test_a_change_of_rules_takes_away_and_brings_and_keeps_the_outbox(
-        self, world: World
-    ) -> None:
+    def test_changed_rules_remove_and_add_rows_and_keep_the_outbox(self, world: World) -> None:
         ann, bob = world.client("ann"), world.client("bob")
         ann.insert("todos", "t1", {"owner": "ann", "title": "a"}).unwrap()
         bob.insert("todos", "t2", {"owner": "bob", "title": "b"}).unwrap()
@@ -163,7 +165,7 @@ class TestSight:
         sync(ann, bob)
         assert world.titles("bob") == {"t1": "offline", "t2": "b"}
 
-    def test_a_claim_that_changes_changes_the_rows(self, world: World) -> None:
+    def test_a_changed_claim_changes_the_rows_of_a_client(self, world: World) -> None:
         world.rules({"filters": [MINE]})
         ann, bob = world.client("ann"), world.client("bob")
         ann.insert("todos", "t1", {"owner": "ann", "title": "a"}).unwrap()
@@ -176,7 +178,7 @@ class TestSight:
         assert world.titles("ann") == {"t2": "b"}
         assert not ann.pull().unwrap().rebuilt
 
-    def test_a_row_of_ones_own_that_rules_hide_goes_with_the_page_that_passes_its_commit(
+    def test_a_clients_own_row_hidden_by_rules_is_removed_by_the_page_that_passes_its_commit(
         self, world: World
     ) -> None:
         world.rules({"filters": [MINE]})
@@ -199,7 +201,7 @@ class TestSight:
         assert isinstance(ann.query("SELECT * FROM _lakesync_journal"), Err)
         check_sound(ann)
 
-    def test_it_comes_when_rules_show_it(self, world: World) -> None:
+    def test_a_clients_own_hidden_row_returns_when_rules_show_it(self, world: World) -> None:
         world.rules({"filters": [MINE]})
         ann, bob = world.client("ann"), world.client("bob")
         sync(ann)
@@ -212,7 +214,9 @@ class TestSight:
         assert world.titles("ann") == {"t1": "for bob"}
         check_sound(ann)
 
-    def test_an_edit_that_waits_stays_when_the_rest_of_its_row_goes(self, world: World) -> None:
+    def test_a_pending_edit_stays_when_its_accepted_row_is_hidden_by_rules(
+        self, world: World
+    ) -> None:
         world.rules({"filters": [MINE], "write": []})
         ann = world.client("ann")
         sync(ann)
@@ -226,7 +230,9 @@ class TestSight:
         sync(ann)
         assert ann.get("todos", "t1").unwrap() is None
 
-    def test_one_whose_receipt_was_lost_goes_too(self, world: World) -> None:
+    def test_a_clients_own_row_hidden_by_rules_is_removed_although_its_receipt_was_lost(
+        self, world: World
+    ) -> None:
         world.rules({"filters": [MINE]})
         ann = world.client("ann")
         sync(ann)
@@ -238,7 +244,7 @@ class TestSight:
         assert ann.get("todos", "t1").unwrap() is None
         check_sound(ann)
 
-    def test_a_write_that_rules_refuse_is_set_aside_with_its_reason(self, world: World) -> None:
+    def test_a_write_refused_by_rules_is_quarantined_as_forbidden(self, world: World) -> None:
         world.rules({"filters": [], "write": [MINE]})
         ann = world.client("ann")
         ann.insert("todos", "t1", {"owner": "ann", "title": "mine"}).unwrap()
@@ -251,7 +257,7 @@ class TestSight:
 
 
 @pytest.mark.law("K15")
-def test_a_row_that_only_the_log_tells_of_after_it_was_read_again_is_no_more_than_that(
+def test_after_a_re_sync_a_row_that_the_log_only_deletes_is_removed(
     tmp_path: Path,
 ) -> None:
     """The log tells that it was deleted; that it was made again, out of sight, it does not."""
@@ -279,7 +285,7 @@ def test_a_row_that_only_the_log_tells_of_after_it_was_read_again_is_no_more_tha
 
 
 @pytest.mark.law("K15")
-def test_a_write_of_ones_own_that_rules_hide_while_the_log_is_read_again_goes_with_the_log(
+def test_a_clients_own_write_hidden_by_new_rules_is_removed_once_the_log_passes_its_commit(
     tmp_path: Path,
 ) -> None:
     """Rows had shown it; then rules filter its table, and the log brings an older part of its row.
@@ -310,7 +316,7 @@ def test_a_write_of_ones_own_that_rules_hide_while_the_log_is_read_again_goes_wi
 @pytest.mark.parametrize(
     ("cursor", "more"), [(4, {"title": "mine"}), (6, {})], ids=["still to come", "judged"]
 )
-def test_a_row_that_comes_into_sight_is_what_is_sent_of_it_not_what_was_written_out_of_sight(
+def test_a_row_shown_again_keeps_an_own_hidden_write_only_while_the_cursor_is_before_it(
     tmp_path: Path, cursor: int, more: dict[str, Any]
 ) -> None:
     """It was deleted out of sight, the deletion was forgotten, and another made it anew."""
@@ -336,7 +342,7 @@ def test_a_row_that_comes_into_sight_is_what_is_sent_of_it_not_what_was_written_
 
 
 @pytest.mark.law("K15")
-def test_of_what_was_written_out_of_sight_that_stays_which_a_page_is_yet_to_tell(
+def test_a_row_shown_again_keeps_only_the_own_hidden_writes_that_the_cursor_has_not_passed(
     tmp_path: Path,
 ) -> None:
     """The one was deleted and forgotten with the row; the other came after its new beginning."""
@@ -361,7 +367,7 @@ def test_of_what_was_written_out_of_sight_that_stays_which_a_page_is_yet_to_tell
 
 
 @pytest.mark.law("K15")
-def test_what_was_written_before_the_first_page_is_judged_like_what_was_written_out_of_sight(
+def test_a_write_before_the_first_page_is_removed_by_a_page_that_passes_it_without_its_row(
     tmp_path: Path,
 ) -> None:
     """No page has told yet whether rules decide."""
@@ -380,7 +386,7 @@ def test_what_was_written_before_the_first_page_is_judged_like_what_was_written_
 
 
 @pytest.mark.law("K15")
-def test_what_was_accepted_before_rules_began_to_decide_is_judged_by_them(
+def test_a_write_accepted_before_rules_changed_is_removed_if_new_rules_hide_its_row(
     tmp_path: Path,
 ) -> None:
     """No page has shown it; the log shows what its row was before, and then nothing of it."""
@@ -406,7 +412,7 @@ def test_what_was_accepted_before_rules_began_to_decide_is_judged_by_them(
 
 
 @pytest.mark.law("K15")
-def test_what_was_accepted_behind_a_deletion_is_out_of_sight_though_the_row_was_seen(
+def test_a_write_accepted_after_an_unseen_delete_is_dropped_when_its_row_is_shown_again(
     tmp_path: Path,
 ) -> None:
     """And when another makes the row anew, it is no more: that deletion was forgotten too."""
@@ -433,7 +439,7 @@ def test_what_was_accepted_behind_a_deletion_is_out_of_sight_though_the_row_was_
 
 
 @pytest.mark.law("K15")
-def test_what_a_page_has_brought_stays_when_the_next_brings_something_else(tmp_path: Path) -> None:
+def test_values_of_a_page_stay_when_the_next_page_changes_another_column(tmp_path: Path) -> None:
     seen = make_delta(Op.UPDATE, "todos", "t1", {"owner": "a"}, client_id="b", hlc=at_ms(1))
     other = make_delta(Op.UPDATE, "todos", "t1", {"title": "x"}, client_id="b", hlc=at_ms(8))
     transport = ScriptedPages(page(seen, cursor=2, scope="ruled"))
@@ -456,7 +462,7 @@ def _opened(folder: Path, transport: ScriptedPages) -> Client:
 
 @pytest.mark.law("K13", "K15")
 @pytest.mark.parametrize("removed", [False, True], ids=["never shown", "taken away"])
-def test_what_rules_hide_comes_back_to_the_outbox_when_the_buffer_was_restored(
+def test_an_own_write_hidden_by_rules_returns_to_the_outbox_after_a_restore(
     tmp_path: Path, *, removed: bool
 ) -> None:
     """Perhaps nobody else has it."""
@@ -487,7 +493,7 @@ def test_what_rules_hide_comes_back_to_the_outbox_when_the_buffer_was_restored(
 
 
 @pytest.mark.law("K33")
-def test_the_journal_keeps_nothing_of_a_column_that_is_left_out(tmp_path: Path) -> None:
+def test_the_journal_of_own_writes_keeps_no_value_of_an_omitted_column(tmp_path: Path) -> None:
     transport = ScriptedPages(
         page(cursor=2, scope="ruled"),
         page(cursor=6, scope="ruled"),
@@ -513,7 +519,9 @@ def test_the_journal_keeps_nothing_of_a_column_that_is_left_out(tmp_path: Path) 
 
 
 @pytest.mark.law("K13")
-def test_the_journal_is_as_old_as_a_backup_at_most(tmp_path: Path) -> None:
+def test_the_journal_of_own_writes_is_dropped_after_the_retention_of_backups(
+    tmp_path: Path,
+) -> None:
     later = 36 * 86_400_000
     transport = ScriptedPages(
         page(cursor=2, scope="ruled"),
@@ -547,7 +555,7 @@ class TestDeletedMeanwhile:
 
     @pytest.mark.parametrize("pulls_first", [True, False])
     @pytest.mark.parametrize("together", [True, False])
-    def test_a_later_edit_brings_the_row_back_whole_for_all_who_may_see_it(
+    def test_an_edit_later_than_a_delete_restores_the_whole_row_for_all_clients_that_may_see_it(
         self, both: tuple[Client, Client], *, pulls_first: bool, together: bool
     ) -> None:
         ann, bob = both
@@ -565,7 +573,7 @@ class TestDeletedMeanwhile:
         assert ann.pending().unwrap() == ann.quarantined().unwrap() == []
         check_sound(ann)
 
-    def test_what_was_not_edited_loses_to_any_later_write(
+    def test_columns_restored_by_an_edit_lose_to_any_later_write(
         self, both: tuple[Client, Client], world: World
     ) -> None:
         ann, bob = both
@@ -578,7 +586,7 @@ class TestDeletedMeanwhile:
 
         assert world.titles("ann") == world.titles("bob") == {"t1": "of bob"}
 
-    def test_an_edit_made_knowing_of_the_delete_waits_for_its_app(
+    def test_an_update_made_after_pulling_the_delete_is_quarantined_as_row_deleted(
         self, both: tuple[Client, Client]
     ) -> None:
         """Of the row nothing is left that it could be inserted with."""
@@ -593,7 +601,9 @@ class TestDeletedMeanwhile:
         assert ann.get("todos", "t1").unwrap() is None
         check_sound(ann)
 
-    def test_a_delete_of_ones_own_that_follows_stays(self, both: tuple[Client, Client]) -> None:
+    def test_a_clients_own_delete_after_its_edit_of_a_deleted_row_stands(
+        self, both: tuple[Client, Client]
+    ) -> None:
         ann, _ = both
         ann.update("todos", "t1", {"title": "later"}).unwrap()
         ann.delete("todos", "t1").unwrap()
@@ -602,7 +612,7 @@ class TestDeletedMeanwhile:
         assert ann.get("todos", "t1").unwrap() is None
         assert ann.pending().unwrap() == []
 
-    def test_a_delete_that_comes_late_takes_the_row_from_its_last_author_too(
+    def test_an_older_delete_that_arrives_after_a_later_edit_removes_the_row_from_its_author_too(
         self, world: World
     ) -> None:
         world.rules({"filters": [MINE]})
@@ -632,7 +642,9 @@ class Refusing(ScriptedPages):
 
 
 @pytest.mark.law("K37")
-def test_an_update_does_not_wait_for_a_delete_that_no_page_will_bring(tmp_path: Path) -> None:
+def test_an_update_refused_for_a_delete_behind_the_cursor_is_quarantined_at_once(
+    tmp_path: Path,
+) -> None:
     """The client has read past it, and shows the row all the same."""
     theirs = make_delta(Op.INSERT, "todos", "t1", {"title": "a"}, client_id="b", hlc=at_ms(1))
     transport = Refusing(page(theirs, cursor=2, scope="ruled"))
@@ -646,7 +658,7 @@ def test_an_update_does_not_wait_for_a_delete_that_no_page_will_bring(tmp_path: 
 
 
 @pytest.mark.law("K36")
-def test_the_journal_does_not_go_to_another_gateway(tmp_path: Path) -> None:
+def test_rebinding_to_another_gateway_drops_the_journal_of_own_writes(tmp_path: Path) -> None:
     transport = ScriptedPages(
         page(cursor=2, scope="ruled", epoch="here"),
         page(cursor=6, scope="ruled", epoch="here"),

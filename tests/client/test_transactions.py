@@ -40,7 +40,7 @@ def _refused(result: object) -> None:
 
 
 @pytest.mark.law("K1")
-def test_an_edit_of_another_task_is_refused_and_never_undone_with_the_transaction(
+def test_an_edit_of_another_task_is_refused_during_a_transaction(
     world: World,
 ) -> None:
     client = world.client()
@@ -80,7 +80,7 @@ OTHERS: list[Callable[[Client], Any]] = [
 
 
 @pytest.mark.parametrize("operation", OTHERS)
-def test_whatever_else_writes_or_syncs_on_the_thread_is_refused(
+def test_other_writes_and_syncs_on_the_thread_of_a_transaction_are_refused(
     client: Client, operation: Callable[[Client], Any]
 ) -> None:
     with client.transaction() as tx:
@@ -121,7 +121,7 @@ def test_an_edit_of_another_thread_waits_until_the_transaction_ended(client: Cli
     assert rows_of(client) == {("notes", "n1"): {"text": "kept"}}
 
 
-def test_only_the_transaction_reads_what_is_not_committed(client: Client) -> None:
+def test_only_the_transaction_itself_reads_its_uncommitted_edits(client: Client) -> None:
     client.insert("todos", "t1", {"n": 1}).unwrap()
     with client.transaction() as tx:
         tx.update("todos", "t1", {"n": 2}).unwrap()
@@ -134,7 +134,7 @@ def test_only_the_transaction_reads_what_is_not_committed(client: Client) -> Non
         assert client.sql_name("todos") == Ok("todos")
 
 
-def test_a_transaction_ends_with_its_block_and_stays_on_its_thread(client: Client) -> None:
+def test_a_transaction_is_refused_after_its_block_and_on_another_thread(client: Client) -> None:
     with client.transaction() as tx, ThreadPoolExecutor(1) as pool:
         elsewhere = pool.submit(tx.insert, "todos", "t1", {"n": 1})
         with pytest.raises(RuntimeError, match="on its thread"):
@@ -155,7 +155,7 @@ def test_a_query_of_a_transaction_cannot_write_or_end_it(client: Client) -> None
     assert rows_of(client) == {("todos", "t1"): {"n": 2}}
 
 
-def test_a_transaction_whose_client_is_closed_in_its_block_raises_and_leaves_nothing(
+def test_closing_the_client_inside_a_transaction_raises_and_writes_nothing(
     world: World,
 ) -> None:
     client = world.client()
@@ -176,7 +176,7 @@ steps = st.lists(st.sampled_from(["begin", "commit", "undo", "inside", "plain"])
 @pytest.mark.law("K1")
 @settings(max_examples=60)
 @given(story=steps)
-def test_what_answered_ok_is_there_and_what_did_not_is_not(
+def test_exactly_the_edits_that_answered_ok_and_were_not_rolled_back_are_stored(
     tmp_path_factory: pytest.TempPathFactory, story: list[str]
 ) -> None:
     """Whatever tasks of one thread do between one another, in and out of a transaction."""

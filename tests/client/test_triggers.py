@@ -71,7 +71,7 @@ def begun(world: World) -> tuple[Client, Client]:
 @pytest.mark.law("K29")
 @pytest.mark.parametrize("event", EDITS)
 @pytest.mark.parametrize("trigger", TRIGGERS)
-def test_an_edit_that_would_fire_such_a_trigger_is_refused_and_a_page_does_not_fire_it(
+def test_an_edit_that_fires_a_trigger_writing_synced_tables_is_refused_and_pages_fire_none(
     world: World, trigger: str, event: str
 ) -> None:
     client, other = begun(world)
@@ -107,7 +107,7 @@ def test_an_edit_that_would_fire_such_a_trigger_is_refused_and_a_page_does_not_f
 
 
 @pytest.mark.law("K29")
-def test_what_an_edit_took_back_or_answered_changes_fires_no_such_trigger(world: World) -> None:
+def test_discarding_an_edit_does_not_fire_a_trigger_that_writes_synced_tables(world: World) -> None:
     client, _ = begun(world)
     kept = client.update("todos", "t1", {"title": "waits"}).unwrap()
     changed_outside(world, TRIGGERS["an update of another"].format("UPDATE"))
@@ -121,7 +121,9 @@ def test_what_an_edit_took_back_or_answered_changes_fires_no_such_trigger(world:
 
 
 @pytest.mark.law("K29")
-def test_a_trigger_bars_a_table_that_is_made_after_it(world: World) -> None:
+def test_edits_are_refused_once_a_trigger_would_write_a_table_that_became_synced(
+    world: World,
+) -> None:
     client, other = world.client(), world.client("b")
     client.insert("todos", "t1", {"title": "x"}).unwrap()
     changed_outside(
@@ -143,7 +145,9 @@ def test_a_trigger_bars_a_table_that_is_made_after_it(world: World) -> None:
 
 
 @pytest.mark.law("K29")
-def test_a_trigger_that_writes_local_tables_or_refuses_rows_stays(world: World) -> None:
+def test_a_trigger_that_writes_local_tables_or_refuses_rows_fires_for_edits_and_pages(
+    world: World,
+) -> None:
     client, other = begun(world)
     changed_outside(
         world,

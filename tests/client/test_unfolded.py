@@ -39,7 +39,7 @@ def fold(client: Client) -> None:
 
 
 @pytest.mark.law("K1")
-def test_an_insert_writes_the_row_and_the_outbox_and_no_more(world: World) -> None:
+def test_an_insert_writes_only_the_row_and_the_outbox_entry(world: World) -> None:
     client = world.client()
     client.insert("todos", "t1", {"title": "x"}).unwrap()
     statements: list[str] = []
@@ -57,9 +57,7 @@ def test_an_insert_writes_the_row_and_the_outbox_and_no_more(world: World) -> No
 
 @pytest.mark.law("K1")
 @pytest.mark.parametrize("op", ["insert", "update"])
-def test_an_edit_that_is_refused_writes_nothing_and_has_nothing_read_anew(
-    world: World, op: str
-) -> None:
+def test_a_refused_edit_writes_nothing_and_causes_no_reload(world: World, op: str) -> None:
     client = world.client()
     client.declare("todos", {"due": "date"}).unwrap()
     client.insert("todos", "t1", {"title": "x"}).unwrap()
@@ -79,7 +77,7 @@ def test_an_edit_that_is_refused_writes_nothing_and_has_nothing_read_anew(
 
 
 @pytest.mark.law("K1")
-def test_a_table_that_a_refused_edit_would_have_made_is_not_there(world: World) -> None:
+def test_a_refused_edit_creates_no_table(world: World) -> None:
     client = world.client()
 
     refused: Any = client.insert("todos", "t1", {"title": float("nan")})
@@ -92,7 +90,7 @@ def test_a_table_that_a_refused_edit_would_have_made_is_not_there(world: World) 
 
 
 @pytest.mark.law("K1")
-def test_a_row_reads_the_same_before_its_state_is_written(world: World) -> None:
+def test_a_row_reads_the_same_before_and_after_its_row_state_is_written(world: World) -> None:
     client = world.client()
     columns = {"z": [1, {"a": None}], "a": True, "m": 1.5, "n": None}
     client.insert("todos", "t0", {"n": 1, "z": 2}).unwrap()
@@ -122,7 +120,7 @@ lives = st.lists(
 @pytest.mark.law("K1")
 @pytest.mark.law("K6")
 @given(lives, st.sampled_from([3, UNFOLDED_EDITS_MAX]))
-def test_when_states_are_written_changes_nothing(
+def test_the_time_at_which_row_states_are_written_does_not_affect_results(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, str, Any]], limit: int
 ) -> None:
     at_once, later = (
@@ -135,7 +133,7 @@ def test_when_states_are_written_changes_nothing(
 
 @pytest.mark.law("K1")
 @pytest.mark.parametrize("step", STEPS)
-def test_whatever_follows_an_insert_finds_it(
+def test_any_operation_after_an_unfolded_insert_sees_the_row(
     tmp_path_factory: pytest.TempPathFactory, step: str
 ) -> None:
     steps: list[tuple[str, str, Any]] = [
@@ -197,7 +195,7 @@ def _do(step: str, client: Client, other: Client, row_id: str, columns: dict[str
 
 
 @pytest.mark.law("K2")
-def test_what_another_process_left_unfolded_is_known(world: World) -> None:
+def test_unfolded_edits_of_another_process_are_taken_into_account(world: World) -> None:
     """Two connections of one client stand for two processes that share its file."""
     first, second = world.client("a"), world.client("a")
     first.insert("todos", "t1", {"title": "first", "n": 1}).unwrap()
@@ -223,7 +221,7 @@ def test_what_another_process_left_unfolded_is_known(world: World) -> None:
 
 
 @pytest.mark.law("K2")
-def test_an_insert_that_was_undone_leaves_no_state_behind(world: World) -> None:
+def test_an_insert_that_is_rolled_back_leaves_no_row_state(world: World) -> None:
     class Failing(HookedConnection):
         failing = ""
 
@@ -247,7 +245,7 @@ def test_an_insert_that_was_undone_leaves_no_state_behind(world: World) -> None:
     assert rows_of(client).keys() == {("todos", "t0"), ("todos", "t3")}
 
 
-def test_no_more_than_some_hundreds_are_unfolded(
+def test_the_number_of_unfolded_edits_is_bounded(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(LIMIT, 8)
@@ -268,7 +266,7 @@ def test_no_more_than_some_hundreds_are_unfolded(
 
 
 @pytest.mark.law("K10")
-def test_stamps_that_went_back_are_looked_for_too(
+def test_unfolded_edits_with_stamps_below_the_folded_mark_are_found_after_restamping(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Behind edits that are stamped again, new ones may be stamped below what was folded."""
@@ -289,7 +287,7 @@ def test_stamps_that_went_back_are_looked_for_too(
 
 
 @pytest.mark.law("K2")
-def test_a_file_that_was_left_unfolded_is_opened_with_all_that_it_holds(world: World) -> None:
+def test_a_file_with_unfolded_edits_keeps_its_rows_when_reopened(world: World) -> None:
     client = world.client()
     for number in range(3):
         client.insert("todos", f"t{number}", {"n": number}).unwrap()

@@ -27,7 +27,7 @@ def client(world: World) -> Client:
     return world.client()
 
 
-def test_an_err_that_is_dropped_names_the_operation_the_code_and_the_sentence(
+def test_the_warning_of_an_ignored_err_names_the_operation_the_code_and_the_message(
     client: Client,
 ) -> None:
     with pytest.warns(UnreadErrWarning) as caught:
@@ -50,12 +50,14 @@ EDITS: list[Callable[[Client], Any]] = [
 
 
 @pytest.mark.parametrize("edit", EDITS)
-def test_every_edit_that_fails_is_heard(client: Client, edit: Callable[[Client], Any]) -> None:
+def test_every_failed_edit_with_an_ignored_result_warns(
+    client: Client, edit: Callable[[Client], Any]
+) -> None:
     with pytest.warns(UnreadErrWarning):
         edit(client)
 
 
-def test_an_edit_of_a_transaction_is_heard_by_its_end_and_not_twice(client: Client) -> None:
+def test_a_failed_edit_of_a_transaction_raises_at_its_end_and_does_not_warn(client: Client) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(ValidationFailed), client.transaction() as tx:
@@ -63,7 +65,7 @@ def test_an_edit_of_a_transaction_is_heard_by_its_end_and_not_twice(client: Clie
         gc.collect()
 
 
-def test_what_happened_needs_no_looking_at(client: Client) -> None:
+def test_an_ignored_success_sync_or_query_does_not_warn(client: Client) -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         client.insert("t", "r", {"c": 1})
@@ -96,7 +98,9 @@ LOOKS: list[Callable[[Result[Any, Exception]], object]] = [
 
 
 @pytest.mark.parametrize("look", LOOKS)
-def test_who_looks_has_heard(look: Callable[[Result[Any, Exception]], object]) -> None:
+def test_an_err_that_is_inspected_does_not_warn(
+    look: Callable[[Result[Any, Exception]], object],
+) -> None:
     look(heard(Err(FAULT), "an edit"))
 
 
@@ -110,12 +114,14 @@ DROPS: list[Callable[[Result[Any, Exception]], object]] = [
 
 
 @pytest.mark.parametrize("drop", DROPS)
-def test_handing_it_on_is_not_looking(drop: Callable[[Result[Any, Exception]], object]) -> None:
+def test_an_err_that_is_only_passed_on_warns(
+    drop: Callable[[Result[Any, Exception]], object],
+) -> None:
     with pytest.warns(UnreadErrWarning, match="an edit did not happen"):
         drop(heard(Err(FAULT), "an edit"))
 
 
-def test_it_is_the_err_that_it_stands_for() -> None:
+def test_an_unread_err_equals_and_behaves_as_its_err() -> None:
     unread: Result[Any, ValidationFailed] = heard(Err(FAULT), "an edit")
 
     assert isinstance(unread, Err)
@@ -135,6 +141,6 @@ def test_it_is_the_err_that_it_stands_for() -> None:
             assert error is FAULT
 
 
-def test_a_success_is_handed_through() -> None:
+def test_an_ok_is_returned_unwrapped() -> None:
     success = Ok(1)
     assert heard(success, "an edit") is success

@@ -58,7 +58,7 @@ def wait_until(holds: Callable[[], bool]) -> None:
 
 
 @pytest.mark.law("K21")
-def test_a_watch_gives_the_rows_at_once_and_after_each_change(client: Client) -> None:
+def test_a_watch_returns_the_rows_at_once_and_after_each_change(client: Client) -> None:
     with client.watch("SELECT _row_id, done FROM todos ORDER BY 1") as watch:
         assert next(watch) == [{"_row_id": "t1", "done": False}]
         client.update("todos", "t1", {"done": True}).unwrap()
@@ -70,7 +70,7 @@ def test_a_watch_gives_the_rows_at_once_and_after_each_change(client: Client) ->
 
 
 @pytest.mark.law("K21")
-def test_a_watch_says_nothing_while_its_rows_stay_the_same(client: Client) -> None:
+def test_a_watch_returns_nothing_while_its_rows_stay_the_same(client: Client) -> None:
     with client.watch("SELECT title FROM todos") as watch:
         next(watch)
         client.update("todos", "t1", {"done": True}).unwrap()
@@ -78,7 +78,7 @@ def test_a_watch_says_nothing_while_its_rows_stay_the_same(client: Client) -> No
         assert watch.next(NEVER_S) is None
 
 
-def test_only_the_tables_that_a_query_reads_wake_it(client: Client) -> None:
+def test_a_watch_subscribes_only_to_the_tables_its_query_reads(client: Client) -> None:
     client.insert("notes", "n1", {"todo": "t1"}).unwrap()
     with client._file.database.transaction() as connection:
         connection.execute("CREATE VIEW shown AS SELECT n.* FROM notes n JOIN todos t ON true")
@@ -97,7 +97,7 @@ def test_only_the_tables_that_a_query_reads_wake_it(client: Client) -> None:
 
 
 @pytest.mark.law("K21")
-def test_what_a_pull_brings_is_seen(world: World, client: Client) -> None:
+def test_a_watch_returns_rows_changed_by_a_pull(world: World, client: Client) -> None:
     other = world.client("b")
     with other.watch("SELECT * FROM sqlite_master WHERE name = 'todos'") as watch:
         assert next(watch) == []
@@ -113,7 +113,7 @@ def test_what_a_pull_brings_is_seen(world: World, client: Client) -> None:
 
 
 @pytest.mark.law("K21")
-def test_what_another_process_changes_is_seen(world: World, client: Client) -> None:
+def test_a_watch_returns_rows_changed_by_another_process(world: World, client: Client) -> None:
     path = world.folder / "a.db"
     with client.watch("SELECT title FROM todos") as watch:
         next(watch)
@@ -129,7 +129,9 @@ def test_what_another_process_changes_is_seen(world: World, client: Client) -> N
 
 
 @pytest.mark.law("K21")
-def test_no_change_is_missed_and_no_transaction_is_seen_torn(world: World, client: Client) -> None:
+def test_watches_see_the_final_rows_and_only_whole_transactions(
+    world: World, client: Client
+) -> None:
     """Money moves between accounts, by transactions and by pages; its sum stays."""
     with client.transaction() as tx:
         for name in ("a1", "a2", "a3"):
@@ -172,7 +174,7 @@ def test_no_change_is_missed_and_no_transaction_is_seen_torn(world: World, clien
     assert all(total == 300 for totals in sums.values() for total in totals)
 
 
-def test_a_burst_of_changes_is_gathered(world: World) -> None:
+def test_a_watch_gathers_a_burst_of_changes(world: World) -> None:
     client = world.client(gather_ms=200)
     client.insert("todos", "t0", {}).unwrap()
     with client.watch("SELECT count(*) AS n FROM todos") as watch:
@@ -199,19 +201,21 @@ def test_a_burst_of_changes_is_gathered(world: World) -> None:
     ],
 )
 @pytest.mark.law("K21")
-def test_what_is_no_query_is_refused_at_once(client: Client, sql: Any, parameters: Any) -> None:
+def test_watching_an_invalid_query_is_refused_at_once(
+    client: Client, sql: Any, parameters: Any
+) -> None:
     with pytest.raises(ValidationFailed):
         client.watch(sql, parameters)
     assert len(client._feed._subscribers) == 0
 
 
-def test_a_table_that_is_not_there_yet_is_watched_for(client: Client) -> None:
+def test_watching_a_missing_table_is_refused_with_the_advice_to_declare_it(client: Client) -> None:
     with pytest.raises(ValidationFailed, match="declare it first"):
         client.watch("SELECT * FROM nowhere")
 
 
 @pytest.mark.law("K21")
-def test_a_watch_ends_when_it_or_its_client_is_closed_from_any_thread(client: Client) -> None:
+def test_a_watch_ends_when_it_or_its_client_is_closed_by_another_thread(client: Client) -> None:
     watch = client.watch("SELECT 1")
     for close in ("watch", "client"):
         watch = client.watch("SELECT * FROM todos")
@@ -226,7 +230,9 @@ def test_a_watch_ends_when_it_or_its_client_is_closed_from_any_thread(client: Cl
 
 
 @pytest.mark.law("K21")
-def test_thousands_of_watches_leave_nothing_behind(client: Client) -> None:
+def test_thousands_of_watches_share_a_thread_and_leave_no_subscription_behind(
+    client: Client,
+) -> None:
     def threads() -> list[str]:
         return [thread.name for thread in threading.enumerate() if "lakesync" in thread.name]
 
@@ -246,7 +252,7 @@ def test_thousands_of_watches_leave_nothing_behind(client: Client) -> None:
     assert client.watch("SELECT title FROM todos").next(SOON_S) == [{"title": "y"}]
 
 
-def test_a_reading_that_fails_raises_and_the_next_one_may_succeed(client: Client) -> None:
+def test_a_watch_whose_query_fails_raises_and_recovers(client: Client) -> None:
     with client.watch("SELECT extra FROM (SELECT 1 AS extra), todos") as watch:
         next(watch)
         with client._file.database.transaction() as connection:
@@ -296,7 +302,7 @@ COLUMNS = {
 }
 
 
-def test_rows_are_dictionaries_tuples_or_objects_of_the_app(world: World) -> None:
+def test_rows_can_be_read_as_tuples_dataclasses_or_models(world: World) -> None:
     client = world.client()
     client.insert("todos", "t1", COLUMNS).unwrap()
 
@@ -320,7 +326,7 @@ def test_rows_are_dictionaries_tuples_or_objects_of_the_app(world: World) -> Non
         assert next(watch) == [todo]
 
 
-def test_rows_that_are_not_what_the_app_asks_for_are_an_err_that_says_why(world: World) -> None:
+def test_rows_that_do_not_fit_the_requested_class_are_an_err_with_the_reason(world: World) -> None:
     client = world.client()
     client.insert("todos", "t1", {"title": "x", "due": "tomorrow", "done": "yes"}).unwrap()
     wrong: list[tuple[str, Any, str]] = [

@@ -72,7 +72,7 @@ def naming(rows: set[str], error: type[LakeSyncError] = Forbidden) -> Callable[[
 
 @pytest.mark.law("K7")
 @pytest.mark.parametrize("error", [Forbidden, ValidationFailed, NotFound, BodyTooLarge])
-def test_the_one_edit_that_is_refused_with_its_whole_push_is_set_aside_and_all_others_flow(
+def test_the_edit_that_causes_a_push_to_be_refused_is_quarantined_and_all_others_are_accepted(
     both: World, error: type[LakeSyncError]
 ) -> None:
     guard = Guard(both, naming({"t333"}, error))  # type: ignore[arg-type]
@@ -94,7 +94,7 @@ def test_the_one_edit_that_is_refused_with_its_whole_push_is_set_aside_and_all_o
 
 @pytest.mark.law("E1", "U2")
 @pytest.mark.parametrize("error", [ClientTaken, GatewayDeleted, Revoked])
-def test_a_client_that_is_not_let_in_keeps_its_edits_and_asks_once(
+def test_a_client_without_access_keeps_its_edits_and_pushes_once(
     both: World, error: type[LakeSyncError]
 ) -> None:
     revoked = [True]
@@ -115,7 +115,7 @@ def test_a_client_that_is_not_let_in_keeps_its_edits_and_asks_once(
 
 @pytest.mark.law("K7")
 @given(guilty=st.sets(st.integers(0, 29), max_size=4), data=st.data())
-def test_of_any_outbox_exactly_the_guilty_are_set_aside(
+def test_exactly_the_edits_and_transactions_that_cause_refusals_are_quarantined(
     tmp_path_factory: pytest.TempPathFactory, guilty: set[int], data: st.DataObject
 ) -> None:
     world = World(tmp_path_factory.mktemp("world"))
@@ -152,7 +152,7 @@ def test_of_any_outbox_exactly_the_guilty_are_set_aside(
 
 
 @pytest.mark.law("K7", "K8")
-def test_a_transaction_that_is_refused_as_a_whole_is_set_aside_as_a_whole(both: World) -> None:
+def test_a_transaction_whose_push_is_refused_is_quarantined_whole(both: World) -> None:
     client = both.client(transport=Guard(both, naming({"bad"})))  # type: ignore[arg-type]
     for name in ("good", "bad", "fine"):
         with client.transaction() as edits:
@@ -167,7 +167,7 @@ def test_a_transaction_that_is_refused_as_a_whole_is_set_aside_as_a_whole(both: 
 
 
 @pytest.mark.law("K7")
-def test_no_edit_is_set_aside_where_the_client_is_refused(both: World) -> None:
+def test_no_edit_is_quarantined_when_the_client_itself_is_refused(both: World) -> None:
     guard = Guard(both, lambda _: Forbidden("the token is for another gateway"))
     client = both.client(transport=guard)
     for number in range(100):
@@ -190,7 +190,7 @@ def test_no_edit_is_set_aside_where_the_client_is_refused(both: World) -> None:
     [AuthFailed, Conflict, OutOfOrder, Unavailable, Unreachable],
     ids=lambda kind: kind.code,
 )
-def test_what_may_pass_is_waited_for_and_nothing_is_cut(
+def test_a_push_refused_temporarily_is_neither_split_nor_quarantined(
     world: World, error: type[LakeSyncError]
 ) -> None:
     guard = Guard(world, lambda _: error("not now"))
@@ -206,7 +206,7 @@ def test_what_may_pass_is_waited_for_and_nothing_is_cut(
     assert client.quarantined() == Ok([])
 
 
-def test_where_nobody_can_tell_who_is_to_blame_nobody_is(world: World) -> None:
+def test_no_edit_is_quarantined_while_the_cause_of_a_refusal_is_unknown(world: World) -> None:
     """The network goes away between the refusal and the empty push that would tell."""
     answers: list[LakeSyncError] = [Forbidden("no"), Unreachable("away")]
     client = world.client(transport=Guard(world, lambda _: answers.pop(0)))
@@ -224,7 +224,7 @@ def test_where_nobody_can_tell_who_is_to_blame_nobody_is(world: World) -> None:
 
 
 @pytest.mark.law("K7")
-def test_any_edit_can_be_discarded_and_its_row_is_shown_without_it(both: World) -> None:
+def test_any_pending_edit_can_be_discarded_and_its_row_is_shown_without_it(both: World) -> None:
     client = both.client()
     client.insert("todos", "t1", {"title": "first", "done": False}).unwrap()
     client.sync().unwrap()
@@ -248,7 +248,7 @@ def test_any_edit_can_be_discarded_and_its_row_is_shown_without_it(both: World) 
 
 
 @pytest.mark.law("K4", "K7")
-def test_a_discarded_edit_that_had_arrived_comes_back_and_its_stamp_is_not_used_again(
+def test_a_discarded_edit_that_was_already_stored_is_pulled_back_and_its_stamp_not_reused(
     both: World,
 ) -> None:
     transport = both.transport()
@@ -274,7 +274,7 @@ def test_a_discarded_edit_that_had_arrived_comes_back_and_its_stamp_is_not_used_
 
 
 @pytest.mark.law("K10")
-def test_an_edit_that_was_set_aside_from_a_clock_far_ahead_does_not_hold_up_all_others(
+def test_a_quarantined_edit_stamped_far_ahead_does_not_block_later_edits(
     both: World,
 ) -> None:
     device = Clock(both.clock.ms + 86_400_000)
@@ -291,7 +291,7 @@ def test_an_edit_that_was_set_aside_from_a_clock_far_ahead_does_not_hold_up_all_
     check_sound(client)
 
 
-def test_discarding_an_edit_from_a_clock_far_ahead_does_not_drag_the_clock(world: World) -> None:
+def test_a_discarded_edit_stamped_far_ahead_does_not_advance_later_stamps(world: World) -> None:
     client = world.client()
     world.clock.ms += 86_400_000
     ahead = client.insert("todos", "t1", {"n": 1}).unwrap()
@@ -305,7 +305,7 @@ def test_discarding_an_edit_from_a_clock_far_ahead_does_not_drag_the_clock(world
 
 
 @pytest.mark.law("K4")
-def test_a_cleared_outbox_leaves_rows_as_the_gateway_has_them(both: World) -> None:
+def test_clearing_the_outbox_restores_the_gateways_rows(both: World) -> None:
     transport = Guard(both, naming({"bad"}))  # type: ignore[arg-type]
     client = both.client(transport=transport)
     client.insert("todos", "t1", {"title": "first"}).unwrap()
@@ -327,7 +327,7 @@ def test_a_cleared_outbox_leaves_rows_as_the_gateway_has_them(both: World) -> No
     assert rows_of(client) == both.rows()
 
 
-def test_an_outbox_is_cleared_in_one_transaction_that_may_be_given_up(both: World) -> None:
+def test_clearing_the_outbox_is_refused_inside_a_transaction(both: World) -> None:
     client = both.client()
     client.insert("todos", "t1", {"n": 1}).unwrap()
     with client.transaction() as edits:
@@ -338,7 +338,7 @@ def test_an_outbox_is_cleared_in_one_transaction_that_may_be_given_up(both: Worl
     assert len(client.pending().unwrap()) == 2
 
 
-def test_2000_discards_do_not_walk_the_outbox_2000_times(world: World) -> None:
+def test_discarding_an_edit_does_not_scan_the_outbox(world: World) -> None:
     """Counted in what is read of the outbox, not in seconds."""
     client = world.client()
     deltas = [client.insert("todos", f"t{number}", {"n": number}) for number in range(2_000)]

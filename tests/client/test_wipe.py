@@ -24,7 +24,9 @@ def on_disk(folder: Path) -> list[str]:
 
 
 @pytest.mark.law("K26")
-def test_nothing_is_left_on_the_disk(world: World, tmp_path: Path) -> None:
+def test_a_wipe_leaves_no_file_and_ends_watches_and_the_client(
+    world: World, tmp_path: Path
+) -> None:
     client = world.client()
     client.insert("todos", "t1", {"title": SECRET}).unwrap()
     with client._file.database.transaction() as connection:
@@ -47,7 +49,7 @@ def test_nothing_is_left_on_the_disk(world: World, tmp_path: Path) -> None:
 
 
 @pytest.mark.law("K26")
-def test_while_edits_wait_it_says_how_many_would_be_lost(world: World, tmp_path: Path) -> None:
+def test_a_wipe_is_refused_while_edits_wait_and_counts_them(world: World, tmp_path: Path) -> None:
     world.gateway.judge = lambda delta: SchemaMismatch("no") if delta.row_id == "bad" else None
     client = world.client()
     client.insert("todos", "bad", {}).unwrap()
@@ -66,7 +68,7 @@ def test_while_edits_wait_it_says_how_many_would_be_lost(world: World, tmp_path:
 
 
 @pytest.mark.law("K26")
-def test_a_crash_before_the_file_is_removed_leaves_an_empty_one(
+def test_a_wipe_that_crashes_before_removing_the_file_leaves_no_data_in_it(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def dies(_: object) -> None:
