@@ -90,7 +90,7 @@ def check_erased(objects: MemoryAdapter, *rows: str) -> None:
 
 
 @pytest.mark.law("E9", "P15")
-def test_of_a_row_nothing_is_left_and_everything_else_is_the_same() -> None:
+def test_erasure_removes_the_row_and_leaves_everything_else_unchanged() -> None:
     objects = fill(MemoryAdapter())
     before = {key: objects.get_object(key) for key in objects.list_objects("")}
     erase(objects)
@@ -106,7 +106,7 @@ def test_of_a_row_nothing_is_left_and_everything_else_is_the_same() -> None:
 
 
 @pytest.mark.law("E9", "P15")
-def test_a_row_that_is_not_there_leaves_every_file_as_it_is() -> None:
+def test_erasure_of_a_missing_row_changes_no_file() -> None:
     objects = fill(MemoryAdapter())
     before = objects.list_objects("")
     heads = [objects.head_object(key) for key in before]
@@ -117,7 +117,7 @@ def test_a_row_that_is_not_there_leaves_every_file_as_it_is() -> None:
 
 
 @pytest.mark.law("E9", "P15")
-def test_what_came_later_of_a_row_stays() -> None:
+def test_erasure_keeps_later_deltas_of_the_row() -> None:
     """It was made again after its deletion: that is another past."""
     objects = fill(MemoryAdapter())
     erase(objects, BOB, until=4)
@@ -134,7 +134,7 @@ def test_many_rows_are_erased_at_once() -> None:
 
 @pytest.mark.law("E9", "P15")
 @pytest.mark.parametrize("last_happens", [False, True])
-def test_who_dies_anywhere_is_followed_by_one_that_does_it(*, last_happens: bool) -> None:
+def test_erasure_killed_anywhere_is_completed_by_the_next_one(*, last_happens: bool) -> None:
     for writes in range(40):
         objects = fill(MemoryAdapter())
         erase(objects, "cid-3")
@@ -155,7 +155,7 @@ def test_who_dies_anywhere_is_followed_by_one_that_does_it(*, last_happens: bool
 
 
 @pytest.mark.law("E9", "P15")
-def test_it_goes_on_where_time_ran_out() -> None:
+def test_erasure_continues_where_time_ran_out() -> None:
     objects = fill(MemoryAdapter())
 
     class Counting(MemoryAdapter):
@@ -184,7 +184,7 @@ def test_it_goes_on_where_time_ran_out() -> None:
 
 
 @pytest.mark.law("E9", "P15")
-def test_two_that_erase_different_rows_at_once_both_do_it() -> None:
+def test_concurrent_erasures_of_different_rows_both_succeed() -> None:
     for at in range(40):
         objects = Meeting(at, lambda own: erase(own, BOB))
         fill(objects)
@@ -198,7 +198,7 @@ def test_two_that_erase_different_rows_at_once_both_do_it() -> None:
 
 
 @pytest.mark.law("E9", "P15")
-def test_two_that_erase_the_same_at_once_do_it_once() -> None:
+def test_concurrent_erasures_of_the_same_row_succeed() -> None:
     for at in range(40):
         objects = Meeting(at, erase)
         fill(objects)
@@ -206,7 +206,9 @@ def test_two_that_erase_the_same_at_once_do_it_once() -> None:
         erase(objects)
         check_erased(objects)
         if not objects.has_met:
+            assert at > 8
             return
+    raise AssertionError("it never came to an end")
 
 
 def moved(database: Any, objects: Any, until: int) -> None:
@@ -222,7 +224,7 @@ def erase_all(database: MemoryDatabase, objects: Any) -> None:
 
 @pytest.mark.law("E9", "P15")
 @pytest.mark.parametrize("until", [3, 4, 7, 8])
-def test_an_erasure_in_the_middle_of_archiving(until: int) -> None:
+def test_erasure_during_archiving_removes_the_row(until: int) -> None:
     """The archiver has read what is then erased, and puts it or not, before or after."""
     for at in range(40):
         source = database()
@@ -233,6 +235,7 @@ def test_an_erasure_in_the_middle_of_archiving(until: int) -> None:
             moved(source, objects, until)
         if not objects.has_met:
             erase_all(source, objects)
+            assert at > 0
             return
         check_erased(objects)
     raise AssertionError("it never came to an end")
@@ -240,7 +243,7 @@ def test_an_erasure_in_the_middle_of_archiving(until: int) -> None:
 
 @pytest.mark.law("E9", "P15")
 @pytest.mark.parametrize("until", [3, 6, 8])
-def test_archiving_in_the_middle_of_an_erasure(until: int) -> None:
+def test_erasure_removes_the_row_despite_archiving_in_between(until: int) -> None:
     for at in range(40):
         source = database()
         objects = Meeting(at, lambda own, source=source: moved(source, own, until))  # type: ignore[misc]
@@ -250,6 +253,7 @@ def test_archiving_in_the_middle_of_an_erasure(until: int) -> None:
         objects.is_begun = False
         check_erased(objects)
         if not objects.has_met:
+            assert at > 0
             return
     raise AssertionError("it never came to an end")
 
@@ -268,7 +272,7 @@ def put_late(
 
 @pytest.mark.law("E9", "P15")
 @pytest.mark.parametrize(("after", "last"), [(2, 4), (0, 8), (2, 12), (7, 12)])
-def test_what_was_archived_too_late_is_not_read_and_removed_by_who_comes_next(
+def test_file_archived_too_late_is_not_read_and_is_swept_by_the_next_run(
     after: int, last: int
 ) -> None:
     """The archiver slept between reading and putting, and died right behind that."""
@@ -291,7 +295,7 @@ def test_what_was_archived_too_late_is_not_read_and_removed_by_who_comes_next(
 
 
 @pytest.mark.law("E9", "P15")
-def test_what_was_archived_too_late_meets_an_erasure_anywhere() -> None:
+def test_erasure_removes_the_row_wherever_a_late_archived_file_arrives() -> None:
     for at in range(40):
         objects = Meeting(at, lambda own: put_late(own, 2, 8))
         fill(objects, commits=6)
@@ -307,12 +311,13 @@ def test_what_was_archived_too_late_meets_an_erasure_anywhere() -> None:
         assert everything(archive_on(objects), TABLE) == expected
         assert ANN.encode() not in stored_text(objects)
         if not objects.has_met:
+            assert at > 0
             return
     raise AssertionError("it never came to an end")
 
 
 @pytest.mark.law("E9", "P15")
-def test_what_is_archived_too_late_into_an_archive_that_had_nothing_is_not_read_either() -> None:
+def test_file_archived_too_late_into_an_empty_archive_is_not_read() -> None:
     objects = MemoryAdapter()
     erase(objects)
     assert archive_on(objects).mark(TABLE).unwrap() == COMMITS
@@ -323,7 +328,7 @@ def test_what_is_archived_too_late_into_an_archive_that_had_nothing_is_not_read_
 
 
 @pytest.mark.law("E9", "P15")
-def test_a_sweep_may_die_anywhere_too() -> None:
+def test_sweep_killed_anywhere_is_completed_by_the_next_one() -> None:
     for writes in range(9):
         objects = fill(MemoryAdapter(), commits=6)
         erase(objects, until=6)
@@ -348,7 +353,7 @@ def test_a_reader_whose_file_is_replaced_looks_again() -> None:
 
 
 @pytest.mark.law("E9", "P15")
-def test_who_keeps_rows_and_may_have_the_erased_one_reads_them_again() -> None:
+def test_reader_that_may_hold_the_erased_row_gets_cursor_expired() -> None:
     """The deletion is erased as well: nobody else would tell."""
     source, objects = database(a_history(10)), MemoryAdapter()
     both = Lifecycle(source, archive_on(objects))
@@ -367,7 +372,7 @@ def test_who_keeps_rows_and_may_have_the_erased_one_reads_them_again() -> None:
 
 
 @pytest.mark.law("P15")
-def test_an_object_that_somebody_took_away_is_a_gap_that_is_reported() -> None:
+def test_missing_archive_object_is_reported_as_a_gap() -> None:
     objects = fill(MemoryAdapter())
     erase(objects)
     gone = next(key for key in objects.list_objects("") if f"{6:020d}.0" in key)
@@ -391,7 +396,7 @@ def test_an_object_that_somebody_took_away_is_a_gap_that_is_reported() -> None:
     last_happens=st.booleans(),
 )  # fmt: skip
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_whatever_is_done_in_whatever_order(
+def test_archive_history_is_exact_after_any_archiving_erasing_and_forgetting(
     acts: list[tuple[str, int, int, str]], *, last_happens: bool
 ) -> None:
     """Processes archive, erase and forget, and die; each erasure is repeated in the end."""

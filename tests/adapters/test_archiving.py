@@ -55,7 +55,7 @@ def moved(database: Any, archive: HistoryArchive, until: int, most: int = 100) -
 
 
 @pytest.mark.law("P15")
-def test_what_is_moved_lies_in_files_that_say_what_they_hold() -> None:
+def test_archived_history_is_stored_in_files_named_by_their_range() -> None:
     database, deltas = filled()
     objects = MemoryAdapter()
     archive = archive_on(objects)
@@ -71,7 +71,9 @@ def test_what_is_moved_lies_in_files_that_say_what_they_hold() -> None:
 
 
 @pytest.mark.law("P15")
-def test_a_turn_is_bounded_and_the_next_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_archiving_turn_is_bounded_and_the_next_one_continues(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("lakesync.adapters.copying.DELTAS_READ", 3)
     database, deltas = filled(10)
     archive = archive_on(MemoryAdapter())
@@ -86,7 +88,7 @@ def test_a_turn_is_bounded_and_the_next_goes_on(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.law("P15")
 @given(data=st.data())
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_nothing_is_lost_or_twice_wherever_a_turn_dies(data: st.DataObject) -> None:
+def test_history_is_complete_and_unique_wherever_archiving_is_killed(data: st.DataObject) -> None:
     database, deltas = filled(data.draw(st.integers(1, 8)))
     objects = MemoryAdapter()
     for _ in range(data.draw(st.integers(1, 4))):
@@ -104,7 +106,7 @@ def test_nothing_is_lost_or_twice_wherever_a_turn_dies(data: st.DataObject) -> N
 
 
 @pytest.mark.law("P15")
-def test_who_moves_less_than_another_meanwhile_changes_nothing() -> None:
+def test_archiving_less_than_another_archiver_changes_nothing() -> None:
     database, deltas = filled()
     objects = MemoryAdapter()
     one, other = archive_on(objects), archive_on(objects)
@@ -127,7 +129,7 @@ def test_who_moves_less_than_another_meanwhile_changes_nothing() -> None:
 @pytest.mark.law("P15")
 @pytest.mark.parametrize("theirs", [2, 4, 5])
 @pytest.mark.parametrize("is_before", [False, True])
-def test_two_who_move_the_same_at_once_lose_nothing(theirs: int, *, is_before: bool) -> None:
+def test_concurrent_archivers_lose_no_history(theirs: int, *, is_before: bool) -> None:
     """One does all of its work right before the other puts, or right behind that."""
     database, deltas = filled()
 
@@ -154,7 +156,7 @@ def test_two_who_move_the_same_at_once_lose_nothing(theirs: int, *, is_before: b
 
 
 @pytest.mark.law("P15")
-def test_a_reader_between_whose_looks_history_was_moved_reads_on_in_the_archive() -> None:
+def test_reader_continues_in_the_archive_when_history_moves_between_reads() -> None:
     database, deltas = filled()
     archive = archive_on(MemoryAdapter())
 
@@ -169,7 +171,7 @@ def test_a_reader_between_whose_looks_history_was_moved_reads_on_in_the_archive(
 
 
 @pytest.mark.law("P15")
-def test_history_that_nobody_has_any_more_is_a_gap_that_is_reported() -> None:
+def test_history_missing_everywhere_is_reported_as_a_gap() -> None:
     database, _ = filled(4)
     archive = archive_on(MemoryAdapter())
     moved(database, archive, until=2)
@@ -199,7 +201,7 @@ def test_history_that_nobody_has_any_more_is_a_gap_that_is_reported() -> None:
 
 @pytest.mark.law("P15")
 @pytest.mark.parametrize("until", [0, 1, 3, 4, 9])
-def test_what_is_forgotten_is_gone_and_the_mark_stays(until: int) -> None:
+def test_forgotten_archive_history_is_gone_and_the_mark_remains(until: int) -> None:
     objects = MemoryAdapter()
     archive = archive_on(objects)
     for after in (0, 2):
@@ -218,7 +220,7 @@ def test_what_is_forgotten_is_gone_and_the_mark_stays(until: int) -> None:
 
 
 @pytest.mark.law("P15")
-def test_who_read_a_part_of_a_commit_that_is_forgotten_is_notified() -> None:
+def test_cursor_inside_a_forgotten_commit_expires() -> None:
     database, _ = filled()
     archive = archive_on(MemoryAdapter())
     moved(database, archive, until=4)
@@ -252,7 +254,7 @@ def test_an_archive_in_postgres_has_the_same_history_after_an_erasure(postgres: 
 
 
 @pytest.mark.law("P15")
-def test_where_an_archive_is() -> None:
+def test_archive_url_selects_its_store_and_others_are_refused() -> None:
     assert isinstance(
         history_archive("s3://bucket/folder?region=eu-central-1", "g"), HistoryArchive
     )

@@ -56,7 +56,7 @@ def test_json_and_parquet_give_the_same_deltas_and_the_same_table(
 
 
 @pytest.mark.law("D21")
-def test_the_envelope_says_what_it_is_in_plain_json_with_one_delta_on_each_line() -> None:
+def test_json_envelope_lists_its_range_and_one_delta_per_line() -> None:
     values: dict[str, Any] = {
         "Title": "é\n",
         "big": 2**53 + 2,
@@ -92,7 +92,7 @@ def test_the_envelope_says_what_it_is_in_plain_json_with_one_delta_on_each_line(
 
 
 @pytest.mark.law("D21")
-def test_a_damaged_envelope_is_refused_and_one_of_later_too() -> None:
+def test_damaged_envelope_and_later_version_are_refused() -> None:
     batch = batch_of([insert("r1", at=at_ms(1), n=1), insert("r2", at=at_ms(2), n=2)])
     body = as_json(batch)
     envelope: dict[str, Any] = json.loads(body)

@@ -94,7 +94,7 @@ class Failing(EmulatedJobs):
 
 
 @pytest.mark.emulator
-def test_a_table_that_exists_is_not_asked_for(
+def test_existing_table_is_not_looked_up(
     bigquery: BigQueryServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs, table = EmulatedJobs(bigquery), new_table()
@@ -109,7 +109,7 @@ def test_a_table_that_exists_is_not_asked_for(
 
 @pytest.mark.law("P4")
 @pytest.mark.emulator
-def test_a_transaction_that_bigquery_undid_is_read_and_written_again(
+def test_transaction_aborted_by_bigquery_is_retried(
     bigquery: BigQueryServer,
 ) -> None:
     table = new_table()
@@ -129,7 +129,7 @@ def test_a_transaction_that_bigquery_undid_is_read_and_written_again(
 
 @pytest.mark.law("P8")
 @pytest.mark.emulator
-def test_a_transaction_that_was_lost_may_have_happened(bigquery: BigQueryServer) -> None:
+def test_lost_transaction_is_reported_as_outcome_unknown(bigquery: BigQueryServer) -> None:
     table = new_table()
     jobs = Failing(bigquery, requests.ConnectionError("reset"), times=1)
     adapter = BigQueryAdapter(jobs, new_gateway())
@@ -188,7 +188,7 @@ def test_values_that_do_not_fit_and_empty_keys_are_dead_letters(bigquery: BigQue
 
 @pytest.mark.law("P7")
 @pytest.mark.emulator
-def test_a_table_that_refuses_everything_is_refused_whole_in_bigquery(
+def test_batch_whose_rows_are_all_refused_fails_whole(
     bigquery: BigQueryServer,
 ) -> None:
     table, destination = new_table(), bigquery_destination(bigquery)
@@ -222,7 +222,7 @@ def test_decimals_take_the_type_that_holds_them(declared: str, expected: str) ->
 @pytest.mark.parametrize(
     "name", ["naïve", "a b", "1st", "_PARTITIONTIME", "_table_x", "`x`", "a-b"]
 )
-def test_what_is_no_column_name_in_bigquery_gets_a_digest(name: str) -> None:
+def test_invalid_bigquery_column_name_gets_a_digest(name: str) -> None:
     assert column_name(name) != name
     check_statement(columns_added("t", {column_name(name): "INT64"}))
 
@@ -237,12 +237,12 @@ def test_a_table_may_lie_in_another_dataset_or_project(source: str, expected: st
 
 
 @pytest.mark.parametrize("source", ["a.b.c.d", "bad place.t", "a`b.t"])
-def test_a_place_that_can_be_none_is_refused(source: str) -> None:
+def test_invalid_source_table_name_is_refused(source: str) -> None:
     with pytest.raises(SchemaMismatch):
         destination_name(Definition("t", schema=schema("t", {"n": "number"}, source_table=source)))
 
 
-def test_a_name_that_was_not_checked_is_never_quoted() -> None:
+def test_unsafe_table_name_is_never_quoted() -> None:
     with pytest.raises(SchemaMismatch):
         quoted("t` WHERE TRUE --")
 
@@ -267,7 +267,7 @@ def test_a_batch_is_one_transaction_with_exact_stamps(*, soft_delete: bool) -> N
     assert f"writes = 7, CAST({last} AS INT64)" in script
 
 
-def test_tables_of_a_ledger_are_nobody_elses() -> None:
+def test_ledger_tables_are_separate_by_gateway_and_table() -> None:
     names = {ledger_tables(gateway, table).rows for gateway in ("a", "b") for table in ("t", "u")}
     assert len(names) == 4
 
@@ -306,16 +306,16 @@ def forbidden(reason: str) -> api.Forbidden:
         (auth.TransportError("no metadata server"), AdapterUnreachable),
     ],
 )
-def test_an_error_of_bigquery_is_one_of_ours(theirs: Exception, ours: type[LakeSyncError]) -> None:
+def test_bigquery_error_is_translated(theirs: Exception, ours: type[LakeSyncError]) -> None:
     assert type(translated(theirs)) is ours
 
 
-def test_a_bug_stays_a_bug() -> None:
+def test_unexpected_exception_is_not_translated() -> None:
     assert translated(KeyError("x")) is None
 
 
 @pytest.mark.law("P8")
-def test_nobody_at_the_endpoint_is_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closed_endpoint_is_reported_as_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BIGQUERY_EMULATOR_HOST", "http://127.0.0.1:1")
     client = google.Client(project="p", credentials=AnonymousCredentials())
     adapter = BigQueryAdapter(Jobs("p", "d", client=client, retry_s=0.1), "acme")
@@ -326,7 +326,9 @@ def test_nobody_at_the_endpoint_is_unreachable(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.law("P8")
-def test_without_credentials_it_says_how_to_get_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_credentials_are_refused_with_the_login_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def none(*_: object, **__: object) -> None:
         raise auth.DefaultCredentialsError("none")
 
@@ -338,7 +340,9 @@ def test_without_credentials_it_says_how_to_get_them(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.emulator
-def test_what_is_exact_in_the_ledger_is_exact_in_its_column(bigquery: BigQueryServer) -> None:
+def test_int64_decimal_and_float_values_are_exact_in_their_columns(
+    bigquery: BigQueryServer,
+) -> None:
     table, destination = new_table(), bigquery_destination(bigquery)
     wanted = schema(table, {"i": "integer", "d": "decimal(38,9)", "n": "number"})
     values = {"i": "-9223372036854775808", "d": "12345678901234567890123456789.123456789", "n": 0.1}

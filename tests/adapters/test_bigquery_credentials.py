@@ -63,7 +63,7 @@ def workload(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
 
 
-def test_a_function_proves_who_it_is_and_becomes_the_service_account(workload: None) -> None:
+def test_federated_credentials_impersonate_the_service_account(workload: None) -> None:
     google = Google()
     credentials = google_credentials(FEDERATED)
     credentials.refresh(google)
@@ -83,7 +83,7 @@ def test_a_function_proves_who_it_is_and_becomes_the_service_account(workload: N
     assert "s3cr3t-of-role" not in str(google.asked)
 
 
-def test_without_an_identity_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_aws_identity_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("botocore.session.Session.get_credentials", lambda *_: None)
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
     with pytest.raises(RefreshError, match="no identity of AWS"):
@@ -102,14 +102,14 @@ def test_without_an_identity_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
         {name: value for name, value in FEDERATED.items() if name != "audience"},
     ],
 )
-def test_what_are_no_credentials_is_refused_and_not_repeated(info: dict[str, Any]) -> None:
+def test_invalid_credentials_are_refused_and_not_repeated(info: dict[str, Any]) -> None:
     with pytest.raises(AdapterRefused) as refused:
         google_credentials(info)
     assert "create-cred-config" in str(refused.value)
     assert "s3cr3t" not in str(refused.value)
 
 
-def test_no_token_goes_over_a_wire_in_the_clear(workload: None) -> None:
+def test_no_token_is_sent_to_a_plain_http_endpoint(workload: None) -> None:
     client = google_client("acme", "", "http://127.0.0.1:9050", FEDERATED)
     assert isinstance(client._credentials, AnonymousCredentials)
     client = google_client("acme", "EU", "https://bigquery.eu.rep.googleapis.com", FEDERATED)
@@ -117,7 +117,7 @@ def test_no_token_goes_over_a_wire_in_the_clear(workload: None) -> None:
     assert client._connection.API_BASE_URL == "https://bigquery.eu.rep.googleapis.com"
 
 
-def test_a_secret_is_a_url_or_one_with_credentials(workload: None) -> None:
+def test_connection_secret_is_a_url_or_a_url_with_credentials(workload: None) -> None:
     assert read_connection(f" {URL}\n").kind == "bigquery"
     connection = read_connection(json.dumps({"url": URL, "credentials": FEDERATED}))
     assert (connection.url, connection.credentials) == (URL, FEDERATED)
@@ -133,13 +133,13 @@ def test_a_secret_is_a_url_or_one_with_credentials(workload: None) -> None:
         '{"url": "bigquery://acme-prod/sync", "credentials": "s3cr3t"}',
     ],
 )  # fmt: skip
-def test_what_is_no_connection_is_refused_and_not_repeated(text: str) -> None:
+def test_invalid_connection_secret_is_refused_and_not_repeated(text: str) -> None:
     with pytest.raises(ValidationFailed) as refused:
         read_connection(text)
     assert "s3cr3t" not in str(refused.value)
 
 
 @pytest.mark.parametrize("endpoint", ["ftp://x", "https://a/b", "https://u:p@h", "x"])
-def test_an_endpoint_is_a_host(endpoint: str) -> None:
+def test_endpoint_that_is_not_the_url_of_a_host_is_refused(endpoint: str) -> None:
     with pytest.raises(ValidationFailed):
         database_adapter(f"{URL}&endpoint={endpoint}", "acme")

@@ -148,7 +148,7 @@ def work(database: FailingDatabase, table: str) -> Iterator[Work]:
 
 
 @pytest.mark.law("P2", "P8")
-def test_a_database_that_became_read_only_is_refused_until_it_is_not(work: Work) -> None:
+def test_read_only_database_refuses_writes_and_recovers(work: Work) -> None:
     with work.database.read_only(), closing(work.database.adapter()) as another:
         errors = [work.failure(), work.failure(), work.failure(another)]
         # Who was connected may find his session ended, as where a replica takes over.
@@ -160,7 +160,7 @@ def test_a_database_that_became_read_only_is_refused_until_it_is_not(work: Work)
 
 
 @pytest.mark.law("P2", "P8")
-def test_a_database_without_a_connection_left_is_unreachable_until_it_has_one(work: Work) -> None:
+def test_database_without_free_connections_is_unreachable_and_recovers(work: Work) -> None:
     with work.database.out_of_connections(), closing(work.database.adapter()) as another:
         for adapter in (work.adapter, work.adapter, another):
             assert type(work.failure(adapter)) is AdapterUnreachable
@@ -168,7 +168,7 @@ def test_a_database_without_a_connection_left_is_unreachable_until_it_has_one(wo
 
 
 @pytest.mark.law("P2", "P4", "P8")
-def test_a_full_disk_takes_no_more_until_it_has_space(
+def test_full_disk_is_reported_as_quota_exceeded_and_recovers(
     on_a_small_disk: FailingDatabase, table: str
 ) -> None:
     work = Work(on_a_small_disk, table, MANY)
@@ -190,7 +190,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.law("P2", "P8")
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("what", ["lakesync_marks", "the table"])
-def test_a_table_that_is_locked_for_too_long_is_too_slow_until_it_is_not(
+def test_table_locked_for_too_long_times_out_and_recovers(
     database: FailingDatabase, table: str, what: str
 ) -> None:
     work = Work(database, table)
@@ -214,7 +214,7 @@ def midway(work: Work, then: Callable[[], None]) -> LakeSyncError:
 
 
 @pytest.mark.law("P2", "P4", "P8")
-def test_credentials_that_are_rotated_midway_are_refused_and_the_new_ones_go_on(
+def test_credentials_rotated_midway_are_refused_and_new_ones_continue(
     work: Work,
 ) -> None:
     def rotate() -> None:
@@ -228,7 +228,7 @@ def test_credentials_that_are_rotated_midway_are_refused_and_the_new_ones_go_on(
 
 
 @pytest.mark.law("P2", "P4", "P8")
-def test_a_database_that_is_dropped_while_it_is_written_to_is_refused_and_filled_anew(
+def test_database_dropped_midway_is_refused_and_can_be_refilled(
     work: Work,
 ) -> None:
     assert isinstance(midway(work, work.database.drop), AdapterRefused | AdapterUnreachable)

@@ -78,7 +78,7 @@ def refused(url: str) -> str:
     return raised.value.message
 
 
-def test_a_package_adds_a_kind_that_gets_what_the_secret_says(installs: Install) -> None:
+def test_package_adds_a_database_kind_that_receives_the_secret(installs: Install) -> None:
     installs("some-databases", OTHERS, memo="MEMORY", postgres="NONE")
     import some_databases  # type: ignore[import-not-found]  # noqa: PLC0415 - just installed
 
@@ -94,7 +94,7 @@ def test_a_package_adds_a_kind_that_gets_what_the_secret_says(installs: Install)
     ] == some_databases.PLACES
 
 
-def test_what_is_not_installed_is_no_kind() -> None:
+def test_unknown_database_kind_is_refused() -> None:
     assert database_kinds() == [*KINDS]
     assert read_connection("memo://there").kind == ""
     with pytest.raises(ValidationFailed, match="bigquery"):
@@ -103,7 +103,7 @@ def test_what_is_not_installed_is_no_kind() -> None:
         read_destination("w", {"kind": "memo", "secret": "w"}, GatewayConfig())
 
 
-def test_an_added_kind_is_a_destination_with_all_that_destinations_have() -> None:
+def test_added_database_kind_is_accepted_as_destination_and_flow_end() -> None:
     kinds = [*KINDS, "memo"]
     body = {"kind": "memo", "secret": "w", "archive": {"secret": "cold", "afterDays": 7}}
     assert read_destination("w", body, GatewayConfig(), kinds).kind == "memo"
@@ -132,14 +132,14 @@ def test_an_entry_point_that_fails_is_an_error_that_names_it_and_its_package(
     assert not {"mark", "answers"} & {*lacks.split(", ")}
 
 
-def test_two_packages_with_one_name_are_not_chosen_between(installs: Install) -> None:
+def test_database_kind_defined_by_two_packages_is_refused(installs: Install) -> None:
     installs("first", OTHERS, memo="MEMORY")
     installs("second", OTHERS, memo="MEMORY")
     assert "first:MEMORY of the package first and second:MEMORY" in refused("memo://there")
 
 
 @pytest.mark.law("D9")
-def test_what_waits_for_a_broken_package_is_delivered_once_it_is_mended(
+def test_batches_waiting_for_a_broken_package_are_delivered_once_it_works(
     installs: Install, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     world = World()
@@ -178,7 +178,7 @@ class _Databases:
         return self._opened(secret)
 
 
-def test_an_administrator_is_told_why_a_kind_cannot_be_used(installs: Install) -> None:
+def test_administrator_check_reports_why_a_database_kind_is_unusable(installs: Install) -> None:
     installs("broken-databases", "import no_such_module", **BROKEN)
 
     def opened(gateway: str, secret: str, kind: str, keeper: str) -> DestinationDatabase:
@@ -189,11 +189,11 @@ def test_an_administrator_is_told_why_a_kind_cannot_be_used(installs: Install) -
     assert "of the package broken-databases" in answer["reason"]
 
 
-def test_a_dialect_of_ones_own_is_short() -> None:
+def test_custom_dialect_is_shorter_than_a_third_of_the_line_limit() -> None:
     assert len(SQLITE.splitlines()) < LINES_MAX / 3
 
 
-def test_isinstance_says_what_an_object_is() -> None:
+def test_isinstance_recognises_adapters_and_dialects() -> None:
     dialects = [Postgres("postgresql://h/d"), MySql("h", "u", "p", "d")]
     databases: list[Any] = [
         MemoryDatabase(), ObjectsDatabase(MemoryAdapter(), "", "g"), SqlAdapter(dialects[0], "g"),

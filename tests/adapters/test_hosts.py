@@ -58,7 +58,9 @@ def resolving(*addresses: str) -> Any:
 
 @pytest.mark.law("N19")
 @given(inside=within(PRIVATE), more=st.booleans())
-def test_a_name_that_leads_within_is_refused(inside: str, *, more: bool) -> None:
+def test_host_name_that_resolves_to_a_private_address_is_refused(
+    inside: str, *, more: bool
+) -> None:
     addresses = [PUBLIC, inside] if more else [inside]
     with pytest.raises(AdapterRefused, match="DatabaseHosts"):
         addresses_of("db.example.com", 5432, (), resolving(*addresses))
@@ -67,7 +69,7 @@ def test_a_name_that_leads_within_is_refused(inside: str, *, more: bool) -> None
 
 @pytest.mark.law("N19")
 @given(never=within(["169.254.0.0/16", "0.0.0.0/8", "fd00:ec2::/32", "::/128"]))
-def test_what_gives_credentials_is_reached_by_no_entry(never: str) -> None:
+def test_metadata_and_unspecified_addresses_are_refused_by_any_list(never: str) -> None:
     listed = (*ANYWHERE, *LISTS_EVERYTHING, "169.254.0.0/16", "db.example.com", f"{never}/128")
     with pytest.raises(AdapterRefused):
         addresses_of("db.example.com", 5432, listed, resolving(never))
@@ -75,7 +77,7 @@ def test_what_gives_credentials_is_reached_by_no_entry(never: str) -> None:
 
 @pytest.mark.law("N19")
 @pytest.mark.parametrize("own", ["127.0.0.1", "127.8.9.1", "::1", "::ffff:127.0.0.1"])
-def test_this_machine_is_reached_by_its_own_name_or_network_alone(own: str) -> None:
+def test_loopback_is_reached_only_by_its_own_entry(own: str) -> None:
     with pytest.raises(AdapterRefused):
         addresses_of("db.example.com", 1, LISTS_EVERYTHING, resolving(own))
     for entry in ("127.0.0.0/8,::1", "db.example.com"):
@@ -100,7 +102,7 @@ def test_this_machine_is_reached_by_its_own_name_or_network_alone(own: str) -> N
         ("evil.com", ("db.internal",), "10.1.2.3", False),
     ],
 )
-def test_what_the_operator_lists_is_reached_within(
+def test_private_address_is_reached_only_if_the_operator_lists_it(
     *, host: str, listed: tuple[str, ...], address: str, is_open: bool
 ) -> None:
     check_listed(listed)
@@ -115,7 +117,7 @@ def test_what_the_operator_lists_is_reached_within(
 @pytest.mark.parametrize(
     "host", ["2130706433", "0177.0.0.1", "0x7f.1", "127.1", "0", "localhost", "[::1]", "::1"]
 )
-def test_other_ways_to_write_an_address_are_the_address(host: str) -> None:
+def test_alternative_spellings_of_local_addresses_are_refused(host: str) -> None:
     """The system's own resolver reads them, as the drivers would."""
     with pytest.raises((AdapterRefused, AdapterUnreachable)):
         addresses_of(host, 5432, ("10.0.0.0/8", "0.0.0.0/0"))
@@ -129,7 +131,7 @@ NO_HOSTS = [
 
 @pytest.mark.law("N19")
 @pytest.mark.parametrize("host", NO_HOSTS)
-def test_a_socket_or_a_list_is_no_host(host: str) -> None:
+def test_socket_path_or_host_list_is_refused_as_host(host: str) -> None:
     with pytest.raises(AdapterRefused, match="one name or one IP address"):
         addresses_of(host, 5432, (*ANYWHERE, host), resolving(PUBLIC))
     given_ = {
@@ -157,14 +159,14 @@ def test_a_socket_or_a_list_is_no_host(host: str) -> None:
         "postgresql://u:pw@[::1]/d",
     ],
 )  # fmt: skip
-def test_a_connection_string_leads_nowhere_else(dsn: str) -> None:
+def test_connection_string_cannot_redirect_to_another_host(dsn: str) -> None:
     with pytest.raises(AdapterRefused) as refused:
         Postgres(dsn).connect()
     assert "pw" not in str(refused.value)
 
 
 @pytest.mark.law("N19")
-def test_the_address_that_was_looked_at_is_connected_to(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checked_address_is_the_one_connected_to(monkeypatch: pytest.MonkeyPatch) -> None:
     """A name that leads elsewhere the second time, and a second address in the URL."""
     names = iter([[PUBLIC], ["127.0.0.1"]])
     seen: list[Any] = []
@@ -213,7 +215,7 @@ def test_the_next_address_is_tried_if_one_does_not_answer() -> None:
 
 @pytest.mark.law("N19")
 @pytest.mark.parametrize("host", ["a" * 64 + ".example.com", "no-such-host.invalid", "a..b"])
-def test_a_name_that_nobody_has_is_unreachable(host: str) -> None:
+def test_unresolvable_host_name_is_unreachable(host: str) -> None:
     with pytest.raises(AdapterUnreachable, match="cannot be resolved"):
         addresses_of(host, 5432, ())
 

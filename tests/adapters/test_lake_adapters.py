@@ -42,7 +42,7 @@ def objects() -> S3Objects:
     return S3Objects("lake", client)
 
 
-def test_an_object_comes_back_and_storing_it_again_changes_nothing(objects: S3Objects) -> None:
+def test_stored_object_is_read_back_and_storing_again_changes_nothing(objects: S3Objects) -> None:
     for _ in range(2):
         objects.put_object("staging/g/\u00e9.parquet", b"\x00bytes", "application/x")
 
@@ -60,7 +60,7 @@ def test_more_objects_than_one_page_are_listed_in_order(objects: S3Objects) -> N
     assert objects.list_objects("nothing/") == []
 
 
-def test_what_is_not_there_is_not_found_and_can_be_removed(objects: S3Objects) -> None:
+def test_missing_object_raises_not_found_and_deleting_it_is_allowed(objects: S3Objects) -> None:
     with pytest.raises(NotFound):
         objects.get_object("nowhere")
 
@@ -71,7 +71,7 @@ def test_what_is_not_there_is_not_found_and_can_be_removed(objects: S3Objects) -
         objects.get_object("once")
 
 
-def test_a_range_is_some_bytes_of_an_object(objects: S3Objects) -> None:
+def test_range_read_returns_the_requested_bytes(objects: S3Objects) -> None:
     objects.put_object("k", b"0123456789", "text/plain")
 
     assert objects.get_range("k", 0, 3) == b"012"
@@ -82,7 +82,7 @@ def test_a_range_is_some_bytes_of_an_object(objects: S3Objects) -> None:
 
 
 @pytest.mark.parametrize("code", ["SlowDown", "AccessDenied", "InternalError"])
-def test_what_s3_refuses_says_so_and_may_be_tried_later(code: str) -> None:
+def test_s3_refusal_raises_a_retryable_error_with_its_code(code: str) -> None:
     client = boto3.client("s3", region_name=REGION)
     with Stubber(client) as stub:
         stub.add_client_error("put_object", code, http_status_code=503)
@@ -92,7 +92,7 @@ def test_what_s3_refuses_says_so_and_may_be_tried_later(code: str) -> None:
     assert refused.value.retry is Retry.LATER
 
 
-def test_an_unreachable_lake_says_so() -> None:
+def test_unreachable_s3_and_sqs_raise_adapter_failed() -> None:
     nowhere: dict[str, Any] = {"region_name": REGION, "endpoint_url": "http://127.0.0.1:1"}
     with mock_aws(config={"core": {"passthrough": {"urls": [".*"]}}}):
         s3 = boto3.client("s3", **nowhere)
@@ -103,7 +103,7 @@ def test_an_unreachable_lake_says_so() -> None:
             SqsQueue("http://127.0.0.1:1/1/q", sqs).send("message")
 
 
-def test_a_message_arrives() -> None:
+def test_sent_message_is_received() -> None:
     client = boto3.client("sqs", region_name=REGION)
     url = client.create_queue(QueueName="announcements")["QueueUrl"]
 
@@ -128,9 +128,7 @@ def test_a_message_arrives() -> None:
         ("acme", None),
     ],
 )
-def test_a_message_is_in_the_group_of_its_gateway_so_that_queues_are_fair(
-    body: str, group: str | None
-) -> None:
+def test_message_group_is_the_gateway(body: str, group: str | None) -> None:
     client = boto3.client("sqs", region_name=REGION)
     url = client.create_queue(QueueName="fair")["QueueUrl"]
 
@@ -154,7 +152,7 @@ def test_all_messages_of_a_queue_that_delays_them_are_delayed() -> None:
     assert "Messages" not in client.receive_message(QueueUrl=url, WaitTimeSeconds=0)
 
 
-def test_a_queue_that_is_gone_says_so() -> None:
+def test_send_to_a_missing_queue_raises_adapter_failed() -> None:
     client = boto3.client("sqs", region_name=REGION)
 
     with pytest.raises(AdapterFailed):
@@ -168,7 +166,7 @@ def row(ordinal: int, *columns: tuple[str, bytes], op: str = "UPDATE") -> BatchR
 COLUMNS = {"Title": "c_title_1234567890", "n": "n"}
 
 
-def test_a_batch_tells_null_from_absent_and_keeps_text_as_it_was() -> None:
+def test_parquet_batch_distinguishes_null_from_absent_and_keeps_text() -> None:
     rows = [
         row(0, ("Title", '"\U0001f600\\u0001"'.encode()), ("n", b"null")),
         row(1, ("n", b"1e+21")),
@@ -184,13 +182,13 @@ def test_a_batch_tells_null_from_absent_and_keeps_text_as_it_was() -> None:
     assert table[2]["_op"] == "DELETE"
 
 
-def test_the_same_rows_give_the_same_bytes() -> None:
+def test_parquet_encoding_is_deterministic() -> None:
     rows = [row(number, ("n", b"%d" % number)) for number in range(100)]
 
     assert ParquetEncoder().encode(rows, COLUMNS) == ParquetEncoder().encode(rows, COLUMNS)
 
 
-def test_a_batch_of_deletes_alone_has_no_columns_of_the_table() -> None:
+def test_batch_of_deletes_has_no_table_columns() -> None:
     table = pq.read_table(io.BytesIO(ParquetEncoder().encode([row(0, op="DELETE")], {})))
 
     assert all(name.startswith("_") for name in some(table.column_names))

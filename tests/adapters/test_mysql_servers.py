@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.emulator
 @pytest.mark.law("P1", "P6")
-def test_a_server_that_takes_no_table_without_a_primary_key_is_a_destination(
+def test_server_that_requires_primary_keys_works_as_destination(
     mariadb: Database,
 ) -> None:
     destination, table = SqlDestination(mariadb_dialect(mariadb)), new_table()
@@ -39,7 +39,7 @@ def test_a_server_that_takes_no_table_without_a_primary_key_is_a_destination(
 @pytest.mark.emulator
 @pytest.mark.law("P8")
 @pytest.mark.parametrize("state", ["ACCOUNT LOCK", "PASSWORD EXPIRE"])
-def test_an_account_that_may_not_be_used_is_refused(mariadb: Database, state: str) -> None:
+def test_locked_or_expired_account_is_refused(mariadb: Database, state: str) -> None:
     destination = SqlDestination(mariadb_dialect(mariadb))
     user = f"writer_{mariadb.database}_{new_table()}"
     destination.run(f"CREATE USER {user} IDENTIFIED BY 'p' {state}")
@@ -58,7 +58,7 @@ def test_an_account_that_may_not_be_used_is_refused(mariadb: Database, state: st
     ("number", "expected"),
     [(3032, AdapterUnreachable), (1836, AdapterRefused), (2026, AdapterRefused)],
 )
-def test_a_server_that_is_offline_takes_nothing_or_has_no_tls_says_so(
+def test_mysql_error_number_maps_to_an_adapter_error(
     number: int, expected: type[AdapterFailed]
 ) -> None:
     error = translated(pymysql.err.OperationalError(number, "The server is …"))

@@ -107,7 +107,7 @@ def put(row_id: str, at: int, op: Op = Op.INSERT, **columns: Any) -> Delta:
 
 
 @pytest.mark.law("P4")
-def test_a_reader_finds_each_row_once_with_its_columns_as_they_are() -> None:
+def test_bucket_reader_finds_each_row_once_with_current_columns() -> None:
     objects = MemoryAdapter()
     database = ObjectsDatabase(objects, "", "g")
     columns = {"n": "integer", "due": "timestamp"}
@@ -131,7 +131,7 @@ def test_a_reader_finds_each_row_once_with_its_columns_as_they_are() -> None:
 
 
 @pytest.mark.law("P4")
-def test_deleted_rows_stay_where_the_schema_says_so() -> None:
+def test_soft_deleted_row_remains_with_deleted_at_alone() -> None:
     objects = MemoryAdapter()
     database = ObjectsDatabase(objects, "", "g")
     soft = schema(TABLE, {"n": "integer"}, soft_delete=True)
@@ -141,7 +141,7 @@ def test_deleted_rows_stay_where_the_schema_says_so() -> None:
 
 
 @pytest.mark.law("P4", "M10")
-def test_where_deletes_win_a_reader_sees_no_row_that_an_update_came_behind() -> None:
+def test_delete_wins_table_hides_rows_updated_after_their_deletion() -> None:
     objects = MemoryAdapter()
     adapter = ObjectsDatabase(objects, "", "g")
     wanted = schema(TABLE, {"n": "integer"}, delete_wins=True)
@@ -155,7 +155,7 @@ def test_where_deletes_win_a_reader_sees_no_row_that_an_update_came_behind() -> 
 
 
 @pytest.mark.law("P5", "P7")
-def test_a_row_that_does_not_fit_is_a_dead_letter_until_it_does() -> None:
+def test_row_that_does_not_fit_its_column_is_a_dead_letter_until_it_fits() -> None:
     objects = MemoryAdapter()
     database = ObjectsDatabase(objects, "", "g")
     typed = schema(TABLE, {"n": "integer"})
@@ -174,7 +174,7 @@ def test_a_row_that_does_not_fit_is_a_dead_letter_until_it_does() -> None:
 
 
 @pytest.mark.law("P7")
-def test_a_row_that_no_longer_fits_is_shown_as_it_was_until_it_does() -> None:
+def test_row_that_no_longer_fits_shows_its_former_values_until_it_fits() -> None:
     objects = MemoryAdapter()
     database = ObjectsDatabase(objects, "", "g")
     typed = schema(TABLE, {"n": "integer", "s": "string"})
@@ -201,7 +201,7 @@ def test_a_row_that_no_longer_fits_is_shown_as_it_was_until_it_does() -> None:
 
 
 @pytest.mark.law("P5")
-def test_a_column_that_gets_a_type_is_written_anew_and_another_type_is_refused() -> None:
+def test_column_that_gets_a_type_is_rewritten_and_a_changed_type_is_refused() -> None:
     objects = MemoryAdapter()
     database = ObjectsDatabase(objects, "", "g")
     database.insert_deltas(batch(TABLE, [put("a", 1, n="x"), put("b", 2, n=2)])).unwrap()
@@ -216,7 +216,7 @@ def test_a_column_that_gets_a_type_is_written_anew_and_another_type_is_refused()
 
 
 @pytest.mark.law("P6", "P7")
-def test_a_row_that_fits_a_wider_column_is_refused_no_more() -> None:
+def test_dead_letter_is_resolved_when_its_column_is_widened() -> None:
     objects = MemoryAdapter()
     database = ObjectsDatabase(objects, "", "g")
     narrow = schema(TABLE, {"n": "decimal(4,2)"})
@@ -228,7 +228,7 @@ def test_a_row_that_fits_a_wider_column_is_refused_no_more() -> None:
 
 
 @pytest.mark.law("P7")
-def test_too_many_rows_that_do_not_fit_stop_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_refused_rows_fail_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batches, "TABLE_DEAD_LETTERS_MAX", 2)
     database = ObjectsDatabase(MemoryAdapter(), "", "g")
     rows = [put(f"r{number}", number + 1, n="x") for number in range(3)]
@@ -244,7 +244,7 @@ def test_too_many_rows_that_do_not_fit_stop_the_batch(monkeypatch: pytest.Monkey
     deltas=changed_rows(TABLE), size=st.integers(1, 3),
     cut=st.integers(1, 12), behind=st.booleans(), part=st.integers(1, 4),
 )  # fmt: skip
-def test_who_dies_at_any_request_is_made_up_for(
+def test_batch_killed_at_any_request_is_completed_by_its_repetition(
     deltas: list[Delta], size: int, cut: int, part: int, *, behind: bool
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -284,7 +284,7 @@ def test_who_dies_at_any_request_is_made_up_for(
 
 
 @pytest.mark.law("P2")
-def test_of_two_writers_each_finds_what_the_other_wrote() -> None:
+def test_concurrent_writers_each_see_the_writes_of_the_other() -> None:
     objects = MemoryAdapter()
     one, other = (ObjectsDatabase(objects, "", "g") for _ in range(2))
     one.insert_deltas(batch(TABLE, [put("a", 1, n=1)])).unwrap()
@@ -302,7 +302,7 @@ def test_of_two_writers_each_finds_what_the_other_wrote() -> None:
 
 
 @pytest.mark.law("P9", "P12")
-def test_a_history_does_not_grow_for_ever_and_old_heads_go(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_history_and_old_heads_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_module, "HISTORY_FILES_MAX", 6)
     monkeypatch.setattr(heads_module, "HEADS_KEPT", 5)
     objects = MemoryAdapter()
@@ -320,7 +320,7 @@ def test_a_history_does_not_grow_for_ever_and_old_heads_go(monkeypatch: pytest.M
 
 @pytest.mark.law("P11", "E9")
 @pytest.mark.parametrize("soft", [True, False])
-def test_a_row_that_is_erased_leaves_nothing_in_the_bucket(*, soft: bool) -> None:
+def test_erased_row_leaves_no_bytes_in_the_bucket(*, soft: bool) -> None:
     objects = MemoryAdapter()
     database = ObjectsDatabase(objects, "", "g")
     wanted = schema(TABLE, {"n": "integer"}, soft_delete=soft)
@@ -339,7 +339,7 @@ def test_a_row_that_is_erased_leaves_nothing_in_the_bucket(*, soft: bool) -> Non
         assert b"secret" not in (gzip.decompress(body) if key.endswith(".gz") else body), key
 
 
-def test_gateways_and_their_flows_are_apart() -> None:
+def test_gateways_and_flows_have_separate_tables() -> None:
     objects = MemoryAdapter()
     kept = [ObjectsDatabase(objects, "", name) for name in ("acme", "acme/flow", "acme2")]
     for number, database in enumerate(kept):
@@ -350,7 +350,7 @@ def test_gateways_and_their_flows_are_apart() -> None:
     assert [list(one.tables().unwrap()) for one in kept] == [["flow"]] * 3
 
 
-def test_a_bucket_is_named_by_its_url(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bucket_and_folder_are_taken_from_the_url(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
@@ -371,12 +371,12 @@ def test_a_bucket_is_named_by_its_url(monkeypatch: pytest.MonkeyPatch) -> None:
     ["s3://", "s3://B_/x", "s3://bucket/../x", "s3://bucket/a//b", "s3://bucket/x?secret=1",
      "s3://bucket/x?endpoint=ftp://host", "s3://bucket/x?style=maybe", "s3://user@bucket/x"],
 )  # fmt: skip
-def test_what_names_no_bucket_is_refused(url: str) -> None:
+def test_url_that_names_no_bucket_is_refused(url: str) -> None:
     with pytest.raises(ValidationFailed, match="s3://bucket"):
         database_adapter(url, "g")
 
 
-def test_a_row_is_found_among_many_files(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_listed_in_order_across_many_files(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_module, "FILE_ROWS_MAX", 10)
     monkeypatch.setattr(table_module, "_CACHED_ROWS_MAX", 20)
     database, table = ObjectsDatabase(MemoryAdapter(), "", "g"), new_table()

@@ -60,7 +60,7 @@ def batch_of(
 
 
 @pytest.mark.law("P13")
-def test_a_row_is_found_by_how_many_lie_before_it(database: Any) -> None:
+def test_row_ahead_returns_the_row_at_a_given_distance(database: Any) -> None:
     table = new_table()
     assert isinstance(database, SideBySide)
     database.insert_apart(batch_of(table, 0, 9)).unwrap()
@@ -70,7 +70,7 @@ def test_a_row_is_found_by_how_many_lie_before_it(database: Any) -> None:
 
 
 @pytest.mark.law("P13")
-def test_writers_at_once_lose_nothing_and_their_commits_have_an_order(
+def test_concurrent_writers_lose_nothing_and_their_commits_are_ordered(
     destination: SqlDestination,
 ) -> None:
     gateway, table = new_gateway(), new_table()
@@ -92,7 +92,7 @@ def test_writers_at_once_lose_nothing_and_their_commits_have_an_order(
 
 
 @pytest.mark.law("P13")
-def test_rows_that_are_refused_by_writers_at_once_are_all_listed(
+def test_rows_refused_from_concurrent_writers_are_all_listed(
     destination: SqlDestination,
 ) -> None:
     gateway, table = new_gateway(), new_table()

@@ -100,7 +100,9 @@ def message(at: Callable[[int], Any], port: int) -> str:
 
 
 @pytest.mark.law("N19")
-def test_nobody_scans_ports_by_what_is_said(at: Callable[[int], Any]) -> None:
+def test_connection_failures_give_one_message_for_open_and_closed_ports(
+    at: Callable[[int], Any],
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as one:
         closed = one.getsockname()[1]
     messages = {message(at, closed)}
@@ -112,7 +114,7 @@ def test_nobody_scans_ports_by_what_is_said(at: Callable[[int], Any]) -> None:
 
 
 @pytest.mark.law("N19")
-def test_connecting_ends_well_before_a_function_does() -> None:
+def test_connect_timeouts_are_at_most_ten_seconds() -> None:
     assert mysql_dialect.CONNECT_S_MAX <= 10
     assert postgres_dialect_module.CONNECT_S_MAX <= 10
 
@@ -153,7 +155,7 @@ def silenced(server: Database) -> Iterator[tuple[int, Callable[[], None]]]:
 @pytest.mark.law("N19")
 @pytest.mark.emulator
 @pytest.mark.parametrize("kind", ["postgres", "mariadb"])
-def test_a_server_that_falls_silent_later_is_given_up_too(
+def test_server_that_falls_silent_after_connecting_times_out(
     kind: str, request: pytest.FixtureRequest
 ) -> None:
     database = request.getfixturevalue(kind)
@@ -172,7 +174,7 @@ def test_a_server_that_falls_silent_later_is_given_up_too(
 @pytest.mark.law("N19")
 @pytest.mark.emulator
 @pytest.mark.parametrize("kind", ["postgres", "mariadb"])
-def test_what_a_server_itself_answers_is_repeated(
+def test_error_message_of_the_server_is_passed_on(
     kind: str, request: pytest.FixtureRequest
 ) -> None:
     database = request.getfixturevalue(kind)
@@ -189,7 +191,7 @@ def test_what_a_server_itself_answers_is_repeated(
 
 @pytest.mark.law("N19")
 @pytest.mark.emulator
-def test_a_server_without_tls_is_refused_where_it_is_asked_for(
+def test_server_without_tls_is_refused_if_tls_is_required(
     postgres: Database, mariadb: Database
 ) -> None:
     dsn = f"{postgres_dialect(postgres).dsn}?sslmode=require"
@@ -202,9 +204,7 @@ def test_a_server_without_tls_is_refused_where_it_is_asked_for(
 @pytest.mark.emulator
 @pytest.mark.law("D12")
 @pytest.mark.parametrize("kind", ["postgres", "mariadb"])
-def test_a_database_that_is_asked_has_nothing_new_in_it(
-    kind: str, request: pytest.FixtureRequest
-) -> None:
+def test_connection_check_creates_no_tables(kind: str, request: pytest.FixtureRequest) -> None:
     database = request.getfixturevalue(kind)
     made: Any = postgres_dialect if kind == "postgres" else mariadb_dialect
     destination, name = SqlDestination(made(database)), f"asked_{new_table()}"

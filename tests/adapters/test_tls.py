@@ -124,7 +124,7 @@ def url(server: Database, host: str, tls: str) -> str:
 
 @pytest.mark.emulator
 @pytest.mark.law("N19")
-def test_verify_takes_the_servers_own_certificate_alone(
+def test_tls_verify_accepts_only_a_trusted_certificate_of_the_host(
     server: Database, monkeypatch: pytest.MonkeyPatch, certificates: Certificates
 ) -> None:
     assert connected(server, NAME, "verify")
@@ -155,12 +155,12 @@ def test_verify_takes_the_servers_own_certificate_alone(
 @pytest.mark.law("N19")
 @pytest.mark.parametrize("scheme", ["postgresql", "mysql", "mariadb"])
 @pytest.mark.parametrize("mode", ["1", "", "verify-full", "VERIFY"])
-def test_another_word_is_refused_with_those_that_there_are(scheme: str, mode: str) -> None:
+def test_unknown_tls_mode_is_refused_with_the_valid_ones(scheme: str, mode: str) -> None:
     with pytest.raises(ValidationFailed, match="verify, encrypt, off"):
         database_adapter(f"{scheme}://u:pw@h/d?tls={mode}", "g")
 
 
 @pytest.mark.law("N19")
-def test_a_file_of_authorities_that_is_not_there_is_refused() -> None:
+def test_missing_certificate_file_is_refused() -> None:
     with pytest.raises(ValidationFailed, match="no file of certificates"):
         database_adapter("mysql://u:pw@h/d?ca=/no/such/file", "g")
