@@ -83,7 +83,9 @@ def test_an_event_is_put_on_its_bus() -> None:
     [("ThrottlingException", AdapterQuotaExceeded), ("InternalFailure", OutcomeUnknown),
      ("NotAuthorizedForSourceException", ActionFailed)],
 )  # fmt: skip
-def test_an_event_that_was_not_taken_is_reported(code: str, error: type[LakeSyncError]) -> None:
+def test_refused_event_entry_raises_an_error_by_its_code(
+    code: str, error: type[LakeSyncError]
+) -> None:
     client = Client({"FailedEntryCount": 1, "Entries": [{"ErrorCode": code}]})
     made = handler(EVENTBRIDGE, client, bus=ARN.format("events", "event-bus/apps"), source="shop")
 
@@ -92,7 +94,7 @@ def test_an_event_that_was_not_taken_is_reported(code: str, error: type[LakeSync
 
 
 @pytest.mark.law("X8")
-def test_a_message_is_sent_and_to_a_fifo_queue_in_its_clients_order() -> None:
+def test_message_is_sent_and_fifo_messages_are_grouped_by_client() -> None:
     client = Client({"MessageId": "m1"})
     assert sqs(client).execute(RUN) == Ok(Done({"messageId": "m1"}))
     assert sqs(client, "ships.fifo").execute(RUN) == Ok(Done({"messageId": "m1"}))
@@ -116,7 +118,9 @@ def test_a_message_is_sent_and_to_a_fifo_queue_in_its_clients_order() -> None:
         (exceptions.ConnectTimeoutError(endpoint_url="x"), AdapterUnreachable),
     ],
 )
-def test_what_a_failure_means(raised: Exception, error: type[LakeSyncError]) -> None:
+def test_aws_failure_is_translated_and_not_retried(
+    raised: Exception, error: type[LakeSyncError]
+) -> None:
     client = Client(raised)
     with pytest.raises(error):
         sqs(client).execute(RUN).unwrap()
@@ -124,7 +128,7 @@ def test_what_a_failure_means(raised: Exception, error: type[LakeSyncError]) -> 
 
 
 @pytest.mark.law("X3", "X8")
-def test_an_execution_has_the_runs_name_so_that_it_is_started_once() -> None:
+def test_execution_is_named_by_its_run_and_started_once() -> None:
     client = Client({"executionArn": "arn:1"})
     made = handler(STEP_FUNCTIONS, client, stateMachine=MACHINE)
     assert made.execute(RUN) == Ok(Done({"executionArn": "arn:1"}))
@@ -152,7 +156,9 @@ def test_an_execution_has_the_runs_name_so_that_it_is_started_once() -> None:
         (STEP_FUNCTIONS, {"stateMachine": "ship"}),
     ],
 )
-def test_what_names_no_target_is_refused(kind: HandlerType, settings: dict[str, Any]) -> None:
+def test_configuration_without_a_valid_target_is_refused(
+    kind: HandlerType, settings: dict[str, Any]
+) -> None:
     with pytest.raises(ValidationFailed):
         handler(kind, None, **settings)
     with pytest.raises(AdapterRefused):

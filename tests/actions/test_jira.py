@@ -79,7 +79,7 @@ def failed(result: Result[Any, LakeSyncError]) -> LakeSyncError:
 
 
 @pytest.mark.law("X15")
-def test_an_issue_is_created_and_found_by_its_run(site: JiraServer, jira: Jira) -> None:
+def test_created_issue_is_found_by_its_run(site: JiraServer, jira: Jira) -> None:
     created = jira.run("create", **TASK, description="one\ntwo", fields={"duedate": "2026-05-01"})
     assert isinstance(created, Ok)
     issue = site.issues[created.value.data["id"]]
@@ -94,7 +94,7 @@ def test_an_issue_is_created_and_found_by_its_run(site: JiraServer, jira: Jira) 
 
 
 @pytest.mark.law("X3", "X15")
-def test_an_answer_that_is_lost_is_found_out_about_and_nothing_is_done_twice(
+def test_lost_answer_is_resolved_by_lookup_without_repeating_the_action(
     site: JiraServer, jira: Jira
 ) -> None:
     site.hangs_up_after = 1
@@ -111,7 +111,7 @@ def test_an_answer_that_is_lost_is_found_out_about_and_nothing_is_done_twice(
 
 
 @pytest.mark.law("X15")
-def test_what_is_done_already_is_not_done_again(site: JiraServer, jira: Jira) -> None:
+def test_repeated_transition_and_assignment_change_nothing(site: JiraServer, jira: Jira) -> None:
     for changed in (True, False):
         done = jira.run("transition", issue="ACME-1", to="done")
         assert done == Ok(Done({"status": "Done", "changed": changed}))
@@ -123,7 +123,7 @@ def test_what_is_done_already_is_not_done_again(site: JiraServer, jira: Jira) ->
 
 
 @pytest.mark.law("X2", "X15")
-def test_what_jira_refuses_is_final_in_its_own_words(site: JiraServer, jira: Jira) -> None:
+def test_jira_refusal_is_final_and_carries_its_message(site: JiraServer, jira: Jira) -> None:
     for action, params, words in (
         ("create", TASK | {"issueType": "Wish"}, "Specify a valid issue type"),
         ("comment", {"issue": "ACME-9", "body": "x"}, "Issue does not exist"),
@@ -138,7 +138,7 @@ def test_what_jira_refuses_is_final_in_its_own_words(site: JiraServer, jira: Jir
 
 
 @pytest.mark.law("X3", "X15")
-def test_what_was_not_begun_may_be_tried_again(site: JiraServer, jira: Jira) -> None:
+def test_action_that_did_not_begin_is_retryable(site: JiraServer, jira: Jira) -> None:
     site.faults = [Reply(429, None, {"retry-after": "30"})]
     error = failed(jira.run("create", **TASK))
     assert isinstance(error, AdapterQuotaExceeded)
@@ -159,7 +159,7 @@ def test_what_was_not_begun_may_be_tried_again(site: JiraServer, jira: Jira) -> 
 
 
 @pytest.mark.law("X1", "X3", "X15")
-def test_an_action_of_a_client_is_there_once_though_its_answer_is_lost(site: JiraServer) -> None:
+def test_action_is_done_once_although_its_answer_is_lost(site: JiraServer) -> None:
     acting = Acting(outside=site.outside)
     body = {"name": "tickets", "type": "jira", "configuration": fields(site, projects=["ACME"])}
     acting.admin.register("g", registration_from(body))
@@ -176,7 +176,7 @@ def test_an_action_of_a_client_is_there_once_though_its_answer_is_lost(site: Jir
 
 
 @pytest.mark.law("X4", "X6")
-def test_settings_and_parameters_that_are_not_right_are_refused(site: JiraServer) -> None:
+def test_invalid_settings_and_parameters_are_refused(site: JiraServer) -> None:
     settings = JiraActionSettings.model_validate(
         fields(site, actions=["create", "comment"], projects=["ACME"])
     )

@@ -107,7 +107,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 @pytest.mark.law("X1")
-def test_an_action_is_done_once_however_often_it_is_asked_for(world: World) -> None:
+def test_repeated_action_is_done_once(world: World) -> None:
     first = world.ask(n=1)
     assert first.is_done
     assert [world.ask(n=1) for _ in range(3)] == [first] * 3
@@ -116,7 +116,7 @@ def test_an_action_is_done_once_however_often_it_is_asked_for(world: World) -> N
 
 
 @pytest.mark.law("X1")
-def test_actions_with_one_idempotency_key_are_one(world: World) -> None:
+def test_actions_with_one_idempotency_key_are_done_once(world: World) -> None:
     first = world.ask("a1", key="k", n=1)
     second = world.ask("a2", key="k", n=1)
 
@@ -128,7 +128,9 @@ def test_actions_with_one_idempotency_key_are_one(world: World) -> None:
 
 @pytest.mark.law("X1")
 @pytest.mark.parametrize("again", [{"action_id": "a1", "n": 2}, {"action_id": "a9", "n": 2}])
-def test_an_id_or_a_key_is_no_other_actions(world: World, again: dict[str, Any]) -> None:
+def test_action_id_or_key_reused_with_other_parameters_is_refused(
+    world: World, again: dict[str, Any]
+) -> None:
     world.ask("a1", key="k", n=1)
     refused = world.ask(key="k", **again)
 
@@ -137,7 +139,7 @@ def test_an_id_or_a_key_is_no_other_actions(world: World, again: dict[str, Any])
 
 
 @pytest.mark.law("X1")
-def test_another_clients_id_is_another_action(world: World) -> None:
+def test_same_action_id_of_another_client_is_another_action(world: World) -> None:
     world.ask("a1", n=1)
     action = Action("a1", "phone-2", 0, "out", "send", {"n": 2})
     push = ActionPush("phone-2", (action,))
@@ -147,7 +149,7 @@ def test_another_clients_id_is_another_action(world: World) -> None:
 
 
 @pytest.mark.law("X1")
-def test_of_many_who_ask_at_once_one_runs_it(world: World) -> None:
+def test_concurrent_requests_run_an_action_once(world: World) -> None:
     together = Barrier(4)
     world.outside.before = lambda _: None
 
@@ -163,7 +165,7 @@ def test_of_many_who_ask_at_once_one_runs_it(world: World) -> None:
 
 
 @pytest.mark.law("X1")
-def test_who_asks_while_it_is_run_is_notified_and_gets_the_outcome_later(world: World) -> None:
+def test_request_during_a_run_gets_action_running_and_later_the_outcome(world: World) -> None:
     seen: list[ActionOutcome] = []
 
     def meanwhile(_: object) -> None:
@@ -179,7 +181,7 @@ def test_who_asks_while_it_is_run_is_notified_and_gets_the_outcome_later(world: 
 
 
 @pytest.mark.law("X2")
-def test_what_is_refused_for_good_is_remembered_and_what_may_be_tried_again_is_not(
+def test_final_refusal_is_remembered_and_a_retryable_failure_is_not(
     world: World,
 ) -> None:
     world.outside.refuses = AdapterUnreachable("away")
@@ -197,7 +199,7 @@ def test_what_is_refused_for_good_is_remembered_and_what_may_be_tried_again_is_n
 
 
 @pytest.mark.law("X2")
-def test_what_lies_behind_is_not_reported(world: World) -> None:
+def test_failure_message_hides_internal_addresses(world: World) -> None:
     world.outside.refuses = AdapterUnreachable("10.0.0.7:5432 refuses user root")
 
     assert "10.0.0.7" not in world.ask(n=1).message
@@ -205,7 +207,7 @@ def test_what_lies_behind_is_not_reported(world: World) -> None:
 
 @pytest.mark.law("X3")
 @pytest.mark.parametrize("fault", ["killed after begin", "killed before end"])
-def test_one_that_died_is_found_out_about_by_who_can_ask(world: World, fault: str) -> None:
+def test_interrupted_run_is_resolved_by_lookup(world: World, fault: str) -> None:
     world.die(fault, n=1)
     assert world.ask(n=1).code == "ACTION_RUNNING"
     world.wait()
@@ -218,7 +220,9 @@ def test_one_that_died_is_found_out_about_by_who_can_ask(world: World, fault: st
 
 @pytest.mark.law("X3")
 @pytest.mark.parametrize("fault", ["killed after begin", "killed before end"])
-def test_one_that_died_is_unknown_for_good_where_nobody_can_tell(world: World, fault: str) -> None:
+def test_interrupted_run_without_lookup_has_an_unknown_outcome_for_good(
+    world: World, fault: str
+) -> None:
     world.outside.can_tell = False
     world.die(fault, n=1)
     world.wait()
@@ -238,7 +242,7 @@ def test_one_that_died_is_unknown_for_good_where_nobody_can_tell(world: World, f
         (True, False, "UNKNOWN_OUTCOME"), (False, False, "UNKNOWN_OUTCOME"),
     ],
 )  # fmt: skip
-def test_a_lost_answer_is_asked_about_at_once(
+def test_lost_answer_triggers_an_immediate_lookup(
     world: World, *, was_done: bool, can_tell: bool, code: str
 ) -> None:
     def lose(_: object) -> None:
@@ -255,7 +259,7 @@ def test_a_lost_answer_is_asked_about_at_once(
 
 
 @pytest.mark.law("X3")
-def test_who_cannot_be_asked_now_is_asked_later(world: World) -> None:
+def test_failed_lookup_is_repeated_later(world: World) -> None:
     def lose(_: object) -> None:
         raise OutcomeUnknown("the answer was lost")
 
@@ -268,7 +272,7 @@ def test_who_cannot_be_asked_now_is_asked_later(world: World) -> None:
 
 
 @pytest.mark.law("X3")
-def test_a_handler_that_breaks_may_have_done_it(world: World) -> None:
+def test_handler_that_raises_leaves_the_outcome_unknown(world: World) -> None:
     def fail(_: object) -> None:
         raise ZeroDivisionError
 
@@ -279,7 +283,7 @@ def test_a_handler_that_breaks_may_have_done_it(world: World) -> None:
 
 
 @pytest.mark.law("X2")
-def test_an_outcome_that_cannot_be_written_down_is_reported_all_the_same(world: World) -> None:
+def test_outcome_is_reported_although_the_run_store_fails(world: World) -> None:
     world.runs.fault = "end answer lost"
     assert world.ask(n=1) == world.ask(n=1)
     world.runs.fault = "begin answer lost"
@@ -367,7 +371,7 @@ class Once(RuleBasedStateMachine):
 
 
 @pytest.mark.law("X1", "X2", "X3")
-def test_who_dies_wherever_nothing_is_done_twice_and_what_is_final_stays(
+def test_no_action_is_done_twice_and_final_outcomes_remain_after_any_kills(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Machine(Once):

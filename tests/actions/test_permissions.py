@@ -63,7 +63,7 @@ def holds(world: World, **permission: Any) -> bool:
 
 
 @pytest.mark.law("X5")
-def test_without_permissions_administrators_alone_run_it(world: World) -> None:
+def test_without_permissions_only_administrators_run_an_action(world: World) -> None:
     world.allow()
     assert (world.ask().code, world.ask().retryable) == ("FORBIDDEN", False)
     push = ActionPush("c", (Action("x", "c", 0, "out", "send", {}),))
@@ -71,7 +71,7 @@ def test_without_permissions_administrators_alone_run_it(world: World) -> None:
 
 
 @pytest.mark.law("X5")
-def test_a_handler_sees_the_claims_of_whoever_asks(world: World) -> None:
+def test_handler_receives_the_claims_of_the_caller(world: World) -> None:
     seen: list[object] = []
     world.outside.before = lambda run: seen.append(run.claims)
     world.allow({})
@@ -113,7 +113,9 @@ def test_all_conditions_of_one_permission_hold(
 
 
 @pytest.mark.law("X5")
-def test_one_permission_is_enough_and_none_is_forgotten_once_it_is_taken_back(world: World) -> None:
+def test_one_matching_permission_suffices_and_a_withdrawn_one_no_longer_applies(
+    world: World,
+) -> None:
     world.allow({"actions": ["drop"]}, {"actions": ["send"]})
     assert world.ask().is_done
     world.allow({"actions": ["drop"]})
@@ -121,7 +123,7 @@ def test_one_permission_is_enough_and_none_is_forgotten_once_it_is_taken_back(wo
 
 
 @pytest.mark.law("X4")
-def test_what_is_refused_before_it_runs_may_run_later(world: World) -> None:
+def test_action_refused_by_permissions_can_run_after_they_change(world: World) -> None:
     world.allow()
     action = Action("same", "c", 0, "out", "send", {})
     asker = Asker("bob", BOB, is_administrator=False)
@@ -144,7 +146,7 @@ def test_what_is_refused_before_it_runs_may_run_later(world: World) -> None:
         ("explode", {}, "ACTION_NOT_SUPPORTED"),
     ],
 )
-def test_what_does_not_fit_its_schema_runs_nothing(
+def test_action_that_does_not_fit_its_schema_is_not_run(
     world: World, action: str, params: dict[str, Any], code: str
 ) -> None:
     world.allow({})
@@ -156,7 +158,7 @@ def test_what_does_not_fit_its_schema_runs_nothing(
 
 
 @pytest.mark.law("X4")
-def test_what_there_is_no_time_for_is_not_begun(world: World) -> None:
+def test_action_without_enough_time_left_is_not_begun(world: World) -> None:
     world.allow({})
     refused = world.ask(left_ms=9_999)
 
@@ -165,7 +167,7 @@ def test_what_there_is_no_time_for_is_not_begun(world: World) -> None:
 
 
 @pytest.mark.law("X5")
-def test_a_client_runs_so_many_a_minute_and_the_next_minute_again(world: World) -> None:
+def test_action_rate_of_a_client_is_limited_per_minute(world: World) -> None:
     world.allow({}, perMinute=2)
 
     assert [world.ask().code for _ in range(3)] == ["", "", "RATE_LIMITED"]
@@ -174,7 +176,7 @@ def test_a_client_runs_so_many_a_minute_and_the_next_minute_again(world: World) 
 
 
 @pytest.mark.law("X5")
-def test_a_caller_is_shown_what_he_may_run(world: World) -> None:
+def test_discovery_lists_only_the_actions_that_the_caller_may_run(world: World) -> None:
     world.allow({"actions": ["drop"], "params": [{"param": "to", "op": "eq", "value": "c1"}]})
     bob = Asker("bob", BOB, is_administrator=False)
     shown = world.acting.service.discover(G, bob)
@@ -190,7 +192,7 @@ def test_a_caller_is_shown_what_he_may_run(world: World) -> None:
 
 
 @pytest.mark.law("X5")
-def test_actions_of_a_package_that_cannot_be_imported_wait_and_all_others_go_on(
+def test_actions_of_a_broken_package_are_unavailable_and_others_run(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.allow({})
@@ -214,7 +216,7 @@ def test_actions_of_a_package_that_cannot_be_imported_wait_and_all_others_go_on(
 
 
 @pytest.mark.law("X6")
-def test_secrets_are_the_handlers_alone_and_stay_when_it_is_replaced(world: World) -> None:
+def test_secrets_are_passed_only_to_the_handler_and_kept_on_replacement(world: World) -> None:
     world.allow({}, configuration={"token": "hush", "actions": ["send"]}, replace=False)
     world.ask()
     world.allow({}, configuration={"actions": ["send", "drop"]})
@@ -229,7 +231,7 @@ def test_secrets_are_the_handlers_alone_and_stay_when_it_is_replaced(world: Worl
 
 
 @pytest.mark.law("X6")
-def test_a_gateways_handlers_go_with_it(world: World) -> None:
+def test_handlers_are_removed_with_their_gateway(world: World) -> None:
     world.allow({}, configuration={"token": "hush"})
     world.acting.admin.remove_all(G)
     world.acting.admin.remove_all(G)
@@ -259,7 +261,7 @@ def test_a_registration_is_refused_with_the_field_at_fault(body: object, field: 
 
 
 @pytest.mark.law("X6")
-def test_a_permission_names_actions_that_there_are(world: World) -> None:
+def test_permission_for_an_unknown_action_is_refused(world: World) -> None:
     with pytest.raises(ValidationFailed, match="it has no action 'fly'"):
         world.allow({"actions": ["fly"]})
     assert world.acting.admin.all(G) == []

@@ -69,7 +69,7 @@ def failed(result: Result[Any, LakeSyncError]) -> LakeSyncError:
 
 
 @pytest.mark.law("X3", "X16")
-def test_a_create_whose_answer_is_lost_is_there_once(
+def test_create_whose_answer_is_lost_makes_one_record(
     org: SalesforceServer, handler: SalesforceActions
 ) -> None:
     assert handler.lookup(run("create", NEW)) == Ok(NOT_DONE)
@@ -87,7 +87,7 @@ def test_a_create_whose_answer_is_lost_is_there_once(
 
 
 @pytest.mark.law("X3", "X16")
-def test_a_create_without_a_field_for_the_run_is_unknown_when_its_answer_is_lost(
+def test_create_without_a_run_field_is_unknown_when_its_answer_is_lost(
     org: SalesforceServer, handler: SalesforceActions
 ) -> None:
     new = {"object": "Contact", "fields": {"Name": "Ann"}}
@@ -98,7 +98,7 @@ def test_a_create_without_a_field_for_the_run_is_unknown_when_its_answer_is_lost
 
 
 @pytest.mark.law("X16")
-def test_rows_are_updated_by_their_id_and_upserted_by_an_external_one(
+def test_records_are_updated_by_id_and_upserted_by_external_id(
     org: SalesforceServer, handler: SalesforceActions
 ) -> None:
     by_key = {"object": "Account", "externalId": "a/b 1", "fields": {"Name": "First"}}
@@ -115,7 +115,7 @@ def test_rows_are_updated_by_their_id_and_upserted_by_an_external_one(
 
 
 @pytest.mark.law("X2", "X3", "X16")
-def test_what_salesforce_says_is_reported_and_what_it_did_not_begin_may_be_tried_again(
+def test_salesforce_errors_are_reported_and_those_before_the_write_are_retryable(
     org: SalesforceServer, handler: SalesforceActions
 ) -> None:
     for action, params, words in (
@@ -142,7 +142,7 @@ def test_what_salesforce_says_is_reported_and_what_it_did_not_begin_may_be_tried
 
 
 @pytest.mark.law("X1", "X3", "X16")
-def test_an_action_of_a_client_is_there_once_though_its_answer_is_lost(
+def test_action_is_done_once_although_its_answer_is_lost(
     org: SalesforceServer,
 ) -> None:
     acting = Acting(outside=org.outside)
@@ -165,7 +165,7 @@ def test_an_action_of_a_client_is_there_once_though_its_answer_is_lost(
 
 
 @pytest.mark.law("X4")
-def test_parameters_that_do_not_fit_are_refused_before_anything_is_asked(
+def test_parameters_that_do_not_fit_are_refused_without_a_request(
     org: SalesforceServer, handler: SalesforceActions
 ) -> None:
     offered = {each.name: each.params_schema for each in handler.supported_actions()}

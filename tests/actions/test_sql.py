@@ -75,7 +75,7 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
 
 
 @pytest.mark.law("X1", "X3", "X10")
-def test_a_statement_is_done_once_and_gives_the_same(world: World) -> None:
+def test_statement_runs_once_and_repeats_its_result(world: World) -> None:
     handler = world.handler()
     assert handler.lookup(RUN) == Ok(NOT_DONE)
     assert world.run() == Ok(Done({"count": 1}))
@@ -86,7 +86,7 @@ def test_a_statement_is_done_once_and_gives_the_same(world: World) -> None:
 
 
 @pytest.mark.law("X1")
-def test_of_many_who_do_it_at_once_one_does(world: World) -> None:
+def test_concurrent_runs_execute_a_statement_once(world: World) -> None:
     with ThreadPoolExecutor(4) as threads:
         results = [*threads.map(lambda _: world.run(), range(4))]
     assert Ok(Done({"count": 1})) in results
@@ -100,7 +100,9 @@ def test_of_many_who_do_it_at_once_one_does(world: World) -> None:
     [replace(RUN, run_id="2" * 32), replace(RUN, run_id="3" * 32, action="wrong")],
     ids=["a key that is there", "a table that is not"],
 )
-def test_what_the_database_refuses_is_final_and_leaves_nothing(world: World, run: Run) -> None:
+def test_statement_refused_by_the_database_is_final_and_changes_nothing(
+    world: World, run: Run
+) -> None:
     world.run()
     refused = world.run(run)
 
@@ -123,7 +125,7 @@ def test_values_are_bound_and_never_sql(world: World) -> None:
 
 
 @pytest.mark.law("X3", "X10")
-def test_a_commit_whose_answer_is_lost_is_looked_up(
+def test_commit_whose_answer_is_lost_is_looked_up(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.run(replace(RUN, run_id="5" * 32, params={"id": 5, "value": "x"}))

@@ -105,7 +105,7 @@ def receiver() -> Iterator[Receiver]:
 
 
 @pytest.mark.law("X7")
-def test_the_signature_is_that_of_standard_webhooks() -> None:
+def test_signature_matches_the_standard_webhooks_example() -> None:
     body = b'{"test": 2432232314}'
 
     assert signed(SECRET, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, body) == (
@@ -114,7 +114,7 @@ def test_the_signature_is_that_of_standard_webhooks() -> None:
 
 
 @pytest.mark.law("X7")
-def test_a_receiver_gets_the_action_signed_with_its_time_and_its_run(receiver: Receiver) -> None:
+def test_receiver_gets_the_action_signed_with_its_time_and_run_id(receiver: Receiver) -> None:
     receiver.answers = [(201, {}, b'{"shipment": 7}')]
     assert receiver.post() == Ok(Done({"status": 201, "body": {"shipment": 7}}))
 
@@ -139,7 +139,9 @@ def test_a_receiver_gets_the_action_signed_with_its_time_and_its_run(receiver: R
         (500, OutcomeUnknown), (502, OutcomeUnknown), (504, OutcomeUnknown),
     ],
 )  # fmt: skip
-def test_what_an_answer_means(receiver: Receiver, status: int, error: type[LakeSyncError]) -> None:
+def test_http_status_maps_to_an_error(
+    receiver: Receiver, status: int, error: type[LakeSyncError]
+) -> None:
     headers = {"retry-after": "7", "location": "http://169.254.169.254/"}
     receiver.answers = [(status, headers, b"no such order")]
     answered = receiver.post()
@@ -154,7 +156,7 @@ def test_what_an_answer_means(receiver: Receiver, status: int, error: type[LakeS
 
 
 @pytest.mark.law("X3", "X7")
-def test_an_answer_that_is_lost_leaves_it_unknown_and_a_receiver_away_does_not() -> None:
+def test_lost_answer_leaves_the_outcome_unknown_and_an_unreachable_receiver_does_not() -> None:
     with receiving() as receiver:
         receiver.hangs_up = True
         lost = receiver.post()
@@ -169,7 +171,7 @@ def test_an_answer_that_is_lost_leaves_it_unknown_and_a_receiver_away_does_not()
 
 
 @pytest.mark.law("X7")
-def test_a_long_answer_is_read_in_part(receiver: Receiver) -> None:
+def test_long_answer_is_truncated(receiver: Receiver) -> None:
     receiver.answers = [(200, {}, b"x" * (ANSWER_BYTES_MAX * 4))]
 
     assert receiver.post() == Ok(Done({"status": 200, "body": "x" * ANSWER_BYTES_MAX}))
@@ -199,7 +201,9 @@ URL = "https://hooks.example.com/a?b=c"
         ("https:///x", ["*"], False),
     ],
 )
-def test_which_addresses_the_operator_lists(*, url: str, allowed: list[str], listed: bool) -> None:
+def test_url_is_allowed_only_if_the_operator_lists_its_host(
+    *, url: str, allowed: list[str], listed: bool
+) -> None:
     assert is_listed(url, allowed) is listed
 
 
@@ -212,7 +216,7 @@ def test_which_addresses_the_operator_lists(*, url: str, allowed: list[str], lis
         "::ffff:10.0.0.1", "2002:7f00:1::", "64:ff9b:1::1", "fd00:ec2::254",
     ],
 )  # fmt: skip
-def test_a_name_that_leads_within_is_refused(within: str) -> None:
+def test_host_name_that_resolves_to_a_private_address_is_refused(within: str) -> None:
     for addresses in ([within], ["93.184.216.34", within]):
         with pytest.raises(AdapterRefused, match="private address"):
             target_of(URL, ["*"], lambda *_, listed=addresses: listed)
@@ -220,7 +224,7 @@ def test_a_name_that_leads_within_is_refused(within: str) -> None:
 
 
 @pytest.mark.law("X7")
-def test_what_was_looked_at_is_what_is_connected_to() -> None:
+def test_checked_address_is_the_one_connected_to() -> None:
     asked: list[tuple[str, int]] = []
 
     def resolve(host: str, port: int) -> list[str]:
@@ -252,7 +256,7 @@ def test_what_was_looked_at_is_what_is_connected_to() -> None:
         ({"actions": [{"name": "a", "params": {"x": "y" * 20_000}}]}, "at most"),
     ],
 )
-def test_settings_that_are_not_right_are_refused_when_they_are_registered(
+def test_invalid_webhook_settings_are_refused_at_registration(
     more: dict[str, Any], message: str
 ) -> None:
     acting = Acting(outside=Outside(("hooks.example.com",)))
