@@ -32,7 +32,7 @@ def lose(world: World, *row_ids: str, table: str = SOURCE_TABLE) -> None:
 
 @pytest.mark.law("Y5")
 @pytest.mark.parametrize("to", [{}, {"destination": "gateway"}])
-def test_what_was_not_read_yet_is_not_passed_over(
+def test_backfill_from_a_later_time_skips_no_unread_change(
     monkeypatch: pytest.MonkeyPatch, to: dict[str, Any]
 ) -> None:
     monkeypatch.setattr("lakesync.connectors.poll.PAGE_ROWS_MAX", 1)
@@ -56,7 +56,9 @@ def test_what_was_not_read_yet_is_not_passed_over(
 
 
 @pytest.mark.law("Y5", "Y10")
-def test_a_source_that_tells_no_times_is_refused_and_is_polled_on(memory: MemorySource) -> None:
+def test_backfill_from_a_source_without_times_is_refused_and_polling_continues(
+    memory: MemorySource,
+) -> None:
     world = World()
     source = {"connector": "memory", "configuration": {"token": "hush"}}
     world.declare(name="items", source=source, destination="gateway")
@@ -95,7 +97,7 @@ def declared(world: World, database: Database, source: SqlSource, **more: Any) -
 
 @pytest.mark.emulator
 @pytest.mark.law("Y5")
-def test_a_table_by_times_is_read_again_from_a_time(
+def test_backfill_from_a_time_reads_later_rows_of_a_table_polled_by_time(
     sql: SqlSource, request: pytest.FixtureRequest
 ) -> None:
     database = request.getfixturevalue("postgres" if sql.is_postgres else "mariadb")
@@ -127,7 +129,7 @@ def test_a_table_by_times_is_read_again_from_a_time(
     ("settings", "sentence"),
     [({}, "by difference"), ({"changes": True}, "cannot go back")],
 )
-def test_differences_and_slots_are_refused_and_a_log_that_begins_later_is_said(
+def test_backfill_by_difference_or_slot_is_refused_and_a_later_log_start_is_reported(
     sql: SqlSource, request: pytest.FixtureRequest, settings: dict[str, Any], sentence: str
 ) -> None:
     database = request.getfixturevalue("postgres" if sql.is_postgres else "mariadb")

@@ -48,7 +48,7 @@ def keep_late(world: World, monkeypatch: pytest.MonkeyPatch, *, dies: bool) -> l
 @pytest.mark.law("Y5")
 @pytest.mark.parametrize("dies", [True, False])
 @pytest.mark.parametrize("has_more", [True, False])
-def test_a_write_that_comes_late_brings_no_row_back(
+def test_late_write_does_not_restore_a_deleted_row(
     monkeypatch: pytest.MonkeyPatch, *, dies: bool, has_more: bool
 ) -> None:
     world = World()
@@ -70,7 +70,7 @@ def test_a_write_that_comes_late_brings_no_row_back(
 
 
 @pytest.mark.law("Y5")
-def test_a_batch_that_another_was_before_is_not_taken_for_written(
+def test_batch_overtaken_by_a_later_mark_is_not_taken_for_written(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = World()
@@ -93,7 +93,7 @@ def test_a_batch_that_another_was_before_is_not_taken_for_written(
 
 
 @pytest.mark.law("Y5")
-def test_a_poll_that_continues_fences_the_tables_of_a_feed_and_nothing_else() -> None:
+def test_continued_poll_fences_only_the_tables_of_its_feed() -> None:
     """A feed is read under a name of its own, which no table has."""
     world = PollWorld(tables={FEED: "", "items": "things"})
     world.source.log.append(Change("a", {"v": 1}, table="items"))

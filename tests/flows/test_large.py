@@ -59,7 +59,9 @@ def to(kind: str) -> Destination:
         (DatabaseSource("postgres", "s", "acme"), "sqlite", 0),
     ],
 )
-def test_a_job_reads_flows_from_and_to_databases(source: Any, kind: str, expected: int) -> None:
+def test_job_reads_large_tables_only_for_supported_sources_and_destinations(
+    source: Any, kind: str, expected: int
+) -> None:
     assert large_rows(Flow("flow", source, to(kind)), 9) == expected
     assert large_rows(Flow("flow", source, to(kind)), 0) == 0
 
@@ -82,7 +84,7 @@ def handed_over(world: World) -> int:
 
 
 @pytest.mark.law("Y11", "Y5")
-def test_what_is_large_goes_into_the_gateway_by_a_job_and_the_rest_by_pages() -> None:
+def test_large_stretches_are_read_by_a_job_and_the_rest_by_polls() -> None:
     world = declared()
     lease = handed_over(world)
     assert world.status()["jobMs"] == world.time.wall_clock()
@@ -96,7 +98,7 @@ def test_what_is_large_goes_into_the_gateway_by_a_job_and_the_rest_by_pages() ->
 
 
 @pytest.mark.law("Y11")
-def test_whose_lease_is_over_reads_nothing() -> None:
+def test_job_without_a_valid_lease_reads_nothing() -> None:
     world = declared()
     lease = handed_over(world)
     assert not world.by_hand.job(GATEWAY, "flow", lease - 1).is_mine
@@ -106,7 +108,7 @@ def test_whose_lease_is_over_reads_nothing() -> None:
 
 
 @pytest.mark.law("Y11", "Y9")
-def test_rows_that_are_refused_by_tasks_are_dead_letters_until_they_fit() -> None:
+def test_rows_refused_in_a_job_are_dead_letters_until_they_fit() -> None:
     world = declared()
     world.commit(insert("r10", table=SOURCE_TABLE, at=at_ms(90), n="no number"))
     columns = [{"name": "n", "type": "integer"}]
@@ -149,7 +151,7 @@ def read_with(faults: list[LakeSyncError]) -> tuple[StretchRead, list[float], Wo
 
 
 @pytest.mark.law("Y11", "Y9")
-def test_a_task_waits_for_a_full_gateway_and_brings_everything_once() -> None:
+def test_task_waits_for_a_full_gateway_and_pushes_every_row_once() -> None:
     faults = [Backpressure("full", retry_after_s=20), AdapterUnreachable("away")]
     read, waited, world = read_with([*faults])
 
@@ -158,7 +160,7 @@ def test_a_task_waits_for_a_full_gateway_and_brings_everything_once() -> None:
 
 
 @pytest.mark.law("Y11", "Y9")
-def test_a_task_does_not_wait_for_ever_nor_for_what_must_be_mended() -> None:
+def test_task_wait_is_bounded_and_final_errors_are_not_waited_for() -> None:
     read, waited, _ = read_with([AdapterUnreachable("away")] * 99)
     assert isinstance(read.error, AdapterUnreachable)
     assert PATIENCE_S_MAX - 60 < sum(waited) <= PATIENCE_S_MAX
@@ -169,7 +171,7 @@ def test_a_task_does_not_wait_for_ever_nor_for_what_must_be_mended() -> None:
 
 
 @pytest.mark.law("Y11")
-def test_a_stretch_that_fails_is_not_passed_and_those_before_it_are() -> None:
+def test_failed_stretch_is_not_skipped_and_earlier_ones_are_kept() -> None:
     world = declared()
     lease, writes = handed_over(world), []
 
@@ -192,7 +194,7 @@ def test_a_stretch_that_fails_is_not_passed_and_those_before_it_are() -> None:
 
 @pytest.mark.law("Y11")
 @pytest.mark.parametrize("how", ["paused", "removed"])
-def test_a_flow_that_is_stopped_while_a_job_reads_it_is_read_no_further(how: str) -> None:
+def test_flow_paused_or_removed_during_a_job_is_read_no_further(how: str) -> None:
     world = declared()
     lease = handed_over(world)
     service = world.by_hand.push
@@ -236,7 +238,7 @@ def to_a_folder(rows: int = 61) -> tuple[World, Writes]:
 
 
 @pytest.mark.law("Y11", "Y9")
-def test_where_a_write_is_dear_a_job_gathers_what_it_reads_into_few_writes() -> None:
+def test_job_combines_reads_into_few_writes_for_a_folder_destination() -> None:
     world, folder = to_a_folder()
     brought = world.by_hand.job(GATEWAY, "flow", handed_over(world))
 
@@ -250,7 +252,7 @@ def test_where_a_write_is_dear_a_job_gathers_what_it_reads_into_few_writes() -> 
 
 
 @pytest.mark.law("Y11")
-def test_a_job_gathers_no_more_than_memory_has(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_combined_write_of_a_job_is_bounded_by_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lakesync.connectors.one_writer.JOB_BYTES_MAX", 10)
     monkeypatch.setattr("lakesync.flows.routes.PAGE_ROWS_MAX", 10_000)  # pages of two rows
     world, folder = to_a_folder(31)
@@ -264,7 +266,7 @@ def test_a_job_gathers_no_more_than_memory_has(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.law("Y11", "Y9")
-def test_a_gathered_write_waits_for_its_destination_and_keeps_its_lease_meanwhile() -> None:
+def test_combined_write_waits_for_its_destination_and_keeps_its_lease() -> None:
     world, _ = to_a_folder()
     handed_over(world)
     stored = world.by_hand.store.connector(GATEWAY, "flow")
@@ -290,7 +292,7 @@ def test_a_gathered_write_waits_for_its_destination_and_keeps_its_lease_meanwhil
 
 
 @pytest.mark.law("Y11")
-def test_who_loses_the_lease_waits_for_no_destination_any_more() -> None:
+def test_writer_that_lost_its_lease_stops_waiting_for_the_destination() -> None:
     world, _ = to_a_folder()
     handed_over(world)
     stored = world.by_hand.store.connector(GATEWAY, "flow")

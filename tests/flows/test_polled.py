@@ -90,7 +90,7 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> MemorySource:
 @pytest.mark.law("Y2", "Y5")
 @pytest.mark.parametrize("to", [{}, TO_GATEWAY])
 @pytest.mark.parametrize("what", [{}, {"map": MAP}, {"filter": MINE}, {"filter": MINE, "map": MAP}])
-def test_a_database_is_read_and_followed(to: dict[str, Any], what: dict[str, Any]) -> None:
+def test_database_source_is_read_and_followed(to: dict[str, Any], what: dict[str, Any]) -> None:
     world = World()
     world.commit(*(row(number) for number in range(6, 14)))
     world.commit(delete("r7", table=SOURCE_TABLE, at=at(50)))
@@ -128,7 +128,7 @@ STEPS = st.lists(
 @pytest.mark.parametrize("to", [{}, TO_GATEWAY])
 @settings(max_examples=60, deadline=None)
 @given(STEPS, st.sampled_from([[], MINE]))
-def test_who_dies_wherever_the_rows_are_there_once(
+def test_rows_arrive_once_wherever_polls_are_killed(
     to: dict[str, Any], steps: list[tuple[str, str, int, str, int]], buckets: Any
 ) -> None:
     world = World()
@@ -172,7 +172,7 @@ def _history(world: World) -> Any:
 
 @pytest.mark.law("Y5")
 @pytest.mark.parametrize("to", [{}, TO_GATEWAY])
-def test_rows_that_went_while_the_history_was_forgotten_are_found(to: dict[str, Any]) -> None:
+def test_rows_removed_while_history_was_forgotten_are_deleted(to: dict[str, Any]) -> None:
     world = World()
     world.commit(row(1), row(2), row(3))
     world.declare(**to)
@@ -192,7 +192,7 @@ def test_rows_that_went_while_the_history_was_forgotten_are_found(to: dict[str, 
 
 @pytest.mark.law("Y5", "Y9")
 @pytest.mark.parametrize("to", [{}, TO_GATEWAY])
-def test_a_source_that_was_restored_from_a_backup_is_said_and_then_read_again(
+def test_source_restored_from_a_backup_is_reported_and_read_again_later(
     to: dict[str, Any],
 ) -> None:
     world = World()
@@ -222,7 +222,7 @@ def test_a_source_that_was_restored_from_a_backup_is_said_and_then_read_again(
 
 
 @pytest.mark.law("Y8")
-def test_a_row_that_was_never_in_sight_leaves_no_trace() -> None:
+def test_row_that_never_passed_the_filter_leaves_no_trace() -> None:
     world = World()
     world.commit(row(50), row(51), delete("r51", table=SOURCE_TABLE, at=at(9)))
     world.declare(filter=MINE, **TO_GATEWAY)
@@ -235,7 +235,7 @@ def test_a_row_that_was_never_in_sight_leaves_no_trace() -> None:
 
 
 @pytest.mark.law("Y5")
-def test_a_backfill_from_a_time_brings_what_changed_since() -> None:
+def test_backfill_from_a_time_reads_rows_changed_since() -> None:
     world = World()
     world.commit(row(1))
     between_ms = world.time.wall_clock() + 1
@@ -257,7 +257,7 @@ def test_a_backfill_from_a_time_brings_what_changed_since() -> None:
 
 
 @pytest.mark.law("Y2", "Y8")
-def test_a_connector_is_filtered_and_mapped_on_its_way_to_the_gateway(memory: MemorySource) -> None:
+def test_connector_rows_are_filtered_and_mapped_into_the_gateway(memory: MemorySource) -> None:
     world = World()
     world.declare(
         name="items", source={"connector": "memory", "configuration": {"token": "hush"}},
@@ -315,7 +315,7 @@ def test_a_schema_that_grows_at_the_source_grows_at_the_destination(
 
 
 @pytest.mark.law("Y3")
-def test_a_schema_of_a_database_goes_with_its_rows() -> None:
+def test_mapped_schema_of_a_source_database_reaches_the_destination() -> None:
     world = World()
     world.commit(row(1))
     columns = (Column("n", "integer"), Column("title", "string"))
@@ -329,7 +329,7 @@ def test_a_schema_of_a_database_goes_with_its_rows() -> None:
 
 
 @pytest.mark.law("Y9")
-def test_what_is_wrong_with_a_row_stops_no_other_and_is_listed(memory: MemorySource) -> None:
+def test_refused_row_is_counted_and_does_not_stop_other_rows(memory: MemorySource) -> None:
     world = World()
     world.declare(
         name="items",
@@ -348,7 +348,7 @@ def test_what_is_wrong_with_a_row_stops_no_other_and_is_listed(memory: MemorySou
 
 
 @pytest.mark.law("Y9")
-def test_a_destination_that_is_away_is_waited_for_and_said_so() -> None:
+def test_unreachable_destination_is_reported_and_retried() -> None:
     world = World()
     world.commit(row(1))
     world.declare()
@@ -382,7 +382,7 @@ class Locked:
 
 @pytest.mark.law("Y5", "Y9")
 @pytest.mark.parametrize("end", [("shop", "other"), ("warehouse", keeper(GATEWAY, "flow"))])
-def test_a_secret_that_is_no_longer_taken_midway_is_said_and_nothing_is_lost_or_comes_twice(
+def test_secret_refused_midway_is_reported_and_loses_and_duplicates_nothing(
     monkeypatch: pytest.MonkeyPatch, end: tuple[str, str]
 ) -> None:
     monkeypatch.setattr("lakesync.connectors.poll.PAGE_ROWS_MAX", 1)
@@ -419,7 +419,7 @@ def test_a_secret_that_is_no_longer_taken_midway_is_said_and_nothing_is_lost_or_
 @pytest.mark.law("Y5")
 @pytest.mark.parametrize("to", [{}, TO_GATEWAY])
 @pytest.mark.parametrize("how", ["followed", "read again", "cut between"])
-def test_of_a_row_that_was_deleted_and_came_back_nothing_stays_of_before(
+def test_row_deleted_and_inserted_again_keeps_no_old_columns(
     monkeypatch: pytest.MonkeyPatch, to: dict[str, Any], how: str
 ) -> None:
     world = World()
@@ -444,7 +444,7 @@ def test_of_a_row_that_was_deleted_and_came_back_nothing_stays_of_before(
 
 @pytest.mark.law("Y5", "Y9")
 @pytest.mark.parametrize("to", [{}, TO_GATEWAY])
-def test_of_a_source_that_was_restored_columns_go_that_came_since(to: dict[str, Any]) -> None:
+def test_restored_source_removes_columns_added_after_the_backup(to: dict[str, Any]) -> None:
     world = World()
     world.commit(insert("r1", table=SOURCE_TABLE, at=at(1), n=1))
     world.declare(**to)
@@ -466,7 +466,7 @@ def test_of_a_source_that_was_restored_columns_go_that_came_since(to: dict[str, 
 
 
 @pytest.mark.law("Y5")
-def test_a_history_that_ends_in_the_middle_of_what_was_read_is_not_read_on(
+def test_history_forgotten_inside_a_half_read_commit_triggers_a_full_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("lakesync.connectors.poll.PAGE_ROWS_MAX", 2)
@@ -491,7 +491,7 @@ def test_a_history_that_ends_in_the_middle_of_what_was_read_is_not_read_on(
 
 @pytest.mark.law("Y9")
 @pytest.mark.parametrize("how", ["deleted", "hidden"])
-def test_a_row_that_is_out_of_sight_is_a_dead_letter_no_more(how: str) -> None:
+def test_dead_letter_of_a_deleted_or_filtered_row_is_removed(how: str) -> None:
     world = World()
     columns = [{"name": "n", "type": "integer"}, {"name": "title", "type": "string"}]
     administrator(world.buffer, time_=world.time).register_schema(
@@ -514,7 +514,7 @@ def test_a_row_that_is_out_of_sight_is_a_dead_letter_no_more(how: str) -> None:
 @pytest.mark.law("Y9")
 @pytest.mark.parametrize("then", ["mended before", "mended then"])
 @pytest.mark.parametrize("writes", range(1, 9))
-def test_who_dies_dead_letters_are_counted_as_they_are(writes: int, then: str) -> None:
+def test_dead_letters_are_counted_exactly_after_a_kill(writes: int, then: str) -> None:
     """Of a refused row, and of one that is accepted since; whether it dies after the last write."""
     for last_happens in (False, True):
         world = World()
@@ -546,7 +546,7 @@ def test_who_dies_dead_letters_are_counted_as_they_are(writes: int, then: str) -
 
 @pytest.mark.law("Y10")
 @pytest.mark.parametrize("dies_at", ["secrets.put", "put"])
-def test_a_flow_whose_declaration_died_midway_begins_when_it_is_declared_again(
+def test_flow_whose_declaration_was_killed_starts_when_declared_again(
     memory: MemorySource, monkeypatch: pytest.MonkeyPatch, dies_at: str
 ) -> None:
     world = World()
@@ -577,9 +577,7 @@ def test_a_flow_whose_declaration_died_midway_begins_when_it_is_declared_again(
 
 
 @pytest.mark.parametrize("name", ["", "x" * 1_025, "é" * 513, "\ud800", "Upper"])
-def test_a_name_that_no_flow_can_have_is_not_looked_up(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_invalid_flow_name_is_not_looked_up(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A body may name anything; of a name that is no key, the store would make a fault of ours."""
     world = World()
 

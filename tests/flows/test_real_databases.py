@@ -45,7 +45,7 @@ def ends(postgres: Database, mariadb: Database) -> Iterator[tuple[SqlDestination
 
 
 @pytest.mark.law("Y2", "Y3", "Y5", "Y9")
-def test_rows_go_from_postgres_to_mariadb_typed_mapped_and_once(
+def test_rows_flow_from_postgres_to_mariadb_typed_and_mapped(
     ends: tuple[SqlDestination, SqlDestination],
 ) -> None:
     source, destination = ends
@@ -97,7 +97,7 @@ def test_rows_go_from_postgres_to_mariadb_typed_mapped_and_once(
 
 
 @pytest.mark.law("Y3", "Y9")
-def test_a_column_that_changes_its_type_stops_no_row_but_those_that_do_not_fit(
+def test_column_type_change_refuses_only_rows_that_do_not_fit(
     postgres: Database, mariadb: Database
 ) -> None:
     source = SqlSource(postgres, "postgres", by_time=False)
@@ -139,7 +139,7 @@ def test_a_column_that_changes_its_type_stops_no_row_but_those_that_do_not_fit(
 
 @pytest.mark.law("Y5")
 @pytest.mark.parametrize("which", [0, 1])
-def test_a_transaction_that_commits_late_brings_no_row_back(
+def test_late_commit_does_not_restore_a_deleted_row(
     ends: tuple[SqlDestination, SqlDestination], which: int
 ) -> None:
     destination, table, world = ends[which], new_table(), World()
@@ -178,7 +178,7 @@ def test_a_transaction_that_commits_late_brings_no_row_back(
 
 @pytest.mark.law("N21", "Y2", "Y8")
 @pytest.mark.parametrize("way", ["time", "difference"])
-def test_a_table_of_bigquery_that_is_nobodys_goes_to_the_gateway(
+def test_bigquery_table_without_an_owner_is_read_into_the_gateway(
     way: str, bigquery: BigQueryServer
 ) -> None:
     source = BigQuerySource(bigquery, by_time=way == "time")

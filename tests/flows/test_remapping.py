@@ -51,7 +51,9 @@ def shown(world: World, to: dict[str, Any]) -> Any:
 @pytest.mark.law("Y6")
 @pytest.mark.parametrize("to", [{}, TO_GATEWAY])
 @pytest.mark.parametrize("moves", [False, True])
-def test_of_another_map_no_column_and_no_value_stays(to: dict[str, Any], *, moves: bool) -> None:
+def test_flow_with_a_new_map_keeps_no_column_or_value_of_the_old_one(
+    to: dict[str, Any], *, moves: bool
+) -> None:
     world = World()
     world.commit(row(1), row(2))
     world.declare(map={SOURCE_TABLE: MAPS[0]}, **to)
@@ -70,7 +72,7 @@ def test_of_another_map_no_column_and_no_value_stays(to: dict[str, Any], *, move
 @pytest.mark.law("Y5", "Y6")
 @pytest.mark.parametrize("to", [{}, TO_GATEWAY])
 @pytest.mark.parametrize("after", [False, True])
-def test_who_dies_while_rows_are_put_anew_is_made_up_for(
+def test_rewrite_after_a_map_change_is_completed_after_a_kill(
     to: dict[str, Any], *, after: bool
 ) -> None:
     for step in range(1, 8):
@@ -92,7 +94,7 @@ def test_who_dies_while_rows_are_put_anew_is_made_up_for(
 @pytest.mark.law("Y5")
 @pytest.mark.parametrize("to", [{}, TO_GATEWAY])
 @pytest.mark.parametrize("others", [(), (1,)])
-def test_a_row_that_a_filter_took_away_comes_back_by_a_wider_one(
+def test_row_removed_by_a_filter_reappears_with_a_wider_filter(
     to: dict[str, Any], others: tuple[int, ...]
 ) -> None:
     world = World()
@@ -109,7 +111,7 @@ def test_a_row_that_a_filter_took_away_comes_back_by_a_wider_one(
 
 
 @pytest.mark.law("Y6")
-def test_what_others_wrote_in_a_gateway_stays() -> None:
+def test_map_change_keeps_values_that_clients_wrote() -> None:
     world = World()
     world.commit(row(1), row(2))
     world.declare(**TO_GATEWAY)
@@ -129,7 +131,7 @@ def test_what_others_wrote_in_a_gateway_stays() -> None:
 
 
 @pytest.mark.law("Y6")
-def test_who_reads_on_from_there_has_nothing_of_another_map_either() -> None:
+def test_downstream_flow_follows_a_map_change() -> None:
     world = World()
     world.commit(row(1), row(2))
     world.declare()
@@ -153,7 +155,7 @@ def test_who_reads_on_from_there_has_nothing_of_another_map_either() -> None:
 
 
 @pytest.mark.law("Y6")
-def test_what_is_filled_again_by_the_same_map_is_not_written_again() -> None:
+def test_refill_with_the_same_map_writes_nothing() -> None:
     world = World()
     world.commit(row(1), row(2))
     world.declare(map={SOURCE_TABLE: MAPS[3]})
@@ -167,7 +169,9 @@ def test_what_is_filled_again_by_the_same_map_is_not_written_again() -> None:
 
 
 @pytest.mark.law("Y6")
-def test_a_connectors_rows_are_put_anew_in_the_gateway(memory: MemorySource) -> None:
+def test_connector_rows_are_rewritten_in_the_gateway_after_a_map_change(
+    memory: MemorySource,
+) -> None:
     world = World()
     memory.put({"a": 1, "b": 2})
     source = {"connector": "memory", "configuration": {"token": "t"}}
