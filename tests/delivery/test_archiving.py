@@ -52,7 +52,7 @@ def rows_of(world: World) -> list[str]:
 
 
 @pytest.mark.law("P15")
-def test_what_is_old_moves_and_what_is_new_stays() -> None:
+def test_old_history_is_archived_and_new_history_stays() -> None:
     world = world_with_history()
     before = rows_of(world)
     assert before == ["old", "old", "new"]
@@ -78,7 +78,7 @@ def test_what_is_old_moves_and_what_is_new_stays() -> None:
 
 
 @pytest.mark.law("P15")
-def test_what_time_does_not_allow_is_done_the_next_time() -> None:
+def test_archiving_without_time_is_done_by_the_next_run() -> None:
     world = world_with_history()
     assert not world.archiver().archive(PLACE, lambda: False).finished
     assert world.bucket.list_objects("") == []
@@ -86,7 +86,7 @@ def test_what_time_does_not_allow_is_done_the_next_time() -> None:
 
 
 @pytest.mark.law("P15")
-def test_nothing_moves_of_one_that_is_paused_removed_or_has_no_archive() -> None:
+def test_paused_removed_or_unarchived_destination_moves_no_history() -> None:
     world = world_with_history()
     world.destinations().set_paused(GATEWAY, "warehouse", paused=True)
     assert world.archiver().announce() == 0
@@ -98,7 +98,7 @@ def test_nothing_moves_of_one_that_is_paused_removed_or_has_no_archive() -> None
 
 
 @pytest.mark.law("P15")
-def test_an_archive_follows_what_comes_later_and_a_filling_is_a_gap() -> None:
+def test_archive_continues_after_a_filling_that_leaves_a_gap() -> None:
     world = world_with_history()
     world.archiver().archive(PLACE)
     world.destinations().backfill(GATEWAY, "warehouse")
@@ -137,7 +137,7 @@ def whole_history(world: World) -> list[PlacedDelta]:
 
 
 @pytest.mark.law("E9", "P15")
-def test_of_an_archive_an_erasure_removes_the_row_alone() -> None:
+def test_erasure_removes_only_the_row_from_the_archive() -> None:
     world = world_with_history()
     world.archiver().archive(PLACE)
     world.push(delete("old", at=at_ms(20)))
@@ -164,9 +164,7 @@ def test_of_an_archive_an_erasure_removes_the_row_alone() -> None:
 
 @pytest.mark.law("E9", "P15")
 @pytest.mark.parametrize("last_happens", [False, True])
-def test_who_erases_and_dies_anywhere_is_followed_by_one_that_does_it(
-    *, last_happens: bool
-) -> None:
+def test_erasure_killed_anywhere_is_completed_by_the_next_delivery(*, last_happens: bool) -> None:
     for writes in range(30):
         world = world_with_history()
         world.archiver().archive(PLACE)
@@ -198,7 +196,7 @@ def test_who_erases_and_dies_anywhere_is_followed_by_one_that_does_it(
 
 
 @pytest.mark.law("E9", "P15")
-def test_an_erasure_from_an_archive_goes_on_where_time_ran_out(
+def test_archive_erasure_continues_where_time_ran_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("lakesync.delivery.erasing.DELTAS_READ", 1)
@@ -217,7 +215,7 @@ def test_an_erasure_from_an_archive_goes_on_where_time_ran_out(
 
 
 @pytest.mark.law("E9", "P15")
-def test_an_archive_that_is_away_keeps_its_database_from_forgetting() -> None:
+def test_unreachable_archive_keeps_its_database_from_forgetting() -> None:
     world = world_with_history()
     world.push(delete("old", at=at_ms(20)))
     world.flush()
@@ -243,7 +241,7 @@ class Away:
 
 
 @pytest.mark.law("P15")
-def test_who_is_declared_anew_has_another_archive() -> None:
+def test_redeclared_destination_gets_a_new_archive() -> None:
     world = world_with_history()
     world.archiver().archive(PLACE)
     world.destinations().remove(GATEWAY, "warehouse")
@@ -254,7 +252,7 @@ def test_who_is_declared_anew_has_another_archive() -> None:
 
 
 @pytest.mark.law("P15")
-def test_a_database_that_is_away_is_reported_and_nothing_is_moved() -> None:
+def test_unreachable_database_is_reported_and_moves_no_history() -> None:
     world = world_with_history()
     world.databases["warehouse"].is_away = True
     with pytest.raises(AdapterUnreachable):
@@ -263,7 +261,7 @@ def test_a_database_that_is_away_is_reported_and_nothing_is_moved() -> None:
 
 
 @pytest.mark.law("P15")
-def test_two_destinations_have_no_secret_in_common() -> None:
+def test_destinations_sharing_a_secret_are_refused() -> None:
     world = world_with_history()
     for body in ({"archive": ARCHIVE}, {"secret": "cold"}):
         with pytest.raises(DestinationRefused, match="warehouse is there already"):

@@ -53,7 +53,7 @@ def later(world: World) -> None:
 
 @pytest.mark.law("D8", "D10", "D15")
 @pytest.mark.emulator
-def test_it_is_filled_follows_and_lets_go_of_rows_that_leave_the_filter(
+def test_bigquery_destination_is_filled_follows_and_removes_filtered_rows(
     dataset: BigQueryDestination,
 ) -> None:
     table = new_table()
@@ -83,7 +83,7 @@ def test_it_is_filled_follows_and_lets_go_of_rows_that_leave_the_filter(
 
 @pytest.mark.law("D8", "D9", "P7")
 @pytest.mark.emulator
-def test_a_row_that_is_refused_is_listed_and_a_backfill_brings_back_what_is_gone(
+def test_refused_row_is_counted_and_a_backfill_restores_missing_rows(
     dataset: BigQueryDestination,
 ) -> None:
     table = new_table()

@@ -34,7 +34,7 @@ def some(count: int, first: int = 0, table: str = "todos") -> list[Delta]:
 
 
 @pytest.mark.law("D7")
-def test_each_destination_has_claims_of_its_own_for_what_it_wants() -> None:
+def test_each_destination_has_its_own_claims_for_its_tables() -> None:
     world = World()
     world.declare("first", tables=["todos"])
     world.declare("second", tables=["todos", "notes"])
@@ -50,7 +50,7 @@ def test_each_destination_has_claims_of_its_own_for_what_it_wants() -> None:
 
 
 @pytest.mark.law("D7", "D9")
-def test_who_applied_a_batch_takes_it_from_nobody_else() -> None:
+def test_batch_delivered_to_one_destination_remains_for_another() -> None:
     world = World()
     for name in ("first", "second"):
         world.declare(name)
@@ -71,7 +71,7 @@ def test_who_applied_a_batch_takes_it_from_nobody_else() -> None:
 
 
 @pytest.mark.law("D9")
-def test_a_database_that_cannot_be_opened_is_noted_until_it_can(
+def test_database_that_cannot_be_opened_is_noted_until_it_can(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = World()
@@ -102,7 +102,7 @@ class Unopened:
 
 
 @pytest.mark.law("D9")
-def test_a_destination_that_is_paused_or_down_holds_back_no_push() -> None:
+def test_paused_destination_delays_no_push_or_flush() -> None:
     world = World()
     world.declare()
     world.deliver()
@@ -158,7 +158,7 @@ def test_a_flush_that_began_before_the_declaration_leaves_no_gap() -> None:
 
 @pytest.mark.law("D8", "D9")
 @pytest.mark.parametrize("last_happens", [False, True])
-def test_who_dies_anywhere_is_followed_by_one_that_makes_up_for_it(*, last_happens: bool) -> None:
+def test_delivery_killed_anywhere_is_completed_by_the_next_one(*, last_happens: bool) -> None:
     for writes in range(60):
         world = World()
         world.push(*some(4), *some(2, table="notes"))
@@ -179,7 +179,7 @@ def test_who_dies_anywhere_is_followed_by_one_that_makes_up_for_it(*, last_happe
 
 
 @pytest.mark.law("D9")
-def test_a_sweep_announces_what_lost_its_announcement() -> None:
+def test_sweep_announces_claims_whose_announcement_was_lost() -> None:
     world = World()
     world.declare()
     world.deliver()
@@ -197,7 +197,7 @@ def test_a_sweep_announces_what_lost_its_announcement() -> None:
 
 
 @pytest.mark.law("D10")
-def test_a_row_that_leaves_the_filter_is_removed_and_comes_back_whole() -> None:
+def test_row_outside_the_filter_is_removed_and_returns_complete() -> None:
     world = World()
     world.declare(buckets=MINE)
     world.deliver()
@@ -233,7 +233,7 @@ def test_a_row_that_leaves_the_filter_is_removed_and_comes_back_whole() -> None:
         max_size=25,
     )
 )
-def test_a_destination_sees_what_the_filter_lets_pass_whenever_it_is_delivered(
+def test_destination_holds_the_filtered_rows_after_any_deliveries(
     steps: list[tuple[str, str, int, str]],
 ) -> None:
     world = World()
@@ -255,7 +255,7 @@ def test_a_destination_sees_what_the_filter_lets_pass_whenever_it_is_delivered(
 
 
 @pytest.mark.law("D10")
-def test_events_are_filtered_one_by_one() -> None:
+def test_event_table_rows_are_filtered_individually() -> None:
     world = World()
     world.admin.register_schema(GATEWAY, READINGS)
     world.push(insert("before", at=at_ms(1), table="readings", n=1))
@@ -290,7 +290,7 @@ def with_events() -> World:
 
 
 @pytest.mark.law("D8")
-def test_a_table_of_events_is_filled_with_those_that_are_kept() -> None:
+def test_event_table_is_filled_from_the_batches_that_are_kept() -> None:
     world = with_events()
     world.declare(buckets=MINE)
     world.deliver()
@@ -312,7 +312,7 @@ def test_a_table_of_events_is_filled_with_those_that_are_kept() -> None:
 
 
 @pytest.mark.law("D8", "D21")
-def test_batches_of_json_are_delivered_and_fill_a_table_of_events_as_others_do() -> None:
+def test_json_batches_are_delivered_and_fill_an_event_table_like_parquet() -> None:
     world = with_events()
     world.admin.save_flushing(GATEWAY, {"flushFormat": "json"})
     world.declare()
@@ -332,7 +332,7 @@ def test_batches_of_json_are_delivered_and_fill_a_table_of_events_as_others_do()
 
 
 @pytest.mark.law("D8")
-def test_a_filling_with_events_may_die_anywhere() -> None:
+def test_filling_with_events_killed_anywhere_is_completed() -> None:
     for writes in range(30):
         world = with_events()
         life = Life(writes, last_happens=bool(writes % 2))
@@ -352,7 +352,7 @@ def test_a_filling_with_events_may_die_anywhere() -> None:
 
 
 @pytest.mark.law("D8", "D10")
-def test_what_is_not_visible_yet_is_waited_for() -> None:
+def test_delivery_waits_for_rows_that_are_not_visible_yet() -> None:
     """While a commit happens its log entry may show before a row of it does."""
     world = World()
     world.push(*some(2))
@@ -380,7 +380,7 @@ def test_what_is_not_visible_yet_is_waited_for() -> None:
 
 
 @pytest.mark.law("D8")
-def test_a_batch_whose_object_is_gone_is_made_up_for_by_a_filling() -> None:
+def test_batch_with_a_missing_object_is_replaced_by_a_filling() -> None:
     world = World()
     world.declare()
     world.deliver()
@@ -397,7 +397,7 @@ def test_a_batch_whose_object_is_gone_is_made_up_for_by_a_filling() -> None:
 
 
 @pytest.mark.law("D8")
-def test_a_batch_with_a_damaged_page_is_made_up_for_by_a_filling() -> None:
+def test_batch_with_a_damaged_page_is_replaced_by_a_filling() -> None:
     world = World()
     world.declare()
     world.deliver()
@@ -413,7 +413,7 @@ def test_a_batch_with_a_damaged_page_is_made_up_for_by_a_filling() -> None:
 
 
 @pytest.mark.law("D8")
-def test_a_backfill_brings_back_what_somebody_removed() -> None:
+def test_backfill_restores_removed_rows() -> None:
     world = World()
     world.declare()
     world.push(*some(3))
@@ -429,7 +429,7 @@ def test_a_backfill_brings_back_what_somebody_removed() -> None:
 
 
 @pytest.mark.law("D11")
-def test_a_destination_may_be_removed_while_it_is_written_to_and_added_otherwise_later() -> None:
+def test_destination_can_be_removed_midway_and_declared_differently_later() -> None:
     world = World()
     world.push(*some(20))
     world.flush()
@@ -452,7 +452,7 @@ def test_a_destination_may_be_removed_while_it_is_written_to_and_added_otherwise
 
 
 @pytest.mark.law("D11")
-def test_work_for_a_destination_that_was_removed_meanwhile_ends_before_its_next_step() -> None:
+def test_delivery_stops_before_its_next_step_when_its_destination_is_removed() -> None:
     world = World()
     world.push(*some(3))
     world.flush()
@@ -471,7 +471,7 @@ def test_work_for_a_destination_that_was_removed_meanwhile_ends_before_its_next_
 
 
 @pytest.mark.law("D8")
-def test_who_declares_again_has_it_filled_if_that_was_not_asked_for() -> None:
+def test_repeated_declaration_requests_a_filling_that_was_never_requested() -> None:
     """A delivery of something else meanwhile is no filling."""
     world = World()
     world.push(*some(3), *some(2, table="notes"))
@@ -491,7 +491,7 @@ def test_who_declares_again_has_it_filled_if_that_was_not_asked_for() -> None:
 
 
 @pytest.mark.law("D10")
-def test_events_that_another_filter_let_pass_are_removed() -> None:
+def test_filling_removes_events_that_only_an_earlier_filter_passed() -> None:
     world = with_events()
     world.declare()
     world.deliver()
@@ -506,7 +506,7 @@ def test_events_that_another_filter_let_pass_are_removed() -> None:
     assert sorted(world.rows("readings")) == ["e0"]
 
 
-def test_what_is_not_there_cannot_be_changed() -> None:
+def test_changes_to_an_unknown_destination_raise_not_found() -> None:
     destinations = World().destinations()
     for change in (
         lambda: destinations.set_paused(GATEWAY, "nowhere", paused=True),
@@ -518,7 +518,7 @@ def test_what_is_not_there_cannot_be_changed() -> None:
             change()
 
 
-def test_a_report_tells_how_it_goes() -> None:
+def test_destination_report_shows_its_state_waiting_claims_and_lag() -> None:
     world = World()
     world.declare()
     assert [report.state for report in world.destinations().reports(GATEWAY)] == ["filling"]
@@ -588,7 +588,7 @@ def final_edits(draw: st.DrawFn) -> list[Delta]:
     shape="all",
 )
 @settings(deadline=None)
-def test_where_deletes_win_destinations_show_the_gateway_s_rows(
+def test_delete_wins_destination_rows_equal_the_gateway_rows(
     made: list[Delta], cuts: list[int], declared: int, shape: str
 ) -> None:
     """Delivered delta by delta, filled, filtered, and with columns left out."""

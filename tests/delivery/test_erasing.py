@@ -55,7 +55,7 @@ def history(world: World, name: str, table: str = "todos") -> str:
 
 
 @pytest.mark.law("E9")
-def test_no_destination_keeps_anything_of_an_erased_row() -> None:
+def test_erased_row_leaves_no_destination_history_or_values() -> None:
     world = world_with("first", "second")
     assert all(SECRET in history(world, name) for name in ("first", "second"))
 
@@ -75,7 +75,7 @@ def test_no_destination_keeps_anything_of_an_erased_row() -> None:
 
 
 @pytest.mark.law("E9")
-def test_a_row_that_is_there_again_stays_and_its_past_goes() -> None:
+def test_erasure_keeps_the_new_state_of_a_row_inserted_again() -> None:
     world = world_with("first")
     world.push(insert("ann", at=at_ms(20), title="new"))
     world.flush()
@@ -88,7 +88,7 @@ def test_a_row_that_is_there_again_stays_and_its_past_goes() -> None:
 
 
 @pytest.mark.law("E9")
-def test_events_are_erased_though_they_are_never_deleted() -> None:
+def test_erasure_removes_event_rows() -> None:
     world = World()
     columns = [{"name": "title", "type": "string"}]
     world.admin.register_schema(GATEWAY, {"table": "events", "columns": columns, "append": True})
@@ -110,7 +110,7 @@ def test_events_are_erased_though_they_are_never_deleted() -> None:
 
 
 @pytest.mark.law("E9")
-def test_one_that_is_away_or_paused_does_it_later_and_is_named_until_then() -> None:
+def test_unreachable_or_paused_destination_erases_later_and_is_listed_until_then() -> None:
     world = world_with("first", "second")
     world.databases["first"].is_away = True
     world.destinations().set_paused(GATEWAY, "second", paused=True)
@@ -128,7 +128,7 @@ def test_one_that_is_away_or_paused_does_it_later_and_is_named_until_then() -> N
 
 @pytest.mark.law("E9")
 @pytest.mark.parametrize("last_happens", [False, True])
-def test_who_dies_anywhere_is_followed_by_one_that_does_it(*, last_happens: bool) -> None:
+def test_erasure_killed_anywhere_is_completed_by_the_next_one(*, last_happens: bool) -> None:
     for writes in range(20):
         world = world_with("first")
         life = Life(writes, last_happens=last_happens)
@@ -148,7 +148,7 @@ def test_who_dies_anywhere_is_followed_by_one_that_does_it(*, last_happens: bool
 
 
 @pytest.mark.law("E9")
-def test_a_write_that_came_between_is_noticed_and_it_is_done_again(
+def test_erasure_is_repeated_after_a_write_in_between(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = world_with("first")
@@ -171,7 +171,7 @@ def _behind(images: RowImages) -> RowImages:
 
 
 @pytest.mark.law("E9")
-def test_claims_that_were_set_aside_need_their_batches_and_are_named() -> None:
+def test_failed_claims_of_the_table_are_listed_as_set_aside() -> None:
     world = World()
     keys: Sequence[str] = (
         f"claims-failed/{GATEWAY}/todos/1-2.json",
@@ -189,7 +189,7 @@ def test_claims_that_were_set_aside_need_their_batches_and_are_named() -> None:
 
 
 @pytest.mark.law("E9")
-def test_what_a_later_release_asks_for_waits_for_it_and_keeps_nobody_busy() -> None:
+def test_delivery_file_of_a_later_release_is_left_waiting() -> None:
     world = world_with("first")
     key = f"deliveries/{GATEWAY}/first/todos/something.new.json"
     world.objects.put_object(key, b"{}", "application/json")

@@ -86,7 +86,7 @@ def numbered(number: int) -> Delta:
 
 
 @pytest.mark.law("D15")
-def test_a_flush_a_minute_is_half_a_days_changes_at_the_most() -> None:
+def test_flush_per_minute_uses_at_most_half_of_the_daily_changes_quota() -> None:
     world = GatheringWorld()
     hours = 2
     for minute in range(hours * 60):
@@ -104,7 +104,7 @@ def test_a_flush_a_minute_is_half_a_days_changes_at_the_most() -> None:
 
 
 @pytest.mark.law("D15")
-def test_what_is_gathered_is_one_write_and_waits_no_longer_than_it_must() -> None:
+def test_gathered_batches_are_one_write_after_the_minimum_wait() -> None:
     world = GatheringWorld()
     world.push(numbered(0))
     world.flush()
@@ -124,7 +124,7 @@ def test_what_is_gathered_is_one_write_and_waits_no_longer_than_it_must() -> Non
 
 
 @pytest.mark.law("D15")
-def test_as_much_as_one_write_takes_is_not_waited_for() -> None:
+def test_full_write_is_not_delayed() -> None:
     world = GatheringWorld()
     world.push(numbered(0))
     world.flush()
@@ -140,7 +140,7 @@ def test_as_much_as_one_write_takes_is_not_waited_for() -> None:
 
 
 @pytest.mark.law("D15")
-def test_what_failed_counts_as_written() -> None:
+def test_failed_write_counts_toward_the_pace() -> None:
     world = GatheringWorld()
     world.database.has_quota = False
     world.push(numbered(0))
@@ -160,7 +160,7 @@ def test_what_failed_counts_as_written() -> None:
 
 
 @pytest.mark.law("D15", "D8")
-def test_who_dies_while_he_writes_what_was_gathered_is_made_up_for() -> None:
+def test_gathered_write_killed_anywhere_is_completed_later() -> None:
     for writes in range(1, 30):
         world = GatheringWorld()
         for number in range(4):
@@ -180,7 +180,7 @@ def test_who_dies_while_he_writes_what_was_gathered_is_made_up_for() -> None:
 
 
 @pytest.mark.law("D15", "D10")
-def test_filtered_rows_are_gathered_too() -> None:
+def test_filtered_rows_are_gathered_into_one_write() -> None:
     world = GatheringWorld(buckets=MINE)
     for number in range(60):
         world.push(numbered(number))
@@ -195,7 +195,7 @@ def test_filtered_rows_are_gathered_too() -> None:
 
 
 @pytest.mark.law("D15", "D8")
-def test_a_filling_is_as_few_writes() -> None:
+def test_filling_takes_at_most_four_writes() -> None:
     world = GatheringWorld()
     with patch("lakesync.delivery.filling.ROWS_MAX", 3):
         for number in range(20):
@@ -210,7 +210,7 @@ def test_a_filling_is_as_few_writes() -> None:
 
 @given(data=st.data())
 @settings(max_examples=50)
-def test_a_run_continues_the_mark_and_leaves_no_gap(data: st.DataObject) -> None:
+def test_chained_batches_continue_the_mark_without_a_gap(data: st.DataObject) -> None:
     ends = sorted(data.draw(st.sets(st.integers(1, 40), min_size=1, max_size=10)))
     sizes = [data.draw(st.integers(1, 9)) for _ in ends]
     batches = [
@@ -227,7 +227,7 @@ def test_a_run_continues_the_mark_and_leaves_no_gap(data: st.DataObject) -> None
     assert not rest or sum(batch.deltas for batch in [*run, rest[0]]) > deltas_max
 
 
-def test_one_write_is_what_a_transaction_takes() -> None:
+def test_gathered_write_limit_equals_the_transaction_limit() -> None:
     from lakesync.adapters.bigquery.adapter import DELTAS_MAX  # noqa: PLC0415 - Google's library
 
     assert GATHER_DELTAS_MAX == DELTAS_MAX

@@ -27,7 +27,7 @@ def in_lake(world: World) -> set[str]:
 
 
 @pytest.mark.law("D20")
-def test_a_gateway_with_a_database_in_the_lakes_place_writes_nothing_to_the_lake() -> None:
+def test_gateway_with_a_database_instead_of_the_lake_writes_nothing_to_the_lake() -> None:
     world = World()
     world.declare("warehouse", lake=False)
     world.push(row(1), row(2, "notes"))
@@ -45,7 +45,7 @@ def test_a_gateway_with_a_database_in_the_lakes_place_writes_nothing_to_the_lake
 
 
 @pytest.mark.law("D20")
-def test_only_the_tables_that_it_names_leave_the_lake() -> None:
+def test_only_the_tables_named_by_the_destination_leave_the_lake() -> None:
     world = World()
     world.declare("warehouse", lake=False, tables=["todos"])
     world.declare("other")
@@ -59,7 +59,7 @@ def test_only_the_tables_that_it_names_leave_the_lake() -> None:
 
 
 @pytest.mark.law("D20")
-def test_its_tables_stay_without_a_lake_when_it_is_removed_and_another_is_filled() -> None:
+def test_tables_without_lake_stay_so_after_removal_and_fill_the_next_destination() -> None:
     world = World()
     world.declare("warehouse", lake=False)
     world.push(row(1))
@@ -78,7 +78,7 @@ def test_its_tables_stay_without_a_lake_when_it_is_removed_and_another_is_filled
 
 
 @pytest.mark.law("D20")
-def test_a_table_that_the_lake_has_keeps_it() -> None:
+def test_destination_without_lake_is_refused_for_a_table_in_the_lake() -> None:
     world = World()
     world.push(row(1))
     world.flush()
@@ -111,7 +111,9 @@ def test_a_table_that_the_lake_has_keeps_it() -> None:
         {"buckets": [{"name": "b", "tables": ["todos"], "filters": []}]},
     ],
 )
-def test_what_cannot_be_in_the_lakes_place_is_refused_with_its_path(body: dict[str, Any]) -> None:
+def test_destination_that_cannot_replace_the_lake_is_refused_with_its_path(
+    body: dict[str, Any],
+) -> None:
     declared = {"kind": "postgres", "secret": "w", "lake": False} | body
     with pytest.raises(DestinationRefused) as refused:
         read_destination("w", declared, GatewayConfig())
@@ -119,12 +121,13 @@ def test_what_cannot_be_in_the_lakes_place_is_refused_with_its_path(body: dict[s
     assert "lake" in [fault.path for fault in refused.value.faults]
 
 
-def test_it_is_stored_and_read_again_and_others_are_stored_as_before() -> None:
+def test_lake_setting_is_stored_and_read_back_and_omitted_by_default() -> None:
     world = World()
     world.declare("plain")
     plain = destinations_to_json(world.buffer.destinations(GATEWAY))
     assert "noLake" not in plain
-    assert all("lake" not in one for one in plain["destinations"])
+    [stored] = plain["destinations"]
+    assert "lake" not in stored
     world.declare("warehouse", lake=False, tables=["todos"])
     declared = world.buffer.destinations(GATEWAY)
 

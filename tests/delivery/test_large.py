@@ -63,7 +63,7 @@ class SharedWorld(World):
 
 
 @pytest.mark.law("D17")
-def test_what_is_large_is_left_where_it_is_and_a_run_is_asked_for() -> None:
+def test_large_table_is_left_to_a_job_and_a_run_is_requested() -> None:
     world = SharedWorld()
     world.put(1, 2)
     world.deliver()
@@ -95,7 +95,9 @@ def test_what_is_large_is_left_where_it_is_and_a_run_is_asked_for() -> None:
         },
     ],
 )
-def test_other_kinds_and_filtered_tables_are_the_functions(body: dict[str, Any]) -> None:
+def test_other_database_kinds_and_filtered_tables_are_written_by_the_function(
+    body: dict[str, Any],
+) -> None:
     world = SharedWorld(**body)
     world.put(1, 2 * LARGE)
 
@@ -106,7 +108,7 @@ def test_other_kinds_and_filtered_tables_are_the_functions(body: dict[str, Any])
 
 
 @pytest.mark.law("D17")
-def test_where_the_last_try_failed_the_function_goes_on_and_what_follows_is_the_jobs() -> None:
+def test_after_a_failed_try_the_function_writes_and_the_next_batches_go_to_the_job() -> None:
     world = SharedWorld()
     world.put(1, LARGE)
     failed = DeliveryState(0, 0, "ADAPTER_REFUSED: the role is not trusted", int(world.time.now_ms))
@@ -121,7 +123,7 @@ def test_where_the_last_try_failed_the_function_goes_on_and_what_follows_is_the_
 
 
 @pytest.mark.law("D17")
-def test_a_table_that_is_to_be_filled_is_the_functions_first() -> None:
+def test_table_to_be_filled_is_written_by_the_function() -> None:
     world = SharedWorld()
     world.put(1, LARGE)
     world.destinations().backfill(GATEWAY, "warehouse")
@@ -134,7 +136,7 @@ def test_a_table_that_is_to_be_filled_is_the_functions_first() -> None:
 
 
 @pytest.mark.law("D17")
-def test_a_paused_or_removed_destination_is_nobodys() -> None:
+def test_paused_and_removed_destinations_are_left_out_of_the_job() -> None:
     world = SharedWorld()
     world.put(1, LARGE)
     world.destinations().set_paused(GATEWAY, "warehouse", paused=True)
@@ -148,7 +150,9 @@ def test_a_paused_or_removed_destination_is_nobodys() -> None:
 
 @pytest.mark.law("D17")
 @given(deltas=st.lists(st.integers(0, 10), max_size=5), deltas_min=st.integers(0, 20))
-def test_one_bound_decides(deltas: list[int], deltas_min: int) -> None:
+def test_table_is_large_from_the_minimum_number_of_deltas(
+    deltas: list[int], deltas_min: int
+) -> None:
     batches = [
         Batch("", "g", "t", n, n + 1, "", count, append=False, schema=None, columns=())
         for n, count in enumerate(deltas)

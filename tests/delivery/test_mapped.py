@@ -47,7 +47,7 @@ def stored(world: World) -> str:
 
 @pytest.mark.law("Y2", "Y3")
 @pytest.mark.parametrize("buckets", [[], MINE])
-def test_rows_are_decided_as_they_are_and_arrive_as_they_are_mapped(buckets: Any) -> None:
+def test_rows_are_filtered_before_they_are_mapped(buckets: Any) -> None:
     world = World()
     world.push(*some(3, 8), delete("r8", at=at_ms(50)))
     world.flush()
@@ -72,7 +72,9 @@ def test_rows_are_decided_as_they_are_and_arrive_as_they_are_mapped(buckets: Any
 
 @pytest.mark.law("Y5")
 @pytest.mark.parametrize("last_happens", [False, True])
-def test_who_dies_anywhere_is_made_up_for(*, last_happens: bool) -> None:
+def test_mapped_delivery_killed_anywhere_is_completed_by_the_next_one(
+    *, last_happens: bool
+) -> None:
     for writes in range(60):
         world = World()
         world.push(*some(4))
@@ -104,7 +106,7 @@ def test_who_dies_anywhere_is_made_up_for(*, last_happens: bool) -> None:
         max_size=12,
     )
 )
-def test_whenever_it_is_delivered_the_rows_are_the_mapped_ones(
+def test_destination_holds_the_mapped_rows_after_any_deliveries(
     steps: list[tuple[str, str, int, str]],
 ) -> None:
     makes = {"insert": insert, "update": update}
@@ -129,7 +131,9 @@ def test_whenever_it_is_delivered_the_rows_are_the_mapped_ones(
 
 @pytest.mark.law("Y6")
 @pytest.mark.parametrize("maps", [[{}, MAP], [MAP, {}], [MAP, {"todos": {"drop": ["email"]}}]])
-def test_nothing_stays_of_what_another_map_let_through(maps: list[dict[str, Any]]) -> None:
+def test_destination_with_a_new_map_keeps_nothing_of_the_old_one(
+    maps: list[dict[str, Any]],
+) -> None:
     world = World()
     world.push(*some(4), delete("r1", at=at_ms(90)))
     world.flush()
@@ -147,7 +151,7 @@ def test_nothing_stays_of_what_another_map_let_through(maps: list[dict[str, Any]
 
 
 @pytest.mark.law("Y2")
-def test_rules_of_clients_are_not_asked_of_columns_that_they_do_not_know() -> None:
+def test_pull_by_clients_from_a_mapped_destination_is_refused() -> None:
     world = World()
     world.declare(map=MAP)
     world.deliver()
@@ -162,7 +166,7 @@ def test_rules_of_clients_are_not_asked_of_columns_that_they_do_not_know() -> No
 
 
 @pytest.mark.law("Y4")
-def test_events_are_filtered_by_columns_that_go_through_as_they_are() -> None:
+def test_event_filter_is_refused_on_mapped_columns_only() -> None:
     world = World()
     body = {
         "table": "events",

@@ -265,7 +265,7 @@ def changes(draw: st.DrawFn, tables: Sequence[str]) -> list[Delta]:
 @pytest.mark.law("D13")
 @settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_who_reads_to_the_end_has_the_merged_rows_that_rules_show(
+def test_reader_gets_the_merged_rows_that_the_rules_show(
     database: Callable[[], Any], data: st.DataObject
 ) -> None:
     with closing(database()) as opened:
@@ -276,7 +276,7 @@ def test_who_reads_to_the_end_has_the_merged_rows_that_rules_show(
 @pytest.mark.emulator
 @settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_who_reads_bigquery_to_the_end_has_the_merged_rows_that_rules_show(
+def test_reader_of_bigquery_gets_the_merged_rows_that_the_rules_show(
     bigquery: BigQueryServer, data: st.DataObject
 ) -> None:
     with closing(bigquery_destination(bigquery)) as opened:
@@ -311,7 +311,7 @@ def rows_are_those_that_rules_show(opened: Any, data: st.DataObject) -> None:
 
 
 @pytest.mark.law("D13", "V12")
-def test_columns_that_are_left_out_are_in_no_row_and_in_no_history() -> None:
+def test_omitted_columns_are_in_no_row_and_no_history() -> None:
     world = World(MemoryDatabase())
     world.rules(rules() | {"omit": [omit("notes", "todos")]})
     world.deliver("notes", [row("n1", 1, table="notes", owner="bob", n=1)])
@@ -330,7 +330,7 @@ def test_columns_that_are_left_out_are_in_no_row_and_in_no_history() -> None:
 
 
 @pytest.mark.law("D13")
-def test_a_client_hears_nothing_of_rows_that_are_hidden_from_it() -> None:
+def test_pull_reveals_nothing_of_hidden_rows() -> None:
     world = World(MemoryDatabase())
     world.rules()
     world.deliver("todos", [row("mine", 1, owner="ann"), row("secret", 2, owner="bob")])
@@ -346,7 +346,7 @@ def test_a_client_hears_nothing_of_rows_that_are_hidden_from_it() -> None:
 
 
 @pytest.mark.law("D13")
-def test_history_follows_rows_without_reading_them_again() -> None:
+def test_pull_after_a_change_sends_only_that_change() -> None:
     world = World(MemoryDatabase())
     world.deliver("todos", [row(f"r{n}", n + 1, n=n) for n in range(30)])
     reader = Reader(world, limit=7)
@@ -364,7 +364,7 @@ def test_history_follows_rows_without_reading_them_again() -> None:
 
 
 @pytest.mark.law("D13")
-def test_other_claims_or_rules_read_again_just_the_tables_concerned() -> None:
+def test_changed_claims_or_rules_re_read_only_the_tables_concerned() -> None:
     world = World(MemoryDatabase())
     world.rules()
     world.deliver("todos", [row("a", 1, owner="ann"), row("b", 2, owner="bob")])
@@ -383,7 +383,7 @@ def test_other_claims_or_rules_read_again_just_the_tables_concerned() -> None:
 
 
 @pytest.mark.law("D13")
-def test_history_that_was_forgotten_is_made_up_for_by_rows() -> None:
+def test_forgotten_history_is_replaced_by_reading_rows_again() -> None:
     world = World(MemoryDatabase())
     world.deliver("todos", [row("a", 1, n=1), row("b", 2, n=1)])
     reader = Reader(world)
@@ -396,7 +396,7 @@ def test_history_that_was_forgotten_is_made_up_for_by_rows() -> None:
 
 
 @pytest.mark.law("D13")
-def test_a_table_that_is_being_filled_waits_until_it_is() -> None:
+def test_table_being_filled_is_pulled_once_it_is_filled() -> None:
     world = World(MemoryDatabase())
     world.deliver("todos", [row("a", 1, n=1)])
     world.database.restart("todos")
@@ -431,7 +431,7 @@ def test_pages_keep_the_limits_of_deltas_and_bytes(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.law("D14")
 @pytest.mark.parametrize("error", [AdapterUnreachable, AdapterTimedOut])
-def test_a_database_that_is_down_is_503_and_says_nothing_of_itself(
+def test_unreachable_database_gives_503_without_its_details(
     error: type[LakeSyncError],
 ) -> None:
     world = World(MemoryDatabase())
@@ -445,7 +445,7 @@ def test_a_database_that_is_down_is_503_and_says_nothing_of_itself(
 
 
 @pytest.mark.law("D14")
-def test_a_secret_that_holds_no_url_is_the_operators_fault() -> None:
+def test_secret_without_a_url_raises_adapter_refused() -> None:
     def opened(*_: object) -> Any:
         raise ValidationFailed("a database's URL is …", field="url")
 
@@ -456,7 +456,7 @@ def test_a_secret_that_holds_no_url_is_the_operators_fault() -> None:
 
 
 @pytest.mark.law("D14")
-def test_what_cannot_be_asked_is_refused_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_source_pull_is_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(MemoryDatabase())
     world.deliver("todos", [row("a", 1, n=1)])
     at = world.pull().snapshot
@@ -478,7 +478,7 @@ def test_what_cannot_be_asked_is_refused_with_its_reason(monkeypatch: pytest.Mon
         world.pull()
 
 
-def test_a_text_of_as_many_tables_as_may_be_fits_a_request() -> None:
+def test_snapshot_text_of_the_maximum_number_of_tables_fits_a_request() -> None:
     names = [bytes([n]) * 8 for n in range(source_places.TABLES_MAX)]
     places = {TableKey(name, b"1234"): TablePlace(2**62, 7) for name in names}
     places[TableKey(names[0], b"1234")] = TablePlace(5, row_id="é" * 256)
@@ -489,7 +489,7 @@ def test_a_text_of_as_many_tables_as_may_be_fits_a_request() -> None:
 
 
 @pytest.mark.law("D13")
-def test_tables_beyond_what_is_declared_are_not_read() -> None:
+def test_undeclared_tables_are_not_pulled() -> None:
     world = World(MemoryDatabase())
     some = replace(SOURCE, name="some", tables=frozenset({"todos"}))
     declared = world.buffer.destinations(GATEWAY).with_one(some)
@@ -501,7 +501,7 @@ def test_tables_beyond_what_is_declared_are_not_read() -> None:
     assert [d.table for run in page.records for d in decode_records(run)] == ["todos"]
 
 
-def test_an_empty_batch_is_no_change() -> None:
+def test_empty_batch_gives_no_deltas() -> None:
     world = World(MemoryDatabase())
     world.database.insert_deltas(TableBatch("todos", 0, 4, ())).unwrap()
     reader = Reader(world)
