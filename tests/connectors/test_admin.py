@@ -322,7 +322,7 @@ class RememberingSecrets(MemorySecrets):
 
 
 @pytest.mark.law("N8")
-def test_a_new_secret_is_in_force_at_once_where_the_old_one_is_refused(
+def test_replaced_secret_is_used_at_once_when_the_old_one_is_refused(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     secrets = RememberingSecrets()
@@ -353,7 +353,7 @@ def test_a_new_secret_is_in_force_at_once_where_the_old_one_is_refused(
     assert TOKENS[-1] == "newer"
 
 
-def test_other_settings_keep_the_secrets_that_they_do_not_name(world: World) -> None:
+def test_changed_settings_keep_secrets_that_they_do_not_name(world: World) -> None:
     world.add()
     world.admin.configure(G, "shop", {"table": "others"})
     assert world.shown["configuration"] == {"table": "others"}
@@ -420,7 +420,7 @@ def test_invalid_registration_is_refused_with_the_field_at_fault(
     assert refused.value.field == field
 
 
-def test_an_entry_point_that_fails_to_import_is_named_and_all_other_types_are_there(
+def test_entry_point_that_fails_to_import_is_named_and_other_types_are_listed(
     world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     install(monkeypatch, tmp_path, "a-shop", "import no_such", {registry.GROUP: {"shop": "SHOP"}})
@@ -435,7 +435,7 @@ def test_an_entry_point_that_fails_to_import_is_named_and_all_other_types_are_th
     world.add()
 
 
-def test_the_types_are_shown_with_secrets_marked() -> None:
+def test_connector_types_are_described_with_secrets_marked_write_only() -> None:
     described = {
         name: registry.described(registry.connector_type(name)) for name in registry.type_names()
     }

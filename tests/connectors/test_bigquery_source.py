@@ -311,7 +311,7 @@ def test_times_without_a_zone_are_read_as_of_utc(make: Make) -> None:
 
 @pytest.mark.emulator
 @pytest.mark.law("N5")
-def test_deletions_are_found_after_the_key_became_another_one(
+def test_deletions_are_found_after_the_key_columns_change(
     make: Make,
 ) -> None:
     source = make(by_time=False)
@@ -402,7 +402,7 @@ def test_every_type_is_read_in_the_same_form_by_time_and_by_difference(
         (SchemaField("a", "TIME"), "TIME", "string"),
     ],
 )  # fmt: skip
-def test_a_field_has_a_whole_type_and_a_column_type(
+def test_bigquery_field_maps_to_a_source_type_and_a_column_type(
     field: SchemaField, source_type: str, ours: str
 ) -> None:
     read = field_of(field)

@@ -98,7 +98,7 @@ def insert(*rows: bytes) -> bytes:
 
 
 @pytest.mark.law("N12")
-def test_a_transaction_of_mysql_comes_with_the_microsecond_of_its_commit() -> None:
+def test_mysql_transaction_is_read_with_its_commit_time_in_microseconds() -> None:
     parts, again = read(*transaction(6, insert(row(1, "é", {"a": [False]}), row(2, "", False))))
 
     (part,) = parts

@@ -116,7 +116,7 @@ def test_every_type_has_the_same_value_in_the_log_as_in_the_table(
 
 
 @pytest.mark.law("N12", "N13")
-def test_session_level_log_settings_are_captured_too(mariadb: Database) -> None:
+def test_changes_logged_with_session_settings_are_captured(mariadb: Database) -> None:
     world = BinlogWorld(mariadb, {"a": "id int PRIMARY KEY, j json, v text"})
     try:
         ways = list(OWN_WAYS[mariadb.is_mysql])

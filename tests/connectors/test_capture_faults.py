@@ -408,7 +408,7 @@ def test_settings_that_contradict_are_refused() -> None:
 
 @pytest.mark.law("N12")
 @pytest.mark.parametrize("rows", [3, 40])
-def test_keys_shifted_within_one_transaction_end_with_the_right_rows(
+def test_rows_whose_keys_shift_in_one_transaction_match_the_source(
     world: CaptureWorld, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lakesync.connectors.poll.PAGE_ROWS_MAX", 7)

@@ -133,7 +133,7 @@ class TestCloudWatch(ConnectorContract):
 
 @EMULATED
 @pytest.mark.law("N1", "N3")
-def test_a_sample_that_comes_late_changes_its_datapoint_and_no_other(emulator: Emulator) -> None:
+def test_late_sample_changes_only_its_own_datapoint(emulator: Emulator) -> None:
     account = Account(emulator)
     account.put({"1": "a", "40": "b", "41": "c"})
     reader = Reader(account)

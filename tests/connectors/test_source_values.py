@@ -443,7 +443,7 @@ def documented() -> list[tuple[str, str, str, str, str]]:
 
 @pytest.mark.law("N5")
 @pytest.mark.parametrize("row", documented(), ids=lambda row: f"{row[1]} {row[3]}")
-def test_documented_source_values_match_what_is_read(
+def test_read_source_values_match_the_documentation(
     request: pytest.FixtureRequest, row: tuple[str, str, str, str, str]
 ) -> None:
     database, sql, ours, printed, answer = row
