@@ -112,7 +112,7 @@ def test_run_keys_are_separate_by_client_and_gateway(runs: ActionRuns, gateway: 
 
 
 @pytest.mark.law("X1")
-def test_concurrent_begins_of_a_run_let_one_through(runs: ActionRuns, gateway: str) -> None:
+def test_concurrent_begins_of_a_run_succeed_once(runs: ActionRuns, gateway: str) -> None:
     def begin(number: int) -> bool:
         action = f"a{number % 2}"
         return runs.begin(key(gateway, action, "k"), None, begun(f"o{number}", action), NOW)

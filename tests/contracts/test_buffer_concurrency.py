@@ -136,7 +136,7 @@ def test_concurrent_pushes_lose_and_duplicate_no_commit_for_any_cursor(
 
 
 @pytest.mark.law("B6")
-def test_concurrent_pushes_and_pulls_stay_exact_while_a_table_changes_its_shard(
+def test_concurrent_pushes_are_pulled_exactly_once_while_a_table_changes_its_shard(
     buffer: Buffer, gateway: str, store: str
 ) -> None:
     crowd = Crowd(buffer, gateway, PUSHES[store])
@@ -165,7 +165,7 @@ def test_concurrent_pushes_and_pulls_stay_exact_while_a_table_changes_its_shard(
 
 
 @pytest.mark.law("B7")
-def test_concurrent_pushes_and_pulls_stay_exact_while_lanes_are_closed(
+def test_concurrent_pushes_are_pulled_exactly_once_while_lanes_are_closed(
     buffer: Buffer, gateway: str, store: str
 ) -> None:
     crowd = Crowd(buffer, gateway, PUSHES[store])

@@ -755,7 +755,7 @@ def test_commit_on_a_forgotten_row_is_refused(buffer: Buffer, writer: Writer) ->
 
 
 @pytest.mark.law("B10")
-def test_entries_below_the_horizon_go_a_few_at_a_time(buffer: Buffer, writer: Writer) -> None:
+def test_entries_below_the_horizon_are_dropped_in_batches(buffer: Buffer, writer: Writer) -> None:
     stamps = [writer.write().stamp for _ in range(60)]
     gateway = writer.gateway
 
