@@ -343,7 +343,7 @@ def test_sweep_killed_anywhere_is_completed_by_the_next_one() -> None:
 
 
 @pytest.mark.law("P15")
-def test_a_reader_whose_file_is_replaced_looks_again() -> None:
+def test_reader_of_a_replaced_file_sees_history_before_or_after_the_erasure() -> None:
     for at in range(9):
         objects = Meeting(at, erase)
         fill(objects)
@@ -396,7 +396,7 @@ def test_missing_archive_object_is_reported_as_a_gap() -> None:
     last_happens=st.booleans(),
 )  # fmt: skip
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_archive_history_is_exact_after_any_archiving_erasing_and_forgetting(
+def test_archive_lacks_only_erased_and_forgotten_deltas_after_any_kills(
     acts: list[tuple[str, int, int, str]], *, last_happens: bool
 ) -> None:
     """Processes archive, erase and forget, and die; each erasure is repeated in the end."""
