@@ -47,7 +47,7 @@ def messages(sqs: Any, queue: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.law("X1", "X4", "X5", "X8", "X9")
-def test_an_action_is_sent_to_its_queue_once(stack: Stack, sqs: Any, queue: str) -> None:
+def test_action_is_sent_to_its_queue_once(stack: Stack, sqs: Any, queue: str) -> None:
     tenant = Tenant(stack)
     admin, phone = tenant.token("ops", role="admin"), tenant.token("phone-1")
     schema = {"type": "object", "required": ["order"], "properties": {"order": {"type": "integer"}}}
@@ -90,7 +90,7 @@ def test_an_action_is_sent_to_its_queue_once(stack: Stack, sqs: Any, queue: str)
 
 
 @pytest.mark.law("X8")
-def test_a_queue_that_the_operator_did_not_name_is_refused(stack: Stack, sqs: Any) -> None:
+def test_action_to_a_queue_that_the_operator_did_not_name_fails(stack: Stack, sqs: Any) -> None:
     url = sqs.create_queue(QueueName=f"other-{uuid4().hex[:8]}")["QueueUrl"]
     tenant = Tenant(stack)
     admin = tenant.token("ops", role="admin")
@@ -110,7 +110,7 @@ def test_a_queue_that_the_operator_did_not_name_is_refused(stack: Stack, sqs: An
 
 
 @pytest.mark.law("X9", "X11")
-def test_a_client_queues_an_action_and_its_socket_gives_the_same(
+def test_queued_action_of_a_client_has_the_same_outcome_over_a_web_socket(
     stack: Stack, sqs: Any, queue: str, socket_url: str, tmp_path: Path
 ) -> None:
     tenant = Tenant(stack)

@@ -82,7 +82,7 @@ def download(tenant: Tenant, file: Attachment, **claims: Any) -> object:
 
 
 @pytest.mark.law("G3", "G4", "G6", "G7")
-def test_a_file_added_offline_reaches_who_sees_its_row_and_nobody_else(
+def test_attachment_added_offline_is_readable_only_by_users_who_see_its_row(
     governed: Tenant, tmp_path: Path
 ) -> None:
     tenant, size = governed, 2 * PART_BYTES + 1_000
@@ -113,7 +113,7 @@ def test_a_file_added_offline_reaches_who_sees_its_row_and_nobody_else(
 
 
 @pytest.mark.law("Q1")
-def test_requests_for_attachments_count_against_the_gateways_quota(
+def test_attachment_requests_count_against_the_quota_of_the_gateway(
     tenant: Tenant, lakesync: Callable[..., Any]
 ) -> None:
     lakesync("quota", "set", "--pushes", "1", "--gateway", tenant.gateway)
@@ -134,7 +134,7 @@ def sizes(tenant: Tenant) -> list[int]:
 
 
 @pytest.mark.law("E3", "G4")
-def test_a_cell_that_refers_to_it_no_more_gives_no_file_and_all_go_with_the_gateway(
+def test_unreferenced_attachment_is_not_found_and_gateway_deletion_removes_it(
     governed: Tenant, tmp_path: Path
 ) -> None:
     tenant = governed

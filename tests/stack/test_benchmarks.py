@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize("name", command.STACK)
-def test_a_benchmark_of_the_stack_runs_and_ends(
+def test_benchmark_of_the_stack_runs_and_ends(
     name: str, stack: Stack, stack_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert stack.http

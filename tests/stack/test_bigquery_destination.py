@@ -33,7 +33,7 @@ def dataset(bigquery: BigQueryServer) -> Iterator[BigQueryDestination]:
 
 @pytest.mark.law("D7", "D8", "D15")
 @pytest.mark.usefixtures("lake_left_alone")
-def test_rows_arrive_in_bigquery_and_follow(
+def test_rows_and_later_changes_arrive_in_bigquery(
     stack: Stack, aws: Aws, bigquery: BigQueryServer, dataset: BigQueryDestination
 ) -> None:
     tenant = Tenant(stack)

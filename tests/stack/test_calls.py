@@ -52,7 +52,9 @@ def whole(request: pytest.FixtureRequest) -> None:
         pytest.skip("needs the record of all tests of the stack")
 
 
-def test_each_function_and_job_calls_under_a_key_of_its_own(record: list[dict[str, Any]]) -> None:
+def test_each_function_and_job_calls_aws_with_its_own_access_key(
+    record: list[dict[str, Any]],
+) -> None:
     callers: dict[str, set[str]] = {}
     for entry in record:
         callers.setdefault(entry["key"], set()).add(entry["caller"])
@@ -60,11 +62,13 @@ def test_each_function_and_job_calls_under_a_key_of_its_own(record: list[dict[st
     assert {key: names for key, names in callers.items() if len(names) > 1} == {}
 
 
-def test_it_is_known_of_every_call_what_aws_asks(record: list[dict[str, Any]]) -> None:
+def test_required_permissions_of_every_recorded_call_are_known(
+    record: list[dict[str, Any]],
+) -> None:
     assert audit.unknown(record) == set(), "say in tools/local_stack/calls what AWS asks"
 
 
-def test_every_call_is_allowed_to_its_role(deployed: Deployed, asked: list[Asked]) -> None:
+def test_every_recorded_call_is_allowed_to_its_role(deployed: Deployed, asked: list[Asked]) -> None:
     buffer = f"table/{deployed.physical['BufferTable']}"
 
     def in_place(one: Asked) -> Asked:
@@ -78,7 +82,7 @@ def test_every_call_is_allowed_to_its_role(deployed: Deployed, asked: list[Asked
 
 
 @pytest.mark.usefixtures("whole")
-def test_every_statement_is_used_by_a_call_or_listed_with_its_reason(
+def test_every_policy_statement_is_used_by_a_call_or_listed_with_a_reason(
     deployed: Deployed, asked: list[Asked]
 ) -> None:
     statements, used = audit.used(deployed, asked)
@@ -92,7 +96,7 @@ def test_every_statement_is_used_by_a_call_or_listed_with_its_reason(
 
 
 @pytest.mark.usefixtures("whole")
-def test_every_place_that_calls_aws_is_in_the_record_or_listed_with_its_reason(
+def test_every_call_site_of_aws_is_recorded_or_listed_with_a_reason(
     record: list[dict[str, Any]],
 ) -> None:
     made = {entry["operation"].partition(":")[2] for entry in record}

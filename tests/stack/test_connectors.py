@@ -63,7 +63,7 @@ def removed(tenant: Tenant, path: str, token: str) -> None:
 
 
 @pytest.mark.law("N1", "N8")
-def test_rows_of_a_database_arrive_in_a_clients_pull(
+def test_rows_of_a_postgres_connector_are_pulled_by_a_client(
     stack: Stack, source: SqlSource, postgres: Database
 ) -> None:
     tenant = Tenant(stack)
@@ -123,7 +123,7 @@ class Org(SalesforceServer):
 
 
 @pytest.mark.law("N10", "N11", "N12")
-def test_jira_salesforce_and_captured_changes_arrive_in_a_clients_pull(
+def test_rows_of_jira_salesforce_and_capture_connectors_are_pulled_by_a_client(
     stack: Stack, source: SqlSource, postgres: Database
 ) -> None:
     Site.port = (urlsplit(stack.endpoint).port or 0) + 1
@@ -202,7 +202,9 @@ def test_jira_salesforce_and_captured_changes_arrive_in_a_clients_pull(
 
 
 @pytest.mark.law("N14")
-def test_a_signed_webhook_is_in_a_clients_pull_once_and_another_is_refused(stack: Stack) -> None:
+def test_signed_webhook_is_applied_once_and_one_with_a_wrong_signature_is_refused(
+    stack: Stack,
+) -> None:
     tenant = Tenant(stack)
     secret = "a secret of sixteen"
     settings = {

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tools.local_stack.stack import Stack
 
 
-def test_every_holder_has_the_rows_that_the_source_data_and_its_claims_say(
+def test_every_database_and_client_of_the_demo_has_the_expected_rows(
     stack: Stack, glue: Glue, tmp_path: Path
 ) -> None:
     glue.settle()
@@ -38,7 +38,7 @@ def test_every_holder_has_the_rows_that_the_source_data_and_its_claims_say(
     assert "on the airline's screen after" in printed.getvalue()
 
 
-def test_a_database_that_is_captured_a_client_mysql_and_the_lake_have_the_same_rows(
+def test_captured_database_client_mysql_and_lake_of_the_demo_have_the_same_rows(
     stack: Stack, glue: Glue, tmp_path: Path
 ) -> None:
     glue.settle()

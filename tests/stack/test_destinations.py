@@ -156,7 +156,7 @@ def push(tenant: Tenant, rows: dict[str, int], op: Op = Op.INSERT) -> None:
 
 @pytest.mark.law("D9", "D11")
 @pytest.mark.usefixtures("lake_left_alone")
-def test_a_claim_that_cannot_be_read_is_set_aside_and_a_replay_takes_it_up(
+def test_unreadable_claim_is_set_aside_and_applied_after_a_replay(
     tenant: Tenant, warehouses: tuple[Warehouse, Warehouse]
 ) -> None:
     first, _ = warehouses
@@ -184,7 +184,7 @@ def test_a_claim_that_cannot_be_read_is_set_aside_and_a_replay_takes_it_up(
 
 @pytest.mark.law("D7", "D13")
 @pytest.mark.usefixtures("lake_left_alone")
-def test_rows_arrive_in_a_folder_of_the_lakes_bucket_and_are_pulled_from_there(
+def test_rows_arrive_in_an_s3_destination_and_are_pulled_from_it(
     tenant: Tenant, aws: Aws, stack: Stack
 ) -> None:
     url = (
@@ -212,7 +212,7 @@ def test_rows_arrive_in_a_folder_of_the_lakes_bucket_and_are_pulled_from_there(
 
 @pytest.mark.law("D7", "D8", "D9", "D11")
 @pytest.mark.usefixtures("lake_left_alone")
-def test_rows_arrive_wait_and_are_refused_each_for_itself(
+def test_destinations_receive_wait_and_refuse_rows_independently(
     tenant: Tenant, warehouses: tuple[Warehouse, Warehouse]
 ) -> None:
     first, second = warehouses

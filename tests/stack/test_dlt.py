@@ -95,7 +95,7 @@ def _function(aws: Aws, logical: str) -> str:
 
 
 @pytest.mark.law("N8", "N15")
-def test_a_connector_of_dlt_polls_where_its_layer_is_and_is_refused_where_it_is_not(
+def test_dlt_connector_polls_with_its_layer_and_is_refused_without(
     stack: Stack, aws: Aws, layer: str
 ) -> None:
     Orders.port = (urlsplit(stack.endpoint).port or 0) + 3

@@ -62,7 +62,7 @@ def physical(aws: Aws, logical: str) -> str:
 
 
 @pytest.mark.usefixtures("listener", "credentials")
-def test_a_deployment_is_well_and_what_the_stage_local_cannot_have_is_a_note(
+def test_doctor_finds_no_fault_and_notes_what_the_local_stage_lacks(
     stack_folder: Path,
 ) -> None:
     code, findings = doctor(stack_folder)
@@ -84,7 +84,7 @@ def test_a_deployment_is_well_and_what_the_stage_local_cannot_have_is_a_note(
 
 
 @pytest.mark.usefixtures("credentials")
-def test_alarms_that_nobody_hears_are_a_note_on_the_stage_local(stack_folder: Path) -> None:
+def test_doctor_notes_alarms_without_subscribers_on_the_local_stage(stack_folder: Path) -> None:
     _, findings = doctor(stack_folder, *others_than("alarms"))
 
     unheard = findings["alarms"][-1]
@@ -93,7 +93,9 @@ def test_alarms_that_nobody_hears_are_a_note_on_the_stage_local(stack_folder: Pa
 
 
 @pytest.mark.usefixtures("credentials")
-def test_what_somebody_broke_is_named_with_what_to_do(stack_folder: Path, aws: Aws) -> None:
+def test_doctor_names_a_stopped_function_and_missing_permissions_with_advice(
+    stack_folder: Path, aws: Aws
+) -> None:
     functions, roles = aws.client("lambda"), aws.client("iam")
     name, role = physical(aws, "RetainFunction"), physical(aws, "RetainFunctionRole")
     [policy] = roles.list_role_policies(RoleName=role)["PolicyNames"]
@@ -116,7 +118,7 @@ def test_what_somebody_broke_is_named_with_what_to_do(stack_folder: Path, aws: A
 
 
 @pytest.mark.usefixtures("credentials")
-def test_a_function_that_was_put_back_to_its_version_before_is_named(
+def test_doctor_names_a_function_rolled_back_to_its_previous_version(
     stack_folder: Path, aws: Aws
 ) -> None:
     """As in docs/upgrade.md § Undoing, after a deployment that changed a setting."""
@@ -152,7 +154,7 @@ def test_a_function_that_was_put_back_to_its_version_before_is_named(
 
 
 @pytest.mark.usefixtures("credentials")
-def test_a_check_that_is_not_there_is_named(stack_folder: Path) -> None:
+def test_doctor_refuses_an_unknown_check_by_name(stack_folder: Path) -> None:
     where = ["--stack-file", str(stack_folder / "stack.json")]
     done = CliRunner().invoke(app, ["doctor", *where, "--skip", "everything"])
     assert done.exit_code == 2
@@ -160,9 +162,7 @@ def test_a_check_that_is_not_there_is_named(stack_folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("credentials")
-def test_the_main_job_is_done_on_a_scratch_gateway_down_to_the_lake(
-    stack_folder: Path, aws: Aws
-) -> None:
+def test_smoke_test_passes_on_a_scratch_gateway_and_cleans_up(stack_folder: Path, aws: Aws) -> None:
     where = ["--json", "--stack-file", str(stack_folder / "stack.json")]
     done = CliRunner().invoke(app, ["smoke", *where, "--lake"])
 

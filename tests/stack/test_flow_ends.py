@@ -85,7 +85,7 @@ def polled(source: SqlSource, postgres: Database, **table: Any) -> dict[str, Any
 
 
 @pytest.mark.law("Y1", "Y3", "Y5", "P14")
-def test_rows_go_to_iceberg_and_from_there_to_mariadb_and_are_followed(
+def test_flows_copy_rows_from_postgres_to_iceberg_to_mariadb_and_follow_changes(
     flows: Flows,
     stack: Stack,
     postgres: Database,
@@ -142,7 +142,7 @@ def test_rows_go_to_iceberg_and_from_there_to_mariadb_and_are_followed(
 @pytest.mark.parametrize(
     ("kind", "total", "page_rows"), [("mysql", 4_500, 1_000), ("iceberg", 13_000, 10_000)]
 )
-def test_a_large_table_is_moved_by_a_run_of_the_job_and_followed(
+def test_flow_copies_a_large_table_by_a_job_run_and_follows_changes(
     flows: Flows,
     stack: Stack,
     postgres: Database,

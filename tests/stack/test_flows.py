@@ -156,7 +156,7 @@ def lives(flows: Flows, source: SqlSource, name: str, rows: Any) -> None:
 
 
 @pytest.mark.law("Y1", "Y2", "Y5", "Y7", "Y10")
-def test_a_flow_from_postgres_to_the_gateway_runs_rests_and_ends(
+def test_flow_from_postgres_to_the_gateway_runs_pauses_and_is_deleted(
     flows: Flows, source: SqlSource, postgres: Database
 ) -> None:
     flows.declare(declared("orders", source, postgres, "gateway"))
@@ -168,7 +168,7 @@ def test_a_flow_from_postgres_to_the_gateway_runs_rests_and_ends(
 
 
 @pytest.mark.law("Y1", "Y2", "Y5", "Y7", "Y10")
-def test_a_flow_from_postgres_to_mariadb_runs_rests_and_ends_and_another_leads_on(
+def test_flow_from_postgres_to_mariadb_runs_and_a_second_flow_reads_its_destination(
     flows: Flows, source: SqlSource, postgres: Database, mariadb: Database
 ) -> None:
     destination, secret = SqlDestination(mariadb_dialect(mariadb)), f"warehouse{uuid4().hex[:6]}"

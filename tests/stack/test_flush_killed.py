@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.usefixtures("by_hand", "credentials")
 
 
-def test_a_flush_has_exactly_these_steps(tenant: Tenant) -> None:
+def test_flush_has_exactly_the_listed_steps(tenant: Tenant) -> None:
     fill(tenant)
     assert flush_here(tenant, 100) == 100 - len(STEPS)
 
 
 @pytest.mark.parametrize("killed_before", range(len(STEPS)), ids=STEPS)
-def test_a_flush_that_is_killed_is_finished_by_the_next_one(
+def test_flush_killed_before_any_step_is_finished_by_the_next(
     tenant: Tenant, killed_before: int
 ) -> None:
     fill(tenant)

@@ -49,7 +49,7 @@ def _unsigned(tenant: Tenant) -> str:
 
 @pytest.mark.parametrize("route", ["/sync/{}/pull", "/v1/sync/{}/pull", "/admin/metrics/{}"])
 @pytest.mark.parametrize("kind", ["garbage", "unsigned", "forged", "expired"])
-def test_a_request_without_a_valid_token_is_answered_401(
+def test_request_with_an_invalid_token_is_answered_401(
     shared: Tenant, kind: str, route: str
 ) -> None:
     claims = {"sub": "c1", "gw": shared.gateway, "exp": 2**40}
@@ -65,12 +65,12 @@ def test_a_request_without_a_valid_token_is_answered_401(
     assert token not in sentence
 
 
-def test_without_a_token_api_gateway_itself_answers_401(shared: Tenant) -> None:
+def test_request_without_a_token_is_answered_401_by_api_gateway(shared: Tenant) -> None:
     answer = shared.call("GET", f"/sync/{shared.gateway}/pull")
     assert (answer.status_code, answer.json()) == (401, {"message": "Unauthorized"})
 
 
-def test_a_token_of_another_gateway_is_answered_403_also_after_it_was_good_elsewhere(
+def test_token_of_another_gateway_is_answered_403_even_with_a_cached_authorisation(
     stack: Stack,
 ) -> None:
     mine, theirs = Tenant(stack), Tenant(stack)
@@ -81,7 +81,7 @@ def test_a_token_of_another_gateway_is_answered_403_also_after_it_was_good_elsew
     assert "another gateway" in refused(answer, 403, "FORBIDDEN")
 
 
-def test_a_client_may_not_administer_nor_speak_for_another(shared: Tenant) -> None:
+def test_client_may_not_administer_or_push_as_another_client(shared: Tenant) -> None:
     token = shared.token("c1")
     flush = shared.call("POST", f"/admin/flush/{shared.gateway}", token=token)
     assert "role is admin" in refused(flush, 403, "FORBIDDEN")
@@ -91,7 +91,9 @@ def test_a_client_may_not_administer_nor_speak_for_another(shared: Tenant) -> No
 
 
 @pytest.mark.law("U2")
-def test_a_user_who_is_revoked_is_refused_within_a_minute_and_let_in_again(stack: Stack) -> None:
+def test_revoked_user_is_refused_within_a_minute_and_accepted_after_restoration(
+    stack: Stack,
+) -> None:
     # Two gateways, so that their minutes pass at once.
     leaves, returns = Tenant(stack), Tenant(stack)
 
@@ -130,7 +132,7 @@ def test_a_user_who_is_revoked_is_refused_within_a_minute_and_let_in_again(stack
     assert revoked(leaves) == revoked(returns) == []
 
 
-def test_health_and_the_api_s_description_need_no_token(shared: Tenant) -> None:
+def test_health_and_openapi_description_require_no_token(shared: Tenant) -> None:
     assert shared.call("GET", "/health").json() == {"status": "ok"}
     assert shared.call("GET", "/v1/health").status_code == 200
     assert shared.call("GET", "/openapi.json").json()["openapi"].startswith("3.")
@@ -157,7 +159,7 @@ GOOD = {"op": "INSERT", "table": "todos", "rowId": "r", "clientId": "c1", "hlc":
         (b"[" * 100_000, "VALIDATION_ERROR"),
     ],
 )
-def test_a_malformed_push_is_answered_400_with_a_sentence(
+def test_malformed_push_is_answered_400_with_a_message(
     shared: Tenant, body: bytes, code: str
 ) -> None:
     for kind in ("application/json", "application/x-protobuf"):
@@ -186,7 +188,7 @@ def test_a_malformed_push_is_answered_400_with_a_sentence(
         ({"deltaId": "0" * 64}, "deltaId"),
     ],
 )
-def test_a_malformed_delta_is_refused_by_itself_and_its_neighbour_is_accepted(
+def test_malformed_delta_is_refused_and_other_deltas_of_the_push_are_accepted(
     stack: Stack, change: dict[str, object], field: str
 ) -> None:
     tenant = Tenant(stack)
@@ -202,13 +204,13 @@ def test_a_malformed_delta_is_refused_by_itself_and_its_neighbour_is_accepted(
 
 
 @pytest.mark.parametrize("query", ["since=x", "since=-1", "limit=0", "limit=many"])
-def test_a_malformed_pull_names_its_parameter(shared: Tenant, query: str) -> None:
+def test_malformed_pull_parameter_is_refused_by_name(shared: Tenant, query: str) -> None:
     path = f"/sync/{shared.gateway}/pull?{query}"
     sentence = refused(shared.call("GET", path, token=shared.token()), 400, "VALIDATION_ERROR")
     assert query.partition("=")[0] in sentence
 
 
-def test_an_address_that_is_not_served_is_404_and_a_wrong_method_405(shared: Tenant) -> None:
+def test_unknown_path_is_answered_404_and_a_wrong_method_405(shared: Tenant) -> None:
     refused(shared.call("GET", "/nowhere", token=shared.token()), 404, "NOT_FOUND")
     path = f"/sync/{shared.gateway}/push"
     refused(shared.call("GET", path, token=shared.token()), 405, "METHOD_NOT_ALLOWED")
@@ -217,7 +219,9 @@ def test_an_address_that_is_not_served_is_404_and_a_wrong_method_405(shared: Ten
 # --- how much fits, and again ---------------------------------------------------------------------
 
 
-def test_ten_thousand_deltas_are_one_push_and_again_for_nothing(tenant: Tenant) -> None:
+def test_push_of_ten_thousand_deltas_is_accepted_and_repeating_it_gives_duplicates(
+    tenant: Tenant,
+) -> None:
     deltas = [tenant.make(Op.INSERT, f"r{n}", {"n": n}) for n in range(10_000)]
     first = tenant.push(deltas)
     assert (first.accepted, first.outcomes) == (10_000, ())
@@ -229,13 +233,13 @@ def test_ten_thousand_deltas_are_one_push_and_again_for_nothing(tenant: Tenant) 
     assert {delta.delta_id for delta in pulled} == {delta.delta_id for delta in deltas}
 
 
-def test_one_delta_more_than_fits_is_refused_with_the_limit(shared: Tenant) -> None:
+def test_push_above_the_delta_limit_is_refused_and_names_the_limit(shared: Tenant) -> None:
     body = {"clientId": "c1", "deltas": [GOOD] * 10_001, "lastSeenHlc": "0"}
     answer = shared.call("POST", f"/sync/{shared.gateway}/push", token=shared.token(), json=body)
     assert "10000" in refused(answer, 400, "VALIDATION_ERROR")
 
 
-def test_both_encodings_and_both_prefixes_show_the_same_deltas(tenant: Tenant) -> None:
+def test_json_and_protobuf_and_both_path_prefixes_return_the_same_deltas(tenant: Tenant) -> None:
     tenant.push([tenant.make(Op.INSERT, "r1", {"title": "Milk", "n": 1.5, "tags": ["a"]})])
     body = {
         "clientId": "c1",
@@ -261,7 +265,7 @@ def test_both_encodings_and_both_prefixes_show_the_same_deltas(tenant: Tenant) -
         assert titles == {"Milk", "Brød"}
 
 
-def test_clients_that_push_at_once_all_get_through_and_see_each_other(tenant: Tenant) -> None:
+def test_concurrent_pushes_are_all_accepted_and_pulled_once(tenant: Tenant) -> None:
     rounds, clients = 6, [f"c{number}" for number in range(4)]
     made = {
         client: [

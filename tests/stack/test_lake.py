@@ -191,19 +191,19 @@ def assert_right(tenant: Tenant, table: str = "todos") -> None:
     assert sorted(changes.column("_delta_id").to_pylist()) == logged
 
 
-def test_two_runs_at_once_both_end_well_and_apply_each_batch_once(history: History) -> None:
+def test_two_concurrent_runs_succeed_and_apply_each_batch_once(history: History) -> None:
     assert [run["JobRunState"] for run in history.together] == ["SUCCEEDED", "SUCCEEDED"]
     for table in TABLES:
         assert_right(history.killed, table)
 
 
-def test_batches_behind_a_gap_wait_and_are_taken_once_it_is_filled(history: History) -> None:
+def test_batches_after_a_gap_wait_and_are_applied_once_it_is_filled(history: History) -> None:
     assert history.behind_the_gap == 2
     assert history.disordered.waiting() == 0
     assert_right(history.disordered)
 
 
-def test_a_run_that_is_killed_midway_is_finished_by_the_sweep(history: History) -> None:
+def test_run_killed_midway_is_finished_by_the_sweep(history: History) -> None:
     assert history.stopped["JobRunState"] == "STOPPED"
     assert history.after_the_stop > 0
     assert history.sweep["status"] == "SUCCEEDED"
@@ -218,7 +218,7 @@ def test_batches_that_are_delivered_three_times_are_applied_once(history: Histor
         assert len(history.killed.lake_rows(table)) == 10 * len(STEPS)
 
 
-def test_a_claim_that_cannot_be_read_is_set_aside_with_its_reason(history: History) -> None:
+def test_unreadable_claim_is_set_aside_with_its_reason(history: History) -> None:
     objects = bucket(history.unreadable)
     assert claims(history.unreadable) == []
     [key] = objects.list_objects(f"claims-failed/{history.unreadable.gateway}/")
@@ -228,7 +228,7 @@ def test_a_claim_that_cannot_be_read_is_set_aside_with_its_reason(history: Histo
     assert "claim" in put["Metadata"]["reason"]
 
 
-def test_athena_finds_the_views_of_each_table(history: History, aws: Aws) -> None:
+def test_glue_catalogue_has_the_athena_views_of_each_table(history: History, aws: Aws) -> None:
     database = lake_database(aws.output("DatabasePrefix"), history.killed.gateway)
     for table in TABLES:
         for suffix in (ROWS_SUFFIX, LIVE_SUFFIX):

@@ -88,7 +88,7 @@ def versions_of_attachments(tenant: Tenant) -> list[str]:
 
 
 @pytest.mark.law("L17")
-def test_dead_rows_are_written_away_and_the_lake_goes_on(
+def test_maintenance_rewrites_files_with_dead_rows_and_the_lake_keeps_working(
     stack: Stack, aws: Aws, glue: Glue
 ) -> None:
     tenant = Tenant(stack)
@@ -116,7 +116,7 @@ def test_dead_rows_are_written_away_and_the_lake_goes_on(
 
 
 @pytest.mark.law("E6", "E7", "E8", "E11")
-def test_the_rows_of_a_user_are_erased_from_the_lake_with_all_old_versions(
+def test_erased_rows_are_removed_from_the_lake_with_all_old_versions(
     stack: Stack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tenant = Tenant(stack)

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 RECEIVED_AT_ONCE_MAX = 10
 
 
-def test_a_dead_letter_is_shown_without_being_moved(aws: Aws, lakesync: Callable[..., Any]) -> None:
+def test_replay_with_look_shows_a_dead_letter_without_moving_it(
+    aws: Aws, lakesync: Callable[..., Any]
+) -> None:
     sqs, dead = aws.client("sqs"), aws.output("AnnounceDlqUrl")
     body = '{"only": "looked at"}'
     sqs.send_message(QueueUrl=dead, MessageBody=body)
@@ -38,7 +40,7 @@ def test_a_dead_letter_is_shown_without_being_moved(aws: Aws, lakesync: Callable
 
 
 @pytest.mark.usefixtures("by_hand", "flush_paused")
-def test_a_message_that_fails_too_often_is_a_dead_letter_and_a_replay_puts_it_back(
+def test_message_that_fails_too_often_becomes_a_dead_letter_and_replay_requeues_it(
     tenant: Tenant, aws: Aws, lakesync: Callable[..., Any]
 ) -> None:
     sqs, queue = aws.client("sqs"), aws.output("FlushQueueUrl")
@@ -61,7 +63,7 @@ def test_a_message_that_fails_too_often_is_a_dead_letter_and_a_replay_puts_it_ba
 
 
 @pytest.mark.usefixtures("by_hand")
-def test_a_flush_that_was_given_up_is_done_after_a_replay(
+def test_replayed_flush_message_is_processed(
     tenant: Tenant, aws: Aws, lakesync: Callable[..., Any]
 ) -> None:
     tenant.push([tenant.make(Op.INSERT, "r1", {"a": 1})])
@@ -73,9 +75,7 @@ def test_a_flush_that_was_given_up_is_done_after_a_replay(
 
 
 @pytest.mark.usefixtures("by_hand")
-def test_the_schedule_asks_for_a_flush_of_what_is_due(
-    stack: Stack, tenant: Tenant, aws: Aws
-) -> None:
+def test_scheduler_requests_a_flush_of_due_gateways(stack: Stack, tenant: Tenant, aws: Aws) -> None:
     tenant.push([tenant.make(Op.INSERT, "r1", {"a": 1})])
     resource = aws.client("cloudformation").describe_stack_resource(
         StackName=stack.stack, LogicalResourceId="ScheduleFlushFunction"

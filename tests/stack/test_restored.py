@@ -89,7 +89,7 @@ def restored(table: str, stack_folder: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.law("B12")
 @pytest.mark.usefixtures("credentials")
-def test_a_restored_table_is_put_in_use_and_what_it_lost_comes_back(
+def test_restored_table_is_put_in_use_and_clients_push_lost_commits_again(
     tenant: Tenant, stack: Stack, aws: Aws, stack_folder: Path, tmp_path: Path, in_use: Any
 ) -> None:
     own, table = aws.output("BufferTable"), f"restored-{uuid4().hex[:8]}"

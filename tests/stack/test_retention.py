@@ -55,7 +55,7 @@ def rows_of(body: bytes) -> set[tuple[str, str]]:
     return rows
 
 
-def test_a_checkpoint_is_there_once_retention_ran(kept: Tenant, aws: Aws) -> None:
+def test_retention_builds_a_checkpoint_that_clients_can_read(kept: Tenant, aws: Aws) -> None:
     assert streamed(kept).status_code == 404
 
     execution = retained(aws)
@@ -72,7 +72,7 @@ def test_a_checkpoint_is_there_once_retention_ran(kept: Tenant, aws: Aws) -> Non
     assert streamed(kept, checkpoint="0" * 16 + "-" + "0" * 16).status_code == 410
 
 
-def test_a_client_begins_with_the_checkpoint_over_a_socket_too(
+def test_client_bootstraps_from_the_checkpoint_over_a_web_socket(
     kept: Tenant, socket_url: str
 ) -> None:
     rows, snapshot = set(), SNAPSHOT
@@ -108,7 +108,7 @@ def few_are_many(aws: Aws) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("few_are_many")
-def test_a_large_gateways_checkpoint_comes_out_of_the_lake(kept: Tenant, aws: Aws) -> None:
+def test_checkpoint_of_a_large_gateway_is_built_from_the_lake(kept: Tenant, aws: Aws) -> None:
     before = streamed(kept).headers["x-checkpoint-hlc"]
     kept.push([kept.make(Op.INSERT, "newer", {"n": 1})])
     kept.flush()
@@ -125,7 +125,7 @@ def test_a_large_gateways_checkpoint_comes_out_of_the_lake(kept: Tenant, aws: Aw
     assert rows_of(answer.content) == wanted | {("newer", "INSERT"), ("r7", "DELETE")}
 
 
-def test_retention_that_was_stopped_is_started_again(kept: Tenant, aws: Aws) -> None:
+def test_retention_succeeds_after_a_stopped_execution(kept: Tenant, aws: Aws) -> None:
     client = aws.client("stepfunctions")
     machine = aws.output("RetentionStateMachineArn")
     kept.push([kept.make(Op.INSERT, "late", {"n": 1})])
@@ -137,7 +137,7 @@ def test_retention_that_was_stopped_is_started_again(kept: Tenant, aws: Aws) -> 
 
 
 @pytest.mark.parametrize("task", ["build", "trim", "forget", "clean"])
-def test_each_task_can_be_asked_for_by_hand(kept: Tenant, aws: Aws, task: str) -> None:
+def test_each_retention_task_can_be_invoked_manually(kept: Tenant, aws: Aws, task: str) -> None:
     client = aws.client("lambda")
     payload = json.dumps({"task": task, "gateway": kept.gateway})
 

@@ -123,7 +123,7 @@ def sync(*clients: Client) -> None:
         client.sync().unwrap()
 
 
-def test_rows_come_and_go_with_the_row_and_with_the_token(team: Team) -> None:
+def test_visible_rows_follow_changes_of_rows_and_of_token_claims(team: Team) -> None:
     ann, anns = team.join("ann", "x")
     bob, _ = team.join("bob", "y")
     ann.insert("todos", "t1", {"team": "x", "title": "one"}).unwrap()
@@ -150,7 +150,7 @@ def test_rows_come_and_go_with_the_row_and_with_the_token(team: Team) -> None:
     assert set(titles(ann)) == {"t1"}
 
 
-def test_a_write_beyond_ones_rows_is_refused_by_itself(team: Team) -> None:
+def test_write_outside_the_sync_rules_is_refused_alone(team: Team) -> None:
     ann, _ = team.join("ann", "x")
     ann.insert("todos", "mine", {"team": "x", "title": "mine"}).unwrap()
     theirs = ann.insert("todos", "theirs", {"team": "y", "title": "theirs"}).unwrap()
@@ -165,7 +165,7 @@ def test_a_write_beyond_ones_rows_is_refused_by_itself(team: Team) -> None:
     assert set(titles(ann)) == {"mine"}
 
 
-def test_a_page_names_its_scope_and_another_one_is_read_again(governed: Tenant) -> None:
+def test_page_names_its_scope_and_a_changed_scope_is_read_again(governed: Tenant) -> None:
     tenant = governed
     rows = [("a", "x"), ("b", "y")]
     deltas = [
@@ -214,7 +214,7 @@ def test_a_page_names_its_scope_and_another_one_is_read_again(governed: Tenant) 
 
 
 @pytest.mark.law("K33", "V12")
-def test_a_column_that_is_left_out_is_in_no_page_no_broadcast_and_no_file(
+def test_omitted_column_is_in_no_page_broadcast_or_client_file(
     tenant: Tenant, socket_url: str, tmp_path: Path
 ) -> None:
     administer(tenant, "schema", SCHEMA)
@@ -273,7 +273,7 @@ def columns_in(page: PullPage) -> set[str]:
     return {name for delta in deltas for name, _ in delta.columns}
 
 
-def test_two_existing_clients_end_with_exactly_what_they_may_see(stack: Stack) -> None:
+def test_existing_clients_end_with_the_same_visible_rows(stack: Stack) -> None:
     tenant = Tenant(stack)
     answered = run_node(
         "../compat/two_clients.mjs",

@@ -35,7 +35,7 @@ def push_and_wait(tenant: Tenant, turn: int) -> None:
 
 
 @pytest.mark.law("L1", "L19", "D19", "Y1", "Y5")
-def test_edits_of_a_quiet_gateway_are_in_the_lake_without_a_run_and_a_flow_takes_them_on(
+def test_small_batches_reach_the_lake_without_a_glue_run_and_a_flow_reads_them(
     tenant: Tenant, glue: Glue, stack: Stack, aws: Aws, lakesync: Callable[..., Any]
 ) -> None:
     glue.settle()
@@ -64,7 +64,7 @@ def test_edits_of_a_quiet_gateway_are_in_the_lake_without_a_run_and_a_flow_takes
     flows.ask("DELETE", "/on")
 
 
-def test_a_function_with_its_layers_is_no_larger_than_lambda_takes(stack: Stack) -> None:
+def test_functions_with_built_layers_fit_the_size_limit_of_lambda(stack: Stack) -> None:
     assert stack.stack, "it was built"
     build = ROOT / ".aws-sam" / "build"
     sizes = {

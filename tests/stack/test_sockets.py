@@ -44,7 +44,7 @@ def next_answer(socket: Any) -> tuple[Tag, bytes]:
 
 
 @pytest.mark.law("T1", "T4")
-def test_an_edit_of_one_client_arrives_in_the_file_of_another(
+def test_edit_of_one_client_is_broadcast_to_another(
     tenant: Tenant, socket_url: str, tmp_path: Path
 ) -> None:
     def transport(client: str) -> HttpTransport:
@@ -77,7 +77,7 @@ def titles(client: Client) -> list[object]:
 
 
 @pytest.mark.law("T7")
-def test_a_browser_pushes_and_pulls_with_several_requests_under_way(
+def test_concurrent_pushes_and_a_pull_on_one_web_socket_are_answered(
     tenant: Tenant, socket_url: str
 ) -> None:
     deltas = [tenant.make(Op.INSERT, f"r{number}", {"n": number}) for number in range(3)]
@@ -95,7 +95,7 @@ def test_a_browser_pushes_and_pulls_with_several_requests_under_way(
 
 
 @pytest.mark.law("T7")
-def test_a_keep_alive_is_answered_without_a_function(tenant: Tenant, socket_url: str) -> None:
+def test_keep_alive_is_answered(tenant: Tenant, socket_url: str) -> None:
     with opened(socket_url, tenant) as socket:
         socket.send(frames.KEEP_ALIVE)
         assert next_answer(socket) == (Tag.KEEP_ALIVE, b"")
@@ -105,7 +105,7 @@ def test_a_keep_alive_is_answered_without_a_function(tenant: Tenant, socket_url:
 
 
 @pytest.mark.law("T6")
-def test_a_bad_token_opens_nothing(tenant: Tenant, socket_url: str) -> None:
+def test_web_socket_with_an_invalid_token_is_refused(tenant: Tenant, socket_url: str) -> None:
     for wrong in ({"gw": ""}, {"ttl_s": -60}):
         with pytest.raises(InvalidStatus) as caught, opened(socket_url, tenant, **wrong):
             pass
@@ -113,9 +113,7 @@ def test_a_bad_token_opens_nothing(tenant: Tenant, socket_url: str) -> None:
 
 
 @pytest.mark.law("T10")
-def test_a_ticket_opens_one_connection_without_header_or_sub_protocol(
-    tenant: Tenant, socket_url: str
-) -> None:
+def test_ticket_opens_exactly_one_connection(tenant: Tenant, socket_url: str) -> None:
     answer = tenant.call("POST", f"/sync/{tenant.gateway}/ticket", token=tenant.token("c1"))
     assert answer.status_code == 200, answer.text
     address = f"{socket_url}?clientId=c1&ticket={answer.json()['ticket']}"
@@ -132,7 +130,9 @@ def test_a_ticket_opens_one_connection_without_header_or_sub_protocol(
 
 
 @pytest.mark.law("T6")
-def test_who_is_revoked_is_notified_and_closed(tenant: Tenant, socket_url: str) -> None:
+def test_connection_of_a_revoked_user_is_notified_and_closed(
+    tenant: Tenant, socket_url: str
+) -> None:
     with opened(socket_url, tenant, "c1") as socket:
         answer = tenant.call(
             "POST",
@@ -149,9 +149,7 @@ def test_who_is_revoked_is_notified_and_closed(tenant: Tenant, socket_url: str) 
 
 
 @pytest.mark.law("T6")
-def test_a_client_that_an_administrator_disconnects_is_told_so(
-    tenant: Tenant, socket_url: str
-) -> None:
+def test_disconnected_client_is_notified_and_closed(tenant: Tenant, socket_url: str) -> None:
     with opened(socket_url, tenant, "c1") as socket:
         answer = tenant.call(
             "POST",
@@ -168,7 +166,9 @@ def test_a_client_that_an_administrator_disconnects_is_told_so(
 
 
 @pytest.mark.law("T7")
-def test_what_is_no_frame_closes_with_a_code(tenant: Tenant, socket_url: str) -> None:
+def test_invalid_frame_closes_the_connection_with_a_refusal(
+    tenant: Tenant, socket_url: str
+) -> None:
     with opened(socket_url, tenant) as socket:
         socket.send('{"action": "pull"}')
         tag, body = next_frame(socket)

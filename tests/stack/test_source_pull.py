@@ -113,7 +113,7 @@ def put(warehouse: Warehouse, owner: str, rows: dict[str, int], table: str = "to
 
 
 @pytest.mark.law("D13", "D14")
-def test_rows_of_a_database_are_pulled_by_the_rules_and_then_what_changed(
+def test_pull_from_a_source_gives_visible_rows_and_then_only_changes(
     tenant: Tenant, warehouse: Warehouse, lakesync: Callable[..., Any]
 ) -> None:
     anns = {f"t{number}": number for number in range(ROWS)}
@@ -146,7 +146,7 @@ def test_rows_of_a_database_are_pulled_by_the_rules_and_then_what_changed(
 
 
 @pytest.mark.law("D14")
-def test_a_source_that_is_away_or_unknown_says_so_and_nothing_of_itself(
+def test_pull_from_an_unavailable_or_unknown_source_fails_without_revealing_it(
     tenant: Tenant, warehouse: Warehouse
 ) -> None:
     put(warehouse, "ann", {"t0": 0})

@@ -49,7 +49,7 @@ def things(aws: Aws) -> dict[str, list[str]]:
     return own
 
 
-def test_the_stack_goes_with_everything_that_was_made_in_it(
+def test_stack_delete_removes_the_stack_and_everything_made_in_it(
     stack: Stack,
     aws: Aws,
     stack_folder: Path,

@@ -50,7 +50,9 @@ def flushes(tenant: Tenant, count: int) -> None:
 
 @pytest.mark.law("D19")
 @pytest.mark.usefixtures("lake_left_alone")
-def test_what_clients_push_over_https_and_over_a_socket(tenant: Tenant, socket_url: str) -> None:
+def test_pushes_over_https_and_web_sockets_above_the_threshold_are_flushed(
+    tenant: Tenant, socket_url: str
+) -> None:
     quick_to_flush(tenant)
     tenant.push([tenant.make(Op.INSERT, "r1", {"text": large(1)})])
     flushes(tenant, 1)
@@ -63,7 +65,9 @@ def test_what_clients_push_over_https_and_over_a_socket(tenant: Tenant, socket_u
 
 @pytest.mark.law("D19", "N14")
 @pytest.mark.usefixtures("lake_left_alone")
-def test_what_a_connector_polls_and_what_its_webhooks_bring(stack: Stack, tenant: Tenant) -> None:
+def test_polls_and_webhooks_of_a_connector_above_the_threshold_are_flushed(
+    stack: Stack, tenant: Tenant
+) -> None:
     quick_to_flush(tenant)
     admin, path = tenant.token("ops", role="admin"), f"/admin/connectors/{tenant.gateway}"
     Site.port = (urlsplit(stack.endpoint).port or 0) + 1
@@ -104,7 +108,7 @@ def told(stack: Stack, tenant: Tenant, issue: str) -> dict[str, Any]:
 
 @pytest.mark.law("D19", "N20", "Y5")
 @pytest.mark.usefixtures("lake_left_alone")
-def test_what_a_flow_brings_whose_source_also_changes_its_schema(
+def test_poll_of_a_flow_above_the_threshold_is_flushed_and_reports_a_new_column(
     tenant: Tenant, aws: Aws, lakesync: Callable[..., Any], postgres: Database
 ) -> None:
     quick_to_flush(tenant)
