@@ -13,7 +13,7 @@ PARTED = "client"
 """The one folder whose folders are told by themselves."""
 
 
-def test_each_folder_of_the_library_is_described_in_one_sentence() -> None:
+def test_architecture_page_lists_each_folder_of_the_library_once() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
     _, ideas = page.split("## The idea")
     listed = TABLE.findall(ideas.split("## ")[0])
@@ -29,7 +29,7 @@ def test_each_folder_of_the_library_is_described_in_one_sentence() -> None:
     assert {name for name in listed if not name.endswith(".py")} == folders
 
 
-def test_what_the_simulation_is_measured_on_exists() -> None:
+def test_paths_in_the_coverage_lists_of_the_simulation_exist() -> None:
     folders = [LIBRARY / "lakesync" / folder for folder in measured.MEASURED]
     left_out = [name for name in measured.NOT_MEASURED if not any(LIBRARY.rglob(name[2:]))]
 

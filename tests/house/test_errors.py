@@ -30,20 +30,22 @@ LEAVES = [kind for kind in EVERY if not kind.__subclasses__()]
 
 
 @pytest.mark.parametrize("kind", LEAVES)
-def test_every_leaf_says_what_it_is_and_when_to_try_again(kind: type[LakeSyncError]) -> None:
+def test_every_leaf_error_has_a_code_status_retry_rule_and_docstring(
+    kind: type[LakeSyncError],
+) -> None:
     assert re.fullmatch(r"[A-Z][A-Z_]+[A-Z]", vars(kind)["code"])
     assert 400 <= kind.status < 600
     assert isinstance(kind.retry, Retry)
     assert (kind.__doc__ or "").endswith(".")
 
 
-def test_codes_are_unique() -> None:
+def test_error_codes_are_unique() -> None:
     codes = [vars(kind)["code"] for kind in EVERY if "code" in vars(kind)]
 
     assert sorted(codes) == sorted(set(codes)) == sorted(BY_CODE)
 
 
-def test_codes_that_existing_clients_know_keep_their_spelling() -> None:
+def test_error_codes_known_to_existing_clients_still_exist() -> None:
     known = """VALIDATION_ERROR SCHEMA_ERROR BACKPRESSURE_ERROR CLOCK_DRIFT AUTH_ERROR FORBIDDEN
         NOT_FOUND RATE_LIMITED ADAPTER_ERROR FLUSH_ERROR INTERNAL_ERROR"""
 
@@ -104,14 +106,14 @@ def shared(tree: ast.Module, names: set[str]) -> list[str]:
     ]
 
 
-def test_an_error_is_made_for_each_refusal() -> None:
+def test_no_exception_instance_is_shared_between_requests() -> None:
     names = exceptions(module.tree for module in product_modules())
     faults = {m.name: made for m in product_modules() if (made := shared(m.tree, names))}
 
     assert faults == {}, "raised twice, an exception says in one answer what another request caused"
 
 
-def test_an_error_made_with_its_module_is_noticed() -> None:
+def test_module_level_exception_instances_are_detected() -> None:
     tree = ast.parse(MADE_ONCE)
 
     assert shared(tree, exceptions([tree])) == [
@@ -129,7 +131,7 @@ DRAWN = re.compile(
 )
 
 
-def test_the_drawing_is_the_tree() -> None:
+def test_error_tree_in_the_docstring_matches_the_classes() -> None:
     drawn = [
         (len(line["branch"]) // 4, line["name"], line["code"])
         for line in DRAWN.finditer(errors.__doc__ or "")
@@ -140,13 +142,13 @@ def test_the_drawing_is_the_tree() -> None:
     ]
 
 
-def test_the_drawing_says_when_to_try_again() -> None:
+def test_retry_rules_in_the_docstring_match_the_classes() -> None:
     drawn = [line for line in DRAWN.finditer(errors.__doc__ or "") if line["retry"]]
     for line in some(drawn):
         assert getattr(errors, line["name"]).retry is Retry[line["retry"]]
 
 
-def test_there_is_no_error_outside_the_tree() -> None:
+def test_no_error_subclass_is_defined_outside_the_errors_module() -> None:
     faults = [
         f"{module.name}: {node.name}"
         for module in product_modules()

@@ -16,15 +16,15 @@ def defined(word: str) -> bool:
     return any(word.startswith(entry[:-1]) and len(word) <= len(entry) + 3 for entry in WORDS)
 
 
-def test_every_word_has_one_meaning() -> None:
+def test_glossary_defines_each_word_once() -> None:
     assert len(WORDS) == len(set(WORDS))
 
 
-def test_the_words_that_meanings_lean_on_have_entries() -> None:
+def test_words_in_italics_in_the_glossary_have_entries() -> None:
     leaned_on = {word for _, meaning in ROWS for word in re.findall(r"\*([^*]+)\*", meaning)}
 
     assert sorted(word for word in leaned_on if not defined(word)) == []
 
 
-def test_words_stand_in_the_order_of_the_alphabet() -> None:
+def test_glossary_is_in_alphabetical_order() -> None:
     assert [word[0] for word in WORDS] == sorted(word[0] for word in WORDS)

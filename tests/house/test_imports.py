@@ -24,7 +24,7 @@ def test_the_import_contracts_of_pyproject_hold() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_no_two_modules_need_each_other() -> None:
+def test_modules_have_no_circular_imports() -> None:
     """Not even where the import is for types, or within a function: neither is read alone."""
     every = {module.dotted: imported(module) for module in library_modules()}
     needs = {
@@ -55,11 +55,11 @@ def strangers(folder: str, *allowed: str) -> list[str]:
     )
 
 
-def test_a_function_is_an_entry_point_and_holds_no_logic() -> None:
+def test_functions_import_only_the_runtime_and_errors() -> None:
     assert strangers("functions/", "lakesync.runtime", "lakesync.errors") == []
 
 
-def test_glue_jobs_stand_on_the_pure_core() -> None:
+def test_glue_jobs_import_only_the_pure_core_and_listed_modules() -> None:
     pure = ("lakesync.core", "lakesync.errors", "lakesync.ports", "lakesync.wire")
     checkpoints = ("lakesync.checkpoint", "lakesync.adapters.lake.s3")
     maintenance = "lakesync.maintenance.lake_plan"
@@ -87,7 +87,7 @@ def test_glue_jobs_stand_on_the_pure_core() -> None:
 
 
 @pytest.mark.parametrize("kind", ["common", "iceberg", "bigquery", "flows"])
-def test_a_folder_of_spark_uses_what_all_share_and_no_other_kind(kind: str) -> None:
+def test_each_folder_of_spark_code_imports_only_itself_and_common(kind: str) -> None:
     faults = [
         f"{module.name} imports {name}"
         for module in modules(f"glue_jobs/lakesync_spark/{kind}/")
@@ -98,7 +98,7 @@ def test_a_folder_of_spark_uses_what_all_share_and_no_other_kind(kind: str) -> N
     assert faults == []
 
 
-def test_spark_transforms_do_no_io_of_their_own() -> None:
+def test_spark_transforms_import_no_network_libraries() -> None:
     faults = [
         f"{module.name} imports {name}"
         for module in modules("glue_jobs/lakesync_spark/")
@@ -109,7 +109,7 @@ def test_spark_transforms_do_no_io_of_their_own() -> None:
     assert faults == []
 
 
-def test_only_the_lake_adapter_and_the_edges_know_aws() -> None:
+def test_only_adapters_and_edges_import_boto3() -> None:
     edges = (
         "adapters/lake/",
         "adapters/bigquery/credentials",

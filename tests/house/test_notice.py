@@ -22,12 +22,12 @@ def shipped() -> set[str]:
     return {name for name, marker in pins if "win32" not in marker and "'nt'" not in marker}
 
 
-def test_the_notice_lists_what_the_layers_ship() -> None:
+def test_notice_lists_exactly_the_packages_of_the_layers() -> None:
     assert set(LISTED) == shipped()
 
 
 @pytest.mark.parametrize("name", sorted(LISTED))
-def test_a_licence_that_asks_for_more_than_a_notice_is_named(name: str) -> None:
+def test_notice_names_licences_that_require_more_than_a_notice(name: str) -> None:
     try:
         said = metadata(name)
     except PackageNotFoundError:
@@ -38,7 +38,7 @@ def test_a_licence_that_asks_for_more_than_a_notice_is_named(name: str) -> None:
     assert asks == bool(ASKS_FOR_MORE.search(LISTED[name]))
 
 
-def test_the_notice_goes_with_the_library() -> None:
+def test_notice_is_included_in_the_library_distribution() -> None:
     text = (ROOT / "pyproject.toml").read_text()
     assert 'license-files = ["LICENSE", "NOTICE"]' in text
     assert re.search(r'\[tool\.hatch\.build\.targets\.sdist\]\ninclude = \[.*"NOTICE".*\]', text)

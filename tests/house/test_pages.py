@@ -11,12 +11,12 @@ FILES = frozenset(map(name_of, tracked()))
 PAGES = {name_of(path): path.read_text("utf-8") for path in tracked() if path.suffix == ".md"}
 
 
-def test_pages_are_found() -> None:
+def test_expected_documentation_pages_are_found() -> None:
     assert {"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/compatibility.md"} <= PAGES.keys()
 
 
 @pytest.mark.parametrize("name", sorted(PAGES))
-def test_a_page_renders_and_its_links_lead_somewhere(name: str) -> None:
+def test_every_page_renders_and_its_links_resolve(name: str) -> None:
     assert faults(name, PAGES, FILES) == []
 
 
@@ -39,7 +39,7 @@ def of(text: str) -> list[str]:
     return [fault.removeprefix("docs/page.md:") for fault in found]
 
 
-def test_a_good_page_has_no_fault() -> None:
+def test_valid_page_has_no_fault() -> None:
     assert of(GOOD) == []
 
 
@@ -69,11 +69,11 @@ def test_a_good_page_has_no_fault() -> None:
         ("[x][undefined]\n", "1: a link that is none: ][undefined]"),
     ],
 )  # fmt: skip
-def test_a_bad_page_is_found(text: str, fault: str) -> None:
+def test_invalid_page_is_reported(text: str, fault: str) -> None:
     assert any(each.startswith(fault) for each in of(text)), of(text)
 
 
-def test_anchors_are_githubs() -> None:
+def test_anchors_follow_the_rules_of_github() -> None:
     text = "# A.B: *c* `d_e` (f)\n\n# A.B: c d_e f\n\nX & Y\n=====\n\n## [Link](x.md)-ed\n"
 
     assert anchors(text) == {"ab-c-d_e-f", "ab-c-d_e-f-1", "x--y", "link-ed"}

@@ -27,14 +27,14 @@ EXPORTING = [
 
 
 @pytest.mark.parametrize("module", EXPORTING, ids=lambda module: module.dotted)
-def test_what_is_exported_is_there(module: Module) -> None:
+def test_exported_names_exist(module: Module) -> None:
     names = exported(module) or []
     imported = importlib.import_module(module.dotted)
 
     assert [name for name in names if not hasattr(imported, name)] == []
 
 
-def test_the_package_exports_what_it_imports_and_nothing_else() -> None:
+def test_package_exports_exactly_the_names_it_imports() -> None:
     (package,) = [module for module in library_modules() if module.dotted == "lakesync"]
     bound = {
         alias.asname or alias.name
@@ -46,5 +46,5 @@ def test_the_package_exports_what_it_imports_and_nothing_else() -> None:
     assert set(exported(package) or []) == bound
 
 
-def test_the_package_says_that_it_is_typed() -> None:
+def test_package_has_a_py_typed_marker() -> None:
     assert (LIBRARY / "lakesync" / "py.typed").exists()

@@ -7,7 +7,7 @@ import json
 from tests.support.public_face import PATH, changes, public_face
 
 
-def test_what_others_hold_on_to_is_as_it_was() -> None:
+def test_public_interface_is_unchanged_or_the_change_is_recorded() -> None:
     kept = json.loads(PATH.read_text("utf-8"))
     made = json.loads(json.dumps(public_face()))
 
@@ -16,7 +16,7 @@ def test_what_others_hold_on_to_is_as_it_was() -> None:
     )
 
 
-def test_a_change_is_found_wherever_it_is() -> None:
+def test_changes_of_the_public_interface_are_detected_at_any_depth() -> None:
     kept = {"python": {"a": {"f": "(x)"}}, "outputs": ["A", "B"], "proofs of laws": {"M1": 2}}
 
     assert list(changes(kept, kept)) == []

@@ -89,7 +89,7 @@ def test_no_retired_word_is_used() -> None:
     assert uses == []
 
 
-def test_retired_words_are_met_wherever_they_stand() -> None:
+def test_retired_words_are_found_in_names_comments_and_docstrings() -> None:
     text = '''"""Nothing is owed."""
 def unmerge(held): return held.eyes  # pictured
 class Kept:

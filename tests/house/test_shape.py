@@ -76,7 +76,7 @@ def test_functions_are_short() -> None:
     assert sorted(set(LONGER_FUNCTIONS) - longer) == [], "no longer exceptions"
 
 
-def test_every_module_opens_with_its_promise() -> None:
+def test_every_module_has_a_docstring() -> None:
     assert [m.name for m in product_modules() if not ast.get_docstring(m.tree)] == []
 
 
@@ -130,7 +130,7 @@ def lines_with(words: re.Pattern[str]) -> list[str]:
     ]
 
 
-def test_nothing_is_left_unfinished() -> None:
+def test_product_code_has_no_unfinished_markers() -> None:
     assert lines_with(UNFINISHED) == []
 
 
@@ -145,7 +145,7 @@ def test_no_comment_excuses_its_code() -> None:
     assert faults == []
 
 
-def test_the_product_does_not_know_where_it_is_tested() -> None:
+def test_product_code_does_not_mention_its_test_environment() -> None:
     lines = [line for line in lines_with(ELSEWHERE) if not line.startswith(TESTS_OF_OTHERS)]
 
     assert lines == []

@@ -23,7 +23,7 @@ def stated() -> list[str]:
     return [law for page in PAGES for law in pages.stated_laws(page)]
 
 
-def test_every_law_has_a_number_of_its_own() -> None:
+def test_law_numbers_are_unique() -> None:
     assert [law for law, count in Counter(stated()).items() if count > 1] == []
 
 
@@ -38,11 +38,11 @@ def test_every_law_is_named_by_a_test() -> None:
     assert sorted(set(stated()) - set(pages.proofs())) == []
 
 
-def test_every_law_that_a_test_names_is_stated() -> None:
+def test_every_law_named_by_a_test_is_in_the_specification() -> None:
     assert sorted(set(pages.proofs()) - set(stated())) == []
 
 
-def test_every_mark_is_where_it_can_be_read() -> None:
+def test_every_law_mark_is_on_a_function_class_or_method() -> None:
     """On a function, a class or a method: not in a list, nor on a whole module."""
     test_files = [module for module in modules("tests/") if "tests/support/" not in module.name]
     named = {
@@ -55,12 +55,12 @@ def test_every_mark_is_where_it_can_be_read() -> None:
 
 
 @by_name
-def test_the_parts_of_a_page_that_are_written_from_the_code_are_current(page: Path) -> None:
+def test_generated_parts_of_specification_pages_are_current(page: Path) -> None:
     assert page.read_text("utf-8") == pages.renewed(page), f"run `{pages.COMMAND}`"
 
 
 @by_name
-def test_a_page_of_laws_says_what_is_not_promised(page: Path) -> None:
+def test_every_page_of_laws_has_the_required_sections(page: Path) -> None:
     titles = re.findall(r"^## (.*)$", page.read_text("utf-8"), re.MULTILINE)
 
     if pages.stated_laws(page):
@@ -70,7 +70,7 @@ def test_a_page_of_laws_says_what_is_not_promised(page: Path) -> None:
 CITED = re.compile(r"Laws? ([A-Z]+)(\d+)(?:-[A-Z]+(\d+))?:\s+``(docs/spec/[a-z_]+\.md)``")
 
 
-def test_every_law_that_the_code_cites_stands_on_the_page_it_names() -> None:
+def test_every_law_cited_in_code_is_on_the_cited_page() -> None:
     missing = []
     for module in product_modules():
         for letters, first, last, page in CITED.findall(module.text):
@@ -82,7 +82,7 @@ def test_every_law_that_the_code_cites_stands_on_the_page_it_names() -> None:
     assert sorted(missing) == []
 
 
-def test_every_page_that_the_code_names_exists() -> None:
+def test_every_docs_page_cited_in_code_exists() -> None:
     named = {
         (module.name, page)
         for module in product_modules()
@@ -92,6 +92,6 @@ def test_every_page_that_the_code_names_exists() -> None:
     assert sorted(pair for pair in named if not (ROOT / pair[1]).exists()) == []
 
 
-def test_every_limit_says_why_and_in_which_unit() -> None:
+def test_every_limit_has_a_reason_and_a_unit() -> None:
     assert [limit.name for limit in pages.limits() if not limit.reason] == []
     assert [limit.name for limit in pages.limits() if not limit.unit] == []

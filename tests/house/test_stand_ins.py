@@ -68,12 +68,12 @@ def listed(stand_in: str) -> list[str]:
 
 
 @pytest.mark.parametrize("stand_in", STAND_INS)
-def test_the_page_lists_exactly_the_tests_that_run_on_each_stand_in(stand_in: str) -> None:
+def test_testing_page_lists_exactly_the_tests_on_each_stand_in(stand_in: str) -> None:
     assert users(stand_in)
     assert listed(stand_in) == users(stand_in)
 
 
-def test_a_test_of_an_app_needs_no_stand_in_for_aws() -> None:
+def test_testing_helpers_for_apps_import_no_aws_libraries() -> None:
     needed = {
         name
         for module in modules("layers/lakesync/python/lakesync/testing/")

@@ -25,7 +25,7 @@ def texts() -> Iterator[tuple[str, str]]:
 HOMES = re.compile(r"(?<![\w.])(/home/[a-z]|/Users/[A-Za-z]|/root/|[A-Z]:\\Users\\)")
 
 
-def test_no_file_names_a_folder_of_one_machine() -> None:
+def test_tracked_files_mention_no_folder_of_one_machine() -> None:
     here = {str(ROOT), str(Path.home())} - {"/"}
     faults = [
         f"{name}:{number}: {line.strip()}"
@@ -42,7 +42,7 @@ PRIVATE = re.compile(r"--(extra-)?index-url|--trusted-host|--find-links|PIP_INDE
 PUBLIC_HOSTS = {"pypi.org", "files.pythonhosted.org", "repo1.maven.org", "repo.maven.apache.org"}
 
 
-def test_packages_come_from_wherever_the_machine_gets_them() -> None:
+def test_lock_files_name_no_private_package_registry() -> None:
     """Lock files hold names, versions and hashes; the registry is the machine's affair."""
     faults = []
     for name, text in texts():
