@@ -65,7 +65,7 @@ json.dump([before * 2, after], sys.stdout)
 
 
 @pytest.mark.emulator
-def test_statements_of_one_shape_are_what_each_of_them_was_without_patches() -> None:
+def test_patched_statements_give_the_same_results_as_without_patches() -> None:
     answer = subprocess.run(
         [paths.BIGQUERY_PYTHON, "-c", PROGRAM],
         input=json.dumps(FILLED),
@@ -80,7 +80,7 @@ def test_statements_of_one_shape_are_what_each_of_them_was_without_patches() -> 
     assert after == before
 
 
-def test_a_shape_is_the_same_for_other_names_and_long_numbers() -> None:
+def test_statements_that_differ_in_names_have_the_same_shape() -> None:
     one, other = (shape_of(f"DROP TABLE `d.{name}`, `{name}` /* 10 */") for name in ("a1", "b2"))
     assert one is not None
     assert other is not None
@@ -94,11 +94,11 @@ def test_a_shape_is_the_same_for_other_names_and_long_numbers() -> None:
 @pytest.mark.parametrize(
     "statement", ["SELECT `a1`, `A1`", "SELECT `shape_0_of_names`", "SELECT 9191919191919000"]
 )
-def test_what_placeholders_would_confuse_has_no_shape(statement: str) -> None:
+def test_statements_that_placeholders_would_confuse_have_no_shape(statement: str) -> None:
     assert shape_of(statement) is None
 
 
-def test_work_is_done_once_for_a_shape_and_errors_speak_of_the_statement() -> None:
+def test_work_is_cached_by_shape_and_errors_name_the_original_statement() -> None:
     asked = []
 
     def make(statement: str, suffix: str) -> str:

@@ -27,5 +27,5 @@ from tests.support.call_sites import sites_of
         ("log.info('query')", []),
     ],
 )  # fmt: skip
-def test_a_call_of_aws_is_no_method_of_ours(source: str, operations: list[str]) -> None:
+def test_aws_calls_are_distinguished_from_own_methods(source: str, operations: list[str]) -> None:
     assert [site.operation for site in sites_of(source, "module.py")] == operations

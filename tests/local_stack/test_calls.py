@@ -39,7 +39,7 @@ def pairs(questions: list[Question]) -> list[tuple[str, str]]:
     return [(one.action, one.resource.removeprefix("arn:aws:")) for one in questions]
 
 
-def test_a_read_of_an_item_is_about_its_partition_key_and_its_attributes() -> None:
+def test_get_item_is_checked_by_partition_key_and_attributes() -> None:
     (whole,) = call("dynamodb", "GetItem", TableName="T", Key={"pk": {"S": "g|head"}})
     (part,) = call(
         "dynamodb", "GetItem", TableName="T", Key={"pk": {"S": "g|head"}, "sk": {"S": "0"}},
@@ -59,7 +59,7 @@ def test_a_read_of_an_item_is_about_its_partition_key_and_its_attributes() -> No
     }
 
 
-def test_a_transaction_is_asked_for_each_of_its_items() -> None:
+def test_transaction_is_checked_for_each_kind_of_item() -> None:
     key = {"TableName": "T", "Key": {"pk": {"S": "a"}}}
     questions = call(
         "dynamodb", "TransactWriteItems",
@@ -75,7 +75,7 @@ def test_a_transaction_is_asked_for_each_of_its_items() -> None:
     assert dict(questions[0].context)["dynamodb:LeadingKeys"] == ("b",)
 
 
-def test_a_query_of_an_index_is_about_the_index_and_its_key() -> None:
+def test_index_query_is_checked_by_index_and_partition_key() -> None:
     (query,) = call(
         "dynamodb", "Query", TableName="T", IndexName="i",
         KeyConditionExpression="#p = :p and o > :o",
@@ -89,7 +89,7 @@ def test_a_query_of_an_index_is_about_the_index_and_its_key() -> None:
     assert "dynamodb:LeadingKeys" not in dict(scan.context)
 
 
-def test_batches_are_about_all_their_keys() -> None:
+def test_batch_operations_are_checked_by_all_their_keys() -> None:
     keys = [{"pk": {"S": "b"}}, {"pk": {"S": "a"}}]
     (read,) = call("dynamodb", "BatchGetItem", RequestItems={"T": {"Keys": keys}})
     (write,) = call(
@@ -101,7 +101,7 @@ def test_batches_are_about_all_their_keys() -> None:
         assert dict(question.context)["dynamodb:LeadingKeys"] == ("a", "b")
 
 
-def test_every_table_has_the_partition_key_that_the_record_looks_for() -> None:
+def test_every_table_of_the_template_has_the_expected_partition_key() -> None:
     for table in resources("AWS::DynamoDB::Table").values():
         schema = table["Properties"]["KeySchema"]
         assert schema[0] == {"AttributeName": dynamodb.PARTITION_KEY, "KeyType": "HASH"}
@@ -124,7 +124,7 @@ def test_every_table_has_the_partition_key_that_the_record_looks_for() -> None:
         ("GET", "/b?versions=", "ListObjectVersions", "ListBucketVersions", "b"),
     ],
 )
-def test_calls_of_s3_are_named_as_its_policies_name_them(
+def test_s3_calls_map_to_their_policy_actions_and_resources(
     method: str, path: str, operation: str, action: str, resource: str
 ) -> None:
     named, questions = s3(method, path)
@@ -133,26 +133,26 @@ def test_calls_of_s3_are_named_as_its_policies_name_them(
     assert pairs(questions) == [(f"s3:{action}", f"s3:::{resource}")]
 
 
-def test_listings_are_about_their_prefix() -> None:
+def test_s3_listing_is_checked_by_its_prefix() -> None:
     (listing,) = s3("GET", "/b?list-type=2&prefix=a/")[1]
 
     assert listing.context == (("s3:prefix", ("a/",)),)
 
 
-def test_a_missing_object_is_admitted_only_to_who_may_list_the_bucket() -> None:
+def test_get_of_a_missing_object_also_requires_list_bucket() -> None:
     assert pairs(s3("GET", "/b/k", 404)[1]) == [
         ("s3:GetObject", "s3:::b/k"), ("s3:ListBucket", "s3:::b"),
     ]  # fmt: skip
 
 
-def test_a_copy_reads_what_it_copies() -> None:
+def test_s3_copy_also_requires_get_object_on_its_source() -> None:
     operation, questions = s3("PUT", "/b/new", x_amz_copy_source="b/old%20one")
 
     assert operation == "CopyObject"
     assert pairs(questions) == [("s3:PutObject", "s3:::b/new"), ("s3:GetObject", "s3:::b/old one")]
 
 
-def test_many_objects_are_deleted_by_the_right_to_each() -> None:
+def test_s3_multi_delete_requires_permission_for_each_object() -> None:
     body = b"<Delete><Object><Key>a</Key></Object><Object><Key>b</Key><VersionId>1</VersionId>"
     questions = s3("POST", "/b?delete=", body=body + b"</Object></Delete>")[1]
 
@@ -161,7 +161,7 @@ def test_many_objects_are_deleted_by_the_right_to_each() -> None:
     ]  # fmt: skip
 
 
-def test_who_works_on_a_table_of_glue_needs_its_database_and_catalogue() -> None:
+def test_glue_table_calls_require_table_database_and_catalogue() -> None:
     wanted = [
         ("glue:GetTable", f"glue:us-east-1:000000000000:{resource}")
         for resource in ("catalog", "database/d", "table/d/t")
@@ -170,7 +170,7 @@ def test_who_works_on_a_table_of_glue_needs_its_database_and_catalogue() -> None
     assert pairs(call("glue", "GetTable", DatabaseName="d", Name="t")) == wanted
 
 
-def test_a_batch_of_messages_is_allowed_as_its_messages_are() -> None:
+def test_send_message_batch_requires_send_message() -> None:
     url = "http://localhost/000000000000/q"
 
     assert pairs(call("sqs", "SendMessageBatch", QueueUrl=url)) == [
@@ -178,7 +178,7 @@ def test_a_batch_of_messages_is_allowed_as_its_messages_are() -> None:
     ]
 
 
-def test_a_schedule_passes_its_role_which_must_be_allowed_what_it_does() -> None:
+def test_schedule_requires_pass_role_and_its_role_the_target_action() -> None:
     machine = "arn:aws:states:us-east-1:000000000000:stateMachine:m"
     role = "arn:aws:iam::000000000000:role/r"
     body = {"GroupName": "g", "Target": {"Arn": machine, "RoleArn": role}}
@@ -200,7 +200,7 @@ def test_a_schedule_passes_its_role_which_must_be_allowed_what_it_does() -> None
         ("/live/@connections/c%3D", "a1.execute-api.localhost"),
     ],
 )
-def test_open_connections_are_known_by_their_api_and_stage(path: str, host: str) -> None:
+def test_connection_calls_are_checked_by_api_and_stage(path: str, host: str) -> None:
     sent = asked(Request("execute-api", "POST", path, headers={"host": host}), 200)
 
     assert pairs(sent[1]) == [
@@ -209,7 +209,7 @@ def test_open_connections_are_known_by_their_api_and_stage(path: str, host: str)
     ]  # fmt: skip
 
 
-def test_a_function_is_invoked_by_its_alias() -> None:
+def test_invocation_is_checked_by_function_alias() -> None:
     request = Request(
         "lambda", "POST", "/2015-03-31/functions/f/invocations", {"Qualifier": "live"}
     )
@@ -231,12 +231,12 @@ def test_a_function_is_invoked_by_its_alias() -> None:
     ],
     ids=lambda request: f"{request.service} {request.method}",
 )
-def test_a_call_of_which_it_is_not_known_what_aws_asks_does_not_pass(request_of: Request) -> None:
+def test_call_with_unknown_permissions_is_refused(request_of: Request) -> None:
     with pytest.raises(UnknownCallError):
         asked(request_of, 200)
 
 
-def test_the_record_has_each_question_once_and_what_it_did_not_understand(tmp_path: Path) -> None:
+def test_call_record_has_each_entry_once_and_lists_unknown_calls(tmp_path: Path) -> None:
     record = Record(tmp_path / "calls.jsonl")
     for _ in range(2):
         record.add("ASIA1", "assumed-role/R/f", Request("s3", "GET", "/b/k"), 200)

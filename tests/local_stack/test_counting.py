@@ -22,7 +22,7 @@ def _counts(emulator: Emulator) -> dict[str, float]:
 
 
 @pytest.mark.emulator
-def test_a_small_file_of_the_lake_is_one_request_and_a_large_one_stays_whole() -> None:
+def test_small_lake_file_is_written_in_one_request_and_a_large_one_completely() -> None:
     with start_emulator() as emulator:
         s3 = boto3.client("s3", **emulator.client_options())
         s3.create_bucket(Bucket="lake")
@@ -58,7 +58,7 @@ PUT = {"Put": {"TableName": "t", "Item": {"pk": {"S": "a"}, "v": {"B": "eHh4"}}}
         ("DescribeTable", {"TableName": "t"}, {}, ("none", 0.0)),
     ],
 )
-def test_units_follow_the_rule_of_the_documentation(
+def test_dynamodb_units_follow_the_documented_rules(
     operation: str, request_: object, answer: object, units: tuple[str, float]
 ) -> None:
     made = dynamo_units(operation, json.dumps(request_).encode(), json.dumps(answer).encode())
@@ -66,5 +66,5 @@ def test_units_follow_the_rule_of_the_documentation(
     assert made == units
 
 
-def test_a_message_is_metered_in_steps_of_32_kb() -> None:
+def test_messages_are_metered_in_steps_of_32_kb() -> None:
     assert [steps(size) for size in (0, 1, 32_768, 32_769, 131_072)] == [1, 1, 1, 2, 4]

@@ -53,7 +53,7 @@ def first_row(connection: Any, query: str) -> Any:
     ],
     ids=[POSTGRES, MARIADB],
 )
-def test_a_database_answers_and_is_gone_afterwards(
+def test_database_answers_and_is_removed_after_an_interruption(
     start: Callable[[], AbstractContextManager[Database]],
     connect: Callable[[Database], Any],
     folder_query: str,
@@ -109,18 +109,16 @@ def test_mariadb_is_in_utc_and_checks_passwords(mariadb: Database) -> None:
         (MARIADB, "Darwin", "arm64"),
     ],
 )
-def test_a_machine_has_a_section_of_the_lock(name: str, system: str, machine: str) -> None:
+def test_lock_section_is_chosen_by_system_and_machine(name: str, system: str, machine: str) -> None:
     assert section(name, system, machine) == f"{name}-{system}-{machine}".lower()
 
 
-def test_a_machine_that_a_database_was_not_built_for_is_reported() -> None:
+def test_unsupported_machine_is_reported() -> None:
     with pytest.raises(LocalStackError, match=r"no mariadb for Linux \(aarch64\)"):
         section(MARIADB, "Linux", "aarch64")
 
 
-def test_unpacking_that_was_cut_short_is_done_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interrupted_unpacking_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     jar = tmp_path / "mariadb.jar"
     with zipfile.ZipFile(jar, "w") as archive:
         archive.writestr("deep/inside/bin/mariadbd", "#!/bin/sh\n")
@@ -136,7 +134,7 @@ def test_unpacking_that_was_cut_short_is_done_again(
     assert not (tmp_path / "draft").exists()
 
 
-def test_a_database_that_does_not_start_leaves_its_log(
+def test_log_of_a_database_that_fails_to_start_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = tmp_path / "programs" / "bin" / "initdb"

@@ -55,7 +55,7 @@ def _module_with(names: tuple[str, ...]) -> Any:
 @pytest.mark.parametrize(
     ("module_name", "name"), [(module, name) for module, names in NAMES.items() for name in names]
 )
-def test_a_name_that_disappeared_is_named_in_the_error(module_name: str, name: str) -> None:
+def test_missing_patched_name_is_reported(module_name: str, name: str) -> None:
     kept = tuple(n for n in NAMES[module_name] if n.split(".")[0] != name)
 
     def load(wanted: str) -> Any:
@@ -68,7 +68,7 @@ def test_a_name_that_disappeared_is_named_in_the_error(module_name: str, name: s
         check_names(load)
 
 
-def test_a_whole_module_that_disappeared_is_named() -> None:
+def test_missing_patched_module_is_reported() -> None:
     def load(wanted: str) -> Any:
         if wanted == "ministack.services.glue":
             raise ImportError(wanted)
@@ -77,7 +77,7 @@ def test_a_whole_module_that_disappeared_is_named() -> None:
     assert missing_names(load) == ["ministack.services.glue"]
 
 
-def test_the_class_of_an_exception_is_read_from_the_last_traceback() -> None:
+def test_exception_class_is_read_from_the_last_traceback() -> None:
     log = (
         "Traceback (most recent call last):\n  File 'a.py', line 1\nKeyError: 'x'\n\n"
         "During handling of the above exception, another exception occurred:\n\n"
@@ -87,7 +87,7 @@ def test_the_class_of_an_exception_is_read_from_the_last_traceback() -> None:
     assert exception_class(log)[0] == "Conflict"
 
 
-def test_a_log_without_a_traceback_names_no_class() -> None:
+def test_log_without_a_traceback_gives_no_exception_class() -> None:
     assert exception_class("START\nEND\n") == ("", [])
 
 
@@ -113,7 +113,7 @@ VALUES = {
         ("pk = :other", False),
     ],
 )
-def test_a_key_condition_is_decided_as_dynamodb_decides_it(
+def test_compiled_key_condition_matches_as_in_dynamodb(
     expression: str,
     expected: bool,  # noqa: FBT001
 ) -> None:
@@ -123,7 +123,7 @@ def test_a_key_condition_is_decided_as_dynamodb_decides_it(
 
 
 @pytest.mark.parametrize("expression", ["pk = :pk AND attribute_exists(sk)", "(pk = :pk)"])
-def test_an_unknown_form_is_left_to_the_emulator(expression: str) -> None:
+def test_unknown_form_of_key_condition_is_left_to_the_emulator(expression: str) -> None:
     assert compile_key_condition(expression) is None
 
 
@@ -143,13 +143,13 @@ def test_an_unknown_form_is_left_to_the_emulator(expression: str) -> None:
         ("GetDatabases", {}, "catalog"),
     ],
 )
-def test_a_call_to_glue_is_about_the_resource_that_aws_names(
+def test_glue_call_maps_to_the_resource_that_aws_checks(
     operation: str, request_body: dict[str, Any], resource: str
 ) -> None:
     assert glue_resource(operation, json.dumps(request_body).encode()) == resource
 
 
-def test_the_condition_keys_of_a_simulation_are_read() -> None:
+def test_condition_keys_of_a_policy_simulation_are_parsed() -> None:
     member = "ContextEntries.member"
     parameters = {
         f"{member}.1.ContextKeyName": ["s3:prefix"],
@@ -171,13 +171,13 @@ def test_the_condition_keys_of_a_simulation_are_read() -> None:
         (None, None),
     ],
 )
-def test_a_batch_of_messages_needs_the_permission_of_one(
+def test_batch_action_maps_to_the_action_of_one_message(
     asked: str | None, action: str | None
 ) -> None:
     assert action_of_batch(asked) == action
 
 
-def test_parameters_values_are_put_in_wherever_they_are_referred_to() -> None:
+def test_parameter_values_replace_references_at_any_depth() -> None:
     template = {
         "Fn": {"Layers": [{"Ref": "Layer"}], "Environment": {"A": {"Fn::If": ["C", {"Ref": "P"}]}}}
     }
@@ -187,7 +187,7 @@ def test_parameters_values_are_put_in_wherever_they_are_referred_to() -> None:
     }
 
 
-def test_a_list_that_is_joined_in_a_condition_is_text() -> None:
+def test_joined_list_in_a_condition_becomes_text() -> None:
     def has(name: str) -> dict[str, Any]:
         return {"Fn::Not": [{"Fn::Equals": [{"Fn::Join": ["", {"Ref": name}]}, ""]}]}
 
@@ -198,13 +198,13 @@ def test_a_list_that_is_joined_in_a_condition_is_text() -> None:
     }
 
 
-def test_a_schedule_is_of_the_group_that_its_request_names() -> None:
+def test_schedule_group_is_read_from_the_request() -> None:
     assert schedule_group(b'{"GroupName": "polls"}', {}) == "polls"
     assert schedule_group(b"", {"groupName": ["polls"]}) == "polls"
     assert schedule_group(b"", {}) == "default"
 
 
-def test_a_body_is_parsed_once_however_many_ask_about_it() -> None:
+def test_repeated_parse_of_the_same_body_is_cached() -> None:
     parsed: list[str | bytes] = []
 
     def parse(text: str | bytes) -> object:
@@ -230,7 +230,7 @@ def _archive(path: Path, **contents: str) -> Path:
     return path
 
 
-def test_packages_of_the_same_contents_are_unpacked_once(tmp_path: Path) -> None:
+def test_packages_with_equal_contents_are_unpacked_once(tmp_path: Path) -> None:
     first = _archive(tmp_path / "1.zip", a="a = 1", b="b = 2")
     folder = unpacked(first, tmp_path / "all")
     (folder / "mark").touch()
@@ -246,7 +246,7 @@ def test_packages_of_the_same_contents_are_unpacked_once(tmp_path: Path) -> None
     assert not [each for each in others if (each / "mark").exists()]
 
 
-def test_a_process_that_ends_leaves_the_package_to_the_others(
+def test_shared_package_survives_the_end_of_a_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -262,7 +262,7 @@ def test_a_process_that_ends_leaves_the_package_to_the_others(
     assert (kept / "python" / "a.py").read_text() == "a = 1"
 
 
-def test_services_are_known_without_reading_their_descriptions() -> None:
+def test_services_are_recognised_without_reading_their_descriptions() -> None:
     """A description of a service would cost more than all else here."""
     program = """
 import botocore.session
@@ -284,6 +284,6 @@ print(*[router._is_aws_service_name(name) for name in ("lakeformation", "service
     assert answer.stdout == "True True\n", answer.stderr
 
 
-def test_answers_of_templates_are_named_as_requests_name_them() -> None:
+def test_template_properties_are_renamed_to_request_parameters() -> None:
     props = {"ApiId": "a", "ResponseTemplates": {"$default": "Bw=="}}
     assert as_request(props) == {"apiId": "a", "responseTemplates": {"$default": "Bw=="}}

@@ -133,7 +133,7 @@ def test_arguments_of_the_run_replace_those_of_the_job(emulator: Emulator) -> No
     assert f"'--JOB_RUN_ID', '{run['Id']}'" in words
 
 
-def test_a_failed_script_is_a_failed_run_with_its_last_words(emulator: Emulator) -> None:
+def test_failed_script_fails_the_run_with_its_error_message(emulator: Emulator) -> None:
     glue = _job(emulator, "fails", "print('x' * 5000)\nraise ValueError('no such column')\n")
     run = _run(glue, "fails")
     assert run["JobRunState"] == "FAILED"
@@ -142,7 +142,7 @@ def test_a_failed_script_is_a_failed_run_with_its_last_words(emulator: Emulator)
     assert "xxxx" in log.read_text()
 
 
-def test_a_script_that_is_not_there_is_a_failed_run(emulator: Emulator) -> None:
+def test_missing_script_fails_the_run(emulator: Emulator) -> None:
     glue = _job(emulator, "missing", "")
     boto3.client("s3", **emulator.client_options()).delete_object(
         Bucket="lake", Key="jobs/missing.py"
@@ -152,7 +152,7 @@ def test_a_script_that_is_not_there_is_a_failed_run(emulator: Emulator) -> None:
     assert "jobs/missing.py" in run["ErrorMessage"]
 
 
-def test_one_run_at_a_time_unless_the_job_allows_more(emulator: Emulator) -> None:
+def test_second_concurrent_run_is_refused_by_default(emulator: Emulator) -> None:
     glue = _job(emulator, "alone", "import time; time.sleep(60)\n")
     first = glue.start_job_run(JobName="alone")["JobRunId"]
     with pytest.raises(glue.exceptions.ConcurrentRunsExceededException):
@@ -163,7 +163,7 @@ def test_one_run_at_a_time_unless_the_job_allows_more(emulator: Emulator) -> Non
     glue.batch_stop_job_run(JobName="alone", JobRunIds=[second])
 
 
-def test_a_stopped_run_does_nothing_more(emulator: Emulator) -> None:
+def test_stopped_run_writes_nothing_more(emulator: Emulator) -> None:
     script = (
         "import time, boto3\n"
         "s3 = boto3.client('s3')\n"
@@ -183,7 +183,7 @@ def test_a_stopped_run_does_nothing_more(emulator: Emulator) -> None:
     assert not s3.list_objects_v2(Bucket="lake", Prefix="stopped/finished").get("KeyCount")
 
 
-def test_a_role_that_may_not_read_is_refused(emulator: Emulator) -> None:
+def test_role_without_read_permission_fails_the_run(emulator: Emulator) -> None:
     iam = boto3.client("iam", **emulator.client_options())
     iam.create_role(
         RoleName="none", AssumeRolePolicyDocument=_policy(Principal={"Service": "glue"})

@@ -14,13 +14,13 @@ LOCK = (paths.ROOT / "requirements" / "jars.lock").read_text()
 
 
 @pytest.mark.parametrize("section", [SPARK_S3, SPARK_ICEBERG, DYNAMODB_LOCAL])
-def test_every_file_of_the_lock_has_a_hash(section: str) -> None:
+def test_every_locked_file_has_a_sha256(section: str) -> None:
     artefacts = locked(LOCK, section)
     assert artefacts
     assert all(len(artefact.sha256) == 64 for artefact in artefacts)
 
 
-def test_a_section_ends_where_the_next_begins() -> None:
+def test_lock_section_ends_where_the_next_begins() -> None:
     text = "\n[one]\na:b:1:jar x\n\n[two]\nc:d:2:jar y\n"
     assert [artefact.file_name for artefact in locked(text, "one")] == ["b-1.jar"]
 

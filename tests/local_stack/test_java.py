@@ -33,13 +33,15 @@ def _own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> object:
     java.java_home.cache_clear()
 
 
-def test_a_java_of_glues_version_is_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_installed_java_of_the_version_of_glue_is_used(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     home = has_java(monkeypatch, tmp_path / "java", "17.0.9")
     assert java.java_home() == home.resolve()
 
 
 @pytest.mark.parametrize("version", ["1.8.0_392", "11.0.21", "21.0.1", "25"])
-def test_for_any_other_java_one_is_installed(
+def test_java_is_installed_if_the_machine_has_another_version(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str
 ) -> None:
     has_java(monkeypatch, tmp_path / "java", version)

@@ -26,7 +26,7 @@ assert spark.conf.get("spark.sql.shuffle.partitions") == "3"
 
 @pytest.mark.spark
 @pytest.mark.timeout(DEPLOYED_S)
-def test_a_session_has_iceberg_and_its_settings(tmp_path: Path) -> None:
+def test_spark_session_has_iceberg_and_the_given_settings(tmp_path: Path) -> None:
     settings = (
         "spark.sql.shuffle.partitions=3"
         " --conf spark.sql.catalog.lake=org.apache.iceberg.spark.SparkCatalog"

@@ -19,19 +19,17 @@ if TYPE_CHECKING:
 OFFERED = template()["Parameters"]["GlueVersion"]
 
 
-def test_the_projects_environment_has_the_spark_of_the_templates_default() -> None:
+def test_environment_has_the_spark_of_the_default_glue_version() -> None:
     assert spark_of(OFFERED["Default"]) is DEFAULT
     assert (DEFAULT.home / "jars").is_dir()
 
 
-def test_each_version_that_the_template_offers_has_a_spark() -> None:
+def test_each_glue_version_of_the_template_has_a_spark_version() -> None:
     assert set(spark_versions._BY_GLUE) == set(OFFERED["AllowedValues"])
 
 
 @pytest.mark.parametrize(("spark", "lock"), [(DEFAULT, "dev"), (NEWER, "spark-4")])
-def test_icebergs_runtime_is_the_one_for_the_spark_that_is_installed(
-    spark: SparkVersion, lock: str
-) -> None:
+def test_iceberg_runtime_matches_the_pinned_spark_version(spark: SparkVersion, lock: str) -> None:
     requirements = (paths.ROOT / "requirements" / f"{lock}.lock").read_text()
     pinned = re.search(r"^pyspark==(\d+\.\d+)\.", requirements, re.MULTILINE)
     assert pinned is not None
@@ -41,7 +39,7 @@ def test_icebergs_runtime_is_the_one_for_the_spark_that_is_installed(
     assert bundle.version == runtime.version
 
 
-def test_one_that_is_not_installed_and_one_that_glue_lacks_are_refused(
+def test_uninstalled_and_unknown_glue_versions_are_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     missing = SparkVersion(NEWER.glue, tmp_path, NEWER.s3, NEWER.iceberg)
@@ -52,7 +50,7 @@ def test_one_that_is_not_installed_and_one_that_glue_lacks_are_refused(
         spark_of("4.0")
 
 
-def test_the_spark_of_a_process_is_the_first_on_its_path(
+def test_imported_spark_is_the_first_on_the_path(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     first = SparkVersion(NEWER.glue, tmp_path, NEWER.s3, NEWER.iceberg)

@@ -97,7 +97,7 @@ def stack(folder: Path, project: Path) -> Stack:
 @pytest.mark.emulator
 @pytest.mark.timeout(DEPLOYED_S)
 class TestStack:
-    def test_a_function_sees_its_package_and_boto3_only(self, stack: Stack) -> None:
+    def test_function_can_import_only_its_package_and_boto3(self, stack: Stack) -> None:
         assert httpx.get(f"{stack.http}/hello", timeout=PATIENCE_S).text == "boto3"
 
     def test_a_function_may_do_only_what_its_role_allows(self, stack: Stack, folder: Path) -> None:
@@ -117,7 +117,7 @@ class TestStack:
             ("application/x-protobuf", b"\x0a\x01a", True),
         ],
     )
-    def test_no_byte_of_a_body_is_replaced(
+    def test_request_body_reaches_the_function_unchanged(
         self, stack: Stack, kind: str, body: bytes, *, is_base64: bool
     ) -> None:
         answer = httpx.post(
@@ -127,11 +127,11 @@ class TestStack:
         text = answer["body"]
         assert (base64.b64decode(text) if is_base64 else text.encode()) == body
 
-    def test_up_again_changes_nothing(self, stack: Stack, folder: Path, project: Path) -> None:
+    def test_second_up_changes_nothing(self, stack: Stack, folder: Path, project: Path) -> None:
         assert up(folder, port=0, stack="small", project=project) == stack
         assert status(folder) == stack
 
-    def test_another_value_of_a_parameter_is_deployed_and_nothing_is_built(
+    def test_changed_parameter_is_deployed_without_a_build(
         self, stack: Stack, folder: Path, project: Path
     ) -> None:
         logs = [folder / "logs" / f"sam-{verb}.log" for verb in ("build", "package")]
@@ -154,18 +154,20 @@ class TestStack:
         assert httpx.get(f"{again.http}/hello", timeout=PATIENCE_S).status_code == httpx.codes.OK
 
 
-def test_down_without_a_stack_says_so(tmp_path: Path) -> None:
+def test_down_without_a_stack_returns_false(tmp_path: Path) -> None:
     assert down(tmp_path) is False
 
 
-def test_a_record_whose_pid_is_another_program_is_not_an_emulator(tmp_path: Path) -> None:
+def test_record_with_the_pid_of_another_program_is_ignored(tmp_path: Path) -> None:
     write_record(tmp_path / "emulator.json", {"port": 1, "pid": os.getpid(), "region": "x"})
     assert find_emulator(tmp_path) is None
     assert down(tmp_path) is True
     assert is_running(os.getpid(), "python")
 
 
-def test_a_change_of_a_source_changes_the_fingerprint(tmp_path: Path) -> None:
+def test_source_change_changes_the_fingerprint_and_a_bytecode_change_does_not(
+    tmp_path: Path,
+) -> None:
     source = tmp_path / "functions" / "push" / "app.py"
     source.parent.mkdir(parents=True)
     source.write_text("a = 1\n")
@@ -182,14 +184,14 @@ def test_only_declared_parameters_are_found() -> None:
     assert declared_parameters("Resources: {}\n") == set()
 
 
-def test_scripts_of_jobs_are_build_outputs(tmp_path: Path) -> None:
+def test_job_scripts_are_build_outputs(tmp_path: Path) -> None:
     (tmp_path / "template.yaml").write_text(
         "      ScriptLocation: build/job.py\n      ScriptLocation: s3://bucket/job.py\n"
     )
     assert [path.name for path in build_outputs(tmp_path)] == ["template.yaml", "job.py"]
 
 
-def test_sockets_are_where_the_emulator_serves_them() -> None:
+def test_web_socket_address_is_that_of_the_emulator() -> None:
     named = "wss://ab12.execute-api.us-east-1.amazonaws.com/prod"
 
     here = socket_address("http://127.0.0.1:4566", named)
