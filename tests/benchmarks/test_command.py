@@ -74,7 +74,7 @@ def on_record() -> dict[str, Any]:
     return {entry["name"]: entry["value"] for entry in sources.recorded()}
 
 
-def test_a_module_that_fails_hides_no_other_figures(
+def test_failed_module_leaves_the_figures_of_others_recorded(
     modules: Modules, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     modules.instead["rules"] = fail
@@ -84,7 +84,7 @@ def test_a_module_that_fails_hides_no_other_figures(
     assert on_record() == {"gateway_s": 1.0, "rules": None, "sparse_s": 1.0}
 
 
-def test_an_interrupted_run_keeps_what_it_measured(
+def test_interrupted_run_keeps_the_figures_measured_before(
     modules: Modules, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     modules.instead["sparse"] = interrupt
@@ -96,7 +96,7 @@ def test_an_interrupted_run_keeps_what_it_measured(
     assert "rules_s" in capsys.readouterr().out
 
 
-def test_progress_is_shown(
+def test_progress_of_each_module_is_shown(
     modules: Modules, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert measure(monkeypatch, "--only", "gateway", "rules") == 0
@@ -107,7 +107,7 @@ def test_progress_is_shown(
     assert "[2/2] rules" in shown
 
 
-def test_a_stack_that_does_not_start_hides_no_other_figures(
+def test_stack_that_fails_to_start_leaves_other_figures_recorded(
     modules: Modules, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken() -> None:
@@ -121,7 +121,7 @@ def test_a_stack_that_does_not_start_hides_no_other_figures(
     assert on_record() == {"live": None, "imports_s": 1.0}
 
 
-def test_a_module_finds_the_figures_of_those_before_it(
+def test_module_reads_the_figures_of_modules_run_before_it(
     modules: Modules, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     modules.instead["small_merges"] = lambda: [at_most(small_merges.FIGURE, 1.5, "s", 4, "")]
@@ -133,7 +133,7 @@ def test_a_module_finds_the_figures_of_those_before_it(
 
 
 @pytest.mark.usefixtures("modules")
-def test_what_was_never_measured_is_assumed_by_a_quick_run_only(
+def test_missing_figure_is_assumed_only_in_a_quick_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with pytest.raises(RuntimeError, match="measure small merges first"):
@@ -142,7 +142,7 @@ def test_what_was_never_measured_is_assumed_by_a_quick_run_only(
     assert lake._measured_s() == small_merges.TARGET
 
 
-def test_a_module_that_was_measured_again_leaves_no_older_figure(
+def test_measuring_a_module_again_replaces_its_older_figures(
     modules: Modules, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     modules.instead["rules"] = fail
@@ -156,6 +156,6 @@ def test_a_module_that_was_measured_again_leaves_no_older_figure(
     assert on_record() == {"gateway_s": 1.0, "another_s": 2.0, "rules": None}
 
 
-def test_only_a_module_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_module_name_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SystemExit, match="no module is called gatewy"):
         measure(monkeypatch, "--only", "gateway", "gatewy")

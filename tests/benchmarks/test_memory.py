@@ -18,7 +18,7 @@ print(peak_mb(), child.stdout.decode())
 """
 
 
-def test_a_child_does_not_inherit_its_parents_peak() -> None:
+def test_peak_memory_of_a_child_excludes_its_parent() -> None:
     said = subprocess.run(
         [sys.executable, "-c", OF_A_PARENT], capture_output=True, check=True, text=True, cwd=ROOT
     )
@@ -28,7 +28,7 @@ def test_a_child_does_not_inherit_its_parents_peak() -> None:
     assert child < 100
 
 
-def test_a_peak_counts_what_was_given_back() -> None:
+def test_peak_memory_includes_freed_memory() -> None:
     before = peak_mb()
     size = (int(before) + 50) << 20
     assert len(bytearray(b"x" * size)) == size

@@ -26,7 +26,7 @@ def marked(name: str) -> object:
 
 
 @pytest.mark.parametrize("name", [marked(name) for name in ALONE])
-def test_a_benchmark_runs_and_ends(name: str) -> None:
+def test_benchmark_runs_and_ends(name: str) -> None:
     assert_runs(name)
 
 
@@ -39,7 +39,7 @@ def assert_runs(name: str) -> None:
     assert all(entry["value"] is not None or name == "imports" for entry in entries)
 
 
-def test_every_module_is_of_one_kind() -> None:
+def test_every_benchmark_module_is_standalone_spark_or_stack() -> None:
     assert {*ALONE, *command.SPARK, *command.STACK} == set(command.MODULES)
     assert set(ALONE) >= SERVERS
 
@@ -63,7 +63,9 @@ def _path() -> str:
     return os.environ.get("PYTHONPATH", "")
 
 
-def test_a_module_that_never_ends_is_ended_and_said_to_be_so(broken: Path, tmp_path: Path) -> None:
+def test_module_that_exceeds_its_time_limit_is_killed_and_reported(
+    broken: Path, tmp_path: Path
+) -> None:
     mark = tmp_path / "child"
     (broken / "endless.py").write_text(
         "import pathlib, subprocess, sys, time\n"
@@ -78,7 +80,7 @@ def test_a_module_that_never_ends_is_ended_and_said_to_be_so(broken: Path, tmp_p
         assert_ends(int(mark.read_text()))
 
 
-def test_a_module_that_ends_with_an_error_says_which(broken: Path) -> None:
+def test_module_that_fails_reports_its_error(broken: Path) -> None:
     (broken / "broken.py").write_text("def run():\n    raise ValueError('no such store')\n")
     with pytest.raises(Unmeasured, match="ValueError: no such store"):
         run_module("broken", quick=True, seconds_max=QUICK_SECONDS_MAX)

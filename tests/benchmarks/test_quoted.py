@@ -19,7 +19,7 @@ QUOTED = [
 
 
 @pytest.mark.parametrize(("page", "quote", "figure"), QUOTED)
-def test_a_page_quotes_what_was_measured(page: str, quote: str, figure: str) -> None:
+def test_figures_quoted_on_pages_equal_measured_figures(page: str, quote: str, figure: str) -> None:
     text = " ".join((ROOT / page).read_text("utf-8").split())
     [quoted] = re.findall(quote, text)
     measured = figure_on_record(figure)

@@ -33,13 +33,13 @@ QUERY = """
 '''
 
 
-def test_figures_are_of_the_sources_that_are_here() -> None:
+def test_recorded_figures_match_the_current_sources() -> None:
     """If this fails, measure again what it names, or remove it: the message says how."""
     changed = [one for one in stale(recorded(), command.MODULES) if one.figures]
     assert not changed, advice(changed)
 
 
-def test_every_module_has_figures() -> None:
+def test_every_module_has_recorded_figures() -> None:
     """If this fails, measure what it names: an empty file says nothing of the code."""
     unmeasured = [one for one in stale(recorded(), command.MODULES) if not one.figures]
     assert not unmeasured, advice(unmeasured)
@@ -50,7 +50,7 @@ def test_every_figure_has_a_module() -> None:
 
 
 @pytest.mark.parametrize("module", command.MODULES)
-def test_what_a_module_measures_is_there(module: str) -> None:
+def test_every_module_declares_the_sources_that_it_measures(module: str) -> None:
     assert measures(module)
     assert digest_of(module) == digest_of(module)
 
@@ -66,7 +66,7 @@ def test_what_a_module_measures_is_there(module: str) -> None:
         ("import os", "\n\nimport os"),
     ],
 )
-def test_wording_changes_no_digest(old: str, new: str) -> None:
+def test_changed_comments_and_docstrings_keep_the_digest(old: str, new: str) -> None:
     assert old in SOURCE
     assert code_of(SOURCE.replace(old, new)) == code_of(SOURCE)
 
@@ -81,12 +81,12 @@ def test_wording_changes_no_digest(old: str, new: str) -> None:
         ("-- # é", "-- é"),
     ],
 )
-def test_code_changes_the_digest(old: str, new: str) -> None:
+def test_changed_code_changes_the_digest(old: str, new: str) -> None:
     assert old in SOURCE
     assert code_of(SOURCE.replace(old, new)) != code_of(SOURCE)
 
 
-def test_what_is_left_of_a_source_is_the_same_in_every_python() -> None:
+def test_normalised_source_is_the_same_in_every_python_version() -> None:
     """Each line as it stands: no release's own form of it is in a digest."""
     assert code_of(SOURCE) == (
         "import os\n"
@@ -125,7 +125,7 @@ def forget() -> None:
         read.cache_clear()
 
 
-def test_a_module_may_measure_what_another_does(repository: Path) -> None:
+def test_module_may_reuse_the_measured_sources_of_another(repository: Path) -> None:
     (repository / "benchmarks/third.py").write_text("MEASURES = one.MEASURES\n")
     assert measures("third") == measures("one") == ("product",)
 
@@ -141,7 +141,7 @@ def test_a_module_may_measure_what_another_does(repository: Path) -> None:
         ("product/note.md", []),
     ],
 )
-def test_a_change_makes_the_figures_of_what_it_touches_stale(
+def test_source_change_makes_exactly_the_dependent_figures_stale(
     repository: Path, changed: str, stale_modules: list[str]
 ) -> None:
     modules = ["one", "other"]
@@ -162,7 +162,7 @@ def test_a_change_makes_the_figures_of_what_it_touches_stale(
     assert [entry["module"] for entry in left] == [m for m in modules if m not in stale_modules]
 
 
-def test_a_module_that_was_never_measured_is_stale(repository: Path) -> None:
+def test_module_without_figures_is_stale(repository: Path) -> None:
     failed = {"name": "one", "module": "one", "sources": digest_of("one"), "value": None}
     for entries in ([], [failed]):
         [one] = stale(entries, ["one"])
