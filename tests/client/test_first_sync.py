@@ -114,8 +114,9 @@ def test_a_table_counts_as_synced_once_the_snapshot_has_passed_it_even_across_re
     )
     client = world.client(transport=stopping, first_tables=["todos"])
     shown = [client.status.synced_tables]
-    for _ in range(6):
-        assert isinstance(client.pull(), Err) or client.status.has_synced
+    for number in range(6):
+        assert isinstance(client.pull(), Err) is (number < 5)
+        assert client.status.has_synced is (number == 5)
         client.close()
         client = world.client(transport=stopping, first_tables=["notes"])
         shown.append(client.status.synced_tables)
@@ -140,8 +141,9 @@ def test_a_table_found_only_in_the_log_is_synced_at_the_end_of_the_log(world: Wo
     client = world.client(transport=stopping, first_tables=["todos", "events"])
     client.insert("events", "mine", {"n": 2}).unwrap()
     shown = []
-    for _ in range(4):
-        assert isinstance(client.pull(), Err) or client.status.has_synced
+    for number in range(4):
+        assert isinstance(client.pull(), Err) is (number < 3)
+        assert client.status.has_synced is (number == 3)
         shown.append(client.status.synced_tables)
 
     assert shown == [{"todos"}, {"todos"}, {"todos"}, {"todos", "events"}]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from lakesync.errors import LakeSyncError
 from lakesync.result import Err
 from tests.client.support.world import World, check_sound
+from tests.support.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from lakesync.client import Client
@@ -116,15 +118,17 @@ def test_local_writes_and_edits_of_one_transaction_are_committed_together_or_not
 
 
 @pytest.mark.law("K29")
-def test_a_write_of_a_local_table_reaches_a_watch(client: Client) -> None:
-    heard: list[object] = []
+def test_a_write_of_a_local_table_reaches_watches_and_change_callbacks(client: Client) -> None:
+    changes: queue.Queue[frozenset[str]] = queue.Queue()
     with client.watch("SELECT text FROM drafts", as_=tuple) as rows:
         assert next(rows) == []
-        with client.on_change(heard.append, tables=["drafts"]):
+        with client.on_change(changes.put, tables=["drafts"]):
             client.execute(ADD, ("a",)).unwrap()
             assert next(rows) == [("a",)]
+            assert changes.get(timeout=PATIENCE_S) == {"drafts"}
             client.execute(ADD, ("b",)).unwrap()
             assert next(rows) == [("a",), ("b",)]
+            assert changes.get(timeout=PATIENCE_S) == {"drafts"}
 
 
 @pytest.mark.law("K29")

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakesync.client.storage.tables import PREFIX
 from lakesync.core.delta import Op
 from lakesync.errors import LakeSyncError
 from lakesync.result import Err
@@ -334,7 +333,6 @@ def test_execute_leaves_no_trigger_in_the_file(client: Client, world: World) -> 
         triggers = connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")
         assert triggers.fetchall() == []
     connection.close()
-    assert PREFIX
     again = world.client()
     again.execute("UPDATE todos SET n = 4 WHERE n = 3").unwrap()
     assert edits(again)[-1][0] == Op.UPDATE.name
