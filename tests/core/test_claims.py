@@ -20,7 +20,7 @@ def test_a_message_names_all_its_claims(more: tuple[str, ...]) -> None:
     assert tables_of_message(body) == {"acme/todos"} | ({"acme/lists"} if more else set())
 
 
-def test_a_release_that_reads_only_the_first_claim_finds_it() -> None:
+def test_message_keeps_its_first_claim_in_the_fields_that_older_releases_read() -> None:
     body = announcement(FIRST, "staging/acme/todos/1-2.parquet", more=[SECOND])
 
     said = json.loads(body)
@@ -34,12 +34,12 @@ def test_a_release_that_reads_only_the_first_claim_finds_it() -> None:
         '{"claim": "claims//todos/1-2.json"}', announcement("deliveries/acme/warehouse/todos/"),
     ],
 )  # fmt: skip
-def test_what_is_no_announcement_to_the_lake_names_nothing(body: str) -> None:
+def test_message_that_is_no_lake_announcement_names_no_claims(body: str) -> None:
     assert claims_of_message(body) == ()
     assert tables_of_message(body) == frozenset()
 
 
 @pytest.mark.parametrize("more", [7, None, {}, "claims", [7], ["deliveries/acme/w/t/1-2.json"]])
-def test_a_message_of_which_a_part_cannot_be_read_names_nothing(more: Any) -> None:
+def test_message_with_an_unreadable_part_names_no_claims(more: Any) -> None:
     """Whoever gets it takes everything that waits, so nothing is passed over."""
     assert claims_of_message(json.dumps({"claim": FIRST, "more": more})) == ()

@@ -79,7 +79,7 @@ def test_mapped_deltas_merge_to_the_mapped_row(
 
 @pytest.mark.law("Y1")
 @given(column_maps(), row_deltas.map(_without_ties), st.data())
-def test_the_order_in_which_mapped_deltas_come_does_not_matter(
+def test_order_of_mapped_deltas_does_not_matter(
     column_map: ColumnMap, deltas: list[Delta], data: st.DataObject
 ) -> None:
     mapped = [map_delta(column_map, delta) for delta in deltas]
@@ -93,7 +93,7 @@ def test_the_order_in_which_mapped_deltas_come_does_not_matter(
 
 @pytest.mark.law("Y1")
 @given(column_maps(), row_deltas)
-def test_a_delta_that_changes_nothing_changes_nothing_mapped(
+def test_repeated_delta_changes_nothing_after_mapping(
     column_map: ColumnMap, deltas: list[Delta]
 ) -> None:
     for delta in deltas:
@@ -132,7 +132,7 @@ def test_columns_are_renamed_dropped_hashed_and_added() -> None:
 
 
 @pytest.mark.law("Y3")
-def test_a_new_column_goes_through_unless_its_name_is_taken() -> None:
+def test_unmapped_column_is_kept_unless_its_name_is_taken() -> None:
     column_map = ColumnMap(MappingProxyType({"a": "b"}), constant={"c": canonical(1)})
 
     assert map_delta(column_map, insert(a=1, new=2, B=3, C=4)).values == {"b": 1, "new": 2, "c": 1}
@@ -173,7 +173,7 @@ def test_a_schema_is_mapped_with_its_keys() -> None:
 
 
 @pytest.mark.law("Y4")
-def test_every_fault_of_a_map_has_its_path() -> None:
+def test_every_fault_of_a_column_map_is_reported_with_its_path() -> None:
     schema = schema_from_json(
         {
             "table": "t",

@@ -90,17 +90,17 @@ def cases(table: dict[str, list[object]]) -> list[tuple[str, object]]:
 
 @pytest.mark.law("S1")
 @pytest.mark.parametrize(("kind", "value"), cases(FIT))
-def test_a_value_is_of_its_type(kind: str, value: object) -> None:
+def test_example_value_fits_its_type(kind: str, value: object) -> None:
     assert fits(kind, canonical(value))
 
 
 @pytest.mark.law("S1")
 @pytest.mark.parametrize(("kind", "value"), cases(MISS))
-def test_another_value_is_not(kind: str, value: object) -> None:
+def test_value_of_another_type_does_not_fit(kind: str, value: object) -> None:
     assert not fits(kind, canonical(value))
 
 
-def test_every_type_has_examples() -> None:
+def test_every_type_has_examples_that_fit_and_that_do_not() -> None:
     assert {kind.split("(")[0] for kind in FIT} == set(TYPES) == {k.split("(")[0] for k in MISS}
 
 
@@ -109,7 +109,9 @@ def test_every_type_has_examples() -> None:
     ("kind", "digits"),
     [("decimal(1,0)", (1, 0)), ("decimal(38,38)", (38, 38)), ("string", None), ("null", None)],
 )
-def test_decimals_carry_their_digits(kind: str, digits: tuple[int, int] | None) -> None:
+def test_precision_and_scale_of_decimals_are_parsed(
+    kind: str, digits: tuple[int, int] | None
+) -> None:
     assert precision_scale(kind) == digits
 
 
@@ -131,7 +133,7 @@ def test_decimals_carry_their_digits(kind: str, digits: tuple[int, int] | None) 
         "decimal(\u0665,\u0662)",
     ],
 )
-def test_what_is_no_type_is_refused(kind: str) -> None:
+def test_invalid_type_is_refused(kind: str) -> None:
     with pytest.raises(SchemaMismatch) as refused:
         precision_scale(kind)
 
@@ -150,7 +152,7 @@ WIDER = {("decimal(5,2)", "decimal(7,2)")}
 @pytest.mark.law("S3")
 @pytest.mark.parametrize("wanted", ONE_OF_EACH)
 @pytest.mark.parametrize("declared", ONE_OF_EACH)
-def test_the_table_of_widening(declared: str, wanted: str) -> None:
+def test_types_widen_exactly_as_the_table_lists(declared: str, wanted: str) -> None:
     allowed = declared in {"null", wanted} or (declared, wanted) in WIDER
 
     assert widens(declared, wanted) == allowed
@@ -158,7 +160,7 @@ def test_the_table_of_widening(declared: str, wanted: str) -> None:
 
 @pytest.mark.law("S3")
 @pytest.mark.parametrize(("kind", "value"), cases(FIT))
-def test_what_was_of_a_type_is_of_every_wider_type(kind: str, value: object) -> None:
+def test_value_of_a_type_fits_every_wider_type(kind: str, value: object) -> None:
     for wanted in [*ONE_OF_EACH, "decimal(38,0)", "decimal(38,2)"]:
         if widens(kind, wanted):
             assert fits(wanted, canonical(value))

@@ -56,7 +56,7 @@ def passes(value: object, op: str, *operands: str | float) -> bool:
         (0, "-0.000e99999999999999999999"),
     ],
 )
-def test_these_are_equal(value: object, operand: str | float) -> None:
+def test_equal_operands_match_eq_and_in(value: object, operand: str | float) -> None:
     assert passes(value, "eq", operand)
     assert passes(value, "in", "something else", operand)
     assert not passes(value, "neq", operand)
@@ -82,7 +82,7 @@ def test_these_are_equal(value: object, operand: str | float) -> None:
         ("2024-05-01T12:00:00.000000001Z", "2024-05-01T12:00:00.000000002Z"),
     ],
 )
-def test_these_are_different(value: object, operand: str | float) -> None:
+def test_different_operands_match_only_neq(value: object, operand: str | float) -> None:
     assert not passes(value, "eq", operand)
     assert not passes(value, "in", operand)
     assert passes(value, "neq", operand)
@@ -117,7 +117,9 @@ def test_these_are_different(value: object, operand: str | float) -> None:
         ("-12", -1.5),
     ],
 )
-def test_these_stand_in_order(less: object, more: str | float) -> None:
+def test_ordered_operands_match_only_lt_and_lte_of_the_orderings(
+    less: object, more: str | float
+) -> None:
     assert [op for op in OPERATORS if op in ORDERED and passes(less, op, more)] == ["lt", "lte"]
 
 
@@ -142,14 +144,16 @@ def test_these_stand_in_order(less: object, more: str | float) -> None:
         ("1", "1" * (RULE_VALUE_BYTES_MAX + 1)),
     ],
 )
-def test_what_is_of_two_kinds_or_has_no_order_is_never_less(value: object, operand: object) -> None:
+def test_operands_of_different_kinds_or_without_order_match_no_ordering(
+    value: object, operand: object
+) -> None:
     assert not any(passes(value, op, operand) for op in ORDERED)  # type: ignore[arg-type]
 
 
 @pytest.mark.law("V2")
 @pytest.mark.parametrize("op", OPERATORS)
 @pytest.mark.parametrize("value", [None, [1], {"a": 1}, []])
-def test_null_and_structures_match_nothing(op: str, value: object) -> None:
+def test_null_and_structures_match_no_operator(op: str, value: object) -> None:
     assert not any(passes(value, op, operand) for operand in ("", "null", "[1]", 0, "a"))
     assert not condition(op, ("a",))(None), "a missing column"
 
@@ -157,13 +161,13 @@ def test_null_and_structures_match_nothing(op: str, value: object) -> None:
 @pytest.mark.law("V2")
 @pytest.mark.parametrize("op", OPERATORS)
 @given(json_values)
-def test_no_operand_lets_nothing_pass(op: str, value: object) -> None:
+def test_condition_without_operands_matches_nothing(op: str, value: object) -> None:
     assert not passes(value, op)
 
 
 @pytest.mark.law("V2")
 @given(json_values, st.text(max_size=4) | st.integers(-99, 99) | st.booleans())
-def test_a_scalar_is_equal_or_different_and_in_order_one_way_at_most(
+def test_scalars_are_equal_or_different_and_ordered_in_at_most_one_way(
     value: object, operand: str | float
 ) -> None:
     scalar = isinstance(value, str | int | float)
@@ -176,7 +180,9 @@ def test_a_scalar_is_equal_or_different_and_in_order_one_way_at_most(
 
 @pytest.mark.law("V2")
 @given(st.text(max_size=6), st.text(max_size=6))
-def test_other_text_stands_by_code_point(one: str, two: str) -> None:
+def test_texts_that_are_no_numbers_or_instants_are_ordered_by_code_point(
+    one: str, two: str
+) -> None:
     if all(number(text) is None and instant(text) is None for text in (one, two)):
         assert passes(one, "lt", two) == (one < two)
         assert passes(one, "gte", two) == (one >= two)
@@ -225,7 +231,9 @@ def _is_value(value: object) -> bool:
 
 @pytest.mark.law("V2")
 @given(hostile.filter(_is_value), hostile.filter(is_operand))
-def test_no_value_makes_a_decision_fail(value: object, operand: str | float) -> None:
+def test_operators_decide_any_pair_of_values_consistently(
+    value: object, operand: str | float
+) -> None:
     """And each pair is equal or different, and in order one way at most."""
     passed = {op: passes(value, op, operand) for op in OPERATORS}
 
@@ -247,7 +255,7 @@ def test_no_value_makes_a_decision_fail(value: object, operand: str | float) -> 
 
 @pytest.mark.law("V2")
 @given(*[(texts | st.integers(-99, 99) | st.floats(allow_nan=False)).filter(is_operand)] * 3)
-def test_the_order_is_one_whatever_stands_in_it(
+def test_lte_is_reflexive_and_transitive_for_any_values(
     one: str | float, two: str | float, three: str | float
 ) -> None:
     def at_most(left: str | float, right: str | float) -> bool:
@@ -262,7 +270,7 @@ def test_the_order_is_one_whatever_stands_in_it(
 
 @pytest.mark.law("V2")
 @given(st.decimals(allow_nan=False, allow_infinity=False), st.decimals(allow_nan=False))
-def test_numbers_stand_as_exact_arithmetic_has_it(one: Decimal, two: Decimal) -> None:
+def test_numbers_are_ordered_as_by_exact_arithmetic(one: Decimal, two: Decimal) -> None:
     left, right = str(one).replace("E", "e"), str(two).replace("E", "e")
     if number(left) is not None and number(right) is not None:
         assert passes(left, "lt", right) == (one < two)
@@ -271,7 +279,7 @@ def test_numbers_stand_as_exact_arithmetic_has_it(one: Decimal, two: Decimal) ->
 
 @pytest.mark.law("V2")
 @given(spelled_instants, spelled_instants)
-def test_instants_stand_as_python_has_it(one: str, two: str) -> None:
+def test_instants_are_ordered_as_by_python_datetimes(one: str, two: str) -> None:
     first, second = instant(one), instant(two)
     if first is not None and second is not None and "9" not in one[10:] + two[10:]:
         assert (first < second) == (_datetime(one) < _datetime(two))
@@ -283,14 +291,14 @@ def _datetime(text: str) -> datetime:
 
 
 @given(spelled_instants)
-def test_whatever_a_timestamp_or_a_date_holds_is_an_instant(text: str) -> None:
+def test_every_timestamp_or_date_is_an_instant(text: str) -> None:
     if fits("timestamp", canonical(text)) or fits("date", canonical(text)):
         assert instant(text) is not None
 
 
 @pytest.mark.law("V2")
 @pytest.mark.parametrize("op", OPERATORS)
-def test_what_is_too_long_matches_nothing_and_is_not_read_as_a_number(op: str) -> None:
+def test_too_long_value_equals_nothing_and_is_not_read_as_a_number(op: str) -> None:
     long = "9" * 1_000_000
 
     assert number(long) is None

@@ -19,11 +19,11 @@ FULL = GatewayConfig(
 )
 
 
-def test_a_configuration_comes_back_from_its_json_text() -> None:
+def test_configuration_round_trips_through_json_text() -> None:
     assert config_from_json(json.loads(json.dumps(config_to_json(FULL)))) == FULL
 
 
-def test_an_empty_configuration_comes_back_too() -> None:
+def test_empty_configuration_round_trips_through_json() -> None:
     assert config_from_json(config_to_json(GatewayConfig())) == GatewayConfig()
 
 
@@ -33,7 +33,7 @@ def test_equal_configurations_give_equal_text() -> None:
     assert json.dumps(config_to_json(again)) == json.dumps(config_to_json(FULL))
 
 
-def test_only_tables_declared_so_append() -> None:
+def test_table_is_an_append_table_only_if_declared_so() -> None:
     assert FULL.appends("events")
     assert not FULL.appends("todos")
     assert not FULL.appends("never declared")

@@ -44,7 +44,7 @@ def as_json(delta: Delta) -> dict[str, Any]:
 
 @pytest.mark.law("I4")
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector["name"])
-def test_the_published_vectors_hold(vector: dict[str, Any]) -> None:
+def test_published_vectors_give_the_published_delta_ids(vector: dict[str, Any]) -> None:
     change = vector["change"]
     columns = {item["column"]: item["value"] for item in change["columns"]}
     op = Op.UPDATE if columns else Op.DELETE
@@ -62,14 +62,14 @@ def test_the_published_vectors_hold(vector: dict[str, Any]) -> None:
 
 
 @pytest.mark.law("I4")
-def test_node_gives_the_published_ids() -> None:
+def test_node_computes_the_published_delta_ids() -> None:
     ids = run_node("delta_ids.mjs", [vector["change"] for vector in VECTORS])
 
     assert ids == [vector["deltaId"] for vector in VECTORS]
 
 
 @pytest.mark.law("I4")
-def test_node_gives_generated_deltas_the_same_ids() -> None:
+def test_node_computes_the_same_ids_for_generated_deltas() -> None:
     drawn: list[Delta] = []
 
     @settings(max_examples=300)
@@ -116,7 +116,7 @@ def change(**fields: Any) -> Delta:
     ],
     ids=range(9),
 )
-def test_a_delta_may_reach_every_limit(delta: Delta) -> None:
+def test_delta_at_a_limit_is_accepted(delta: Delta) -> None:
     assert delta == checked_delta(*delta[:6])
 
 
@@ -152,7 +152,7 @@ def test_a_delta_may_reach_every_limit(delta: Delta) -> None:
         ),
     ],
 )
-def test_a_fault_names_its_field(
+def test_invalid_delta_is_refused_with_the_name_of_the_field(
     fields: dict[str, Any], kind: type[LakeSyncError], field: str
 ) -> None:
     with pytest.raises(kind) as refused:
@@ -168,19 +168,19 @@ def test_python_values_become_canonical_columns_in_their_order() -> None:
     assert delta.columns == (("z", b"1"), ("a", b'{"k":[null]}'))
 
 
-def test_the_stable_order_of_ids_is_that_of_their_text() -> None:
+def test_sorted_ids_orders_deltas_by_the_text_of_their_ids() -> None:
     pair = [insert(at=1), insert(at=2)]
 
     assert sorted_ids(pair) == sorted_ids(pair[::-1]) == sorted(delta.delta_id for delta in pair)
 
 
-def test_a_fault_is_found_again_although_names_are_remembered() -> None:
+def test_invalid_name_is_refused_again_although_names_are_cached() -> None:
     for _ in range(2):
         with pytest.raises(ValidationFailed, match="is not a name"):
             change(table="no name")
 
 
 @given(any_text)
-def test_no_text_at_all_breaks_the_check_of_ids(text: str) -> None:
+def test_any_text_as_an_id_is_kept_or_refused(text: str) -> None:
     with contextlib.suppress(ValidationFailed):
         assert change(row_id=text, client_id=text).row_id == text

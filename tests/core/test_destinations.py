@@ -40,7 +40,7 @@ GOOD: dict[str, Any] = {
 }
 
 
-def test_a_declaration_says_what_goes_where() -> None:
+def test_destination_declaration_selects_filters_and_renames_tables() -> None:
     one = read_destination("warehouse", GOOD, CONFIG)
     named = one.schema_of("flights", SCHEMA)
 
@@ -53,7 +53,7 @@ def test_a_declaration_says_what_goes_where() -> None:
 
 
 @pytest.mark.law("D12")
-def test_every_fault_is_reported_with_its_path() -> None:
+def test_every_fault_of_a_destination_is_reported_with_its_path() -> None:
     faulty = {
         "kind": "oracle",
         "secret": "a/b",
@@ -82,12 +82,12 @@ def test_every_fault_is_reported_with_its_path() -> None:
 
 @pytest.mark.law("D12")
 @pytest.mark.parametrize("body", [None, [], "x", 7, {}, {"buckets": {}, "tables": 1}])
-def test_whatever_comes_is_refused_in_words(body: object) -> None:
+def test_malformed_destination_is_refused(body: object) -> None:
     with pytest.raises(DestinationRefused):
         read_destination("warehouse", body, CONFIG)
 
 
-def test_what_is_stored_is_read_again_with_what_a_later_release_wrote() -> None:
+def test_stored_destinations_keep_fields_of_a_later_release() -> None:
     one = read_destination("warehouse", GOOD, CONFIG)
     document = NO_DESTINATIONS.with_one(one).with_one(one)
     stored = destinations_to_json(document) | {"later": 1}
@@ -102,7 +102,7 @@ def test_what_is_stored_is_read_again_with_what_a_later_release_wrote() -> None:
         destinations_from_json(stored | {"format": 99})
 
 
-def test_an_archive_is_declared_stored_and_read_again() -> None:
+def test_archive_is_declared_stored_and_read_back() -> None:
     body = {"kind": "postgres", "secret": "warehouse"}
     archived = body | {"archive": {"secret": "cold", "afterDays": 30}}
     one = read_destination("warehouse", archived, CONFIG)
@@ -143,14 +143,14 @@ def test_all_faults_of_an_archive_are_reported_at_once(archive: object, paths: l
     assert sorted({fault.path for fault in refused.value.faults}) == paths
 
 
-def test_bigquery_is_archived_in_a_bucket_alone() -> None:
+def test_bigquery_destination_is_archived_only_in_a_bucket() -> None:
     reader = DestinationReader(CONFIG)
     archive = {"secret": "cold", "afterDays": 7, "kind": "postgres"}
     reader.destination("w", {"kind": "bigquery", "secret": "w", "archive": archive})
     assert [fault.path for fault in reader.faults] == ["archive.kind"]
 
 
-def test_what_is_in_a_bucket_already_and_a_flow_have_no_archive() -> None:
+def test_s3_destinations_and_flows_cannot_have_an_archive() -> None:
     archive = {"secret": "cold", "afterDays": 7}
     for kind, reader in (
         ("s3", DestinationReader(CONFIG)),

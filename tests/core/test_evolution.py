@@ -28,7 +28,7 @@ MORE = Column("note", "string")
 
 @pytest.mark.law("S3")
 @given(table_schemas())
-def test_the_first_schema_is_version_1_and_registering_it_again_changes_nothing(
+def test_first_schema_has_version_1_and_registering_it_again_changes_nothing(
     schema: TableSchema,
 ) -> None:
     before = evolve(None, schema)
@@ -78,7 +78,7 @@ def changed(name: str, **fields: Any) -> TableSchema:
         "partition by a new column",
     ],
 )
-def test_a_schema_may_grow_and_its_version_with_it(wanted: TableSchema) -> None:
+def test_schema_may_grow_and_its_version_increases(wanted: TableSchema) -> None:
     assert evolve(replace(TODOS, version=4), wanted) == replace(wanted, version=5)
 
 
@@ -92,7 +92,7 @@ def test_a_schema_may_grow_and_its_version_with_it(wanted: TableSchema) -> None:
         replace(TODOS, soft_delete=True, external_id_column="title", partition=("title", "rank")),
     ],
 )
-def test_what_adapters_do_from_now_on_may_change_back_and_forth(wanted: TableSchema) -> None:
+def test_adapter_settings_of_a_schema_may_change_back_and_forth(wanted: TableSchema) -> None:
     before = replace(TODOS, soft_delete=True, source_table="dbo.todos")
 
     assert evolve(before, wanted) == replace(wanted, version=2)
@@ -118,7 +118,7 @@ def test_what_adapters_do_from_now_on_may_change_back_and_forth(wanted: TableSch
         (replace(TODOS, primary_key=("title",)), "primaryKey", "make a new table and copy"),
     ],
 )
-def test_a_change_that_would_break_rows_is_refused_with_the_way_around(
+def test_schema_change_that_would_break_rows_is_refused_with_an_alternative(
     wanted: TableSchema, field: str, reason: str
 ) -> None:
     with pytest.raises(Conflict, match=reason) as refused:
@@ -143,7 +143,7 @@ LAID_OUT = replace(TODOS, partition=("rank", "title"), external_id_column="title
     [{"partition": ()}, {"partition": ("title", "truncate(10,rank)")}, {"sort": ("rank",)}],
     ids=["none", "others, in another order", "sorted"],
 )
-def test_a_layout_may_change_at_any_time(fields: dict[str, Any]) -> None:
+def test_table_layout_may_change_at_any_time(fields: dict[str, Any]) -> None:
     changed = replace(LAID_OUT, **fields)
 
     assert evolve(LAID_OUT, changed) == replace(changed, version=2)
@@ -159,7 +159,7 @@ def test_a_layout_may_change_at_any_time(fields: dict[str, Any]) -> None:
         ({"append": False}, "append", "append cannot change"),
     ],
 )
-def test_what_was_once_declared_of_the_table_stays(
+def test_external_id_column_and_append_of_a_table_cannot_change(
     fields: dict[str, Any], field: str, reason: str
 ) -> None:
     with pytest.raises(Conflict, match=reason) as refused:
@@ -171,7 +171,7 @@ def test_what_was_once_declared_of_the_table_stays(
 @pytest.mark.law("S3")
 @pytest.mark.parametrize("before", [None, TODOS])
 @pytest.mark.parametrize("name", ["later", "body"])
-def test_no_table_is_partitioned_by_what_makes_no_folders(
+def test_table_is_not_partitioned_by_null_or_json_columns(
     before: TableSchema | None, name: str
 ) -> None:
     with pytest.raises(

@@ -72,7 +72,7 @@ PLAIN: dict[str, Any] = ACROSS | {
 
 
 @pytest.mark.law("Y4")
-def test_a_flow_says_from_where_to_where_what_and_as_what() -> None:
+def test_flow_declares_its_source_destination_schedule_and_column_map() -> None:
     out = read_flow(OUT, CONFIG, "acme")
     tickets = read_flow(IN, CONFIG, "acme")
     across = read_flow(ACROSS, CONFIG, "acme")
@@ -98,7 +98,7 @@ def test_a_flow_says_from_where_to_where_what_and_as_what() -> None:
 
 
 @pytest.mark.law("Y4")
-def test_iceberg_is_an_end_of_flows_that_are_polled() -> None:
+def test_iceberg_is_a_source_or_destination_of_polled_flows_only() -> None:
     lake = {"database": "iceberg", "secret": "lake"}
     out = read_flow(ACROSS | {"source": lake}, CONFIG, "acme")
     into = read_flow(ACROSS | {"destination": lake, "continuous": True}, CONFIG, "acme")
@@ -117,7 +117,7 @@ def test_iceberg_is_an_end_of_flows_that_are_polled() -> None:
 
 @pytest.mark.law("Y4")
 @pytest.mark.parametrize("body", [OUT, IN, ACROSS, PLAIN])
-def test_what_is_shown_can_be_declared_again(body: dict[str, Any]) -> None:
+def test_shown_flow_can_be_declared_again_and_a_stored_one_read_back(body: dict[str, Any]) -> None:
     flow = read_flow(body, CONFIG, "acme")
     shown = flow_to_json(flow)
     del shown["paused"]
@@ -132,7 +132,7 @@ def test_what_is_shown_can_be_declared_again(body: dict[str, Any]) -> None:
 
 
 @pytest.mark.law("Y7")
-def test_secrets_of_a_source_are_taken_out() -> None:
+def test_secrets_of_a_flows_source_can_be_removed() -> None:
     flow = read_flow(IN, CONFIG, "acme").without(frozenset({"token"}))
 
     assert "hush" not in str(flow_to_stored(flow))
@@ -205,7 +205,7 @@ def test_secrets_of_a_source_are_taken_out() -> None:
         ),
     ],
 )  # fmt: skip
-def test_every_fault_is_named_at_once(body: dict[str, Any], paths: list[str]) -> None:
+def test_every_fault_of_a_flow_is_reported_at_once(body: dict[str, Any], paths: list[str]) -> None:
     with pytest.raises(FlowRefused) as refused:
         read_flow(body, CONFIG, "acme")
 
@@ -214,6 +214,6 @@ def test_every_fault_is_named_at_once(body: dict[str, Any], paths: list[str]) ->
 
 @pytest.mark.law("Y4")
 @pytest.mark.parametrize("body", [None, [], "x", 7, {}, {"source": {}, "destination": []}])
-def test_whatever_comes_is_refused_in_words(body: object) -> None:
+def test_malformed_flow_is_refused_with_the_number_of_faults(body: object) -> None:
     with pytest.raises(FlowRefused, match=r"^(1 fault|[2-9] faults) in the flow"):
         read_flow(body, CONFIG, "acme")

@@ -26,13 +26,13 @@ def viewer(*omit: Omission, buckets: Any = (), **claims: Any) -> Viewer:
 
 @pytest.mark.law("V12")
 class TestWho:
-    def test_it_is_left_out_unless_the_claims_pass(self) -> None:
+    def test_column_is_omitted_unless_the_claims_match_an_exception(self) -> None:
         assert viewer(PAY).omitted("staff") == {"salary", "iban"}
         assert viewer(PAY, role="dev").omitted("staff") == {"salary", "iban"}
         assert viewer(PAY, role="hr").omitted("staff") == set()
         assert viewer(PAY).omitted("todos") == set()
 
-    def test_without_exceptions_nobody_is_sent_it(self) -> None:
+    def test_omission_without_exceptions_applies_to_every_client(self) -> None:
         always = Omission(frozenset({"salary"}))
 
         assert viewer(always, role="hr").omitted("staff") == {"salary"}
@@ -55,14 +55,14 @@ class TestWho:
             ("eq", Claim(("nobody",)), 7, False),
         ],
     )
-    def test_claims_are_compared_as_columns_are(
+    def test_claims_are_compared_like_columns(
         self, op: str, value: Any, claim: object, *, sent: bool
     ) -> None:
         omission = Omission(frozenset({"x"}), unless=(ClaimFilter(Claim(("role",)), op, value),))
 
         assert (viewer(omission, role=claim).omitted("t") == set()) is sent
 
-    def test_all_conditions_hold_and_each_omission_counts(self) -> None:
+    def test_all_conditions_of_an_exception_must_hold_and_each_omission_counts(self) -> None:
         both = Omission(frozenset({"x"}), unless=(HR, ClaimFilter(Claim(("level",)), "gt", 2)))
 
         assert viewer(both, role="hr").omitted("t") == {"x"}
@@ -72,7 +72,9 @@ class TestWho:
         }
 
     @pytest.mark.parametrize(("table", "column"), [("Staff", "SALARY"), ("staff", "Salary")])
-    def test_another_spelling_is_the_same_name(self, table: str, column: str) -> None:
+    def test_omission_covers_other_spellings_of_table_and_column(
+        self, table: str, column: str
+    ) -> None:
         eyes = viewer(PAY)
         change = make_delta(Op.UPDATE, table, "r", {column: 9}, client_id="c", hlc=1)
 
@@ -81,18 +83,18 @@ class TestWho:
 
 @pytest.mark.law("V12")
 class TestScope:
-    def test_what_is_left_out_is_a_part_of_the_scope(self) -> None:
+    def test_omissions_are_part_of_the_scope(self) -> None:
         plain, omitting = viewer().scope(), viewer(PAY).scope()
 
         assert omitting.changed(plain) == ["staff"]
         assert viewer(PAY, role="hr").scope() == plain
 
-    def test_who_is_sent_the_same_columns_is_of_one_scope(self) -> None:
+    def test_clients_that_are_sent_the_same_columns_have_the_same_scope(self) -> None:
         again = Omission(frozenset({"IBAN", "salary"}), frozenset({"staff"}))
 
         assert viewer(again).scope() == viewer(PAY, role="dev", more=1).scope()
 
-    def test_of_all_tables_it_concerns_those_too_that_nothing_names(self) -> None:
+    def test_omission_for_all_tables_covers_tables_that_nothing_names(self) -> None:
         everywhere = Omission(frozenset({"note"}))
         rows = [bucket(MINE, tables="staff"), bucket(tables="todos")]
         eyes = viewer(PAY, everywhere, buckets=rows)
@@ -103,12 +105,12 @@ class TestScope:
         assert EVERYTHING not in {eyes.scope().of("staff"), eyes.scope().of("todos")}
         assert viewer(everywhere).scope().of("any") != EVERYTHING
 
-    def test_a_table_of_which_no_row_is_seen_stays_so(self) -> None:
+    def test_omission_does_not_change_the_scope_of_a_hidden_table(self) -> None:
         rows = [bucket(tables="todos")]
 
         assert viewer(PAY, buckets=rows).scope() == viewer(buckets=rows).scope()
 
-    def test_everything_is_seen_only_where_nothing_is_left_out(self) -> None:
+    def test_viewer_sees_everything_only_if_no_column_is_omitted(self) -> None:
         assert not viewer(PAY).sees_everything
         assert viewer(PAY).sees_every_row
         assert viewer(PAY).sees_rows_of("staff")
@@ -130,7 +132,7 @@ def changes(draw: st.DrawFn) -> Delta:
 
 @pytest.mark.law("V12")
 @given(st.lists(changes(), max_size=8), st.frozensets(st.sampled_from(["a", "b", "c"])))
-def test_what_is_left_of_deltas_merges_to_what_is_left_of_their_row(
+def test_deltas_without_omitted_columns_merge_to_the_row_without_them(
     deltas: list[Delta], omitted: frozenset[str]
 ) -> None:
     left = [part for delta in deltas if (part := delta_without(delta, omitted)) is not None]
@@ -143,7 +145,7 @@ def test_what_is_left_of_deltas_merges_to_what_is_left_of_their_row(
 
 @pytest.mark.law("V12")
 @given(st.lists(st.frozensets(names, min_size=1), max_size=3), st.lists(st.booleans(), max_size=3))
-def test_a_column_is_left_out_if_any_omission_says_so(
+def test_column_is_omitted_if_any_omission_covers_it(
     named: list[frozenset[str]], excepted: list[bool]
 ) -> None:
     pairs = list(zip(named, excepted, strict=False))

@@ -36,7 +36,9 @@ ALLOWED = {
     st.sampled_from(["", "year", "month", "day", "hour"])
     | st.tuples(st.sampled_from(["bucket", "truncate"]), st.integers(1, PARTITION_WIDTH_MAX)),
 )
-def test_a_field_comes_back_from_what_is_written(column: str, by: str | tuple[str, int]) -> None:
+def test_partition_field_round_trips_through_its_text(
+    column: str, by: str | tuple[str, int]
+) -> None:
     field = PartitionField(column, by) if isinstance(by, str) else PartitionField(column, *by)
 
     assert partition_field(str(field)) == field
@@ -45,9 +47,7 @@ def test_a_field_comes_back_from_what_is_written(column: str, by: str | tuple[st
 @pytest.mark.law("S3")
 @pytest.mark.parametrize("written", ALLOWED)
 @pytest.mark.parametrize("column", TODOS.columns, ids=lambda column: column.type)
-def test_each_type_has_its_transforms_and_others_are_refused_with_those(
-    written: str, column: Column
-) -> None:
+def test_each_type_accepts_only_its_own_transforms(written: str, column: Column) -> None:
     wanted = replace(TODOS, partition=(written.format(column.name),))
     if column.type in ALLOWED[written]:
         assert evolve(None, wanted) == wanted
@@ -60,7 +60,7 @@ def test_each_type_has_its_transforms_and_others_are_refused_with_those(
 
 @pytest.mark.law("S3")
 @pytest.mark.parametrize("kind", NONE)
-def test_no_table_is_sorted_by_what_has_no_order(kind: str) -> None:
+def test_table_is_not_sorted_by_a_type_without_order(kind: str) -> None:
     with pytest.raises(SchemaMismatch, match="by which no table is sorted") as refused:
         evolve(None, replace(TODOS, sort=(f"c_{kind}",)))
 
@@ -82,20 +82,20 @@ def test_no_table_is_sorted_by_what_has_no_order(kind: str) -> None:
         ("month(nothing)", "names no declared column"),
     ],
 )
-def test_what_is_no_field_is_refused(written: str, reason: str) -> None:
+def test_invalid_partition_field_is_refused(written: str, reason: str) -> None:
     with pytest.raises(SchemaMismatch, match=reason) as refused:
         replace(TODOS, partition=(written,))
 
     assert refused.value.field == "partition"
 
 
-def test_a_column_is_there_once() -> None:
+def test_partition_that_names_a_column_twice_is_refused() -> None:
     with pytest.raises(SchemaMismatch, match="names a column twice"):
         replace(TODOS, partition=("month(c_date)", "bucket(4,c_date)"))
 
 
 @pytest.mark.law("S4")
-def test_spaces_in_a_field_do_not_matter() -> None:
+def test_spaces_in_a_partition_field_do_not_matter() -> None:
     columns = [{"name": "a", "type": "string"}]
     body = {"table": "t", "columns": columns, "partition": ["bucket( 16, a )"], "sort": ["a"]}
 
@@ -103,7 +103,7 @@ def test_spaces_in_a_field_do_not_matter() -> None:
     assert (schema.partition, schema.sort) == (("bucket(16,a)",), ("a",))
 
 
-def test_a_destination_that_renames_columns_keeps_the_layout() -> None:
+def test_partition_and_sort_follow_renamed_and_dropped_columns() -> None:
     laid_out = replace(TODOS, partition=("month(c_date)", "c_string"), sort=("c_string",))
     mapped = map_schema(ColumnMap(rename={"c_date": "day"}, drop=frozenset({"c_string"})), laid_out)
 

@@ -17,17 +17,17 @@ def half(number: int) -> Result[int, ValidationFailed]:
     return Err(FAULT) if number % 2 else Ok(number // 2)
 
 
-def test_a_value_goes_on_and_a_failure_stays() -> None:
+def test_and_then_chains_values_and_keeps_the_first_error() -> None:
     assert Ok(8).and_then(half).and_then(half) == Ok(2)
     assert Ok(6).and_then(half).and_then(half).and_then(half) == Err(FAULT)
 
 
-def test_only_a_value_is_mapped() -> None:
+def test_map_changes_values_and_keeps_errors() -> None:
     assert half(8).map(str) == Ok("4")
     assert half(7).map(str) == Err(FAULT)
 
 
-def test_a_value_is_unwrapped_and_an_error_is_raised() -> None:
+def test_unwrap_returns_the_value_or_raises_the_error() -> None:
     assert half(8).unwrap() == 4
     with pytest.raises(ValidationFailed) as raised:
         half(7).unwrap()
@@ -35,12 +35,12 @@ def test_a_value_is_unwrapped_and_an_error_is_raised() -> None:
     assert raised.value is FAULT
 
 
-def test_the_default_stands_in_for_a_failure_only() -> None:
+def test_unwrap_or_returns_the_default_only_for_an_error() -> None:
     assert half(8).unwrap_or(0) == 4
     assert half(7).unwrap_or(0) == 0
 
 
-def test_results_are_made_for_match() -> None:
+def test_results_can_be_matched_by_kind_and_retry() -> None:
     match half(7):
         case Ok(_):
             pytest.fail("7 is odd")
@@ -58,14 +58,14 @@ def test_an_error_survives_pickling(kind: type[LakeSyncError]) -> None:
     assert (error.message, error.field) == ("what to do", "deltas[3]")
 
 
-def test_halves_of_surrogate_pairs_are_escaped_so_that_an_answer_can_carry_them() -> None:
+def test_lone_surrogates_in_errors_are_escaped() -> None:
     error = NotFound("no \ud800 here; é 😀 are fine", field="a.\udfff")
 
     assert str(error) == "no \\ud800 here; é 😀 are fine"
     assert error.field == "a.\\udfff"
 
 
-def test_waiting_is_advised_only_where_it_helps() -> None:
+def test_retry_delay_is_given_only_for_errors_where_waiting_helps() -> None:
     assert RateLimited("slow down").retry_after_s == 1
     assert Backpressure("later").retry_after_s == 15
     assert FAULT.retry_after_s == 0

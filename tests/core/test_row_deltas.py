@@ -44,7 +44,7 @@ def check_each(made: list[Delta]) -> None:
 
 @pytest.mark.law("M9")
 @pytest.mark.parametrize("deltas", LARGE.values(), ids=LARGE)
-def test_no_delta_of_a_row_is_larger_than_one_that_is_pushed(deltas: list[Delta]) -> None:
+def test_no_delta_of_a_row_exceeds_the_delta_limits(deltas: list[Delta]) -> None:
     state = fold(deltas)
     made = deltas_of(TABLE, ROW, state)
 
@@ -54,7 +54,7 @@ def test_no_delta_of_a_row_is_larger_than_one_that_is_pushed(deltas: list[Delta]
 
 
 @given(deltas=row_deltas, bytes_max=st.integers(1, 40), columns_max=st.integers(1, 3))
-def test_however_little_a_delta_may_carry_they_merge_to_the_row(
+def test_deltas_of_a_row_merge_to_it_whatever_the_limits_of_a_delta(
     deltas: list[Delta], bytes_max: int, columns_max: int
 ) -> None:
     state = fold(deltas)
@@ -70,13 +70,13 @@ def test_however_little_a_delta_may_carry_they_merge_to_the_row(
         assert size <= bytes_max or len(delta.columns) == 1
 
 
-def test_a_row_of_the_greatest_delta_is_one_delta() -> None:
+def test_row_of_the_largest_delta_is_one_delta() -> None:
     whole = insert(at=1, a="x" * (DELTA_BYTES_MAX - 2))
 
     assert deltas_of(TABLE, ROW, fold([whole])) == [whole]
 
 
-def test_what_was_accepted_is_not_checked_again() -> None:
+def test_deltas_of_a_stored_row_are_not_validated_again() -> None:
     """Whatever a later release refuses, rows that are there can be sent."""
     odd = RowState(1, 0, {"no name": (1, CLIENT, b"1")})
 

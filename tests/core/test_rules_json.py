@@ -77,12 +77,12 @@ def test_rules_are_read_and_written_back() -> None:
 
 
 @pytest.mark.law("V3")
-def test_no_buckets_are_rules_too() -> None:
+def test_empty_list_of_buckets_is_valid() -> None:
     assert rules_from_json({"version": 1, "buckets": []}, {}) == SyncRules()
 
 
 @pytest.mark.law("V3")
-def test_all_faults_are_named_at_once_each_with_its_path() -> None:
+def test_all_faults_of_rules_are_reported_with_their_paths() -> None:
     body = {
         "version": 0,
         "buckets": [
@@ -134,19 +134,19 @@ def test_all_faults_are_named_at_once_each_with_its_path() -> None:
         rule("size", "in", list(range(201))),
     ],
 )
-def test_what_cannot_be_compared_is_refused_when_it_is_saved(wrong: dict[str, Any]) -> None:
+def test_filter_on_an_incomparable_value_is_refused(wrong: dict[str, Any]) -> None:
     (path,) = refused({"version": 1, "buckets": [bucket(filters=[wrong])]})
 
     assert path.startswith("buckets[0].filters[0]")
 
 
 @pytest.mark.law("V3")
-def test_a_filter_of_all_tables_may_name_what_only_some_have() -> None:
+def test_filter_of_all_tables_may_name_a_column_that_only_some_have() -> None:
     assert read(bucket(tables=[], filters=[rule("size", "gt", 1)])).buckets
 
 
 @pytest.mark.law("V3")
-def test_tables_without_a_schema_are_warned_of_where_the_gateway_is_not_strict() -> None:
+def test_tables_without_a_schema_cause_only_warnings_unless_the_gateway_is_strict() -> None:
     body = {
         "buckets": [
             bucket(tables=["notes", "todos"], filters=[rule("owner")]),
@@ -165,7 +165,7 @@ def test_tables_without_a_schema_are_warned_of_where_the_gateway_is_not_strict()
 
 
 @pytest.mark.law("V3", "S5")
-def test_a_table_is_named_by_the_spelling_that_stands() -> None:
+def test_bucket_with_another_spelling_of_a_table_is_refused_with_the_first_spelling() -> None:
     for table, first in (("Todos", "todos"), ("NOTES", "Notes")):
         with pytest.raises(RulesRefused) as caught:
             read_rules({"buckets": [bucket(tables=[table])]}, SCHEMAS, ["Notes"], strict=False)
@@ -174,7 +174,7 @@ def test_a_table_is_named_by_the_spelling_that_stands() -> None:
 
 
 @pytest.mark.law("V3")
-def test_what_a_schema_refuses_is_refused_beside_tables_without_one() -> None:
+def test_unknown_column_of_a_schema_is_refused_beside_tables_without_one() -> None:
     body = {"buckets": [bucket(tables=["notes", "todos"], filters=[rule("colour")])]}
 
     with pytest.raises(RulesRefused, match="table todos has no column colour"):
@@ -183,7 +183,7 @@ def test_what_a_schema_refuses_is_refused_beside_tables_without_one() -> None:
 
 @pytest.mark.law("V3")
 @given(json_values)
-def test_whatever_else_comes_is_refused(body: object) -> None:
+def test_malformed_rules_are_refused_with_faults(body: object) -> None:
     with pytest.raises(RulesRefused) as caught:
         rules_from_json(body, SCHEMAS)
 
@@ -199,7 +199,7 @@ shapes = st.fixed_dictionaries(
 
 @pytest.mark.law("V3")
 @given(st.lists(shapes, max_size=3), st.lists(st.sampled_from(["todos", "lists", "no", 5])))
-def test_whatever_is_read_comes_back_the_same(filters: list[Any], tables: list[Any]) -> None:
+def test_accepted_rules_round_trip_through_json(filters: list[Any], tables: list[Any]) -> None:
     body = {"version": 1, "buckets": [bucket(filters=filters, tables=tables, write=filters)]}
     try:
         rules = rules_from_json(body, SCHEMAS)
@@ -246,7 +246,7 @@ def test_omissions_are_read_and_written_back() -> None:
 
 
 @pytest.mark.law("V3", "V12")
-def test_all_faults_of_omissions_are_named_each_with_its_path() -> None:
+def test_all_faults_of_omissions_are_reported_with_their_paths() -> None:
     keyed = {"keyed": TableSchema("keyed", (Column("id", "string"), Column("x", "string")),
                                   primary_key=("id",))}  # fmt: skip
     body = {
@@ -277,7 +277,7 @@ def test_all_faults_of_omissions_are_named_each_with_its_path() -> None:
 
 
 @pytest.mark.law("V3", "V12")
-def test_columns_of_tables_without_a_schema_are_warned_of() -> None:
+def test_omissions_for_tables_without_a_schema_cause_warnings() -> None:
     body = {"buckets": [], "omit": [omission(tables=["notes"]), omission(tables=[], columns=["z"])]}
 
     rules, warnings = read_rules(body, SCHEMAS, strict=False)
@@ -287,14 +287,14 @@ def test_columns_of_tables_without_a_schema_are_warned_of() -> None:
 
 
 @pytest.mark.law("V3", "V12")
-def test_there_are_no_more_omissions_than_may_be() -> None:
+def test_omissions_and_their_columns_are_bounded_in_number() -> None:
     assert "omit" in refused({"buckets": [], "omit": [omission()] * (OMISSIONS_MAX + 1)})
     many = omission(columns=["size"] * (OMITTED_COLUMNS_MAX + 1))
     assert "omit[0].columns" in refused({"buckets": [], "omit": [many]})
 
 
 @pytest.mark.law("V12", "B14")
-def test_a_condition_that_this_release_does_not_know_excepts_nobody() -> None:
+def test_exception_with_an_unknown_operator_excepts_no_client() -> None:
     stored = {"claim": "role", "op": "resembles", "value": "hr"}
     body = {"version": 1, "buckets": [], "omit": [omission(**{"except": [stored]})]}
 

@@ -44,7 +44,7 @@ TODOS = TableSchema(
     ],
     ids=["insert", "null", "null of type null", "no columns", "delete"],
 )
-def test_a_delta_that_fits_is_let_through(delta: Delta) -> None:
+def test_delta_that_fits_the_schema_is_accepted(delta: Delta) -> None:
     check_delta(TODOS, delta)
 
 
@@ -61,7 +61,9 @@ def test_a_delta_that_fits_is_let_through(delta: Delta) -> None:
         (update(Title="x"), "Title", "the column Title is there already, spelled title"),
     ],
 )
-def test_a_delta_that_does_not_fit_names_its_column(delta: Delta, field: str, reason: str) -> None:
+def test_delta_that_does_not_fit_is_refused_with_the_name_of_the_column(
+    delta: Delta, field: str, reason: str
+) -> None:
     with pytest.raises((SchemaMismatch, NameTaken), match=reason) as refused:
         check_delta(TODOS, delta)
 
@@ -89,7 +91,7 @@ def test_a_delta_that_does_not_fit_names_its_column(delta: Delta, field: str, re
         ({"source_table": "x" * 257}, SchemaMismatch, "sourceTable"),
     ],
 )
-def test_an_unsound_schema_cannot_be_made(
+def test_invalid_schema_is_refused_with_the_name_of_the_field(
     fields: dict[str, Any], kind: type[LakeSyncError], field: str
 ) -> None:
     with pytest.raises(kind) as refused:
@@ -100,19 +102,19 @@ def test_an_unsound_schema_cannot_be_made(
 
 @pytest.mark.law("S4")
 @given(table_schemas())
-def test_a_schema_comes_back_from_its_json(schema: TableSchema) -> None:
+def test_schema_round_trips_through_json(schema: TableSchema) -> None:
     assert schema_from_json(schema_to_json(schema)) == schema
 
 
 @pytest.mark.law("S4")
-def test_the_least_that_a_client_must_send() -> None:
+def test_minimal_schema_json_is_accepted() -> None:
     body = {"table": "todos", "columns": [{"name": "title", "type": "string"}]}
 
     assert schema_from_json(body) == TableSchema("todos", (Column("title", "string"),))
 
 
 @pytest.mark.law("S4")
-def test_spaces_in_a_decimal_do_not_matter() -> None:
+def test_spaces_in_a_decimal_type_do_not_matter() -> None:
     body = {"table": "t", "columns": [{"name": "a", "type": "decimal(5, 2)"}]}
 
     assert schema_from_json(body).columns == (Column("a", "decimal(5,2)"),)
@@ -157,7 +159,7 @@ def column(**fields: object) -> dict[str, object]:
         ({"\ud800": 1}, "\\ud800", "unknown fields"),
     ],
 )
-def test_a_fault_in_the_json_names_its_field(
+def test_invalid_schema_json_is_refused_with_the_name_of_the_field(
     fields: dict[str, object], field: str, reason: str
 ) -> None:
     with pytest.raises((ValidationFailed, SchemaMismatch), match=reason) as refused:
@@ -168,7 +170,7 @@ def test_a_fault_in_the_json_names_its_field(
 
 @pytest.mark.law("S4")
 @pytest.mark.parametrize("body", [None, 1, "x", [], [BODY], True])
-def test_what_is_no_object_is_no_schema(body: object) -> None:
+def test_schema_json_that_is_no_object_is_refused(body: object) -> None:
     with pytest.raises(ValidationFailed, match="body must be an object"):
         schema_from_json(body)
 
@@ -177,7 +179,7 @@ def test_what_is_no_object_is_no_schema(body: object) -> None:
 @given(
     tables=st.lists(table_schemas(), max_size=3), version=st.integers(0, 99), strict=st.booleans()
 )
-def test_schemas_come_back_from_their_json(
+def test_list_of_schemas_round_trips_through_json(
     tables: list[TableSchema], version: int, *, strict: bool
 ) -> None:
     schemas = Schemas(version, tuple(tables), strict)
@@ -189,13 +191,15 @@ def test_schemas_come_back_from_their_json(
     "body", [None, [], {}, {"schemaVersion": 1}, {"schemaVersion": 1, "tables": {}},
              {"schemaVersion": "1", "tables": []}, {"schemaVersion": 1, "tables": [1]}]
 )  # fmt: skip
-def test_what_is_no_list_of_schemas_is_refused(body: object) -> None:
+def test_malformed_list_of_schemas_is_refused(body: object) -> None:
     with pytest.raises(ValidationFailed):
         schemas_from_json(body)
 
 
 @given(table_schemas())
-def test_a_client_is_sent_nothing_of_the_lake_or_of_other_systems(schema: TableSchema) -> None:
+def test_schema_shown_to_clients_has_no_fields_of_the_lake_or_of_sources(
+    schema: TableSchema,
+) -> None:
     shown = shown_to_clients(schema)
     assert shown is not None
     fields = schema_to_json(shown)

@@ -29,25 +29,25 @@ def double(bits: str) -> float:
 
 @pytest.mark.law("I1")
 @pytest.mark.parametrize(("bits", "text"), RFC["numbers"].items())
-def test_numbers_print_as_in_the_rfc(bits: str, text: str) -> None:
+def test_numbers_are_printed_as_in_rfc_8785(bits: str, text: str) -> None:
     assert canonical(double(bits)) == text.encode()
 
 
 @pytest.mark.law("I2")
 @pytest.mark.parametrize("bits", ["7fffffffffffffff", "7ff0000000000000", "fff0000000000000"])
-def test_what_is_no_number_is_refused_as_in_the_rfc(bits: str) -> None:
+def test_nan_and_infinity_are_refused(bits: str) -> None:
     with pytest.raises(ValidationFailed, match="NaN and infinity are not JSON"):
         canonical(double(bits))
 
 
 @pytest.mark.law("I1")
 @pytest.mark.parametrize("case", RFC["texts"], ids=itemgetter("name"))
-def test_texts_are_as_in_the_rfc(case: dict[str, str]) -> None:
+def test_texts_are_canonicalised_as_in_rfc_8785(case: dict[str, str]) -> None:
     assert recanonical(case["input"].encode()) == case["output"].encode()
 
 
 @pytest.mark.law("I1")
-def test_every_control_character_is_escaped_as_the_rfc_asks() -> None:
+def test_control_characters_are_escaped_as_in_rfc_8785() -> None:
     short = {8: r"\b", 9: r"\t", 10: r"\n", 12: r"\f", 13: r"\r"}
     expected = "".join(short.get(code, f"\\u{code:04x}") for code in range(0x20))
 
@@ -55,7 +55,7 @@ def test_every_control_character_is_escaped_as_the_rfc_asks() -> None:
 
 
 @pytest.mark.law("I1")
-def test_thousands_of_doubles_print_as_javascript_prints_them() -> None:
+def test_random_doubles_are_printed_as_javascript_prints_them() -> None:
     rng = random.Random(8785)
     bits = [struct.pack(">Q", rng.getrandbits(64)) for _ in range(4_000)]
     anywhere = [struct.unpack(">d", word)[0] for word in bits]
@@ -74,13 +74,13 @@ def test_thousands_of_doubles_print_as_javascript_prints_them() -> None:
 
 @pytest.mark.law("I2")
 @pytest.mark.parametrize("value", [0, -1, 2**53 - 1, -(2**53) + 1, 2**53, 2**53 + 2, 10**20])
-def test_an_integer_is_a_number_where_its_digits_survive(value: int) -> None:
+def test_integer_that_a_double_represents_exactly_is_printed_with_its_digits(value: int) -> None:
     assert canonical(value) == str(value).encode()
 
 
 @pytest.mark.law("I2")
 @pytest.mark.parametrize("value", [2**53 + 1, 2**60, 10**21, 2**70, -(10**400)])
-def test_an_integer_whose_digits_would_change_is_refused(value: int) -> None:
+def test_integer_that_a_double_would_change_is_refused(value: int) -> None:
     with pytest.raises(ValidationFailed, match="send it as text"):
         canonical(value)
 
@@ -115,7 +115,9 @@ class Colour(str, enum.Enum):  # noqa: UP042 - the older form, whose str() is it
         ({Colour.RED: True}, b'{"red":true}'),
     ],
 )
-def test_a_subclass_gives_the_bytes_of_its_plain_value(value: object, text: bytes) -> None:
+def test_value_of_a_subclass_has_the_canonical_bytes_of_its_plain_value(
+    value: object, text: bytes
+) -> None:
     assert canonical(value) == text
 
 
@@ -134,17 +136,17 @@ def test_a_subclass_gives_the_bytes_of_its_plain_value(value: object, text: byte
         (["\ud800"], "half of a surrogate pair"),
     ],
 )
-def test_what_is_not_json_is_refused_with_the_reason(value: object, reason: str) -> None:
+def test_value_that_is_not_json_is_refused_with_the_reason(value: object, reason: str) -> None:
     with pytest.raises(ValidationFailed, match=reason):
         canonical(value)
 
 
 @pytest.mark.parametrize(("text", "size"), [("", 0), ("ab", 2), ("é", 2), ("\U0001f600", 4)])
-def test_the_size_of_text_is_its_bytes_in_utf_8(text: str, size: int) -> None:
+def test_utf8_bytes_counts_the_bytes_of_a_text(text: str, size: int) -> None:
     assert utf8_bytes(text, "rowId") == size
 
 
-def test_text_that_utf_8_cannot_express_is_refused_by_its_field() -> None:
+def test_lone_surrogate_is_refused_with_the_name_of_the_field() -> None:
     with pytest.raises(
         ValidationFailed, match="rowId contains half of a surrogate pair"
     ) as refused:
@@ -160,7 +162,7 @@ def nested(depth: int) -> object:
     return value
 
 
-def test_values_nest_as_deep_as_the_limit_and_no_deeper() -> None:
+def test_values_nest_up_to_the_limit_and_no_deeper() -> None:
     assert parse(canonical(nested(VALUE_DEPTH_MAX))) == nested(VALUE_DEPTH_MAX)
     with pytest.raises(ValidationFailed, match="may nest 32 levels"):
         canonical(nested(VALUE_DEPTH_MAX + 1))
@@ -196,7 +198,7 @@ def test_values_nest_as_deep_as_the_limit_and_no_deeper() -> None:
         (b"[" * 40 + b"]" * 40, "may nest 32 levels"),
     ],
 )
-def test_text_that_is_no_value_is_refused_with_the_reason(raw: bytes, reason: str) -> None:
+def test_invalid_json_text_is_refused_with_the_reason(raw: bytes, reason: str) -> None:
     with pytest.raises(ValidationFailed, match=reason):
         recanonical(raw)
 
@@ -227,7 +229,7 @@ def test_text_that_is_no_value_is_refused_with_the_reason(raw: bytes, reason: st
         (rb'"\ud83d\ude00"', '"\U0001f600"'.encode()),
     ],
 )
-def test_what_is_nearly_canonical_becomes_canonical(raw: bytes, text: bytes) -> None:
+def test_non_canonical_json_becomes_canonical(raw: bytes, text: bytes) -> None:
     assert recanonical(raw) == recanonical(text) == text
 
 
@@ -237,7 +239,7 @@ def test_what_is_nearly_canonical_becomes_canonical(raw: bytes, text: bytes) -> 
     [b"01", b"-01", b"+1", b".5", b"5.", b"0x1", b"1e", b"1_000", b"--1", b"- 1", b"00", b"tRue"]
     + [b'"%c"' % code for code in range(0x20)],
 )
-def test_what_is_nearly_json_is_refused(raw: bytes) -> None:
+def test_text_that_is_almost_json_is_refused(raw: bytes) -> None:
     with pytest.raises(ValidationFailed, match="not JSON"):
         recanonical(raw)
 
@@ -285,7 +287,7 @@ def refused_by_design(raw: bytes) -> bool:
 
 
 @pytest.mark.law("I3")
-def test_near_misses_get_the_bytes_that_javascript_gives_them_or_are_refused() -> None:
+def test_mutated_json_gets_the_bytes_that_javascript_gives_or_is_refused() -> None:
     cases = near_misses(random.Random(7493), 12_000)
     theirs = run_node("scalars.mjs", [raw.hex() for raw in cases])
 

@@ -33,18 +33,18 @@ def bucket(*filters: Filter, tables: str = "", **more: Any) -> Bucket:
 
 @pytest.mark.law("V1")
 class TestBuckets:
-    def test_without_buckets_every_row_is_visible_and_no_row_is_not(self) -> None:
+    def test_without_buckets_every_existing_row_is_visible(self) -> None:
         assert viewer().sees("todos", row())
         assert not viewer().sees("todos", None)
 
-    def test_inside_a_bucket_all_filters_hold(self) -> None:
+    def test_all_filters_of_a_bucket_must_match(self) -> None:
         eyes = viewer(bucket(MINE, Filter("size", "gt", 3)))
 
         assert eyes.sees("todos", row(owner="ann", size=4))
         assert not eyes.sees("todos", row(owner="ann", size=3))
         assert not eyes.sees("todos", row(owner="bob", size=4))
 
-    def test_across_buckets_any_may(self) -> None:
+    def test_row_is_visible_if_any_bucket_matches(self) -> None:
         eyes = viewer(bucket(MINE), bucket(Filter("public", "eq", value=True)))
 
         assert eyes.sees("todos", row(owner="ann", public=False))
@@ -68,9 +68,7 @@ class TestBuckets:
         assert not eyes.may_see("todos")
 
     @pytest.mark.parametrize("claim", [2**53 + 1, 1 - 2**63, 10**200 + 1])
-    def test_a_claim_of_more_digits_than_a_double_has_is_the_text_that_rows_have(
-        self, claim: int
-    ) -> None:
+    def test_claim_with_more_digits_than_a_double_matches_its_text(self, claim: int) -> None:
         eyes = viewer(
             bucket(Filter("owner", "eq", Claim(("team",)))), claims={"team": [claim], "sub": "ann"}
         )
@@ -93,7 +91,7 @@ class TestBuckets:
             ("sub.sub", "ann", False),
         ],
     )
-    def test_claims_are_found_by_path_and_lists_are_alternatives(
+    def test_claims_are_read_by_path_and_lists_are_alternatives(
         self, path: str, value: object, *, seen: bool
     ) -> None:
         seer = viewer(bucket(Filter("kept", "eq", Claim(tuple(path.split("."))))))
@@ -128,7 +126,7 @@ class TestBuckets:
         (None, None, Transition.NOTHING),
     ],
 )
-def test_a_change_is_what_the_row_was_and_is(
+def test_transition_compares_visibility_before_and_after(
     before: str | None, after: str | None, due: Transition
 ) -> None:
     rows = [None if owner is None else row(owner=owner) for owner in (before, after)]
@@ -138,7 +136,7 @@ def test_a_change_is_what_the_row_was_and_is(
 
 @pytest.mark.law("V5")
 class TestWrites:
-    def test_without_write_filters_one_writes_what_one_sees_and_what_is_new(self) -> None:
+    def test_without_write_filters_visible_and_new_rows_may_be_written(self) -> None:
         eyes = viewer(bucket(MINE))
         mine, theirs = row(owner="ann"), row(owner="bob")
 
@@ -148,13 +146,13 @@ class TestWrites:
         assert not eyes.may_write("todos", theirs, mine)
         assert not eyes.may_write("todos", theirs, None)
 
-    def test_without_rules_anyone_writes_anything(self) -> None:
+    def test_without_rules_every_row_may_be_written(self) -> None:
         assert viewer().may_write("todos", row(owner="bob"), None)
 
-    def test_write_filters_that_are_empty_let_anyone_write(self) -> None:
+    def test_bucket_with_empty_write_filters_permits_every_write(self) -> None:
         assert viewer(bucket(MINE, write=())).may_write("todos", row(owner="bob"), None)
 
-    def test_the_row_must_be_the_clients_before_and_after(self) -> None:
+    def test_write_filters_must_match_the_row_before_and_after(self) -> None:
         eyes = viewer(bucket(write=(MINE,)))
         mine, theirs = row(owner="ann"), row(owner="bob")
 
@@ -165,7 +163,7 @@ class TestWrites:
         assert not eyes.may_write("todos", theirs, mine)
         assert not eyes.may_write("todos", theirs, None)
 
-    def test_one_bucket_restricts_its_tables_only_and_several_are_alternatives(self) -> None:
+    def test_write_filters_restrict_only_their_tables_and_buckets_are_alternatives(self) -> None:
         eyes = viewer(
             bucket(tables="lists"),
             bucket(tables="todos", write=(MINE,)),
@@ -179,24 +177,24 @@ class TestWrites:
 
 @pytest.mark.law("V6")
 class TestScope:
-    def test_claims_that_no_filter_reads_change_no_scope(self) -> None:
+    def test_claims_that_no_filter_reads_do_not_change_the_scope(self) -> None:
         before = viewer(bucket(MINE)).scope()
 
         assert viewer(bucket(MINE), claims=CLAIMS | {"exp": 9}).scope() == before
 
-    def test_only_tables_whose_rows_can_have_changed_differ(self) -> None:
+    def test_scopes_differ_only_for_tables_whose_rows_can_differ(self) -> None:
         rules = [bucket(MINE, tables="todos"), bucket(tables="lists")]
         ann = viewer(*rules).scope()
         bob = viewer(*rules, claims={"sub": "bob"}).scope()
 
         assert bob.changed(ann) == ["todos"]
 
-    def test_names_and_order_of_buckets_are_no_part_of_it(self) -> None:
+    def test_names_and_order_of_buckets_do_not_change_the_scope(self) -> None:
         one, two = bucket(MINE), bucket(Filter("size", "gt", 1))
 
         assert viewer(one, two).scope() == viewer(two, one).scope()
 
-    def test_what_shows_every_row_or_none_is_alike_however_it_is_said(self) -> None:
+    def test_rules_that_show_every_row_or_none_have_the_same_scope(self) -> None:
         nobody = Filter("owner", "eq", Claim(("nobody",)))
 
         assert (
@@ -205,22 +203,22 @@ class TestScope:
         assert viewer(bucket(tables="lists")).scope().of("todos") == NOTHING
         assert viewer(bucket(nobody)).scope().of("todos") == NOTHING
 
-    def test_first_rules_concern_all_tables_that_they_do_not_show_whole(self) -> None:
+    def test_first_rules_change_the_scope_of_every_table_not_shown_whole(self) -> None:
         first = viewer(bucket(MINE, tables="todos"), bucket(tables="lists")).scope()
 
         assert first.changed(viewer().scope()) == ["todos", OTHERS]
 
-    def test_a_scope_is_read_back_from_its_text(self) -> None:
+    def test_scope_round_trips_through_its_text(self) -> None:
         scope = viewer(bucket(MINE, tables="todos lists"), bucket(tables="users")).scope()
 
         assert scope_of(scope.text()) == scope
         assert scope_of(viewer().scope().text()) == viewer().scope()
 
     @pytest.mark.parametrize("text", ["", "?", "*~", "*~todos", "*~1.x", "a~b.", "\0~x.y"])
-    def test_whatever_else_comes_is_a_scope_that_equals_none(self, text: str) -> None:
+    def test_unreadable_scope_text_counts_as_changed_for_all_other_tables(self, text: str) -> None:
         assert OTHERS in viewer().scope().changed(scope_of(text))
 
-    def test_a_scope_that_is_too_long_tells_no_tables(self) -> None:
+    def test_too_long_scope_lists_no_tables(self) -> None:
         many = [bucket(MINE, tables=f"{'t' * 50}_{n}") for n in range(SCOPE_CHARS_MAX // 50)]
         text = viewer(*many).scope().text()
 
@@ -241,7 +239,7 @@ rows = st.dictionaries(st.sampled_from(["owner", "size", "more"]), values).map(l
 
 @pytest.mark.law("V1", "V6")
 @given(buckets, rows)
-def test_rules_of_one_scope_show_the_same_rows(
+def test_rules_with_the_same_scope_show_the_same_rows(
     some: list[Bucket], values: dict[str, bytes]
 ) -> None:
     """A bucket turned into one of its values, or said twice, decides as before."""
