@@ -48,7 +48,7 @@ def push(gateway: Asker, *actions: Any) -> httpx.Response:
 
 
 @pytest.mark.law("X9")
-def test_an_action_is_answered_by_its_data_and_a_decimal_string(
+def test_action_is_answered_with_its_data_and_a_decimal_stamp(
     gateway: Asker, outside: MemoryOutside
 ) -> None:
     answer = push(gateway, action(), action("1" * 64, params={"to": 7}))
@@ -66,7 +66,9 @@ def test_an_action_is_answered_by_its_data_and_a_decimal_string(
 
 
 @pytest.mark.law("X9")
-def test_one_that_is_malformed_harms_no_other(gateway: Asker, outside: MemoryOutside) -> None:
+def test_malformed_action_does_not_affect_the_others(
+    gateway: Asker, outside: MemoryOutside
+) -> None:
     results = push(
         gateway, 7, action(actionId=""), action(hlc="soon"), action(params=[]),
         action(clientId="client-2"), action(idempotencyKey="k" * 200), action("2" * 64),
@@ -80,7 +82,9 @@ def test_one_that_is_malformed_harms_no_other(gateway: Asker, outside: MemoryOut
 
 
 @pytest.mark.law("X9")
-def test_the_same_in_protobuf(gateway: Asker, outside: MemoryOutside) -> None:
+def test_actions_are_accepted_and_answered_in_protobuf(
+    gateway: Asker, outside: MemoryOutside
+) -> None:
     sent = pb.ActionPush(client_id="client-1")
     sent.actions.add(
         action_id="p1", client_id="client-1", hlc=7, connector="slack", action_type="send",
@@ -107,7 +111,7 @@ def test_the_same_in_protobuf(gateway: Asker, outside: MemoryOutside) -> None:
     [b"", b"{", b"[]", b'{"clientId":"client-1"}', b'{"clientId":"client-1","actions":{}}',
      b'{"actions":[]}', b'{"clientId":"","actions":[]}'],
 )  # fmt: skip
-def test_what_is_no_request_is_refused_whole(gateway: Asker, body: bytes) -> None:
+def test_malformed_action_request_is_refused_whole(gateway: Asker, body: bytes) -> None:
     headers = {"content-type": "application/json"}
     answer = gateway.ask("POST", "/sync/{}/action", content=body, headers=headers)
 
@@ -115,7 +119,9 @@ def test_what_is_no_request_is_refused_whole(gateway: Asker, body: bytes) -> Non
 
 
 @pytest.mark.law("X9")
-def test_too_many_at_once_are_refused_whole(gateway: Asker, outside: MemoryOutside) -> None:
+def test_request_with_too_many_actions_is_refused_whole(
+    gateway: Asker, outside: MemoryOutside
+) -> None:
     answer = push(gateway, *(action(f"a{number}") for number in range(26)))
 
     assert (answer.status_code, answer.json()["field"]) == (400, "actions")
@@ -123,7 +129,9 @@ def test_too_many_at_once_are_refused_whole(gateway: Asker, outside: MemoryOutsi
 
 
 @pytest.mark.law("X9", "U1")
-def test_another_users_client_runs_nothing(gateway: Asker, outside: MemoryOutside) -> None:
+def test_actions_of_another_users_client_are_refused(
+    gateway: Asker, outside: MemoryOutside
+) -> None:
     gateway.pull(client="client-2")
     body = {"clientId": "client-2", "actions": [action(clientId="client-2")]}
     answer = gateway.ask("POST", "/sync/{}/action", json=body)
@@ -133,7 +141,7 @@ def test_another_users_client_runs_nothing(gateway: Asker, outside: MemoryOutsid
 
 
 @pytest.mark.law("X5", "X9")
-def test_a_client_asks_which_actions_there_are(gateway: Asker, outside: MemoryOutside) -> None:
+def test_client_can_list_the_available_actions(gateway: Asker, outside: MemoryOutside) -> None:
     del outside
     answered = gateway.ask("GET", "/v1/sync/{}/actions").json()["connectors"]["slack"]
 
@@ -142,7 +150,7 @@ def test_a_client_asks_which_actions_there_are(gateway: Asker, outside: MemoryOu
 
 
 @pytest.mark.law("X6")
-def test_administrators_register_see_and_remove_handlers(
+def test_administrators_register_list_and_remove_action_handlers(
     gateway: Asker, outside: MemoryOutside
 ) -> None:
     del outside

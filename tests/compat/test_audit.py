@@ -107,7 +107,7 @@ def declare_without_rows(gateway: Asker, table: str) -> None:
 
 
 @pytest.mark.law("J1")
-def test_every_route_that_changes_something_is_asked_below() -> None:
+def test_every_admin_route_that_changes_something_is_in_the_list_of_changes() -> None:
     changing = {
         name
         for name, (method, path) in operations().items()
@@ -117,7 +117,7 @@ def test_every_route_that_changes_something_is_asked_below() -> None:
 
 
 @pytest.mark.law("J1", "J2")
-def test_each_change_is_one_record_with_the_state_before_and_after(gateway: Asker) -> None:
+def test_each_change_leaves_one_record_with_the_state_before_and_after(gateway: Asker) -> None:
     for name, method, path, body, target in CHANGES:
         if name == "removeTable":
             declare_without_rows(gateway, target)
@@ -135,7 +135,7 @@ def test_each_change_is_one_record_with_the_state_before_and_after(gateway: Aske
 
 
 @pytest.mark.law("J1")
-def test_what_is_read_or_pushed_leaves_no_record(gateway: Asker) -> None:
+def test_reads_and_pushes_leave_no_audit_record(gateway: Asker) -> None:
     gateway.push()
     for path in ("metrics", "audit", "schema", "sync-rules", "tables", "access", "connectors"):
         assert gateway.ask("GET", f"/admin/{path}/{{}}", role="admin").status_code == 200
@@ -143,7 +143,7 @@ def test_what_is_read_or_pushed_leaves_no_record(gateway: Asker) -> None:
 
 
 @pytest.mark.law("J1")
-def test_without_its_record_nothing_is_changed(
+def test_change_is_refused_if_its_audit_record_cannot_be_begun(
     gateway: Asker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def away(*_: object) -> None:
@@ -158,7 +158,7 @@ def test_without_its_record_nothing_is_changed(
 
 
 @pytest.mark.law("J1")
-def test_a_change_whose_outcome_was_not_written_says_begun(
+def test_change_whose_outcome_could_not_be_recorded_stays_begun(
     gateway: Asker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def away(*_: object) -> None:
@@ -176,7 +176,7 @@ def test_a_change_whose_outcome_was_not_written_says_begun(
 
 
 @pytest.mark.law("J2")
-def test_what_is_refused_or_tried_says_so(gateway: Asker) -> None:
+def test_refused_and_dry_run_changes_are_recorded_as_such(gateway: Asker) -> None:
     gateway.administer("schema", {"table": "todos", "columns": "none"})
     gateway.administer("tables", {"table": "todos", "shard": "s2", "dryRun": True})
     gateway.ask("POST", "/admin/sync-rules/{}?dryRun=true", json=RULES, role="admin")
@@ -197,7 +197,7 @@ def test_what_is_refused_or_tried_says_so(gateway: Asker) -> None:
 
 
 @pytest.mark.law("J2")
-def test_a_large_state_is_its_digest_and_size(gateway: Asker) -> None:
+def test_large_state_is_recorded_as_its_digest_and_size(gateway: Asker) -> None:
     columns = [{"name": f"column_{n}", "type": "string"} for n in range(200)]
     assert gateway.administer("schema", {"table": "wide", "columns": columns}).status_code == 200
 
@@ -207,7 +207,7 @@ def test_a_large_state_is_its_digest_and_size(gateway: Asker) -> None:
 
 
 @pytest.mark.law("J3")
-def test_records_are_paged_and_filtered_over_http(gateway: Asker) -> None:
+def test_audit_records_are_paged_and_filtered_over_http(gateway: Asker) -> None:
     for number in range(5):
         user = "ann" if number % 2 else "bob"
         body = {"revoke": {"client": f"p{number}"}}
@@ -235,14 +235,16 @@ def test_records_are_paged_and_filtered_over_http(gateway: Asker) -> None:
     [("since", "soon"), ("until", "1900-01-01"), ("cursor", "%%"), ("cursor", "bm9uZQ=="),
      ("limit", "0"), ("limit", "201"), ("since", "9999-12-31T23:59:59+00:00")],
 )  # fmt: skip
-def test_a_malformed_question_is_a_400_that_names_it(gateway: Asker, name: str, value: str) -> None:
+def test_malformed_audit_query_is_a_400_with_the_name_of_the_parameter(
+    gateway: Asker, name: str, value: str
+) -> None:
     answer = gateway.ask("GET", "/admin/audit/{}", params={name: value}, role="admin")
     assert (answer.status_code, answer.json()["code"]) == (400, "VALIDATION_ERROR")
     assert answer.json()["field"] == name
 
 
 @pytest.mark.law("J3")
-def test_records_outlive_their_gateway(gateway: Asker) -> None:
+def test_audit_records_outlive_their_gateway(gateway: Asker) -> None:
     gateway.push(row())
     gateway.ask("DELETE", "/admin/gateways/{}", role="admin", client="ann")
 
@@ -260,7 +262,7 @@ FILLED = {"{gateway}": "{}", "{name}": "none", "{action}": "pause"}
 
 
 @pytest.mark.law("U6")
-def test_every_route_says_which_roles_may_ask_it() -> None:
+def test_every_route_declares_its_roles() -> None:
     assert set(operations()) - OPEN == set(ALLOWED) - {"connect"}
     for name, (method, path) in operations().items():
         if name in OPEN:
@@ -275,7 +277,7 @@ def test_every_route_says_which_roles_may_ask_it() -> None:
 
 @pytest.mark.law("U6")
 @pytest.mark.parametrize("role", ROLES)
-def test_a_role_opens_its_routes_and_no_others(gateway: Asker, role: str) -> None:
+def test_each_role_may_ask_only_its_own_routes(gateway: Asker, role: str) -> None:
     for name, (method, path) in operations().items():
         if name in OPEN:
             continue
@@ -292,7 +294,7 @@ def test_a_role_opens_its_routes_and_no_others(gateway: Asker, role: str) -> Non
 
 
 @pytest.mark.law("U6", "J1")
-def test_a_route_without_a_role_or_a_record_cannot_be_made() -> None:
+def test_route_without_roles_or_an_audit_record_cannot_be_registered() -> None:
     async def route(request: Request) -> Response:
         return Response(str(request.url))
 

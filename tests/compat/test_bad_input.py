@@ -15,6 +15,7 @@ from lakesync.runtime.tokens import TOKEN_BYTES_MAX
 from tests.compat.requests import Asker, now, row
 from tests.support.local_gateway import SECRET
 from tests.support.logs import logged
+from tests.support.some import some
 
 if TYPE_CHECKING:
     import io
@@ -95,7 +96,7 @@ def refused(answer: httpx.Response, *statuses: int) -> str:
 
 
 @pytest.mark.parametrize("route", [route for route in ROUTES if route[1].startswith("/admin")])
-def test_an_administrator_who_misspells_a_parameter_is_told_so_and_nothing_is_done(
+def test_misspelt_parameter_of_an_admin_route_is_refused_and_named(
     route: tuple[str, str], gateway: Asker
 ) -> None:
     method, path = route
@@ -106,7 +107,7 @@ def test_an_administrator_who_misspells_a_parameter_is_told_so_and_nothing_is_do
     assert answer.json()["field"] == "tabel"
 
 
-def test_a_parameter_that_is_given_twice_is_refused(gateway: Asker) -> None:
+def test_parameter_given_twice_is_refused(gateway: Asker) -> None:
     answer = gateway.ask("POST", "/admin/flush/{}?table=todos&table=notes", role="admin")
 
     assert refused(answer, 400) == "VALIDATION_ERROR"
@@ -173,7 +174,9 @@ TOKENS: dict[str, Callable[[Asker], str]] = {
 
 
 @pytest.mark.parametrize("kind", TOKENS)
-def test_a_bad_token_opens_no_route(gateway: Asker, log: io.StringIO, kind: str) -> None:
+def test_invalid_token_is_refused_by_every_route_and_not_logged(
+    gateway: Asker, log: io.StringIO, kind: str
+) -> None:
     token = TOKENS[kind](gateway)
     for method, path in ROUTES:
         answer = gateway.ask(method, path, token=token, json={} if method == "POST" else None)
@@ -185,7 +188,7 @@ def test_a_bad_token_opens_no_route(gateway: Asker, log: io.StringIO, kind: str)
     assert not [part for part in token.split(".") if len(part) > 8 and part in logged]
 
 
-def test_a_subject_that_is_a_number_is_no_client(gateway: Asker) -> None:
+def test_token_with_a_number_as_subject_is_refused(gateway: Asker) -> None:
     claims = _claims(gateway)
     payload = _part(claims | {"sub": 7})
     # The library that signs refuses such a claim, so it is signed by hand.
@@ -200,14 +203,14 @@ def test_a_subject_that_is_a_number_is_no_client(gateway: Asker) -> None:
 
 
 @pytest.mark.parametrize(("method", "path"), ROUTES)
-def test_a_token_of_another_gateway_opens_none(gateway: Asker, method: str, path: str) -> None:
+def test_token_of_another_gateway_is_refused(gateway: Asker, method: str, path: str) -> None:
     answer = gateway.ask(method, path, token=_signed(gateway, gw="another"), json={})
 
     assert refused(answer, 403) == "FORBIDDEN"
 
 
 @pytest.mark.parametrize("route", [route for route in ROUTES if route[1].startswith("/admin")])
-def test_a_client_administers_nothing(gateway: Asker, route: tuple[str, str]) -> None:
+def test_client_token_is_refused_by_admin_routes(gateway: Asker, route: tuple[str, str]) -> None:
     for role in ("client", None):
         answer = gateway.ask(*route, token=_signed(gateway, role=role), json={})
         assert refused(answer, 403) == "FORBIDDEN"
@@ -220,7 +223,7 @@ def _with_names(path: str) -> str:
     return path
 
 
-def test_every_route_that_is_served_is_tried_here(gateway: Asker) -> None:
+def test_every_served_route_is_covered_by_these_tests(gateway: Asker) -> None:
     described = gateway.ask("GET", "/openapi.json").json()["paths"]
     served = {
         (method.upper(), _with_names(path))
@@ -231,7 +234,9 @@ def test_every_route_that_is_served_is_tried_here(gateway: Asker) -> None:
     assert served == {*ROUTES, SIGNED}
 
 
-def test_what_a_signature_opens_no_token_opens(gateway: Asker, log: io.StringIO) -> None:
+def test_signed_route_refuses_tokens_and_invalid_signatures(
+    gateway: Asker, log: io.StringIO
+) -> None:
     texts = set()
     for headers in (
         {},
@@ -299,7 +304,9 @@ def gateway_with_data(gateway: Asker) -> Asker:
     return gateway
 
 
-def test_a_malformed_pull_is_refused_by_name(gateway_with_data: Asker, log: io.StringIO) -> None:
+def test_malformed_pull_is_refused_with_the_name_of_the_parameter(
+    gateway_with_data: Asker, log: io.StringIO
+) -> None:
     top = gateway_with_data.pull(client="client-1").json()["serverHlc"]
     for query in PULLS:
         sent = {"since": "0"} | {name: value.format(top=top) if "{top}" in value else value
@@ -327,7 +334,7 @@ def test_a_malformed_pull_is_refused_by_name(gateway_with_data: Asker, log: io.S
         {"checkpoint": "../../etc"}, {"checkpoint": f"{'0' * 16}-{'f' * 16}"}, {},
     ],
 )  # fmt: skip
-def test_a_checkpoint_part_that_is_none_is_refused(
+def test_invalid_checkpoint_part_is_refused(
     gateway_with_data: Asker, query: dict[str, str]
 ) -> None:
     refused(gateway_with_data.ask("GET", "/sync/{}/checkpoint", params=query), 400, 404, 410)
@@ -359,9 +366,7 @@ def test_a_malformed_body_is_refused(gateway_with_data: Asker, log: io.StringIO,
 
 
 @pytest.mark.parametrize("coding", ["gzip", "br", "deflate", "gzip, gzip", "\x7f"])
-def test_a_body_that_is_not_compressed_as_it_says_is_refused(
-    gateway_with_data: Asker, coding: str
-) -> None:
+def test_body_not_compressed_as_declared_is_refused(gateway_with_data: Asker, coding: str) -> None:
     headers = {"Content-Encoding": coding, "Content-Type": "application/json"}
 
     refused(
@@ -397,7 +402,7 @@ def test_malformed_rules_are_refused_with_the_path(
 ) -> None:
     answer = gateway_with_data.administer("sync-rules", {"version": 1} | rules)
     assert refused(answer, 400) == "SYNC_RULES_ERROR"
-    assert all(fault["path"] and fault["error"] for fault in answer.json()["faults"])
+    assert all(fault["path"] and fault["error"] for fault in some(answer.json()["faults"]))
     trial = gateway_with_data.ask(
         "POST", "/admin/sync-rules/{}?dryRun=true&as=%7B%7D", json={"version": 1} | rules,
         role="admin",
@@ -406,7 +411,7 @@ def test_malformed_rules_are_refused_with_the_path(
 
 
 @pytest.mark.parametrize("claims", ["{", "[]", "7", "null", "\x00", "{" * 10_000, '{"a":NaN}'])
-def test_a_trial_as_no_claims_is_refused(gateway_with_data: Asker, claims: str) -> None:
+def test_trial_with_malformed_claims_is_refused(gateway_with_data: Asker, claims: str) -> None:
     answer = gateway_with_data.ask(
         "POST", "/admin/sync-rules/{}", params={"dryRun": "true", "as": claims},
         json={"version": 1, "buckets": []}, role="admin",
@@ -431,7 +436,7 @@ SCHEMAS: list[Any] = [
 
 
 @pytest.mark.parametrize("schema", SCHEMAS, ids=range(len(SCHEMAS)))
-def test_malformed_schemas_are_refused_by_name(
+def test_malformed_schema_is_refused_with_the_name_of_the_field(
     gateway_with_data: Asker, schema: dict[str, Any]
 ) -> None:
     answer = gateway_with_data.administer("schema", schema)
@@ -440,7 +445,7 @@ def test_malformed_schemas_are_refused_by_name(
     assert answer.json()["field"]
 
 
-def test_numbers_tell_nothing_of_rows(gateway_with_data: Asker) -> None:
+def test_metrics_contain_no_row_data(gateway_with_data: Asker) -> None:
     answer = gateway_with_data.ask("GET", "/sync/{}/metrics")
 
     assert answer.status_code == 200

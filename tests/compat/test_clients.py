@@ -39,7 +39,7 @@ def listed(gateway: Asker, limit: int = 50) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.law("U7")
-def test_whose_each_is_and_whether_it_is_connected_or_revoked(gateway: Asker) -> None:
+def test_clients_are_listed_with_user_connections_and_revocation(gateway: Asker) -> None:
     for name in ("p1", "p2", "p3"):
         gateway.served.access.bind(gateway.id, name, "ann" if name != "p3" else "bob")
     for number in range(2):
@@ -54,7 +54,7 @@ def test_whose_each_is_and_whether_it_is_connected_or_revoked(gateway: Asker) ->
     assert {each["behindMs"] for each in clients.values()} == {None}
 
 
-def test_a_token_that_expires_beyond_the_calendar_hides_no_client(gateway: Asker) -> None:
+def test_token_expiry_beyond_the_calendar_is_listed_as_the_last_time(gateway: Asker) -> None:
     gateway.served.access.bind(gateway.id, "p1", "ann")
     connect(gateway, "p1", f"socket-{gateway.id}", expires_s=float(1 << 40))
 
@@ -64,7 +64,7 @@ def test_a_token_that_expires_beyond_the_calendar_hides_no_client(gateway: Asker
 
 
 @pytest.mark.law("U7")
-def test_an_existing_client_is_as_far_behind_as_its_cursor(gateway: Asker) -> None:
+def test_existing_client_is_listed_as_far_behind_as_its_cursor(gateway: Asker) -> None:
     gateway.push(row("row-1"), clientId="client-1")
     cursor = gateway.pull(client="client-2").json()["serverHlc"]
     gateway.pull(since=cursor, client="client-2")
@@ -76,7 +76,7 @@ def test_an_existing_client_is_as_far_behind_as_its_cursor(gateway: Asker) -> No
 
 
 @pytest.mark.law("U7")
-def test_a_client_is_as_far_behind_as_when_it_was_noted_and_tells_what_was_refused(
+def test_client_is_listed_with_its_recorded_lag_and_number_of_refused_edits(
     gateway: Asker,
 ) -> None:
     gateway.push(row("row-1"), clientId="client-1")
@@ -97,13 +97,13 @@ def test_a_client_is_as_far_behind_as_when_it_was_noted_and_tells_what_was_refus
 
 
 @pytest.mark.parametrize("quarantined", ["-1", "x", "1e3", "9" * 30])
-def test_a_number_of_refused_edits_that_is_none_is_a_400(gateway: Asker, quarantined: str) -> None:
+def test_invalid_number_of_refused_edits_is_a_400(gateway: Asker, quarantined: str) -> None:
     answer = gateway.pull(client="client-1", ownCursor="true", quarantined=quarantined)
     assert answer.status_code == 400
 
 
 @pytest.mark.law("U7")
-def test_pages_hold_each_client_once(gateway: Asker) -> None:
+def test_pages_of_clients_list_each_client_once(gateway: Asker) -> None:
     names = [f"p{number}|\U0001f600" for number in range(7)]
     for name in names:
         gateway.served.access.bind(gateway.id, name, "ann")
@@ -112,7 +112,7 @@ def test_pages_hold_each_client_once(gateway: Asker) -> None:
 
 
 @pytest.mark.law("U7", "J1")
-def test_a_client_is_disconnected_with_a_reason_and_a_record(gateway: Asker) -> None:
+def test_disconnecting_a_client_notifies_it_and_leaves_an_audit_record(gateway: Asker) -> None:
     mine, other = f"socket-{gateway.id}-mine", f"socket-{gateway.id}-other"
     connect(gateway, "p1", mine)
     connect(gateway, "p2", other)
@@ -140,12 +140,12 @@ def test_a_client_is_disconnected_with_a_reason_and_a_record(gateway: Asker) -> 
     "body",
     [{}, [], {"disconnect": "p1"}, {"disconnect": {"client": 7}}, {"disconnect": {"client": ""}}],
 )
-def test_what_names_no_client_is_a_400(gateway: Asker, body: Any) -> None:
+def test_disconnect_without_a_valid_client_is_a_400(gateway: Asker, body: Any) -> None:
     answer = gateway.ask("POST", "/admin/clients/{}", json=body, role="admin")
     assert (answer.status_code, answer.json()["code"]) == (400, "VALIDATION_ERROR")
 
 
 @pytest.mark.parametrize("cursor", ["%%", "bm9uZQ==", "_w=="])
-def test_a_cursor_that_is_none_is_a_400(gateway: Asker, cursor: str) -> None:
+def test_invalid_cursor_of_the_list_of_clients_is_a_400(gateway: Asker, cursor: str) -> None:
     answer = gateway.ask("GET", "/admin/clients/{}", params={"cursor": cursor}, role="admin")
     assert (answer.status_code, answer.json()["field"]) == (400, "cursor")

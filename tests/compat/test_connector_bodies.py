@@ -43,7 +43,7 @@ def changed(body: dict[str, Any], place: str, value: object) -> dict[str, Any]:
     return {k: v for k, v in (body | {first: value}).items() if v is not None}
 
 
-def test_a_database_is_translated_with_its_tables_and_its_interval() -> None:
+def test_existing_database_registration_is_translated_with_its_tables_and_interval() -> None:
     wanted = registration_from(translated(POSTGRES))
     settings: Any = settings_of(POSTGRES)
 
@@ -56,7 +56,7 @@ def test_a_database_is_translated_with_its_tables_and_its_interval() -> None:
     assert (table.query, table.cursor_column) == ("SELECT * FROM shop.orders", "updated_at")
 
 
-def test_a_query_that_is_compared_is_translated() -> None:
+def test_existing_registration_with_a_diff_strategy_is_translated() -> None:
     table = {
         "table": "todos",
         "query": "select todo_id, title from todos;",
@@ -87,7 +87,7 @@ def test_a_query_that_is_compared_is_translated() -> None:
         ({"jql": "project in (HR, IT)"}, ["issues", "comments", "projects"], ["HR", "IT"]),
     ],
 )
-def test_a_jira_site_is_translated(
+def test_existing_jira_registration_is_translated(
     change: dict[str, Any], tables: list[str], projects: list[str]
 ) -> None:
     settings: Any = settings_of(JIRA | {"jira": JIRA["jira"] | change})
@@ -97,7 +97,7 @@ def test_a_jira_site_is_translated(
     assert settings.projects == projects
 
 
-def test_a_body_of_ours_stays_as_it_is() -> None:
+def test_registration_in_the_current_form_is_left_unchanged() -> None:
     bodies: tuple[Any, ...] = (
         {"type": "jira", "name": "j", "configuration": {"site": "https://x.atlassian.net"}},
         {"type": "postgres", "name": "p", "everyMinutes": 5},
@@ -136,7 +136,7 @@ FIRST = "ingest.tables[0]"
          "client credentials"),
     ],
 )  # fmt: skip
-def test_what_has_no_meaning_here_is_refused_with_what_to_send(
+def test_unsupported_registration_field_is_refused_with_an_explanation(
     body: dict[str, Any], field: str, says: str
 ) -> None:
     with pytest.raises(ValidationFailed, match=says) as refused:
@@ -157,7 +157,9 @@ def test_what_has_no_meaning_here_is_refused_with_what_to_send(
         ({"more": 1}, "more"),
     ],
 )
-def test_a_table_that_is_none_is_refused_with_its_place(change: dict[str, Any], field: str) -> None:
+def test_invalid_table_of_a_registration_is_refused_with_its_path(
+    change: dict[str, Any], field: str
+) -> None:
     body = changed(POSTGRES, "ingest.tables", [ORDERS | change])
     with pytest.raises(ValidationFailed) as refused:
         translated(body)
@@ -177,7 +179,7 @@ def test_a_table_that_is_none_is_refused_with_its_place(change: dict[str, Any], 
         "host=db.example.com password=hidden",
     ],
 )
-def test_a_connection_string_that_is_none_is_refused_without_its_secret(url: str) -> None:
+def test_invalid_connection_string_is_refused_without_its_secret(url: str) -> None:
     with pytest.raises(ValidationFailed) as refused:
         translated(changed(POSTGRES, "postgres.connectionString", url))
     assert refused.value.field == "postgres.connectionString"

@@ -44,7 +44,7 @@ def rows_of(client: OlderClient) -> dict[str, dict[str, object]]:
 
 @pytest.mark.law("F1")
 class TestReceipts:
-    def test_what_others_pushed_between_a_pull_and_a_push_is_read_next(self, world: World) -> None:
+    def test_commits_between_a_followers_pull_and_push_are_read_next(self, world: World) -> None:
         a, b = world.client("a"), world.client("b")
         a.sync()
         b.insert(TABLE, "r1", title="theirs")
@@ -56,7 +56,9 @@ class TestReceipts:
         assert rows_of(a) == {"r1": {"title": "theirs"}, "r2": {"title": "mine"}}
         assert a.failures == 0
 
-    def test_who_never_pulled_is_led_to_the_beginning(self, world: World) -> None:
+    def test_follower_that_pushed_before_pulling_reads_from_the_beginning(
+        self, world: World
+    ) -> None:
         world.write(insert("r0", at=at_ms(0), client="w"))
         a = world.client("a")
         a.insert(TABLE, "r1", title="mine")
@@ -67,7 +69,9 @@ class TestReceipts:
         assert set(rows_of(a)) == {"r0", "r1"}
         assert a.failures == 0
 
-    def test_where_there_was_nothing_a_receipt_goes_ahead(self, world: World) -> None:
+    def test_receipt_moves_the_cursor_of_a_follower_to_which_nothing_is_visible(
+        self, world: World
+    ) -> None:
         a = world.client("a", "x")
         world.save_rules(RULES)
         world.write(insert("r0", at=at_ms(0), client="w", owner="y"))
@@ -80,7 +84,7 @@ class TestReceipts:
         a.sync()
         assert rows_of(a) == {"r1": {"owner": "x"}}
 
-    def test_who_pushes_in_every_round_gets_on(self, world: World) -> None:
+    def test_follower_that_pushes_in_every_round_keeps_up(self, world: World) -> None:
         a = world.client("a")
         for number in range(40):
             world.write(insert(f"w{number}", at=at_ms(number), client="w", title="x"))
@@ -95,7 +99,9 @@ class TestReceipts:
         assert sent[DELIVERIES_ASSUMED_READ] < sent[0]
         assert max(sent[DELIVERIES_ASSUMED_READ:]) < 20
 
-    def test_what_was_only_assumed_is_sent_again_when_it_rests(self, world: World) -> None:
+    def test_commits_only_assumed_to_be_read_are_sent_again_once_pushes_stop(
+        self, world: World
+    ) -> None:
         a = world.client("a")
         world.write(insert("r1", at=at_ms(0), client="w", title="x"))
         for number in range(5):
@@ -109,7 +115,7 @@ class TestReceipts:
         assert rows_of(a)["r1"] == {"title": "x"}
         assert a.failures == 0
 
-    def test_two_answers_that_are_lost_prove_nothing(self, world: World) -> None:
+    def test_two_lost_pages_are_not_counted_as_read(self, world: World) -> None:
         a = world.client("a")
         world.write(insert("r0", at=at_ms(0), client="w"))
         a.sync()
@@ -122,7 +128,7 @@ class TestReceipts:
 
         assert set(rows_of(a)) == {"r0", "r1", "r2"}
 
-    def test_a_first_session_that_loses_a_receipt_keeps_no_deleted_row(self, world: World) -> None:
+    def test_lost_receipt_of_a_first_session_leaves_no_deleted_row(self, world: World) -> None:
         a, b = world.client("a"), world.client("b")
         a.sync()
         a.insert(TABLE, "r1", title="mine")
@@ -141,7 +147,7 @@ class TestReceipts:
         assert rows_of(a) == {}
 
     @pytest.mark.law("F8")
-    def test_a_void_cursor_is_led_on_by_rows_as_they_are(self, world: World) -> None:
+    def test_void_cursor_is_continued_with_current_rows(self, world: World) -> None:
         a = world.client("a")
         world.write(insert("r0", at=at_ms(0), client="w"), insert("r1", at=at_ms(1), client="w"))
         a.sync()
@@ -154,7 +160,7 @@ class TestReceipts:
         assert a.failures == 0
 
     @pytest.mark.law("F8")
-    def test_any_size_is_read_page_by_page_where_the_log_is_gone(self, world: World) -> None:
+    def test_rows_of_a_trimmed_log_are_read_page_by_page(self, world: World) -> None:
         for number in range(25):
             world.write(insert(f"r{number:02}", at=at_ms(number), client="w", title="x"))
         world.trim()
@@ -181,7 +187,7 @@ class TestDeleteWins:
     def world(self) -> World:
         return World(delete_wins=True)
 
-    def test_its_own_late_edit_is_answered_by_the_row_s_removal(self, world: World) -> None:
+    def test_late_update_of_a_deleted_row_is_answered_by_its_removal(self, world: World) -> None:
         a = world.client("a")
         world.write(insert("r1", at=at_ms(0), client="w", title="one"))
         a.sync()
@@ -198,7 +204,7 @@ class TestDeleteWins:
         assert a.failures == 0
         assert view(world.state("r1")) == {"title": b'"late"'}, "the edit is kept, and not seen"
 
-    def test_an_edit_that_was_made_before_it_heard_of_the_delete(self, world: World) -> None:
+    def test_update_made_before_the_delete_was_pulled_leaves_no_row(self, world: World) -> None:
         a = world.client("a")
         world.write(insert("r1", at=at_ms(0), client="w", title="one"))
         a.sync()
@@ -210,7 +216,7 @@ class TestDeleteWins:
 
         assert rows_of(a) == {}
 
-    def test_others_are_not_sent_an_edit_that_would_show_the_row(self, world: World) -> None:
+    def test_update_of_a_deleted_row_is_sent_to_followers_as_its_delete(self, world: World) -> None:
         a, b = world.client("a"), world.client("b")
         world.write(insert("r1", at=at_ms(0), client="w", title="one"))
         a.sync()
@@ -228,7 +234,7 @@ class TestDeleteWins:
 
         assert rows_of(a) == rows_of(b) == rows_of(fresh) == {}
 
-    def test_an_insert_brings_the_row_with_what_is_newer_than_the_delete(
+    def test_insert_revives_a_row_with_the_columns_newer_than_the_delete(
         self, world: World
     ) -> None:
         a = world.client("a")
@@ -246,7 +252,7 @@ class TestDeleteWins:
 
 @pytest.mark.law("F2")
 class TestInOrder:
-    def test_what_is_new_is_sent_as_it_was_pushed(self, world: World) -> None:
+    def test_new_commits_are_sent_as_they_were_pushed(self, world: World) -> None:
         world.client("a")
         made = [
             insert("r1", at=at_ms(0), client="w", title="one"),
@@ -258,7 +264,7 @@ class TestInOrder:
 
         assert deltas_of(world.pull("a", 0)) == made
 
-    def test_the_first_page_may_be_asked_for_again_by_who_holds_nothing(self, world: World) -> None:
+    def test_follower_without_rows_may_request_the_first_page_again(self, world: World) -> None:
         world.client("a")
         world.write(insert("r1", at=at_ms(0), client="w"), insert("r2", at=at_ms(1), client="w"))
 
@@ -266,7 +272,7 @@ class TestInOrder:
             ("INSERT", "r1"), ("INSERT", "r2")
         ]  # fmt: skip
 
-    def test_who_comes_with_a_page_s_cursor_is_sent_what_was_pushed(self, world: World) -> None:
+    def test_pull_at_a_pages_cursor_is_sent_deltas_as_they_were_pushed(self, world: World) -> None:
         a = world.client("a")
         a.insert(TABLE, "r1", title="one")
         a.push()
@@ -276,7 +282,7 @@ class TestInOrder:
 
         assert written(world.pull("a", first)) == [("INSERT", "r2")]
 
-    def test_what_may_have_been_given_is_sent_as_it_is(self, world: World) -> None:
+    def test_page_that_may_have_been_read_is_repeated_as_whole_rows(self, world: World) -> None:
         a = world.client("a")
         world.write(insert("r1", at=at_ms(0), client="w", title="one", state="open"))
         a.sync()
@@ -291,7 +297,9 @@ class TestInOrder:
         assert again[0].hlc < again[1].hlc < at_ms(0)
 
     @pytest.mark.law("M9")
-    def test_a_row_larger_than_a_delta_may_be_is_an_insert_and_updates(self, world: World) -> None:
+    def test_repeated_row_larger_than_a_delta_is_sent_as_an_insert_and_updates(
+        self, world: World
+    ) -> None:
         half = "x" * 150_000
         a = world.client("a")
         world.write(insert("r1", at=at_ms(0), client="w", title=half))
@@ -339,7 +347,7 @@ class TestInOrder:
             ),
         ],
     )
-    def test_what_would_lead_elsewhere_in_order_is_sent_as_it_is(
+    def test_follower_that_applies_deltas_in_order_ends_with_the_merged_row(
         self, world: World, changes: list[Delta], left: dict[str, str]
     ) -> None:
         a = world.client("a")
@@ -352,7 +360,7 @@ class TestInOrder:
         assert rows_of(a) == {"r1": left}
         assert a.rows == world.visible("a", ["r1"])
 
-    def test_a_row_that_began_with_an_edit_is_there(self, world: World) -> None:
+    def test_row_that_begins_with_an_update_is_visible(self, world: World) -> None:
         a = world.client("a")
         world.write(update("r9", at=at_ms(1), client="w", state="s"))
         a.sync()
@@ -360,7 +368,7 @@ class TestInOrder:
         assert rows_of(a) == {"r9": {"state": "s"}}
 
     @pytest.mark.parametrize("again", [False, True])
-    def test_a_whole_row_is_right_however_large_it_is(self, *, again: bool) -> None:
+    def test_whole_row_of_any_size_is_sent_as_valid_deltas(self, *, again: bool) -> None:
         half = "x" * 150_000
         state = fold([insert(at=at_ms(1), title=half), update(at=at_ms(2), owner=half)])
         ((*before, first, second),) = rows_in_order(
@@ -376,7 +384,7 @@ class TestInOrder:
             "owner",
         }
 
-    def test_its_own_edits_come_back_merged(self, world: World) -> None:
+    def test_own_edit_and_a_later_one_of_another_client_are_merged(self, world: World) -> None:
         a = world.client("a")
         a.sync()
         a.insert(TABLE, "r1", title="mine")
@@ -386,7 +394,9 @@ class TestInOrder:
 
         assert rows_of(a) == {"r1": {"title": "mine", "state": "theirs"}}
 
-    def test_a_restart_with_rows_on_disk_is_harmless(self, world: World) -> None:
+    def test_restart_with_stored_rows_loses_nothing_and_causes_no_failure(
+        self, world: World
+    ) -> None:
         a = world.client("a")
         world.write(insert("r1", at=at_ms(0), client="w", title="x"))
         a.sync()
@@ -400,7 +410,9 @@ class TestInOrder:
 
 @pytest.mark.law("F6")
 class TestRefusals:
-    def test_what_is_refused_is_reported_and_then_taken_back(self, world: World) -> None:
+    def test_refused_delta_is_reported_and_later_removed_from_the_client(
+        self, world: World
+    ) -> None:
         a = world.client("a", "x")
         world.save_rules(RULES)
         a.sync()
@@ -418,7 +430,7 @@ class TestRefusals:
         assert rows_of(a) == {"r2": {"owner": "x"}}
 
     @pytest.mark.parametrize("first", [TABLE, "notes"])
-    def test_another_spelling_of_a_table_is_answered_with_the_rows_of_the_first(
+    def test_delta_with_another_spelling_of_a_table_is_answered_with_the_rows_of_the_first(
         self, world: World, first: str
     ) -> None:
         """On a device both are one table: a DELETE under the other would delete the row."""
@@ -440,7 +452,9 @@ class TestRefusals:
         assert view(state) == {"title": b'"kept"'}
         assert {delta.row_id for delta in deltas if delta.op is Op.DELETE} >= {"r2", "r3"}
 
-    def test_what_is_accepted_and_hidden_is_taken_back(self, world: World) -> None:
+    def test_accepted_edit_that_hides_its_row_removes_it_from_the_client(
+        self, world: World
+    ) -> None:
         a = world.client("a", "x")
         world.save_rules(RULES)
         a.insert(TABLE, "r1", owner="x")
@@ -452,7 +466,7 @@ class TestRefusals:
 
         assert rows_of(a) == {}
 
-    def test_a_clock_that_is_ahead_loses_nothing(self, world: World) -> None:
+    def test_follower_with_a_fast_clock_loses_no_edits(self, world: World) -> None:
         a = world.client("a", ahead_ms=40_000)
         a.sync()
         a.insert(TABLE, "r1", title="mine")
@@ -466,7 +480,7 @@ class TestRefusals:
         assert not a.given_up
         assert world.visible("a", ["r1"]) == a.rows
 
-    def test_a_clock_that_is_far_ahead_is_reported_and_taken_back(self, world: World) -> None:
+    def test_edit_with_a_stamp_far_ahead_is_reported_and_removed(self, world: World) -> None:
         a = world.client("a", ahead_ms=3_600_000)
         a.sync()
         a.insert(TABLE, "r1", title="mine")
@@ -477,7 +491,7 @@ class TestRefusals:
         assert [delta.row_id for delta in a.given_up] == ["r1"]
         assert rows_of(a) == {}
 
-    def test_an_edit_that_loses_at_once_is_corrected(self, world: World) -> None:
+    def test_losing_edit_is_corrected_on_the_client(self, world: World) -> None:
         a = world.client("a", ahead_ms=-60_000)
         world.write(insert("r1", at=at_ms(0), client="w", title="theirs"))
         a.sync()
@@ -488,7 +502,9 @@ class TestRefusals:
 
         assert rows_of(a) == {"r1": {"title": "theirs"}}
 
-    def test_more_than_can_be_remembered_is_all_sent_again(self, world: World) -> None:
+    def test_more_rows_to_resend_than_can_be_remembered_are_all_sent_again(
+        self, world: World
+    ) -> None:
         a = world.client("a", ahead_ms=-60_000)
         names = [f"r{number}" for number in range(RESEND_ROWS_MAX + 50)]
         world.write(*[insert(name, at=at_ms(0), client="w", title="theirs") for name in names])
@@ -502,7 +518,9 @@ class TestRefusals:
 
         assert {row["title"] for row in rows_of(a).values()} == {"theirs"}
 
-    def test_rows_larger_than_a_page_come_one_after_the_other(self, world: World) -> None:
+    def test_rows_to_resend_that_exceed_a_page_are_sent_over_several_pages(
+        self, world: World
+    ) -> None:
         a = world.client("a", ahead_ms=-60_000)
         names = [f"r{number}" for number in range(6)]
         world.write(*[insert(n, at=at_ms(0), client="w", title="x" * 1_000) for n in names])
@@ -532,7 +550,7 @@ class Always:
 
 
 @pytest.mark.law("F3")
-def test_a_new_token_brings_and_takes_rows(world: World) -> None:
+def test_changed_claims_add_and_remove_rows(world: World) -> None:
     world.save_rules(RULES)
     a = world.client("a", "x")
     for number, owner in enumerate("xyz"):
@@ -552,7 +570,7 @@ def test_a_new_token_brings_and_takes_rows(world: World) -> None:
 class TestTablesThatAnAppIsMadeWithout:
     @pytest.mark.parametrize("pushes", [False, True])
     @pytest.mark.parametrize("rounds", [1, 2, 8])
-    def test_rules_that_hide_it_free_an_app_that_met_it(
+    def test_rules_that_hide_an_unknown_table_unblock_a_failing_follower(
         self, world: World, rounds: int, *, pushes: bool
     ) -> None:
         a = world.client("a", "x")
@@ -581,7 +599,7 @@ class TestTablesThatAnAppIsMadeWithout:
         assert {"r1", "r2"} <= set(rows_of(a))
         assert a.failures == failures
 
-    def test_nothing_of_a_table_that_no_bucket_names_is_sent_to_who_never_had_any(
+    def test_table_without_a_bucket_is_not_sent_to_a_follower_that_never_had_it(
         self, world: World
     ) -> None:
         """Whatever rules read before, and wherever its cursor is from."""
@@ -610,7 +628,7 @@ class TestTablesThatAnAppIsMadeWithout:
         assert a.failures == 0
         assert set(rows_of(a)) == {"r1"}
 
-    def test_rows_of_a_table_that_it_has_are_taken_back(self, world: World) -> None:
+    def test_rows_of_a_hidden_table_are_removed_after_being_pulled(self, world: World) -> None:
         a = world.client("a", "x")
         world.write(insert("r1", at=at_ms(0), client="w", owner="x"))
         world.write(insert("n1", at=at_ms(1), client="w", table="notes", owner="x"), trusted=True)
@@ -622,7 +640,7 @@ class TestTablesThatAnAppIsMadeWithout:
 
         assert set(a.rows) == {(TABLE, "r1")}
 
-    def test_so_are_rows_of_a_table_that_it_pushed_to(self, world: World) -> None:
+    def test_rows_of_a_hidden_table_are_removed_after_being_pushed(self, world: World) -> None:
         a = world.client("a", "x")
         a.insert("notes", "n1", owner="x")
         a.sync()
@@ -633,7 +651,7 @@ class TestTablesThatAnAppIsMadeWithout:
 
         assert a.rows == {}
 
-    def test_and_rows_that_it_has_from_a_checkpoint(self, world: World) -> None:
+    def test_rows_of_a_hidden_table_are_removed_after_a_checkpoint(self, world: World) -> None:
         a = world.client("a", "x")
         world.write(insert("n1", at=at_ms(1), client="w", table="notes", owner="x"), trusted=True)
         a.rows["notes", "n1"] = {"owner": "x"}
@@ -648,7 +666,7 @@ class TestTablesThatAnAppIsMadeWithout:
 
         assert set(a.rows) == {(TABLE, "r1")}
 
-    def test_its_state_stays_small(self, world: World) -> None:
+    def test_stored_state_of_a_follower_stays_small(self, world: World) -> None:
         a = world.client("a", "x")
         for number in range(30):
             table = f"t{number % 3}"
@@ -674,7 +692,9 @@ class TestTablesThatAnAppIsMadeWithout:
         {"snapshot": "begin"},
     ],
 )
-def test_one_mark_of_ours_and_nothing_is_remembered(world: World, marks: dict[str, object]) -> None:
+def test_pull_with_a_field_of_new_clients_is_not_remembered_as_a_followers(
+    world: World, marks: dict[str, object]
+) -> None:
     world.client("a")
     world.write(insert("r1", at=at_ms(0), client="w"))
     asked = Pull("a", 0, own_cursor=False)
@@ -689,7 +709,7 @@ def test_one_mark_of_ours_and_nothing_is_remembered(world: World, marks: dict[st
 
 @pytest.mark.law("F4")
 @pytest.mark.parametrize("marks", [{"own_cursor": True}, {"atomic": True}, {"epoch": ""}])
-def test_a_push_with_a_mark_of_ours_is_answered_by_its_commit(
+def test_push_with_a_field_of_new_clients_is_answered_with_its_commit_stamp(
     world: World, marks: dict[str, object]
 ) -> None:
     made = insert("r1", at=at_ms(0), client="a")
@@ -699,7 +719,7 @@ def test_a_push_with_a_mark_of_ours_is_answered_by_its_commit(
 
 
 @pytest.mark.law("F5")
-def test_what_was_empty_is_not_read_again(world: World) -> None:
+def test_log_without_visible_entries_is_not_read_again(world: World) -> None:
     world.save_rules(RULES)
     a = world.client("a", "x")
     for number in range(50):

@@ -153,26 +153,26 @@ class Story:
 
 @pytest.mark.law("F1", "F2", "F3", "F6")
 @pytest.mark.parametrize("seed", [*range(60), 1061, 1071])
-def test_whatever_happens_a_follower_ends_with_what_it_may_see(seed: int) -> None:
+def test_follower_ends_with_exactly_its_visible_rows_whatever_happens(seed: int) -> None:
     """And every edit that was answered by 200 is in the gateway's rows."""
     ends_with_what_it_may_see(Story(seed))
 
 
 @pytest.mark.law("F1", "F2", "F3", "F6", "F9")
 @pytest.mark.parametrize("seed", range(60))
-def test_so_it_does_where_deletes_win(seed: int) -> None:
+def test_follower_of_a_delete_wins_table_ends_with_exactly_its_visible_rows(seed: int) -> None:
     ends_with_what_it_may_see(Story(seed, World(delete_wins=True)))
 
 
 @pytest.mark.law("F2", "F3", "V12")
 @pytest.mark.parametrize("seed", [number for number in range(30) if number % 3])
-def test_whatever_happens_a_follower_is_sent_no_column_that_is_left_out(seed: int) -> None:
+def test_follower_is_never_sent_omitted_columns(seed: int) -> None:
     ends_with_what_it_may_see(Story(seed, rules=(RULES, OTHER_RULES, OMITTING, OMITTING)))
 
 
 @pytest.mark.law("F1", "V5")
 @pytest.mark.parametrize("rules", [RULES, OMITTING])
-def test_a_refusal_says_nothing_of_what_others_were_refused(rules: dict[str, Any]) -> None:
+def test_refusal_names_only_its_own_delta(rules: dict[str, Any]) -> None:
     """Each names its own delta, however many there were before it in this process."""
     world = World()
     world.save_rules(rules)
@@ -199,7 +199,7 @@ def test_a_refusal_says_nothing_of_what_others_were_refused(rules: dict[str, Any
 
 
 @pytest.mark.law("F3", "V4")
-def test_who_follows_from_a_cursor_of_its_own_making_learns_of_no_hidden_row() -> None:
+def test_follower_with_an_invented_cursor_learns_of_no_hidden_row() -> None:
     world = World()
     world.save_rules(RULES)
     first = world.buffer.heads(GATEWAY)["main"].commit
@@ -218,7 +218,9 @@ def test_who_follows_from_a_cursor_of_its_own_making_learns_of_no_hidden_row() -
 
 @pytest.mark.law("F3", "V4")
 @pytest.mark.parametrize("is_lost", [False, True])
-def test_by_the_rules_of_before_no_row_is_named_that_was_made_after_them(*, is_lost: bool) -> None:
+def test_rows_inserted_after_a_rule_change_are_not_named_under_the_earlier_rules(
+    *, is_lost: bool
+) -> None:
     world = World()
     world.save_rules(RULES)
     client = world.client("a", "x")

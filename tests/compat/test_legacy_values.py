@@ -58,14 +58,16 @@ def meant(type_name: str | None, value: object) -> Any:
         ("integer", "12", "12"), ("timestamp", 5, 5),
     ],
 )  # fmt: skip
-def test_a_value_is_made_to_fit_or_stays(type_name: str | None, value: object, kept: Any) -> None:
+def test_legacy_value_is_converted_to_its_type_or_kept(
+    type_name: str | None, value: object, kept: Any
+) -> None:
     taken = meant(type_name, value)
 
     assert (taken, type(taken)) == (kept, type(kept))
 
 
 @pytest.mark.law("F7")
-def test_a_delta_at_the_limit_may_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_converted_value_may_exceed_the_delta_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """It was checked as it came in: `0` for `false` makes it no larger than it may be."""
     monkeypatch.setattr("lakesync.core.delta.DELTA_BYTES_MAX", 1)
 
@@ -74,7 +76,7 @@ def test_a_delta_at_the_limit_may_grow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.law("F7")
 @given(st.sampled_from([*TYPES, None]), NESTED | st.text(st.characters(codec="utf-8")))
-def test_nothing_is_lost_by_it(type_name: str | None, value: object) -> None:
+def test_conversion_of_legacy_values_loses_nothing(type_name: str | None, value: object) -> None:
     """What SQLite makes of both is the same, and JSON text stays the same JSON."""
     taken = meant(type_name, value)
     if isinstance(taken, dict | list) and isinstance(value, str):
@@ -98,7 +100,7 @@ def columns(**values: object) -> list[dict[str, object]]:
 
 
 @pytest.mark.law("F7")
-def test_what_does_not_fit_is_taken(typed: Asker) -> None:
+def test_value_of_an_existing_client_that_does_not_fit_is_accepted(typed: Asker) -> None:
     odd = {"c0": 12, "c1": "a dozen", "c2": 0, "c5": "much", "c6": "yesterday"}
     assert typed.push(row(columns=columns(**odd))).json()["accepted"] == 1
     (delta,) = typed.pull(client="client-2").json()["deltas"]
@@ -107,14 +109,14 @@ def test_what_does_not_fit_is_taken(typed: Asker) -> None:
 
 
 @pytest.mark.law("F7")
-def test_what_our_own_clients_push_must_fit(typed: Asker) -> None:
+def test_value_of_a_new_client_must_fit_its_type(typed: Asker) -> None:
     answer = typed.push(row(columns=columns(c1="a dozen")), ownCursor=True).json()
 
     assert [item["code"] for item in answer["results"]] == ["SCHEMA_ERROR"]
 
 
 @pytest.mark.law("F7")
-def test_a_strict_gateway_says_what_does_not_fit(typed: Asker) -> None:
+def test_strict_gateway_refuses_values_that_do_not_fit(typed: Asker) -> None:
     assert typed.administer("schema", {"strict": True}).status_code == 200
     refused = typed.push(row(columns=columns(c1="a dozen")))
     taken = typed.push(row(columns=columns(c1="12", c2=1)))
@@ -124,7 +126,7 @@ def test_a_strict_gateway_says_what_does_not_fit(typed: Asker) -> None:
 
 
 @pytest.mark.law("F7")
-def test_an_object_that_comes_back_as_it_was_sent_stays_one(gateway: Asker) -> None:
+def test_object_that_a_client_returns_as_text_stays_an_object(gateway: Asker) -> None:
     value = {"b": [1, None], "a": "é"}
     gateway.push(row(columns=columns(title=value)), ownCursor=True)
     (sent,) = gateway.pull(client="client-2").json()["deltas"]

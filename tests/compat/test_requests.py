@@ -35,7 +35,7 @@ def refused(answer: httpx.Response, status: int, code: str) -> dict[str, Any]:
 
 
 class TestPush:
-    def test_a_push_is_answered_by_a_decimal_string_and_a_count(self, gateway: Asker) -> None:
+    def test_push_is_answered_with_a_decimal_stamp_and_a_count(self, gateway: Asker) -> None:
         answer = gateway.push(row("r1"), row("r2"))
 
         assert answer.status_code == 200
@@ -43,17 +43,17 @@ class TestPush:
         assert answer.json()["serverHlc"].isdigit()
         assert (answer.json()["accepted"], answer.json()["deltas"]) == (2, [])
 
-    def test_an_empty_push_is_one(self, gateway: Asker) -> None:
+    def test_empty_push_is_accepted(self, gateway: Asker) -> None:
         assert gateway.push().json()["accepted"] == 0
 
     def test_a_repeated_push_is_accepted_again(self, gateway: Asker) -> None:
         assert [gateway.push(row()).json()["accepted"] for _ in range(2)] == [1, 1]
 
     @pytest.mark.parametrize("stamp", [HLC, "1", 1, 2**53 - 1])
-    def test_stamps_are_text_or_exact_numbers(self, gateway: Asker, stamp: object) -> None:
+    def test_stamps_may_be_text_or_exact_numbers(self, gateway: Asker, stamp: object) -> None:
         assert gateway.push(row(hlc=stamp), lastSeenHlc=stamp).json()["accepted"] == 1
 
-    def test_fields_that_are_not_known_are_ignored(self, gateway: Asker) -> None:
+    def test_unknown_fields_are_ignored(self, gateway: Asker) -> None:
         answer = gateway.push(row(colour="red"), sessionId="s", deviceInfo={"os": "x"})
 
         assert answer.json()["accepted"] == 1
@@ -68,7 +68,7 @@ class TestPush:
         assert answer.json()["accepted"] == 1
 
     @pytest.mark.law("U1", "U4")
-    def test_another_client_s_push_is_forbidden(self, gateway: Asker) -> None:
+    def test_push_as_another_users_client_is_forbidden(self, gateway: Asker) -> None:
         body = {"clientId": "client-2", "deltas": [], "lastSeenHlc": "0"}
         gateway.pull(client="client-2")
 
@@ -87,7 +87,7 @@ class TestPush:
         )
         refused(answer, 400, "VALIDATION_ERROR")
 
-    def test_a_bad_delta_spoils_no_other(self, gateway: Asker) -> None:
+    def test_bad_delta_does_not_affect_the_others(self, gateway: Asker) -> None:
         """The answer is that of the bad one, as nothing else of it is read."""
         sent = [row("r1"), row("r2", table="no table; DROP"), row("r3")]
         body = refused(gateway.push(*sent), 400, "VALIDATION_ERROR")
@@ -96,7 +96,7 @@ class TestPush:
         deltas = gateway.pull(client="client-2").json()["deltas"]
         assert [delta["rowId"] for delta in deltas] == ["r1", "r3"]
 
-    def test_our_own_clients_read_what_became_of_each(self, gateway: Asker) -> None:
+    def test_push_of_a_new_client_is_answered_with_the_refused_deltas(self, gateway: Asker) -> None:
         sent = [row("r1"), row("r2", table="no table; DROP")]
         answer = gateway.push(*sent, ownCursor=True).json()
 
@@ -105,7 +105,7 @@ class TestPush:
             (1, "VALIDATION_ERROR")
         ]
 
-    def test_a_stamp_ahead_of_time_is_a_409(self, gateway: Asker) -> None:
+    def test_stamp_ahead_of_the_clock_is_a_409(self, gateway: Asker) -> None:
         ahead = str(int(now()) + (60_000 << 16))
         body = refused(gateway.push(row("r1"), row("r2", hlc=ahead)), 409, "CLOCK_DRIFT")
 
@@ -113,7 +113,7 @@ class TestPush:
         assert len(gateway.pull(client="client-2").json()["deltas"]) == 1
 
     @pytest.mark.parametrize("value", ["x" * 262_144, "half \ud83d"])
-    def test_a_malformed_edit_is_reported_and_its_row_sent_back(
+    def test_malformed_edit_is_reported_and_its_row_sent_again(
         self, gateway: Asker, value: str
     ) -> None:
         gateway.push(row("r1"))
@@ -127,7 +127,7 @@ class TestPush:
 
 
 class TestPull:
-    def test_deltas_come_back_as_they_were_pushed(self, gateway: Asker) -> None:
+    def test_deltas_are_pulled_as_they_were_pushed(self, gateway: Asker) -> None:
         sent = [row("r1"), row("r1", "UPDATE", hlc=str(int(HLC) + 1)), row("r2", "DELETE")]
         gateway.push(*sent)
         answer = gateway.pull(client="client-2").json()
@@ -137,7 +137,7 @@ class TestPull:
         assert all(len(delta["deltaId"]) == 64 for delta in answer["deltas"])
         assert (answer["serverHlc"].isdigit(), answer["hasMore"]) == (True, False)
 
-    def test_what_was_read_is_not_sent_again(self, gateway: Asker) -> None:
+    def test_deltas_below_the_cursor_are_not_sent_again(self, gateway: Asker) -> None:
         gateway.push(row("r1"))
         first = gateway.pull(client="client-2").json()
         gateway.push(row("r2", hlc=now()))
@@ -146,7 +146,7 @@ class TestPull:
         assert [delta["rowId"] for delta in second["deltas"]] == ["r2"]
         assert int(second["serverHlc"]) > int(first["serverHlc"])
 
-    def test_a_limit_ends_the_page_and_the_next_one_goes_on(self, gateway: Asker) -> None:
+    def test_limit_ends_a_page_and_the_next_one_continues(self, gateway: Asker) -> None:
         for number in range(3):
             gateway.push(row(f"r{number}", hlc=str(int(HLC) + number)))
         row_ids, since, more = [], "0", True
@@ -158,7 +158,7 @@ class TestPull:
         assert row_ids == ["r0", "r1", "r2"]
 
     @pytest.mark.law("F1")
-    def test_a_page_that_is_cut_to_fit_and_lost_counts_as_given_once(
+    def test_page_cut_to_fit_and_lost_is_sent_again_after_a_push(
         self, gateway: Asker, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Its receipt must not lead it past what it never had."""
@@ -190,7 +190,9 @@ class TestPull:
         assert (page["deltas"], page["hasMore"]) == ([], False)
 
     @pytest.mark.parametrize("value", [None, True, 0, 1.5, "é📱", "", {"a": [1, None]}, [[]]])
-    def test_values_are_json(self, gateway: Asker, value: object) -> None:
+    def test_values_are_returned_as_json_and_nested_ones_as_text_to_existing_clients(
+        self, gateway: Asker, value: object
+    ) -> None:
         gateway.push(row(columns=[{"column": "title", "value": value}]))
         (own,) = gateway.pull(client="client-2", ownCursor="true").json()["deltas"]
         (delta,) = gateway.pull(client="client-2").json()["deltas"]
@@ -216,13 +218,13 @@ class TestPull:
     def test_an_unknown_source_is_a_404(self, gateway: Asker) -> None:
         refused(gateway.pull(source="nowhere"), 404, "NOT_FOUND")
 
-    def test_a_greater_limit_is_the_greatest(self, gateway: Asker) -> None:
+    def test_limit_above_the_maximum_is_accepted(self, gateway: Asker) -> None:
         gateway.push(row())
 
         assert len(gateway.pull(limit="10001").json()["deltas"]) == 1
 
     @pytest.mark.law("U1")
-    def test_a_user_s_second_client_is_a_client_of_its_own(self, gateway: Asker) -> None:
+    def test_second_client_of_a_user_has_a_cursor_of_its_own(self, gateway: Asker) -> None:
         """Whose cursor follows its receipts, as that of any existing client."""
         gateway.push(row("r1"))
         params = {"since": "0", "clientId": "tablet", "limit": "1000"}
@@ -237,7 +239,7 @@ class TestPull:
         assert {delta["rowId"] for delta in second["deltas"]} >= {"r3"}
 
     @pytest.mark.law("U1")
-    def test_nobody_reads_under_another_s_name(self, gateway: Asker) -> None:
+    def test_pull_as_another_users_client_is_forbidden(self, gateway: Asker) -> None:
         gateway.pull(client="client-2")
         params = {"since": "0", "clientId": "client-2"}
 
@@ -260,7 +262,7 @@ class TestOtherRoutes:
         ]
         assert [answer.status_code for answer in asked] == [200] * len(asked)
 
-    def test_without_a_checkpoint_its_route_is_a_404(self, gateway: Asker) -> None:
+    def test_checkpoint_route_is_a_404_without_a_checkpoint(self, gateway: Asker) -> None:
         accept = {"Accept": "application/x-lakesync-checkpoint-stream"}
 
         refused(gateway.ask("GET", "/sync/{}/checkpoint", headers=accept), 404, "NOT_FOUND")
@@ -274,7 +276,7 @@ class TestOtherRoutes:
             {"softDelete": False, "externalIdColumn": "c_string", "sourceTable": "other"},
         ],
     )
-    def test_a_schema_of_the_existing_kind_is_saved(
+    def test_schema_in_the_existing_format_is_saved(
         self, gateway: Asker, more: dict[str, Any]
     ) -> None:
         kinds = ["string", "number", "boolean", "json", "null"]
@@ -285,7 +287,7 @@ class TestOtherRoutes:
         assert answer.status_code == 200, answer.text
         assert answer.json()["saved"] is True
 
-    def test_rules_of_the_existing_kind_are_saved(self, gateway: Asker) -> None:
+    def test_rules_in_the_existing_format_are_saved(self, gateway: Asker) -> None:
         ops = ["eq", "in", "neq", "gt", "lt", "gte", "lte"]
         filters = [{"column": "title", "op": op, "value": "jwt:sub"} for op in ops]
         rules = {"version": 1, "buckets": [{"name": "all", "tables": [], "filters": filters}]}
@@ -298,7 +300,7 @@ class TestOtherRoutes:
     def test_a_flush_is_reported(self, gateway: Asker) -> None:
         assert gateway.administer("flush", {}).json()["flushed"] is True
 
-    def test_a_flush_of_one_table_leaves_the_others_waiting(self, gateway: Asker) -> None:
+    def test_flush_of_one_table_leaves_other_tables_unflushed(self, gateway: Asker) -> None:
         gateway.push(row("r", at=now(), table="flushed"), row("r", at=now(), table="waiting"))
 
         for batches in (1, 0):
@@ -333,14 +335,14 @@ class TestOtherRoutes:
 
         refused(answer, 400, code)
 
-    def test_administration_needs_the_role(self, gateway: Asker) -> None:
+    def test_admin_routes_require_the_administrator_role(self, gateway: Asker) -> None:
         refused(gateway.ask("POST", "/admin/flush/{}"), 403, "FORBIDDEN")
 
     def test_an_unknown_address_is_a_404(self, gateway: Asker) -> None:
         refused(gateway.ask("GET", "/sync/{}/nothing"), 404, "NOT_FOUND")
 
 
-def test_the_reviver_of_existing_clients_turns_exactly_the_stamps_into_numbers(
+def test_only_stamps_are_in_fields_that_existing_clients_read_as_numbers(
     gateway: Asker,
 ) -> None:
     """It reads as a number every text whose name ends in ``hlc``, in any case, and no other."""

@@ -8,7 +8,7 @@ from tests.support.node import run_node
 SCRIPT = "../compat/two_clients.mjs"
 
 
-def test_two_existing_clients_end_with_exactly_what_they_may_see() -> None:
+def test_two_existing_clients_end_with_exactly_their_visible_rows() -> None:
     with serve_gateway() as served:
         rows = run_node(SCRIPT, {"url": served.url, "gateway": GATEWAY, "secret": SECRET})
 

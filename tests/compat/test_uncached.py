@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.law("U10")
 @pytest.mark.parametrize("role", ["client", "operator", "admin"])
-def test_no_answer_of_any_route_may_be_stored(gateway: Asker, role: str) -> None:
+def test_answers_of_all_routes_forbid_caching(gateway: Asker, role: str) -> None:
     gateway.push(row())
     assert gateway.pull().headers["cache-control"] == "no-store"
     for name, (method, path) in operations().items():
@@ -30,7 +30,7 @@ def test_no_answer_of_any_route_may_be_stored(gateway: Asker, role: str) -> None
 
 
 @pytest.mark.law("U10")
-def test_no_answer_to_an_unserved_or_unauthorised_request_may_be_stored(gateway: Asker) -> None:
+def test_answers_to_unserved_or_unauthorised_requests_forbid_caching(gateway: Asker) -> None:
     for method, path, token in (
         ("GET", "/none", None),
         ("PUT", "/sync/{}/push", None),
