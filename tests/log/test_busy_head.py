@@ -32,7 +32,7 @@ class Busy(MemoryBuffer):
             raise HeadBusy("another transaction writes to a head")
 
 
-def test_a_push_of_a_new_table_is_taken_though_its_head_was_busy() -> None:
+def test_push_of_a_new_table_is_accepted_although_its_head_was_busy() -> None:
     buffer = Busy()
 
     receipt = pusher(buffer, time_=GivenTime(WALL_MS)).push("g", push(insert(at=at_ms(1), n=1)))
@@ -40,7 +40,7 @@ def test_a_push_of_a_new_table_is_taken_though_its_head_was_busy() -> None:
     assert (receipt.accepted, buffer.refusals < 0) == (1, True)
 
 
-def test_a_new_epoch_begins_though_the_head_was_busy() -> None:
+def test_new_epoch_begins_although_the_head_was_busy() -> None:
     buffer = Busy()
     pusher(buffer, time_=GivenTime(WALL_MS)).push("g", push(insert(at=at_ms(1), n=1)))
     buffer.refusals = 2

@@ -20,7 +20,7 @@ GATEWAY = "g"
 
 
 @pytest.mark.law("B4", "B11")
-def test_a_commit_that_the_store_does_not_take_is_given_up_and_gets_a_stamp_of_now() -> None:
+def test_commit_that_the_store_refuses_too_long_is_retried_with_a_new_stamp() -> None:
     time = GivenTime(WALL_MS)
     late: list[int] = []
 

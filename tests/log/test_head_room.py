@@ -59,9 +59,7 @@ def head_item(gateway: str, lane: str, epoch: str = "") -> Mapping[str, Mapping[
     shards=st.lists(_names, min_size=1, max_size=SHARDS_MAX - 1, unique=True),
     gateway_chars=st.integers(1, 64),
 )
-def test_heads_with_all_that_they_have_room_for_are_what_is_said(
-    shards: list[str], gateway_chars: int
-) -> None:
+def test_full_heads_cost_the_predicted_read_units(shards: list[str], gateway_chars: int) -> None:
     gateway, layout = "g" * gateway_chars, layout_of(*shards)
     main = Head(epoch=RESTORED)
     rooms = [room_bytes(gateway, shard, layout, main) for shard in shards]
@@ -77,7 +75,7 @@ def test_heads_with_all_that_they_have_room_for_are_what_is_said(
 
 
 @pytest.mark.law("B18")
-def test_a_head_that_was_written_takes_no_more_than_is_counted() -> None:
+def test_written_head_takes_at_most_the_counted_bytes() -> None:
     model = LockedModel()
     caller = DynamoCaller("us-east-1", credentials=lambda: ("key", "secret", None), send=model)
     buffer = DynamoBuffer("lakesync-buffer", caller)
@@ -99,7 +97,7 @@ def test_a_head_that_was_written_takes_no_more_than_is_counted() -> None:
 @pytest.mark.law("B18")
 @pytest.mark.parametrize("epoch", [EPOCH, RESTORED])
 @pytest.mark.parametrize("shard_chars", [2, 10, 32])
-def test_the_main_lanes_head_has_what_its_list_of_lanes_leaves_of_a_kilobyte(
+def test_main_lanes_head_has_the_rest_of_its_write_unit_as_room(
     shard_chars: int, epoch: str
 ) -> None:
     shards = [f"s{n}".ljust(shard_chars, "_") for n in range(10, 10 + SHARDS_MAX - 1)]
@@ -123,7 +121,7 @@ def test_the_main_lanes_head_has_what_its_list_of_lanes_leaves_of_a_kilobyte(
 
 
 @pytest.mark.law("B18")
-def test_where_all_tables_are_in_one_shard_heads_have_the_room_that_they_always_had() -> None:
+def test_heads_of_a_single_shard_have_unlimited_room() -> None:
     assert room_bytes(GATEWAY, MAIN_LANE, Layout(), Head()) is None
     assert room_bytes(GATEWAY, "main.7", Layout(), Head()) is None
     assert pull_units(GATEWAY, Layout()) == 1

@@ -245,13 +245,13 @@ def lanes_of(buffer: MemoryBuffer) -> list[str]:
 
 
 @pytest.mark.law("B7")
-def test_a_quiet_gateway_is_written_to_by_its_main_lane(process: Process) -> None:
+def test_quiet_gateway_is_written_to_in_its_main_lane(process: Process) -> None:
     assert process.choice.open_lane(GATEWAY, "main") == "main"
     assert process.cache.gateway(GATEWAY).main == NO_HEAD
 
 
 @pytest.mark.law("B7")
-def test_the_lane_of_another_shard_is_opened_above_the_main_head(
+def test_lane_of_another_shard_is_opened_above_the_main_head(
     buffer: MemoryBuffer, writer: Writer, process: Process, time: GivenTime
 ) -> None:
     writer.write("main")
@@ -266,7 +266,7 @@ def test_the_lane_of_another_shard_is_opened_above_the_main_head(
 
 
 @pytest.mark.law("B7")
-def test_who_loses_a_race_opens_twice_as_many_lanes_and_stays_in_one(
+def test_lost_race_doubles_the_lanes_and_the_process_keeps_to_one(
     buffer: MemoryBuffer, writer: Writer, process: Process, time: GivenTime
 ) -> None:
     writer.write("main")
@@ -283,7 +283,7 @@ def test_who_loses_a_race_opens_twice_as_many_lanes_and_stays_in_one(
 
 
 @pytest.mark.law("B7")
-def test_a_lane_in_which_nothing_happens_is_taken_before_another_is_opened(
+def test_idle_lane_is_used_before_another_is_opened(
     buffer: MemoryBuffer, writer: Writer, process: Process, time: GivenTime
 ) -> None:
     buffer.change_lanes(GATEWAY, None, ONE_LANE.opening("main", 3), stamp(WALL_MS))
@@ -300,7 +300,7 @@ def test_a_lane_in_which_nothing_happens_is_taken_before_another_is_opened(
 
 
 @pytest.mark.law("B7")
-def test_no_more_lanes_are_opened_than_a_shard_may_have(
+def test_shard_has_a_bounded_number_of_lanes(
     buffer: MemoryBuffer, writer: Writer, process: Process
 ) -> None:
     buffer.change_lanes(GATEWAY, None, ONE_LANE.opening("main", LANES_MAX), stamp(WALL_MS))
@@ -330,7 +330,7 @@ def test_no_lane_is_opened_while_the_configuration_changes(
 
 
 @pytest.mark.law("B7")
-def test_who_opens_lanes_at_the_same_time_as_another_tries_again(
+def test_concurrent_opening_of_lanes_fails_with_contention_and_succeeds_when_retried(
     buffer: MemoryBuffer, writer: Writer, process: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer.write("main")
@@ -352,7 +352,7 @@ def test_who_opens_lanes_at_the_same_time_as_another_tries_again(
 
 
 @pytest.mark.law("B7")
-def test_a_lane_that_was_closed_is_left_or_opened_again(
+def test_closed_lane_is_opened_again_when_chosen(
     buffer: MemoryBuffer, writer: Writer, process: Process, time: GivenTime
 ) -> None:
     writer.write("main")
@@ -375,7 +375,7 @@ def test_a_lane_that_was_closed_is_left_or_opened_again(
 
 
 @pytest.mark.law("B7")
-def test_lanes_are_idle_once_nothing_was_logged_for_a_while() -> None:
+def test_lanes_are_idle_if_nothing_was_logged_since_a_stamp() -> None:
     lanes = ONE_LANE.opening("main", 4).opening("hot", 2).opening("cold", 2)
     old = stamp(WALL_MS)
     heads = {
@@ -393,7 +393,7 @@ def test_lanes_are_idle_once_nothing_was_logged_for_a_while() -> None:
 
 
 @pytest.mark.law("B16")
-def test_lanes_are_closed_that_are_idle_beside_the_newest_commit_or_since_a_stamp(
+def test_idle_lanes_are_closed_relative_to_the_newest_commit_or_a_stamp(
     buffer: MemoryBuffer, writer: Writer
 ) -> None:
     buffer.change_lanes(GATEWAY, None, ONE_LANE.opening("main", 4), 500)
@@ -414,7 +414,9 @@ def test_lanes_are_closed_that_are_idle_beside_the_newest_commit_or_since_a_stam
 
 
 @pytest.mark.law("B16")
-def test_lanes_that_are_changed_meanwhile_are_looked_at_again(writer: Writer) -> None:
+def test_closing_lanes_is_retried_when_heads_move_and_fails_if_they_keep_moving(
+    writer: Writer,
+) -> None:
     class Racing(MemoryBuffer):
         races = 2
 
@@ -440,9 +442,7 @@ def test_lanes_that_are_changed_meanwhile_are_looked_at_again(writer: Writer) ->
 
 
 @pytest.mark.law("B7")
-def test_a_lane_that_is_used_while_it_is_closed_stays_listed(
-    buffer: MemoryBuffer, writer: Writer
-) -> None:
+def test_lane_used_while_it_is_closed_stays_open(buffer: MemoryBuffer, writer: Writer) -> None:
     lanes = ONE_LANE.opening("main", 3)
     buffer.change_lanes(GATEWAY, None, lanes, 500)
     last = writer.write("main.1", "main.2")
@@ -459,9 +459,7 @@ def test_a_lane_that_is_used_while_it_is_closed_stays_listed(
 
 
 @pytest.mark.law("B7")
-def test_lanes_that_were_changed_meanwhile_stay_listed(
-    buffer: MemoryBuffer, writer: Writer
-) -> None:
+def test_lanes_changed_meanwhile_are_not_closed(buffer: MemoryBuffer, writer: Writer) -> None:
     buffer.change_lanes(GATEWAY, None, ONE_LANE.opening("main", 2), 500)
     heads = buffer.heads(GATEWAY)
     more = ONE_LANE.opening("main", 2).opening("main", 3)
@@ -472,7 +470,7 @@ def test_lanes_that_were_changed_meanwhile_stay_listed(
 
 
 @pytest.mark.law("B7")
-def test_what_another_has_closed_meanwhile_is_closed_as_well(
+def test_lanes_that_another_process_closed_meanwhile_are_closed(
     buffer: MemoryBuffer, writer: Writer
 ) -> None:
     """Else several that close the same lanes might get in each other's way again and again."""
@@ -489,7 +487,7 @@ def test_what_another_has_closed_meanwhile_is_closed_as_well(
 
 
 @pytest.mark.law("B7")
-def test_what_another_has_only_raised_meanwhile_is_not_closed(
+def test_lanes_that_another_process_raised_meanwhile_are_not_closed(
     buffer: MemoryBuffer, writer: Writer
 ) -> None:
     buffer.change_lanes(GATEWAY, None, ONE_LANE.opening("main", 3), 500)
@@ -503,9 +501,7 @@ def test_what_another_has_only_raised_meanwhile_is_not_closed(
 
 
 @pytest.mark.law("B7")
-def test_a_push_goes_through_a_lane_that_was_closed_and_opens_it(
-    buffer: MemoryBuffer, time: GivenTime
-) -> None:
+def test_push_to_a_closed_lane_opens_it_again(buffer: MemoryBuffer, time: GivenTime) -> None:
     service = pusher(buffer, time_=time)
     first = insert("r1", at=at_ms(1), n=1)
     service.push(GATEWAY, push(first))

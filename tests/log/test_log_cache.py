@@ -75,7 +75,7 @@ def stamps(log: LogSlice) -> list[int]:
 
 @pytest.mark.law("B9")
 class TestServed:
-    def test_what_one_request_read_the_next_one_finds_in_memory(self, log: Log) -> None:
+    def test_entries_read_by_one_request_are_served_from_memory_to_the_next(self, log: Log) -> None:
         for stamp in (10, 20, 30):
             log.commit(stamp)
         of = source(log)
@@ -85,7 +85,7 @@ class TestServed:
         assert stamps(of.entries(GATEWAY, "main", 15, 25, 100)) == [20]
         assert log.reads == 1
 
-    def test_what_is_new_is_read_with_one_request_and_joins(self, log: Log) -> None:
+    def test_new_entries_are_read_with_one_request_and_joined(self, log: Log) -> None:
         log.commit(10)
         of = source(log)
         of.entries(GATEWAY, "main", 0, 10, 100)
@@ -95,7 +95,7 @@ class TestServed:
         assert stamps(of.entries(GATEWAY, "main", 10, 20, 100)) == [20]
         assert log.reads == 2
 
-    def test_who_is_further_behind_makes_the_memory_begin_earlier(self, log: Log) -> None:
+    def test_reader_further_behind_extends_the_cache_backwards(self, log: Log) -> None:
         for stamp in (10, 20, 30):
             log.commit(stamp)
         of = source(log)
@@ -106,9 +106,7 @@ class TestServed:
         assert stamps(of.entries(GATEWAY, "main", 5, 30, 100)) == [10, 20, 30]
         assert log.reads == reads
 
-    def test_an_entry_that_is_not_visible_yet_leaves_a_gap_that_nothing_joins(
-        self, log: Log
-    ) -> None:
+    def test_invisible_entry_leaves_a_gap_that_is_read_again(self, log: Log) -> None:
         for stamp in (10, 20, 30):
             log.commit(stamp)
         log.hidden = {20}
@@ -118,7 +116,7 @@ class TestServed:
 
         assert stamps(of.entries(GATEWAY, "main", 0, 30, 100)) == [10, 20, 30]
 
-    def test_another_epoch_is_another_log(self, log: Log) -> None:
+    def test_new_epoch_uses_no_cached_entries_of_another(self, log: Log) -> None:
         log.commit(10)
         tails = Tails(log)  # type: ignore[arg-type]
         tails.of("").entries(GATEWAY, "main", 0, 10, 100)
@@ -148,7 +146,7 @@ class TestReadAhead:
         log.reads = 0
         return of
 
-    def test_the_last_items_of_all_lanes_are_one_request(self, log: Log) -> None:
+    def test_last_items_of_all_lanes_are_read_in_one_request(self, log: Log) -> None:
         of = self.warm(log)
         log.commit(40)
         log.commit(50)
@@ -161,7 +159,7 @@ class TestReadAhead:
             assert stamps(of.entries(GATEWAY, lane, 10, 30, 100)) == [20, 30]
         assert log.reads == 0
 
-    def test_of_what_lies_further_back_each_lane_is_read_once(self, log: Log) -> None:
+    def test_older_entries_are_read_once_per_lane(self, log: Log) -> None:
         of = self.warm(log)
         for stamp in (40, 50):
             log.commit(stamp)
@@ -174,7 +172,7 @@ class TestReadAhead:
             assert stamps(of.entries(GATEWAY, lane, 10, 40, 100)) == [20, 30, 40]
         assert log.reads == 3
 
-    def test_lanes_whose_heads_have_no_room_are_read_each_by_itself(self, log: Log) -> None:
+    def test_lanes_whose_heads_have_no_room_are_read_one_by_one(self, log: Log) -> None:
         """Each of their items is one entry: what the main lane's head holds says nothing."""
         of = self.warm(log)
         for stamp in (40, 50):
@@ -189,13 +187,13 @@ class TestReadAhead:
             assert stamps(of.entries(GATEWAY, lane, 20, 50, 100)) == [30, 40, 50]
         assert log.reads == 2
 
-    def test_what_is_remembered_or_not_asked_for_is_not_read(self, log: Log) -> None:
+    def test_cached_or_unrequested_entries_are_not_read_ahead(self, log: Log) -> None:
         of = self.warm(log)
 
         assert of.read_ahead(GATEWAY, {"main": log.head(in_head=1)}, 10, 100) == []
         assert of.read_ahead(GATEWAY, {"other": log.head(in_head=1)}, 20, 100) == []
 
-    def test_an_item_that_is_not_visible_yet_is_read_later(self, log: Log) -> None:
+    def test_item_invisible_during_read_ahead_is_read_later(self, log: Log) -> None:
         of = self.warm(log)
         log.commit(40)
         log.hidden = {30}
@@ -205,7 +203,7 @@ class TestReadAhead:
         assert log.items_read == [{"main": 30}]
         assert stamps(of.entries(GATEWAY, "main", 10, 30, 100)) == [20, 30]
 
-    def test_too_much_to_remember_is_read_once_all_the_same(
+    def test_entries_too_large_for_the_cache_are_read_once_per_lane(
         self, log: Log, little_room: int
     ) -> None:
         for stamp in (10, 20):
@@ -218,9 +216,7 @@ class TestReadAhead:
             assert stamps(of.entries(GATEWAY, lane, 0, 20, 100)) == [10, 20]
         assert log.reads == 3
 
-    def test_a_lane_that_made_room_for_another_meanwhile_is_read_again(
-        self, log: Log, little_room: int
-    ) -> None:
+    def test_lane_evicted_during_read_ahead_is_read_again(self, log: Log, little_room: int) -> None:
         of = self.warm(log)
         for stamp in (40, 50):
             log.commit(stamp)
@@ -244,9 +240,7 @@ def little_room(monkeypatch: pytest.MonkeyPatch) -> int:
     return 5_000
 
 
-def test_what_is_remembered_is_bounded(
-    log: Log, little_room: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_log_cache_is_bounded(log: Log, little_room: int, monkeypatch: pytest.MonkeyPatch) -> None:
     tails = Tails(log)  # type: ignore[arg-type]
     for stamp in range(1, 60):
         log.commit(stamp, 200)
@@ -271,7 +265,7 @@ steps = st.lists(
 
 @pytest.mark.law("B9")
 @given(steps, st.sampled_from([1_000, 4_000, 1 << 20]))
-def test_reading_to_the_end_gives_the_log_itself_whatever_was_read_before(
+def test_reading_to_the_end_returns_the_whole_log_whatever_is_cached(
     happened: list[tuple[str, int, int]], room: int
 ) -> None:
     before, tail.TAIL_BYTES_MAX = tail.TAIL_BYTES_MAX, room  # type: ignore[misc]

@@ -22,16 +22,14 @@ MOVED_INTO_LOG = Head(commit=NOW, last_logged=NOW)
 
 
 @pytest.mark.law("B7")
-def test_a_lane_whose_entries_just_moved_into_the_log_is_left_to_its_writer_while_many_write() -> (
-    None
-):
+def test_lane_whose_entries_just_moved_into_the_log_is_not_raised_while_many_write() -> None:
     assert not may_raise(MOVED_INTO_LOG, WALL_MS + 1, BUSY_LANES)
     assert may_raise(MOVED_INTO_LOG, WALL_MS + 1, BUSY_LANES - 1)
     assert may_raise(MOVED_INTO_LOG, WALL_MS + RAISED_EVERY_MS, BUSY_LANES)
 
 
 @pytest.mark.law("B7")
-def test_where_heads_have_no_room_for_entries_one_without_is_left_to_its_writer() -> None:
+def test_lane_of_many_shards_is_not_raised_while_its_writer_may_be_active() -> None:
     heads: dict[str, Head | None] = {"main": replace(MOVED_INTO_LOG, commit=NOW + 1)}
     heads["side"] = MOVED_INTO_LOG
     soon_ms, later_ms = WALL_MS + 1, WALL_MS + RAISED_EVERY_MS
@@ -43,7 +41,7 @@ def test_where_heads_have_no_room_for_entries_one_without_is_left_to_its_writer(
 
 
 @pytest.mark.law("B7")
-def test_a_head_that_was_raised_a_moment_ago_is_not_raised_again() -> None:
+def test_head_raised_just_before_is_not_raised_again() -> None:
     raised = replace(MOVED_INTO_LOG, commit=NOW + 1)
 
     assert not may_raise(raised, WALL_MS + RAISED_EVERY_MS - 1, 1)
@@ -51,7 +49,7 @@ def test_a_head_that_was_raised_a_moment_ago_is_not_raised_again() -> None:
 
 
 @pytest.mark.law("B7")
-def test_a_page_ends_at_a_head_only_if_none_before_it_ended_above() -> None:
+def test_page_may_end_at_an_open_head_that_is_not_below_earlier_pages() -> None:
     closed = replace(MOVED_INTO_LOG, is_closed=True)
 
     assert may_end_at(MOVED_INTO_LOG, NOW)

@@ -58,7 +58,7 @@ class Patient(LaggingBuffer):
 
 
 @pytest.mark.law("B8")
-def test_a_commit_that_is_becoming_visible_is_waited_for() -> None:
+def test_page_waits_for_a_commit_that_is_becoming_visible() -> None:
     buffer = Patient()
     large = insert("r2", at=at_ms(2), n="x" * 2_000)  # it moves into the log
     pusher(buffer, time_=GivenTime(WALL_MS)).push(GATEWAY, push(large))
@@ -74,7 +74,7 @@ def test_a_commit_that_is_becoming_visible_is_waited_for() -> None:
     assert buffer.pauses[4:] == list(range(1, len(buffer.pauses) - 3))
 
 
-def test_a_configuration_that_keeps_changing_is_waited_for() -> None:
+def test_reader_waits_for_a_constantly_changing_configuration_and_then_fails() -> None:
     buffer = Patient()
     buffer.version = 99
 
@@ -83,7 +83,9 @@ def test_a_configuration_that_keeps_changing_is_waited_for() -> None:
     assert buffer.pauses == list(range(1, 20))
 
 
-def test_heads_that_keep_moving_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reader_waits_for_constantly_moving_heads_and_then_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     buffer = Patient()
     main = buffer.heads(GATEWAY)["main"]
     assert buffer.change_lanes(GATEWAY, main, TWO)
@@ -94,7 +96,7 @@ def test_heads_that_keep_moving_are_waited_for(monkeypatch: pytest.MonkeyPatch) 
     assert buffer.pauses == list(range(1, 20))
 
 
-def test_an_epoch_that_cannot_begin_is_tried_again_after_a_while(
+def test_beginning_an_epoch_is_retried_with_pauses_and_then_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     buffer = Patient()
@@ -149,7 +151,7 @@ def writer(buffer: Raised) -> Writer:
 
 
 @pytest.mark.law("B7")
-def test_all_heads_but_the_newest_are_raised_to_it_and_missing_ones_made(
+def test_all_heads_below_the_newest_are_raised_to_it_and_missing_ones_created(
     buffer: Raised, writer: Writer
 ) -> None:
     writer.write("main", at=NOW)
@@ -169,7 +171,7 @@ def test_all_heads_but_the_newest_are_raised_to_it_and_missing_ones_made(
 
 
 @pytest.mark.law("B7")
-def test_lanes_that_are_opened_while_the_main_head_is_raised_are_read_too(
+def test_lanes_opened_while_the_main_head_is_raised_are_read(
     buffer: Raised, writer: Writer
 ) -> None:
     """A writer whose clock is behind opens a lane below the newest commit, and commits there."""
@@ -189,7 +191,7 @@ def test_lanes_that_are_opened_while_the_main_head_is_raised_are_read_too(
 
 
 @pytest.mark.law("B6")
-def test_a_log_is_never_read_by_a_configuration_older_than_its_commits(
+def test_log_is_not_read_with_a_configuration_older_than_its_commits(
     buffer: Raised, writer: Writer
 ) -> None:
     writer.write("main", at=NOW)
@@ -215,7 +217,7 @@ def test_a_log_is_never_read_by_a_configuration_older_than_its_commits(
 
 
 @pytest.mark.law("B7")
-def test_a_closed_lane_is_raised_and_read_while_it_is_listed_and_read_after(
+def test_closed_lane_is_raised_only_while_it_is_listed_and_stays_readable(
     buffer: Raised, writer: Writer
 ) -> None:
     writer.write("main", at=NOW)
@@ -237,7 +239,7 @@ def test_a_closed_lane_is_raised_and_read_while_it_is_listed_and_read_after(
 
 @pytest.mark.law("B7")
 @pytest.mark.parametrize("at_least", [0, NOW + 5, STAMP_MAX])
-def test_the_newest_commit_shows_though_its_lane_was_closed(
+def test_newest_commit_is_visible_although_its_lane_was_closed(
     buffer: Raised, writer: Writer, at_least: Stamp
 ) -> None:
     writer.write("main", at=NOW)
@@ -270,7 +272,7 @@ def lagging(buffer: Raised, writer: Writer) -> Raised:
 
 
 @pytest.mark.law("B7")
-def test_a_lane_in_use_is_not_raised_for_who_does_not_ask_for_it(lagging: Raised) -> None:
+def test_lane_in_use_is_not_raised_without_at_least(lagging: Raised) -> None:
     log = lagging.log(0, WALL_MS + 150)
 
     assert lagging.raises == []
@@ -281,7 +283,7 @@ def test_a_lane_in_use_is_not_raised_for_who_does_not_ask_for_it(lagging: Raised
 
 
 @pytest.mark.law("B7")
-def test_a_lane_that_was_quiet_for_a_moment_is_raised(lagging: Raised) -> None:
+def test_lane_without_recent_writes_is_raised(lagging: Raised) -> None:
     log = lagging.log(0, WALL_MS + RAISED_EVERY_MS)
 
     assert lagging.raises == ["main.1"]
@@ -290,7 +292,7 @@ def test_a_lane_that_was_quiet_for_a_moment_is_raised(lagging: Raised) -> None:
 
 @pytest.mark.law("B7")
 @pytest.mark.parametrize("at_least", [stamp(WALL_MS + 100) + 1, STAMP_MAX])
-def test_what_has_to_be_final_is_raised_at_once(lagging: Raised, at_least: Stamp) -> None:
+def test_read_with_at_least_raises_lanes_at_once(lagging: Raised, at_least: Stamp) -> None:
     log = lagging.log(at_least, WALL_MS + 150)
 
     assert lagging.raises == ["main.1"]
@@ -298,7 +300,7 @@ def test_what_has_to_be_final_is_raised_at_once(lagging: Raised, at_least: Stamp
 
 
 @pytest.mark.law("B7")
-def test_a_head_is_not_raised_again_a_moment_after(buffer: Raised, writer: Writer) -> None:
+def test_head_is_not_raised_again_within_the_interval(buffer: Raised, writer: Writer) -> None:
     writer.write("main", at=NOW)
     buffer.change_lanes(GATEWAY, writer.head("main"), TWO)
     writer.write("main.1", at=NOW + 1)
@@ -313,7 +315,7 @@ def test_a_head_is_not_raised_again_a_moment_after(buffer: Raised, writer: Write
 
 
 @pytest.mark.law("B7")
-def test_a_race_lost_to_another_reader_is_raced_again(lagging: Raised, writer: Writer) -> None:
+def test_raising_is_retried_after_losing_to_another_reader(lagging: Raised, writer: Writer) -> None:
     """He raised the head to what was the newest commit for him; nobody commits there."""
     seen = writer.head("main.1")
 
@@ -330,7 +332,7 @@ def test_a_race_lost_to_another_reader_is_raced_again(lagging: Raised, writer: W
 
 
 @pytest.mark.law("B7")
-def test_a_race_lost_to_a_writer_ends_the_page_at_his_commit(
+def test_page_ends_at_the_commit_of_a_writer_that_won_the_race(
     lagging: Raised, writer: Writer
 ) -> None:
     """He may commit again: a page that nobody wants fresh costs him no other race."""
@@ -345,7 +347,7 @@ def test_a_race_lost_to_a_writer_ends_the_page_at_his_commit(
 
 @pytest.mark.law("B17")
 @pytest.mark.parametrize("ahead_ms", [CLOCKS_APART_MS - 1, CLOCKS_APART_MS])
-def test_stamps_ahead_of_the_clock_tell_nothing_of_what_is_in_use(
+def test_stamps_far_ahead_of_the_clock_do_not_mark_a_lane_as_in_use(
     lagging: Raised, ahead_ms: int
 ) -> None:
     log = lagging.log(0, WALL_MS + 200 - ahead_ms)
@@ -354,7 +356,7 @@ def test_stamps_ahead_of_the_clock_tell_nothing_of_what_is_in_use(
     assert (log.behind_ms == 0) is (ahead_ms == CLOCKS_APART_MS)
 
 
-def test_a_gateway_that_was_never_written_to_has_no_log(buffer: Raised) -> None:
+def test_gateway_without_commits_has_no_log(buffer: Raised) -> None:
     log = buffer.log()
 
     assert (log.heads, log.top, log.newest, log.epoch, log.trimmed) == ({}, 0, 0, "", 0)

@@ -52,7 +52,7 @@ def buffer(monkeypatch: pytest.MonkeyPatch) -> Watched:
 
 
 @pytest.mark.law("B9")
-def test_one_push_to_many_large_rows_never_remembers_more(buffer: Watched) -> None:
+def test_push_to_many_large_rows_stays_within_the_row_cache_limit(buffer: Watched) -> None:
     buffer.service = pusher(buffer, time_=GivenTime(WALL_MS))
     edits = [update(f"r{number}", at=at_ms(2), n=number) for number in range(400)]
 
@@ -65,7 +65,7 @@ def test_one_push_to_many_large_rows_never_remembers_more(buffer: Watched) -> No
 
 
 @pytest.mark.law("B9")
-def test_an_atomic_push_reads_all_its_rows_and_forgets_them_with_the_next(buffer: Watched) -> None:
+def test_atomic_push_reads_all_its_rows_and_the_next_push_evicts_them(buffer: Watched) -> None:
     buffer.service = service = pusher(buffer, time_=GivenTime(WALL_MS))
     gone = [delete(f"r{number}", at=at_ms(2)) for number in range(90)]
 
