@@ -20,7 +20,7 @@ IDS = st.integers(0, 2**32 - 1)
 
 @pytest.mark.law("W8")
 @given(tag=st.sampled_from(Tag), message=st.binary(max_size=200))
-def test_a_frame_is_text_that_comes_back(tag: Tag, message: bytes) -> None:
+def test_frame_round_trips_as_ascii_text(tag: Tag, message: bytes) -> None:
     frame = frames.encode_frame(tag, message)
 
     assert frame.isascii()
@@ -29,7 +29,7 @@ def test_a_frame_is_text_that_comes_back(tag: Tag, message: bytes) -> None:
 
 @pytest.mark.law("W8")
 @given(request_id=IDS)
-def test_requests_and_their_answers_carry_an_id(request_id: int) -> None:
+def test_requests_and_answers_carry_a_request_id(request_id: int) -> None:
     sent = push(insert(title="Buy milk"))
     tag, body = frames.decode_frame(frames.encode_push_frame(sent, request_id))
     assert (tag, proto.decode_push(body).deltas) == (Tag.PUSH, sent.deltas)
@@ -50,14 +50,14 @@ def test_requests_and_their_answers_carry_an_id(request_id: int) -> None:
 
 
 @pytest.mark.law("W8")
-def test_a_keep_alive_is_no_frame_and_its_answer_is_one() -> None:
+def test_keep_alive_is_not_a_frame_but_its_answer_is() -> None:
     with pytest.raises(ValidationFailed):
         frames.decode_frame(frames.KEEP_ALIVE)
     assert frames.decode_frame(frames.KEEP_ALIVE_ANSWER) == (Tag.KEEP_ALIVE, b"")
 
 
 @pytest.mark.law("W8")
-def test_a_broadcast_names_what_it_follows_and_a_poke_does_not() -> None:
+def test_broadcast_names_the_cursors_it_follows_and_a_poke_does_not() -> None:
     run = encode_records([insert(title="Buy milk")])
     page = PullPage((run,), 1, 9, has_more=False, first=8, previous=0)
     tag, body = frames.decode_frame(frames.encode_broadcast(page))
@@ -78,7 +78,7 @@ def test_a_broadcast_names_what_it_follows_and_a_poke_does_not() -> None:
     wait_s=st.integers(1, 100),
     closes=st.booleans(),
 )
-def test_a_refusal_says_why_and_whether_it_closes(
+def test_refusal_carries_its_error_and_whether_it_closes(
     request_id: int,
     sentence: str,
     wait_s: int,
@@ -96,13 +96,13 @@ def test_a_refusal_says_why_and_whether_it_closes(
 
 @pytest.mark.law("W8")
 @pytest.mark.parametrize("frame", ["", "not base64!", "AQ=", b64encode(b"\x00").decode(), "/w=="])
-def test_what_is_no_frame_is_refused(frame: str) -> None:
+def test_invalid_frame_is_refused(frame: str) -> None:
     with pytest.raises(ValidationFailed):
         frames.decode_frame(frame)
 
 
 @pytest.mark.law("W8")
-def test_a_frame_is_at_most_what_api_gateway_carries() -> None:
+def test_frame_is_at_most_as_long_as_api_gateway_carries() -> None:
     longest = frames.encode_frame(Tag.PUSH, b"x" * frames.FRAME_BYTES_MAX)
     assert len(longest) == frames.FRAME_CHARS_MAX
     assert frames.decode_frame(longest)[0] is Tag.PUSH
@@ -114,7 +114,7 @@ def test_a_frame_is_at_most_what_api_gateway_carries() -> None:
 
 @pytest.mark.law("W8")
 @given(tag=st.sampled_from(Tag), message=st.binary(max_size=100))
-def test_whatever_the_bytes_there_is_an_id_or_a_reason(tag: Tag, message: bytes) -> None:
+def test_request_id_of_any_bytes_is_a_number_or_a_refusal(tag: Tag, message: bytes) -> None:
     for read in (frames.request_id_of, frames.answered_id_of):
         try:
             assert read(tag, message) >= 0

@@ -19,7 +19,7 @@ RELEASE = re.compile(r"^# Protobuf Python Version: .*$|^    \d+,$", re.MULTILINE
 
 
 @pytest.mark.law("W5")
-def test_the_generated_code_is_current(tmp_path: Path) -> None:
+def test_generated_protobuf_code_is_current(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "grpc_tools.protoc", "-I", str(SOURCES)]
     outputs = [f"--python_out={tmp_path}", f"--pyi_out={tmp_path}", SCHEMA]
     subprocess.run([*command, *outputs], check=True, timeout=PATIENCE_S)

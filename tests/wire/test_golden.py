@@ -16,16 +16,16 @@ KEPT = golden.kept()
 
 @pytest.mark.law("W5")
 @pytest.mark.parametrize("name", golden.messages())
-def test_the_bytes_are_those_that_are_kept(name: str) -> None:
+def test_encoded_messages_have_the_stored_bytes(name: str) -> None:
     assert golden.messages()[name] == KEPT[name]
 
 
-def test_every_kept_message_is_still_written() -> None:
+def test_every_stored_message_is_still_encoded() -> None:
     assert set(KEPT) == set(golden.messages())
 
 
 @pytest.mark.law("W5")
-def test_kept_pushes_are_read() -> None:
+def test_stored_pushes_are_decoded() -> None:
     assert jsonish.decode_push(KEPT["push, JSON"]) == golden.PUSH
     assert proto.decode_push(KEPT["push, protobuf"]) == golden.PUSH
     assert jsonish.decode_push(KEPT["push of its own cursor, JSON"]) == golden.OWN_PUSH
@@ -33,7 +33,7 @@ def test_kept_pushes_are_read() -> None:
 
 
 @pytest.mark.law("W5")
-def test_kept_answers_are_read() -> None:
+def test_stored_answers_are_decoded() -> None:
     for page in (
         jsonish.decode_page(KEPT["page, JSON"]),
         proto.decode_page(KEPT["page, protobuf"]),
@@ -49,6 +49,6 @@ def test_kept_answers_are_read() -> None:
 
 
 @pytest.mark.law("W5")
-def test_kept_stores_are_read() -> None:
+def test_stored_runs_and_row_states_are_decoded() -> None:
     assert decode_records(KEPT["run of deltas, stored"]) == list(golden.DELTAS)
     assert decode_row_state(KEPT["row state, stored"]) == golden.ROW

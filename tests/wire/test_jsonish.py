@@ -36,7 +36,7 @@ def decoded(**fields: Any) -> Push:
     return jsonish.decode_push(json.dumps(PUSH | fields).encode())
 
 
-def test_a_push_as_existing_clients_send_it() -> None:
+def test_push_of_an_existing_client_is_decoded() -> None:
     expected = insert(title="Buy milk", at=112589990684262400)
 
     assert decoded() == replace(push(expected), own_cursor=False)
@@ -45,7 +45,7 @@ def test_a_push_as_existing_clients_send_it() -> None:
 @given(st.lists(deltas() | st.builds(removal, identifiers, ids, stamps), min_size=1))
 @example([removal("t", "\x01" * 512, 1)])
 @example([insert("r", at=1, table="t", a=1, b=2, c=3, d=4, e=5, f=6, g=7, h=8, i=9, j=10)])
-def test_a_page_grows_by_no_more_than_it_says(sent: list[Delta]) -> None:
+def test_page_in_json_grows_by_at_most_the_declared_factor(sent: list[Delta]) -> None:
     run = encode_records(sent)
     empty = len(jsonish.encode_page(PullPage((), 0, 1, has_more=False)))
 
@@ -53,11 +53,11 @@ def test_a_page_grows_by_no_more_than_it_says(sent: list[Delta]) -> None:
     assert written - empty <= jsonish.JSON_GROWTH_TIMES_MAX * len(run)
 
 
-def test_a_number_is_a_stamp_where_it_is_exact() -> None:
+def test_exact_json_number_is_accepted_as_a_stamp() -> None:
     assert decoded(lastSeenHlc=2**53 - 1).last_seen_hlc == 2**53 - 1
 
 
-def test_what_is_not_known_is_ignored_so_that_either_side_may_be_newer() -> None:
+def test_unknown_fields_are_ignored() -> None:
     assert decoded(colour="red", deltas=[DELTA | {"colour": "red"}]) == decoded()
 
 
@@ -87,7 +87,7 @@ def test_what_is_not_known_is_ignored_so_that_either_side_may_be_newer() -> None
         ({"atomic": None}, "atomic"),
     ],
 )
-def test_a_fault_of_the_push_names_its_field(fields: dict[str, Any], field: str) -> None:
+def test_invalid_field_of_a_push_is_refused_by_name(fields: dict[str, Any], field: str) -> None:
     with pytest.raises(ValidationFailed) as refused:
         decoded(**fields)
 
@@ -96,7 +96,7 @@ def test_a_fault_of_the_push_names_its_field(fields: dict[str, Any], field: str)
 
 @pytest.mark.law("W2")
 @pytest.mark.parametrize("missing", ["clientId", "deltas"])
-def test_a_missing_field_is_named(missing: str) -> None:
+def test_missing_field_of_a_push_is_refused_by_name(missing: str) -> None:
     body = {name: value for name, value in PUSH.items() if name != missing}
     with pytest.raises(ValidationFailed) as refused:
         jsonish.decode_push(json.dumps(body).encode())
@@ -120,7 +120,7 @@ def test_a_missing_field_is_named(missing: str) -> None:
     ],
     ids=range(9),
 )
-def test_what_is_no_object_of_json_is_refused_whole(body: bytes, reason: str) -> None:
+def test_body_that_is_no_json_object_is_refused(body: bytes, reason: str) -> None:
     with pytest.raises(ValidationFailed, match=reason):
         jsonish.decode_push(body)
 
@@ -162,7 +162,7 @@ TWICE = [{"column": "a", "value": 1}, {"column": "a", "value": 2}]
         ({"deltaId": 5}, "VALIDATION_ERROR", "deltaId"),
     ],
 )
-def test_a_fault_of_a_delta_names_its_field_and_spoils_no_neighbour(
+def test_invalid_delta_is_refused_by_its_field_and_its_neighbours_are_read(
     fields: dict[str, Any], code: str, field: str
 ) -> None:
     read = decoded(deltas=[DELTA, DELTA | fields, DELTA])
@@ -175,19 +175,19 @@ def test_a_fault_of_a_delta_names_its_field_and_spoils_no_neighbour(
 
 
 @pytest.mark.law("W2")
-def test_a_delta_that_is_no_object_is_named_by_its_place() -> None:
+def test_delta_that_is_no_object_is_refused_by_its_place() -> None:
     (refused,) = decoded(deltas=[DELTA, 7]).unreadable
 
     assert refused.error.field == "deltas[1]"
 
 
-def test_a_refused_delta_keeps_the_id_that_its_client_gave_it() -> None:
+def test_refused_delta_keeps_the_id_that_its_client_gave() -> None:
     refused = decoded(deltas=[{"deltaId": "abc"}, {"deltaId": "x" * 500}, {"deltaId": 5}, {}])
 
     assert [fault.delta_id for fault in refused.unreadable] == ["abc", "x" * 64, "", ""]
 
 
-def test_the_right_delta_id_is_accepted() -> None:
+def test_correct_delta_id_is_accepted() -> None:
     right = insert(title="Buy milk", at=112589990684262400).delta_id
 
     assert decoded(deltas=[DELTA | {"deltaId": right}]) == decoded()
@@ -209,7 +209,7 @@ def test_the_right_delta_id_is_accepted() -> None:
         ({"resync": {"tables": [], "omitted": {"todos": "title"}}}, "resync"),
     ],
 )
-def test_a_fault_of_a_page_names_its_field(fields: dict[str, Any], field: str) -> None:
+def test_invalid_field_of_a_page_is_refused_by_name(fields: dict[str, Any], field: str) -> None:
     page = {"deltas": [], "serverHlc": "7", "hasMore": False} | fields
     with pytest.raises(ValidationFailed) as refused:
         jsonish.decode_page(json.dumps(page).encode())
@@ -217,7 +217,7 @@ def test_a_fault_of_a_page_names_its_field(fields: dict[str, Any], field: str) -
     assert refused.value.field == field
 
 
-def test_an_empty_page_says_where_to_go_on() -> None:
+def test_empty_page_contains_the_next_cursor() -> None:
     assert jsonish.encode_page(PullPage((), 0, 7, has_more=True)) == (
         b'{"deltas":[],"serverHlc":"7","hasMore":true}'
     )
@@ -235,13 +235,13 @@ def test_a_page_is_valid_json_whatever_its_rows_hold() -> None:
 
 
 @pytest.mark.parametrize("text", ["0", "7", str(STAMP_MAX)])
-def test_a_cursor_in_a_query_is_a_decimal_number(text: str) -> None:
+def test_cursor_parameter_is_a_decimal_number(text: str) -> None:
     assert jsonish.stamp_parameter(text, "since") == int(text)
 
 
 @pytest.mark.law("W2")
 @pytest.mark.parametrize("text", ["", "-1", " 1", "1 ", "1.0", "x", "\u0661", str(STAMP_MAX + 1)])
-def test_another_cursor_is_refused_by_name(text: str) -> None:
+def test_invalid_cursor_parameter_is_refused_by_name(text: str) -> None:
     with pytest.raises(ValidationFailed) as refused:
         jsonish.stamp_parameter(text, "since")
 
@@ -250,7 +250,7 @@ def test_another_cursor_is_refused_by_name(text: str) -> None:
 
 @pytest.mark.law("V12")
 @pytest.mark.parametrize("encoding", [jsonish, proto])
-def test_a_page_says_of_which_columns_nothing_is_kept(encoding: Any) -> None:
+def test_page_names_the_columns_that_a_resync_omits(encoding: Any) -> None:
     again = Resync(("staff",), ("staff", "todos"), {"staff": 9}, {"staff": ("pay",), "": ("note",)})
     page = PullPage((), 0, 7, has_more=True, resync=again)
 

@@ -80,7 +80,7 @@ def test_the_fields_of_existing_clients_keep_their_numbers_and_types(name: str) 
 
 
 @pytest.mark.law("W5")
-def test_the_package_and_the_numbers_of_the_ops_stay() -> None:
+def test_protobuf_package_and_numbers_of_operations_do_not_change() -> None:
     ops = pb.DESCRIPTOR.enum_types_by_name["DeltaOp"].values_by_number
 
     assert pb.DESCRIPTOR.package == "lakesync.v1"
@@ -107,7 +107,7 @@ def test_fields_of_a_newer_peer_are_ignored() -> None:
 
 
 @pytest.mark.law("W5")
-def test_an_error_code_of_a_newer_gateway_is_still_an_error() -> None:
+def test_unknown_error_code_is_decoded_as_an_internal_error() -> None:
     result = pb.DeltaOutcome(outcome="refused", code="FROM_THE_FUTURE", message="do this")
     receipt = proto.decode_receipt(pb.PushReceipt(results=[result]).SerializeToString())
     error = receipt.outcomes[0].error
@@ -164,7 +164,7 @@ def column(name: str, value: bytes) -> pb.ColumnDelta:
         ({"delta_id": "00" * 32}, "VALIDATION_ERROR", "deltaId"),
     ],
 )
-def test_a_fault_of_a_delta_names_its_field_and_spoils_no_neighbour(
+def test_invalid_delta_is_refused_by_its_field_and_its_neighbours_are_read(
     fields: dict[str, Any], code: str, field: str
 ) -> None:
     read = decoded(record(), record(**fields), record())
@@ -185,7 +185,7 @@ def test_a_fault_of_a_delta_names_its_field_and_spoils_no_neighbour(
         ({"deltas": [pb.RowDelta()] * (PUSH_DELTAS_MAX + 1)}, "deltas"),
     ],
 )
-def test_a_fault_of_the_push_names_its_field(fields: dict[str, Any], field: str) -> None:
+def test_invalid_field_of_a_push_is_refused_by_name(fields: dict[str, Any], field: str) -> None:
     with pytest.raises(ValidationFailed) as refused:
         decoded(**fields)
 
@@ -200,7 +200,7 @@ def test_a_fault_of_the_push_names_its_field(fields: dict[str, Any], field: str)
         (pb.SyncPull(client_id="c1", since_hlc=STAMP_MAX + 1), "sinceHlc"),
     ],
 )
-def test_a_fault_of_a_pull_names_its_field(message: pb.SyncPull, field: str) -> None:
+def test_invalid_field_of_a_pull_is_refused_by_name(message: pb.SyncPull, field: str) -> None:
     with pytest.raises(ValidationFailed) as refused:
         proto.decode_pull(message.SerializeToString())
 
@@ -208,7 +208,7 @@ def test_a_fault_of_a_pull_names_its_field(message: pb.SyncPull, field: str) -> 
 
 
 @pytest.mark.law("W2")
-def test_a_cursor_out_of_range_is_refused_in_a_page() -> None:
+def test_page_with_a_cursor_out_of_range_is_refused() -> None:
     body = pb.SyncResponse(server_hlc=STAMP_MAX + 1).SerializeToString()
     with pytest.raises(ValidationFailed) as refused:
         proto.decode_page(body)
@@ -229,23 +229,23 @@ TRUNCATED = b"\x0a\x09cut"
         (proto.decode_receipt, "PushReceipt"),
     ],
 )
-def test_what_is_no_message_is_refused_by_the_name_of_the_message(decode: Any, name: str) -> None:
+def test_truncated_message_is_refused_by_the_name_of_the_message(decode: Any, name: str) -> None:
     with pytest.raises(ValidationFailed, match=f"not a {name} message"):
         decode(TRUNCATED)
 
 
 @pytest.mark.law("W2")
-def test_an_outcome_that_is_unknown_is_refused() -> None:
+def test_unknown_outcome_is_refused() -> None:
     body = pb.PushReceipt(results=[pb.DeltaOutcome(outcome="maybe")]).SerializeToString()
     with pytest.raises(ValidationFailed, match="not a PushReceipt message"):
         proto.decode_receipt(body)
 
 
-def test_a_pull_without_a_limit_asks_for_the_default() -> None:
+def test_pull_without_a_limit_has_the_default_limit() -> None:
     assert proto.decode_pull(pb.SyncPull(client_id="c1").SerializeToString()).deltas_max == 100
 
 
-def test_values_in_another_spelling_become_canonical() -> None:
+def test_non_canonical_values_become_canonical() -> None:
     read = decoded(record(columns=[column("a", b' {"b": 1.0, "a": "\\u00e9"} ')]))
 
     assert read.deltas[0][1].columns == (("a", '{"a":"é","b":1}'.encode()),)
@@ -253,7 +253,7 @@ def test_values_in_another_spelling_become_canonical() -> None:
 
 @pytest.mark.law("W5")
 @pytest.mark.parametrize("quarantined", [None, 0, 1, (1 << 32) - 1])
-def test_a_pull_tells_how_many_edits_were_refused_or_says_nothing_of_it(
+def test_pull_carries_the_number_of_quarantined_edits_or_none(
     quarantined: int | None,
 ) -> None:
     pull = Pull("c1", 7, quarantined=quarantined)

@@ -21,13 +21,13 @@ SIZES = (0, 1, 125, 126, 127, 128, 129, 130, 16_381, 16_382, 16_383, 16_384, 70_
 
 
 @given(st.lists(strategies.deltas(), max_size=6))
-def test_records_are_the_deltas_of_their_run(deltas: list[Delta]) -> None:
+def test_raw_records_are_the_deltas_of_their_run(deltas: list[Delta]) -> None:
     run = encode_records(deltas)
 
     assert list(map(delta_of, raw_records(run))) == decode_records(run) == deltas
 
 
-def test_a_removal_is_read() -> None:
+def test_removal_is_read_as_a_raw_record() -> None:
     gone = removal("todos", "r1", 7)
 
     (record,) = raw_records(encode_records([gone]))
@@ -36,7 +36,7 @@ def test_a_removal_is_read() -> None:
     assert record.client_id == GATEWAY_CLIENT
 
 
-def test_values_of_any_size_are_read_alone_and_together() -> None:
+def test_values_of_any_size_are_read_singly_and_together() -> None:
     deltas = [
         make_delta(Op.INSERT, "t", f"r{size}", {"c": "x" * size}, client_id="c", hlc=1)
         for size in SIZES
@@ -49,7 +49,7 @@ def test_values_of_any_size_are_read_alone_and_together() -> None:
 
 
 @given(st.lists(st.sampled_from(["a", "b", "ab", "a" * 64]), min_size=1, max_size=4))
-def test_columns_of_several_names_are_not_taken_together(names: list[str]) -> None:
+def test_columns_with_different_names_are_not_read_together(names: list[str]) -> None:
     column = [pb.ColumnDelta(column=name, value=b"1").SerializeToString() for name in names]
 
     expected = (names[0], [b"1"] * len(names)) if len(set(names)) == 1 else None
@@ -58,7 +58,7 @@ def test_columns_of_several_names_are_not_taken_together(names: list[str]) -> No
     assert read == [((name,), (b"1",)) for name in names]
 
 
-def test_a_column_that_is_laid_out_otherwise_is_read_by_protobuf() -> None:
+def test_column_with_an_unusual_encoding_is_read_by_protobuf() -> None:
     usual = pb.ColumnDelta(column="c", value=b"17").SerializeToString()
     turned = b"\x12\x0217\x0a\x01c"
     unknown = usual + b"\x98\x06\x01"  # a field of a later release

@@ -31,17 +31,17 @@ def check(row_id: str, state: RowState) -> None:
 
 
 @given(row=row_deltas)
-def test_both_ways_give_the_same_bytes(row: list[Delta]) -> None:
+def test_encoded_row_has_the_bytes_and_number_of_its_deltas(row: list[Delta]) -> None:
     if row:
         check("r1", fold(row))
 
 
 @given(row=st.lists(deltas(), min_size=1, max_size=3))
-def test_whatever_names_and_values_there_are(row: list[Delta]) -> None:
+def test_rows_with_any_names_and_values_have_the_bytes_of_their_deltas(row: list[Delta]) -> None:
     check(row[0].row_id, fold(row))
 
 
-def test_lengths_of_more_than_one_byte() -> None:
+def test_rows_with_lengths_of_several_bytes_have_the_bytes_of_their_deltas() -> None:
     for size in (1, 60, 127, 128, 200, 20_000):
         long, client = "\u00e9" * size, "c" * min(size, 128)
         row_id = "r" * min(size, 512)
@@ -54,7 +54,7 @@ def test_lengths_of_more_than_one_byte() -> None:
             check(row_id, fold(row))
 
 
-def test_no_delta_is_larger_than_one_that_is_pushed() -> None:
+def test_rows_larger_than_a_delta_have_the_bytes_of_their_deltas() -> None:
     half = "x" * 150_000
     many: dict[str, Any] = {f"c{number}": number for number in range(500)}
     more: dict[str, Any] = {f"d{number}": number for number in range(500)}
@@ -68,11 +68,11 @@ def test_no_delta_is_larger_than_one_that_is_pushed() -> None:
         check("r1", fold([delete(at=1), *row]))
 
 
-def test_a_tombstone_is_one_delete() -> None:
+def test_tombstone_has_the_bytes_of_its_delta() -> None:
     check("r1", fold([insert(n=1, at=1), delete(at=2)]))
 
 
-def test_rows_come_back_one_by_one_with_what_was_asked_for() -> None:
+def test_rows_of_a_run_are_returned_singly_with_the_requested_columns() -> None:
     rows = {
         "r1": [insert("r1", at=1, n=1, title="a")],
         "r2": [insert("r2", at=1, n=2), update("r2", at=2, client="d", title="b")],
@@ -92,7 +92,7 @@ def test_rows_come_back_one_by_one_with_what_was_asked_for() -> None:
 
 @pytest.mark.law("M10")
 @given(state=row_states, delete_wins=st.booleans())
-def test_a_row_of_a_run_is_there_if_its_table_reads_it_so(
+def test_row_of_a_run_is_read_by_its_tables_delete_wins(
     state: RowState, *, delete_wins: bool
 ) -> None:
     run, _ = RowRecords("todos").encode("r1", encode_row_state(state))
@@ -105,7 +105,7 @@ def test_a_row_of_a_run_is_there_if_its_table_reads_it_so(
     assert values == (seen and {name: seen[name] for name in "pq" if name in seen})
 
 
-def test_numbers_are_written_seven_bits_a_byte() -> None:
+def test_varint_writes_seven_bits_per_byte() -> None:
     assert [varint(number) for number in (0, 127, 128, 300)] == [
         b"\x00", b"\x7f", b"\x80\x01", b"\xac\x02",
     ]  # fmt: skip

@@ -7,20 +7,20 @@ from lakesync.wire.row_state import decode_row_state, encode_row_state
 from tests.support.builders import insert, update
 
 
-def test_no_bytes_are_the_empty_row_and_the_empty_row_is_no_bytes() -> None:
+def test_empty_row_state_is_encoded_as_no_bytes() -> None:
     assert decode_row_state(None) is EMPTY
     assert encode_row_state(EMPTY) == b""
     assert decode_row_state(b"") == EMPTY
 
 
-def test_a_writer_is_stored_once_however_many_columns_it_wrote() -> None:
+def test_client_id_is_stored_once_however_many_columns_its_client_wrote() -> None:
     client = "a client id of some length"
     wide = fold([insert(client=client, a=1, b=2, c=3, d=4)])
 
     assert encode_row_state(wide).count(client.encode()) == 1
 
 
-def test_two_writes_of_one_client_keep_their_own_stamps() -> None:
+def test_writes_of_one_client_keep_their_own_stamps() -> None:
     state = fold([insert(at=1, a=1, b=1), update(at=2, b=2)])
 
     assert decode_row_state(encode_row_state(state)) == state
