@@ -46,7 +46,7 @@ def test_every_stamp_after_an_observed_one_is_greater(start: int, remote: int, w
 
 @pytest.mark.law("C2")
 @given(near_stamps, near_stamps, walls)
-def test_observing_again_changes_nothing(start: int, remote: int, wall: int) -> None:
+def test_observing_a_stamp_again_changes_nothing(start: int, remote: int, wall: int) -> None:
     clock = HybridLogicalClock(start, drift_ms_max=100_000)
     clock.observe(remote, wall)
     once = clock.last
@@ -63,7 +63,7 @@ def test_a_full_counter_carries_into_the_milliseconds() -> None:
 
 
 @pytest.mark.law("C3")
-def test_a_whole_counter_of_stamps_in_one_millisecond_stays_in_order() -> None:
+def test_stamps_beyond_a_full_counter_in_one_millisecond_stay_in_order() -> None:
     clock = HybridLogicalClock()
 
     issued = [clock.now(WALL_MS) for _ in range(COUNTER_MAX + 3)]
@@ -105,7 +105,7 @@ def test_a_stamp_is_refused_exactly_when_it_is_more_than_the_bound_ahead(
 
 @pytest.mark.law("C4")
 @given(st.integers(0, at_ms(0)))
-def test_the_past_is_fine_however_old(value: int) -> None:
+def test_stamp_in_the_past_is_accepted_however_old(value: int) -> None:
     check_drift(value, WALL_MS)
 
 
@@ -192,5 +192,5 @@ class Clocks(RuleBasedStateMachine):
 @pytest.mark.law("C2")
 @pytest.mark.law("C4")
 @pytest.mark.law("C5")
-def test_clocks_that_talk_stay_in_order_and_near_wall_time() -> None:
+def test_clocks_that_observe_each_other_stay_in_order_and_near_wall_time() -> None:
     run_state_machine_as_test(Clocks)
