@@ -12,7 +12,7 @@ from tests.support.commits import Writer
 
 
 @pytest.mark.parametrize(("rows", "said"), [(1, "1 row and 0 marks"), (2, "2 rows and 0 marks")])
-def test_a_refusal_counts_what_is_not_as_seen(rows: int, said: str) -> None:
+def test_refused_commit_reports_how_many_rows_and_marks_are_stale(rows: int, said: str) -> None:
     buffer = MemoryBuffer()
     commit = Writer(buffer, "g").prepare()
     stale = {("todos", f"r{number}"): RowPut(b"state", 7) for number in range(rows)}

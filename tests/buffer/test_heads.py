@@ -140,7 +140,7 @@ _happens = st.lists(
     after=_happens,
     at_least=st.sampled_from([0, STAMP_MAX]),
 )
-def test_whatever_happens_between_the_heads_and_the_list_no_commit_is_missed(
+def test_no_commit_is_missed_whatever_happens_between_reading_heads_and_the_list_of_lanes(
     first: list[tuple[str, int, int]],
     then: list[tuple[str, int, int]],
     meanwhile: list[tuple[str, int, int]],
@@ -173,7 +173,7 @@ def test_whatever_happens_between_the_heads_and_the_list_no_commit_is_missed(
 
 
 @pytest.mark.law("B7")
-def test_who_has_read_the_lanes_before_reads_them_in_one_round_trip() -> None:
+def test_process_that_knows_the_lanes_reads_heads_in_one_round_trip() -> None:
     lanes = Lanes()
     lanes.open(LANES)
     side = Side()
@@ -190,7 +190,7 @@ def test_who_has_read_the_lanes_before_reads_them_in_one_round_trip() -> None:
 
 
 @pytest.mark.law("B7")
-def test_lanes_that_were_listed_since_are_read_after_the_list() -> None:
+def test_lanes_opened_since_are_read_after_the_list() -> None:
     lanes = Lanes()
     lanes.open(2)
     side = Side()

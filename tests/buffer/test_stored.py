@@ -91,7 +91,7 @@ def later(body: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.law("B14")
-def test_what_this_release_writes_is_what_is_kept() -> None:
+def test_this_release_writes_the_kept_bytes() -> None:
     written = {
         "configuration": pack.pack_config(CONFIG),
         "mark": pack.pack_mark(MARK),
@@ -105,7 +105,7 @@ def test_what_this_release_writes_is_what_is_kept() -> None:
 
 
 @pytest.mark.law("B14")
-def test_this_release_reads_what_is_kept() -> None:
+def test_this_release_reads_the_kept_bytes() -> None:
     assert pack.unpack_config(kept("configuration")) == CONFIG
     assert pack.unpack_mark(kept("mark")) == MARK
     assert follower_of(kept("follower")) == FOLLOWER
@@ -114,7 +114,7 @@ def test_this_release_reads_what_is_kept() -> None:
 
 
 @pytest.mark.law("B14")
-def test_a_head_with_entries_in_it_is_read() -> None:
+def test_head_with_entries_is_read() -> None:
     item = json.loads(kept("head"))
 
     assert head_of(item) == HEAD
@@ -124,7 +124,7 @@ def test_a_head_with_entries_in_it_is_read() -> None:
 
 
 @pytest.mark.law("B14")
-def test_the_entries_that_a_commit_leaves_in_a_head_are_what_is_kept() -> None:
+def test_entries_in_a_head_are_written_as_the_kept_bytes() -> None:
     before = replace(HEAD, recent=ENTRIES[:1], commit=1 << 60)
     part = LaneCommit(before, ENTRIES[1])
     commit = Commit("g", ENTRIES[1].stamp, 7, {"main": part}, {}, "token", epoch=HEAD.epoch)
@@ -153,7 +153,7 @@ def test_chunks_and_lanes_of_a_later_release_are_read() -> None:
 
 
 @pytest.mark.law("B14")
-def test_what_a_later_release_added_is_kept_while_this_one_changes_the_rest() -> None:
+def test_fields_of_a_later_release_are_kept_in_a_changed_configuration() -> None:
     body = later(body_of(kept("configuration")))
     body["schemas"] = [later(schema) for schema in body["schemas"]]
     body["rules"]["buckets"][0]["added"] = 1
@@ -177,7 +177,7 @@ def test_marks_and_followers_of_a_later_release_are_read() -> None:
 
 
 @pytest.mark.law("B14")
-def test_nothing_that_is_stored_is_checked_again() -> None:
+def test_stored_configuration_is_not_validated_again() -> None:
     """Each of these is refused where it comes in by some release."""
     body = body_of(kept("configuration"))
     body["schemas"][0] |= {"table": "to dos", "primaryKey": ["gone"]}
@@ -200,7 +200,7 @@ def test_nothing_that_is_stored_is_checked_again() -> None:
 
 
 @pytest.mark.law("B14")
-def test_what_only_a_later_release_can_read_says_so() -> None:
+def test_unreadable_format_of_a_later_release_raises_upgrade_required() -> None:
     config = later(body_of(kept("configuration")), format=READS + 1)
     follower = later(body_of(kept("follower")), format=READS + 1)
     mark = bytes([READS + 1]) + inflate(kept("mark"))[1:]
@@ -218,7 +218,7 @@ def test_what_only_a_later_release_can_read_says_so() -> None:
 
 
 @pytest.mark.law("B14", "V12")
-def test_omissions_are_read_back() -> None:
+def test_omissions_are_read_back_from_the_stored_configuration() -> None:
     omission = Omission(frozenset({"title"}), frozenset({"todos"}))
     omitting = replace(CONFIG, rules=replace(CONFIG.rules, omit=(omission,)))
     body = config_to_json(omitting)

@@ -65,7 +65,7 @@ def caller(status: int = 200, content: bytes = b"{}") -> DynamoCaller:
     return DynamoCaller("eu-west-1", send=TracedSend(answers, "eu-west-1"))
 
 
-def test_a_call_is_traced_with_its_operation_its_time_and_how_it_ended(daemon: Daemon) -> None:
+def test_call_is_traced_with_its_operation_time_and_outcome(daemon: Daemon) -> None:
     caller()("TransactWriteItems", b"{}")
     segment = daemon.segment()
 
@@ -91,7 +91,7 @@ def test_a_call_is_traced_with_its_operation_its_time_and_how_it_ended(daemon: D
         (500, "InternalServerError", Unavailable, {"fault": True}),
     ],
 )
-def test_a_call_that_fails_is_shown_as_what_it_is(
+def test_failed_call_is_traced_with_its_kind_of_failure(
     daemon: Daemon, status: int, kind: str, raised: type[Exception], words: dict[str, bool]
 ) -> None:
     with pytest.raises(raised):
@@ -103,7 +103,7 @@ def test_a_call_that_fails_is_shown_as_what_it_is(
     } == words
 
 
-def test_a_call_that_nobody_answered_is_shown_too(daemon: Daemon) -> None:
+def test_unanswered_call_is_traced_as_a_fault(daemon: Daemon) -> None:
     def breaks(headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
         raise Unreachable("gone")
 
@@ -115,7 +115,7 @@ def test_a_call_that_nobody_answered_is_shown_too(daemon: Daemon) -> None:
 @pytest.mark.parametrize(
     "trace", ["", f"Root={ROOT};Parent={PARENT};Sampled=0", f"Root={ROOT}", "Sampled=1", ";;=x"]
 )
-def test_what_nobody_will_see_is_not_traced(
+def test_call_without_a_sampled_trace_is_not_traced(
     daemon: Daemon, monkeypatch: pytest.MonkeyPatch, trace: str
 ) -> None:
     monkeypatch.setenv(TRACE, trace)
@@ -125,7 +125,7 @@ def test_what_nobody_will_see_is_not_traced(
 
 
 @pytest.mark.parametrize("address", ["", "nobody", "127.0.0.1:no", "256.256.256.256:2000"])
-def test_a_trace_that_cannot_be_written_costs_no_request(
+def test_unwritable_trace_does_not_fail_the_request(
     daemon: Daemon, monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:
     monkeypatch.setenv(DAEMON, address)
@@ -133,7 +133,7 @@ def test_a_trace_that_cannot_be_written_costs_no_request(
     assert caller()("GetItem", b"{}") == {}
 
 
-def test_every_caller_tells_by_itself(daemon: Daemon) -> None:
+def test_default_caller_traces_its_calls(daemon: Daemon) -> None:
     """Where nobody listens at the table's address, that is what the trace shows."""
     with pytest.raises(Unreachable):
         DynamoCaller("eu-west-1", "http://127.0.0.1:1")("GetItem", b"{}")
