@@ -68,7 +68,7 @@ def calls(buffer: DynamoBuffer, head: Head, commit: Commit) -> dict[str, Callabl
 
 
 @pytest.mark.parametrize("name", CONFLICTS)
-def test_a_conflict_is_answered_as_dynamodbs_buffer_does(name: str) -> None:
+def test_simulated_conflict_is_answered_as_by_the_dynamodb_buffer(name: str) -> None:
     model = Conflicting()
     caller = DynamoCaller("us-east-1", credentials=lambda: ("key", "secret", None), send=model)
     buffer = DynamoBuffer("lakesync-buffer", caller, sleep_s=lambda _: None)

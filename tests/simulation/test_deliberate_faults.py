@@ -10,7 +10,7 @@ from tests.support.some import some
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-def test_a_deliberate_fault_is_found(fault: Deliberate) -> None:
+def test_every_deliberate_fault_is_found_within_the_usual_seeds(fault: Deliberate) -> None:
     known = known_seeds()["usual"].get(fault.name)
 
     shown = seed_that_shows(fault, known)
@@ -18,7 +18,7 @@ def test_a_deliberate_fault_is_found(fault: Deliberate) -> None:
     assert shown is not None, f"nobody notices that {fault.message}"
 
 
-def test_known_seeds_are_usual_ones_of_faults_that_there_are() -> None:
+def test_known_seeds_belong_to_existing_faults_and_are_within_limits() -> None:
     names = {"usual": {fault.name for fault in FAULTS}, "kept": {kept["fault"] for kept in KEPT}}
     limits = {"usual": SEEDS_MAX, "kept": DRAWS_MAX}
 
@@ -27,13 +27,13 @@ def test_known_seeds_are_usual_ones_of_faults_that_there_are() -> None:
         assert all(0 <= seed < limits[kind] for seed in seeds.values())
 
 
-def test_every_fault_replaces_something_that_is_there() -> None:
+def test_every_deliberate_fault_replaces_existing_code() -> None:
     for fault in FAULTS:
         with broken(fault):
             pass
 
 
-def test_there_are_faults_in_every_part() -> None:
+def test_deliberate_faults_cover_every_part() -> None:
     parts = {fault.patches.__module__.rpartition(".")[2] for fault in FAULTS}
 
     assert parts == {

@@ -37,7 +37,7 @@ EXERCISED = {
     ],
     ids=["flows", "large", "slow"],
 )
-def test_flows_bring_everything_once_whatever_goes_wrong(
+def test_flows_deliver_everything_once_whatever_goes_wrong(
     theme: Mapping[str, Any], exercised: set[str]
 ) -> None:
     counts: Counter[str] = Counter()

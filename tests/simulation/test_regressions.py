@@ -19,14 +19,14 @@ each = pytest.mark.parametrize("kept", KEPT, ids=lambda kept: kept["fault"])
 
 
 @each
-def test_what_was_wrong_once_stays_right(kept: dict[str, Any]) -> None:
+def test_scenario_that_once_broke_a_promise_breaks_none(kept: dict[str, Any]) -> None:
     outcome = run_scenario(kept_scenario(kept), traced=True)
     if outcome.failed:
         pytest.fail(f"{kept['message']}\n{story(outcome)}", pytrace=False)
 
 
 @each
-def test_it_would_be_noticed_again(kept: dict[str, Any]) -> None:
+def test_deliberate_fault_of_a_kept_scenario_is_found(kept: dict[str, Any]) -> None:
     (fault,) = [fault for fault in FAULTS if fault.name == kept["fault"]]
     known = known_seeds()["kept"].get(fault.name)
 

@@ -48,7 +48,7 @@ def test_every_promise_holds_whatever_goes_wrong(first: int) -> None:
             pytest.fail(story(run_seed(seed, traced=True)), pytrace=False)
 
 
-def test_each_promise_that_is_checked_stands_for_laws() -> None:
+def test_each_checked_promise_stands_for_laws() -> None:
     """The marks above are exactly the laws of `PROMISES`, and nothing else is checked."""
     (own,) = modules("tests/simulation/test_seeds.py")
     marked = {law for _, laws in marks_in(own) for law in laws}
@@ -62,7 +62,7 @@ def test_each_promise_that_is_checked_stands_for_laws() -> None:
     assert marked == {law for laws in PROMISES.values() for law in laws}
 
 
-def test_the_page_names_each_promise_with_its_laws() -> None:
+def test_testing_page_names_each_promise_with_its_laws() -> None:
     page = (ROOT / "docs" / "testing.md").read_text("utf-8")
 
     missing = [
@@ -72,7 +72,7 @@ def test_the_page_names_each_promise_with_its_laws() -> None:
     assert missing == []
 
 
-def test_a_run_does_not_depend_on_how_python_hashes() -> None:
+def test_run_does_not_depend_on_hash_randomisation() -> None:
     """Two processes, two orders of every set of text: the same lines."""
     lived = [
         subprocess.run(
@@ -85,7 +85,7 @@ def test_a_run_does_not_depend_on_how_python_hashes() -> None:
     assert lived[0] == lived[1]
 
 
-def test_many_seeds_run_in_worker_processes_and_are_summed_up() -> None:
+def test_seeds_run_in_worker_processes_and_are_summed_up() -> None:
     ran = subprocess.run(
         [sys.executable, "-m", "tools.simulate", "--seeds", "20", "--processes", "2"],
         cwd=ROOT, capture_output=True, check=True, text=True, timeout=300,
@@ -96,7 +96,7 @@ def test_many_seeds_run_in_worker_processes_and_are_summed_up() -> None:
     assert "0 broke a promise" in ran
 
 
-def test_the_workers_end_with_their_parent_however_it_ends() -> None:
+def test_workers_end_when_their_parent_is_killed() -> None:
     parent = subprocess.Popen(
         [sys.executable, "-m", "tools.simulate", "--seeds", "100000", "--processes", "2"],
         cwd=ROOT, stdout=subprocess.DEVNULL,
@@ -116,7 +116,7 @@ def children_of(pid: int) -> list[int]:
     return [int(child) for child in children.read_text().split()]
 
 
-def test_a_failing_seed_says_how_to_see_it_again_and_shrinks() -> None:
+def test_failing_seed_reports_how_to_repeat_it_and_is_shrunk() -> None:
     (fault,) = [fault for fault in FAULTS if fault.name == "merge_by_row_stamp"]
     with broken(fault):
         outcome = run_seed(3, traced=True)
@@ -129,7 +129,7 @@ def test_a_failing_seed_says_how_to_see_it_again_and_shrinks() -> None:
     assert smaller.faults == Faults()
 
 
-def test_a_seed_is_the_same_run_every_time() -> None:
+def test_same_seed_gives_the_same_run() -> None:
     """Every line of its trace, and all that was counted."""
 
     def lived(seed: int) -> tuple[list[str], dict[str, int]]:
