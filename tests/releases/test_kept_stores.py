@@ -26,7 +26,7 @@ def names(node: Any) -> Iterator[str]:
 
 
 @pytest.mark.law("B14")
-def test_what_this_release_stores_is_what_is_kept() -> None:
+def test_this_release_stores_what_its_kept_store_holds() -> None:
     kept, _ = loaded(NUMBER)
 
     assert plain(written()) == plain(kept), (
@@ -38,7 +38,7 @@ def test_what_this_release_stores_is_what_is_kept() -> None:
 
 @pytest.mark.law("B14")
 @pytest.mark.parametrize("number", EVERY)
-def test_all_that_a_release_stored_is_read(number: int) -> None:
+def test_everything_that_a_release_stored_is_read(number: int) -> None:
     kept, read = loaded(number)
 
     assert json.loads(json.dumps(contents(kept))) == read
@@ -48,7 +48,7 @@ def test_all_that_a_release_stored_is_read(number: int) -> None:
 
 @pytest.mark.law("B14")
 @pytest.mark.parametrize("number", EVERY)
-def test_work_goes_on_where_a_release_left_it(number: int) -> None:
+def test_pushes_flushes_and_checkpoints_continue_on_a_kept_store(number: int) -> None:
     kept, read = loaded(number)
     kept.time.now_ms += 600_000
     again = kept.release.pushes.push(GATEWAY, push(*EVENTS, client="meter"))
@@ -63,7 +63,7 @@ def test_work_goes_on_where_a_release_left_it(number: int) -> None:
     assert after["rules"] == read["rules"]
 
 
-def test_one_of_each_kind_is_kept() -> None:
+def test_kept_store_has_every_kind_of_item_and_document() -> None:
     """Those of the key grammar, and the documents of S3."""
     kept, _ = loaded(NUMBER)
 
@@ -75,7 +75,7 @@ def test_one_of_each_kind_is_kept() -> None:
     assert folders >= {"claims/notes", "checkpoints/manifests", "checkpoints/chunks"}
 
 
-def test_every_kept_store_is_read() -> None:
+def test_every_kept_store_is_covered_by_these_tests() -> None:
     assert {path.name for path in FOLDER.glob("store-*.json")} == {
         f"store-{number}.json" for number in EVERY
     }

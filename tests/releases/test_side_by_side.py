@@ -147,7 +147,7 @@ def deployment(request: pytest.FixtureRequest) -> Deployment:
 
 
 @pytest.mark.law("B14")
-def test_every_client_ends_with_the_same_rows_whichever_release_it_met(
+def test_every_client_ends_with_the_same_rows_whichever_release_served_it(
     deployment: Deployment,
 ) -> None:
     for release in (deployment.old, deployment.new):
@@ -160,7 +160,7 @@ def test_every_client_ends_with_the_same_rows_whichever_release_it_met(
 
 
 @pytest.mark.law("B14", "D1")
-def test_the_lake_gets_every_edit_once_whichever_release_took_and_flushed_it(
+def test_every_edit_is_flushed_once_whichever_release_accepted_and_flushed_it(
     deployment: Deployment,
 ) -> None:
     claims = deployment.claims()
@@ -179,7 +179,7 @@ def test_the_lake_gets_every_edit_once_whichever_release_took_and_flushed_it(
 
 
 @pytest.mark.law("B14")
-def test_what_the_next_release_stored_is_there_after_this_one_has_written(
+def test_fields_of_the_next_release_survive_writes_of_this_one(
     deployment: Deployment,
 ) -> None:
     main = keys.head_key(GATEWAY, MAIN_LANE)

@@ -64,7 +64,7 @@ ACTIONS: dict[str, Callable[[Release], object]] = {
 @pytest.mark.law("B14")
 @pytest.mark.parametrize("is_warm", [True, False])
 @pytest.mark.parametrize("action", ACTIONS)
-def test_nothing_is_done_by_a_release_that_cannot_read_the_configuration(
+def test_release_that_cannot_read_the_configuration_changes_nothing(
     deployment: Deployment, action: str, *, is_warm: bool
 ) -> None:
     warm, world = deployment.old, (deployment.model, deployment.objects, deployment.queue)
@@ -80,7 +80,9 @@ def test_nothing_is_done_by_a_release_that_cannot_read_the_configuration(
 
 
 @pytest.mark.law("B14")
-def test_a_release_that_reads_a_format_keeps_it(deployment: Deployment) -> None:
+def test_newer_format_of_a_configuration_is_kept_by_a_release_that_reads_it(
+    deployment: Deployment,
+) -> None:
     later = stored.READS + 1
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stored, "READS", later)
@@ -95,7 +97,7 @@ def test_a_release_that_reads_a_format_keeps_it(deployment: Deployment) -> None:
         pack.unpack_config(b64decode(item["d"]["B"]))
 
 
-def test_a_format_is_read_before_it_is_written() -> None:
+def test_readable_format_is_at_most_one_ahead_of_the_written_one() -> None:
     assert stored.WRITES <= stored.READS <= stored.WRITES + 1
 
 
@@ -118,7 +120,7 @@ CLAIM = json.dumps(
         (lambda body: parse_claim("claims/k.json", body), CLAIM),
     ],
 )
-def test_a_document_on_s3_says_what_its_reader_must_know(
+def test_document_of_a_later_format_on_s3_raises_upgrade_required(
     read: Callable[[bytes], object], document: bytes
 ) -> None:
     later = json.loads(document) | {"added": {"deep": [1]}}
@@ -129,7 +131,7 @@ def test_a_document_on_s3_says_what_its_reader_must_know(
         read(json.dumps(later).encode())
 
 
-def test_it_is_worth_trying_again_while_a_deployment_shifts_requests() -> None:
+def test_upgrade_required_asks_the_client_to_retry_later() -> None:
     error = UpgradeRequired("the configuration was written by a later release")
 
     assert (error.status, error.retry) == (503, Retry.LATER)
