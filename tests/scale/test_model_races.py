@@ -82,7 +82,7 @@ def check(counts: list[Counter[str]], send: Send, prefix: str) -> None:
 
 @pytest.mark.emulator
 @pytest.mark.parametrize("server", ["emulator", "dynamodb_local"])
-def test_racing_threads_on_a_real_server(servers: Servers, server: str) -> None:
+def test_racing_threads_on_a_real_server_lose_no_update(servers: Servers, server: str) -> None:
     real = Asked(getattr(servers, server)())
 
     def send(operation: str, request: dict[str, Any]) -> tuple[int, dict[str, Any]]:
@@ -95,7 +95,7 @@ def test_racing_threads_on_a_real_server(servers: Servers, server: str) -> None:
     check(counts, send, "race")
 
 
-def test_racing_tasks_on_the_model() -> None:
+def test_racing_tasks_on_the_model_lose_no_update() -> None:
     world = World(1)
 
     def send(operation: str, request: dict[str, Any]) -> tuple[int, dict[str, Any]]:

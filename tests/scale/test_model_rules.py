@@ -83,7 +83,7 @@ class Race:
         "a = :n b", "a =", "(a = :n", "a = :n OR", "attribute_type(a, :n)", "",
     ],
 )  # fmt: skip
-def test_a_condition_that_is_not_known_raises(text: str) -> None:
+def test_unknown_condition_raises(text: str) -> None:
     with pytest.raises(UnknownSyntax):
         condition(text)
 
@@ -91,18 +91,18 @@ def test_a_condition_that_is_not_known_raises(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["DELETE a :n", "SET a", "SET a.b = :n", "SET a = list_append(a, :n)", "a = :n"]
 )
-def test_an_update_that_is_not_known_raises(text: str) -> None:
+def test_unknown_update_expression_raises(text: str) -> None:
     with pytest.raises(UnknownSyntax):
         update(text)
 
 
 @pytest.mark.parametrize("text", ["sk = :s", "pk = :p OR sk = :s", "pk = :p AND c = :s", "pk > :p"])
-def test_a_key_condition_that_is_not_known_raises(text: str) -> None:
+def test_unknown_key_condition_raises(text: str) -> None:
     with pytest.raises(UnknownSyntax):
         key_condition(text)
 
 
-def test_what_a_request_asks_beside_what_is_known_raises(dynamo: Dynamo) -> None:
+def test_unknown_request_parameter_raises(dynamo: Dynamo) -> None:
     requests: dict[str, dict[str, Any]] = {
         "Query": {"TableName": "t", "KeyConditionExpression": "pk = :p", "FilterExpression": "x"},
         "PutItem": {"TableName": "t", "Item": key("r"), "Expected": {}},
@@ -114,7 +114,7 @@ def test_what_a_request_asks_beside_what_is_known_raises(dynamo: Dynamo) -> None
             ask(dynamo, operation, request)
 
 
-def test_and_binds_closer_than_or_and_not_closer_still() -> None:
+def test_and_binds_tighter_than_or_and_not_binds_tightest() -> None:
     holds = condition("a = :x OR a = :y AND NOT b = :x")
     bound: Any = ({}, {":x": {"N": "1"}, ":y": {"N": "2"}})
 
@@ -126,7 +126,7 @@ def test_and_binds_closer_than_or_and_not_closer_still() -> None:
 # --- what is billed
 
 
-def test_a_transaction_is_billed_twice_each_begun_kb_of_the_larger_version(dynamo: Dynamo) -> None:
+def test_transaction_is_billed_twice_per_started_kb_of_the_larger_version(dynamo: Dynamo) -> None:
     ask(dynamo, "PutItem", put("large", 3_000)["Put"])
     assert dynamo.bill.write_units == 3
 
@@ -135,7 +135,7 @@ def test_a_transaction_is_billed_twice_each_begun_kb_of_the_larger_version(dynam
     assert dynamo.bill.write_units == 3 + 2 * (3 + 2)
 
 
-def test_lost_conditions_and_cancelled_transactions_are_billed(dynamo: Dynamo) -> None:
+def test_failed_conditions_and_cancelled_transactions_are_billed(dynamo: Dynamo) -> None:
     new = {"ConditionExpression": "attribute_not_exists(pk)"}
     ask(dynamo, "PutItem", put("r", 1_500)["Put"])
     before = dynamo.bill.write_units
@@ -149,7 +149,7 @@ def test_lost_conditions_and_cancelled_transactions_are_billed(dynamo: Dynamo) -
     assert dynamo.bill.write_units - before == 2 + 2 * (2 + 1)
 
 
-def test_reads_are_billed_by_four_kb_and_transactions_of_them_twice(dynamo: Dynamo) -> None:
+def test_reads_are_billed_per_four_kb_and_transactional_reads_twice(dynamo: Dynamo) -> None:
     for number in range(3):
         ask(dynamo, "PutItem", put(f"r{number}", 3_000)["Put"])
     query = {
@@ -187,7 +187,7 @@ def test_transactions_that_share_an_item_conflict_and_others_do_not() -> None:
     assert race.world.dynamo.bill.refusals["TransactionConflict"] == 1
 
 
-def test_transactions_that_cross_may_cancel_each_other() -> None:
+def test_transactions_in_opposite_order_may_cancel_each_other() -> None:
     """Both lock what the other one asks for next."""
     both_lost = 0
     for seed in range(30):
@@ -202,7 +202,7 @@ def test_transactions_that_cross_may_cancel_each_other() -> None:
     assert 0 < both_lost < 30
 
 
-def test_a_single_write_is_refused_while_a_transaction_is_at_the_item_and_a_read_is_not() -> None:
+def test_during_a_transaction_on_an_item_a_write_is_refused_and_a_read_is_not() -> None:
     race = Race()
     race.at(0, "transaction", "TransactWriteItems", transaction(put("r"), put("s")))
     race.at(3, "write", "PutItem", put("r")["Put"])
@@ -216,7 +216,7 @@ def test_a_single_write_is_refused_while_a_transaction_is_at_the_item_and_a_read
     assert codes(answers["serialisable"]) == ["TransactionConflict"]
 
 
-def test_items_of_a_transaction_become_visible_one_after_the_other_before_it_is_answered() -> None:
+def test_items_of_a_transaction_become_visible_one_by_one_before_its_answer() -> None:
     torn = 0
     for seed in range(20):
         race = Race()
@@ -240,7 +240,7 @@ def test_items_of_a_transaction_become_visible_one_after_the_other_before_it_is_
     assert torn > 10
 
 
-def test_a_transaction_goes_on_when_its_caller_is_gone() -> None:
+def test_transaction_completes_after_its_caller_has_gone() -> None:
     race = Race()
     race.at(0, "transaction", "TransactWriteItems", transaction(put("r"), token="t1"))
     race.world.later(5, lambda: race.world.scheduler.kill(race.world._process))
@@ -252,7 +252,7 @@ def test_a_transaction_goes_on_when_its_caller_is_gone() -> None:
 # --- tokens
 
 
-def test_a_token_makes_a_transaction_happen_once(dynamo: Dynamo) -> None:
+def test_client_token_makes_a_transaction_happen_once(dynamo: Dynamo) -> None:
     once = transaction(put("r", ConditionExpression="attribute_not_exists(pk)"), token="t1")
 
     assert [ask(dynamo, "TransactWriteItems", once)[0] for _ in range(3)] == [200] * 3
@@ -265,7 +265,7 @@ def test_a_token_makes_a_transaction_happen_once(dynamo: Dynamo) -> None:
     )  # fmt: skip
 
 
-def test_a_token_of_a_cancelled_transaction_may_be_tried_again(dynamo: Dynamo) -> None:
+def test_token_of_a_cancelled_transaction_can_be_used_again(dynamo: Dynamo) -> None:
     first = transaction(put("r", ConditionExpression="attribute_exists(pk)"), token="t1")
     assert ask(dynamo, "TransactWriteItems", first)[0] == 400
     ask(dynamo, "PutItem", put("r")["Put"])
@@ -273,7 +273,7 @@ def test_a_token_of_a_cancelled_transaction_may_be_tried_again(dynamo: Dynamo) -
     assert ask(dynamo, "TransactWriteItems", first)[0] == 200
 
 
-def test_a_token_that_is_at_work_is_reported() -> None:
+def test_token_of_a_running_transaction_is_reported() -> None:
     race = Race()
     same = transaction(put("r"), token="t1")
     race.at(0, "first", "TransactWriteItems", same)
@@ -305,21 +305,21 @@ def throttled(partitions: Callable[[World], Partitions], per_s: int, seconds: in
     return [count / per_s for count in refused]
 
 
-def test_a_partition_takes_a_thousand_write_units_a_second_and_what_it_saved_for_a_second() -> None:
+def test_partition_throttles_beyond_a_thousand_write_units_a_second_after_a_burst() -> None:
     shares = throttled(lambda world: Partitions(world.now_ms), 1_500, 4)
 
     assert shares[0] == 0
     assert shares[3] == pytest.approx(1 / 3, abs=0.02)
 
 
-def test_a_hot_collection_is_split_between_its_sort_keys_if_that_is_assumed() -> None:
+def test_hot_collection_is_split_by_sort_keys_if_splitting_is_assumed() -> None:
     shares = throttled(lambda world: Partitions(world.now_ms, split_after_s=0.5), 1_500, 4)
 
     assert sum(shares[:3]) > 0
     assert shares[3] == 0
 
 
-def test_a_transaction_that_a_partition_cannot_take_says_at_which_item() -> None:
+def test_transaction_throttled_by_a_partition_names_the_item() -> None:
     race = Race()
     race.world.dynamo.partitions = Partitions(race.world.now_ms)
     for number in range(3):
@@ -348,7 +348,7 @@ def test_requests_beyond_dynamodbs_limits_are_refused(dynamo: Dynamo) -> None:
     assert ask(dynamo, "TransactWriteItems", twice)[1]["__type"].endswith("#ValidationException")
 
 
-def test_a_query_gives_a_megabyte_and_says_where_it_goes_on(dynamo: Dynamo) -> None:
+def test_query_returns_a_megabyte_and_where_to_continue(dynamo: Dynamo) -> None:
     for number in range(5):
         ask(dynamo, "PutItem", put(f"r{number}", 300_000)["Put"])
     query: dict[str, Any] = {
@@ -365,7 +365,7 @@ def test_a_query_gives_a_megabyte_and_says_where_it_goes_on(dynamo: Dynamo) -> N
 # --- indexes
 
 
-def test_an_index_shows_items_with_its_attribute_and_each_change_of_it_is_a_unit(
+def test_index_holds_items_with_its_attribute_and_each_change_costs_a_unit(
     dynamo: Dynamo,
 ) -> None:
     waiting = {"TableName": "t", "UpdateExpression": "SET o = if_not_exists(o, :n)"}
