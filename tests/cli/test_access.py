@@ -32,7 +32,7 @@ def pushes(gateway: LocalGateway, user: str, client: str) -> str:
 
 
 @pytest.mark.law("U1")
-def test_a_client_is_shown_with_its_user_and_released(gateway: LocalGateway) -> None:
+def test_access_show_names_a_clients_user_and_release_unbinds_it(gateway: LocalGateway) -> None:
     assert "nobody" in run("access", "show", "phone-1").stdout
     assert pushes(gateway, "ann", "phone-1") == ""
     assert "belongs to another user" in pushes(gateway, "bob", "phone-1")
@@ -43,7 +43,7 @@ def test_a_client_is_shown_with_its_user_and_released(gateway: LocalGateway) -> 
 
 
 @pytest.mark.law("U2")
-def test_who_is_revoked_is_listed_until_restored(gateway: LocalGateway) -> None:
+def test_revoked_users_and_clients_are_listed_until_restored(gateway: LocalGateway) -> None:
     pushes(gateway, "ann", "phone|1")
     for kind, name in (("user", "auth0|ann"), ("client", "phone|1")):
         assert "within a minute" in run("access", "revoke", kind, name).stdout
@@ -60,7 +60,7 @@ def test_who_is_revoked_is_listed_until_restored(gateway: LocalGateway) -> None:
     assert run("access", "list", "--json").stdout == ""
 
 
-def test_whoever_was_never_seen_is_revoked_and_it_is_said(gateway: LocalGateway) -> None:
+def test_revoking_an_unknown_user_or_client_succeeds_with_a_warning(gateway: LocalGateway) -> None:
     assert pushes(gateway, "ann", "phone-1") == ""
     for kind, known, misspelt in (("user", "ann", "anne"), ("client", "phone-1", "phone-l")):
         done = run("access", "revoke", kind, misspelt)
@@ -76,7 +76,7 @@ def test_whoever_was_never_seen_is_revoked_and_it_is_said(gateway: LocalGateway)
     assert "no client tv was ever seen" in run("clients", "revoke", GATEWAY, "tv").stderr
 
 
-def test_a_search_among_too_many_clients_is_no_proof(
+def test_a_user_is_reported_as_neither_known_nor_unknown_beyond_the_search_limit(
     gateway: LocalGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lakesync.cli.commands.access.LOOKED_AT_CLIENTS_MAX", 1)
@@ -88,28 +88,32 @@ def test_a_search_among_too_many_clients_is_no_proof(
     assert f"none of the first 1 clients of {GATEWAY} is of the user bob" in done.stderr
 
 
-def test_what_was_not_revoked_or_bound_is_not_said_to_be_undone(gateway: LocalGateway) -> None:
+def test_restore_and_release_report_when_nothing_was_revoked_or_bound(
+    gateway: LocalGateway,
+) -> None:
     assert "user bob was not revoked" in run("access", "restore", "user", "bob").stdout
     assert "belonged to nobody" in run("access", "release", "phone-9").stdout
     assert pushes(gateway, "ann", "phone-1") == ""
     assert run("access", "release", "phone-1").stdout == "released: phone-1, which was ann's\n"
 
 
-def test_nobody_is_revoked_by_themselves(gateway: LocalGateway) -> None:
+def test_an_administrator_cannot_revoke_their_own_user(gateway: LocalGateway) -> None:
     refused = run("access", "revoke", "user", "cli")
 
     assert refused.exit_code == 1
     assert "nobody can revoke themselves" in refused.stderr
 
 
-def test_a_token_may_be_a_users(gateway: LocalGateway) -> None:
+def test_the_token_command_takes_a_user_as_the_subject(gateway: LocalGateway) -> None:
     token = run("token", "--user", "ann", "--client", "phone-1", "--json")
 
     assert json.loads(token.stdout)["sub"] == "ann"
 
 
 @pytest.mark.law("U5")
-def test_a_gateways_secret_is_printed_and_signs_for_it_alone(gateway: LocalGateway) -> None:
+def test_the_printed_gateway_secret_signs_tokens_of_that_gateway_only(
+    gateway: LocalGateway,
+) -> None:
     printed = run("secret")
     assert printed.stdout == f"{gateway_secret(SECRET, GATEWAY)}\n"
     claims = {"sub": "ann", "exp": int(time.time()) + 60}

@@ -37,7 +37,9 @@ def file(outside: MemoryOutside, tmp_path: Path) -> str:
 
 
 @pytest.mark.law("X6")
-def test_a_handler_from_its_file_to_its_end(outside: MemoryOutside, file: str) -> None:
+def test_an_action_handler_is_added_listed_run_and_removed(
+    outside: MemoryOutside, file: str
+) -> None:
     assert "registered: mail, which can send" in run("actions", "add", file).stdout
     again = run("actions", "add", file)
     assert (again.exit_code, "already" in again.stderr) == (1, True)
@@ -54,7 +56,7 @@ def test_a_handler_from_its_file_to_its_end(outside: MemoryOutside, file: str) -
 
 
 @pytest.mark.law("X1", "X2")
-def test_an_action_is_asked_about_by_its_id(outside: MemoryOutside, file: str) -> None:
+def test_an_action_repeated_with_its_id_runs_once(outside: MemoryOutside, file: str) -> None:
     run("actions", "add", file)
     for _ in range(2):
         assert 'done: {"n": 1}' in run("actions", "run", "mail", "send", "--id", "a1").stdout
@@ -65,7 +67,7 @@ def test_an_action_is_asked_about_by_its_id(outside: MemoryOutside, file: str) -
     assert (refused.exit_code, "no such mailbox" in refused.stderr) == (1, True)
 
 
-def test_what_may_be_tried_again_is_and_in_the_end_its_id_is_shown(
+def test_an_unfinished_action_ends_with_its_id_and_invalid_parameters_are_refused(
     outside: MemoryOutside, file: str
 ) -> None:
     run("actions", "add", file)

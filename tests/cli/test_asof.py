@@ -20,34 +20,34 @@ NOTES = [Moment(81, 1_500, 15), Moment(82, 2_500, 25)]
         ("1970-01-02", 86_400_000),
     ],
 )
-def test_a_time_is_iso_8601_and_utc_unless_it_says_otherwise(text: str, ms: int) -> None:
+def test_a_time_is_iso_8601_and_utc_without_an_offset(text: str, ms: int) -> None:
     assert as_of(text) == AtTime(ms)
 
 
 @pytest.mark.parametrize("text", ["yesterday", "", "-1", "12x", "२"])
-def test_what_is_no_moment_is_refused_with_an_example(text: str) -> None:
+def test_an_invalid_point_in_time_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(UsageFault, match="give an ISO-8601 time such as"):
         as_of(text)
 
 
-def test_a_time_shows_what_a_reader_would_have_seen_then() -> None:
+def test_a_time_selects_the_latest_snapshot_at_or_before_it() -> None:
     assert chosen(AtTime(2_999), TODOS) == TODOS[1]
     assert chosen(AtTime(3_000), TODOS) == TODOS[2]
     assert chosen(AtTime(999), TODOS) is None
 
 
-def test_a_commit_stamp_shows_every_batch_that_ends_at_or_below_it() -> None:
+def test_a_commit_stamp_selects_the_latest_snapshot_at_or_below_it() -> None:
     assert chosen(AtNumber(29), TODOS) == TODOS[1]
     assert chosen(AtNumber(30), TODOS) == TODOS[2]
     assert chosen(AtNumber(9), TODOS) is None
 
 
-def test_a_snapshot_of_one_table_means_its_time_for_the_others() -> None:
+def test_a_snapshot_id_of_one_table_selects_other_tables_by_its_time() -> None:
     wanted = pinned(as_of("72"), [TODOS, NOTES])
     assert chosen(wanted, TODOS) == TODOS[1]
     assert chosen(wanted, NOTES) == NOTES[0]
 
 
-def test_a_number_that_is_no_snapshot_stays_a_commit_stamp() -> None:
+def test_a_number_that_is_no_snapshot_id_is_a_commit_stamp() -> None:
     assert pinned(as_of("20"), [TODOS, NOTES]) == AtNumber(20)
     assert pinned(AtTime(5), [TODOS]) == AtTime(5)

@@ -123,7 +123,7 @@ class Gateway:
     died=st.integers(0, 5),
     removals=st.integers(0, 3),
 )
-def test_what_the_rows_ever_referred_to_goes_and_what_others_refer_to_stays(
+def test_repeated_erasure_removes_exactly_the_attachments_that_no_other_row_refers_to(
     edited: list[tuple[Op, str, str, dict[str, Any]]], rows: set[str], died: int, removals: int
 ) -> None:
     """Killed behind any step, and between any two removals; then repeated."""
@@ -189,7 +189,7 @@ def stored(gateway: LocalGateway) -> Callable[[], list[int]]:
 
 @pytest.mark.law("E11")
 @pytest.mark.usefixtures("slept")
-def test_a_file_goes_with_its_row_and_is_named_and_one_that_another_row_has_stays(
+def test_erasing_a_row_removes_and_lists_its_attachments_and_keeps_shared_ones(
     stored: Callable[[], list[int]],
 ) -> None:
     edit("p1", 0, 1)
@@ -214,7 +214,7 @@ def test_a_file_goes_with_its_row_and_is_named_and_one_that_another_row_has_stay
 
 @pytest.mark.law("E11")
 @pytest.mark.usefixtures("slept")
-def test_what_only_the_lake_remembers_goes_too(
+def test_an_attachment_that_only_the_lakes_history_refers_to_is_removed(
     gateway: LocalGateway, lake: FolderLake, stored: Callable[[], list[int]]
 ) -> None:
     edit("p1", 0)
@@ -233,7 +233,7 @@ def test_what_only_the_lake_remembers_goes_too(
 
 @pytest.mark.law("E11")
 @pytest.mark.usefixtures("slept", "lake")
-def test_a_file_that_arrives_while_its_row_is_erased_goes_as_well(
+def test_an_attachment_uploaded_during_the_erasure_of_its_row_is_removed(
     gateway: LocalGateway, stored: Callable[[], list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     edit("p1", 0)
@@ -250,7 +250,9 @@ def test_a_file_that_arrives_while_its_row_is_erased_goes_as_well(
 
 
 @pytest.mark.usefixtures("slept")
-def test_where_the_rows_may_not_be_deleted_no_file_is(stored: Callable[[], list[int]]) -> None:
+def test_no_attachment_is_removed_when_sync_rules_prevent_deleting_the_row(
+    stored: Callable[[], list[int]],
+) -> None:
     edit("p1", 0)
     hidden = {"column": "team", "op": "eq", "value": "jwt:team"}
     rules = {"version": 1, "buckets": [{"name": "b", "tables": ["photos"], "filters": [hidden]}]}

@@ -18,7 +18,7 @@ __all__ = ["gateway"]  # the fixture
 
 
 @pytest.mark.law("J3")
-def test_changes_are_listed_by_whom_and_what(
+def test_audit_records_are_filtered_by_user_operation_and_time(
     gateway: LocalGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(audit, "PAGE_RECORDS", 2)
@@ -37,7 +37,7 @@ def test_changes_are_listed_by_whom_and_what(
     assert "no change matches" in run("audit", "--until", "2020-01-01").stdout
 
 
-def test_an_operators_token_is_enough(
+def test_an_operator_reads_audit_records_and_may_not_revoke(
     gateway: LocalGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LAKESYNC_TOKEN", run("token", "--role", "operator").stdout.strip())
@@ -48,7 +48,7 @@ def test_an_operators_token_is_enough(
     assert "whose role is admin" in refused.stderr
 
 
-def test_a_time_that_is_none_is_named(gateway: LocalGateway) -> None:
+def test_an_invalid_since_time_is_wrong_usage(gateway: LocalGateway) -> None:
     wrong = run("audit", "--since", "soon")
 
     assert wrong.exit_code == 2

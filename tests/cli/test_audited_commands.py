@@ -117,7 +117,7 @@ def keywords(call: ast.Call) -> set[str | None]:
 
 
 @pytest.mark.law("J1")
-def test_of_every_command_it_is_known_how_its_changes_are_recorded() -> None:
+def test_every_command_is_classified_by_how_its_changes_are_audited() -> None:
     sets = [READ, OF_THIS_MACHINE, AS_A_CLIENT, BY_ROUTE, set(BY_CREDENTIALS), WITH_THE_RECORD]
     there = set(commands(typer.main.get_command(app)))
 
@@ -127,7 +127,7 @@ def test_of_every_command_it_is_known_how_its_changes_are_recorded() -> None:
 
 
 @pytest.mark.law("J1")
-def test_the_records_that_commands_make_are_those_that_are_listed() -> None:
+def test_the_audit_operations_in_the_code_are_those_that_are_listed() -> None:
     made = {
         argument.value
         for module in modules(CLI + "cli/")
@@ -141,7 +141,7 @@ def test_the_records_that_commands_make_are_those_that_are_listed() -> None:
 
 
 @pytest.mark.law("J2")
-def test_every_record_that_a_command_makes_says_the_state_of_what_it_changes() -> None:
+def test_every_audited_command_records_the_state_before_and_after() -> None:
     silent = [
         ast.unparse(call)
         for module in modules(CLI + "cli/")
@@ -154,7 +154,7 @@ def test_every_record_that_a_command_makes_says_the_state_of_what_it_changes() -
 
 @pytest.mark.law("J2")
 @pytest.mark.parametrize("name", ["n", "a table's name" * 5, '"' * 40, "ü\x07" * 20])
-def test_a_list_of_names_always_fits_into_a_record(name: str) -> None:
+def test_a_list_of_any_number_of_names_fits_into_an_audit_record(name: str) -> None:
     few, many = listed([name] * 2), listed([name] * 9_000)
 
     assert few == {"number": 2, "first": [name] * 2}
@@ -163,7 +163,7 @@ def test_a_list_of_names_always_fits_into_a_record(name: str) -> None:
 
 
 @pytest.mark.law("J1")
-def test_nothing_is_written_with_aws_credentials_but_by_commands_that_record_it() -> None:
+def test_only_audited_commands_write_with_aws_credentials() -> None:
     written = {
         module.name.removeprefix(CLI)
         for module in modules(CLI + "cli/")
@@ -175,7 +175,7 @@ def test_nothing_is_written_with_aws_credentials_but_by_commands_that_record_it(
 
 
 @pytest.mark.law("J1")
-def test_the_page_names_every_command_that_makes_a_record_itself() -> None:
+def test_the_audit_page_names_every_command_that_records_its_own_changes() -> None:
     page = (ROOT / "docs" / "spec" / "audit.md").read_text("utf-8").partition("## Laws")[0]
 
     for name in BY_CREDENTIALS:

@@ -4,7 +4,7 @@ from lakesync.cli.aws import Aws
 from lakesync.cli.connection import Connection
 
 
-def test_a_service_has_one_client_for_each_time_out() -> None:
+def test_aws_clients_are_cached_by_service_and_timeout() -> None:
     aws = Aws(Connection(gateway="g", url="", region="us-east-1", emulated=True))
     client, patient = aws.client("lambda"), aws.client("lambda", answer_s_max=600)
 

@@ -138,7 +138,7 @@ def lines(done: Result) -> list[Any]:
 
 
 @pytest.mark.usefixtures("retain")
-def test_where_there_is_none_it_says_how_to_get_one() -> None:
+def test_checkpoint_list_and_show_point_to_build_without_a_checkpoint() -> None:
     assert run("list").stdout == "there is no checkpoint yet: lakesync checkpoint build\n"
     assert lines(run("list", "--json")) == []
     for name in ("latest", "01930c5a2b300000-000001930c5a2b30", "../secrets"):
@@ -172,7 +172,7 @@ def test_a_checkpoint_is_built_listed_and_shown(retain: Retain) -> None:
     assert "todos" in by_name.stdout
 
 
-def test_nothing_is_built_twice_and_a_new_one_is_the_latest(retain: Retain) -> None:
+def test_a_build_without_new_commits_returns_the_existing_checkpoint(retain: Retain) -> None:
     retain.push("todos", 2)
     [first] = lines(run("build", "--json"))
     [again] = lines(run("build", "--json"))
@@ -184,7 +184,7 @@ def test_nothing_is_built_twice_and_a_new_one_is_the_latest(retain: Retain) -> N
     assert lines(run("show", "--json"))[0]["checkpoint"] == listed[-1]["checkpoint"]
 
 
-def test_a_build_that_runs_out_of_time_is_asked_to_go_on(retain: Retain) -> None:
+def test_a_checkpoint_build_that_runs_out_of_time_is_continued(retain: Retain) -> None:
     retain.push("todos", 10)
     retain.push("notes", 10)
     retain.reads = ROW_PARTS + 4  # one table, and a little of the other
@@ -195,7 +195,7 @@ def test_a_build_that_runs_out_of_time_is_asked_to_go_on(retain: Retain) -> None
     assert "rows so far" in done.stderr
 
 
-def test_a_build_that_gets_nowhere_ends_and_says_so(retain: Retain) -> None:
+def test_a_checkpoint_build_without_progress_ends_with_an_error(retain: Retain) -> None:
     retain.push("todos", 10)
     retain.reads = 1
     done = run("build")
@@ -211,7 +211,9 @@ def test_a_build_that_gets_nowhere_ends_and_says_so(retain: Retain) -> None:
         (b"", "it said nothing"),
     ],
 )
-def test_a_build_that_fails_is_one_sentence(retain: Retain, answer: bytes, message: str) -> None:
+def test_a_failed_checkpoint_build_is_reported_in_one_line(
+    retain: Retain, answer: bytes, message: str
+) -> None:
     retain.answers.append(answer)
     done = run("build")
     assert done.exit_code == 3

@@ -24,7 +24,7 @@ def left(path: Path, gateway: MemoryGateway) -> Client:
 
 @pytest.mark.law("K36")
 @pytest.mark.parametrize("keep", ["edits", "nothing"])
-def test_a_file_is_moved_once_that_is_confirmed(tmp_path: Path, keep: str) -> None:
+def test_a_client_file_is_moved_to_another_gateway_only_with_yes(tmp_path: Path, keep: str) -> None:
     path = tmp_path / "app.db"
     with MemoryGateway(tmp_path) as old, left(path, old) as client:
         client.insert("todos", "sent", {"title": "sent"}).unwrap()
@@ -44,7 +44,7 @@ def test_a_file_is_moved_once_that_is_confirmed(tmp_path: Path, keep: str) -> No
         assert list(new.rows("todos")) == (["mine"] if keep == "edits" else [])
 
 
-def test_only_a_clients_file_is_moved(tmp_path: Path) -> None:
+def test_client_move_refuses_a_missing_file_and_creates_none(tmp_path: Path) -> None:
     path = tmp_path / "none.db"
     result = CliRunner().invoke(app, ["client", "move", str(path)])
 

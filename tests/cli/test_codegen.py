@@ -52,7 +52,7 @@ def imported(text: str, folder: Path) -> Any:
     return module
 
 
-def test_rows_come_as_the_classes_of_the_module(tmp_path: Path) -> None:
+def test_generated_classes_declare_tables_and_hold_query_results(tmp_path: Path) -> None:
     tables = imported(module_text("acme", [SCHEMA]), tmp_path)
     with MemoryGateway(tmp_path) as gateway:
         gateway.put_schema(SCHEMA)
@@ -83,7 +83,7 @@ def test_rows_come_as_the_classes_of_the_module(tmp_path: Path) -> None:
         ]  # fmt: skip
 
 
-def test_what_it_prints_is_strictly_typed(tmp_path: Path) -> None:
+def test_the_generated_module_passes_mypy_strict(tmp_path: Path) -> None:
     path = tmp_path / "tables_made.py"
     path.write_text(module_text("acme", [SCHEMA]))
     done = subprocess.run(
@@ -107,7 +107,7 @@ NAMES = st.text(st.characters(blacklist_categories=["Cs"]), min_size=1, max_size
     ),
     NAMES,
 )
-def test_whatever_tables_and_columns_are_called_the_module_is_python(
+def test_any_table_and_column_names_give_a_valid_python_module(
     tables: list[tuple[str, dict[str, str]]], gateway: str
 ) -> None:
     schemas = [
@@ -120,7 +120,7 @@ def test_whatever_tables_and_columns_are_called_the_module_is_python(
 
 
 @pytest.mark.usefixtures("stack_file")
-def test_the_command_asks_the_gateway(tmp_path: Path) -> None:
+def test_codegen_reads_the_schemas_of_the_gateway(tmp_path: Path) -> None:
     empty = CliRunner().invoke(app, ["codegen"])
     assert empty.exit_code == 0
     assert "no table has a schema" in empty.stderr

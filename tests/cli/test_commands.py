@@ -34,7 +34,7 @@ def lines(output: str) -> list[dict[str, object]]:
 # --- push and pull --------------------------------------------------------------------------------
 
 
-def test_an_edit_goes_there_and_comes_back() -> None:
+def test_a_pushed_edit_is_pulled_back_and_can_be_deleted() -> None:
     pushed = run(
         "push", "--table", "edits", "--row", "e1", "--set", "title=Buy milk", "--set", "n=2"
     )
@@ -48,7 +48,7 @@ def test_an_edit_goes_there_and_comes_back() -> None:
     assert lines(run("pull", "--rows", "--table", "edits", "--json").stdout) == []
 
 
-def test_an_edit_with_a_database_survives_being_offline(gateway: LocalGateway) -> None:
+def test_an_edit_made_offline_with_a_client_file_is_pushed_later(gateway: LocalGateway) -> None:
     edit = ("push", "--table", "kept", "--row", "k1", "--set", "a=1", "--database", "own.db")
     away = run(*edit, "--url", "http://127.0.0.1:9", "--gateway", GATEWAY, "--token",
                gateway.token("cli"))  # fmt: skip
@@ -57,7 +57,7 @@ def test_an_edit_with_a_database_survives_being_offline(gateway: LocalGateway) -
     assert again.stdout == "2 deltas accepted\n"
 
 
-def test_a_file_of_deltas_is_pushed_and_pushed_again_for_nothing() -> None:
+def test_a_file_of_deltas_pushed_again_is_all_duplicates() -> None:
     deltas = [
         {"op": "INSERT", "table": "files", "rowId": f"r{n}", "columns": {"n": n}, "hlc": str(n + 1)}
         for n in range(2_500)
@@ -72,7 +72,7 @@ def test_a_file_of_deltas_is_pushed_and_pushed_again_for_nothing() -> None:
     assert "serverHlc" in lines(pulled.stderr)[0]
 
 
-def test_what_pull_prints_push_reads_in_the_name_of_its_client() -> None:
+def test_push_reads_the_output_of_pull_and_keeps_its_client_ids() -> None:
     line = '{"op":"INSERT","table":"piped","rowId":"p1","clientId":"phone","columns":{"a":[1]}}\n'
     assert run("push", "-", text=line + line.replace("p1", "p2")).exit_code == 0
     pulled = run("pull", "--json", "--table", "piped").stdout
@@ -81,7 +81,7 @@ def test_what_pull_prints_push_reads_in_the_name_of_its_client() -> None:
     assert again["duplicates"] == 2
 
 
-def test_pull_goes_on_from_a_cursor_and_says_which() -> None:
+def test_pull_prints_its_cursor_and_continues_from_it() -> None:
     run("push", "--table", "first", "--row", "r", "--set", "a=1")
     cursor = run("pull").stderr.strip().rpartition(" ")[2]
     run("push", "--table", "second", "--row", "r", "--set", "a=1")
@@ -89,7 +89,7 @@ def test_pull_goes_on_from_a_cursor_and_says_which() -> None:
     assert [delta["table"] for delta in deltas] == ["second"]
 
 
-def test_pull_reads_a_source_and_goes_on_from_where_it_was(gateway: LocalGateway) -> None:
+def test_pull_reads_a_source_and_continues_from_its_snapshot(gateway: LocalGateway) -> None:
     declared = gateway.buffer.destinations(GATEWAY)
     warehouse = Destination("warehouse", "postgres", "warehouse")
     assert gateway.buffer.save_destinations(GATEWAY, declared.with_one(warehouse))
@@ -113,7 +113,7 @@ def test_pull_reads_a_source_and_goes_on_from_where_it_was(gateway: LocalGateway
     assert run("pull", "--source", "warehouse", "--since", "5").exit_code == 2
 
 
-def test_a_refused_delta_is_named_and_its_neighbours_flow() -> None:
+def test_a_refused_delta_is_named_and_the_others_are_accepted() -> None:
     body = [
         {"op": "INSERT", "table": "mixed", "rowId": "a", "columns": {"n": 1}},
         {"op": "INSERT", "table": "mixed", "rowId": "b", "columns": {"n": 1}, "hlc": str(2**62)},
@@ -133,7 +133,7 @@ def test_a_refused_delta_is_named_and_its_neighbours_flow() -> None:
         ("[7]", "delta 0 is not a JSON object"),
     ],
 )
-def test_a_malformed_file_is_refused_with_the_place(text: str, sentence: str) -> None:
+def test_a_malformed_file_of_deltas_is_refused_with_the_position(text: str, sentence: str) -> None:
     done = run("push", "-", text=text)
     assert done.exit_code in {1, 2}
     assert sentence in done.stderr
@@ -159,7 +159,7 @@ def test_a_malformed_file_is_refused_with_the_place(text: str, sentence: str) ->
         ("query", "select 1", "--as-of", "soon"),
     ],
 )
-def test_wrong_usage_is_one_sentence_and_ends_with_2(words: tuple[str, ...]) -> None:
+def test_wrong_usage_prints_one_line_and_exits_with_2(words: tuple[str, ...]) -> None:
     done = run(*words)
     assert done.exit_code == 2, done.output
     assert len(done.stderr.splitlines()) == 1
@@ -169,7 +169,7 @@ def test_wrong_usage_is_one_sentence_and_ends_with_2(words: tuple[str, ...]) -> 
 # --- tokens ---------------------------------------------------------------------------------------
 
 
-def test_a_token_is_printed_alone_and_says_what_was_asked() -> None:
+def test_the_token_command_prints_only_a_token_with_the_requested_claims() -> None:
     words = ("token", "--client", "ops", "--role", "admin", "--ttl", "30m", "--claim", "region=eu")
     signed = run(*words).stdout
     assert signed.count("\n") == 1
@@ -183,7 +183,7 @@ def test_a_token_is_printed_alone_and_says_what_was_asked() -> None:
     assert claims["exp"] - claims["iat"] == 1_800
 
 
-def test_a_token_of_the_environment_is_used_and_speaks_for_its_client(
+def test_a_token_in_the_environment_determines_client_id_and_role(
     gateway: LocalGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LAKESYNC_TOKEN", gateway.token("tablet"))
@@ -195,7 +195,7 @@ def test_a_token_of_the_environment_is_used_and_speaks_for_its_client(
     assert refused.stderr.startswith("error: this route needs a token whose role is admin")
 
 
-def test_without_a_token_or_a_stack_the_answer_says_how_to_get_one(
+def test_a_command_without_token_and_stack_names_the_token_variable(
     gateway: LocalGateway,
 ) -> None:
     done = run("pull", "--url", gateway.url, "--gateway", GATEWAY)
@@ -204,7 +204,7 @@ def test_without_a_token_or_a_stack_the_answer_says_how_to_get_one(
 
 
 @pytest.mark.parametrize("words", [("pull",), ("flush",), ("push", "-")])
-def test_a_bad_token_is_one_sentence_and_is_never_printed(words: tuple[str, ...]) -> None:
+def test_an_expired_token_is_reported_in_one_line_and_never_printed(words: tuple[str, ...]) -> None:
     bad = jwt.encode({"sub": "cli", "gw": GATEWAY, "exp": 1}, SECRET, algorithm="HS256")
     line = '{"op":"INSERT","table":"t","rowId":"r"}'
     done = run(*words, "--token", bad, text=line)
@@ -217,7 +217,7 @@ def test_a_bad_token_is_one_sentence_and_is_never_printed(words: tuple[str, ...]
 # --- administration -------------------------------------------------------------------------------
 
 
-def test_rules_are_put_in_force_shown_and_every_fault_is_reported(tmp_path: Path) -> None:
+def test_sync_rules_are_saved_and_shown_and_every_fault_is_reported(tmp_path: Path) -> None:
     run("schema", "put", "--table", "ruled", "--column", "owner:string")
     rules = {"version": 1, "buckets": [
         {"name": "mine", "tables": ["ruled"],
@@ -236,7 +236,7 @@ def test_rules_are_put_in_force_shown_and_every_fault_is_reported(tmp_path: Path
     assert run("rules", "put", str(file)).exit_code == 0
 
 
-def test_a_schema_is_put_in_force_and_grows() -> None:
+def test_a_schema_is_saved_and_extended_by_a_column() -> None:
     base = ("schema", "put", "--table", "grown", "--column", "title:string")
     assert run(*base).stdout == "grown: schema version 1 is in force\n"
     assert run(*base, "--column", "done:boolean").stdout.startswith("grown: schema version 2")
@@ -246,7 +246,7 @@ def test_a_schema_is_put_in_force_and_grows() -> None:
     assert done.stderr.startswith("error: a schema needs 1 to ")
 
 
-def test_a_flush_says_what_was_announced() -> None:
+def test_flush_reports_the_numbers_of_batches_and_deltas() -> None:
     run("push", "--table", "flushed", "--row", "r", "--set", "a=1")
     assert run("flush").stdout.startswith("flushed ")
     assert json.loads(run("flush", "--json").stdout) == {
@@ -256,7 +256,7 @@ def test_a_flush_says_what_was_announced() -> None:
     }
 
 
-def test_a_flush_of_one_table_says_which() -> None:
+def test_flush_of_one_table_names_the_table() -> None:
     for table in ("alone", "later"):
         run("push", "--table", table, "--row", "r", "--set", "a=1")
     assert run("flush", "--table", "alone").stdout == "flushed 1 delta in 1 batch of alone\n"
@@ -266,7 +266,7 @@ def test_a_flush_of_one_table_says_which() -> None:
     assert (refused.exit_code, "no table unheard_of" in refused.stderr) == (1, True)
 
 
-def test_when_a_gateway_is_flushed_is_declared_and_shown() -> None:
+def test_flushing_settings_are_saved_and_shown() -> None:
     Path("flushing.json").write_text('{"everyS": 900, "tables": {"alone": 20000}}')
     put = run("flushing", "put", "flushing.json")
     assert put.stdout == (
@@ -285,14 +285,14 @@ def test_when_a_gateway_is_flushed_is_declared_and_shown() -> None:
     )
 
 
-def test_status_shows_the_buffer_where_no_stack_is_known() -> None:
+def test_status_without_a_stack_shows_the_buffer() -> None:
     done = run("status")
     assert done.exit_code == 0
     assert done.stdout.startswith(f"gateway {GATEWAY}: 0 bytes wait to be flushed")
     assert "pass --stack" in done.stderr
 
 
-def test_status_counts_each_table_if_it_is_asked_to() -> None:
+def test_status_counts_by_table_with_the_tables_option() -> None:
     run("push", "--table", "counted", "--row", "r", "--set", "a=1")
     assert "byTable" not in json.loads(run("status", "--json").stdout)["buffer"]
     counted = json.loads(run("status", "--tables", "--json").stdout)["buffer"]["byTable"]["counted"]
@@ -303,7 +303,7 @@ def test_status_counts_each_table_if_it_is_asked_to() -> None:
 # --- how it ends ----------------------------------------------------------------------------------
 
 
-def test_a_gateway_that_does_not_answer_is_one_sentence_with_the_address() -> None:
+def test_an_unreachable_gateway_is_reported_in_one_line_with_its_url() -> None:
     for words in (("pull",), ("flush",)):
         done = run(*words, "--url", "http://127.0.0.1:9", "--gateway", "g", "--token", "x")
         assert done.exit_code == 3, done.output
@@ -311,7 +311,7 @@ def test_a_gateway_that_does_not_answer_is_one_sentence_with_the_address() -> No
         assert len(done.stderr.splitlines()) == 1
 
 
-def test_failures_are_json_for_programs() -> None:
+def test_failures_are_json_with_the_json_option() -> None:
     done = run("flush", "--json", "--url", "http://127.0.0.1:9", "--gateway", "g", "--token", "x")
     assert json.loads(done.stderr)["code"] == "UNREACHABLE"
 
@@ -328,7 +328,7 @@ def test_every_command_has_help_with_an_example(words: tuple[str, ...]) -> None:
     assert not words or "Example:" in done.output
 
 
-def test_a_table_of_hostile_values_stays_a_table() -> None:
+def test_control_characters_of_values_are_not_printed() -> None:
     nasty = "[red]x[/red]\x1b[31m\n"
     run("push", "--table", "nasty", "--row", "r", "--set", f"a={json.dumps(nasty)}")
     shown = run("pull", "--rows", "--table", "nasty").stdout
@@ -336,7 +336,7 @@ def test_a_table_of_hostile_values_stays_a_table() -> None:
     assert "\x1b" not in shown
 
 
-def test_without_a_terminal_nothing_is_cut_or_wrapped() -> None:
+def test_output_without_a_terminal_is_neither_cut_nor_wrapped() -> None:
     columns = [word for n in range(60) for word in ("--set", f"column_{n}={'x' * 40}")]
     run("push", "--table", "wide", "--row", "r", *columns)
     shown = run("pull", "--rows", "--table", "wide").stdout
@@ -355,7 +355,7 @@ def test_a_table_too_wide_for_a_terminal_is_shown_row_by_row(
     assert lines[1] == "column_0   0"
 
 
-def test_a_reader_that_has_seen_enough_ends_it_quietly() -> None:
+def test_pull_ends_without_an_error_when_its_output_pipe_closes() -> None:
     run("push", "-", text="\n".join(
         json.dumps({"op": "INSERT", "table": "many", "rowId": f"m{n}"}) for n in range(3_000)
     ))  # fmt: skip
@@ -365,7 +365,7 @@ def test_a_reader_that_has_seen_enough_ends_it_quietly() -> None:
     assert done.stderr == ""
 
 
-def test_help_answers_without_importing_what_is_heavy() -> None:
+def test_the_command_line_imports_no_heavy_modules_at_start() -> None:
     code = (
         "import sys; from lakesync.cli import app\n"
         "heavy = {'boto3', 'botocore', 'duckdb', 'pyarrow', 'pyiceberg', 'httpx', 'jwt',"
@@ -377,7 +377,7 @@ def test_help_answers_without_importing_what_is_heavy() -> None:
 
 
 @pytest.mark.parametrize("command", [("pull",), ("schema", "list")])
-def test_a_malformed_token_is_refused_and_not_repeated(
+def test_a_malformed_token_is_refused_and_not_printed(
     command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, gateway: LocalGateway
 ) -> None:
     token = gateway.token("cli")

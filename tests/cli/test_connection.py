@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> Path:
     return deep
 
 
-def test_a_stack_file_is_found_upwards(folder: Path) -> None:
+def test_a_stack_file_is_found_in_a_parent_folder(folder: Path) -> None:
     connection = resolve(Given(), {}, folder)
     assert (connection.url, connection.gateway) == (STACK["http"], "demo")
     assert (connection.endpoint, connection.region, connection.stack) == (
@@ -46,7 +46,7 @@ def test_a_stack_file_is_found_upwards(folder: Path) -> None:
     assert connection.emulated
 
 
-def test_the_environment_wins_over_a_stack_file_and_an_option_over_both(folder: Path) -> None:
+def test_options_override_the_environment_which_overrides_a_stack_file(folder: Path) -> None:
     environment = {"LAKESYNC_GATEWAY": "acme"}
     assert resolve(Given(), environment, folder).gateway == "acme"
     assert resolve(Given(gateway="other"), environment, folder).gateway == "other"
@@ -60,7 +60,7 @@ def test_the_environment_wins_over_a_stack_file_and_an_option_over_both(folder: 
         (Given(stack="production", gateway="g"), {}),
     ],
 )
-def test_the_secret_of_a_stack_that_was_only_found_never_signs_for_another(
+def test_the_secret_of_a_discovered_stack_file_is_not_used_for_another_stack(
     given: Given, environment: dict[str, str], folder: Path
 ) -> None:
     connection = resolve(given, environment, folder)
@@ -69,13 +69,13 @@ def test_the_secret_of_a_stack_that_was_only_found_never_signs_for_another(
     assert not connection.emulated
 
 
-def test_a_stack_file_that_was_asked_for_is_used_with_another_url(folder: Path) -> None:
+def test_an_explicit_stack_file_is_used_with_another_url(folder: Path) -> None:
     path = folder.parent.parent / ".local" / "stack.json"
     connection = resolve(Given(url="http://tunnel", stack_file=path), {}, folder)
     assert (connection.url, connection.jwt_secret) == ("http://tunnel", STACK["jwt_secret"])
 
 
-def test_aws_variables_are_the_standard_ones(tmp_path: Path) -> None:
+def test_endpoint_and_region_are_read_from_the_standard_aws_variables(tmp_path: Path) -> None:
     environment = {
         "LAKESYNC_STACK": "prod",
         "LAKESYNC_GATEWAY": "g",
@@ -87,24 +87,24 @@ def test_aws_variables_are_the_standard_ones(tmp_path: Path) -> None:
     assert not connection.emulated
 
 
-def test_without_any_hint_the_answer_says_what_to_do(tmp_path: Path) -> None:
+def test_resolving_without_any_setting_names_the_options(tmp_path: Path) -> None:
     with pytest.raises(UsageFault, match=r"pass --url and --gateway .* or run `make up`"):
         resolve(Given(), {}, tmp_path)
 
 
-def test_a_url_without_a_gateway_asks_for_it(tmp_path: Path) -> None:
+def test_a_url_without_a_gateway_is_wrong_usage(tmp_path: Path) -> None:
     with pytest.raises(UsageFault, match="name the gateway: --gateway"):
         resolve(Given(url="https://x"), {}, tmp_path)
 
 
-def test_what_concerns_a_whole_stack_needs_no_gateway(tmp_path: Path) -> None:
+def test_stack_wide_commands_need_no_gateway(tmp_path: Path) -> None:
     connection = resolve(Given(stack="prod"), {}, tmp_path, needs_gateway=False)
     assert (connection.stack, connection.gateway) == ("prod", "")
     with pytest.raises(UsageFault):
         resolve(Given(stack="prod"), {}, tmp_path)
 
 
-def test_a_stack_file_that_is_not_there_or_damaged_says_so(tmp_path: Path) -> None:
+def test_a_missing_or_damaged_stack_file_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "stack.json"
     with pytest.raises(UsageFault, match=r"there is no stack file .*: start a stack"):
         resolve(Given(stack_file=path), {}, tmp_path)
@@ -116,14 +116,16 @@ def test_a_stack_file_that_is_not_there_or_damaged_says_so(tmp_path: Path) -> No
         resolve(Given(stack_file=path), {}, tmp_path)
 
 
-def test_secrets_are_not_in_a_connection_s_text(folder: Path) -> None:
+def test_the_repr_of_a_connection_contains_no_secret(folder: Path) -> None:
     text = repr(resolve(Given(token="very.secret.token"), {}, folder))
     assert STACK["jwt_secret"] not in text
     assert "very.secret.token" not in text
     assert "very.secret.token" not in repr(Given(token="very.secret.token"))
 
 
-def test_sockets_are_where_a_stack_file_has_them_else_where_the_stack_says(tmp_path: Path) -> None:
+def test_the_socket_url_is_taken_from_the_stack_file_or_else_the_stack_outputs(
+    tmp_path: Path,
+) -> None:
     file = tmp_path / "stack.json"
     file.write_text('{"gateway": "demo", "http": "http://x", "sockets": "ws://here"}')
     outputs = SimpleNamespace(outputs={"SocketUrl": "wss://aws"})

@@ -39,7 +39,7 @@ def shop(source: MemorySource, tmp_path: Path) -> str:
 
 
 @pytest.mark.law("N8")
-def test_a_connector_from_its_file_to_its_rows(
+def test_a_connector_is_added_polled_listed_and_removed(
     gateway: LocalGateway, source: MemorySource, shop: str
 ) -> None:
     assert "memory" in run("connectors", "types").stdout
@@ -84,7 +84,7 @@ def test_a_poll_that_fails_is_reported(source: MemorySource, shop: str) -> None:
     assert "the token has expired" in done.stderr
 
 
-def test_other_settings_are_given_by_a_file(
+def test_connector_settings_are_changed_from_a_file(
     source: MemorySource, shop: str, tmp_path: Path
 ) -> None:
     run("connectors", "add", shop)
@@ -105,7 +105,7 @@ def test_a_file_that_holds_no_connector_is_reported(
     assert "bad.json" in done.stderr
 
 
-def test_a_deleted_gateway_takes_its_connectors_along(
+def test_deleting_a_gateway_removes_its_connectors_secrets(
     gateway: LocalGateway, source: MemorySource, shop: str
 ) -> None:
     run("connectors", "add", shop)
@@ -115,7 +115,7 @@ def test_a_deleted_gateway_takes_its_connectors_along(
     assert gateway.secrets.stored == {}
 
 
-def test_the_types_of_a_source_are_registered_before_anything_is_read(
+def test_adding_a_connector_with_schema_registers_the_sources_types_before_the_first_poll(
     gateway: LocalGateway, source: MemorySource, shop: str
 ) -> None:
     added = run("connectors", "add", shop, "--schema")
@@ -131,7 +131,7 @@ def test_the_types_of_a_source_are_registered_before_anything_is_read(
     assert (again.exit_code, "--schema asks the source" in again.stderr) == (2, True)
 
 
-def test_a_destination_of_a_table_without_a_schema_says_what_that_means(
+def test_adding_a_destination_warns_of_tables_without_a_schema(
     gateway: LocalGateway, shop: str, tmp_path: Path
 ) -> None:
     warehouse = tmp_path / "warehouse.json"
@@ -144,7 +144,7 @@ def test_a_destination_of_a_table_without_a_schema_says_what_that_means(
 
 
 @pytest.mark.law("N20")
-def test_what_changed_of_a_sources_schema_is_listed(
+def test_connectors_list_shows_changes_of_the_sources_schema(
     gateway: LocalGateway, source: MemorySource, shop: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     columns = [SourceColumn("id", "string"), SourceColumn("value", "json")]

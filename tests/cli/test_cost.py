@@ -36,11 +36,11 @@ def usd(**given: Any) -> float:
     return bill(described(given), REGION).usd
 
 
-def test_readme_shows_what_the_command_says() -> None:
+def test_the_price_table_in_readme_is_that_of_the_command() -> None:
     assert price_table() in README.read_text("utf-8"), f"renew it: {COMMAND}"
 
 
-def test_the_lines_of_a_bill_are_its_total_and_so_are_its_events() -> None:
+def test_services_and_events_of_a_bill_each_sum_to_its_total() -> None:
     answer = said(
         "--devices", "5000", "--lake", "glue-runs", "--tables", "3", "--destinations", "1"
     )
@@ -54,7 +54,7 @@ def test_the_lines_of_a_bill_are_its_total_and_so_are_its_events() -> None:
     assert {"Glue", "Secrets Manager", "CloudWatch", "CloudWatch Logs", "Data transfer"} < services
 
 
-def test_people_see_each_service_the_floor_and_the_day_of_the_prices() -> None:
+def test_the_cost_text_shows_every_service_the_floor_and_the_date_of_prices() -> None:
     shown = CliRunner().invoke(app, ["cost"]).stdout
 
     answer = said()
@@ -65,7 +65,7 @@ def test_people_see_each_service_the_floor_and_the_day_of_the_prices() -> None:
     assert all(line["service"] in shown for line in answer["services"])
 
 
-def test_a_stack_that_nobody_uses_costs_its_floor() -> None:
+def test_a_stack_without_devices_costs_the_floor() -> None:
     answer = said("--devices", "0")
 
     assert answer["usd"] == pytest.approx(answer["floorUsd"], abs=0.001)
@@ -75,7 +75,7 @@ def test_a_stack_that_nobody_uses_costs_its_floor() -> None:
     ("name", "value"),
     [(name, value) for name, one in AMOUNTS.items() for value in (one.least - 1, one.most + 1)],
 )
-def test_an_input_out_of_its_bounds_is_refused_with_them_and_its_unit(
+def test_a_cost_input_out_of_bounds_is_refused_with_bounds_and_unit(
     name: str, value: float
 ) -> None:
     option = f"--{name.replace('_', '-')}"
@@ -88,12 +88,12 @@ def test_an_input_out_of_its_bounds_is_refused_with_them_and_its_unit(
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "many"])
-def test_what_is_no_number_is_refused(value: str) -> None:
+def test_a_cost_input_that_is_not_a_number_is_refused(value: str) -> None:
     assert CliRunner().invoke(app, ["cost", "--devices", value]).exit_code == USAGE
 
 
 @pytest.mark.parametrize("name", CHOICES)
-def test_a_word_that_is_none_is_refused_with_those_that_are(name: str) -> None:
+def test_an_unknown_choice_is_refused_with_the_known_ones(name: str) -> None:
     option = f"--{name.replace('_', '-')}"
     done = CliRunner().invoke(app, ["cost", option, "perhaps"])
 
@@ -110,7 +110,9 @@ def test_a_word_that_is_none_is_refused_with_those_that_are(name: str) -> None:
         ("--devices 5 --tenants 9", "--tenants 9 is more than --devices 5"),
     ],
 )
-def test_what_cannot_be_priced_is_refused_with_a_reason(words: str, sentence: str) -> None:
+def test_a_region_without_prices_and_contradictory_inputs_are_refused(
+    words: str, sentence: str
+) -> None:
     done = CliRunner().invoke(app, ["cost", *words.split()])
 
     assert done.exit_code == USAGE
@@ -150,7 +152,7 @@ def filled(file: Path, factor: float, *left: str) -> None:
     file.write_text(json.dumps(content), "utf-8")
 
 
-def test_another_region_is_priced_by_a_file_of_ones_own(own: Path) -> None:
+def test_a_region_without_shipped_prices_is_priced_by_a_users_file(own: Path) -> None:
     filled(own, 2, "nat_hours", "nat_gb", "traces")
     words = ("--devices", "5000", "--lake", "small-batches", "--prices", str(own))
 
@@ -162,7 +164,7 @@ def test_another_region_is_priced_by_a_file_of_ones_own(own: Path) -> None:
     assert said(*words) == answer, "the only Region of a file need not be named"
 
 
-def test_a_price_that_is_not_filled_in_is_refused_where_it_is_needed(own: Path) -> None:
+def test_a_missing_price_that_the_description_needs_is_refused(own: Path) -> None:
     filled(own, 1, "nat_hours", "metrics")
 
     done = CliRunner().invoke(app, ["cost", "--prices", str(own), "--private", "nat"])
@@ -172,7 +174,7 @@ def test_a_price_that_is_not_filled_in_is_refused_where_it_is_needed(own: Path) 
     assert "nat_hours (VPC, hours of NAT gateways; https://aws.amazon.com/vpc/" in done.stderr
 
 
-def test_a_file_of_known_prices_is_those_that_lakesync_has(tmp_path: Path) -> None:
+def test_printed_prices_read_from_a_file_give_the_same_cost(tmp_path: Path) -> None:
     printed = CliRunner().invoke(app, ["cost", "--print-prices"]).stdout
     file = tmp_path / "prices.json"
     file.write_text(printed, "utf-8")
@@ -207,7 +209,7 @@ def test_a_file_of_known_prices_is_those_that_lakesync_has(tmp_path: Path) -> No
         ("regions.eu-west-1.metrics.tiers", [{"price": 1}, {"price": 1}], "up_to must be a number"),
     ],
 )
-def test_a_file_of_another_form_is_refused_with_the_place(
+def test_a_malformed_price_file_is_refused_with_the_place(
     own: Path, at: str, value: object, sentence: str
 ) -> None:
     filled(own, 1)
@@ -228,7 +230,9 @@ def test_a_file_of_another_form_is_refused_with_the_place(
 
 
 @pytest.mark.parametrize("content", [b"{", b"\xff\xfe", b'{"date": NaN}'])
-def test_a_file_that_is_no_json_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_a_price_file_that_is_missing_or_not_json_is_refused(
+    tmp_path: Path, content: bytes
+) -> None:
     file = tmp_path / "prices.json"
     file.write_bytes(content)
 
@@ -236,14 +240,14 @@ def test_a_file_that_is_no_json_is_refused(tmp_path: Path, content: bytes) -> No
     assert CliRunner().invoke(app, ["cost", "--prices", str(file) + "-none"]).exit_code
 
 
-def test_to_print_prices_is_to_price_nothing() -> None:
+def test_print_prices_excludes_prices_and_from_usage() -> None:
     for more in (["--prices", "-"], ["--from-usage"]):
         done = CliRunner().invoke(app, ["cost", "--print-prices", *more])
         assert done.exit_code == USAGE
         assert "leave --prices and --from-usage out" in done.stderr
 
 
-def test_tiers_are_taken_one_after_another() -> None:
+def test_a_tiered_price_is_charged_tier_by_tier() -> None:
     price = prices.shipped().of(REGION)["http_requests"]
 
     assert price.usd(400e6) == pytest.approx(300 * 1.0 + 100 * 0.9)
@@ -285,18 +289,18 @@ def test_every_use_of_an_event_has_a_price() -> None:
         ({"tracing": "on"}, {}),
     ],
 )
-def test_more_costs_more(more: dict[str, Any], less: dict[str, Any]) -> None:
+def test_the_cost_rises_with_each_input(more: dict[str, Any], less: dict[str, Any]) -> None:
     assert usd(**more) > usd(**less)
 
 
-def test_a_silent_connection_keeps_itself_alive_and_a_busy_one_seldom_does() -> None:
+def test_busy_connections_have_fewer_silences_than_idle_ones() -> None:
     assert model.silences(0, 441) == 1 / 441
     assert model.silences(1 / 10, 441) < 1e-9
     # One that hears something every ten minutes is silent for 441 s in half of the gaps.
     assert model.silences(1 / 600, 441) == pytest.approx(1 / 650, rel=0.05)
 
 
-def test_a_month_of_one_idle_connection_is_what_its_events_are() -> None:
+def test_one_idle_connection_causes_minutes_keep_alives_and_checks_and_no_pushes() -> None:
     events = model.events(described({"devices": 1, "edits_per_hour": 0}), 472, 6_840)
     times = {event.what: event.times for event in events}
 
@@ -306,7 +310,7 @@ def test_a_month_of_one_idle_connection_is_what_its_events_are() -> None:
     assert "pushes" not in times
 
 
-def test_a_broadcast_is_a_message_for_each_receiver_and_each_32_kb() -> None:
+def test_a_broadcast_counts_one_message_per_receiver_and_32_kb() -> None:
     assert counts.broadcast(9, 1).uses["socket_messages"] == 9
     assert counts.broadcast(9, 1_000).uses["socket_messages"] == 36
 

@@ -49,7 +49,7 @@ def used(name: str, *whats: str) -> float:
 EDITS = ("pushes", "pulls behind pushes", "broadcasts")
 
 
-def test_the_record_is_of_a_hundred_devices_and_twelve_edits_of_each() -> None:
+def test_the_recorded_hour_has_100_devices_with_12_edits_each() -> None:
     assert (HOUR["devices"], HOUR["gateways"], HOUR["edits"]) == (100, 10, 1_200)
     assert HOUR["replayed_s"] * HOUR["speed"] == pytest.approx(3_600, rel=0.02)
 
@@ -92,13 +92,13 @@ def _pairs() -> dict[str, tuple[float, float]]:
 
 
 @pytest.mark.parametrize("name", _pairs())
-def test_the_model_counts_what_the_emulator_counted(name: str) -> None:
+def test_the_cost_model_agrees_with_the_emulators_counts(name: str) -> None:
     measured, said = _pairs()[name]
 
     assert abs(said - measured) <= WITHIN * max(said, measured), f"{measured:.4g}, not {said:.4g}"
 
 
-def test_answers_of_pushes_and_pulls_are_as_long_as_counted() -> None:
+def test_modelled_push_and_pull_answer_sizes_agree_with_the_measured_mean() -> None:
     answers = counted("lambda.requests.PushFunction", "lambda.requests.PullFunction")
     pushed = counts.PUSH_ANSWER_BYTES
     pulled = counts.PULL_ANSWER_BYTES + counts.FRAME_EDIT_BYTES

@@ -124,12 +124,12 @@ def amounts(answer: dict[str, Any]) -> dict[str, float]:
     return {line["unit"]: line["amount"] for line in answer["services"]}
 
 
-def test_a_connection_is_counted_as_long_as_clients_keep_one() -> None:
+def test_connection_minutes_are_the_clients_renewal_interval() -> None:
     assert CONNECTION_MINUTES == RENEWED_S / 60
 
 
 @pytest.mark.usefixtures("stack")
-def test_metrics_of_the_stack_are_priced_as_of_a_month() -> None:
+def test_metrics_of_the_stack_are_priced_for_one_month() -> None:
     used("AWS/Lambda", "Invocations", 1_000, FunctionName="prod-push")
     used("AWS/Lambda", "Duration", 20_000, FunctionName="prod-push")
     used("AWS/Lambda", "Invocations", 5e9, FunctionName="another-stack's")
@@ -159,7 +159,7 @@ def test_metrics_of_the_stack_are_priced_as_of_a_month() -> None:
 
 
 @pytest.mark.usefixtures("stack")
-def test_tenants_share_what_is_used_by_their_deltas() -> None:
+def test_usage_cost_is_shared_among_tenants_by_their_deltas() -> None:
     used("AWS/Lambda", "Invocations", 1_000_000, FunctionName="prod-push")
     for gateway, deltas in (("acme", 300), ("zoo", 100)):
         used("LakeSync", "DeltasIn", deltas, stack=STACK, gateway=gateway)
@@ -177,7 +177,7 @@ def test_tenants_share_what_is_used_by_their_deltas() -> None:
 
 
 @pytest.mark.usefixtures("stack")
-def test_people_are_told_how_tenants_get_metrics() -> None:
+def test_usage_cost_without_tenant_metrics_names_the_watching_parameter() -> None:
     done = CliRunner().invoke(app, ["cost", "--from-usage", "--stack", STACK])
 
     assert done.exit_code == 0, done.stderr
@@ -193,7 +193,9 @@ def test_people_are_told_how_tenants_get_metrics() -> None:
         ("--devices 5", "leave the description's options out"),
     ],
 )
-def test_what_cannot_be_read_is_refused(words: str, sentence: str) -> None:
+def test_invalid_days_and_description_options_are_refused_with_from_usage(
+    words: str, sentence: str
+) -> None:
     done = CliRunner().invoke(app, ["cost", "--from-usage", "--stack", STACK, *words.split()])
 
     assert done.exit_code == USAGE
@@ -201,7 +203,7 @@ def test_what_cannot_be_read_is_refused(words: str, sentence: str) -> None:
 
 
 @pytest.mark.usefixtures("empty_folder")
-def test_without_a_stack_it_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_from_usage_without_a_stack_is_wrong_usage(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
     done = CliRunner().invoke(app, ["cost", "--from-usage"])
 

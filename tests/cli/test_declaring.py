@@ -66,7 +66,7 @@ def fields_of(done: Result, name: str) -> list[str]:
 
 
 @pytest.mark.usefixtures("gateway")
-def test_schemas_are_listed_with_what_is_declared() -> None:
+def test_schema_list_shows_versions_and_declared_options() -> None:
     run("schema", "put", "--table", "airports", "--column", "name:string")
     listed = run("schema", "list")
     assert listed.exit_code == 0
@@ -79,7 +79,7 @@ def test_schemas_are_listed_with_what_is_declared() -> None:
 
 
 @pytest.mark.usefixtures("gateway")
-def test_a_schema_is_shown_and_what_is_shown_can_be_put_again() -> None:
+def test_a_shown_schema_can_be_saved_again_unchanged() -> None:
     shown = run("schema", "show", "flights")
     assert shown.stdout.startswith("flights, version 1: ")
     assert fields_of(shown, "delay") == ["delay", "integer", "true"]
@@ -92,7 +92,7 @@ def test_a_schema_is_shown_and_what_is_shown_can_be_put_again() -> None:
 
 
 @pytest.mark.usefixtures("gateway")
-def test_a_change_that_is_refused_says_how_to_get_there() -> None:
+def test_a_refused_schema_change_suggests_a_new_table() -> None:
     write("other.json", FLIGHTS | {"append": True})
     done = run("schema", "put", "other.json")
     assert done.exit_code == 1
@@ -100,7 +100,7 @@ def test_a_change_that_is_refused_says_how_to_get_there() -> None:
 
 
 @pytest.mark.usefixtures("gateway")
-def test_a_gateway_may_demand_schemas() -> None:
+def test_a_strict_gateway_refuses_tables_without_a_schema() -> None:
     edit = ("push", "--table", "free", "--row", "f1", "--set", "a=1")
     assert run("schema", "strict", "on").stdout == "tables without a schema are refused\n"
     assert "strict: tables without" in run("schema", "list").stderr
@@ -112,7 +112,7 @@ def test_a_gateway_may_demand_schemas() -> None:
     assert run("schema", "strict", "perhaps").exit_code == 2
 
 
-def test_a_gateway_without_schemas_says_how_to_make_one(gateway: LocalGateway) -> None:
+def test_schema_list_without_schemas_names_the_command_to_save_one(gateway: LocalGateway) -> None:
     token = gateway.token("ops", gateway="empty", role="admin")
     words = ("schema", "list", "--url", gateway.url, "--gateway", "empty", "--token", token)
     assert run(*words).exit_code == 1
@@ -124,7 +124,7 @@ def test_a_gateway_without_schemas_says_how_to_make_one(gateway: LocalGateway) -
 # --- rules ----------------------------------------------------------------------------------------
 
 
-def test_rules_without_a_fault_say_which_tables_they_concern(gateway: LocalGateway) -> None:
+def test_rules_check_lists_the_tables_of_valid_rules(gateway: LocalGateway) -> None:
     run("schema", "put", "--table", "airports", "--column", "name:string")
     checked = run("rules", "check", "rules.json")
     assert checked.exit_code == 0
@@ -139,7 +139,7 @@ def test_rules_without_a_fault_say_which_tables_they_concern(gateway: LocalGatew
 
 @pytest.mark.usefixtures("gateway")
 @pytest.mark.parametrize("offline", [(), ("--schema", "flights.json")])
-def test_all_faults_are_reported_each_with_its_path(offline: tuple[str, ...]) -> None:
+def test_rules_check_reports_every_fault_with_its_path(offline: tuple[str, ...]) -> None:
     checked = run("rules", "check", "broken.json", *offline)
     assert checked.exit_code == 1
     assert checked.stdout.startswith("3 faults")
@@ -152,7 +152,7 @@ def test_all_faults_are_reported_each_with_its_path(offline: tuple[str, ...]) ->
     ]  # fmt: skip
 
 
-def test_offline_no_gateway_is_asked(gateway: LocalGateway) -> None:
+def test_rules_check_with_a_schema_file_sends_no_request(gateway: LocalGateway) -> None:
     Path("schemas.json").write_text(run("schema", "list", "--json").stdout)
     before = len(gateway.requests)
     checked = run("rules", "check", "rules.json", "--schema", "schemas.json", "--json")
@@ -176,7 +176,7 @@ def test_offline_no_gateway_is_asked(gateway: LocalGateway) -> None:
     assert lacks.stderr.startswith("error: body lacks columns, table")
 
 
-def test_a_table_without_a_schema_is_warned_of(gateway: LocalGateway) -> None:
+def test_rules_on_a_table_without_a_schema_give_a_warning(gateway: LocalGateway) -> None:
     Path("free.json").write_text(json.dumps(RULES).replace("flights", "free"))
     warning = "warning: buckets[0].tables[0]: the table free has no schema"
     assert warning in run("rules", "check", "free.json").output
@@ -187,7 +187,7 @@ def test_a_table_without_a_schema_is_warned_of(gateway: LocalGateway) -> None:
     assert gateway.buffer.config(GATEWAY).rules.tables() == {"free"}
 
 
-def test_rules_are_tried_as_a_client(gateway: LocalGateway) -> None:
+def test_rules_try_counts_rows_that_a_client_would_gain_and_lose(gateway: LocalGateway) -> None:
     tried = run("rules", "try", "rules.json", "--as", '{"sub": "a", "carriers": ["UA"]}')
     assert tried.exit_code == 0, tried.output
     assert fields_of(tried, "flights") == ["flights", "8", "16", "0", "8", "·", "·"]
@@ -206,7 +206,7 @@ def test_rules_are_tried_as_a_client(gateway: LocalGateway) -> None:
 
 
 @pytest.mark.usefixtures("gateway")
-def test_what_cannot_be_tried_is_one_sentence() -> None:
+def test_invalid_rules_or_claims_of_a_trial_are_reported_in_one_line() -> None:
     for words, code in (
         (("rules.json", "--as", "carrier"), 2),
         (("rules.json", "--as", "[]"), 2),
@@ -246,7 +246,7 @@ def test_every_command_has_help_with_an_example(words: tuple[str, ...]) -> None:
         *("flows apply", "actions add", "destinations add w", "push"),
     ],
 )
-def test_a_file_that_is_no_text_is_named(command: str) -> None:
+def test_an_input_file_that_is_not_utf_8_is_refused_by_name(command: str) -> None:
     Path("photo.jpg").write_bytes(b"\xff\xd8\xff\xe0")
 
     refused = run(*command.split(), "photo.jpg")

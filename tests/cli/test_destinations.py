@@ -61,7 +61,9 @@ def listed() -> dict[str, Any]:
 
 
 @pytest.mark.law("D12")
-def test_a_destination_from_its_file_to_its_removal(declared: LocalGateway) -> None:
+def test_a_destination_is_added_filled_paused_backfilled_and_removed(
+    declared: LocalGateway,
+) -> None:
     assert fields_of(run("destinations", "list"), "warehouse")[:3] == [
         "warehouse", "postgres", "filling",
     ]  # fmt: skip
@@ -85,7 +87,7 @@ def test_a_destination_from_its_file_to_its_removal(declared: LocalGateway) -> N
     assert run("destinations", "list").stdout.startswith("No destinations; declare one: ")
 
 
-def test_a_database_in_the_lakes_place_is_said_also_once_it_is_removed(
+def test_tables_that_a_destination_keeps_from_the_lake_are_listed_also_on_removal(
     gateway: LocalGateway,
 ) -> None:
     write("instead.json", WAREHOUSE | {"secret": "i", "tables": ["unseen"], "lake": False})
@@ -96,7 +98,7 @@ def test_a_database_in_the_lakes_place_is_said_also_once_it_is_removed(
 
 
 @pytest.mark.law("D12")
-def test_a_database_that_cannot_be_used_is_said_before_it_is_declared(
+def test_a_destination_with_an_unusable_database_is_refused_except_with_no_check(
     gateway: LocalGateway,
 ) -> None:
     write("warehouse.json", WAREHOUSE | {"archive": {"secret": "old", "afterDays": 30}})
@@ -117,7 +119,7 @@ def test_a_database_that_cannot_be_used_is_said_before_it_is_declared(
     assert checked.stdout == "warehouse can be declared; its database answers\n"
 
 
-def test_what_waits_failed_and_was_refused_is_listed_with_what_to_do(
+def test_failing_deliveries_and_claims_set_aside_are_listed_and_replayed(
     declared: LocalGateway,
 ) -> None:
     failing = DeliveryState(7, 2, "ADAPTER_UNREACHABLE: it cannot be reached", 1)
@@ -140,7 +142,7 @@ def test_what_waits_failed_and_was_refused_is_listed_with_what_to_do(
 
 
 @pytest.mark.law("D12")
-def test_every_fault_of_a_declaration_is_shown_and_nothing_is_saved(gateway: LocalGateway) -> None:
+def test_every_fault_of_a_destination_is_shown_and_nothing_is_saved(gateway: LocalGateway) -> None:
     write("bad.json", {"kind": "oracle", "secret": "a b", "tables": ["Flights"], "colour": 1})
     for verb in ("check", "add"):
         done = run("destinations", verb, "warehouse", "bad.json")
@@ -153,7 +155,7 @@ def test_every_fault_of_a_declaration_is_shown_and_nothing_is_saved(gateway: Loc
     assert gateway.buffer.destinations(GATEWAY).by_name == {}
 
 
-def test_a_check_saves_nothing(gateway: LocalGateway) -> None:
+def test_destinations_check_saves_nothing(gateway: LocalGateway) -> None:
     write("warehouse.json", WAREHOUSE)
     done = run("destinations", "check", "warehouse", "warehouse.json")
 
@@ -165,7 +167,7 @@ def test_a_check_saves_nothing(gateway: LocalGateway) -> None:
 
 
 @pytest.mark.usefixtures("declared")
-def test_what_does_not_fit_beside_another_says_what_to_do() -> None:
+def test_a_conflicting_destination_is_refused_with_advice() -> None:
     write("other.json", WAREHOUSE | {"tables": []})
     otherwise = run("destinations", "add", "warehouse", "other.json")
     assert (otherwise.exit_code, "remove it first" in otherwise.stderr) == (1, True)
@@ -178,7 +180,7 @@ def test_what_does_not_fit_beside_another_says_what_to_do() -> None:
 
 @pytest.mark.usefixtures("gateway")
 @pytest.mark.parametrize("verb", ["pause", "resume", "backfill", "replay", "remove"])
-def test_a_destination_that_is_not_there_is_one_sentence(verb: str) -> None:
+def test_an_unknown_destination_is_reported_in_one_line(verb: str) -> None:
     done = run("destinations", verb, "nowhere")
 
     assert done.exit_code == 1
@@ -189,7 +191,7 @@ def test_a_destination_that_is_not_there_is_one_sentence(verb: str) -> None:
 
 @pytest.mark.usefixtures("gateway")
 @pytest.mark.parametrize("text", ["", "{", None])
-def test_a_file_that_holds_no_declaration_is_reported(text: str | None) -> None:
+def test_a_file_without_a_valid_destination_is_reported(text: str | None) -> None:
     if text is not None:
         Path("bad.json").write_text(text)
     for verb in ("check", "add"):
@@ -200,7 +202,7 @@ def test_a_file_that_holds_no_declaration_is_reported(text: str | None) -> None:
 
 
 @pytest.mark.usefixtures("gateway")
-def test_a_gateway_without_destinations_says_so() -> None:
+def test_destinations_list_without_destinations_succeeds() -> None:
     assert run("destinations", "list").exit_code == 0
     assert run("destinations", "list", "--json").stdout == ""
 
@@ -217,7 +219,7 @@ def test_every_command_of_destinations_has_help_with_an_example(verb: str) -> No
 
 
 @pytest.mark.law("P15")
-def test_an_archive_is_declared_by_an_option(gateway: LocalGateway) -> None:
+def test_the_archive_option_declares_an_archive(gateway: LocalGateway) -> None:
     write("warehouse.json", WAREHOUSE)
     words = ("destinations", "add", "warehouse", "warehouse.json", "--archive")
     assert "names a secret and days" in run(*words, "cold").stderr
@@ -231,7 +233,7 @@ def test_an_archive_is_declared_by_an_option(gateway: LocalGateway) -> None:
 
 
 @pytest.mark.law("P15")
-def test_how_far_archives_are_is_listed(gateway: LocalGateway) -> None:
+def test_destinations_list_shows_up_to_when_the_archive_reaches(gateway: LocalGateway) -> None:
     write("warehouse.json", WAREHOUSE)
     run("destinations", "add", "plain", "warehouse.json")
     write("warehouse.json", WAREHOUSE | {"secret": "other"})

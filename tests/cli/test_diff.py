@@ -40,7 +40,7 @@ def without_nulls(row: dict[str, bytes] | None) -> dict[str, bytes] | None:
 
 @pytest.mark.law("H3")
 @given(deltas=row_deltas, after=st.integers(0, 9), delete_wins=st.booleans())
-def test_a_difference_is_that_of_the_rows_which_the_core_merges(
+def test_row_diffs_equal_the_difference_of_merged_rows(
     deltas: list[Delta], after: int, *, delete_wins: bool
 ) -> None:
     pasts_of = [("r1", iter(placed(*deltas)))] if deltas else []
@@ -59,7 +59,7 @@ def test_a_difference_is_that_of_the_rows_which_the_core_merges(
 
 
 @pytest.mark.law("H1", "H3")
-def test_rows_of_lake_and_log_come_in_order_each_with_all_of_its_past(tmp_path: Path) -> None:
+def test_changed_rows_of_lake_and_log_are_sorted_with_their_whole_past(tmp_path: Path) -> None:
     """Files overlap, rows span both, and some lie outside of the span."""
     chance = random.Random(7)
     rows = ["a", "b", "B", "é", "\uffee", "\U0001f600", "it's"]
@@ -88,7 +88,7 @@ def test_rows_of_lake_and_log_come_in_order_each_with_all_of_its_past(tmp_path: 
 
 
 @pytest.mark.law("H3")
-def test_what_changed_is_shown_alike_by_time_stamp_and_snapshot(
+def test_diff_is_the_same_by_commit_stamp_and_by_snapshot(
     gateway: LocalGateway, past: FolderLake
 ) -> None:
     edit("t1", 'title="Milk"', "n=1")
@@ -129,7 +129,7 @@ def test_what_changed_is_shown_alike_by_time_stamp_and_snapshot(
     assert (undone["before"], undone["after"]) == ({"n": 1}, {"n": 2})
 
 
-def test_differences_are_shown_counted_and_written_as_files(
+def test_diff_is_printed_counted_and_written_to_a_file(
     gateway: LocalGateway, past: FolderLake
 ) -> None:
     edit("t1", 'title="Milk"')
@@ -153,7 +153,7 @@ def test_differences_are_shown_counted_and_written_as_files(
         )
 
 
-def test_a_moment_is_a_commit() -> None:
+def test_a_time_or_snapshot_resolves_to_a_last_commit_stamp() -> None:
     table = [Moment(71, 1_000, 10), Moment(72, 2_000, 20)]
     assert last_commit(AtNumber(72), [table]) == 20
     assert last_commit(AtNumber(15), [table]) == 15

@@ -157,7 +157,7 @@ def test_every_statement_of_the_deployed_template_is_simulated(account: Account)
     assert findings(diagnoses) == [("well", "2 permissions are in force")]
 
 
-def test_what_is_denied_is_named_with_who_denies_it(account: Account) -> None:
+def test_a_denied_permission_is_named_with_the_policy_that_denies(account: Account) -> None:
     diagnoses = simulated(
         account,
         [
@@ -181,7 +181,7 @@ def test_what_is_denied_is_named_with_who_denies_it(account: Account) -> None:
     ]
 
 
-def test_a_permission_that_cannot_be_worked_out_is_no_success() -> None:
+def test_an_unresolvable_permission_is_reported_as_unchecked() -> None:
     diagnoses = permissions_state(3, [], ["Role: Fn::ImportValue"])
     assert [diagnosis.verdict for diagnosis in diagnoses] == [Verdict.WELL, Verdict.UNCHECKED]
     denied = Denied("Role", "a:B", "arn", "no policy allows it")
@@ -229,7 +229,7 @@ def names(**parameters: str) -> Names:
 
 
 @pytest.mark.parametrize(("owner", "statement"), list(statements()))
-def test_each_statement_of_the_template_can_be_worked_out(
+def test_every_policy_statement_of_the_template_resolves(
     owner: str, statement: dict[str, Any]
 ) -> None:
     for need in needs_of(names(), owner, statement):
@@ -239,7 +239,7 @@ def test_each_statement_of_the_template_can_be_worked_out(
         assert not [value for _, _, value in need.context if "*" in value or "${" in value]
 
 
-def test_targets_of_actions_are_asked_about_where_there_are_some() -> None:
+def test_action_target_permissions_are_checked_when_targets_are_configured() -> None:
     policies = template()["Resources"]["ActionsFunction"]["Properties"]["Policies"][-1]["Statement"]
     statement = policies[-1]
     targets = (
@@ -251,7 +251,7 @@ def test_targets_of_actions_are_asked_about_where_there_are_some() -> None:
     assert [need.resource for need in given] == targets.split(",")
 
 
-def test_the_table_in_use_is_the_one_that_is_asked_about() -> None:
+def test_permissions_are_checked_on_the_buffer_table_in_use() -> None:
     [resource] = {
         json.dumps(statement["Resource"]): statement["Resource"]
         for owner, statement in statements()
@@ -274,7 +274,7 @@ def test_the_table_in_use_is_the_one_that_is_asked_about() -> None:
         ({"a": [{"Ref": "Stage"}]}, {"a": ["prod"]}),
     ],
 )  # fmt: skip
-def test_intrinsic_functions_are_worked_out(node: Any, value: Any) -> None:
+def test_cloudformation_intrinsic_functions_are_resolved(node: Any, value: Any) -> None:
     assert names().value(node) == value
 
 
@@ -282,12 +282,12 @@ def test_intrinsic_functions_are_worked_out(node: Any, value: Any) -> None:
     "node",
     [{"Ref": "Nobody"}, {"Fn::ImportValue": "x"}, {"Fn::GetAtt": ["HttpApi", "Endpoint"]}],
 )
-def test_what_only_cloudformation_knows_is_never_guessed(node: Any) -> None:
+def test_values_known_only_to_cloudformation_are_unresolved(node: Any) -> None:
     with pytest.raises(Unresolved):
         names().value(node)
 
 
-def test_a_role_that_a_condition_left_out_needs_nothing() -> None:
+def test_a_role_absent_from_the_stack_needs_no_permissions() -> None:
     known = names()
     some = {name: physical for name, physical in LOGICAL.items() if name != "MaterialiseJobRole"}
     without = Names(**{**known.__dict__, "resources": some})
@@ -302,7 +302,7 @@ def quota(name: str, value: float) -> dict[str, Any]:
     return {"Quotas": [{"QuotaName": name, "Value": value}]}
 
 
-def test_a_quota_that_was_not_applied_is_aws_s_default_and_one_unknown_is_not_checked(
+def test_a_quota_falls_back_to_the_aws_default_and_is_else_unchecked(
     account: Account,
 ) -> None:
     subject = Deployed(account)
@@ -323,7 +323,7 @@ def test_a_quota_that_was_not_applied_is_aws_s_default_and_one_unknown_is_not_ch
     ]
 
 
-def test_what_the_stack_reserved_for_itself_is_not_missing(account: Account) -> None:
+def test_concurrency_reserved_by_the_stack_counts_as_available(account: Account) -> None:
     subject = Deployed(account)
     subject.__dict__["stack"] = {"Parameters": [{"ParameterKey": "Concurrency",
                                                  "ParameterValue": "600,0,0,0,10"}]}  # fmt: skip
@@ -336,7 +336,9 @@ def test_what_the_stack_reserved_for_itself_is_not_missing(account: Account) -> 
 
 
 @pytest.mark.parametrize(("stage", "verdict"), [("local", "note"), ("prod", "wrong")])
-def test_only_the_stage_local_has_no_quotas(account: Account, stage: str, verdict: str) -> None:
+def test_insufficient_quotas_are_faults_except_on_the_local_stage(
+    account: Account, stage: str, verdict: str
+) -> None:
     subject = Deployed(account)
     at_stage(subject, stage)
     limit = {"ConcurrentExecutions": 20, "UnreservedConcurrentExecutions": 20}
@@ -352,7 +354,7 @@ def test_only_the_stage_local_has_no_quotas(account: Account, stage: str, verdic
 
 
 @pytest.mark.parametrize(("stage", "verdict"), [("local", "note"), ("prod", "wrong")])
-def test_only_on_the_stage_local_alarms_may_ring_unheard(
+def test_alarms_without_a_subscriber_are_faults_except_on_the_local_stage(
     account: Account, stage: str, verdict: str
 ) -> None:
     subject = deployed(
@@ -371,14 +373,14 @@ def test_only_on_the_stage_local_alarms_may_ring_unheard(
     assert (str(ringing.verdict), str(unheard.verdict)) == ("wrong", verdict)
 
 
-def test_the_parameters_that_are_asked_for_are_those_of_the_template() -> None:
+def test_doctor_knows_the_shapes_of_the_templates_rates_and_concurrency() -> None:
     parameters = template()["Parameters"]
 
     assert parameters["RequestRates"]["Default"].split(",")[: len(RATES)] == [*map(str, RATES)]
     assert len(parameters["Concurrency"]["Default"].split(",")) == RESERVED + 1
 
 
-def test_more_alarms_than_one_answer_holds_are_all_looked_at(account: Account) -> None:
+def test_all_pages_of_alarms_are_checked(account: Account) -> None:
     names = [f"alarm-{number:03d}" for number in range(130)]
     subject = deployed(account, [(name, "AWS::CloudWatch::Alarm", name) for name in names])
     usual = {"StateValue": "OK", "ActionsEnabled": True, "AlarmActions": [TOPIC]}
@@ -398,7 +400,7 @@ def test_more_alarms_than_one_answer_holds_are_all_looked_at(account: Account) -
     ]
 
 
-def test_a_mail_that_nobody_confirmed_is_no_listener(account: Account) -> None:
+def test_an_unconfirmed_subscription_is_no_subscriber(account: Account) -> None:
     subject = deployed(account, [("Backpressure", "AWS::CloudWatch::Alarm", "prod-Backpressure")])
     alarm = {"AlarmName": "prod-Backpressure", "StateValue": "OK", "ActionsEnabled": True,
              "AlarmActions": [TOPIC]}  # fmt: skip
@@ -422,7 +424,7 @@ def test_a_mail_that_nobody_confirmed_is_no_listener(account: Account) -> None:
         (300, "FAILED", "local", "wrong"),
     ],
 )
-def test_a_state_machine_s_executions_tell_whether_its_schedule_ran(
+def test_a_state_machines_schedule_is_judged_by_its_executions(
     account: Account, minutes_ago: int, status: str, stage: str, verdict: str
 ) -> None:
     now_s = datetime.now(UTC).timestamp()
@@ -453,7 +455,7 @@ def test_a_state_machine_s_executions_tell_whether_its_schedule_ran(
 
 
 @pytest.mark.parametrize(("invoked", "verdict"), [([{"Sum": 2.0}], "well"), ([], "wrong")])
-def test_a_function_s_invocations_tell_whether_its_schedule_ran(
+def test_a_functions_schedule_is_judged_by_its_invocations(
     account: Account, invoked: list[Any], verdict: str
 ) -> None:
     subject = deployed(account, [("FlushSchedule", "AWS::Scheduler::Schedule", "flush")])
@@ -482,7 +484,7 @@ def test_a_function_s_invocations_tell_whether_its_schedule_ran(
 # --- what may not be asked ------------------------------------------------------------------------
 
 
-def test_a_check_that_may_not_ask_says_so_and_the_others_go_on(
+def test_a_check_without_permission_is_unchecked_and_the_others_run(
     account: Account, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     account.refuses("service-quotas", "list_service_quotas", "AccessDeniedException")
@@ -498,7 +500,7 @@ def test_a_check_that_may_not_ask_says_so_and_the_others_go_on(
     assert fine.verdict is Verdict.WELL
 
 
-def test_a_bug_in_a_check_is_no_success_and_hides_no_other(
+def test_a_crashing_check_is_unchecked_and_the_others_run(
     account: Account, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(_: Deployed) -> list[Diagnosis]:
@@ -510,7 +512,7 @@ def test_a_bug_in_a_check_is_no_success_and_hides_no_other(
     assert "a bug in lakesync (ZeroDivisionError)" in bug.what
 
 
-def test_without_the_stack_nothing_else_is_asked(account: Account) -> None:
+def test_no_other_check_runs_when_the_stack_is_unreadable(account: Account) -> None:
     account.refuses("cloudformation", "describe_stacks", "AccessDenied")
     [(name, [only])] = checks.examine(Deployed(account))
     assert name == "stack"
@@ -518,7 +520,7 @@ def test_without_the_stack_nothing_else_is_asked(account: Account) -> None:
     assert "AWS does not allow DescribeStacks" in only.what
 
 
-def test_without_a_stack_named_the_command_could_not_check(
+def test_doctor_without_a_stack_name_is_unchecked_and_exits_with_2(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in list(os.environ):

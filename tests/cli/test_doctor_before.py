@@ -41,12 +41,12 @@ def only(diagnoses: list[Diagnosis]) -> tuple[Verdict, str, str]:
     return one.verdict, one.what, one.do
 
 
-def test_the_defaults_are_the_templates() -> None:
+def test_doctor_defaults_are_those_of_the_template() -> None:
     declared = template()["Parameters"]
     assert {name: str(declared[name]["Default"]) for name in before.DEFAULTS} == before.DEFAULTS
 
 
-def test_an_account_without_the_log_role_is_noticed_only_where_sockets_are_logged(
+def test_a_missing_log_role_is_a_fault_only_with_socket_access_logs(
     account: Account,
 ) -> None:
     assert only(before.check_log_role(ahead(account)))[0] is Verdict.WELL
@@ -77,7 +77,7 @@ def limits(total: int, free: int) -> dict[str, Any]:
         (1_000, {"Concurrency": "901,0,0,0,10"}, Verdict.WRONG, "at 0"),
     ],
 )
-def test_a_new_account_with_ten_concurrent_executions_is_told_what_to_ask_for(
+def test_insufficient_concurrent_executions_are_a_fault_with_advice(
     account: Account, total: int, given: dict[str, str], verdict: Verdict, advice: str
 ) -> None:
     account.answers("lambda", "get_account_settings", limits(total, total))
@@ -93,7 +93,7 @@ def test_a_new_account_with_ten_concurrent_executions_is_told_what_to_ask_for(
         ("moon-1", "5.1", Verdict.WRONG),
     ],
 )
-def test_a_version_of_glue_that_is_not_everywhere_is_to_be_looked_up(
+def test_a_glue_version_is_judged_by_version_and_region(
     region: str, version: str, verdict: Verdict
 ) -> None:
     assert only(before.glue_state(region, version, ["eu-west-1"]))[0] is verdict
@@ -114,7 +114,7 @@ BY_IAM = {
         ({}, "lakeformation", Verdict.WELL),
     ],
 )
-def test_lake_formation_asks_for_its_parameter(
+def test_lake_formation_permissions_require_the_template_parameter(
     account: Account, settings: dict[str, Any], chosen: str, verdict: Verdict
 ) -> None:
     account.answers("lakeformation", "get_data_lake_settings", {"DataLakeSettings": settings})
@@ -141,7 +141,7 @@ def encrypted(account: Account, **default: str) -> None:
         {"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": "arn:aws:kms:a:1:alias/aws/s3"},
     ],
 )
-def test_a_bucket_without_a_key_of_ones_own_needs_no_rights(
+def test_an_artefact_bucket_without_a_customer_key_needs_no_rights(
     account: Account, default: dict[str, str]
 ) -> None:
     encrypted(account, **default)
@@ -153,7 +153,7 @@ def described(account: Account, manager: str = "CUSTOMER") -> None:
     account.answers("kms", "describe_key", {"KeyMetadata": metadata}, {"KeyId": "alias/packages"})
 
 
-def test_awss_own_key_is_known_by_its_id_too(account: Account) -> None:
+def test_an_aws_managed_key_of_the_artefact_bucket_needs_no_rights(account: Account) -> None:
     encrypted(account, SSEAlgorithm="aws:kms", KMSMasterKeyID="alias/packages")
     described(account, "AWS")
     assert only(before.check_artefacts(ahead(account, "packages")))[0] is Verdict.WELL
@@ -192,7 +192,7 @@ IN_ORGANISATION = grant("*", StringEquals={"aws:PrincipalOrgID": "o-1"})
         ([EVERYBODY, IN_ORGANISATION | {"Effect": "Deny"}], [], Verdict.UNCHECKED, "who deploys"),
     ],
 )  # fmt: skip
-def test_a_key_of_ones_own_is_wrong_only_if_who_deploys_or_the_jobs_may_not_use_it(
+def test_a_customer_key_is_a_fault_only_if_the_deployer_or_jobs_cannot_use_it(
     account: Account,
     statements: list[dict[str, Any]],
     denied: list[str],
@@ -213,7 +213,7 @@ def test_a_key_of_ones_own_is_wrong_only_if_who_deploys_or_the_jobs_may_not_use_
     assert ("kms:Decrypt" in do) == (verdict is not Verdict.WELL)
 
 
-def test_a_bucket_that_sam_will_make_needs_nothing(account: Account) -> None:
+def test_an_artefact_bucket_still_to_be_created_by_sam_passes(account: Account) -> None:
     account.client("cloudformation")
     account.stubs["cloudformation"].add_client_error(
         "describe_stacks", "ValidationError", "Stack with id x does not exist"
@@ -242,7 +242,9 @@ class Simulated:
 
 
 @pytest.mark.parametrize("denied", [frozenset[str](), frozenset({"glue:CreateJob"})])
-def test_a_right_that_the_deployer_lacks_is_named(account: Account, denied: frozenset[str]) -> None:
+def test_permissions_that_the_deployer_lacks_are_named(
+    account: Account, denied: frozenset[str]
+) -> None:
     caller = {"Arn": ROLE, "Account": "123456789012", "UserId": "u"}
     account.answers("sts", "get_caller_identity", caller)
     account._stubbed["iam"] = iam = Simulated(denied)
@@ -263,9 +265,7 @@ def test_a_right_that_the_deployer_lacks_is_named(account: Account, denied: froz
         ("arn:aws:iam::123456789012:root", None),
     ],
 )
-def test_who_asks_is_simulated_as_the_user_or_role_that_it_is(
-    arn: str, principal: str | None
-) -> None:
+def test_a_caller_arn_resolves_to_its_user_or_role(arn: str, principal: str | None) -> None:
     assert before.principal_of(arn) == principal
 
 
@@ -278,7 +278,7 @@ def test_who_asks_is_simulated_as_the_user_or_role_that_it_is(
         ("", Verdict.UNCHECKED),
     ],
 )
-def test_an_old_sam_is_refused(text: str, verdict: Verdict) -> None:
+def test_the_sam_version_decides_the_verdict(text: str, verdict: Verdict) -> None:
     assert only(before.sam_state(text))[0] is verdict
 
 
@@ -286,7 +286,7 @@ def run(*words: str) -> Any:
     return CliRunner().invoke(app, ["doctor", "--before", *words])
 
 
-def test_each_check_is_reported_and_no_stack_is_needed(
+def test_doctor_before_deployment_reports_each_check_without_a_stack(
     empty_folder: Path, account: Account, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert empty_folder.is_dir()
@@ -303,7 +303,7 @@ def test_each_check_is_reported_and_no_stack_is_needed(
 @pytest.mark.parametrize(
     "words", [("--skip", "alarms"), ("--parameter", "x"), ("--parameter", "RequestRates=many")]
 )
-def test_what_is_no_check_and_no_parameter_is_refused(
+def test_an_unknown_check_or_parameter_is_wrong_usage(
     empty_folder: Path, words: tuple[str, str]
 ) -> None:
     assert empty_folder.is_dir()

@@ -49,7 +49,7 @@ def faults(diagnoses: Iterable[Diagnosis]) -> list[str]:
         ([], 0),
     ],
 )
-def test_what_was_not_checked_is_no_success_and_what_is_wrong_counts_first(
+def test_doctors_exit_code_ranks_faults_above_unchecked_items(
     diagnoses: list[Diagnosis], code: int
 ) -> None:
     assert exit_code(diagnoses) == code
@@ -59,18 +59,18 @@ def test_what_was_not_checked_is_no_success_and_what_is_wrong_counts_first(
     ("seconds", "text"),
     [(0, "0 s"), (119, "119 s"), (1500, "25 min"), (21_600, "6 h"), (5e5, "6 days")],
 )
-def test_times_are_shown_as_people_say_them(seconds: float, text: str) -> None:
+def test_durations_are_shown_in_readable_units(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 
 # --- the stack, and the gateway from outside ------------------------------------------------------
 
 
-def test_the_outputs_that_are_asked_for_are_those_of_the_template() -> None:
+def test_the_stack_outputs_that_doctor_reads_are_in_the_template() -> None:
     assert set(stacks.OUTPUTS) <= set(template()["Outputs"])
 
 
-def test_a_stack_that_is_deployed_whole_is_well() -> None:
+def test_a_completely_deployed_stack_has_no_faults() -> None:
     assert faults(stacks.stack_state("UPDATE_COMPLETE", stacks.OUTPUTS)) == []
 
 
@@ -82,7 +82,7 @@ def test_a_stack_that_is_deployed_whole_is_well() -> None:
         ("UPDATE_IN_PROGRESS", "a deployment is under way"),
     ],
 )
-def test_a_deployment_that_failed_or_goes_on_is_reported(status: str, finding: str) -> None:
+def test_a_failed_or_running_deployment_is_reported(status: str, finding: str) -> None:
     assert faults(stacks.stack_state(status, stacks.OUTPUTS)) == [f"{finding}: {status}"]
 
 
@@ -95,14 +95,12 @@ def test_a_deployment_that_failed_or_goes_on_is_reported(status: str, finding: s
         ("UPDATE_ROLLBACK_FAILED", "continue-update-rollback"),
     ],
 )
-def test_a_deployment_that_was_rolled_back_in_the_middle_says_how_to_go_on(
-    status: str, advice: str
-) -> None:
+def test_a_rolled_back_deployment_is_reported_with_advice(status: str, advice: str) -> None:
     [first, *_] = stacks.stack_state(status, stacks.OUTPUTS)
     assert advice in first.do
 
 
-def test_an_output_of_a_later_release_is_missed_by_its_name() -> None:
+def test_a_missing_stack_output_is_named() -> None:
     some = set(stacks.OUTPUTS) - {"RetainFunction"}
     assert faults(stacks.stack_state("CREATE_COMPLETE", some)) == [
         "the stack has no output RetainFunction"
@@ -113,12 +111,14 @@ def test_an_output_of_a_later_release_is_missed_by_its_name() -> None:
     ("health", "closed", "count"),
     [(200, 401, 0), (200, 403, 0), (429, 401, 1), (200, 200, 1), (502, 500, 2)],
 )
-def test_the_gateway_answers_and_is_closed(health: int, closed: int, count: int) -> None:
+def test_the_gateway_must_answer_health_and_refuse_requests_without_a_token(
+    health: int, closed: int, count: int
+) -> None:
     assert len(faults(gateway.reached("https://x", health, closed))) == count
 
 
 @given(off_s=st.floats(-3600, 3600), fraction=st.floats(0, 0.999), took_s=st.floats(0, 3))
-def test_a_clock_is_blamed_only_beyond_what_dates_and_the_way_can_explain(
+def test_clock_skew_is_a_fault_only_beyond_date_rounding_and_latency(
     off_s: float, fraction: float, took_s: float
 ) -> None:
     """``off_s``: how far our clock is ahead. The date is cut to whole seconds, on the way."""
@@ -134,7 +134,7 @@ def test_a_clock_is_blamed_only_beyond_what_dates_and_the_way_can_explain(
         assert ("ahead of" if off_s > 0 else "behind") in diagnosis.what
 
 
-def test_an_answer_without_a_date_is_not_taken_for_a_right_clock() -> None:
+def test_an_answer_without_a_date_leaves_the_clock_unchecked() -> None:
     assert gateway.clock(gateway.Heard("", 0, 0)).verdict is Verdict.UNCHECKED
 
 
@@ -164,7 +164,7 @@ def alias(**more: Any) -> dict[str, Any]:
     return {"Name": "live", "FunctionVersion": "4", "config": config} | more
 
 
-def test_functions_of_one_release_are_well() -> None:
+def test_functions_with_the_layer_of_one_release_have_no_faults() -> None:
     assert state(function(), function("PullFunction", aliases=(alias(),))) == []
 
 
@@ -199,25 +199,27 @@ def test_functions_of_one_release_are_well() -> None:
         (function(config={"Runtime": "python3.9"}), "PushFunction runs on python3.9"),
     ],
 )
-def test_a_function_that_is_not_at_work_is_named(one: functions.Function, finding: str) -> None:
+def test_a_function_or_alias_in_a_faulty_state_is_reported(
+    one: functions.Function, finding: str
+) -> None:
     assert state(one) == [finding]
 
 
-def test_a_function_with_another_release_s_layer_is_named() -> None:
+def test_a_function_with_the_layer_of_another_release_is_reported() -> None:
     old = LAYER.replace(":7", ":6")
     assert state(function(), function("PullFunction", config={"Layers": [{"Arn": old}]})) == [
         f"PullFunction: the layer {old} is not of this deployment"
     ]
 
 
-def test_a_runtime_is_reported_before_it_ends() -> None:
+def test_a_runtime_is_reported_90_days_before_its_end_of_support() -> None:
     ends = functions.RUNTIME_ENDS["python3.13"]
     for days, count in ((91, 0), (90, 1), (-1, 1)):
         every = functions.functions_state([function()], [LAYER], ends - timedelta(days=days))
         assert len(faults(every)) == count
 
 
-def test_every_runtime_of_the_template_is_known() -> None:
+def test_the_end_of_support_of_every_template_runtime_is_known() -> None:
     runtimes = template()["Parameters"]["PythonRuntime"]["AllowedValues"]
     assert set(functions.RUNTIME_ENDS) == set(runtimes)
 
@@ -225,7 +227,7 @@ def test_every_runtime_of_the_template_is_known() -> None:
 # --- quotas, alarms, schedules --------------------------------------------------------------------
 
 
-def test_a_quota_covers_its_need_or_is_named() -> None:
+def test_a_quota_below_its_need_is_a_fault_and_an_unknown_one_unchecked() -> None:
     needs = quotas.needs(500, 0)
     assert needs["lambda"] < 1_000
     assert needs["dynamodb"] < 40_000
@@ -240,11 +242,11 @@ def alarm(name: str, **more: Any) -> dict[str, Any]:
     return usual | {"ActionsEnabled": True} | more
 
 
-def test_alarms_that_are_there_and_silent_are_well() -> None:
+def test_existing_silent_alarms_are_no_faults() -> None:
     assert faults(alarms.alarms_state(["a", "b"], [alarm("a"), alarm("b")])) == []
 
 
-def test_an_alarm_that_is_gone_rings_or_tells_nobody_is_named() -> None:
+def test_a_missing_ringing_or_unconnected_alarm_is_reported() -> None:
     every = [
         alarm("rings", StateValue="ALARM", AlarmDescription="A flush was given up"),
         alarm("mute", ActionsEnabled=False),
@@ -270,7 +272,9 @@ def test_an_alarm_that_is_gone_rings_or_tells_nobody_is_named() -> None:
         ),
     ],
 )
-def test_a_topic_has_a_listener(topic: alarms.Topic, finding: str | None) -> None:
+def test_an_alarm_topic_needs_a_confirmed_subscriber(
+    topic: alarms.Topic, finding: str | None
+) -> None:
     assert faults(alarms.listeners([topic])) == ([finding] if finding else [])
 
 
@@ -297,11 +301,13 @@ def schedule(**more: Any) -> schedules.Schedule:
         (schedule(expression="cron(0 3 * * ? *)"), Verdict.UNCHECKED),
     ],
 )
-def test_a_schedule_is_on_and_ran_and_ended_well(one: schedules.Schedule, verdict: Verdict) -> None:
+def test_a_schedule_is_judged_by_its_state_and_last_run(
+    one: schedules.Schedule, verdict: Verdict
+) -> None:
     assert schedules.schedule_state(one).verdict is verdict
 
 
-def test_the_window_is_two_intervals_and_some_minutes() -> None:
+def test_the_window_of_a_schedule_is_two_intervals_and_10_minutes() -> None:
     assert schedules.window("rate(15 minutes)") == 2 * 900 + 600
     assert schedules.window("rate(1 hour)") == 2 * 3600 + 600
     assert schedules.window("at(2026-11-23T00:00:00)") is None
@@ -310,7 +316,7 @@ def test_the_window_is_two_intervals_and_some_minutes() -> None:
 # --- lag and queues -------------------------------------------------------------------------------
 
 
-def test_gateways_that_are_flushed_late_are_named_the_rest_counted() -> None:
+def test_gateways_not_flushed_in_time_are_named() -> None:
     ages = {f"g{n}": 10.0 for n in range(3)} | {"late": 7_200.0}
     [finding] = faults(lag.buffer_lag(ages, 1_800, more=False))
     assert finding == "1 gateway not flushed in time, the oldest edit for 2 h: late"
@@ -318,13 +324,13 @@ def test_gateways_that_are_flushed_late_are_named_the_rest_counted() -> None:
     assert faults(lag.buffer_lag({}, 1_800, more=False)) == []
 
 
-def test_gateways_that_were_not_looked_at_are_not_taken_for_well() -> None:
+def test_gateways_beyond_the_checked_ones_are_reported_as_unchecked() -> None:
     diagnoses = lag.buffer_lag({"g": 0.0}, 1_800, more=True)
     assert exit_code(diagnoses) == 2
     assert diagnoses[-1].what == "more than 1 gateway with edits to flush: not all looked at"
 
 
-def test_the_lake_is_behind_if_a_claim_waits_beyond_sweep_and_run() -> None:
+def test_the_lake_is_behind_when_a_claim_waits_too_long() -> None:
     fresh = lag.Waiting(3, 60, 0)
     assert faults(lag.lake_lag(fresh, 9_000, ["RUNNING", "SUCCEEDED"])) == []
     assert faults(lag.lake_lag(fresh, 9_000, [])) == []
@@ -356,7 +362,7 @@ def table(**more: Any) -> storage.Table:
     return storage.Table(**(usual | {"earliest": EARLIEST, "backups": 0} | more))
 
 
-def test_a_table_that_can_be_restored_says_how_far_back() -> None:
+def test_a_restorable_table_is_reported_with_its_recovery_period_and_backups() -> None:
     [diagnosis] = storage.restore_state(table(backups=2), NOW_S)
     assert diagnosis.verdict is Verdict.WELL
     assert diagnosis.what == (
@@ -374,20 +380,18 @@ def test_a_table_that_can_be_restored_says_how_far_back() -> None:
         (table(off=(RECOVERY, PROTECTION, STREAM), stage="ephemeral"), [RECOVERY, STREAM]),
     ],
 )
-def test_what_keeps_a_table_from_being_restored_is_named(
-    one: storage.Table, off: list[str]
-) -> None:
+def test_disabled_protections_of_a_table_are_named(one: storage.Table, off: list[str]) -> None:
     assert faults(storage.restore_state(one, NOW_S)) == [f"{n} is off for the table t" for n in off]
 
 
-def test_a_restored_table_is_mended_by_hand_the_stack_s_own_by_a_deployment() -> None:
+def test_advice_differs_for_a_restored_table_and_the_stacks_own() -> None:
     [own] = storage.restore_state(table(off=(RECOVERY,)), NOW_S)
     [restored] = storage.restore_state(table(off=(RECOVERY,), restored=True), NOW_S)
     assert own.do.startswith("deploy again")
     assert restored.do.startswith("lakesync restored t")
 
 
-def test_a_bucket_keeps_versions_or_is_named() -> None:
+def test_a_bucket_without_versioning_is_a_fault() -> None:
     assert storage.bucket_state("b", "Enabled").verdict is Verdict.WELL
     for status in ("", "Suspended"):
         assert faults([storage.bucket_state("b", status)])

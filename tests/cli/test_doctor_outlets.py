@@ -69,7 +69,7 @@ def claim(destination: str, age_s: float, *, failed: bool = False) -> str:
     return f"{kind}/acme/{destination}/todos/{last - 1:020d}-{last:020d}.json"
 
 
-def test_what_waits_for_a_destination_is_reported_by_its_oldest_claim() -> None:
+def test_waiting_claims_of_a_destination_are_reported_by_the_oldest() -> None:
     keys = [
         claim("down", 60), claim("down", 7_300), claim("fine", 30), claim("paused", 9_000),
         "deliveries/acme/new/fill.json", claim("down", 10, failed=True),
@@ -90,7 +90,7 @@ def test_what_waits_for_a_destination_is_reported_by_its_oldest_claim() -> None:
     assert all(one.do for one in check_destinations(stack) if one.verdict == "wrong")
 
 
-def test_where_nothing_waits_all_is_well_and_what_was_not_looked_at_is_not() -> None:
+def test_destinations_and_connectors_not_all_looked_at_are_unchecked() -> None:
     assert [one[0] for one in said(destinations_state([], 60))] == ["well"]
     in_time = [Outlet("a/b", 1, 5, paused=False)]
     assert [one[0] for one in said(destinations_state(in_time, 60))] == ["well"]
@@ -112,7 +112,7 @@ def test_where_nothing_waits_all_is_well_and_what_was_not_looked_at_is_not() -> 
         (Source("a/jira", paused=False, dead_letters=3), [("wrong", "a/jira: 3 rows refused")]),
     ],
 )  # fmt: skip
-def test_a_connector_is_polled_without_a_fault_or_named(
+def test_a_connector_with_a_fault_delay_or_dead_letters_is_reported(
     source: Source, findings: list[tuple[str, str]]
 ) -> None:
     assert said(connectors_state([source])) == findings
@@ -128,7 +128,7 @@ def test_a_connector_is_polled_without_a_fault_or_named(
         (PollState(polled_ms=NOW_MS - 61 * 60_000, wait_until_ms=NOW_MS - 60_000), False),
     ],
 )
-def test_a_connector_is_late_after_three_intervals_unless_it_was_asked_to_wait(
+def test_a_connector_is_late_after_three_intervals_unless_told_to_wait(
     state: PollState, *, late: bool
 ) -> None:
     store = MemoryConnectors()
@@ -141,7 +141,7 @@ def test_a_connector_is_late_after_three_intervals_unless_it_was_asked_to_wait(
     assert bool(source_of("acme", stored, NOW_S).late_s) is late
 
 
-def test_all_gateways_connectors_and_polled_flows_are_looked_at(
+def test_connectors_and_polled_flows_of_all_gateways_are_checked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     stack: Any = Stack()

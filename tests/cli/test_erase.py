@@ -79,7 +79,7 @@ def slept(
     return seconds
 
 
-def test_nothing_is_erased_without_a_yes(slept: list[float]) -> None:
+def test_erase_without_yes_erases_nothing(slept: list[float]) -> None:
     refused = run(*WORDS, "UA1")
 
     assert refused.exit_code == 2
@@ -88,9 +88,7 @@ def test_nothing_is_erased_without_a_yes(slept: list[float]) -> None:
 
 
 @pytest.mark.law("E5", "J2")
-def test_a_row_is_deleted_and_nothing_of_it_is_left(
-    slept: list[float], gateway: LocalGateway
-) -> None:
+def test_erase_deletes_rows_and_leaves_no_copy(slept: list[float], gateway: LocalGateway) -> None:
     done = run(*ALONE, "UA1", "UA2", "nowhere", "--json")
     report = json.loads(done.stdout)
 
@@ -113,7 +111,7 @@ def test_a_row_is_deleted_and_nothing_of_it_is_left(
     assert "1 row erased" in again.stdout
 
 
-def test_rows_that_the_rules_do_not_let_go_are_said_to_be_there(slept: list[float]) -> None:
+def test_erase_is_refused_when_sync_rules_prevent_deleting_the_row(slept: list[float]) -> None:
     write("rules.json", RULES)
     assert run("rules", "put", "rules.json").exit_code == 0
 
@@ -125,7 +123,7 @@ def test_rows_that_the_rules_do_not_let_go_are_said_to_be_there(slept: list[floa
 
 
 @pytest.mark.law("E5")
-def test_it_says_what_it_waits_for_when_its_time_is_up(
+def test_erase_names_the_pending_step_at_its_timeout(
     slept: list[float], gateway: LocalGateway
 ) -> None:
     late = run(*ALONE, "UA1", "--timeout", "1")
@@ -139,7 +137,7 @@ def test_it_says_what_it_waits_for_when_its_time_is_up(
 
 
 @pytest.mark.law("E9", "E10")
-def test_destinations_and_connectors_are_asked_to_forget_the_row(
+def test_erase_removes_rows_from_destinations_and_connector_storage(
     slept: list[float],
     gateway: LocalGateway,
     taken: list[tuple[str, bytes]],
@@ -166,7 +164,7 @@ def test_destinations_and_connectors_are_asked_to_forget_the_row(
 
 
 @pytest.mark.law("E9", "E10")
-def test_it_names_who_it_waits_for(
+def test_erase_names_the_connectors_whose_polls_delay_it(
     slept: list[float], connectors: MemoryConnectors, gateway: LocalGateway
 ) -> None:
     assert run(*ALONE, "UA1").exit_code == 0
@@ -180,9 +178,7 @@ def test_it_names_who_it_waits_for(
 
 
 @pytest.mark.law("E9")
-def test_batches_that_claims_need_which_were_set_aside_are_not_taken_away(
-    slept: list[float], gateway: LocalGateway
-) -> None:
+def test_erase_keeps_batches_of_claims_set_aside(slept: list[float], gateway: LocalGateway) -> None:
     gateway.objects.put_object(f"claims-failed/{GATEWAY}/flights/1-2.json", b"{}", "a/b")
 
     refused = run(*ALONE, "UA1")
@@ -223,7 +219,7 @@ def job(gateway: LocalGateway, monkeypatch: pytest.MonkeyPatch) -> Job:
 
 
 @pytest.mark.law("E6", "E8")
-def test_the_lake_is_asked_once_the_gateway_is_done_and_its_count_is_the_proof(
+def test_erase_runs_the_lake_job_once_and_reports_what_the_job_removed(
     slept: list[float], job: Job
 ) -> None:
     done = run(*WORDS, "UA1", "UA2", "--yes", "--json")
@@ -240,7 +236,7 @@ def test_the_lake_is_asked_once_the_gateway_is_done_and_its_count_is_the_proof(
 
 
 @pytest.mark.law("E8")
-def test_what_is_left_in_the_lake_is_said_with_why_and_until_when(
+def test_erase_reports_copies_left_in_the_lake_with_reason_and_time(
     slept: list[float], job: Job
 ) -> None:
     job.left = 1
@@ -253,7 +249,7 @@ def test_what_is_left_in_the_lake_is_said_with_why_and_until_when(
     assert "from 2027-01-15T08:00Z on the same command removes them" in late.stderr
 
 
-def test_a_table_that_the_lake_has_not_is_said_not_to_be_looked_into() -> None:
+def test_erasure_from_the_lake_remarks_that_the_table_does_not_exist() -> None:
     nothing = {"tables": [], "versionsRemoved": 0, "versionsLeft": 0, "againMs": 0}
 
     assert "no table of that name" in list(lake_erasure.remarks(nothing))[1]

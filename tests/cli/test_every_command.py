@@ -58,26 +58,26 @@ def ends(lines: Mapping[str, Line], *more: str, gateway: str = "nope") -> dict[i
     return codes
 
 
-def test_there_is_a_line_for_every_command() -> None:
+def test_every_command_has_a_sample_command_line() -> None:
     assert sorted(commands()) == sorted(LINES)
 
 
 @pytest.mark.usefixtures("folder")
-def test_a_command_that_does_not_know_where_is_wrong_usage() -> None:
+def test_a_command_without_gateway_or_stack_is_wrong_usage() -> None:
     somewhere = {name: line for name, line in LINES.items() if line.reaches}
 
     assert ends(somewhere) == {faults.USAGE: set(somewhere)}
 
 
 @pytest.mark.usefixtures("folder")
-def test_a_gateway_that_does_not_answer_is_worth_another_try() -> None:
+def test_commands_exit_with_the_retry_code_when_the_gateway_is_unreachable() -> None:
     asking = {name: line for name, line in reaching("gateway").items() if name not in REPORTS}
 
     assert ends(asking, *NOWHERE) == {faults.LATER: set(asking)}
 
 
 @pytest.mark.usefixtures("folder")
-def test_a_token_that_is_not_taken_is_no_access(gateway: LocalGateway) -> None:
+def test_commands_with_a_refused_token_exit_with_the_no_access_code(gateway: LocalGateway) -> None:
     public = {"connectors types"}
     asking = {
         name: line for name, line in reaching("gateway").items() if name not in REPORTS | public
@@ -93,7 +93,7 @@ def test_a_token_that_is_not_taken_is_no_access(gateway: LocalGateway) -> None:
         assert ends(asking, *words, gateway=GATEWAY) == {faults.NO_ACCESS: set(asking)}
 
 
-def test_a_gateway_that_does_not_exist_is_not_found(
+def test_commands_on_an_unknown_gateway_end_with_not_found_and_create_nothing(
     stack_file: Path, gateway: LocalGateway
 ) -> None:
     write_files(stack_file.parent.parent)
@@ -127,7 +127,7 @@ def test_a_gateway_that_does_not_exist_is_not_found(
     ],
     ids=" ".join,
 )
-def test_a_gateway_is_there_once_something_is_declared_or_pushed(
+def test_a_gateway_exists_after_its_first_declaration_or_push(
     words: tuple[str, ...], gateway: LocalGateway, empty_folder: Path
 ) -> None:
     write_files(empty_folder)
@@ -142,7 +142,7 @@ def test_a_gateway_is_there_once_something_is_declared_or_pushed(
 
 
 @pytest.mark.usefixtures("stack_file")
-def test_the_gateway_of_a_stack_file_is_there_before_its_first_commit() -> None:
+def test_the_gateway_of_a_stack_file_exists_before_its_first_commit() -> None:
     for each in ("status", "schema list", "pull", "access list"):
         assert end_of(each, LINES[each]) == (0, end_of(each, LINES[each])[1])
 
@@ -225,7 +225,9 @@ def one_session(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Aws, "_session", session)
 
 
-def test_without_credentials_a_command_on_aws_is_no_access(on_aws: dict[str, Line]) -> None:
+def test_aws_commands_without_credentials_exit_with_the_no_access_code(
+    on_aws: dict[str, Line],
+) -> None:
     assert ends(on_aws) == {faults.NO_ACCESS: set(on_aws)}
 
 
@@ -238,7 +240,7 @@ def test_without_credentials_a_command_on_aws_is_no_access(on_aws: dict[str, Lin
         (400, "ThrottlingException", faults.LATER),
     ],
 )
-def test_what_aws_refuses_ends_every_command_alike(
+def test_every_aws_command_exits_with_the_same_code_on_an_aws_error(
     status: int,
     code: str,
     exit_code: int,
@@ -252,7 +254,7 @@ def test_what_aws_refuses_ends_every_command_alike(
 
 
 @pytest.mark.usefixtures("one_session")
-def test_an_aws_that_does_not_answer_is_worth_another_try(
+def test_aws_commands_exit_with_the_retry_code_when_aws_is_unreachable(
     on_aws: dict[str, Line], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")

@@ -51,7 +51,7 @@ def exported(kept: Kept, folder: Path, pulls: Any = None) -> dict[str, Any]:
 
 
 @pytest.mark.law("E4")
-def test_whatever_the_rules_all_rows_are_in_it(tmp_path: Path) -> None:
+def test_an_export_contains_all_rows_whatever_the_sync_rules(tmp_path: Path) -> None:
     kept = Kept()
     kept.push(insert("r1", at=at_ms(1), n=1, big=2**53), insert("r2", at=at_ms(2), t="é"))
     wide = {f"c{n}": "x" * 40_000 for n in range(9)}
@@ -72,7 +72,7 @@ def test_whatever_the_rules_all_rows_are_in_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.law("E4")
-def test_out_of_a_checkpoint_and_the_log_behind_it(tmp_path: Path) -> None:
+def test_an_export_combines_the_checkpoint_and_later_log_entries(tmp_path: Path) -> None:
     kept = Kept()
     kept.push(*(insert(f"r{n}", at=at_ms(n + 1), n=n) for n in range(50)))
     kept.flushed()
@@ -105,7 +105,7 @@ class Interrupted:
 
 
 @pytest.mark.law("E4")
-def test_it_is_of_one_stamp_and_goes_on_after_an_interruption(
+def test_an_interrupted_export_continues_and_is_consistent_at_one_stamp(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = Kept()
@@ -126,7 +126,7 @@ def test_it_is_of_one_stamp_and_goes_on_after_an_interruption(
     assert last.served < 10, "it went on where it was"
 
 
-def test_a_folder_holds_one_export(tmp_path: Path) -> None:
+def test_a_second_export_into_the_same_folder_is_refused(tmp_path: Path) -> None:
     kept = Kept()
     kept.push(insert(n=1))
     exported(kept, tmp_path)
@@ -134,12 +134,12 @@ def test_a_folder_holds_one_export(tmp_path: Path) -> None:
         exported(kept, tmp_path)
 
 
-def test_it_writes_nothing() -> None:
+def test_the_transport_of_an_export_refuses_pushes() -> None:
     with pytest.raises(Forbidden):
         WholeGateway(GATEWAY, Kept().reader, print).push(push(insert()))
 
 
-def test_events_are_said_to_begin_with_the_log(tmp_path: Path) -> None:
+def test_an_export_of_an_append_table_states_since_when_events_are_included(tmp_path: Path) -> None:
     kept = Kept()
     kept.admin.register_schema(
         GATEWAY, {"table": "events", "append": True, "columns": [{"name": "n", "type": "number"}]}
@@ -156,7 +156,7 @@ def test_events_are_said_to_begin_with_the_log(tmp_path: Path) -> None:
 
 
 @pytest.mark.law("E4")
-def test_what_is_exported_can_be_put_into_another_gateway(
+def test_an_export_imported_into_another_gateway_exports_identically(
     gateway: LocalGateway, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(gateways, "stores", lambda _: (gateway.buffer, gateway.objects))

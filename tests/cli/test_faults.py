@@ -65,7 +65,7 @@ def test_each_kind_of_failure_has_its_exit_code_and_one_sentence(
     assert "\n" not in fault.sentence
 
 
-def test_the_field_at_fault_is_named() -> None:
+def test_the_message_of_a_fault_names_the_field() -> None:
     fault = fault_of(SchemaMismatch("the value is too long", field="deltas[3].title"))
     assert fault.sentence == "the value is too long (deltas[3].title)"
     assert fault.code == "SCHEMA_ERROR"
@@ -76,9 +76,9 @@ def test_a_missing_file_is_named() -> None:
     assert fault.sentence == "deltas.json: No such file or directory"
 
 
-def test_an_expired_cursor_says_how_to_go_on() -> None:
+def test_an_expired_cursor_suggests_since_0() -> None:
     assert fault_of(CursorExpired("the cursor is too old")).sentence.endswith("--since 0")
 
 
-def test_a_bug_shows_nothing_of_its_values() -> None:
+def test_an_unexpected_error_does_not_show_its_message() -> None:
     assert "sesame" not in fault_of(ValueError("the secret is sesame")).sentence

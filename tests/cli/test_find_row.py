@@ -40,7 +40,7 @@ def flush(kept: Kept) -> None:
     kept.time.now_ms += 10 * VISIBLE_MS_MAX
 
 
-def test_a_row_is_counted_in_a_batch_of_json_too() -> None:
+def test_find_row_counts_rows_in_json_batches() -> None:
     kept = Kept()
     kept.admin.save_flushing(GATEWAY, {"flushFormat": "json"})
     kept.push(insert("r1", at=at_ms(1), n=1), insert("r2", at=at_ms(2), n=1))
@@ -49,7 +49,7 @@ def test_a_row_is_counted_in_a_batch_of_json_too() -> None:
     assert counted(kept)["batches"] == 1
 
 
-def test_a_row_is_counted_in_every_store() -> None:
+def test_find_row_counts_copies_in_every_store() -> None:
     kept = Kept()
     kept.push(insert("r1", at=at_ms(1), n=1), update("r1", at=at_ms(2), n=2))
     kept.push(insert("r1", at=at_ms(3), table="todo", n=1), insert("r11", at=at_ms(4), n=1))
@@ -65,7 +65,7 @@ def test_a_row_is_counted_in_every_store() -> None:
     assert counted(kept, row="r2") == counted(kept, table="other") == NONE
 
 
-def test_a_row_that_was_deleted_is_found_until_the_last_copy_is_gone() -> None:
+def test_find_row_finds_a_deleted_row_until_its_last_copy_is_removed() -> None:
     """The way that docs/operations.md describes, store by store."""
     kept = Kept()
     kept.push(insert("r1", at=at_ms(1), secret="x" * 10_000), insert("r2", at=at_ms(2), n=1))
@@ -91,7 +91,7 @@ def test_a_row_that_was_deleted_is_found_until_the_last_copy_is_gone() -> None:
     assert counted(kept, row="r2")["row"] == 1
 
 
-def test_the_exit_status_says_whether_anything_is_left(
+def test_find_row_exits_with_1_when_copies_are_left_and_0_otherwise(
     gateway: LocalGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gateways, "stores", lambda _: (gateway.buffer, gateway.objects))

@@ -56,7 +56,7 @@ def status(name: str) -> dict[str, Any]:
 
 
 @pytest.mark.law("Y7", "Y10")
-def test_flows_from_their_file_to_their_removal(
+def test_flows_are_applied_run_paused_backfilled_and_removed(
     gateway: LocalGateway, source: MemorySource
 ) -> None:
     source.put({"a": 1, "b": 9})
@@ -107,7 +107,7 @@ def test_flows_from_their_file_to_their_removal(
 
 @pytest.mark.law("Y10")
 @pytest.mark.usefixtures("gateway")
-def test_a_plan_says_what_would_move_and_saves_nothing(source: MemorySource) -> None:
+def test_flows_plan_counts_rows_that_would_move_and_saves_nothing(source: MemorySource) -> None:
     source.put({"a": 1, "b": 9})
     out, into, across = lines(run("flows", "plan", "flows.yaml", "--json"))
 
@@ -129,7 +129,7 @@ def test_a_plan_says_what_would_move_and_saves_nothing(source: MemorySource) -> 
 
 @pytest.mark.law("Y4")
 @pytest.mark.usefixtures("gateway", "source")
-def test_the_faults_of_all_flows_are_shown_and_none_is_declared() -> None:
+def test_faults_of_all_flows_are_reported_and_no_flow_is_declared() -> None:
     faulty = FLOWS.replace("database: postgres, secret: w", "database: oracle, secret: w")
     faulty = faulty.replace("tables: [orders]", "tables: []").replace("[things]", "[stuff]")
     Path("flows.yaml").write_text(faulty + "  - {name: across}\n")
@@ -148,7 +148,7 @@ def test_the_faults_of_all_flows_are_shown_and_none_is_declared() -> None:
 
 @pytest.mark.law("Y10")
 @pytest.mark.usefixtures("gateway", "source")
-def test_a_flow_that_is_declared_otherwise_is_replaced_when_that_is_asked_for() -> None:
+def test_a_differently_declared_flow_is_replaced_only_with_replace() -> None:
     assert run("flows", "apply", "flows.yaml").exit_code == 0
     Path("flows.yaml").write_text(FLOWS.replace("value: 5", "value: 7"))
     refused = run("flows", "apply", "flows.yaml")
@@ -164,7 +164,7 @@ def test_a_flow_that_is_declared_otherwise_is_replaced_when_that_is_asked_for() 
 
 @pytest.mark.law("Y4")
 @pytest.mark.usefixtures("source")
-def test_a_connector_that_has_no_room_beside_iceberg_is_shown_the_way_round() -> None:
+def test_a_flow_from_a_connector_to_iceberg_is_refused() -> None:
     to_lake = FLOWS.replace(
         "destination: gateway", "destination: {database: iceberg, secret: lake}"
     )
@@ -178,7 +178,7 @@ def test_a_connector_that_has_no_room_beside_iceberg_is_shown_the_way_round() ->
 
 @pytest.mark.law("Y10")
 @pytest.mark.usefixtures("source")
-def test_names_are_shared_with_connectors_and_the_right_settings_are_asked_for(
+def test_a_flow_with_the_name_of_a_connector_or_invalid_settings_is_refused(
     gateway: LocalGateway,
 ) -> None:
     del gateway
@@ -194,7 +194,7 @@ def test_names_are_shared_with_connectors_and_the_right_settings_are_asked_for(
 
 
 @pytest.mark.law("Y4")
-def test_a_database_that_cannot_be_used_is_said_before_a_flow_is_declared(
+def test_a_flow_with_an_unusable_database_is_refused_except_with_no_check(
     gateway: LocalGateway,
     source: MemorySource,
 ) -> None:

@@ -21,7 +21,7 @@ ROW = json.dumps(
 )
 
 
-def test_nothing_is_deleted_without_a_yes(gateway: LocalGateway) -> None:
+def test_gateways_delete_without_yes_deletes_nothing(gateway: LocalGateway) -> None:
     refused = run("gateways", "delete", GATEWAY)
 
     assert refused.exit_code == 2
@@ -30,7 +30,7 @@ def test_nothing_is_deleted_without_a_yes(gateway: LocalGateway) -> None:
 
 
 @pytest.mark.law("E1", "E3")
-def test_a_deleted_gateway_is_said_to_be_gone_and_refuses_all(gateway: LocalGateway) -> None:
+def test_a_deleted_gateway_keeps_no_data_and_refuses_all_requests(gateway: LocalGateway) -> None:
     run("push", "-", text=ROW)
     run("flush")
     done = run("gateways", "delete", GATEWAY, "--yes", "--json")
@@ -51,7 +51,7 @@ def test_a_deleted_gateway_is_said_to_be_gone_and_refuses_all(gateway: LocalGate
 
 
 @pytest.mark.law("E3")
-def test_it_is_proved_once_nothing_can_be_under_way(
+def test_deletion_with_wait_is_proved_after_the_quiet_period(
     gateway: LocalGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slept: list[float] = []
@@ -69,7 +69,7 @@ def test_it_is_proved_once_nothing_can_be_under_way(
     assert QUIET_MS / 1000 - 60 < slept[0] <= QUIET_MS / 1000 + 2
 
 
-def test_a_gateway_that_is_not_there_is_not_deleted(gateway: LocalGateway) -> None:
+def test_deleting_an_unknown_gateway_is_refused(gateway: LocalGateway) -> None:
     refused = run("gateways", "delete", "nowhere", "--yes")
 
     assert refused.exit_code == 1

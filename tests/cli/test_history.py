@@ -53,7 +53,7 @@ def placed(*deltas: Delta) -> list[PlacedDelta]:
 
 @pytest.mark.law("H2")
 @given(deltas=row_deltas, delete_wins=st.booleans())
-def test_cells_lead_from_nothing_to_the_row_that_the_core_merges(
+def test_the_winning_cells_of_a_history_build_up_the_merged_row(
     deltas: list[Delta], *, delete_wins: bool
 ) -> None:
     row: dict[str, bytes] = {}
@@ -69,7 +69,7 @@ def test_cells_lead_from_nothing_to_the_row_that_the_core_merges(
 
 
 @pytest.mark.law("H2")
-def test_a_write_that_came_late_is_reported_and_is_lost() -> None:
+def test_a_write_with_an_older_stamp_is_listed_as_lost() -> None:
     listed = list(cells(placed(update(at=5, n=1), update(at=3, client="b", n=2), delete(at=7))))
 
     assert [(cell.before, cell.after, cell.effect) for cell in listed] == [
@@ -77,7 +77,7 @@ def test_a_write_that_came_late_is_reported_and_is_lost() -> None:
     ]  # fmt: skip
 
 
-def test_a_delta_that_concerns_no_column_is_reported_too() -> None:
+def test_a_delta_without_columns_is_listed_in_the_history() -> None:
     listed = list(cells(placed(insert(at=2), delete(at=1), delete(at=3))))
 
     assert [(cell.column, cell.delta.op, cell.effect) for cell in listed] == [
@@ -89,7 +89,7 @@ def test_a_delta_that_concerns_no_column_is_reported_too() -> None:
 
 
 @pytest.mark.law("H1")
-def test_a_row_is_shown_alike_wherever_its_deltas_are(
+def test_the_history_of_a_row_is_the_same_from_log_and_lake(
     gateway: LocalGateway, past: FolderLake
 ) -> None:
     """Before the flush, with some of it in the lake, and with all of it there."""
@@ -123,7 +123,7 @@ def test_a_row_is_shown_alike_wherever_its_deltas_are(
 
 
 @pytest.mark.law("H1")
-def test_every_value_is_read_back_as_it_was_written(tmp_path: Path) -> None:
+def test_values_of_every_type_are_read_back_from_the_lake_as_written(tmp_path: Path) -> None:
     types = {"s": "string", "n": "number", "i": "integer", "b": "boolean", "t": "timestamp",
              "d": "date", "j": "json", "dueDate": "string"}  # fmt: skip
     values: list[dict[str, object]] = [
@@ -150,7 +150,7 @@ def test_every_value_is_read_back_as_it_was_written(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_only_files_that_can_hold_the_row_are_read(tmp_path: Path) -> None:
+def test_history_reads_only_files_that_may_contain_the_row(tmp_path: Path) -> None:
     past = FolderLake(tmp_path, "g")
     for row in ("a", "b"):
         past.put_changes("todos", placed(update(row, at=1, n=1)), {"n": "integer"})
@@ -169,7 +169,7 @@ def _ids(path: Path) -> bytes:
 # --- the command ----------------------------------------------------------------------------------
 
 
-def test_cells_are_shown_and_written_as_files(gateway: LocalGateway, past: FolderLake) -> None:
+def test_history_is_printed_and_written_to_a_file(gateway: LocalGateway, past: FolderLake) -> None:
     edit("t1", 'title="Milk"', "n=1")
     materialise(past, gateway.buffer, TYPES)
     edit("t1", 'title="Bread"', client="bob")
@@ -185,7 +185,7 @@ def test_cells_are_shown_and_written_as_files(gateway: LocalGateway, past: Folde
     assert run("history", "todos", "t1", "--to", "t1.xls").exit_code == 2
 
 
-def test_what_is_not_in_the_answer_is_said(
+def test_history_states_which_commits_are_not_included(
     gateway: LocalGateway, past: FolderLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     edit("t1", "n=1")
@@ -206,7 +206,7 @@ def test_what_is_not_in_the_answer_is_said(
 
 
 @pytest.mark.law("H1")
-def test_commits_that_are_nowhere_are_said_to_be_missing(
+def test_commits_in_neither_log_nor_lake_are_reported_missing(
     gateway: LocalGateway, past: FolderLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     edit("t1", "n=1")
@@ -228,7 +228,7 @@ def test_commits_that_are_nowhere_are_said_to_be_missing(
 
 
 @pytest.mark.usefixtures("past")
-def test_what_was_never_written_is_one_sentence() -> None:
+def test_history_of_an_unknown_row_or_table_is_reported() -> None:
     edit("t1", "n=1")
     for words, sentence in (
         (("todos", "t2"), "error: no row t2 of todos was ever written"),
@@ -239,7 +239,9 @@ def test_what_was_never_written_is_one_sentence() -> None:
         assert done.stderr.startswith(sentence)
 
 
-def test_an_event_is_a_row_of_its_own(gateway: LocalGateway, past: FolderLake) -> None:
+def test_the_history_of_an_event_is_the_same_from_log_and_lake(
+    gateway: LocalGateway, past: FolderLake
+) -> None:
     schema = {"table": "seen", "append": True, "columns": [{"name": "n", "type": "integer"}]}
     Path("seen.json").write_text(json.dumps(schema))
     assert run("schema", "put", "seen.json").exit_code == 0

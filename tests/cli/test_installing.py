@@ -34,7 +34,7 @@ main()
         ("jwt", ["pull", "--url", "http://127.0.0.1:9", "--gateway", "g", "--token", "a.b.c"]),
     ],
 )
-def test_without_its_extra_the_command_line_says_what_to_install(
+def test_the_command_line_without_its_extra_names_the_command_to_install(
     module: str, words: list[str]
 ) -> None:
     ended = subprocess.run(
@@ -63,7 +63,7 @@ def test_without_its_extra_the_command_line_says_what_to_install(
          'pip install "lakesync[cli] @ git+https://g.example/l.git@abc"'),
     ],
 )  # fmt: skip
-def test_an_extra_is_installed_from_where_the_package_came(
+def test_the_install_command_uses_the_origin_of_the_package(
     origin: dict[str, Any] | None, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Distribution:
@@ -76,7 +76,7 @@ def test_an_extra_is_installed_from_where_the_package_came(
     assert installing.how_to_install("cli") == command
 
 
-def test_what_readme_installs_is_in_this_folder() -> None:
+def test_readme_installs_from_a_folder_and_known_extras() -> None:
     """Nothing is on a package index yet, so a bare name would find nothing, or somebody else's."""
     readme = (ROOT / "README.md").read_text("utf-8")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
@@ -87,7 +87,7 @@ def test_what_readme_installs_is_in_this_folder() -> None:
     assert all(target == "." or "/" in target for target, _ in targets)
 
 
-def test_no_page_and_no_message_asks_a_package_index_for_lakesync() -> None:
+def test_no_page_or_message_installs_lakesync_from_a_package_index() -> None:
     bare = re.compile(r"""pip install[^`\n]*['"` ]lakesync\[\w+\]['"`]""")
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")]
     code = (ROOT / "layers" / "lakesync" / "python" / "lakesync").rglob("*.py")
@@ -97,7 +97,7 @@ def test_no_page_and_no_message_asks_a_package_index_for_lakesync() -> None:
     assert bare.search("pip install 'lakesync[postgres]'")
 
 
-def test_the_script_leads_to_the_entry_point() -> None:
+def test_the_console_script_is_a_callable() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     module, _, name = project["scripts"]["lakesync"].partition(":")
     entry: Callable[[], None] = getattr(__import__(module, fromlist=[name]), name)

@@ -9,7 +9,7 @@ from lakesync.cli.asof import Moment
 from lakesync.cli.lake import history, written_columns, written_names
 
 
-def test_columns_have_the_names_that_they_were_written_under() -> None:
+def test_lake_columns_map_back_to_their_names_on_the_wire() -> None:
     fields = [
         SimpleNamespace(name="_id", field_id=1),
         SimpleNamespace(name="due_date", field_id=2),
@@ -26,7 +26,7 @@ def test_columns_have_the_names_that_they_were_written_under() -> None:
     assert written_columns(SimpleNamespace(properties={}, schema=table.schema)) == {}
 
 
-def test_names_that_sql_cannot_tell_apart_stay_those_of_the_lake() -> None:
+def test_names_that_differ_only_in_case_keep_their_lake_names() -> None:
     assert written_names(["due", "c_due_1"], {"due": "due", "c_due_1": "Due"}) == ["due", "c_due_1"]
 
 
@@ -50,7 +50,7 @@ def table_of(snapshots: list[Any], tagged: Any) -> Any:
     )
 
 
-def test_a_past_that_was_expired_goes_on_from_the_mark_that_is_tagged() -> None:
+def test_a_snapshot_without_mark_after_expiry_takes_the_tagged_batch_mark() -> None:
     marked, compacted, later = snapshot(2, 1, "7"), snapshot(4, 3, None), snapshot(5, 4, "9")
 
     whole = table_of([marked, snapshot(3, 2, None), compacted, later], later)

@@ -58,7 +58,7 @@ def _no_pause(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.law("E2", "E7")
-def test_two_erasures_of_the_same_rows_take_no_request_from_each_other() -> None:
+def test_two_erasures_of_the_same_rows_use_separate_requests() -> None:
     stack: Any = Stack()
     objects = Objects()
     for _ in range(2):
@@ -72,14 +72,14 @@ def test_two_erasures_of_the_same_rows_take_no_request_from_each_other() -> None
     assert not any("ann" in str(given) for given in stack.started), "everybody sees arguments"
 
 
-def test_where_as_many_are_at_work_as_may_be_it_waits() -> None:
+def test_a_job_run_waits_while_the_concurrency_limit_is_reached() -> None:
     stack: Any = Stack(busy=3)
 
     assert lake_job.run_job(stack, "g", 60) == {"tables": []}
     assert len(stack.started) == 1
 
 
-def test_it_does_not_wait_for_longer_than_it_may() -> None:
+def test_waiting_for_a_job_run_ends_at_the_timeout() -> None:
     stack: Any = Stack(busy=1_000_000)
 
     with pytest.raises(Unavailable, match="as many runs of MaintainJobName"):

@@ -23,7 +23,7 @@ WELL = {
 
 @pytest.mark.law("L23")
 @pytest.mark.parametrize("dry_run", [True, False])
-def test_the_job_is_asked_and_only_a_change_is_recorded(
+def test_a_rebuild_starts_the_job_and_is_audited_unless_dry(
     monkeypatch: pytest.MonkeyPatch, *, dry_run: bool
 ) -> None:
     stack: Any = Stack()
@@ -69,7 +69,7 @@ def test_the_job_is_asked_and_only_a_change_is_recorded(
     ],
     ids=["well", "tried", "made again"],
 )
-def test_it_says_what_was_wrong_and_what_became_of_it(
+def test_the_rebuild_report_states_what_was_wrong_and_what_was_done(
     fields: dict[str, Any], said: list[str], *, dry_run: bool
 ) -> None:
     assert list(lake_rebuild.report_lines(WELL | fields, dry_run=dry_run)) == said

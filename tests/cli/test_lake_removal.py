@@ -105,7 +105,9 @@ def tables(aws: Emulated, gateway: str) -> int:
 
 
 @pytest.mark.emulator
-def test_tables_and_all_versions_go_and_the_neighbours_stay(aws: Emulated) -> None:
+def test_lake_removal_removes_all_tables_and_object_versions_of_one_gateway_only(
+    aws: Emulated,
+) -> None:
     for gateway in ("trial", "trial2"):
         filled(aws, gateway)
     before = [key for key in versions(aws) if "trial2" in key]
@@ -118,7 +120,7 @@ def test_tables_and_all_versions_go_and_the_neighbours_stay(aws: Emulated) -> No
 
 
 @pytest.mark.emulator
-def test_the_tables_of_a_rest_catalogue_are_read_and_go_with_their_gateway(
+def test_tables_in_a_rest_catalogue_are_readable_and_removed_with_the_gateway(
     aws: Emulated, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     column = NestedField(1, "n", StringType(), required=False)

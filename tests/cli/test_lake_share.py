@@ -158,7 +158,7 @@ def shared(tables: None) -> Iterator[Result]:
 
 
 @pytest.mark.law("J2", "L24")
-def test_a_table_is_shared_listed_and_taken_back(emulator: Emulator, shared: Result) -> None:
+def test_a_table_is_shared_listed_narrowed_and_unshared(emulator: Emulator, shared: Result) -> None:
     assert shared.exit_code == 0, shared.output
     assert "ls__shared.flights has 3 tables of as many gateways, 2 columns" in shared.stdout
     assert "delay is text: the tables have integer, string" in shared.stderr
@@ -188,7 +188,9 @@ def test_a_table_is_shared_listed_and_taken_back(emulator: Emulator, shared: Res
     assert "no shared table 'flights'" in run("lake", "unshare", "flights").stderr
 
 
-def test_what_cannot_be_shared_is_refused(shared: Result, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_share_with_a_taken_or_bad_name_or_too_long_a_query_is_refused(
+    shared: Result, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert shared.exit_code == 0
     taken = run("lake", "share", "planes", "--as", "flights")
     assert "flights is the table flights already: choose another name by --as" in taken.stderr
@@ -204,7 +206,7 @@ def test_what_cannot_be_shared_is_refused(shared: Result, monkeypatch: pytest.Mo
 
 
 @pytest.mark.law("L24")
-def test_what_is_shared_is_queried_on_this_machine(shared: Result) -> None:
+def test_shared_tables_are_queried_locally(shared: Result) -> None:
     def asked(sql: str, *words: str) -> list[Any]:
         return lines(run("query", sql, "--shared", "--json", *words))
 
@@ -237,7 +239,7 @@ def test_what_is_shared_is_queried_on_this_machine(shared: Result) -> None:
         ("delay = '5'", {"acme", "blue", "cargo"}),
     ],
 )
-def test_gateways_that_a_query_leaves_out_are_not_read(
+def test_a_shared_query_opens_only_the_gateways_of_its_condition(
     shared: Result, monkeypatch: pytest.MonkeyPatch, condition: str, read: set[str]
 ) -> None:
     opened = []
@@ -253,7 +255,7 @@ def test_gateways_that_a_query_leaves_out_are_not_read(
     assert set(opened) == read
 
 
-def test_the_sql_of_a_shared_table_is_printed_with_the_views_that_it_is_over(
+def test_the_sql_of_a_share_is_printed_with_its_underlying_views(
     shared: Result,
 ) -> None:
     printed = run("lake", "views", "--shared", "flights", "--engine", "duckdb", "--catalog", "lake")
@@ -267,7 +269,7 @@ def test_the_sql_of_a_shared_table_is_printed_with_the_views_that_it_is_over(
 
 
 @pytest.mark.law("L24")
-def test_a_gateway_whose_tables_are_dropped_leaves_first(
+def test_dropping_a_gateways_tables_removes_it_from_shares(
     emulator: Emulator, shared: Result
 ) -> None:
     put(emulator, "trial", {"delay": "integer"}, [("f4", False, 5)])
@@ -287,7 +289,7 @@ def test_a_gateway_whose_tables_are_dropped_leaves_first(
     run("lake", "unshare", "alone")
 
 
-def test_a_table_that_somebody_dropped_is_named(emulator: Emulator, shared: Result) -> None:
+def test_a_shared_query_names_a_table_dropped_by_hand(emulator: Emulator, shared: Result) -> None:
     put(emulator, "gone", {"delay": "integer"}, [("f6", False, 5)])
     run("lake", "share", "flights")
     glue = client(emulator, "glue")

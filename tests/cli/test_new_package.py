@@ -29,7 +29,7 @@ DATABASE = "print(kind.title, type(kind.open(place)).__name__)"
         ("databases", DATABASE, ["web_shop", "SqlAdapter"], "24 passed"),
     ],
 )
-def test_the_tests_of_a_new_package_pass_and_its_entry_point_is_there(
+def test_a_generated_package_has_its_entry_point_and_passes_its_tests(
     kind: str, asks: str, says: list[str], passed: str, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -60,7 +60,7 @@ def test_the_tests_of_a_new_package_pass_and_its_entry_point_is_there(
     )
 
 
-def test_a_name_that_is_none_and_a_folder_that_is_not_empty_are_refused(
+def test_an_invalid_package_name_and_a_non_empty_folder_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

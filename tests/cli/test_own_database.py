@@ -74,7 +74,7 @@ def test_a_query_reads_and_writes_no_file(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["secret.csv"]
 
 
-def test_whatever_its_sql_a_database_of_a_user_is_closed(tmp_path: Path) -> None:
+def test_user_sql_can_neither_access_files_nor_change_settings(tmp_path: Path) -> None:
     (tmp_path / "secret.csv").write_text("a\n1\n")
     rows = pa.table({"a": [1]})
     with own_database() as database:
@@ -91,7 +91,7 @@ def test_whatever_its_sql_a_database_of_a_user_is_closed(tmp_path: Path) -> None
     assert rows.num_rows == 1
 
 
-def test_a_condition_of_a_restore_reads_no_file(tmp_path: Path) -> None:
+def test_the_where_condition_of_a_restore_reads_no_file(tmp_path: Path) -> None:
     (tmp_path / "secret.csv").write_text("a\n1\n")
     diff = RowDiff("r1", None, {"a": b"1"})
     where = "a = (SELECT a FROM read_csv('FOLDER/secret.csv'))".replace("FOLDER", str(tmp_path))
@@ -101,7 +101,7 @@ def test_a_condition_of_a_restore_reads_no_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", DUCKDBS_OWN)
-def test_a_table_of_the_lake_answers_by_a_name_that_duckdb_has_too(name: str) -> None:
+def test_a_lake_table_takes_precedence_over_a_duckdb_table_of_its_name(name: str) -> None:
     for reference in (name, name.upper(), f"main.{name}"):
         assert run(SomeTables(name), f"FROM {reference}").to_pylist() == [{"name": name}]
 
@@ -122,7 +122,7 @@ def test_a_table_of_the_lake_answers_by_a_name_that_duckdb_has_too(name: str) ->
         "CALL duckdb_tables()",
     ],
 )
-def test_no_table_of_duckdb_is_an_answer(sql: str) -> None:
+def test_queries_of_duckdbs_own_tables_are_refused(sql: str) -> None:
     with pytest.raises((UsageFault, NotFound), match=_REFUSED):
         run(SomeTables("todos"), sql)
 
@@ -143,6 +143,6 @@ def test_queries_of_the_lakes_tables_are_answered(sql: str) -> None:
     assert run(SomeTables("Todos"), sql).to_pylist() == [{"name": "Todos"}]
 
 
-def test_a_table_is_described() -> None:
+def test_describe_lists_the_columns_of_a_lake_table() -> None:
     (row,) = run(SomeTables("todos"), "DESCRIBE todos").to_pylist()
     assert (row["column_name"], row["column_type"]) == ("name", "VARCHAR")

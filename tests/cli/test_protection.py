@@ -48,7 +48,7 @@ def backed_up(stub: Stubber, status: str) -> None:
 RECOVER = {**OF_TABLE, "PointInTimeRecoverySpecification": {"PointInTimeRecoveryEnabled": True}}
 
 
-def test_what_a_restore_leaves_off_is_switched_on_one_after_the_other(
+def test_protections_that_a_restore_leaves_off_are_enabled_in_turn(
     client: Any, stub: Stubber
 ) -> None:
     described(stub)
@@ -63,16 +63,14 @@ def test_what_a_restore_leaves_off_is_switched_on_one_after_the_other(
     assert protect(client, TABLE) == [RECOVERY, PROTECTION, STREAM]
 
 
-def test_what_is_on_is_left_alone(client: Any, stub: Stubber) -> None:
+def test_enabled_protections_are_left_unchanged(client: Any, stub: Stubber) -> None:
     described(stub, DeletionProtectionEnabled=True, StreamSpecification={"StreamEnabled": True})
     backed_up(stub, "ENABLED")
 
     assert protect(client, TABLE) == []
 
 
-def test_a_table_that_is_still_being_restored_is_to_be_tried_later(
-    client: Any, stub: Stubber
-) -> None:
+def test_a_table_still_being_restored_is_unavailable(client: Any, stub: Stubber) -> None:
     described(stub, "CREATING")
     with pytest.raises(Unavailable, match="is CREATING: a restore takes minutes to hours"):
         protect(client, TABLE)
@@ -81,9 +79,7 @@ def test_a_table_that_is_still_being_restored_is_to_be_tried_later(
 @pytest.mark.parametrize(
     "code", ["ContinuousBackupsUnavailableException", "ResourceInUseException"]
 )
-def test_a_table_that_is_not_ready_is_to_be_tried_later(
-    client: Any, stub: Stubber, code: str
-) -> None:
+def test_a_table_that_is_not_ready_is_unavailable(client: Any, stub: Stubber, code: str) -> None:
     described(stub)
     backed_up(stub, "DISABLED")
     stub.add_client_error("update_continuous_backups", code)
@@ -91,13 +87,13 @@ def test_a_table_that_is_not_ready_is_to_be_tried_later(
         protect(client, TABLE)
 
 
-def test_a_table_that_is_not_there_is_named(client: Any, stub: Stubber) -> None:
+def test_an_unknown_table_is_reported_as_not_found(client: Any, stub: Stubber) -> None:
     stub.add_client_error("describe_table", "ResourceNotFoundException")
     with pytest.raises(NotFound, match=f"there is no table {TABLE}"):
         protect(client, TABLE)
 
 
-def test_any_other_refusal_is_reported_as_it_is(client: Any, stub: Stubber) -> None:
+def test_other_aws_errors_are_raised_unchanged(client: Any, stub: Stubber) -> None:
     stub.add_client_error("describe_table", "AccessDeniedException")
     with pytest.raises(client.exceptions.ClientError, match="AccessDeniedException"):
         protect(client, TABLE)

@@ -34,7 +34,7 @@ def final(table: str) -> None:
     assert put.exit_code == 0, put.output
 
 
-def test_an_insert_makes_a_row_where_deletes_win() -> None:
+def test_insert_creates_a_row_of_a_delete_wins_table() -> None:
     final("orders")
     edit = ("push", "--table", "orders", "--row", "o1", "--set", "title=first")
 
@@ -46,7 +46,9 @@ def test_an_insert_makes_a_row_where_deletes_win() -> None:
 
 
 @pytest.mark.parametrize("database", [(), ("--database", "own.db")])
-def test_an_update_that_makes_no_row_says_so(database: tuple[str, ...]) -> None:
+def test_an_update_of_a_missing_row_of_a_delete_wins_table_is_reported(
+    database: tuple[str, ...],
+) -> None:
     final("bills")
 
     done = run("push", "--table", "bills", "--row", "b1", "--set", "title=x", *database)
@@ -57,7 +59,7 @@ def test_an_update_that_makes_no_row_says_so(database: tuple[str, ...]) -> None:
     assert rows("bills") == []
 
 
-def test_an_insert_needs_no_columns_and_is_no_delete() -> None:
+def test_insert_needs_no_columns_and_excludes_delete() -> None:
     assert run("push", "--table", "bare", "--row", "r", "--insert").exit_code == 0
     assert rows("bare") == [{"table": "bare", "_row_id": "r"}]
     assert run("push", "--table", "bare", "--row", "r", "--insert", "--delete").exit_code == 2
@@ -66,7 +68,7 @@ def test_an_insert_needs_no_columns_and_is_no_delete() -> None:
 @pytest.mark.parametrize(
     "text", ["NaN", "Infinity", "-Infinity", "[1, NaN]", '{"a": 1e999}', "1e999"]
 )
-def test_a_number_that_is_not_json_is_refused(text: str) -> None:
+def test_a_column_value_that_is_no_json_number_is_refused(text: str) -> None:
     done = run("push", "--table", "numbers", "--row", "r", "--set", f"x={text}")
 
     assert done.exit_code == 2
@@ -75,7 +77,7 @@ def test_a_number_that_is_not_json_is_refused(text: str) -> None:
     assert rows("numbers")[0]["x"] == "NaN"
 
 
-def test_a_file_with_such_a_number_names_its_line() -> None:
+def test_nan_in_a_file_of_deltas_is_refused_with_its_line() -> None:
     line = '{"op":"INSERT","table":"bad","rowId":"%s","columns":{"n":%s}}\n'
     Path("deltas.jsonl").write_text(line % ("a", 1) + line % ("b", "NaN"))
 
@@ -92,7 +94,7 @@ SEPARATORS = ["\u2028", "\u2029", "\u0085", "\x0b", "\x0c", "\x1c", "\x7f"]
 @pytest.mark.parametrize("mark", ["", "\ufeff"])
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 @pytest.mark.parametrize("how", ["file", "standard input"])
-def test_lines_end_where_json_lines_end_and_nowhere_else(mark: str, end: str, how: str) -> None:
+def test_unicode_line_separators_do_not_end_a_json_line(mark: str, end: str, how: str) -> None:
     table = f"lines_{len(mark)}_{len(end)}_{how[:4]}"
     texts = [f"a{character}b" for character in SEPARATORS]
     deltas = [
@@ -116,7 +118,7 @@ def test_a_stack_file_with_a_byte_order_mark_is_read(stack_file: Path) -> None:
     assert run("push", "--table", "marked_stack", "--row", "r", "--set", "a=1").exit_code == 0
 
 
-def test_a_token_out_of_a_file_with_a_byte_order_mark_is_taken(
+def test_a_token_with_a_byte_order_mark_is_accepted(
     gateway: LocalGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LAKESYNC_TOKEN", "\ufeff" + gateway.token("tablet"))
@@ -150,7 +152,7 @@ class Elsewhere(BaseHTTPRequestHandler):
         ("schema", "list"),
     ],
 )
-def test_an_address_that_is_no_gateway_is_named_so(
+def test_a_url_that_is_not_a_gateways_is_reported(
     words: tuple[str, ...], gateway: LocalGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LAKESYNC_TOKEN", gateway.token("cli"))

@@ -56,7 +56,9 @@ def needs(sql: str) -> Any:
         ("n is null", []),
     ],
 )
-def test_filters_are_understood_or_left_out(where: str, tests: list[Pushed]) -> None:
+def test_supported_conditions_are_pushed_down_and_others_left_out(
+    where: str, tests: list[Pushed]
+) -> None:
     database = duckdb.connect()
     database.execute("SET TimeZone = 'UTC'")
     sql = f"select _id from t where {where}"  # noqa: S608 - of the test's own words
@@ -69,7 +71,7 @@ def test_filters_are_understood_or_left_out(where: str, tests: list[Pushed]) -> 
     assert {test.column for test in tests} <= need.columns
 
 
-def test_columns_are_those_that_the_query_names() -> None:
+def test_a_scan_reads_only_the_columns_that_the_query_names() -> None:
     assert needs("select name, count(*) from t where n > 1 group by 1").columns == {"name", "n"}
     assert needs("select count(*) from t").columns == {"_id"}
     assert needs("select * from t").columns == set(SCHEMA.names)
@@ -77,11 +79,11 @@ def test_columns_are_those_that_the_query_names() -> None:
     assert (joined.columns, joined.comparisons) == ({"_id", "name", "n"}, ())
 
 
-def test_of_what_has_no_plan_everything_is_read() -> None:
+def test_a_query_without_a_plan_reads_all_columns() -> None:
     assert needs("select 1; select n from t").columns == set(SCHEMA.names)
 
 
-def test_tests_become_filters_of_the_scan() -> None:
+def test_pushed_conditions_become_a_scan_filter() -> None:
     made = as_expression((Pushed("N", ">", (3,)), Pushed("s", "in", ("a", "b"))), {"N": "c_n"})
     assert made == parser.parse("c_n > 3 and s in ('a', 'b')")
     assert list(comparisons_in("(((odd)))")) == []
@@ -106,7 +108,7 @@ HOLDS: dict[str, Any] = {
 
 
 @given(rows=ROWS, number=NUMBER, text=TEXT, joint=st.sampled_from(["and", "or"]))
-def test_what_is_left_out_changes_no_answer(
+def test_pushdown_does_not_change_the_result_of_a_query(
     rows: list[tuple[int | None, str | None]], number: str, text: str, joint: str
 ) -> None:
     table = pa.table(
@@ -134,7 +136,7 @@ def test_what_is_left_out_changes_no_answer(
     assert database.execute(sql).fetchall() == whole
 
 
-def test_rows_are_written_in_the_format_of_the_files_name(tmp_path: Path) -> None:
+def test_the_file_name_suffix_selects_the_output_format(tmp_path: Path) -> None:
     moment = datetime(2013, 1, 1, 5, tzinfo=UTC)
     rows = pa.table({"a": [1, None], "b": [["x"], []], "c": [moment, None], "d": [date.min, None]})
     for suffix in ("csv", "json", "parquet", "arrow"):

@@ -37,11 +37,11 @@ def warned(folder: Path, *words: str) -> bool:
     return "ResourceWarning" in ended.stderr
 
 
-def test_python_warns_of_what_is_left_open(empty_folder: Path) -> None:
+def test_python_warns_of_an_unclosed_resource(empty_folder: Path) -> None:
     assert warned(empty_folder, "-c", LEAVES_ONE_OPEN)
 
 
-def test_a_process_that_is_left_running_on_purpose_is_no_mistake(empty_folder: Path) -> None:
+def test_a_detached_process_gives_no_resource_warning(empty_folder: Path) -> None:
     starts = (
         "import os, pathlib, sys\n"
         f"sys.path.insert(0, {str(ROOT)!r})\n"
@@ -68,5 +68,5 @@ def test_a_process_that_is_left_running_on_purpose_is_no_mistake(empty_folder: P
     ],
     ids=" ".join,
 )
-def test_a_command_leaves_nothing_open(empty_folder: Path, words: tuple[str, ...]) -> None:
+def test_a_command_gives_no_resource_warning(empty_folder: Path, words: tuple[str, ...]) -> None:
     assert not warned(empty_folder, "-m", "lakesync.cli", *words)

@@ -78,7 +78,7 @@ BEFORE = {"t1": {"title": "Milk", "n": 1}, "t2": {"title": "Bread"}}
     now=5,
     delete_wins=True,
 )
-def test_the_planned_deltas_make_the_row_that_the_core_merges(
+def test_the_planned_deltas_restore_the_merged_row(
     deltas: list[Delta], commit: int, by: str, now: int, *, delete_wins: bool
 ) -> None:
     selection = Selection("g", "todos", commit, by=by)
@@ -98,7 +98,7 @@ def test_the_planned_deltas_make_the_row_that_the_core_merges(
         assert stay == deltas[:commit]
 
 
-def test_a_condition_is_asked_of_both_sides_of_a_row() -> None:
+def test_a_where_condition_matches_the_row_before_or_after() -> None:
     diffs = [
         RowDiff("a", {"n": b"1"}, None),
         RowDiff("b", {"n": b'"none"'}, {"n": b"5", "dueDate": b'"2024-02-29"'}),
@@ -118,7 +118,7 @@ def test_a_condition_is_asked_of_both_sides_of_a_row() -> None:
             list(matching([], where, columns))
 
 
-def test_a_condition_is_asked_of_any_number_of_rows() -> None:
+def test_a_where_condition_is_applied_to_thousands_of_rows() -> None:
     diffs = [RowDiff(f"r{n}", {"n": str(n).encode()}, None) for n in range(2_500)]
     hits = matching(diffs, "n % 500 = 0", {"n": ("integer", "n")})
     assert [diff.row_id for diff in hits] == ["r0", "r500", "r1000", "r1500", "r2000"]
@@ -128,7 +128,7 @@ def test_a_condition_is_asked_of_any_number_of_rows() -> None:
 
 
 @pytest.mark.law("H4")
-def test_rows_become_what_they_were_for_everyone_and_in_the_lake(
+def test_restored_rows_are_the_earlier_ones_in_gateway_and_lake(
     moment: str, gateway: LocalGateway, past: FolderLake
 ) -> None:
     shown_first = run(*RESTORE, "--to", moment, "--dry-run")
@@ -152,7 +152,7 @@ def test_rows_become_what_they_were_for_everyone_and_in_the_lake(
 
 @pytest.mark.law("H5")
 @pytest.mark.parametrize("died_after", [0, 1, 2])
-def test_a_restore_that_was_killed_goes_on_with_the_same_deltas(
+def test_a_killed_restore_continues_with_the_same_deltas(
     moment: str, gateway: LocalGateway, died_after: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from lakesync.client import HttpTransport  # noqa: PLC0415
@@ -188,7 +188,7 @@ def test_a_restore_that_was_killed_goes_on_with_the_same_deltas(
 
 
 @pytest.mark.law("H6")
-def test_what_was_written_since_the_plan_is_left_and_listed(moment: str) -> None:
+def test_rows_edited_since_the_plan_are_listed_and_not_restored(moment: str) -> None:
     assert run(*RESTORE, "--to", moment, "--dry-run").exit_code == 0
     edit("t2", 'title="mine"', client="carol")
     edit("t9", "n=9", client="carol")
@@ -204,7 +204,7 @@ def test_what_was_written_since_the_plan_is_left_and_listed(moment: str) -> None
 
 
 @pytest.mark.law("H4")
-def test_what_one_client_did_is_undone_and_the_rest_stays(moment: str) -> None:
+def test_restore_by_client_undoes_only_that_clients_changes(moment: str) -> None:
     edit("t1", "n=5", client="carol")
     done = run(*RESTORE, "--by", "vandal")
     assert done.exit_code == 0, done.output
@@ -221,7 +221,7 @@ def test_what_one_client_did_is_undone_and_the_rest_stays(moment: str) -> None:
         (("--where", "n = 3 or _id = 't2'"), {"t2", "t3"}),
     ],
 )
-def test_only_the_rows_that_are_named_are_restored(
+def test_restore_changes_only_the_selected_rows(
     moment: str, words: tuple[str, ...], restored: set[str]
 ) -> None:
     changed = rows()
@@ -234,7 +234,7 @@ def test_only_the_rows_that_are_named_are_restored(
     assert {row: now.get(row) for row in restored} == {row: BEFORE.get(row) for row in restored}
 
 
-def test_what_the_rules_refuse_is_reported_and_its_neighbours_go_on(moment: str) -> None:
+def test_rows_refused_by_sync_rules_are_reported_and_the_others_restored(moment: str) -> None:
     mine = {"column": "n", "op": "eq", "value": 1}
     write("rules.json", {"buckets": [{"name": "mine", "tables": ["todos"], "filters": [mine]}]})
     assert run("rules", "put", "rules.json").exit_code == 0
@@ -246,7 +246,7 @@ def test_what_the_rules_refuse_is_reported_and_its_neighbours_go_on(moment: str)
     assert PLAN.exists()
 
 
-def test_a_gateway_that_asks_for_patience_gets_it(
+def test_restore_waits_as_long_as_backpressure_asks(
     moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from lakesync.client import HttpTransport  # noqa: PLC0415
@@ -266,7 +266,7 @@ def test_a_gateway_that_asks_for_patience_gets_it(
     assert rows() == BEFORE
 
 
-def test_what_cannot_be_restored_is_one_sentence(moment: str) -> None:
+def test_an_invalid_restore_is_reported_in_one_line(moment: str) -> None:
     Path("broken.plan").write_text("[]\n")
     sentences: list[tuple[tuple[str, ...], str]] = [
         (RESTORE, "specify a time"),
@@ -287,7 +287,9 @@ def test_what_cannot_be_restored_is_one_sentence(moment: str) -> None:
 
 
 @pytest.mark.law("H5")
-def test_a_dry_run_leaves_the_plan_of_another_client(moment: str) -> None:
+def test_a_restore_by_another_client_keeps_the_existing_plan_unless_overwritten(
+    moment: str,
+) -> None:
     assert run(*RESTORE, "--to", moment, "--dry-run").exit_code == 0
     kept = PLAN.read_bytes()
     others = (*RESTORE, "--to", moment, "--client", "carol")
@@ -300,6 +302,6 @@ def test_a_dry_run_leaves_the_plan_of_another_client(moment: str) -> None:
     assert PLAN.read_bytes() != kept
 
 
-def test_a_plan_is_its_owners_alone(moment: str) -> None:
+def test_a_plan_file_is_readable_by_its_owner_only(moment: str) -> None:
     assert run(*RESTORE, "--to", moment, "--dry-run").exit_code == 0
     assert PLAN.stat().st_mode & 0o777 == 0o600

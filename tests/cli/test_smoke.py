@@ -46,7 +46,7 @@ def rows(gateway: LocalGateway, name: str = "") -> int:
     return sum(bool(decode_row_state(row.state).alive) for some in scanned for _, row in some)
 
 
-def test_every_step_is_done_and_reported_and_nothing_stays(gateway: LocalGateway) -> None:
+def test_smoke_reports_every_step_and_leaves_no_data(gateway: LocalGateway) -> None:
     for _ in range(2):
         done = run("--json")
         assert done.exit_code == 0, done.output
@@ -57,21 +57,21 @@ def test_every_step_is_done_and_reported_and_nothing_stays(gateway: LocalGateway
     assert gateway.objects.bodies == {}
 
 
-def test_a_gateway_that_is_named_stays_without_its_rows(gateway: LocalGateway) -> None:
+def test_a_named_scratch_gateway_is_kept_without_rows(gateway: LocalGateway) -> None:
     for _ in range(2):
         assert run("--scratch", "trial").exit_code == 0
     assert gateway.buffer.gateways() == ["trial"]
     assert rows(gateway, "trial") == 0
 
 
-def test_the_gateway_in_use_is_not_touched(gateway: LocalGateway) -> None:
+def test_smoke_sends_no_request_to_the_gateway_in_use(gateway: LocalGateway) -> None:
     assert run("--gateway", GATEWAY, "--scratch", "smoke-2").exit_code == 0
     assert gateway.requests
     assert not [line for line in gateway.requests if GATEWAY in line.split("/")]
     assert gateway.buffer.gateways() == ["smoke-2"]
 
 
-def test_a_gateway_with_rules_of_its_own_is_left_alone(gateway: LocalGateway) -> None:
+def test_smoke_refuses_a_scratch_gateway_with_sync_rules(gateway: LocalGateway) -> None:
     assert run().exit_code == 0
     theirs = {"version": 1, "buckets": [{"name": "theirs", "tables": ["smoke"], "filters": []}]}
     rules = json.dumps(theirs)
@@ -90,7 +90,7 @@ def test_a_gateway_with_rules_of_its_own_is_left_alone(gateway: LocalGateway) ->
     assert [line.split()[0] for line in gateway.requests[before:]] == ["GET"]
 
 
-def test_a_token_that_was_set_is_used_for_its_user(gateway: LocalGateway) -> None:
+def test_smoke_uses_a_given_token(gateway: LocalGateway) -> None:
     token = gateway.token("ann@example.com", gateway=SCRATCH, role="admin")
     assert run("--token", token).exit_code == 0
     assert run("--scratch", SCRATCH).exit_code == 0  # another user, with clients of its own
@@ -100,7 +100,7 @@ def test_a_token_that_was_set_is_used_for_its_user(gateway: LocalGateway) -> Non
     assert done.stdout.startswith("FAILED rules: ")
 
 
-def test_rules_that_hide_nothing_are_found_out(
+def test_smoke_fails_when_sync_rules_hide_nothing(
     gateway: LocalGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bucket = RULES["buckets"][0] | {"filters": []}
@@ -113,7 +113,7 @@ def test_rules_that_hide_nothing_are_found_out(
 
 
 @pytest.mark.parametrize("step", ["push", "pull", "edit", "flush"])
-def test_whatever_step_fails_all_is_deleted_and_the_end_says_so(
+def test_smoke_cleans_up_and_fails_whichever_step_fails(
     gateway: LocalGateway, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     original = getattr(Job, step)
@@ -132,7 +132,7 @@ def test_whatever_step_fails_all_is_deleted_and_the_end_says_so(
     assert gateway.buffer.gateways() == []
 
 
-def test_rows_that_could_not_be_deleted_are_no_success(
+def test_smoke_fails_when_clean_up_fails(
     gateway: LocalGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def away(_: Job) -> str:
@@ -145,7 +145,7 @@ def test_rows_that_could_not_be_deleted_are_no_success(
     assert rows(gateway) == 2
 
 
-def test_a_gateway_that_does_not_answer_is_reported_once(stack_file: Path) -> None:
+def test_smoke_reports_an_unreachable_gateway(stack_file: Path) -> None:
     stack = json.loads(stack_file.read_text("utf-8")) | {"http": "http://127.0.0.1:9"}
     stack_file.write_text(json.dumps(stack))
     done = run()

@@ -139,7 +139,7 @@ def test_a_token_is_signed_with_the_current_secret_of_the_stack() -> None:
 
 
 @pytest.mark.law("U5")
-def test_a_gateways_secret_is_of_the_generation_that_signs() -> None:
+def test_the_secret_command_prints_the_current_generation() -> None:
     assert run("secret").stdout.strip() == gateway_secret(SECRET, "acme", 3)
     assert run("secret", "--gateway", "blue").stdout.strip() == gateway_secret(SECRET, "blue")
 
@@ -178,7 +178,7 @@ def test_a_change_by_aws_credentials_is_recorded_with_their_arn(emulator: Emulat
     assert json.loads(record.after)["pushes"] == 9
 
 
-def test_a_stack_that_is_not_there_is_named() -> None:
+def test_an_unknown_stack_is_reported() -> None:
     done = run("token", "--stack", "another")
     assert done.exit_code == 1
     assert done.stderr == (
@@ -186,7 +186,7 @@ def test_a_stack_that_is_not_there_is_named() -> None:
     )
 
 
-def test_aws_that_does_not_answer_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_aws_is_reported_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     done = run("token")
@@ -250,7 +250,7 @@ def test_a_replay_moves_every_message_and_keeps_its_body_and_attributes(
     assert run("audit", "acme", "--stack-wide").exit_code == 2
 
 
-def test_a_replayed_message_is_in_its_gateways_group_again(emulator: Emulator) -> None:
+def test_a_replayed_message_keeps_its_gateways_message_group(emulator: Emulator) -> None:
     client, dead = _queue(emulator, "FlushDlq")
     client.send_message(QueueUrl=dead, MessageBody='{"gateway": "acme"}')
     run("replay", "flush")
@@ -262,7 +262,7 @@ def test_a_replayed_message_is_in_its_gateways_group_again(emulator: Emulator) -
 
 
 @pytest.mark.law("J1")
-def test_a_replay_that_cannot_be_recorded_moves_nothing(
+def test_a_replay_that_cannot_be_audited_moves_no_message(
     emulator: Emulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client, dead = _queue(emulator, "FlushDlq")
@@ -278,7 +278,7 @@ def test_a_replay_that_cannot_be_recorded_moves_nothing(
     assert _bodies(emulator, "FlushDlq") == ["flush"]
 
 
-def test_a_replay_may_be_limited_and_looked_at_before(emulator: Emulator) -> None:
+def test_replay_shows_messages_with_look_and_moves_at_most_the_limit(emulator: Emulator) -> None:
     client, dead = _queue(emulator, "FlushDlq")
     for number in range(3):
         client.send_message(QueueUrl=dead, MessageBody=f"flush {number}")
@@ -290,7 +290,7 @@ def test_a_replay_may_be_limited_and_looked_at_before(emulator: Emulator) -> Non
 
 
 @pytest.mark.law("J2")
-def test_claims_that_were_set_aside_are_shown_with_their_reason_and_put_back(
+def test_claims_set_aside_are_shown_with_their_reason_and_replayed(
     emulator: Emulator,
 ) -> None:
     s3 = boto3.client("s3", **emulator.client_options())
@@ -380,7 +380,7 @@ SQL = "select * from ToDos order by _id"
 
 
 @pytest.mark.usefixtures("lake")
-def test_a_query_sees_wire_names_and_neither_tombstones_nor_bookkeeping() -> None:
+def test_a_query_shows_wire_names_without_tombstones_and_internal_columns() -> None:
     assert lines(run("query", SQL, "--json")) == [
         {"_id": "r1", "Title": "Milk", "n": 1},
         {"_id": "r3", "Title": "Bread", "n": 3},
@@ -388,7 +388,7 @@ def test_a_query_sees_wire_names_and_neither_tombstones_nor_bookkeeping() -> Non
 
 
 @pytest.mark.usefixtures("lake")
-def test_all_columns_shows_tombstones_and_bookkeeping() -> None:
+def test_all_columns_shows_tombstones_and_internal_columns() -> None:
     rows = lines(run("query", SQL, "--json", "--all-columns"))
     assert [row["_id"] for row in rows] == ["r1", "r2", "r3"]
     assert rows[1]["_is_deleted"] is True
@@ -396,7 +396,9 @@ def test_all_columns_shows_tombstones_and_bookkeeping() -> None:
 
 
 @pytest.mark.usefixtures("lake")
-def test_only_what_a_query_needs_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_query_reads_only_the_rows_and_columns_that_it_needs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     read, whole = [], Lake.read
 
     def noted(self: Lake, *words: Any, **named: Any) -> Any:
@@ -416,7 +418,7 @@ def test_only_what_a_query_needs_is_read(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert ".parquet" in refused.stderr
 
 
-def test_the_past_is_found_by_snapshot_by_time_and_by_commit_stamp(
+def test_query_as_of_takes_a_snapshot_a_time_or_a_commit_stamp(
     lake: list[tuple[int, int, int]],
 ) -> None:
     (first, first_ms, _), (second, _, _) = lake
@@ -432,7 +434,7 @@ def test_the_past_is_found_by_snapshot_by_time_and_by_commit_stamp(
         assert "there was nothing in ToDos at that moment" in done.stderr
 
 
-def test_what_a_table_consists_of_and_what_waits_for_it(
+def test_lake_status_shows_files_snapshots_mark_and_waiting_claims(
     lake: list[tuple[int, int, int]], emulator: Emulator
 ) -> None:
     s3 = boto3.client("s3", **emulator.client_options())
@@ -454,7 +456,7 @@ def test_what_a_table_consists_of_and_what_waits_for_it(
 
 
 @pytest.mark.law("L18", "J2")
-def test_a_lost_mark_is_set_again_by_what_the_rows_say(emulator: Emulator) -> None:
+def test_lake_repair_restores_a_lost_batch_mark_from_the_rows(emulator: Emulator) -> None:
     catalogue = catalogue_of(emulator)
     catalogue.create_namespace("lakesync_repaired")
     schema = Schema(
@@ -501,7 +503,7 @@ def views_recorded(emulator: Emulator) -> tuple[str, str, list[str], list[str]]:
 
 
 @pytest.mark.law("J2")
-def test_views_are_printed_for_engines_and_made_for_athena(emulator: Emulator) -> None:
+def test_lake_views_are_printed_for_engines_and_created_in_glue(emulator: Emulator) -> None:
     catalogue = catalogue_of(emulator)
     catalogue.create_namespace("lakesync_viewed")
     named = {1: "_id", 2: "due_date", 3: "_is_deleted", 4: "_commit"}
@@ -557,7 +559,7 @@ def test_views_are_printed_for_engines_and_made_for_athena(emulator: Emulator) -
 
 
 @pytest.mark.law("J2")
-def test_tables_that_are_dropped_are_named_in_the_record(
+def test_the_audit_record_of_dropped_lake_tables_names_the_tables(
     emulator: Emulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deletion = {"deletedAt": "2026-05-17T08:00:00Z", "provableFrom": "", "proved": True, "left": {}}
@@ -579,7 +581,7 @@ def test_tables_that_are_dropped_are_named_in_the_record(
 
 
 @pytest.mark.law("J1", "J2")
-def test_a_table_that_is_made_anew_is_recorded_with_what_it_consists_of(
+def test_the_audit_record_of_a_rebuild_has_row_counts_before_and_after(
     emulator: Emulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     catalogue = catalogue_of(emulator)
@@ -608,7 +610,7 @@ def test_a_table_that_is_made_anew_is_recorded_with_what_it_consists_of(
 
 
 @pytest.mark.usefixtures("lake")
-def test_maintenance_is_reported_before_it_is_started() -> None:
+def test_a_dry_run_of_maintenance_reports_a_plan_and_starts_nothing() -> None:
     [plan] = lines(run("lake", "maintain", "--dry-run", "--json"))
     assert (plan["table"], plan["pays"], plan["small_files"]) == (WIRE_NAME, [], plan["files"])
     assert "nothing was started" in run("lake", "maintain", "--dry-run").stderr
@@ -621,7 +623,7 @@ def test_maintenance_is_reported_before_it_is_started() -> None:
 @pytest.mark.usefixtures("lake")
 @pytest.mark.law("J1")
 @pytest.mark.parametrize("outcome", ["done", "failed"])
-def test_maintenance_that_is_started_is_recorded_with_what_the_tables_consist_of(
+def test_maintenance_is_audited_with_table_contents_and_outcome(
     emulator: Emulator, monkeypatch: pytest.MonkeyPatch, outcome: str
 ) -> None:
     def run_job(*_: object) -> dict[str, Any]:
@@ -640,7 +642,7 @@ def test_maintenance_that_is_started_is_recorded_with_what_the_tables_consist_of
     assert before == after, "nothing was done here"
 
 
-def test_a_table_that_is_not_there_is_answered_with_those_that_are() -> None:
+def test_a_query_of_an_unknown_table_lists_the_existing_tables() -> None:
     done = run("query", "select * from todo_list")
     assert done.exit_code == 1
     assert done.stderr.endswith("tables in the lake: ToDos\n")
@@ -648,7 +650,7 @@ def test_a_table_that_is_not_there_is_answered_with_those_that_are() -> None:
 
 
 @pytest.mark.usefixtures("lake")
-def test_a_row_is_counted_in_every_snapshot_in_which_its_values_can_be_read() -> None:
+def test_find_row_counts_the_lake_snapshots_in_which_the_row_is_readable() -> None:
     for row, snapshots in (("r1", 2), ("r3", 1), ("r2", 0), ("it's", 0)):
         done = run("gateways", "find-row", "acme", WIRE_NAME, row, "--json")
         assert done.exit_code == (1 if snapshots else 0), done.output
@@ -656,14 +658,14 @@ def test_a_row_is_counted_in_every_snapshot_in_which_its_values_can_be_read() ->
         assert (counts["lake"], counts["lake changes"], counts["log"]) == (snapshots, 0, 0)
 
 
-def test_a_gateway_without_a_lake_says_how_to_get_one() -> None:
+def test_a_query_of_a_gateway_without_lake_tables_suggests_push_and_flush() -> None:
     done = run("query", "select * from todos", "--gateway", "bare")
     assert done.exit_code == 1
     assert done.stderr.endswith("none yet: push something, then `lakesync flush --wait`\n")
     assert lines(run("query", "select 1 as one", "--gateway", "bare", "--json")) == [{"one": 1}]
 
 
-def test_a_gateway_that_does_not_exist_is_not_found() -> None:
+def test_aws_commands_on_an_unknown_gateway_end_with_not_found() -> None:
     """By AWS credentials as by the gateway itself."""
     asking = {name: line for name, line in LINES.items() if line.reaches == "aws"}
     for name, line in asking.items():
@@ -677,7 +679,7 @@ def test_a_gateway_that_does_not_exist_is_not_found() -> None:
         assert last["code"] == "NOT_FOUND"
 
 
-def test_restored_protects_a_table_and_begins_an_epoch_in_each_of_its_gateways(
+def test_restored_protects_a_table_and_begins_a_new_epoch_in_each_gateway(
     emulator: Emulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("LAKESYNC_GATEWAY")

@@ -141,7 +141,9 @@ def account(
     return everyones
 
 
-def test_a_trial_goes_with_all_that_it_made_and_its_neighbour_stays(account: Account) -> None:
+def test_deleting_a_stack_removes_its_resources_and_leaves_other_stacks_untouched(
+    account: Account,
+) -> None:
     for name in (TRIAL, NEIGHBOUR):
         account.use(name, account.deploy(name))
     everything = account.left(TRIAL), account.left(NEIGHBOUR)
@@ -169,7 +171,7 @@ def test_a_trial_goes_with_all_that_it_made_and_its_neighbour_stays(account: Acc
     assert account.run(NEIGHBOUR, "--yes", NEIGHBOUR).exit_code == 0
 
 
-def test_an_interrupted_deletion_is_finished_by_the_next(
+def test_an_interrupted_stack_deletion_is_completed_by_repeating_the_command(
     account: Account, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = "broken"
@@ -204,7 +206,7 @@ def breaking(operation: str) -> Any:
         ("ephemeral", {"DeletionProtectionEnabled": True}, "--no-deletion-protection-enabled"),
     ],
 )
-def test_protected_data_are_refused_with_what_lifts_the_protection(
+def test_deletion_of_a_stack_with_protected_data_is_refused_with_advice(
     account: Account, stage: str, table: dict[str, Any], advice: str
 ) -> None:
     name = f"kept-{stage}"
@@ -216,7 +218,7 @@ def test_protected_data_are_refused_with_what_lifts_the_protection(
     assert account.left(name) == everything
 
 
-def test_termination_protection_is_refused_with_what_lifts_it(
+def test_deletion_of_a_stack_with_termination_protection_is_refused_with_advice(
     account: Account, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """CloudFormation would refuse the deletion itself, once everything around it is gone."""
@@ -234,7 +236,7 @@ def test_termination_protection_is_refused_with_what_lifts_it(
     assert account.left(name) == everything
 
 
-def test_a_first_deployment_that_was_rolled_back_is_cleared_away_whatever_its_stage(
+def test_a_rolled_back_first_deployment_may_be_deleted_on_any_stage(
     account: Account, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It takes no other deployment, so that nothing could lift its protection; it has no data."""
@@ -251,7 +253,7 @@ def test_a_first_deployment_that_was_rolled_back_is_cleared_away_whatever_its_st
     assert account.client("s3").head_bucket(Bucket="half-lake")
 
 
-def test_a_stack_that_is_not_lakesyncs_is_not_touched(account: Account) -> None:
+def test_deletion_of_a_foreign_stack_is_refused(account: Account) -> None:
     body = {"Resources": {"Bucket": {"Type": "AWS::S3::Bucket"}}}
     account.deploy("shop", body=json.dumps(body | {"Parameters": {"Stage": {"Type": "String"}}}))
     refused = account.run("shop", "--yes", "shop")
@@ -259,7 +261,7 @@ def test_a_stack_that_is_not_lakesyncs_is_not_touched(account: Account) -> None:
     assert "is not LakeSync's" in refused.stderr
 
 
-def test_what_is_written_meanwhile_does_not_keep_the_bucket(
+def test_a_bucket_written_to_during_deletion_is_emptied_again(
     account: Account, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The functions work until they are deleted; CloudFormation then refuses the bucket."""
@@ -282,7 +284,7 @@ def test_what_is_written_meanwhile_does_not_keep_the_bucket(
         account.client("cloudformation").describe_stacks(StackName=name)
 
 
-def test_what_cloudformation_cannot_delete_is_named(
+def test_resources_that_cloudformation_cannot_delete_are_named(
     account: Account, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     account.deploy("stuck")

@@ -114,7 +114,7 @@ def left(catalogue: Catalogue) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("kind", PLACES)
-def test_only_the_stacks_tables_are_named_and_what_looks_like_them_is_told(
+def test_the_stacks_lake_tables_are_listed_apart_from_foreign_ones(
     monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     tables = lake(monkeypatch, kind, shared())
@@ -125,7 +125,7 @@ def test_only_the_stacks_tables_are_named_and_what_looks_like_them_is_told(
     assert ["lakesync_1a2b_shop.theirs" in each for each in tables.foreign()] == [True]
 
 
-def test_a_rest_catalogue_that_leaves_files_has_them_removed_before_the_table(
+def test_dropping_tables_of_a_rest_catalogue_removes_their_files(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     catalogue = shared()
@@ -145,7 +145,7 @@ def test_a_rest_catalogue_that_leaves_files_has_them_removed_before_the_table(
     assert (left(catalogue), catalogue.purged) == (LEFT, [])
 
 
-def test_s3_tables_removes_files_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dropping_tables_of_s3_tables_purges_them(monkeypatch: pytest.MonkeyPatch) -> None:
     catalogue = shared()
     tables = lake(monkeypatch, "s3tables", catalogue)
     tables.drop()
@@ -155,7 +155,7 @@ def test_s3_tables_removes_files_itself(monkeypatch: pytest.MonkeyPatch) -> None
     assert len(catalogue.purged) == 3
 
 
-def test_an_empty_namespace_under_a_prefix_that_somebody_chose_stays(
+def test_an_empty_namespace_under_a_configured_prefix_is_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     catalogue = Catalogue({"mine_empty": {}, "mine_acme": {"todos": Table(OWN, "a")}})

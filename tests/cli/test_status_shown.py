@@ -28,7 +28,7 @@ def shown(*, batches: int, of_all: int, messages: int) -> None:
     _show(session, buffer, deployed)
 
 
-def test_batches_are_counted_of_the_gateway_and_of_all(
+def test_status_counts_waiting_batches_of_the_gateway_and_of_all_gateways(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     shown(batches=0, of_all=500, messages=500)
@@ -40,7 +40,7 @@ def test_batches_are_counted_of_the_gateway_and_of_all(
     assert printed.err == ""
 
 
-def test_messages_that_no_batch_waits_for_are_explained(
+def test_status_explains_messages_without_waiting_batches(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     shown(batches=0, of_all=0, messages=500)

@@ -21,7 +21,7 @@ __all__ = ["gateway"]  # the fixture
 
 
 @pytest.mark.usefixtures("gateway")
-def test_a_table_is_placed_once_it_was_tried() -> None:
+def test_placing_a_table_in_a_shard_is_saved_except_in_a_dry_run() -> None:
     assert "default shard" in run("tables", "list").stdout
     tried = run("tables", "place", "events", "hot", "--dry-run")
     assert "would be in shard hot" in tried.stdout
@@ -39,7 +39,9 @@ def test_a_table_is_placed_once_it_was_tried() -> None:
 
 
 @pytest.mark.parametrize(("table", "shard"), [("events", "No Shard"), ("no table", "hot")])
-def test_what_is_no_name_is_refused(gateway: LocalGateway, table: str, shard: str) -> None:
+def test_invalid_table_and_shard_names_are_refused(
+    gateway: LocalGateway, table: str, shard: str
+) -> None:
     refused = run("tables", "place", table, shard)
     assert refused.exit_code == 1
     assert "name" in refused.stderr
@@ -47,7 +49,7 @@ def test_what_is_no_name_is_refused(gateway: LocalGateway, table: str, shard: st
 
 
 @pytest.mark.law("S7")
-def test_a_table_is_removed_where_nothing_is_left_of_it(gateway: LocalGateway) -> None:
+def test_a_table_without_rows_is_removed(gateway: LocalGateway) -> None:
     deltas = [insert(table="Scratch", Title=1)]
     declare = Declare(
         gateway.buffer, wall_clock=lambda: 0, sleep_ms=lambda _: None, chance=SeededChance()
@@ -62,7 +64,7 @@ def test_a_table_is_removed_where_nothing_is_left_of_it(gateway: LocalGateway) -
 
 @pytest.mark.law("S5")
 @pytest.mark.usefixtures("gateway")
-def test_a_schema_says_which_spellings_it_adopted() -> None:
+def test_saving_a_schema_reports_the_existing_spellings_that_it_adopted() -> None:
     pushed = run("push", "--table", "Notes", "--row", "n1", "--insert", "--set", "Title=a")
     assert pushed.exit_code == 0, pushed.stderr
     saved = run("schema", "put", "--table", "notes", "--column", "title:string")

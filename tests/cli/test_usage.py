@@ -33,7 +33,7 @@ def ended(*words: str, patch: pytest.MonkeyPatch) -> object:
         (("bogus", "--json"), "No such command 'bogus'; see lakesync --help"),
     ],
 )
-def test_wrong_usage_is_json_for_programs(
+def test_wrong_usage_is_json_with_the_json_option(
     words: tuple[str, ...],
     sentence: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -46,7 +46,7 @@ def test_wrong_usage_is_json_for_programs(
     assert printed.out == ""
 
 
-def test_wrong_usage_is_shown_to_people(
+def test_wrong_usage_prints_the_usage_text_without_the_json_option(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert ended("push", "--bogus", patch=monkeypatch) == 2
@@ -56,7 +56,7 @@ def test_wrong_usage_is_shown_to_people(
 @pytest.mark.parametrize(
     "words", [("push", "--help", "--json"), ("connectors", "new", "x", "--json")]
 )
-def test_a_command_that_succeeds_still_does(
+def test_a_successful_command_exits_with_0(
     words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -64,7 +64,7 @@ def test_a_command_that_succeeds_still_does(
     assert ended(*words, patch=monkeypatch) == 0
 
 
-def test_a_fault_of_a_command_keeps_its_exit_code(
+def test_a_failing_command_keeps_its_exit_code_and_json_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     unreachable = ("--url", "http://127.0.0.1:9", "--gateway", "g", "--token", "a.b.c")
