@@ -53,7 +53,9 @@ def test_a_file_is_uploaded_and_downloaded(functions: Functions) -> None:
     assert b"".join(functions.attachments.receive_bytes(reads, 0)) == b"a photograph"
 
 
-def test_a_row_before_its_file_is_distinguished(functions: Functions) -> None:
+def test_downloading_an_attachment_not_yet_uploaded_has_a_code_of_its_own(
+    functions: Functions,
+) -> None:
     pusher(functions.buffer).push("demo", push(insert("t1", at=at_ms(1), photo=REFERENCE)))
     answer = functions.http("attachments", "attachments_download")
 
@@ -62,7 +64,7 @@ def test_a_row_before_its_file_is_distinguished(functions: Functions) -> None:
 
 
 @pytest.mark.law("G4")
-def test_the_claims_of_the_token_decide(functions: Functions) -> None:
+def test_an_attachment_of_a_row_hidden_by_sync_rules_is_not_found(functions: Functions) -> None:
     filters = [{"column": "owner", "op": "eq", "value": "jwt:sub"}]
     bucket = {"name": "own", "tables": ["todos"], "filters": filters}
     administrator(functions.buffer).save_rules("demo", {"buckets": [bucket]})
@@ -96,7 +98,7 @@ def test_the_claims_of_the_token_decide(functions: Functions) -> None:
           "column": "c"}, (413, 404), ("BODY_TOO_LARGE", "NOT_FOUND")),
     ],
 )  # fmt: skip
-def test_bad_input_is_refused_with_its_reason(
+def test_invalid_attachment_requests_are_refused_with_a_reason(
     functions: Functions, name: str, body: object, status: Any, code: Any
 ) -> None:
     answer = functions.http("attachments", sending(name, body))
@@ -107,7 +109,7 @@ def test_bad_input_is_refused_with_its_reason(
     assert functions.attachments.objects == {}
 
 
-def test_only_json_is_read(functions: Functions) -> None:
+def test_an_attachment_request_in_protobuf_is_refused(functions: Functions) -> None:
     sent = event("attachments_upload")
     sent["headers"]["content-type"] = "application/x-protobuf"
     answer = functions.http("attachments", sent)
@@ -115,7 +117,7 @@ def test_only_json_is_read(functions: Functions) -> None:
     assert (answer.status, answer.json["field"]) == (400, "Content-Type")
 
 
-def test_asking_for_an_upload_counts_as_a_push(functions: Functions) -> None:
+def test_upload_requests_count_towards_the_push_quota(functions: Functions) -> None:
     handler = functions.load("attachments")
     answers = (handler(event("attachments_upload"), None) for _ in range(2_000))
     refused = next(answer for answer in answers if answer["statusCode"] != 200)
@@ -125,7 +127,9 @@ def test_asking_for_an_upload_counts_as_a_push(functions: Functions) -> None:
     assert int(refused["headers"]["retry-after"]) > 0
 
 
-def test_addresses_and_references_are_in_no_log(functions: Functions, log: io.StringIO) -> None:
+def test_attachment_urls_and_references_are_not_logged(
+    functions: Functions, log: io.StringIO
+) -> None:
     functions.http("attachments", "attachments_upload")
     functions.http("attachments", "attachments_download")
 

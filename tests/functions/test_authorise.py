@@ -57,7 +57,7 @@ def token(secret: str = SECRET, **claims: object) -> str:
     return jwt.encode(payload, secret, "HS256")
 
 
-def test_a_good_token_hands_over_its_claims(
+def test_the_authoriser_returns_the_claims_of_a_valid_token(
     authorise: Callable[[dict[str, Any]], dict[str, Any]],
 ) -> None:
     context = authorise(event("authorise_valid"))
@@ -66,7 +66,7 @@ def test_a_good_token_hands_over_its_claims(
 
 
 @pytest.mark.parametrize("name", ["authorise_expired", "authorise_unsigned"])
-def test_a_bad_token_hands_over_a_reason_and_no_claims(
+def test_the_authoriser_returns_only_a_refusal_for_an_invalid_token(
     authorise: Callable[[dict[str, Any]], dict[str, Any]], name: str
 ) -> None:
     assert set(authorise(event(name))) == {"refused"}
@@ -78,7 +78,7 @@ def test_the_previous_secret_still_verifies(
     assert "claims" in authorise(with_token(token(OLD)))
 
 
-def test_a_rotated_secret_is_found_at_once(
+def test_a_token_signed_with_a_new_secret_is_accepted_at_once(
     authorise: Callable[[dict[str, Any]], dict[str, Any]],
 ) -> None:
     authorise(with_token(token()))
@@ -91,7 +91,7 @@ def test_a_rotated_secret_is_found_at_once(
 
 
 @pytest.mark.law("U5")
-def test_a_gateways_own_secret_opens_that_gateway_alone(
+def test_a_gateways_secret_signs_only_tokens_of_that_gateway(
     authorise: Callable[[dict[str, Any]], dict[str, Any]],
 ) -> None:
     own = gateway_secret(SECRET, "demo")
@@ -100,7 +100,7 @@ def test_a_gateways_own_secret_opens_that_gateway_alone(
     assert set(authorise(with_token(token(own, gw="other", role="admin")))) == {"refused"}
 
 
-def test_a_missing_secret_is_an_error_and_no_answer(functions: Functions) -> None:
+def test_the_authoriser_fails_when_the_secret_is_missing(functions: Functions) -> None:
     with mock_aws(), pytest.raises(ClientError):
         functions.load("authorise")(with_token(token()), Context())
 
@@ -153,7 +153,7 @@ def test_any_other_context_is_refused(functions: Functions, context: dict[str, A
     assert _answer(functions, context) == 401
 
 
-def test_tokens_never_reach_the_log(
+def test_tokens_are_not_logged(
     functions: Functions,
     authorise: Callable[[dict[str, Any]], dict[str, Any]],
     log: io.StringIO,
@@ -204,7 +204,7 @@ def authorise_socket(
 
 @pytest.mark.law("T6")
 @pytest.mark.parametrize("name", ["Sec-WebSocket-Protocol", "sec-websocket-protocol"])
-def test_a_handshakes_token_is_among_its_sub_protocols(
+def test_the_token_of_a_socket_handshake_is_read_from_its_sub_protocols(
     authorise_socket: Callable[..., dict[str, Any]], name: str
 ) -> None:
     context = authorise_socket({name: f"lakesync.v1, bearer.{token()}"})
@@ -214,14 +214,14 @@ def test_a_handshakes_token_is_among_its_sub_protocols(
 
 @pytest.mark.law("T6")
 @pytest.mark.parametrize("offered", ["", "lakesync.v1", "lakesync.v1, bearer.", "bearer.nonsense"])
-def test_a_handshake_without_a_good_token_hands_over_a_reason(
+def test_a_socket_handshake_without_a_valid_token_is_refused(
     authorise_socket: Callable[..., dict[str, Any]], offered: str
 ) -> None:
     assert set(authorise_socket({"Sec-WebSocket-Protocol": offered})) == {"refused"}
 
 
 @pytest.mark.law("T6")
-def test_a_token_in_the_address_is_taken_only_where_that_is_allowed(
+def test_a_token_in_the_query_string_is_accepted_only_when_enabled(
     authorise_socket: Callable[..., dict[str, Any]],
 ) -> None:
     query = {"token": token()}
@@ -250,7 +250,7 @@ def issued(functions: Functions) -> str:
 
 
 @pytest.mark.law("T10")
-def test_a_ticket_opens_one_handshake_with_the_claims_of_its_token(
+def test_a_ticket_authorises_one_socket_handshake_with_its_tokens_claims(
     functions: Functions, authorise_socket: Callable[..., Any], tickets: MemoryTickets
 ) -> None:
     ticket, other = issued(functions), issued(functions)
@@ -269,14 +269,14 @@ def test_a_ticket_opens_one_handshake_with_the_claims_of_its_token(
 
 @pytest.mark.law("T10")
 @pytest.mark.parametrize("wrong", ["", "x", "x" * 43, "x" * 9_000, "\u00e9" * 43, "x" * 42 + "\n"])
-def test_what_was_never_issued_opens_nothing(
+def test_an_unknown_ticket_is_refused(
     authorise_socket: Callable[..., Any], tickets: MemoryTickets, wrong: str
 ) -> None:
     assert set(authorise_socket({}, {"ticket": wrong})) == {"refused"}
 
 
 @pytest.mark.law("T10")
-def test_a_ticket_is_over_after_half_a_minute(
+def test_an_expired_ticket_is_refused(
     functions: Functions,
     authorise_socket: Callable[..., Any],
     tickets: MemoryTickets,
@@ -290,7 +290,7 @@ def test_a_ticket_is_over_after_half_a_minute(
 
 
 @pytest.mark.law("T10")
-def test_a_token_that_is_offered_leaves_the_ticket_unspent(
+def test_a_handshake_with_token_and_ticket_does_not_consume_the_ticket(
     functions: Functions, authorise_socket: Callable[..., Any], tickets: MemoryTickets
 ) -> None:
     ticket = issued(functions)
@@ -301,7 +301,7 @@ def test_a_token_that_is_offered_leaves_the_ticket_unspent(
 
 
 @pytest.mark.law("T10")
-def test_a_ticket_is_nothing_over_https(
+def test_a_ticket_is_refused_over_https(
     functions: Functions,
     authorise: Callable[[dict[str, Any]], dict[str, Any]],
     tickets: MemoryTickets,
@@ -322,7 +322,7 @@ def test_an_operator_gets_no_ticket(functions: Functions, tickets: MemoryTickets
 
 
 @pytest.mark.law("T10")
-def test_no_ticket_is_stored_or_logged(
+def test_tickets_are_neither_stored_nor_logged(
     functions: Functions,
     authorise_socket: Callable[..., Any],
     tickets: MemoryTickets,

@@ -98,7 +98,7 @@ def served(functions: Functions, monkeypatch: pytest.MonkeyPatch) -> Served:
     return Served(functions, gateway)
 
 
-def test_there_is_none_until_one_was_built(functions: Functions) -> None:
+def test_a_checkpoint_request_before_the_first_build_is_not_found(functions: Functions) -> None:
     gateway = Kept()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(wiring, "objects", lambda *_: gateway.objects)
@@ -108,7 +108,7 @@ def test_there_is_none_until_one_was_built(functions: Functions) -> None:
 
 
 @pytest.mark.law("R3")
-def test_existing_clients_are_streamed_all_of_it(served: Served) -> None:
+def test_an_existing_client_gets_the_whole_checkpoint_as_a_stream(served: Served) -> None:
     answer = served.get()
 
     assert answer.status == 200
@@ -122,7 +122,7 @@ def test_existing_clients_are_streamed_all_of_it(served: Served) -> None:
 
 
 @pytest.mark.law("F2")
-def test_a_row_is_one_insert_for_who_begins(served: Served) -> None:
+def test_a_new_client_gets_each_row_of_a_checkpoint_as_one_insert(served: Served) -> None:
     deltas = [delta for run in frames(served.get().body) for delta in run]
 
     assert {delta.row_id: delta.op.name for delta in deltas} == {
@@ -135,7 +135,7 @@ def test_a_row_is_one_insert_for_who_begins(served: Served) -> None:
 
 
 @pytest.mark.law("F2")
-def test_a_row_is_sent_as_it_is_to_who_may_hold_it(served: Served) -> None:
+def test_a_follower_gets_a_rows_deltas_from_a_checkpoint_unreduced(served: Served) -> None:
     served.gateway.buffer.save_client_state(GATEWAY, "phone-1", None, pack(Follower()))
     deltas = [delta for run in frames(served.get().body) for delta in run]
 
@@ -144,7 +144,7 @@ def test_a_row_is_sent_as_it_is_to_who_may_hold_it(served: Served) -> None:
     assert [delta.op.name for delta in deltas if delta.row_id == "r6"] == ["DELETE"]
 
 
-def test_it_is_compressed_for_who_can_read_that(served: Served) -> None:
+def test_a_checkpoint_is_compressed_when_the_client_accepts_gzip(served: Served) -> None:
     plain, packed = served.get(), served.get(gzip="gzip, deflate, br")
 
     assert packed.headers["content-encoding"] == "gzip"
@@ -153,7 +153,7 @@ def test_it_is_compressed_for_who_can_read_that(served: Served) -> None:
 
 
 @pytest.mark.law("R3", "V7")
-def test_each_row_is_decided_and_comes_as_one_insert(served: Served) -> None:
+def test_sync_rules_filter_the_rows_of_a_checkpoint_each_sent_as_one_insert(served: Served) -> None:
     served.rules(["todos", "lists"])
     served.rebuild()
 
@@ -170,7 +170,7 @@ def test_each_row_is_decided_and_comes_as_one_insert(served: Served) -> None:
 
 
 @pytest.mark.law("U9")
-def test_no_answer_names_a_table_that_the_rules_hide(
+def test_no_checkpoint_answer_names_a_table_hidden_by_sync_rules(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served.rules(["lists"])
@@ -189,7 +189,7 @@ def test_no_answer_names_a_table_that_the_rules_hide(
 
 
 @pytest.mark.law("R3", "V4")
-def test_one_from_before_the_rules_is_not_served_to_who_sees_less(served: Served) -> None:
+def test_a_checkpoint_from_before_narrower_sync_rules_is_not_served(served: Served) -> None:
     """The log behind it does not tell that `r5` has left sight since."""
     first = served.gateway.latest()
     served.gateway.push(update("r5", at=at_ms(80), client="c", owner="other"))
@@ -205,7 +205,7 @@ def test_one_from_before_the_rules_is_not_served_to_who_sees_less(served: Served
 
 
 @pytest.mark.law("R3")
-def test_its_parts_are_read_one_after_the_other(served: Served) -> None:
+def test_the_parts_of_a_checkpoint_read_in_turn_equal_the_whole(served: Served) -> None:
     whole = frames(served.get().body)
     runs = []
     query: dict[str, str] = {"part": "0"}
@@ -232,7 +232,7 @@ def shown(deltas: list[Delta]) -> dict[tuple[str, str], Any]:
 
 
 @pytest.mark.law("R3")
-def test_parts_stay_those_of_one_checkpoint_until_that_is_gone(served: Served) -> None:
+def test_parts_are_served_from_the_named_checkpoint_until_its_removal(served: Served) -> None:
     first = served.gateway.latest()
     served.gateway.push(insert("r99", at=at_ms(70), n=99))
     served.gateway.flushed()
@@ -253,7 +253,7 @@ def test_parts_stay_those_of_one_checkpoint_until_that_is_gone(served: Served) -
 
 
 @pytest.mark.law("F8")
-def test_what_does_not_fit_one_answer_says_which_parts_to_ask_for(
+def test_a_checkpoint_too_large_for_one_answer_names_the_parts(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(route, "ANSWER_BYTES_MAX", 1_000)
@@ -266,7 +266,9 @@ def test_what_does_not_fit_one_answer_says_which_parts_to_ask_for(
         assert "lists 0 to 0, notes 0 to 0, todos 0 to 2" in answer.json["error"]
 
 
-def test_looking_for_little_in_much_ends(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_request_that_reads_too_much_is_refused(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
     served.rules([])
     served.rebuild()
     monkeypatch.setattr(stream, "READ_BYTES_MAX", 500)
@@ -290,14 +292,16 @@ ID = "0" * 16 + "-" + "0" * 16
         ({"checkpoint": ID, "part": "0"}, 410),
     ],
 )  # fmt: skip
-def test_a_part_that_is_none_is_refused(served: Served, query: dict[str, str], status: int) -> None:
+def test_an_invalid_checkpoint_part_is_refused(
+    served: Served, query: dict[str, str], status: int
+) -> None:
     answer = served.get(query)
 
     assert answer.status == status
     assert set(answer.json) >= {"error", "code", "requestId"}
 
 
-def test_another_gateways_token_reads_nothing(served: Served) -> None:
+def test_a_token_of_another_gateway_reads_no_checkpoint(served: Served) -> None:
     answer = served.get(claims={"gw": "other"})
 
     assert (answer.status, answer.json["code"]) == (403, "FORBIDDEN")

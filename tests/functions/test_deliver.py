@@ -76,7 +76,7 @@ def message(name: str, table: str = "todos", body: str = "", tries: int = 1) -> 
 
 
 @pytest.mark.law("D9")
-def test_a_destination_that_is_down_gets_back_its_own_messages_alone() -> None:
+def test_only_messages_of_an_unreachable_destination_are_retried_with_back_off() -> None:
     def act(place: DeliveryPlace) -> Delivered:
         if place.destination == "down":
             raise AdapterUnreachable("it cannot be reached")
@@ -91,7 +91,7 @@ def test_a_destination_that_is_down_gets_back_its_own_messages_alone() -> None:
 
 
 @pytest.mark.law("D9", "P15")
-def test_an_archive_that_is_away_delays_no_delivery_there() -> None:
+def test_an_unreachable_archive_does_not_delay_deliveries_to_its_destination() -> None:
     def act(place: DeliveryPlace) -> Delivered:
         if place.table == "archived":
             raise AdapterUnreachable("the bucket cannot be reached")
@@ -108,13 +108,13 @@ def test_an_archive_that_is_away_delays_no_delivery_there() -> None:
 
 
 @pytest.mark.law("P15")
-def test_once_a_day_tables_are_announced() -> None:
+def test_the_daily_event_announces_tables_for_archiving() -> None:
     handler = deliver_handler(Given(), Given(), lambda *_: None, lambda: 0.0)
     assert handler({"archive": True}, Context()) == {"tables": 3}
 
 
 @pytest.mark.law("D9")
-def test_what_is_ready_in_a_moment_comes_again_then_and_is_not_down() -> None:
+def test_contention_in_one_table_delays_only_its_message_as_long_as_asked() -> None:
     def act(place: DeliveryPlace) -> Delivered:
         if place.table == "todos":
             raise Contention("it is becoming visible", retry_after_s=42)
@@ -125,7 +125,7 @@ def test_what_is_ready_in_a_moment_comes_again_then_and_is_not_down() -> None:
     assert given.delays == [42]
 
 
-def test_what_ran_out_of_time_comes_again_at_once() -> None:
+def test_an_unfinished_delivery_is_retried_without_delay() -> None:
     given = Given(lambda _: Delivered(5, finished=False))
 
     assert given.handle(message("w"), message("w")) == ["w/todos", "w/todos"]
@@ -134,7 +134,7 @@ def test_what_ran_out_of_time_comes_again_at_once() -> None:
 
 
 @pytest.mark.parametrize("body", ["{", "[]", '{"claim": 7}', '{"claim": "claims/acme/t/1.json"}'])
-def test_a_message_that_is_none_costs_its_neighbours_nothing(body: str) -> None:
+def test_a_malformed_message_does_not_affect_other_messages(body: str) -> None:
     given = Given()
 
     assert given.handle(message("bad", body=body), message("w")) == ["bad/todos"]
@@ -142,7 +142,7 @@ def test_a_message_that_is_none_costs_its_neighbours_nothing(body: str) -> None:
     assert given.delays == [BACK_OFF_S_MAX]
 
 
-def test_a_bug_costs_its_neighbours_nothing() -> None:
+def test_an_unexpected_error_does_not_affect_other_messages() -> None:
     def act(place: DeliveryPlace) -> Delivered:
         if place.table == "notes":
             raise ZeroDivisionError
@@ -151,7 +151,7 @@ def test_a_bug_costs_its_neighbours_nothing() -> None:
     assert Given(act).handle(message("w", "notes"), message("w")) == ["w/notes"]
 
 
-def test_a_sweep_tells_each_lag_and_alarms_for_none_that_is_paused(
+def test_a_sweep_reports_every_lag_and_alarms_for_no_paused_destination(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     handler = deliver_handler(Given(), Given(), lambda *_: None, lambda: 0.0)
@@ -164,7 +164,7 @@ def test_a_sweep_tells_each_lag_and_alarms_for_none_that_is_paused(
     assert alarmed == [90.0]
 
 
-def test_with_many_gateways_only_the_destinations_furthest_behind_have_metrics_of_their_own(
+def test_only_the_most_delayed_destinations_of_many_have_their_own_metrics(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     class Behind(Given):
@@ -182,7 +182,7 @@ def test_with_many_gateways_only_the_destinations_furthest_behind_have_metrics_o
     assert sorted(ages) == [float(n) for n in range(1, 301)], "the alarm is on all of them"
 
 
-def test_the_deployed_function_clears_what_waits_for_nobody(
+def test_the_deployed_function_removes_claims_of_an_unknown_destination(
     functions: Functions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with mock_aws():
@@ -202,7 +202,7 @@ def test_the_deployed_function_clears_what_waits_for_nobody(
 
 
 @pytest.mark.law("D12")
-def test_a_secret_that_cannot_be_read_says_which_and_not_what() -> None:
+def test_a_missing_secret_is_reported_by_its_name() -> None:
     with mock_aws():
         client = boto3.client("secretsmanager", region_name="eu-central-1")
         client.create_secret(Name="s/destinations/acme/w", SecretString="postgresql://u:pw@h/d")
@@ -222,7 +222,9 @@ def deployed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.law("P12")
-def test_a_deployed_destination_keeps_no_history_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deployed_destination_keeps_its_history_for_a_limited_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     deployed(monkeypatch)
     urls = {
         "postgres": "postgresql://u:pw@h/d",
@@ -240,7 +242,7 @@ def test_a_deployed_destination_keeps_no_history_for_ever(monkeypatch: pytest.Mo
 
 
 @pytest.mark.law("P8")
-def test_a_secret_that_is_rotated_is_in_force_with_the_next_message(
+def test_a_rotated_database_secret_is_used_from_the_next_message_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The function is warm, and has opened the database before."""
@@ -258,7 +260,7 @@ def test_a_secret_that_is_rotated_is_in_force_with_the_next_message(
 
 @pytest.mark.law("N19")
 @pytest.mark.parametrize("url", ["postgresql://u:pw@127.0.0.1:1/d", "mysql://u:pw@localhost:1/d"])
-def test_a_destination_is_at_no_private_address_that_the_operator_does_not_list(
+def test_a_destination_at_an_unlisted_private_address_is_refused(
     monkeypatch: pytest.MonkeyPatch, url: str
 ) -> None:
     deployed(monkeypatch)
@@ -277,7 +279,9 @@ def test_a_destination_is_at_no_private_address_that_the_operator_does_not_list(
 
 
 @pytest.mark.law("P15")
-def test_one_with_an_archive_forgets_nothing_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_destination_with_an_archive_deletes_no_history_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     deployed(monkeypatch)
     settings = load(DeliverSettings, os.environ)
     declared = Destination("w", "postgres", "w", declared_ms=5, archive=Archive("cold", 7))
@@ -336,7 +340,7 @@ class Glue:
 
 
 @pytest.mark.law("D17")
-def test_what_is_large_for_bigquery_starts_a_run_of_the_job(
+def test_a_large_delivery_to_bigquery_starts_a_job_run(
     functions: Functions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent, glue, made = event("deliver_claimed"), Glue(), wiring.client

@@ -56,7 +56,7 @@ def opening(monkeypatch: pytest.MonkeyPatch, opened: Any) -> None:
 
 
 @pytest.mark.law("Y10")
-def test_rows_are_counted_for_the_administration(
+def test_a_flow_plan_counts_the_source_rows(
     functions: Functions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database = Database()
@@ -75,7 +75,7 @@ def test_rows_are_counted_for_the_administration(
     assert (asked, database.is_closed) == ([("demo", "shop", "postgres", "demo")], True)
 
 
-def test_a_database_that_is_away_is_a_sentence_in_the_plan(
+def test_an_unreachable_database_is_the_reason_in_a_flow_plan(
     functions: Functions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def away(*_: str) -> Database:
@@ -91,7 +91,7 @@ def test_a_database_that_is_away_is_a_sentence_in_the_plan(
         counts("demo", FLOW)
 
 
-def test_who_has_no_time_left_counts_no_more() -> None:
+def test_a_flow_plan_without_time_left_omits_counts() -> None:
     database, now = Database(), iter([0.0, 100.0])
     database.insert_deltas(batch("orders", [insert("r", table="orders")])).unwrap()
     handler = with_counts(lambda *_: None, lambda *_: database, lambda: next(now))
@@ -102,7 +102,9 @@ def test_who_has_no_time_left_counts_no_more() -> None:
 
 
 @pytest.mark.parametrize("answer", [(False, b""), (True, b"{}")])
-def test_a_function_that_dies_is_a_sentence(answer: tuple[bool, bytes]) -> None:
+def test_a_failed_count_invocation_is_reported_as_source_unavailable(
+    answer: tuple[bool, bytes],
+) -> None:
     with pytest.raises(SourceUnavailable, match="did not answer"):
         counted_by(lambda _: answer, no_lakes)("demo", FLOW)
 
@@ -113,7 +115,7 @@ def test_a_function_that_dies_is_a_sentence(answer: tuple[bool, bytes]) -> None:
         counted_by(late, no_lakes)("demo", FLOW)
 
 
-def test_flows_with_iceberg_are_counted_by_the_function_that_has_it() -> None:
+def test_rows_of_iceberg_flows_are_counted_by_the_lake_function() -> None:
     body = ACROSS | {"source": {"database": "iceberg", "secret": "lake"}}
     flow = read_flow(body, GatewayConfig(), "demo")
     asked = []
@@ -126,7 +128,7 @@ def test_flows_with_iceberg_are_counted_by_the_function_that_has_it() -> None:
     assert asked == ["iceberg"]
 
 
-def test_everything_else_is_a_poll(functions: Functions) -> None:
+def test_other_events_of_the_flow_function_are_polls(functions: Functions) -> None:
     answer = functions.load("flow")(event("flow_poll"), Context())
     assert (answer["status"], answer["next"]) == ("gone", "end")
 
@@ -142,7 +144,9 @@ def test_everything_else_is_a_poll(functions: Functions) -> None:
         ({"source": {"connector": "mysql"}, "destination": "gateway"}, "databases"),
     ],
 )
-def test_a_flow_is_polled_where_its_ends_are_reached(body: dict[str, Any], place: str) -> None:
+def test_a_flow_is_polled_by_the_function_that_reaches_both_ends(
+    body: dict[str, Any], place: str
+) -> None:
     flow = read_flow(ACROSS | body, GatewayConfig(), "demo")
     definition = Definition("flow", flow_to_stored(flow))
 
@@ -155,7 +159,7 @@ def test_a_flow_is_polled_where_its_ends_are_reached(body: dict[str, Any], place
 
 
 @pytest.mark.law("Y9")
-def test_a_secret_that_polls_forget_is_forgotten_for_their_flows(
+def test_the_flow_function_has_one_secrets_store(
     functions: Functions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A changed one is in force at once: so both read secrets by one store."""
@@ -170,7 +174,7 @@ def test_a_secret_that_polls_forget_is_forgotten_for_their_flows(
     assert len(made) == 1
 
 
-def test_a_database_is_asked_by_the_function_that_will_use_it(
+def test_a_database_is_checked_by_the_function_that_will_use_it(
     functions: Functions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     question = {"gateway": "demo", "ask": {"kind": "postgres", "secret": "shop"}}
@@ -198,7 +202,9 @@ def test_a_database_is_asked_by_the_function_that_will_use_it(
 
 
 @pytest.mark.parametrize("answer", [(False, b""), (True, b"{}")])
-def test_a_function_that_dies_when_asked_is_a_sentence(answer: tuple[bool, bytes]) -> None:
+def test_a_failed_database_check_invocation_is_reported_as_not_answering(
+    answer: tuple[bool, bytes],
+) -> None:
     with pytest.raises(ValidationFailed, match="did not answer in time"):
         asked_by(no_lakes, lambda _: answer)("demo", "iceberg", "lake")
 

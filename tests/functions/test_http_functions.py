@@ -65,7 +65,9 @@ def test_the_same_push_again_is_accepted_as_duplicates(functions: Functions) -> 
         if "create_app(" in app.read_text()
     ],
 )
-def test_no_answer_of_a_function_may_be_stored(functions: Functions, name: str) -> None:
+def test_not_found_answers_forbid_caching_on_every_function(
+    functions: Functions, name: str
+) -> None:
     unserved = event("push_json")
     unserved["rawPath"] = unserved["requestContext"]["http"]["path"] = "/none"
     answer = functions.http(name, unserved)
@@ -80,7 +82,7 @@ def test_a_token_for_another_gateway_is_forbidden_and_writes_nothing(functions: 
     assert functions.buffer.gateways() == []
 
 
-def test_a_bad_token_is_answered_in_our_words(functions: Functions) -> None:
+def test_an_invalid_token_is_answered_with_our_error_body(functions: Functions) -> None:
     answer = functions.http("push", "push_bad_token")
 
     assert answer.status == 401
@@ -110,7 +112,7 @@ def by_user(name: str, user: str) -> dict[str, Any]:
 
 
 @pytest.mark.law("U1")
-def test_a_client_is_its_first_users(functions: Functions) -> None:
+def test_a_client_belongs_to_its_first_user(functions: Functions) -> None:
     assert functions.http("push", by_user("push_json", "ann")).status == 200
     assert functions.http("pull", by_user("pull_first_page", "ann")).status == 200
     for name, folder in (("push_json", "push"), ("pull_first_page", "pull")):
@@ -120,7 +122,7 @@ def test_a_client_is_its_first_users(functions: Functions) -> None:
 
 
 @pytest.mark.law("U1")
-def test_a_push_that_is_refused_for_its_client_writes_nothing(functions: Functions) -> None:
+def test_a_push_for_another_users_client_writes_nothing(functions: Functions) -> None:
     functions.access.bind("demo", "phone-1", "ann")
     functions.http("push", by_user("push_json", "bob"))
 
@@ -147,7 +149,7 @@ def test_a_user_who_is_revoked_is_refused_on_every_route(
 
 @pytest.mark.law("U2")
 @pytest.mark.parametrize("name", ["push_json", "pull_first_page"])
-def test_a_client_that_is_revoked_is_refused_and_its_users_others_are_not(
+def test_a_revoked_client_is_refused_and_its_users_other_clients_are_not(
     functions: Functions, name: str
 ) -> None:
     functions.access.revoke("demo", Revocation("client", "phone-1", 0, "ops"))
@@ -160,7 +162,7 @@ def test_a_client_that_is_revoked_is_refused_and_its_users_others_are_not(
 
 
 @pytest.mark.law("Q1")
-def test_a_gateway_over_its_quota_is_answered_429_and_when_to_come_again(
+def test_a_push_over_the_quota_is_answered_429_with_retry_after(
     functions: Functions,
 ) -> None:
     functions.quotas.set_quota("demo", Quota(1, None, None))
@@ -183,7 +185,7 @@ def used(text: str) -> dict[str, Any]:
     return {name: line[name] for name in names if name in line}
 
 
-def test_what_each_gateway_used_is_in_the_log(
+def test_usage_of_each_gateway_is_logged(
     functions: Functions, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pushed = functions.http("push", "push_gzip")
@@ -211,7 +213,7 @@ def metrics_of(text: str) -> dict[str, Any]:
     return values
 
 
-def test_what_each_gateway_used_is_metrics_of_its_own_where_the_stack_asks_for_them(
+def test_usage_metrics_per_gateway_are_written_only_when_enabled(
     functions: Functions, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     functions.http("push", "push_json")
@@ -228,7 +230,7 @@ def test_what_each_gateway_used_is_metrics_of_its_own_where_the_stack_asks_for_t
     }  # fmt: skip
 
 
-def test_a_sample_of_the_gateways_has_metrics_of_its_own_always_the_same(
+def test_a_stable_sample_of_gateways_has_its_own_metrics(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     gateways = [f"gateway-{number}" for number in range(2_000)]
@@ -259,7 +261,7 @@ def revoked(functions: Functions) -> list[dict[str, str]]:
 
 
 @pytest.mark.law("U2")
-def test_an_administrator_shuts_out_and_lets_in(functions: Functions) -> None:
+def test_an_administrator_revokes_and_restores_users_and_clients(functions: Functions) -> None:
     for target in ({"user": "ann"}, {"client": "phone-1"}):
         assert change_access(functions, {"revoke": target}).json == {"saved": True}
     both = [{"client": "phone-1", "by": "ops"}, {"user": "ann", "by": "ops"}]
@@ -273,7 +275,9 @@ def test_an_administrator_shuts_out_and_lets_in(functions: Functions) -> None:
 
 
 @pytest.mark.law("U1")
-def test_an_administrator_sees_whose_a_client_is_and_releases_it(functions: Functions) -> None:
+def test_an_administrator_reads_a_clients_user_and_releases_the_client(
+    functions: Functions,
+) -> None:
     def user() -> str | None:
         sent = event("admin_access") | {"rawQueryString": "client=phone-1"}
         bound: str | None = functions.http("admin", sent).json["user"]
@@ -306,7 +310,7 @@ def test_a_malformed_change_of_access_is_refused(functions: Functions, body: obj
     assert revoked(functions) == []
 
 
-def test_who_may_come_in_is_the_administrators_business(functions: Functions) -> None:
+def test_a_client_may_neither_read_nor_change_access(functions: Functions) -> None:
     for name in ("admin_access", "admin_change_access"):
         sent = event(name)
         sent["requestContext"]["authorizer"] = event("push_json")["requestContext"]["authorizer"]
@@ -316,13 +320,13 @@ def test_who_may_come_in_is_the_administrators_business(functions: Functions) ->
 @pytest.mark.parametrize(
     "body", ["", "[]", "nul", "{}", '{"clientId": "phone-1"}', '{"clientId": 1, "deltas": []}']
 )
-def test_a_malformed_push_is_a_400_with_our_code(functions: Functions, body: str) -> None:
+def test_a_malformed_push_is_a_400_validation_error(functions: Functions, body: str) -> None:
     answer = functions.http("push", event("push_json") | {"body": body})
 
     assert (answer.status, answer.json["code"]) == (400, "VALIDATION_ERROR")
 
 
-def test_pull_gives_what_was_pushed_and_a_cursor(functions: Functions) -> None:
+def test_pull_returns_the_pushed_deltas_and_a_cursor(functions: Functions) -> None:
     functions.http("push", "push_json")
     answer = functions.http("pull", "pull_first_page")
 
@@ -362,16 +366,14 @@ def _pull(functions: Functions, **query: str) -> Any:
         ("epoch", "x" * 65), ("fresh", "maybe"), ("atLeast", "-1"), ("atLeast", "9" * 19),
     ],
 )  # fmt: skip
-def test_a_parameter_out_of_its_limits_is_named(
-    functions: Functions, name: str, value: str
-) -> None:
+def test_an_invalid_pull_parameter_is_named(functions: Functions, name: str, value: str) -> None:
     answer = _pull(functions, **{name: value})
 
     assert (answer.status, answer.json["field"]) == (400, name)
     assert answer.json["code"] in {"VALIDATION_ERROR", "INVALID_CURSOR"}
 
 
-def test_a_page_says_how_far_behind_it_is_and_ends_where_it_is_asked_to(
+def test_a_page_states_its_lag_unless_a_commit_or_freshness_is_requested(
     functions: Functions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lakesync.log.raising.RAISED_EVERY_MS", 60_000)
@@ -395,16 +397,16 @@ def test_a_page_says_how_far_behind_it_is_and_ends_where_it_is_asked_to(
         assert "behindMs" not in page
 
 
-def test_the_sample_of_a_bad_limit_is_refused(functions: Functions) -> None:
+def test_the_sample_pull_with_an_invalid_limit_is_refused(functions: Functions) -> None:
     assert functions.http("pull", "pull_bad_limit").status == 400
 
 
-def test_a_limit_beyond_the_greatest_page_is_that_page(functions: Functions) -> None:
+def test_a_limit_above_the_maximum_page_size_is_accepted(functions: Functions) -> None:
     assert _pull(functions, limit="10001").status == 200
     assert _pull(functions, limit="9" * 30).status == 200
 
 
-def test_who_only_reads_may_do_so_under_any_name(functions: Functions) -> None:
+def test_a_user_may_pull_under_an_unused_client_id(functions: Functions) -> None:
     functions.http("push", "push_json")
     page = _pull(functions, since="0", clientId="phone-9")
 
@@ -412,7 +414,7 @@ def test_who_only_reads_may_do_so_under_any_name(functions: Functions) -> None:
     assert page.json["deltas"]
 
 
-def test_a_page_that_lambda_cannot_carry_is_cut(
+def test_a_page_larger_than_a_lambda_answer_is_cut(
     functions: Functions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     functions.http("push", "push_json")
@@ -461,7 +463,7 @@ def test_an_administrator_lists_schemas(functions: Functions) -> None:
     assert _schemas(functions, "x" * 65).status == 400
 
 
-def test_an_administrator_demands_a_schema_of_every_table(functions: Functions) -> None:
+def test_an_administrator_makes_a_gateway_strict(functions: Functions) -> None:
     def declare(body: object) -> Any:
         return functions.http("admin", event("admin_schema") | {"body": json.dumps(body)})
 
@@ -475,7 +477,7 @@ def test_an_administrator_demands_a_schema_of_every_table(functions: Functions) 
     assert functions.http("push", "push_json").json["accepted"] == 3
 
 
-def test_a_client_reads_the_schemas_that_its_claims_can_show_it(functions: Functions) -> None:
+def test_a_client_reads_only_schemas_of_tables_its_claims_can_show(functions: Functions) -> None:
     functions.http("admin", "admin_schema")
     assert [s["table"] for s in functions.http("admin", "admin_client_schemas").json["tables"]] == [
         "todos"
@@ -515,7 +517,7 @@ def _try(functions: Functions, query: str, body: object = None) -> Any:
     return functions.http("admin", sent)
 
 
-def test_rules_are_tried_and_not_saved(functions: Functions) -> None:
+def test_a_trial_of_sync_rules_saves_nothing(functions: Functions) -> None:
     functions.http("admin", "admin_schema")
     functions.http("push", "push_json")
     before = functions.buffer.config("demo")
@@ -540,7 +542,7 @@ def test_rules_are_tried_and_not_saved(functions: Functions) -> None:
      '{"a":"' + "x" * 6_200 + '"}', "[" * 5_000],
 )  # fmt: skip
 @pytest.mark.parametrize("dry_run", ["true", "false"])
-def test_claims_that_are_none_are_refused_by_name(
+def test_invalid_claims_of_a_trial_are_refused(
     functions: Functions, text: str, dry_run: str
 ) -> None:
     functions.http("admin", "admin_schema")
@@ -551,7 +553,7 @@ def test_claims_that_are_none_are_refused_by_name(
     assert functions.buffer.config("demo").version == 1
 
 
-def test_claims_without_a_dry_run_save_nothing(functions: Functions) -> None:
+def test_claims_without_a_dry_run_are_refused_and_nothing_is_saved(functions: Functions) -> None:
     functions.http("admin", "admin_schema")
     answer = _try(functions, "as=" + quote('{"sub": "c1"}'))
 
@@ -572,7 +574,7 @@ def test_claims_without_a_dry_run_save_nothing(functions: Functions) -> None:
          '"sourceTable":"\\ud800"}')),
     ],
 )  # fmt: skip
-def test_text_that_no_answer_could_carry_is_refused(
+def test_a_declaration_with_an_unpaired_surrogate_is_refused(
     functions: Functions, name: str, body: str
 ) -> None:
     functions.http("admin", "admin_schema")
@@ -583,7 +585,7 @@ def test_text_that_no_answer_could_carry_is_refused(
     assert functions.buffer.config("demo").version == 1
 
 
-def test_rules_with_faults_are_refused_alike_when_they_are_tried(functions: Functions) -> None:
+def test_faulty_sync_rules_are_refused_alike_on_trial_and_on_saving(functions: Functions) -> None:
     body = {"buckets": [{"name": "", "tables": ["no body"], "filters": [1]}]}
     saved, tried = (_try(functions, query, body) for query in ("", "dryRun=true&as=%7B%7D"))
 
@@ -591,7 +593,7 @@ def test_rules_with_faults_are_refused_alike_when_they_are_tried(functions: Func
     assert len(saved.json["faults"]) == 3
 
 
-def test_only_an_administrator_tries_rules(functions: Functions) -> None:
+def test_a_client_may_not_try_sync_rules(functions: Functions) -> None:
     sent = event("admin_sync_rules") | {"rawQueryString": "dryRun=true&as=%7B%7D"}
     client = json.dumps({"sub": "c1", "gw": "demo", "exp": 4_102_444_800})
     sent["requestContext"]["authorizer"]["lambda"]["claims"] = client
@@ -599,7 +601,7 @@ def test_only_an_administrator_tries_rules(functions: Functions) -> None:
     assert functions.http("admin", sent).status == 403
 
 
-def test_the_claims_of_the_token_decide_what_is_pulled(functions: Functions) -> None:
+def test_pulled_rows_depend_on_token_claims_by_the_sync_rules(functions: Functions) -> None:
     functions.http("admin", "admin_schema")
     functions.http("push", "push_json")
     everything = functions.http("pull", "pull_first_page").json["deltas"]
@@ -622,7 +624,7 @@ def test_the_claims_of_the_token_decide_what_is_pulled(functions: Functions) -> 
     assert pulled("nobody") == []
 
 
-def test_every_fault_of_sync_rules_is_answered(functions: Functions) -> None:
+def test_every_fault_of_sync_rules_is_reported(functions: Functions) -> None:
     sent = event("admin_sync_rules")
     functions.http("admin", "admin_schema")
     sent["body"] = json.dumps(
@@ -644,7 +646,7 @@ def test_rules_of_a_table_without_a_schema_are_saved_with_a_warning(functions: F
     assert [warning["path"] for warning in answer.json["warnings"]] == ["buckets[0].tables[0]"]
 
 
-def test_an_unsound_schema_names_its_fault(functions: Functions) -> None:
+def test_an_invalid_schema_is_refused_as_a_schema_error(functions: Functions) -> None:
     sent = event("admin_schema")
     sent["body"] = '{"table": "todos", "columns": [{"name": "a", "type": "text"}]}'
     answer = functions.http("admin", sent)
@@ -653,7 +655,7 @@ def test_an_unsound_schema_names_its_fault(functions: Functions) -> None:
 
 
 @pytest.mark.parametrize("name", ["admin_metrics", "admin_client_metrics"])
-def test_metrics_are_for_administrators_and_clients(functions: Functions, name: str) -> None:
+def test_administrators_and_clients_read_metrics(functions: Functions, name: str) -> None:
     functions.http("push", "push_json")
     answer = functions.http("admin", name)
 
@@ -661,7 +663,7 @@ def test_metrics_are_for_administrators_and_clients(functions: Functions, name: 
     assert answer.json["unflushedBytes"] > 0
 
 
-def test_a_client_is_sent_nothing_of_tables_that_the_rules_hide_from_it(
+def test_client_metrics_omit_tables_hidden_by_sync_rules(
     functions: Functions,
 ) -> None:
     functions.http("admin", "admin_schema")
@@ -714,7 +716,7 @@ _DONE = {"batches": 1, "deltas": 3, "watermark": "77", "finished": True}
         ({"errorMessage": "Task timed out"}, True, 503, "FLUSH_ERROR"),
     ],
 )
-def test_flush_now_waits_for_the_flush_function(
+def test_the_flush_route_returns_the_result_of_the_flush_function(
     functions: Functions,
     monkeypatch: pytest.MonkeyPatch,
     answer: dict[str, Any],
@@ -736,7 +738,7 @@ def test_flush_now_waits_for_the_flush_function(
         assert int(got.headers["retry-after"]) > 0
 
 
-def test_a_table_alone_is_asked_of_the_flush_function(
+def test_the_flush_route_passes_a_table_to_the_flush_function(
     functions: Functions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     invocation = FlushByInvocation(_DONE)
@@ -767,7 +769,7 @@ _DELETED = {
         ({"errorMessage": "Task timed out"}, True, 502, "ADAPTER_ERROR"),
     ],
 )
-def test_deletion_is_asked_of_the_retain_function(
+def test_the_delete_route_invokes_the_retain_function(
     functions: Functions,
     monkeypatch: pytest.MonkeyPatch,
     answer: dict[str, Any],
@@ -795,7 +797,7 @@ def test_deletion_is_asked_of_the_retain_function(
      ("attachments_upload", "attachments"), ("attachments_download", "attachments"),
      ("admin_schema", "admin"), ("admin_flush", "admin"), ("admin_metrics", "admin")],
 )  # fmt: skip
-def test_of_a_deleted_gateway_no_route_gets_further_than_the_door(
+def test_requests_to_a_deleted_gateway_are_answered_410_and_store_nothing(
     functions: Functions, name: str, folder: str
 ) -> None:
     functions.access.revoke("demo", Revocation(GATEWAY_KIND, "demo", 0, "ops"))
@@ -806,7 +808,7 @@ def test_of_a_deleted_gateway_no_route_gets_further_than_the_door(
     assert functions.quotas.count_items("demo") == {"quota": 0}
 
 
-def test_only_an_administrator_deletes(functions: Functions) -> None:
+def test_a_client_may_not_delete_a_gateway(functions: Functions) -> None:
     asked = event("admin_delete_gateway")
     asked["requestContext"]["authorizer"] = event("admin_not_admin")["requestContext"]["authorizer"]
     answer = functions.http("admin", asked)
@@ -815,7 +817,7 @@ def test_only_an_administrator_deletes(functions: Functions) -> None:
 
 
 @pytest.mark.parametrize("prefix", ["", "/v1"])
-def test_who_opens_a_socket_there_is_told_where_sockets_are_and_what_they_take(
+def test_a_socket_request_to_the_http_api_is_answered_with_the_socket_url(
     functions: Functions, prefix: str
 ) -> None:
     sent = event("open_unknown") | {"rawPath": f"{prefix}/sync/demo/ws"}
@@ -840,7 +842,7 @@ def posted(body: Any, **headers: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_a_pull_may_be_asked_for_in_a_body(functions: Functions) -> None:
+def test_pull_parameters_may_be_sent_in_a_body(functions: Functions) -> None:
     functions.http("push", "push_json")
     by_get = functions.http("pull", "pull_first_page").json
     assert by_get["deltas"]
@@ -871,7 +873,7 @@ def test_a_pull_may_be_asked_for_in_a_body(functions: Functions) -> None:
         (b"\xff", None),
     ],
 )
-def test_a_pull_in_a_body_that_is_none_is_refused_with_its_place(
+def test_a_malformed_pull_body_is_refused_with_its_field(
     functions: Functions, body: Any, field: str | None
 ) -> None:
     answer = functions.http("pull", posted(body))
@@ -880,7 +882,7 @@ def test_a_pull_in_a_body_that_is_none_is_refused_with_its_place(
     assert answer.json.get("field") == field
 
 
-def test_health_needs_nothing(functions: Functions) -> None:
+def test_health_answers_ok(functions: Functions) -> None:
     assert functions.http("open", "open_health").json == {"status": "ok"}
 
 
@@ -925,20 +927,20 @@ def test_the_open_function_describes_the_whole_api(functions: Functions) -> None
     }
 
 
-def test_an_unknown_address_is_answered_in_our_words(functions: Functions) -> None:
+def test_an_unknown_path_is_answered_with_our_not_found_code(functions: Functions) -> None:
     answer = functions.http("open", "open_unknown")
 
     assert (answer.status, answer.json["code"]) == (404, "NOT_FOUND")
 
 
-def test_a_wrong_method_is_distinguished_from_an_unknown_address(functions: Functions) -> None:
+def test_a_wrong_method_is_answered_405_with_the_allowed_method(functions: Functions) -> None:
     answer = functions.http("open", "open_wrong_method")
 
     assert (answer.status, answer.json["code"]) == (405, "METHOD_NOT_ALLOWED")
     assert answer.headers["allow"] == "POST"
 
 
-def test_actions_are_run_each_by_itself(
+def test_actions_of_one_request_are_run_and_audited_separately(
     functions: Functions, log: io.StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     secrets = MemorySecrets()
@@ -987,7 +989,7 @@ def test_a_bug_is_a_500_with_the_request_id_and_no_detail(
 
 
 @pytest.mark.parametrize("name", ["push", "pull", "admin"])
-def test_a_store_that_refuses_us_is_a_bug_of_ours_and_no_detail_leaves(
+def test_a_refusal_by_dynamodb_is_an_internal_error_without_detail(
     functions: Functions,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -1013,7 +1015,7 @@ def test_a_store_that_refuses_us_is_a_bug_of_ours_and_no_detail_leaves(
     assert '"Refused"' not in counted
 
 
-def test_a_missing_authoriser_is_refused_not_trusted(functions: Functions) -> None:
+def test_a_request_without_authoriser_context_is_refused(functions: Functions) -> None:
     sent = event("pull_first_page")
     del sent["requestContext"]["authorizer"]
 
@@ -1031,7 +1033,7 @@ def test_handlers_write_one_metrics_line(
 
 @pytest.mark.law("W9")
 @pytest.mark.parametrize("form", ["text", "base64"])
-def test_a_webhook_of_a_registered_connector_is_taken_and_others_are_not(
+def test_a_webhook_is_accepted_only_when_its_connectors_secret_verifies_it(
     functions: Functions, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
     """The signature is that of the bytes, in whichever form they come."""

@@ -63,14 +63,14 @@ class Polling:
         (Step("wait", 0), "end"),
     ],
 )
-def test_its_answer_says_what_is_next(step: Step, following: str) -> None:
+def test_the_answer_of_a_poll_step_names_the_next_state(step: Step, following: str) -> None:
     answer = Polling(step).handle(EVENT)
 
     assert answer["next"] == following
     assert (answer["lease"], answer["waitS"]) == (step.lease, step.wait_s)
 
 
-def test_polls_that_are_behind_or_need_mending_are_counted(
+def test_delayed_polls_faulty_polls_and_schema_changes_are_counted(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     steps = (Step("done"), Step("more", 0, 7, behind=9), Step("done", has_fault=True))
@@ -83,7 +83,7 @@ def test_polls_that_are_behind_or_need_mending_are_counted(
     assert [line[SOURCE_CHANGES] for line in lines if SOURCE_CHANGES in line] == [[2.0]]
 
 
-def test_an_execution_begins_nothing_that_it_could_not_end() -> None:
+def test_a_poll_execution_begins_no_step_that_would_exceed_its_timeout() -> None:
     machine = json.loads((ROOT / "stepfunctions" / "poll_connector.asl.json").read_text())
     longest_s = 29 * 3  # one call, tried three times
     polling = Polling(*[Step("more", 0, 7)] * 20, takes_s=17)
@@ -97,7 +97,7 @@ def test_an_execution_begins_nothing_that_it_could_not_end() -> None:
     assert polling.leases[1:] == [7] * (len(polling.leases) - 1)
 
 
-def test_a_poll_goes_on_where_the_flow_is_polled_and_stays_there() -> None:
+def test_a_poll_moves_to_the_function_that_polls_the_flow_and_stays_there() -> None:
     polling = Polling(Step("elsewhere", place="databases"), Step("more", 0, 7), Step("done"))
     sent: dict[str, Any] = dict(EVENT)
     places = []
@@ -126,12 +126,12 @@ def test_a_poll_goes_on_where_the_flow_is_polled_and_stays_there() -> None:
         EVENT | {"place": 7},
     ],
 )
-def test_what_names_no_connector_is_refused(sent: dict[str, Any]) -> None:
+def test_a_malformed_poll_event_is_refused(sent: dict[str, Any]) -> None:
     with pytest.raises(ValidationFailed):
         Polling().handle(sent)
 
 
-def test_a_store_that_is_away_is_raised_for_the_machine_to_try_again(
+def test_an_unavailable_connector_store_is_raised_to_the_state_machine(
     functions: Functions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
@@ -143,6 +143,6 @@ def test_a_store_that_is_away_is_raised_for_the_machine_to_try_again(
         functions.load("ingest")(event("ingest_poll"), Context())
 
 
-def test_a_connector_that_is_gone_ends_it(functions: Functions) -> None:
+def test_a_poll_of_a_removed_connector_ends(functions: Functions) -> None:
     answer = functions.load("ingest")(event("ingest_poll"), Context())
     assert (answer["status"], answer["next"]) == ("gone", "end")

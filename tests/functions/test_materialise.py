@@ -75,7 +75,7 @@ class Runs:
         (0, 1, 0, DONE),
     ],
 )
-def test_there_are_as_many_runs_as_what_waits_is_worth(
+def test_the_number_of_glue_runs_follows_the_number_of_waiting_claims(
     claims: int, at_work: int, started: int, answer: Any
 ) -> None:
     runs = Runs(claims, at_work)
@@ -84,11 +84,11 @@ def test_there_are_as_many_runs_as_what_waits_is_worth(
     assert runs.started == started
 
 
-def test_announcements_go_back_if_glue_starts_nothing() -> None:
+def test_announcements_are_retried_when_glue_starts_no_run() -> None:
     assert materialise_handler(Runs(5, room=0), 4)(SENT, Context()) == BACK
 
 
-def test_a_run_that_was_started_is_enough_though_glue_starts_no_other() -> None:
+def test_announcements_are_done_once_one_of_several_runs_was_started() -> None:
     runs = Runs(3 * CLAIMS_PER_RUN, room=1)
 
     assert materialise_handler(runs, 4)(SENT, Context()) == DONE
@@ -105,7 +105,7 @@ def metrics(printed: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("by_gateway", ["no", "yes"])
-def test_the_lag_of_the_lake_is_that_of_its_oldest_batch_and_starts_nothing(
+def test_the_lag_event_reports_the_age_of_the_oldest_batch_and_starts_no_run(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, by_gateway: str
 ) -> None:
     monkeypatch.setenv("GATEWAY_METRICS", by_gateway)
@@ -122,7 +122,9 @@ def test_the_lag_of_the_lake_is_that_of_its_oldest_batch_and_starts_nothing(
     assert runs.started == 0
 
 
-def test_a_lake_that_is_not_behind_tells_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_lake_without_waiting_batches_writes_no_lag_metric(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert materialise_handler(Runs(claims=0), 4)(LAG, Context()) == {"waiting": 0}
     assert metrics(capsys.readouterr().out) == []
 
@@ -185,7 +187,7 @@ def test_many_announcements_start_one_run(
 
 
 @pytest.mark.parametrize("state", ["STARTING", "RUNNING", "STOPPING", "WAITING"])
-def test_while_enough_runs_are_at_work_announcements_go_back(
+def test_announcements_are_retried_while_enough_runs_are_active(
     functions: Functions, bucket: Any, monkeypatch: pytest.MonkeyPatch, state: str
 ) -> None:
     bucket.put_object(Bucket="lake", Key="claims/demo/todos/1.json", Body=b"{}")
@@ -195,7 +197,7 @@ def test_while_enough_runs_are_at_work_announcements_go_back(
     assert glue.started == []
 
 
-def test_glue_may_refuse_a_run_that_was_not_counted(
+def test_announcements_are_retried_when_glue_refuses_a_run(
     functions: Functions, bucket: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bucket.put_object(Bucket="lake", Key="claims/demo/todos/1.json", Body=b"{}")
@@ -203,7 +205,7 @@ def test_glue_may_refuse_a_run_that_was_not_counted(
     assert handled(functions, Glue(room=0), monkeypatch) == BACK
 
 
-def test_while_another_function_starts_runs_this_one_starts_none(
+def test_only_the_holder_of_the_starting_lease_starts_runs(
     functions: Functions, bucket: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bucket.put_object(Bucket="lake", Key="claims/demo/todos/1.json", Body=b"{}")
@@ -216,7 +218,7 @@ def test_while_another_function_starts_runs_this_one_starts_none(
     assert glue.started == ["materialise"]
 
 
-def test_what_was_taken_already_needs_no_run(
+def test_announcements_without_claims_start_no_run(
     functions: Functions, bucket: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bucket.put_object(Bucket="lake", Key="staging/demo/todos/1.parquet", Body=b"")
@@ -226,7 +228,7 @@ def test_what_was_taken_already_needs_no_run(
     assert glue.started == []
 
 
-def test_the_oldest_claim_of_each_gateway_counts(bucket: Any) -> None:
+def test_the_lag_of_each_gateway_is_the_age_of_its_oldest_claim(bucket: Any) -> None:
     for key in ("claims/one/todos/1.json", "claims/one/notes/2.json", "claims/two/todos/1.json"):
         bucket.put_object(Bucket="lake", Key=key, Body=b"{}")
     bucket.put_object(Bucket="lake", Key="claims-failed/three/todos/1.json", Body=b"{}")
@@ -236,7 +238,7 @@ def test_the_oldest_claim_of_each_gateway_counts(bucket: Any) -> None:
     assert all(age_s < 60 for age_s in oldest.values())
 
 
-def test_more_is_started_while_much_waits(
+def test_another_run_is_started_beside_an_active_one_for_many_claims(
     functions: Functions, bucket: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(CLAIMS_PER_RUN + 1):

@@ -332,7 +332,7 @@ def refused_by(kind: str) -> frozenset[str]:
 
 @pytest.mark.law("N1", "N7", "Y5")
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_long_poll_goes_on_in_further_executions(kind: str) -> None:
+def test_a_long_poll_continues_in_further_executions(kind: str) -> None:
     world = due(kind)
     entered = world.interval()
 
@@ -349,7 +349,7 @@ def test_a_long_poll_goes_on_in_further_executions(kind: str) -> None:
 
 @pytest.mark.law("N1", "N2", "N4", "N7", "Y5")
 @pytest.mark.parametrize("kind", KINDS)
-def test_killed_at_any_write_of_any_step_everything_is_there_once(kind: str) -> None:
+def test_a_poll_killed_at_any_write_loses_and_repeats_no_row(kind: str) -> None:
     for kill_at in count():
         world, moments = due(kind), count()
 
@@ -370,7 +370,9 @@ def test_killed_at_any_write_of_any_step_everything_is_there_once(kind: str) -> 
 @pytest.mark.law("N1", "N7", "Y5")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("how", ["the execution ends", "the answer is lost"])
-def test_stopped_between_any_two_states_everything_is_there_once(kind: str, how: str) -> None:
+def test_a_poll_stopped_between_any_two_states_loses_and_repeats_no_row(
+    kind: str, how: str
+) -> None:
     whole = len(due(kind).interval())
     for stop_at in range(whole):
         world = due(kind)
@@ -409,7 +411,7 @@ class SharedTime(GivenTime):
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(0, 4_500), min_size=60, max_size=200), st.integers(2, 3))
-def test_polls_at_once_that_are_killed_and_whose_answers_are_lost_bring_everything_once(
+def test_concurrent_polls_with_kills_and_lost_answers_lose_and_repeat_no_row(
     kind: str, choices: list[int], many: int
 ) -> None:
     sources.SOURCE.__init__()  # type: ignore[misc]
@@ -438,7 +440,7 @@ def test_polls_at_once_that_are_killed_and_whose_answers_are_lost_bring_everythi
 
 
 @pytest.mark.law("N4", "N6", "Y9")
-def test_a_storm_of_faults_between_states_is_waited_for_and_nothing_is_lost() -> None:
+def test_a_poll_through_repeated_source_faults_loses_no_row() -> None:
     world = due("connector")
     storm = [RateLimited("slower", retry_after_s=42), RateLimited("slower", retry_after_s=90),
              AdapterRefused("the token has expired")]  # fmt: skip
@@ -454,7 +456,7 @@ def test_a_storm_of_faults_between_states_is_waited_for_and_nothing_is_lost() ->
 
 
 @pytest.mark.law("N1", "N6")
-def test_a_gateway_in_backpressure_for_an_hour_is_left_alone_and_then_given_everything() -> None:
+def test_a_poll_backs_off_during_backpressure_and_then_delivers_all_rows() -> None:
     limits = Limits(backpressure_bytes_max=200)
     world = World("connector", limits=limits)
     world.change(*numbered())
@@ -487,7 +489,7 @@ def states_in(world: World) -> tuple[Any, set[str]]:
 
 
 @pytest.mark.law("Y11")
-def test_a_job_brings_the_very_deltas_that_pages_bring() -> None:
+def test_a_job_run_delivers_the_same_row_states_as_paged_polls() -> None:
     by_pages, by_job = due("flow between databases"), due(LARGE)
     by_pages.interval()
     assert by_job.interval().count("job") == 1
@@ -501,7 +503,7 @@ def test_a_job_brings_the_very_deltas_that_pages_bring() -> None:
 
 
 @pytest.mark.law("Y11")
-def test_where_no_job_can_be_started_the_same_execution_goes_on_and_asks_no_more() -> None:
+def test_a_poll_continues_by_pages_when_the_job_cannot_be_started() -> None:
     world = due(LARGE)
     world.starts_no_job = True
     entered = world.interval()
@@ -512,7 +514,7 @@ def test_where_no_job_can_be_started_the_same_execution_goes_on_and_asks_no_more
 
 
 @pytest.mark.law("Y11")
-def test_a_job_that_never_comes_is_waited_for_and_then_done_without() -> None:
+def test_a_job_that_never_starts_is_replaced_by_paged_polls_after_a_wait() -> None:
     world = due(LARGE)
     world.time.now_ms += EVERY_MS
     for state in world.executions():
@@ -527,7 +529,7 @@ def test_a_job_that_never_comes_is_waited_for_and_then_done_without() -> None:
 
 
 @pytest.mark.law("Y11")
-def test_a_job_that_died_on_its_way_is_asked_for_again() -> None:
+def test_a_job_that_died_midway_is_started_again() -> None:
     world, writes = due(LARGE), count()
 
     def moment() -> None:
@@ -544,7 +546,7 @@ def test_a_job_that_died_on_its_way_is_asked_for_again() -> None:
 
 
 @pytest.mark.law("Y11", "Y9")
-def test_what_a_job_cannot_read_is_said_and_left_to_the_function() -> None:
+def test_a_fault_of_a_job_is_recorded_and_the_poll_continues_by_pages() -> None:
     world = due(LARGE)
     refuses = AdapterRefused("the user may not write")
     world.by_hand.databases["warehouse", keeper(GATEWAY, NAME)] = Refusing(world.here, refuses)

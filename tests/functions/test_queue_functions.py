@@ -63,7 +63,7 @@ def test_a_flush_writes_batches_and_announces_them(functions: Functions, lake: L
     assert announced["claim"].startswith("claims/demo/todos/")
 
 
-def test_a_flush_again_announces_nothing(functions: Functions, lake: Lake) -> None:
+def test_a_repeated_flush_announces_nothing(functions: Functions, lake: Lake) -> None:
     functions.http("push", "push_json")
     flush = functions.load("flush")
     flush(event("flush_due"), Context())
@@ -73,7 +73,7 @@ def test_a_flush_again_announces_nothing(functions: Functions, lake: Lake) -> No
     assert lake.messages(lake.announce_queue) == []
 
 
-def test_only_the_poisoned_message_goes_back(functions: Functions, lake: Lake) -> None:
+def test_only_a_malformed_flush_message_is_retried(functions: Functions, lake: Lake) -> None:
     functions.http("push", "push_json")
     sent = event("flush_poison")
     answer = functions.load("flush")(sent, Context())
@@ -82,7 +82,7 @@ def test_only_the_poisoned_message_goes_back(functions: Functions, lake: Lake) -
     assert len(lake.written()) == 2
 
 
-def test_a_flush_that_fails_goes_back(
+def test_messages_of_a_failed_flush_are_retried(
     functions: Functions, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     functions.http("push", "push_json")
@@ -95,7 +95,7 @@ def test_a_flush_that_fails_goes_back(
 
 
 @pytest.mark.parametrize("name", ["flush_due", "flush_direct"])
-def test_a_flush_that_a_bug_of_ours_stopped_is_an_error_in_the_log(
+def test_a_flush_stopped_by_an_internal_error_is_logged_as_an_error(
     functions: Functions,
     lake: Lake,
     monkeypatch: pytest.MonkeyPatch,
@@ -119,7 +119,9 @@ def test_a_flush_that_a_bug_of_ours_stopped_is_an_error_in_the_log(
     assert '"FlushesFailed"' in counted
 
 
-def test_a_direct_flush_says_what_it_did(functions: Functions, lake: Lake) -> None:
+def test_a_direct_flush_returns_batches_deltas_and_watermark(
+    functions: Functions, lake: Lake
+) -> None:
     functions.http("push", "push_json")
     answer = functions.load("flush")(event("flush_direct"), Context())
 
@@ -145,7 +147,7 @@ def test_a_direct_flush_without_time_says_that_it_is_not_finished(
     assert lake.written() == []
 
 
-def test_lanes_that_stay_open_are_looked_at_again_and_closed(
+def test_a_flush_schedules_a_later_message_that_closes_open_lanes(
     functions: Functions, lake: Lake
 ) -> None:
     functions.http("push", "push_json")
@@ -171,7 +173,7 @@ def test_lanes_that_stay_open_are_looked_at_again_and_closed(
     assert functions.buffer.heads("demo")["main"].lanes.open() == ["main"]
 
 
-def test_lanes_that_cannot_be_closed_are_asked_for_again(
+def test_a_message_to_close_lanes_is_retried_when_the_store_is_unavailable(
     functions: Functions, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     functions.http("push", "push_json")
@@ -200,7 +202,7 @@ def test_the_schedule_sends_one_message_for_each_gateway_that_is_due(
     assert lake.messages(lake.flush_queue) == [{"gateway": "demo", "ifDue": True}]
 
 
-def test_a_scheduled_flush_of_a_gateway_that_lets_its_log_wait_announces_nothing(
+def test_a_scheduled_flush_respects_the_gateways_flush_interval(
     functions: Functions, lake: Lake
 ) -> None:
     functions.http("push", "push_json")
@@ -241,7 +243,7 @@ def test_a_push_over_the_threshold_asks_for_a_flush(
     assert lake.messages(lake.flush_queue) == [{"gateway": "demo"}]
 
 
-def test_a_push_is_accepted_although_no_flush_can_be_asked_for(
+def test_a_push_is_accepted_when_the_flush_request_fails(
     functions: Functions, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FLUSH_THRESHOLD_BYTES", "10")

@@ -62,7 +62,7 @@ def run(
     return task
 
 
-def test_one_slice_holds_a_few_gateways(run: Callable[..., dict[str, Any]]) -> None:
+def test_one_slice_covers_a_single_gateway(run: Callable[..., dict[str, Any]]) -> None:
     assert run("list") == {"slices": [{"after": "", "until": ""}]}
     assert run("names") == {"gateways": [GATEWAY]}
     assert run("choose") == {"gateways": ["demo"], "failed": 0}
@@ -80,7 +80,9 @@ def test_a_slice_does_all_tasks_of_its_gateways(
 
 
 @pytest.mark.law("R4")
-def test_from_the_first_task_to_the_last(run: Callable[..., dict[str, Any]], gateway: Kept) -> None:
+def test_retention_tasks_trim_the_log_and_forget_tombstones_when_old_enough(
+    run: Callable[..., dict[str, Any]], gateway: Kept
+) -> None:
     first = run("build")
     assert (first["rows"], first["finished"], first["place"]) == (2, True, "")
     assert run("build")["checkpoint"] == first["checkpoint"]
@@ -98,7 +100,7 @@ def test_from_the_first_task_to_the_last(run: Callable[..., dict[str, Any]], gat
 
 
 @pytest.mark.law("L13")
-def test_a_checkpoint_that_became_large_is_planned_out_of_the_lake(
+def test_a_large_checkpoint_is_planned_from_the_lake_unless_the_lake_lacks_tables(
     run: Callable[..., dict[str, Any]], gateway: Kept
 ) -> None:
     assert run("plan")["flushed"] == ""
@@ -114,7 +116,7 @@ def test_a_checkpoint_that_became_large_is_planned_out_of_the_lake(
     assert run("plan")["flushed"] == "", "the lake lacks tables"
 
 
-def test_a_task_without_time_says_that_it_is_not_finished(
+def test_a_retention_task_without_time_is_reported_unfinished(
     run: Callable[..., dict[str, Any]], gateway: Kept
 ) -> None:
     assert run("build", remaining_ms=1_000)["finished"] is False
@@ -128,7 +130,7 @@ def test_a_task_without_time_says_that_it_is_not_finished(
 
 
 @pytest.mark.law("E1")
-def test_a_gateway_is_deleted_and_left_alone_from_then_on(
+def test_a_deleted_gateway_has_no_further_retention_tasks(
     run: Callable[..., dict[str, Any]], gateway: Kept, functions: Functions,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -149,7 +151,7 @@ def test_a_gateway_is_deleted_and_left_alone_from_then_on(
     assert run("names") == {"gateways": []}
 
 
-def test_who_deletes_what_is_not_there_is_notified(
+def test_deletion_of_an_unknown_gateway_is_not_found(
     run: Callable[..., dict[str, Any]], gateway: Kept, functions: Functions,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -170,7 +172,7 @@ def test_who_deletes_what_is_not_there_is_notified(
             {"task": "forget", "gateway": GATEWAY, "place": "odd"},
             {"task": "build", "gateway": "a|b"}],
 )  # fmt: skip
-def test_what_is_no_task_is_refused(
+def test_a_malformed_retention_task_is_refused(
     odd: dict[str, Any], functions: Functions, run: Callable[..., dict[str, Any]], gateway: Kept
 ) -> None:
     gateway.trim()
@@ -178,7 +180,7 @@ def test_what_is_no_task_is_refused(
         functions.load("retain")(odd, Context())
 
 
-def test_what_goes_wrong_is_raised_for_the_state_machine_to_try_again(
+def test_a_retriable_error_of_a_retention_task_is_raised(
     run: Callable[..., dict[str, Any]], gateway: Kept
 ) -> None:
     def heads(*_: object, **__: object) -> Any:
@@ -190,7 +192,7 @@ def test_what_goes_wrong_is_raised_for_the_state_machine_to_try_again(
             run(name)
 
 
-def test_what_goes_wrong_is_logged_with_its_gateway_and_counted_as_what_it_is(
+def test_an_internal_error_of_a_retention_task_is_logged_and_counted(
     run: Callable[..., dict[str, Any]],
     gateway: Kept,
     monkeypatch: pytest.MonkeyPatch,
@@ -209,7 +211,7 @@ def test_what_goes_wrong_is_logged_with_its_gateway_and_counted_as_what_it_is(
     assert '"InternalErrors"' in capsys.readouterr().out
 
 
-def test_the_tasks_are_those_of_the_state_machine() -> None:
+def test_the_retain_functions_docstring_names_the_retention_tasks() -> None:
     text = (retain.__doc__ or "").split()
 
     assert {"build", "trim", "forget", "clean"} <= set(text)

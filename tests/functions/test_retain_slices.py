@@ -223,7 +223,7 @@ def idle() -> Many:
 
 
 @pytest.mark.law("R4")
-def test_ten_thousand_gateways_are_kept_in_one_execution(idle: Many) -> None:
+def test_one_execution_retains_ten_thousand_gateways_within_aws_limits(idle: Many) -> None:
     walk = Walk(idle)
 
     assert idle.retained.keys() == set(GATEWAYS), "none is left for another time"
@@ -241,7 +241,7 @@ def small(count: int = 250, **more: Any) -> Many:
     return many
 
 
-def test_a_slice_whose_time_is_over_goes_on_behind_the_gateway_that_it_did_last() -> None:
+def test_a_slice_without_time_continues_after_its_last_gateway() -> None:
     many = small(call_ms=2_000.0)  # each look at the clock is so much later
     Walk(many)
 
@@ -249,7 +249,7 @@ def test_a_slice_whose_time_is_over_goes_on_behind_the_gateway_that_it_did_last(
     assert many.retained.keys() == set(GATEWAYS[:250])
 
 
-def test_a_gateway_that_fails_is_tried_by_itself_and_stops_no_other() -> None:
+def test_a_failing_gateway_is_retried_alone_and_stops_no_other() -> None:
     many = small()
     many.broken = {GATEWAYS[7], GATEWAYS[120]}
     walk = Walk(many)
@@ -259,7 +259,7 @@ def test_a_gateway_that_fails_is_tried_by_itself_and_stops_no_other() -> None:
     assert many.retained.keys() == set(GATEWAYS[:250]) - many.broken
 
 
-def test_a_gateway_that_ends_the_process_costs_its_slice_one_by_one() -> None:
+def test_after_a_crash_the_gateways_of_the_slice_are_tried_one_by_one() -> None:
     many = small()
     many.deadly = {GATEWAYS[150]}
     walk = Walk(many)
@@ -269,7 +269,7 @@ def test_a_gateway_that_ends_the_process_costs_its_slice_one_by_one() -> None:
     assert many.retained.keys() == set(GATEWAYS[:250]) - many.deadly
 
 
-def test_more_singles_than_one_execution_does_take_turns() -> None:
+def test_gateways_to_be_tried_alone_take_turns_over_executions() -> None:
     many = small(count=0)
     slices = Slices(many.buffer, None, wall_clock=many.time.wall_clock, every_ms=DAY_MS)  # type: ignore[arg-type]
     results: list[dict[str, Any]] = [
@@ -288,7 +288,7 @@ def test_more_singles_than_one_execution_does_take_turns() -> None:
     )
 
 
-def test_a_list_of_one_may_come_as_its_element() -> None:
+def test_choose_accepts_a_single_result_instead_of_a_list() -> None:
     many = small(count=1)
     answer = many.call({"task": "choose", "results": {"gateways": "g1", "failed": False}})
 
@@ -296,7 +296,7 @@ def test_a_list_of_one_may_come_as_its_element() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, SLICE_GATEWAYS, SLICE_GATEWAYS + 1, 777])
-def test_slices_hold_each_gateway_once_and_those_that_come_meanwhile(count: int) -> None:
+def test_slices_cover_each_gateway_once_including_new_ones(count: int) -> None:
     many = small(count)
     slices = many.call({"task": "list"})["slices"]
     many.buffer.raise_head("g00000-new", "main", None, 5, NO_HEAD)
@@ -307,7 +307,7 @@ def test_slices_hold_each_gateway_once_and_those_that_come_meanwhile(count: int)
     assert names == many.buffer.gateways()
 
 
-def test_slices_grow_rather_than_their_number() -> None:
+def test_the_number_of_slices_is_bounded_with_100_000_gateways() -> None:
     class Crowd:
         def gateways(self) -> list[str]:
             return [f"g{number:06}" for number in range(100_000)]
@@ -319,7 +319,7 @@ def test_slices_grow_rather_than_their_number() -> None:
     assert len(json.dumps(slices)) < PAYLOAD_BYTES_MAX
 
 
-def test_the_machine_takes_slices_at_once_and_then_what_they_left() -> None:
+def test_the_state_machine_runs_slices_in_parallel_and_then_single_gateways() -> None:
     states = MACHINE["States"]
     flow = states["Slices"]["ItemProcessor"]
 

@@ -121,7 +121,7 @@ def left(gateway: Kept) -> dict[str, Any]:
 
 
 @pytest.mark.law("R2", "R4", "R5")
-def test_each_task_is_done_in_its_turn() -> None:
+def test_the_state_machine_runs_every_retention_task_in_order() -> None:
     gateway = due()
     before = left(gateway)
 
@@ -141,7 +141,7 @@ def test_each_task_is_done_in_its_turn() -> None:
 
 @pytest.mark.law("L13")
 @pytest.mark.parametrize("run", ["SUCCEEDED", "FAILED"])
-def test_a_large_gateway_is_built_out_of_the_lake_or_as_any_other(run: str) -> None:
+def test_a_large_checkpoint_is_built_by_the_job_or_else_by_the_function(run: str) -> None:
     gateway = due()
     gateways = []
 
@@ -157,7 +157,7 @@ def test_a_large_gateway_is_built_out_of_the_lake_or_as_any_other(run: str) -> N
 
 
 @pytest.mark.law("R2", "R4", "R5")
-def test_stopped_at_any_state_and_started_again_it_ends_the_same() -> None:
+def test_retention_stopped_at_any_state_and_restarted_ends_the_same() -> None:
     whole = due()
     count = len(walked(handler_of(whole)))
     for states in range(count):
@@ -168,7 +168,7 @@ def test_stopped_at_any_state_and_started_again_it_ends_the_same() -> None:
 
 
 @pytest.mark.law("R2", "R4", "R5")
-def test_killed_at_any_write_of_any_task_and_started_again_it_ends_the_same() -> None:
+def test_retention_killed_at_any_write_and_restarted_ends_the_same() -> None:
     whole = due()
     walked(handler_of(whole))
     for writes, last_happens in itertools.product(range(200), (False, True)):

@@ -96,7 +96,7 @@ def handler(
 
 
 @pytest.mark.law("D6")
-def test_of_ten_thousand_gateways_only_those_that_are_due_cost_anything(
+def test_the_flush_schedule_reads_only_the_heads_of_due_gateways(
     many: MemoryBuffer,
 ) -> None:
     buffer, sent = Counted(many), Sent()
@@ -107,7 +107,7 @@ def test_of_ten_thousand_gateways_only_those_that_are_due_cost_anything(
     assert buffer.reads == ["unflushed"] * (1_000 // DUE_HEADS_MAX)
 
 
-def test_ten_thousand_due_gateways_are_asked_for_in_a_thousand_calls() -> None:
+def test_flushes_of_ten_thousand_gateways_are_requested_in_a_thousand_calls() -> None:
     buffer, sent = MemoryBuffer(), Sent()
     for gateway in GATEWAYS:
         Writer(buffer, gateway).write()
@@ -122,7 +122,7 @@ def test_ten_thousand_due_gateways_are_asked_for_in_a_thousand_calls() -> None:
 
 
 @pytest.mark.law("D6")
-def test_who_runs_out_of_time_lets_another_go_on_from_there() -> None:
+def test_a_schedule_run_without_time_continues_in_another_invocation() -> None:
     buffer, sent = MemoryBuffer(), Sent()
     for gateway in GATEWAYS[: 3 * DUE_HEADS_MAX]:
         Writer(buffer, gateway).write()
@@ -149,7 +149,7 @@ def test_who_runs_out_of_time_lets_another_go_on_from_there() -> None:
     assert sent.gateways() == GATEWAYS[: 3 * DUE_HEADS_MAX], "each once, none left out"
 
 
-def test_how_long_the_oldest_commit_has_waited_is_counted_and_nothing_if_none_waits(
+def test_the_age_of_the_oldest_unflushed_commit_is_a_metric_if_there_is_one(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     observe.publish()  # what others counted
@@ -180,7 +180,7 @@ def test_a_gateway_of_many_shards_gets_one_message() -> None:
     assert sent.gateways() == ["demo"]
 
 
-def test_what_the_queue_refuses_is_raised_after_all_was_tried() -> None:
+def test_a_queue_failure_is_raised_after_all_messages_were_tried() -> None:
     buffer, sent = MemoryBuffer(), Sent()
     for gateway in GATEWAYS[:40]:
         Writer(buffer, gateway).write()
@@ -209,7 +209,7 @@ def ticks(start: str, count: int) -> list[dict[str, str]]:
 
 @pytest.mark.law("D6")
 @pytest.mark.parametrize("every_minutes", [1, 7, 15, 60])
-def test_each_gateway_is_asked_for_once_an_interval_always_in_its_minute_and_not_all_at_once(
+def test_flush_requests_are_spread_over_the_interval_one_fixed_minute_per_gateway(
     every_minutes: int,
 ) -> None:
     buffer = MemoryBuffer()
@@ -230,7 +230,7 @@ def test_each_gateway_is_asked_for_once_an_interval_always_in_its_minute_and_not
     assert most <= 300 * 3 // every_minutes + 5
 
 
-def test_without_a_time_all_that_is_due_is_asked_for_and_without_a_sound_one_that_minutes() -> None:
+def test_a_missing_time_requests_all_due_gateways_and_an_invalid_one_those_of_the_minute() -> None:
     buffer = MemoryBuffer()
     for gateway in GATEWAYS[:300]:
         Writer(buffer, gateway).write()
@@ -247,7 +247,7 @@ def test_without_a_time_all_that_is_due_is_asked_for_and_without_a_sound_one_tha
     assert of_its_minute == asked({"at": f"{now:%FT%TZ}"})
 
 
-def test_who_goes_on_for_another_goes_on_with_the_same_minute() -> None:
+def test_a_continued_schedule_run_keeps_the_minute_of_the_first() -> None:
     buffer, sent = MemoryBuffer(), Sent()
     for gateway in GATEWAYS[: 2 * DUE_HEADS_MAX]:
         Writer(buffer, gateway).write()
@@ -267,7 +267,7 @@ def test_who_goes_on_for_another_goes_on_with_the_same_minute() -> None:
     assert sent.gateways() == alone.gateways()
 
 
-def test_a_buffer_that_is_away_is_raised_and_a_place_is_text() -> None:
+def test_an_unavailable_buffer_and_an_invalid_place_raise_errors() -> None:
     def away(place: str) -> Iterator[GatewaySlice]:
         raise Unavailable(place)
 
@@ -278,7 +278,7 @@ def test_a_buffer_that_is_away_is_raised_and_a_place_is_text() -> None:
         handle({"place": 7}, Context(60_000))
 
 
-def test_the_function_starts_itself_and_does_not_wait(
+def test_the_schedule_function_invokes_itself_asynchronously(
     functions: Functions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     invoked: list[dict[str, Any]] = []
@@ -329,14 +329,14 @@ class Sqs:
         return {"Failed": [{"Id": entry["Id"], "Code": "InternalError"} for entry in failed]}
 
 
-def test_what_sqs_refused_of_a_call_is_handed_over_again() -> None:
+def test_messages_refused_by_sqs_are_sent_again() -> None:
     sqs = Sqs(refusals=2)
     SqsQueue("url", sqs).send_all([str(number) for number in range(10)])
 
     assert sorted(sqs.taken) == [str(number) for number in range(10)]
 
 
-def test_what_sqs_goes_on_refusing_is_an_error() -> None:
+def test_messages_that_sqs_keeps_refusing_raise_an_error() -> None:
     with pytest.raises(AdapterFailed, match="2 of 10 messages: InternalError"):
         SqsQueue("url", Sqs(refusals=99)).send_all([str(number) for number in range(10)])
 

@@ -67,7 +67,7 @@ class Small:
         (Taken(merges={"demo/a": "m"}, left={"demo/b": "its columns change"}), 2, 1, DONE),
     ],
 )
-def test_a_run_is_started_only_for_what_the_function_leaves(
+def test_a_glue_run_is_started_only_for_tables_the_function_leaves(
     taken: Taken, left: int, started: int, answer: Any
 ) -> None:
     runs = Runs(2)
@@ -96,7 +96,7 @@ def back(answer: dict[str, Any]) -> list[str]:
 
 
 @pytest.mark.law("L12", "L19")
-def test_the_function_takes_what_its_announcements_name_also_while_a_run_is_at_work() -> None:
+def test_the_function_takes_announced_tables_also_during_a_glue_run() -> None:
     runs = Runs(3, at_work=1)
     small = Small(Taken(deltas=2), runs, 1)
 
@@ -114,7 +114,7 @@ def together(*tables: str, received: int = 1) -> dict[str, Any]:
 
 
 @pytest.mark.law("L12", "L19")
-def test_an_announcement_of_several_tables_has_all_of_them_taken() -> None:
+def test_all_tables_of_an_announcement_are_taken() -> None:
     runs = Runs(3)
     small = Small(Taken(deltas=2), runs, 0)
     often = SMALL_TRIES_MAX + 1
@@ -127,7 +127,7 @@ def test_an_announcement_of_several_tables_has_all_of_them_taken() -> None:
 
 @pytest.mark.law("L12")
 @pytest.mark.parametrize("unfinished", [{"later": {"demo/b"}}, {"left": {"demo/b": "new"}}])
-def test_an_announcement_comes_again_while_any_of_its_tables_waits(unfinished: Any) -> None:
+def test_an_announcement_is_retried_while_any_of_its_tables_waits(unfinished: Any) -> None:
     runs = Runs(900, at_work=4)
     handler = materialise_handler(runs, 4, Small(Taken(**unfinished), runs, 900))
     records = [together("demo/a", "demo/b"), together("acme/b", "acme/c")]
@@ -135,7 +135,7 @@ def test_an_announcement_comes_again_while_any_of_its_tables_waits(unfinished: A
     assert back(handler({"Records": records}, Context())) == ["demo/a"]
 
 
-def test_an_announcement_that_names_no_batch_has_everything_taken() -> None:
+def test_a_message_without_a_claim_makes_the_function_take_all_tables() -> None:
     runs = Runs(1)
     small = Small(Taken(), runs, 0)
     records = [*sent("demo/a")["Records"], {"messageId": "1", "body": '{"replayed": true}'}]
@@ -145,7 +145,7 @@ def test_an_announcement_that_names_no_batch_has_everything_taken() -> None:
 
 
 @pytest.mark.law("L12")
-def test_only_announcements_of_tables_that_others_work_on_come_again() -> None:
+def test_only_announcements_of_tables_locked_by_others_are_retried() -> None:
     runs = Runs(2)
     handler = materialise_handler(runs, 4, Small(Taken(later={"acme/b"}), runs, 1))
 
@@ -154,7 +154,7 @@ def test_only_announcements_of_tables_that_others_work_on_come_again() -> None:
 
 
 @pytest.mark.law("L12")
-def test_what_is_left_comes_again_while_enough_runs_are_at_work_for_others() -> None:
+def test_tables_left_for_glue_are_retried_while_enough_runs_are_active() -> None:
     runs = Runs(900, at_work=1)
     taken = Taken(left={"demo/a": "its columns change"}, later={"acme/b"})
     handler = materialise_handler(runs, 4, Small(taken, runs, 900))
@@ -164,7 +164,7 @@ def test_what_is_left_comes_again_while_enough_runs_are_at_work_for_others() -> 
 
 
 @pytest.mark.law("L12")
-def test_of_two_that_would_start_runs_at_the_same_time_one_does() -> None:
+def test_no_run_is_started_while_another_function_starts_runs() -> None:
     runs = Runs(900)
     runs.others_start = True
     handler = materialise_handler(runs, 4, Small(Taken(left={"demo/a": "new"}), runs, 900))
@@ -173,7 +173,7 @@ def test_of_two_that_would_start_runs_at_the_same_time_one_does() -> None:
     assert runs.started == 0
 
 
-def test_one_table_that_is_left_gets_one_run_however_much_waits_for_functions() -> None:
+def test_one_table_left_for_glue_starts_one_run() -> None:
     runs = Runs(3_000)
     handler = materialise_handler(runs, 4, Small(Taken(left={"demo/a": "new"}), runs, 3_000))
 
@@ -181,7 +181,7 @@ def test_one_table_that_is_left_gets_one_run_however_much_waits_for_functions() 
     assert runs.started == 1
 
 
-def test_a_table_whose_announcement_stops_the_function_again_and_again_gets_a_run() -> None:
+def test_a_table_whose_announcement_was_retried_too_often_gets_a_glue_run() -> None:
     runs = Runs(2)
     small = Small(Taken(left={"demo/a": "tried"}), runs, 1)
     again = sent("demo/a", received=SMALL_TRIES_MAX + 1)["Records"]
@@ -192,7 +192,7 @@ def test_a_table_whose_announcement_stops_the_function_again_and_again_gets_a_ru
     assert runs.started == 1
 
 
-def test_a_message_without_a_table_that_comes_again_and_again_leaves_all_to_a_run() -> None:
+def test_a_message_without_a_table_retried_too_often_starts_a_glue_run() -> None:
     runs = Runs(1)
     small = Small(Taken(), runs, 0)
     received = {"ApproximateReceiveCount": str(SMALL_TRIES_MAX + 1)}
@@ -282,7 +282,7 @@ def test_batches_are_small_by_their_number_their_deltas_and_their_bytes(tmp_path
 
 
 @pytest.mark.law("L19")
-def test_what_waits_for_one_gateway_is_no_reason_to_leave_another_to_spark(tmp_path: Path) -> None:
+def test_smallness_is_judged_by_table_whatever_waits_for_other_gateways(tmp_path: Path) -> None:
     store = FileStore(tmp_path / "many")
     for gateway in range(200):
         claim_of(store, f"g{gateway}", "todos", 0, deltas=50)
@@ -304,9 +304,7 @@ def test_what_waits_for_one_gateway_is_no_reason_to_leave_another_to_spark(tmp_p
 
 @pytest.mark.law("L8", "L19")
 @pytest.mark.parametrize("after_s", [3, 60])
-def test_a_group_that_another_function_works_on_is_waited_for_a_moment(
-    tmp_path: Path, after_s: int
-) -> None:
+def test_a_leased_gateway_group_is_waited_for_briefly(tmp_path: Path, after_s: int) -> None:
     store = FileStore(tmp_path / "two")
     claim_of(store, "demo", "todos", 0, deltas=1)
     claim_of(store, "acme", "todos", 0, deltas=1)
@@ -333,7 +331,7 @@ def test_a_group_that_another_function_works_on_is_waited_for_a_moment(
 
 
 @pytest.mark.law("L9", "L19")
-def test_a_fault_stays_with_its_table_and_the_others_are_taken(tmp_path: Path) -> None:
+def test_a_fault_in_one_table_does_not_affect_other_tables(tmp_path: Path) -> None:
     store = FileStore(tmp_path / "few")
     for table in ("a", "b", "c"):
         claim_of(store, "demo", table, 0, deltas=1)
@@ -350,7 +348,7 @@ def test_a_fault_stays_with_its_table_and_the_others_are_taken(tmp_path: Path) -
 
 
 @pytest.mark.law("L19")
-def test_what_is_decided_to_be_a_runs_is_no_fault_and_what_fails_is_counted(
+def test_tables_left_to_glue_by_decision_are_no_faults_and_failures_are_counted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     store = FileStore(tmp_path / "few")
@@ -369,7 +367,7 @@ def test_what_is_decided_to_be_a_runs_is_no_fault_and_what_fails_is_counted(
     assert "OSError: denied" in record.__dict__["reasons"].values()
 
 
-def test_no_table_is_begun_that_may_not_be_ended(tmp_path: Path) -> None:
+def test_no_table_is_begun_without_enough_time(tmp_path: Path) -> None:
     store = FileStore(tmp_path / "few")
     claim_of(store, "demo", "todos", 0, deltas=1)
     taken = taken_of(store, Table(), seconds=small_batches.SECONDS_LEFT_MIN - 1)
@@ -378,7 +376,7 @@ def test_no_table_is_begun_that_may_not_be_ended(tmp_path: Path) -> None:
 
 
 @pytest.mark.law("L9", "L19")
-def test_after_a_fault_the_catalogue_is_opened_anew_with_what_its_secret_says_then(
+def test_the_catalogue_is_reopened_after_a_fault(
     tmp_path: Path,
 ) -> None:
     """A function lives for hours; the token of its catalogue may be rotated meanwhile."""

@@ -106,7 +106,7 @@ PULL = frames.encode_pull_frame(Pull("phone-1", removes=True, own_cursor=True), 
 
 
 @pytest.mark.law("T6")
-def test_who_connects_is_remembered_with_claims_and_scope(api: Api) -> None:
+def test_a_connection_is_stored_with_user_claims_and_scope(api: Api) -> None:
     answer = api.call("connect", event("connect_sub_protocol"))
 
     assert answer == {"statusCode": 200, "headers": {"Sec-WebSocket-Protocol": "lakesync.v1"}}
@@ -119,7 +119,7 @@ def test_who_connects_is_remembered_with_claims_and_scope(api: Api) -> None:
 
 
 @pytest.mark.law("T6")
-def test_a_refused_token_does_not_connect(api: Api) -> None:
+def test_a_connection_with_a_refused_token_is_rejected(api: Api) -> None:
     answer = api.call("connect", event("connect_refused"))
 
     assert answer["statusCode"] == 401
@@ -128,21 +128,21 @@ def test_a_refused_token_does_not_connect(api: Api) -> None:
 
 
 @pytest.mark.law("T6")
-def test_who_is_revoked_does_not_connect(api: Api, functions: Functions) -> None:
+def test_a_revoked_user_cannot_connect(api: Api, functions: Functions) -> None:
     functions.access.revoke(GATEWAY, Revocation("user", "ann", 1, "ops"))
 
     assert api.call("connect", event("connect_sub_protocol"))["statusCode"] == 403
 
 
 @pytest.mark.law("T6")
-def test_another_users_client_does_not_connect(api: Api, functions: Functions) -> None:
+def test_a_user_cannot_connect_as_another_users_client(api: Api, functions: Functions) -> None:
     functions.access.bind(GATEWAY, "phone-1", "bob")
 
     assert api.call("connect", event("connect_sub_protocol"))["statusCode"] == 403
 
 
 @pytest.mark.law("U6")
-def test_an_operator_does_not_connect(api: Api) -> None:
+def test_an_operator_cannot_connect(api: Api) -> None:
     sent = event("connect_sub_protocol")
     context = sent["requestContext"]["authorizer"]
     context["claims"] = json.dumps(json.loads(context["claims"]) | {"role": "operator"})
@@ -154,14 +154,14 @@ def test_an_operator_does_not_connect(api: Api) -> None:
 
 
 @pytest.mark.law("T7")
-def test_who_speaks_something_else_does_not_connect(api: Api) -> None:
+def test_a_connection_with_an_unknown_sub_protocol_is_rejected(api: Api) -> None:
     sent = event("connect_sub_protocol") | {"headers": {"sec-websocket-protocol": "mqtt"}}
 
     assert api.call("connect", sent)["statusCode"] == 400
 
 
 @pytest.mark.law("T6")
-def test_who_disconnects_is_forgotten(api: Api) -> None:
+def test_a_closed_connection_is_removed(api: Api) -> None:
     api.connect()
 
     assert api.call("disconnect", event("disconnect_closed"))["statusCode"] == 200
@@ -183,7 +183,7 @@ def test_a_push_and_a_pull_are_answered_under_their_ids(api: Api) -> None:
 
 
 @pytest.mark.law("T7")
-def test_a_page_that_fits_no_frame_is_for_https(api: Api) -> None:
+def test_a_page_too_large_for_a_frame_is_refused(api: Api) -> None:
     api.connect()
     service = wiring_realtime.frame_service(wiring.load(FramesSettings))
     service._pushes.push(GATEWAY, some_push(title="x" * 150_000))
@@ -206,7 +206,9 @@ def test_a_page_that_fits_no_frame_is_for_https(api: Api) -> None:
         "A" * (frames.FRAME_CHARS_MAX + 4),
     ],
 )
-def test_what_is_no_frame_closes_the_connection_with_a_code(api: Api, frame: str | None) -> None:
+def test_a_malformed_frame_closes_the_connection_with_an_error_code(
+    api: Api, frame: str | None
+) -> None:
     api.connect()
     refused = api.refusal(frame)
 
@@ -234,7 +236,7 @@ def test_a_binary_frame_closes_the_connection(api: Api) -> None:
         (frames.encode_pull_frame(replace(Pull("phone-1"), since=1 << 62), 7), "CURSOR_EXPIRED"),
     ],
 )
-def test_what_is_wrong_with_a_request_is_answered_and_the_connection_stays(
+def test_an_invalid_request_is_answered_and_keeps_the_connection_open(
     api: Api, frame: str, code: str | None
 ) -> None:
     api.connect()
@@ -247,7 +249,7 @@ def test_what_is_wrong_with_a_request_is_answered_and_the_connection_stays(
 
 
 @pytest.mark.law("T7")
-def test_tags_that_clients_do_not_send_are_refused(api: Api) -> None:
+def test_frames_with_server_side_tags_are_refused(api: Api) -> None:
     api.connect()
     for tag in (Tag.BROADCAST, Tag.ACTION_RESPONSE, Tag.REFUSAL, Tag.KEEP_ALIVE):
         assert api.refusal(frames.encode_frame(tag, b"")).error.code == "METHOD_NOT_ALLOWED"
@@ -283,7 +285,7 @@ def outside(functions: Functions, monkeypatch: pytest.MonkeyPatch) -> MemoryOuts
 
 
 @pytest.mark.law("X9")
-def test_actions_are_run_over_the_socket_and_remembered_either_way(
+def test_an_action_run_over_a_socket_is_not_repeated_over_https(
     api: Api, outside: MemoryOutside, functions: Functions
 ) -> None:
     api.connect()
@@ -307,7 +309,7 @@ def test_actions_are_run_over_the_socket_and_remembered_either_way(
 
 
 @pytest.mark.law("X9")
-def test_a_frame_of_actions_is_refused_as_a_request_would_be(
+def test_invalid_actions_over_a_socket_are_refused_as_over_https(
     api: Api, outside: MemoryOutside
 ) -> None:
     api.connect()
@@ -326,7 +328,7 @@ def test_a_frame_of_actions_is_refused_as_a_request_would_be(
 
 
 @pytest.mark.law("X9")
-def test_what_the_function_refuses_or_breaks_at_is_reported(
+def test_refusals_and_failures_of_the_actions_function_are_reported(
     api: Api, outside: MemoryOutside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     revoked = json.dumps({"error": "revoked", "code": "REVOKED"})
@@ -345,7 +347,7 @@ def test_what_the_function_refuses_or_breaks_at_is_reported(
 
 
 @pytest.mark.law("T7")
-def test_a_bug_is_answered_without_detail(
+def test_an_unexpected_error_in_a_frame_is_answered_without_detail(
     api: Api, monkeypatch: pytest.MonkeyPatch, log: io.StringIO
 ) -> None:
     api.connect()
@@ -363,7 +365,7 @@ def test_a_bug_is_answered_without_detail(
 
 @pytest.mark.law("T7")
 @pytest.mark.parametrize("processes", [1, 2, 40])
-def test_a_flood_is_closed_wherever_its_frames_land(
+def test_too_many_frames_close_the_connection_across_processes(
     api: Api, functions: Functions, monkeypatch: pytest.MonkeyPatch, processes: int
 ) -> None:
     monkeypatch.setattr(time, "time", lambda: 1_800_000_000.5)
@@ -382,7 +384,7 @@ def test_a_flood_is_closed_wherever_its_frames_land(
 
 
 @pytest.mark.law("T7")
-def test_counting_frames_costs_a_write_for_ten_and_nothing_of_who_sends_few(
+def test_frames_are_counted_with_one_write_per_ten_and_none_for_few_frames(
     api: Api, functions: Functions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_s = 1_800_000_000.5
@@ -411,9 +413,7 @@ def test_counting_frames_costs_a_write_for_ten_and_nothing_of_who_sends_few(
 
 
 @pytest.mark.law("T7")
-def test_frames_that_cannot_be_counted_are_answered(
-    api: Api, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_frames_are_answered_when_counting_fails(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     api.connect()
 
     def failing(*_: object) -> bool:
@@ -437,7 +437,7 @@ def test_frames_of_an_expired_token_close_the_connection(api: Api) -> None:
 
 
 @pytest.mark.law("T6", "T7")
-def test_a_token_that_expires_while_its_frame_is_answered_is_answered_that_frame_alone(
+def test_a_token_expiring_during_a_frame_closes_the_connection_at_the_next_frame(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api.connect()
@@ -457,9 +457,7 @@ def test_a_token_that_expires_while_its_frame_is_answered_is_answered_that_frame
 
 
 @pytest.mark.law("T6", "T7")
-def test_a_connection_that_dies_under_its_push_loses_the_answer_alone(
-    api: Api, functions: Functions
-) -> None:
+def test_a_push_whose_connection_is_lost_is_committed_once(api: Api, functions: Functions) -> None:
     api.connect()
     api.sockets.gone.add(NAME)
     frame = frames.encode_push_frame(some_push(), 5)
@@ -477,7 +475,7 @@ def test_a_connection_that_dies_under_its_push_loses_the_answer_alone(
 
 
 @pytest.mark.law("T6")
-def test_frames_of_a_connection_that_is_not_remembered_close_it(api: Api) -> None:
+def test_a_frame_of_an_unknown_connection_closes_the_connection(api: Api) -> None:
     assert api.refusal(PULL).closes
     assert api.sockets.closed == [NAME]
 
@@ -506,7 +504,7 @@ def socket_event(headers: dict[str, str], query: dict[str, str] | None = None) -
 
 
 @pytest.mark.law("T1")
-def test_a_commit_is_broadcast_to_who_is_connected(api: Api) -> None:
+def test_a_commit_is_broadcast_to_connections(api: Api) -> None:
     api.connect()
     service = wiring_realtime.frame_service(wiring.load(FramesSettings))
     service._pushes.push(GATEWAY, some_push("laptop"))
@@ -526,7 +524,7 @@ class Stepping(Context):
 
 
 @pytest.mark.law("T8")
-def test_a_batch_without_time_for_all_comes_again_and_each_gateway_has_its_share(
+def test_an_unfinished_broadcast_is_retried_and_time_is_shared_among_gateways(
     api: Api, functions: Functions
 ) -> None:
     """One gateway's connections, however many, do not keep those of another waiting."""
@@ -556,7 +554,7 @@ def test_a_batch_without_time_for_all_comes_again_and_each_gateway_has_its_share
 
 
 @pytest.mark.law("T6")
-def test_who_is_revoked_is_closed_by_the_stream(api: Api) -> None:
+def test_a_revocation_in_the_stream_closes_the_users_connections(api: Api) -> None:
     api.connect()
     sent = event("notify_commits")
     sent["Records"] = sent["Records"][2:]
@@ -566,7 +564,7 @@ def test_who_is_revoked_is_closed_by_the_stream(api: Api) -> None:
     assert api.sockets.closed == [NAME]
 
 
-def test_records_that_tell_nothing_are_passed_over(api: Api) -> None:
+def test_irrelevant_stream_records_notify_no_connection(api: Api) -> None:
     api.connect()
     sent = event("notify_commits")
     keys = [("demo|log|main", "1"), ("demo|row|t|0", "r"), ("|user|demo|0", "c"), ("gateways", "d")]
@@ -580,7 +578,7 @@ def test_records_that_tell_nothing_are_passed_over(api: Api) -> None:
     assert api.sockets.sent == {}
 
 
-def test_what_was_counted_is_written_out_though_waiting_for_frames_fails(
+def test_metrics_are_published_when_draining_frames_fails(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     published: list[None] = []
@@ -597,7 +595,7 @@ def test_what_was_counted_is_written_out_though_waiting_for_frames_fails(
 
 
 @pytest.mark.law("T6")
-def test_the_tick_of_the_schedule_sweeps(api: Api) -> None:
+def test_the_sweep_event_closes_expired_connections(api: Api) -> None:
     api.connect()
     connection = api.connections.get(GATEWAY, NAME)
     assert connection is not None

@@ -65,7 +65,7 @@ def filled() -> MemoryDatabase:
 
 
 @pytest.mark.law("D13")
-def test_a_source_is_read_by_the_function_that_has_the_drivers(
+def test_a_source_pull_is_answered_by_the_function_with_database_drivers(
     functions: Functions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database = filled()
@@ -100,7 +100,7 @@ def test_a_page_of_a_source_is_sent_in_protobuf_too(
 
 
 @pytest.mark.law("D13", "P15")
-def test_a_client_reads_on_through_the_archive(
+def test_a_source_pull_continues_through_the_archive_without_a_re_sync(
     functions: Functions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What moved into it since the client's last page is not read anew, as rows."""
@@ -129,7 +129,7 @@ def test_a_client_reads_on_through_the_archive(
         (AdapterRefused("password of db.internal"), 502, "ADAPTER_REFUSED"),
     ],
 )
-def test_a_database_that_is_away_or_refuses_is_answered_without_its_name(
+def test_a_failing_database_is_answered_without_its_host_name(
     functions: Functions, monkeypatch: pytest.MonkeyPatch, error: Exception, status: int, code: str
 ) -> None:
     def opened(*_: object) -> Any:
@@ -144,7 +144,7 @@ def test_a_database_that_is_away_or_refuses_is_answered_without_its_name(
 
 
 @pytest.mark.law("D14")
-def test_another_name_is_a_404(functions: Functions, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_source_is_a_404(functions: Functions, monkeypatch: pytest.MonkeyPatch) -> None:
     answering(functions, monkeypatch, lambda *_: filled())
     sent = event("pull_source_first_page")
     sent["rawQueryString"] = "source=elsewhere"
@@ -164,7 +164,7 @@ def _slow() -> tuple[bool, bytes]:
 
 @pytest.mark.law("D14")
 @pytest.mark.parametrize("act", [lambda: (False, b"{}"), _throttled, _slow])
-def test_a_function_that_does_not_answer_is_503(
+def test_a_failing_source_function_is_answered_503_with_retry_after(
     functions: Functions, monkeypatch: pytest.MonkeyPatch, act: Callable[[], tuple[bool, bytes]]
 ) -> None:
     monkeypatch.setattr(wiring, "invoker", lambda *_: lambda _: act())
